@@ -1,0 +1,46 @@
+# Everything runs in .venv, which `make` builds from pyproject.toml and constraints.txt.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: help demo test test-all lint bench bench-science proto clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "radofed needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all,dev]'
+	@touch $(READY)
+
+demo: $(READY)  ## four organisations learn one model over gRPC with real encryption, on this machine
+	$(BIN)/rado demo
+
+test: $(READY)  ## the tests, under ten minutes on two cores
+	$(BIN)/python -m pytest
+
+test-all: $(READY)  ## the tests and the slow statistical runs
+	$(BIN)/python -m pytest -m 'slow or not slow'
+
+lint: $(READY)  ## ruff, mypy --strict, import contracts, buf lint and breaking, bindings up to date
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	cd protos && ../$(BIN)/buf lint
+	cd protos && ../$(BIN)/buf breaking --against rado/v1/released.binpb
+	$(BIN)/python -m pytest -q tests/protocol/test_bindings.py
+
+bench: $(READY)  ## quick benchmarks; results in benchmarks/results
+	$(BIN)/python -m benchmarks
+
+# The bindings are generated with the oldest tools that are supported, in an environment of their own.
+proto:  ## regenerate protos/rado/v1/*_pb2*.py
+	test -x .tools/bin/python || { $(PYTHON) -m venv .tools && .tools/bin/pip install --quiet grpcio-tools==1.76.0 mypy-protobuf==3.7.0; }
+	PATH="$(CURDIR)/.tools/bin:$$PATH" .tools/bin/python -m grpc_tools.protoc -I protos --python_out=protos --mypy_out=protos \
+		--grpc_python_out=protos --mypy_grpc_out=protos protos/rado/v1/*.proto
+
+clean:  ## remove what make and the tests built
+	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""The coordinator: forms cohorts and multiplies ciphertexts that it cannot read."""

@@ -1,0 +1,1 @@
+"""Linear classifiers that learn from releases, as scikit-learn estimators."""

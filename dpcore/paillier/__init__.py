@@ -1,0 +1,1 @@
+"""Packed Paillier sums. `secret` is for the learner alone."""

@@ -1,0 +1,1 @@
+"""Privacy counted exactly, and stated with its unit, scope and assumptions."""

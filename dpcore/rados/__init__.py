@@ -1,0 +1,1 @@
+"""Edges, signatures and their designs, the rado kernel, and the losses."""

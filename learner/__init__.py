@@ -1,0 +1,1 @@
+"""The learner: holds the Paillier secret key, opens totals only, trains on them."""

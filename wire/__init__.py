@@ -1,0 +1,1 @@
+"""What all roles share of the transport: identity, signed envelopes, messages, errors, configuration, logging."""
