@@ -39,8 +39,11 @@ bench: $(READY)  ## quick benchmarks; results in benchmarks/results
 # The bindings are generated with the oldest tools that are supported, in an environment of their own.
 proto:  ## regenerate protos/rado/v1/*_pb2*.py
 	test -x .tools/bin/python || { $(PYTHON) -m venv .tools && .tools/bin/pip install --quiet grpcio-tools==1.76.0 mypy-protobuf==3.7.0; }
-	PATH="$(CURDIR)/.tools/bin:$$PATH" .tools/bin/python -m grpc_tools.protoc -I protos --python_out=protos --mypy_out=protos \
-		--grpc_python_out=protos --mypy_grpc_out=protos protos/rado/v1/*.proto
+	rm -f protos/rado/v1/*_pb2*
+	PATH="$(CURDIR)/.tools/bin:$$PATH" .tools/bin/python -m grpc_tools.protoc -I protos --python_out=protos --mypy_out=quiet:protos \
+		protos/rado/v1/*.proto
+	PATH="$(CURDIR)/.tools/bin:$$PATH" .tools/bin/python -m grpc_tools.protoc -I protos --grpc_python_out=protos \
+		--mypy_grpc_out=quiet:protos protos/rado/v1/*_service.proto
 
 clean:  ## remove what make and the tests built
 	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis
