@@ -1,0 +1,218 @@
+"""Writes the vectors of packing and Paillier encryption beside this file: python tests/vectors/make_encryption_vectors.py
+
+Run from the root of the repository. Everything is drawn from one seed, so that a second run writes the same bytes
+(tests/dpcore/test_encryption_vectors.py compares). Expected values are computed here with Python's integers alone, not
+with the code that the vectors test; only keys and random numbers come from dpcore.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from dpcore.paillier.secret import SecretKey
+from dpcore.randomness import SeededRandom
+
+FORMAT = (
+    "Integers that may exceed 2^53 are decimal strings; plaintexts, keys and ciphertexts are lower-case hexadecimal "
+    "without a prefix."
+)
+
+
+def hexadecimal(number):
+    return format(number, "x")
+
+
+def packed(values, rows, masks, w, slot_bits, slots):
+    """Plaintexts of one contribution, slot by slot; masks: one number a slot, or None."""
+    plaintexts = []
+    for index in range(-(-len(values) // (slots - 1))):
+        chunk = values[index * (slots - 1) : (index + 1) * (slots - 1)]
+        content = [rows, *chunk, *[0] * (slots - 1 - len(chunk))]
+        plaintext = 0
+        for slot, value in enumerate(content):
+            mask = masks[index][slot] if masks else 0
+            plaintext += ((value + 2 ** (w - 1) + mask) % 2**w) << (slot_bits * slot)
+        plaintexts.append(plaintext)
+    return plaintexts
+
+
+def zero_sum_masks(random, parties, ciphertexts, slots, w):
+    masks = [[[random.below(2**w) for _ in range(slots)] for _ in range(ciphertexts)] for _ in range(parties - 1)]
+    last = [[-sum(m[c][s] for m in masks) % 2**w for s in range(slots)] for c in range(ciphertexts)]
+    return [*masks, last]
+
+
+def packing_case(random, name, *, w, slot_bits, modulus_bits, length, parties, masked, extremes):
+    slots = (modulus_bits - 1) // slot_bits
+    ciphertexts = -(-length // (slots - 1))
+    bound = (2 ** (w - 1) - 1) // parties
+    masks = zero_sum_masks(random, parties, ciphertexts, slots, w) if masked else [None] * parties
+    contributions = []
+    for party in range(parties):
+        values = [random.below(2 * bound + 1) - bound for _ in range(length)]
+        if extremes:
+            values[0], values[1] = bound, -bound
+        rows = random.below(min(bound, 50_000))
+        plaintexts = packed(values, rows, masks[party], w, slot_bits, slots)
+        contributions.append({"rows": rows, "values": values, "mask": masks[party], "plaintexts": plaintexts})
+    return {
+        "name": name,
+        "encoding": {"fraction_bits": 16, "value_bits": w, "slot_bits": slot_bits},
+        "modulus_bits": modulus_bits,
+        "length": length,
+        "slots_per_ciphertext": slots,
+        "contributions": [
+            {
+                "rows": c["rows"],
+                "values": [str(v) for v in c["values"]],
+                "mask": [[str(m) for m in row] for row in c["mask"]] if c["mask"] else None,
+                "plaintexts": [hexadecimal(p) for p in c["plaintexts"]],
+            }
+            for c in contributions
+        ],
+        "total_plaintexts": [hexadecimal(sum(c["plaintexts"][i] for c in contributions)) for i in range(ciphertexts)],
+        "total_rows": sum(c["rows"] for c in contributions),
+        "total_values": [str(sum(c["values"][i] for c in contributions)) for i in range(length)],
+    }
+
+
+def packing(random):
+    cases = [
+        packing_case(random, "one party, one value", w=20, slot_bits=24, modulus_bits=512, length=1, parties=1,
+                     masked=False, extremes=False),
+        packing_case(random, "three parties, extremes, padding", w=44, slot_bits=48, modulus_bits=512, length=13,
+                     parties=3, masked=False, extremes=True),
+        packing_case(random, "masks that sum to zero", w=44, slot_bits=48, modulus_bits=512, length=13, parties=3,
+                     masked=True, extremes=True),
+        packing_case(random, "widest slot", w=62, slot_bits=64, modulus_bits=512, length=6, parties=4, masked=True,
+                     extremes=True),
+        packing_case(random, "a key of 3072 bits", w=43, slot_bits=48, modulus_bits=3072, length=100, parties=2,
+                     masked=False, extremes=False),
+    ]  # fmt: skip
+    good = {"description": f"Packing, docs/protocol.md. {FORMAT}", "cases": cases}
+    return good, {
+        "description": f"Totals that must be refused, with the step and the error that must. {FORMAT}",
+        "cases": bad_totals(cases[2]),
+    }
+
+
+def bad_totals(source):
+    """Spoilt forms of one good case."""
+    totals = [int(p, 16) for p in source["total_plaintexts"]]
+    shares = [[int(p, 16) for p in c["plaintexts"]] for c in source["contributions"]]
+    slots, slot_bits = source["slots_per_ciphertext"], source["encoding"]["slot_bits"]
+
+    def case(name, plaintexts, fails_at, error, ciphertext):
+        return {
+            "name": name,
+            **{key: source[key] for key in ("encoding", "modulus_bits", "length", "total_rows")},
+            "parties": len(shares),
+            "total_plaintexts": [hexadecimal(p) for p in plaintexts],
+            "fails_at": fails_at,
+            "error": error,
+            "ciphertext": ciphertext,
+        }
+
+    missing = [t - s for t, s in zip(totals, shares[0], strict=True)]
+    doubled = [t + s for t, s in zip(totals, shares[0], strict=True)]
+    swapped = [t - a + b for t, a, b in zip(totals, shares[0], shares[1], strict=True)]
+    second = [totals[0], totals[1] - shares[0][1]]
+    return [
+        case("a contribution is missing", missing, "open_total", "CheckSlotError", 0),
+        case("a contribution counted twice", doubled, "open_total", "CheckSlotError", 0),
+        case("one contribution twice, another missing", swapped, "open_total", "CheckSlotError", 0),
+        case("a contribution is missing from the second ciphertext", second, "open_total", "CheckSlotError", 1),
+        case("a bit above the slots", [totals[0], totals[1] + (1 << (slots * slot_bits))], "unpack_total",
+             "PlaintextRangeError", 1),
+        case("a ciphertext is missing", totals[:1], "unpack_total", "TotalError", None),
+    ]  # fmt: skip
+
+
+def key_case(random, name, key):
+    p, q = key.p, key.q
+    n = p * q
+    plaintexts = [0, 1, n - 1, random.below(n), random.below(n)]
+    encryptions, product = [], 1
+    for plaintext in plaintexts:
+        r = 1 + random.below(n - 1)
+        obfuscator = pow(r, n, n * n)
+        ciphertext = (1 + n * plaintext) * obfuscator % (n * n)
+        product = product * ciphertext % (n * n)
+        encryptions.append({"plaintext": plaintext, "r": r, "obfuscator": obfuscator, "ciphertext": ciphertext})
+    x, exponent = 2 + random.below(n - 2), random.below(2 ** -(-n.bit_length() // 2))
+    base = pow(-x * x % n, n, n * n)
+    return {
+        "name": name,
+        "p": hexadecimal(p),
+        "q": hexadecimal(q),
+        "n": hexadecimal(n),
+        "bits": n.bit_length(),
+        "ciphertext_bytes": 2 * -(-n.bit_length() // 8),
+        "fingerprint": key.public_key.fingerprint(),
+        "encryptions": [{k: hexadecimal(v) for k, v in e.items()} for e in encryptions],
+        "product": {"ciphertext": hexadecimal(product), "plaintext": hexadecimal(sum(plaintexts) % n)},
+        "wire": "".join(format(e["ciphertext"], f"0{4 * -(-n.bit_length() // 8)}x") for e in encryptions),
+        "short_exponent": {
+            "x": hexadecimal(x),
+            "base": hexadecimal(base),
+            "exponent": hexadecimal(exponent),
+            "obfuscator": hexadecimal(pow(base, exponent, n * n)),
+        },
+    }
+
+
+def paillier(random):
+    small = SecretKey.generate_test_key(random, bits=512)
+    odd = SecretKey.generate_test_key(random, bits=516)
+    full = SecretKey.generate_test_key(random, bits=2048)
+    good = {
+        "description": f"Paillier with generator n + 1. The keys are test keys. {FORMAT}",
+        "cases": [
+            key_case(random, "a test key of 512 bits", small),
+            key_case(random, "a test key whose length is no whole number of bytes", odd),
+            key_case(random, "a test key of the least legal length", full),
+        ],
+    }
+    n, ok = small.p * small.q, 2 + random.below(small.p)
+
+    def case(name, ciphertexts, index):
+        return {"name": name, "n": hexadecimal(n), "ciphertexts": [hexadecimal(c) for c in ciphertexts],
+                "fails_at": "validate", "error": "InvalidCiphertextError", "index": index}  # fmt: skip
+
+    def key(name, modulus):
+        return {"name": name, "n": hexadecimal(modulus), "ciphertexts": [], "fails_at": "public_key",
+                "error": "InvalidKeyError", "index": None}  # fmt: skip
+
+    legal = full.p * full.q
+    bad = [
+        case("zero", [ok, 0, ok], 1),
+        case("n squared", [ok, ok, n * n], 2),
+        case("beyond n squared", [n * n + 1], 0),
+        case("n itself", [n, ok], 0),
+        case("a multiple of p", [ok, ok, ok, small.p * 12345], 3),
+        case("a multiple of q", [ok, small.q, ok, small.p], 1),
+        key("a modulus of 512 bits", n),
+        key("an even modulus", legal - 1),
+        key("no modulus", 0),
+    ]
+    return good, {"description": f"Ciphertexts and keys that must be refused. {FORMAT}", "cases": bad}
+
+
+def vectors():
+    """Name of each file and its text."""
+    packing_good, packing_bad = packing(SeededRandom(b"radofed vectors: packing"))
+    paillier_good, paillier_bad = paillier(SeededRandom(b"radofed vectors: paillier"))
+    contents = {
+        "packing.json": packing_good,
+        "packing_bad_totals.json": packing_bad,
+        "paillier.json": paillier_good,
+        "paillier_bad_inputs.json": paillier_bad,
+    }
+    return {name: json.dumps(content, indent=1) + "\n" for name, content in contents.items()}
+
+
+if __name__ == "__main__":
+    for name, text in vectors().items():
+        (Path(__file__).parent / name).write_text(text)

@@ -1,0 +1,267 @@
+"""Writes the protocol's vectors beside this file: python tests/vectors/make_protocol_vectors.py
+
+Run from the root of the repository. Keys come from fixed seeds, so that a second run writes the same bytes
+(tests/protocol/test_protocol_vectors.py compares). Payloads, signatures and digests are computed here from the protobuf
+messages, hashlib and Ed25519 alone, as docs/protocol.md says, not with the code that the vectors test.
+"""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "protos")]
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from rado.v1 import cohort_pb2, envelope_pb2, query_pb2, roster_pb2
+
+HERE = Path(__file__).resolve().parent
+NOW = 1_790_000_000
+ROLES = {"Roster": "federation", "Query": "learner", "PaillierKey": "learner", "Cancel": "learner"}
+SCHEMA = (
+    b'{"bias":true,"features":[{"column":"c","impute":null,"missing":"refuse","name":"big","threshold":"4020000000000000"'
+    b',"type":"threshold"}],"label":{"column":"y","missing":"refuse","negative":["0"],"positive":["1"]},"name":"vector",'
+    b'"schema_version":1}'
+)
+
+
+def sha(*parts):
+    return hashlib.sha256(b"".join(parts)).digest()
+
+
+def u32(number):
+    return number.to_bytes(4, "big")
+
+
+def key(name):
+    return Ed25519PrivateKey.from_private_bytes(sha(b"test key of ", name.encode()))
+
+
+def public(name):
+    return key(name).public_key().public_bytes_raw()
+
+
+def signed(kind, signer, payload, *, domain_kind=None, role=None):
+    role = role or ROLES.get(kind, "party")
+    domain = b"rado.v1\0" + (domain_kind or kind).encode() + b"\0" + role.encode() + b"\0"
+    return envelope_pb2.Signed(
+        payload=payload, key_id=sha(public(signer)), signature=key(signer).sign(domain + payload)
+    )
+
+
+def payload(message):
+    return message.SerializeToString(deterministic=True)
+
+
+def roster():
+    def member(role, word, name):
+        return roster_pb2.Member(
+            role=role,
+            name=name,
+            signing_key=b"" if word == "coordinator" else public(name),
+            certificate_san=f"rado://vectors/{word}/{name}",
+            rows_at_least=100 if word == "party" else None,
+        )
+
+    return roster_pb2.Roster(
+        federation="vectors",
+        version=3,
+        issued_at_unix_s=NOW - 1000,
+        members=[
+            member(roster_pb2.ROLE_COORDINATOR, "coordinator", "coordinator"),
+            member(roster_pb2.ROLE_LEARNER, "learner", "learner"),
+            member(roster_pb2.ROLE_PARTY, "party", "a"),
+            member(roster_pb2.ROLE_PARTY, "party", "b"),
+            member(roster_pb2.ROLE_PARTY, "party", "c"),
+        ],
+    )
+
+
+def paillier_key(**changes):
+    # Any odd number of 2048 bits will do: no vector of this file is decrypted.
+    modulus = int.from_bytes(b"".join(sha(b"modulus", u32(i)) for i in range(8)), "big") | (1 << 2047) | 1
+    fields = {
+        "learner": "learner",
+        "modulus": modulus.to_bytes(256, "big"),
+        "not_before_unix_s": NOW - 1000,
+        "not_after_unix_s": NOW + 100_000,
+    }
+    return query_pb2.PaillierKey(**fields | changes)
+
+
+def query(**changes):
+    fields = {
+        "federation": "vectors",
+        "learner": "learner",
+        "nonce": bytes(range(32)),
+        "roster_version": 3,
+        "schema": SCHEMA,
+        "schema_digest": sha(b"rado.v1/schema\0", SCHEMA),
+        "rados": query_pb2.RadosQuery(
+            rados=10,
+            dp_feat=query_pb2.DpFeatDesign(
+                sensitive_feature="big",
+                epsilon_per_rado=query_pb2.Rational(numerator=1, denominator=2),
+                split=query_pb2.SPLIT_LOCAL,
+            ),
+        ),
+        "encoding": query_pb2.Encoding(fraction_bits=16, value_bits=38, slot_bits=40),
+        "paillier_key": signed("PaillierKey", "learner", payload(paillier_key())),
+        "delta": query_pb2.Rational(numerator=1, denominator=1_000_000),
+        "max_rows": 1_000_000,
+        "max_parties": 3,
+        "cohort_min": 2,
+        "honest_parties": 1,
+        "created_at_unix_s": NOW - 10,
+        "not_after_unix_s": NOW + 3600,
+        "answer_within_s": 60,
+        "prepare_within_s": 600,
+        "upload_within_s": 600,
+        "max_attempts": 3,
+    }
+    return query_pb2.Query(**fields | changes)
+
+
+def describe(kind, envelope, **more):
+    return {
+        "kind": kind,
+        "payload": envelope.payload.hex(),
+        "key_id": envelope.key_id.hex(),
+        "signature": envelope.signature.hex(),
+        **{name: value.hex() if isinstance(value, bytes) else value for name, value in more.items()},
+    }
+
+
+def good():
+    asked = signed("Query", "learner", payload(query()))
+    query_id = sha(asked.payload)
+    acceptances = [
+        signed(
+            "Acceptance",
+            party,
+            payload(
+                cohort_pb2.Acceptance(
+                    query_id=query_id, attempt=2, party=party, rows=rows, mask_key=sha(party.encode())
+                )
+            ),
+        )
+        for party, rows in (("a", 120), ("b", 345))
+    ]
+    cohort_digest = sha(b"rado.v1/cohort\0", query_id, u32(2), u32(2), *(sha(a.payload) for a in acceptances))
+    hashes = [sha(b"chunk 0"), sha(b"chunk 1")]
+    upload_digest = sha(b"rado.v1/upload\0", u32(2), *hashes)
+    receipt = cohort_pb2.Receipt(
+        query_id=query_id,
+        attempt=2,
+        party="a",
+        cohort_digest=cohort_digest,
+        upload_digest=upload_digest,
+        chunks=2,
+        ciphertexts=3,
+    )
+    refusal = cohort_pb2.Refusal(query_id=query_id, attempt=2, party="c", code="UNAVAILABLE")
+    ready = cohort_pb2.Ready(query_id=query_id, attempt=2, party="a")
+    cancel = query_pb2.Cancel(query_id=query_id, learner="learner")
+    return {
+        "description": "docs/protocol.md, sections 2 to 7. Bytes are lower-case hexadecimal.",
+        "now_unix_s": NOW,
+        "keys": {name: public(name).hex() for name in ("federation", "learner", "a", "b", "c")},
+        "schema": {"canonical": SCHEMA.decode(), "digest": sha(b"rado.v1/schema\0", SCHEMA).hex()},
+        "roster": describe("Roster", signed("Roster", "federation", payload(roster())), version=3),
+        "query": describe("Query", asked, query_id=query_id),
+        "acceptances": [describe("Acceptance", a, payload_hash=sha(a.payload)) for a in acceptances],
+        "cohort": {"query_id": query_id.hex(), "attempt": 2, "digest": cohort_digest.hex()},
+        "upload": {"chunk_hashes": [h.hex() for h in hashes], "digest": upload_digest.hex()},
+        "receipt": describe("Receipt", signed("Receipt", "a", payload(receipt))),
+        "refusal": describe("Refusal", signed("Refusal", "c", payload(refusal))),
+        "ready": describe("Ready", signed("Ready", "a", payload(ready))),
+        "cancel": describe("Cancel", signed("Cancel", "learner", payload(cancel))),
+    }
+
+
+def bad_queries():
+    def ask(name, code, *, signer="learner", domain_kind=None, role=None, suffix=b"", **changes):
+        data = payload(query(**changes)) + suffix
+        envelope = signed("Query", signer, data, domain_kind=domain_kind, role=role)
+        return describe("Query", envelope, name=name, code=code)
+
+    def certified(**changes):
+        return signed("PaillierKey", "learner", payload(paillier_key(**changes)))
+
+    dp_feat = query().rados.dp_feat
+    two_thirds = query_pb2.Rational(numerator=4, denominator=6)
+    unsplit = query_pb2.DpFeatDesign(sensitive_feature="big")
+    absent = query_pb2.DpFeatDesign(sensitive_feature="bias", split=dp_feat.split)
+    rado = query_pb2.RadosQuery
+    short = paillier_key().modulus[128:]
+    yield ask("a field that nobody knows", "FIELD_UNKNOWN", suffix=b"\x98\x06\x01")
+    yield ask("signed by a party", "SIGNATURE_INVALID", signer="a")
+    yield ask("signed as a roster", "SIGNATURE_INVALID", domain_kind="Roster")
+    yield ask("signed in another role", "SIGNATURE_INVALID", role="party")
+    yield ask("cut short", "MESSAGE_MALFORMED", suffix=b"\x0a\x7f")
+    yield ask("another federation", "FEDERATION_MISMATCH", federation="elsewhere")
+    yield ask("a learner that the roster lacks", "PEER_UNKNOWN", learner="stranger")
+    yield ask("planned with a newer roster", "ROSTER_STALE", roster_version=4)
+    yield ask("over", "QUERY_EXPIRED", created_at_unix_s=NOW - 9000, not_after_unix_s=NOW - 301)
+    yield ask("not yet begun", "QUERY_EXPIRED", created_at_unix_s=NOW + 301)
+    yield ask("a schema digest of another schema", "QUERY_INVALID", schema_digest=bytes(32))
+    yield ask("a schema with white space", "QUERY_INVALID", schema=SCHEMA + b" ")
+    yield ask("no nonce", "QUERY_INVALID", nonce=b"")
+    yield ask("delta of one", "QUERY_INVALID", delta=query_pb2.Rational(numerator=1, denominator=1))
+    yield ask("delta not in lowest terms", "QUERY_INVALID", delta=two_thirds)
+    yield ask("delta without a denominator", "QUERY_INVALID", delta=query_pb2.Rational(numerator=1))
+    yield ask("no rados", "QUERY_INVALID", rados=rado(dp_feat=dp_feat))
+    yield ask("no design", "QUERY_INVALID", rados=rado(rados=10))
+    yield ask("no split", "QUERY_INVALID", rados=rado(rados=10, dp_feat=unsplit))
+    yield ask("a sensitive coordinate that is not boolean", "QUERY_INVALID", rados=rado(rados=10, dp_feat=absent))
+    yield ask("a cohort smaller than nobody", "QUERY_INVALID", cohort_min=0)
+    yield ask("a cohort larger than all", "QUERY_INVALID", cohort_min=4)
+    yield ask("no attempt", "QUERY_INVALID", max_attempts=0)
+    yield ask("no time to answer", "QUERY_INVALID", answer_within_s=0)
+    yield ask("sums that overflow", "ENCODING_OVERFLOW", max_rows=1 << 22)
+    narrow = query_pb2.Encoding(fraction_bits=16, value_bits=39, slot_bits=40)
+    yield ask("slots that carry", "ENCODING_OVERFLOW", encoding=narrow)
+    yield ask("a Paillier key of 1024 bits", "KEY_INVALID", paillier_key=certified(modulus=short))
+    padded = b"\0" + paillier_key().modulus
+    yield ask("a Paillier key with a leading zero", "KEY_INVALID", paillier_key=certified(modulus=padded))
+    yield ask("another learner's Paillier key", "KEY_INVALID", paillier_key=certified(learner="other"))
+    yield ask("a Paillier key that ends too soon", "KEY_INVALID", paillier_key=certified(not_after_unix_s=NOW))
+    stolen = signed("PaillierKey", "a", payload(paillier_key()))
+    yield ask("a Paillier key signed by a party", "SIGNATURE_INVALID", paillier_key=stolen)
+
+
+def bad_rosters():
+    def issue(name, code, change=lambda roster: None, *, signer="federation"):
+        message = roster()
+        change(message)
+        return describe("Roster", signed("Roster", signer, payload(message)), name=name, code=code)
+
+    yield issue("signed by a learner", "SIGNATURE_INVALID", signer="learner")
+    yield issue("older than version 3", "ROSTER_STALE", lambda r: setattr(r, "version", 2))
+    yield issue("two members of one name", "MESSAGE_MALFORMED", lambda r: setattr(r.members[3], "name", "a"))
+    yield issue(
+        "two members with one key", "MESSAGE_MALFORMED", lambda r: setattr(r.members[3], "signing_key", public("a"))
+    )
+    yield issue("no coordinator", "MESSAGE_MALFORMED", lambda r: r.members.__delitem__(0))
+    yield issue("a member without a role", "MESSAGE_MALFORMED", lambda r: setattr(r.members[2], "role", 0))
+    yield issue("a name in capitals", "MESSAGE_MALFORMED", lambda r: setattr(r.members[2], "name", "A"))
+
+
+def bad():
+    return {
+        "description": "What must be refused, with the code: rosters where version 3 was seen, queries at now_unix_s.",
+        "cases": [*bad_queries(), *bad_rosters()],
+    }
+
+
+def text(value):
+    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+
+
+FILES = {"protocol.json": good, "protocol_bad.json": bad}
+
+if __name__ == "__main__":
+    for name, make in FILES.items():
+        (HERE / name).write_text(text(make()))

@@ -1,0 +1,112 @@
+import stat
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpcore.errors import ConfigurationError
+from rado.v1 import cohort_pb2, query_pb2, roster_pb2
+from wire.envelopes import (
+    SIGNER_ROLE,
+    Envelope,
+    Kind,
+    SigningKey,
+    fingerprint,
+    key_id,
+    load_public_key,
+    parse,
+    save_public_key,
+    signed_bytes,
+)
+from wire.errors import Code, WireError
+
+KEY = SigningKey.generate()
+
+
+def code_of(action) -> Code:
+    with pytest.raises(WireError) as caught:
+        action()
+    return caught.value.code
+
+
+@given(st.sampled_from(Kind), st.binary(min_size=1, max_size=200))
+@settings(max_examples=50)
+def test_what_was_signed_opens_and_nothing_else_does(kind, payload):
+    envelope = KEY.sign(kind, payload)
+    assert envelope.open(kind, KEY.public_bytes) == payload
+    for other in Kind:
+        if other is not kind:
+            assert code_of(lambda other=other: envelope.open(other, KEY.public_bytes)) is Code.SIGNATURE_INVALID
+    altered = Envelope(payload + b"\0", envelope.key_id, envelope.signature)
+    assert code_of(lambda: altered.open(kind, KEY.public_bytes)) is Code.SIGNATURE_INVALID
+    stranger = SigningKey.generate()
+    assert code_of(lambda: envelope.open(kind, stranger.public_bytes)) is Code.SIGNATURE_INVALID
+    claimed = Envelope(payload, key_id(stranger.public_bytes), envelope.signature)
+    assert code_of(lambda: claimed.open(kind, stranger.public_bytes)) is Code.SIGNATURE_INVALID
+
+
+def test_domains_separate_types_and_roles():
+    assert set(SIGNER_ROLE) == set(Kind)
+    assert len({signed_bytes(kind, b"x") for kind in Kind}) == len(Kind)
+    assert signed_bytes(Kind.QUERY, b"x") == b"rado.v1\0Query\0learner\0x"
+
+
+def test_every_signable_kind_is_a_message():
+    known = {name for module in (query_pb2, cohort_pb2, roster_pb2) for name in module.DESCRIPTOR.message_types_by_name}
+    assert {kind.value for kind in Kind} <= known
+
+
+def test_envelope_survives_bytes_and_refuses_parts_missing():
+    envelope = KEY.sign(Kind.READY, b"payload")
+    assert Envelope.from_bytes(envelope.to_bytes()) == envelope
+    for broken in (
+        Envelope(b"", envelope.key_id, envelope.signature),
+        Envelope(b"payload", envelope.key_id[:-1], envelope.signature),
+        Envelope(b"payload", envelope.key_id, envelope.signature + b"\0"),
+    ):
+        data = broken.to_bytes()
+        assert code_of(lambda data=data: Envelope.from_bytes(data)) is Code.MESSAGE_MALFORMED
+
+
+def test_unknown_fields_are_refused_at_every_depth():
+    # Field 99, varint 1: what a newer peer might add.
+    extra = b"\x98\x06\x01"
+    top = cohort_pb2.Ready(query_id=b"q" * 32, attempt=1, party="a").SerializeToString() + extra
+    assert code_of(lambda: parse(cohort_pb2.Ready, top)) is Code.FIELD_UNKNOWN
+    inner = query_pb2.RadosQuery(rados=3).SerializeToString() + extra
+    nested = query_pb2.Query(federation="f").SerializeToString() + b"\x3a" + bytes([len(inner)]) + inner
+    assert code_of(lambda: parse(query_pb2.Query, nested)) is Code.FIELD_UNKNOWN
+    assert parse(query_pb2.Query, nested.replace(extra, b"", 1).replace(bytes([0x3A, len(inner)]), b"\x3a\x02"))
+
+
+@given(st.binary(max_size=300))
+@settings(max_examples=300)
+def test_any_bytes_parse_or_are_refused(data):
+    for message_type in (query_pb2.Query, cohort_pb2.Cohort, roster_pb2.Roster):
+        refused = None
+        try:
+            parse(message_type, data)
+        except WireError as error:
+            refused = error.code
+        assert refused in {None, Code.MESSAGE_MALFORMED, Code.FIELD_UNKNOWN}
+
+
+def test_key_files(tmp_path):
+    path = tmp_path / "signing.key"
+    KEY.save(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert SigningKey.load(path).public_bytes == KEY.public_bytes
+    with pytest.raises(FileExistsError):
+        KEY.save(path)
+    save_public_key(tmp_path / "public.pem", KEY.public_bytes)
+    assert load_public_key(tmp_path / "public.pem") == KEY.public_bytes
+    for damaged in (tmp_path / "absent", tmp_path / "public.pem"):
+        with pytest.raises(ConfigurationError):
+            SigningKey.load(damaged)
+    with pytest.raises(ConfigurationError):
+        load_public_key(path)
+
+
+def test_a_key_does_not_print():
+    assert KEY.public_bytes.hex() not in repr(KEY)
+    assert fingerprint(KEY.public_bytes).startswith(repr(KEY).split("(")[1][:19])

@@ -1,0 +1,226 @@
+"""What parties say of an attempt, and the cohort that their acceptances make."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+from rado.v1 import cohort_pb2
+from wire.envelopes import KEY_BYTES, Envelope, Kind, SigningKey, parse, sha256
+from wire.errors import Code, WireError
+from wire.roster import Member, Role, Roster, open_from
+
+HASH_BYTES = 32
+
+
+def _check_attempt(query_id: bytes, attempt: int) -> None:
+    if len(query_id) != HASH_BYTES or attempt < 1:
+        raise WireError(Code.MESSAGE_MALFORMED, "A query's id has 32 bytes, and attempts count from 1.")
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """A party will contribute `rows` rows. `mask_key`: an ephemeral X25519 public key."""
+
+    KIND: ClassVar[Kind] = Kind.ACCEPTANCE
+    query_id: bytes
+    attempt: int
+    party: str
+    rows: int
+    mask_key: bytes
+
+    def __post_init__(self) -> None:
+        _check_attempt(self.query_id, self.attempt)
+        if self.rows < 1 or len(self.mask_key) != KEY_BYTES:
+            raise WireError(Code.MESSAGE_MALFORMED, "An acceptance has at least one row and a 32-byte key.")
+
+    def to_bytes(self) -> bytes:
+        """The payload to be signed."""
+        return cohort_pb2.Acceptance(
+            query_id=self.query_id, attempt=self.attempt, party=self.party, rows=self.rows, mask_key=self.mask_key
+        ).SerializeToString(deterministic=True)
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> "Acceptance":
+        """Raises WireError."""
+        m = parse(cohort_pb2.Acceptance, payload)
+        return cls(m.query_id, m.attempt, m.party, m.rows, m.mask_key)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A party will not contribute, for a reason of the catalogue."""
+
+    KIND: ClassVar[Kind] = Kind.REFUSAL
+    query_id: bytes
+    attempt: int
+    party: str
+    code: Code
+
+    def __post_init__(self) -> None:
+        _check_attempt(self.query_id, self.attempt)
+
+    def to_bytes(self) -> bytes:
+        """The payload to be signed."""
+        return cohort_pb2.Refusal(
+            query_id=self.query_id, attempt=self.attempt, party=self.party, code=self.code.value
+        ).SerializeToString(deterministic=True)
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> "Refusal":
+        """Raises WireError."""
+        m = parse(cohort_pb2.Refusal, payload)
+        if m.code not in set(Code):
+            raise WireError(Code.MESSAGE_MALFORMED, "The refusal's code is not in the catalogue.")
+        return cls(m.query_id, m.attempt, m.party, Code(m.code))
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A party has spooled its contribution."""
+
+    KIND: ClassVar[Kind] = Kind.READY
+    query_id: bytes
+    attempt: int
+    party: str
+
+    def __post_init__(self) -> None:
+        _check_attempt(self.query_id, self.attempt)
+
+    def to_bytes(self) -> bytes:
+        """The payload to be signed."""
+        return cohort_pb2.Ready(query_id=self.query_id, attempt=self.attempt, party=self.party).SerializeToString(
+            deterministic=True
+        )
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> "Ready":
+        """Raises WireError."""
+        m = parse(cohort_pb2.Ready, payload)
+        return cls(m.query_id, m.attempt, m.party)
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What a party uploaded, for which cohort."""
+
+    KIND: ClassVar[Kind] = Kind.RECEIPT
+    query_id: bytes
+    attempt: int
+    party: str
+    cohort_digest: bytes
+    upload_digest: bytes
+    chunks: int
+    ciphertexts: int
+
+    def __post_init__(self) -> None:
+        _check_attempt(self.query_id, self.attempt)
+        if len(self.cohort_digest) != HASH_BYTES or len(self.upload_digest) != HASH_BYTES:
+            raise WireError(Code.MESSAGE_MALFORMED, "A digest has 32 bytes.")
+
+    def to_bytes(self) -> bytes:
+        """The payload to be signed."""
+        return cohort_pb2.Receipt(
+            query_id=self.query_id,
+            attempt=self.attempt,
+            party=self.party,
+            cohort_digest=self.cohort_digest,
+            upload_digest=self.upload_digest,
+            chunks=self.chunks,
+            ciphertexts=self.ciphertexts,
+        ).SerializeToString(deterministic=True)
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> "Receipt":
+        """Raises WireError."""
+        m = parse(cohort_pb2.Receipt, payload)
+        return cls(m.query_id, m.attempt, m.party, m.cohort_digest, m.upload_digest, m.chunks, m.ciphertexts)
+
+
+Statement = Acceptance | Refusal | Ready | Receipt
+
+
+def sign(statement: Statement, signing_key: SigningKey) -> Envelope:
+    """The envelope of what a party says."""
+    return signing_key.sign(statement.KIND, statement.to_bytes())
+
+
+S = TypeVar("S", Acceptance, Refusal, Ready, Receipt)
+
+
+def open_statement(statement_type: type[S], envelope: Envelope, roster: Roster) -> tuple[S, Member]:
+    """What a party of the roster says, with the party. Raises WireError."""
+    statement = statement_type.from_bytes(envelope.payload)
+    member = roster.find(statement.party, Role.PARTY)
+    if member is None:
+        raise WireError(Code.PEER_UNKNOWN, f"The roster has no party {statement.party!r}.")
+    open_from(envelope, statement_type.KIND, member)
+    return statement, member
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The parties of one attempt: their signed acceptances, in order."""
+
+    query_id: bytes
+    attempt: int
+    acceptances: tuple[Envelope, ...]
+
+    def __post_init__(self) -> None:
+        _check_attempt(self.query_id, self.attempt)
+
+    @property
+    def digest(self) -> bytes:
+        """Binds query, attempt, members, row counts and mask keys."""
+        return sha256(
+            b"rado.v1/cohort\0",
+            self.query_id,
+            self.attempt.to_bytes(4, "big"),
+            len(self.acceptances).to_bytes(4, "big"),
+            *(acceptance.payload_hash for acceptance in self.acceptances),
+        )
+
+    def to_proto(self) -> cohort_pb2.Cohort:
+        """The message that travels."""
+        return cohort_pb2.Cohort(
+            query_id=self.query_id, attempt=self.attempt, acceptances=[a.to_proto() for a in self.acceptances]
+        )
+
+    @classmethod
+    def from_proto(cls, message: cohort_pb2.Cohort) -> "Cohort":
+        """Raises WireError."""
+        return cls(message.query_id, message.attempt, tuple(Envelope.from_proto(a) for a in message.acceptances))
+
+    def open(self, roster: Roster) -> tuple[Acceptance, ...]:
+        """Every member's acceptance, each verified against the roster.
+
+        Raises WireError where a signature fails, a member stands twice, or an acceptance is of another attempt.
+        """
+        opened = tuple(open_statement(Acceptance, envelope, roster)[0] for envelope in self.acceptances)
+        if any((a.query_id, a.attempt) != (self.query_id, self.attempt) for a in opened):
+            raise WireError(Code.ATTEMPT_MISMATCH, "The cohort has an acceptance of another attempt.")
+        if len({a.party for a in opened}) != len(opened):
+            raise WireError(Code.MESSAGE_MALFORMED, "A party stands twice in the cohort.")
+        return opened
+
+
+def check_receipts(
+    receipts: Sequence[Envelope], cohort: Cohort, roster: Roster, *, chunks: int, ciphertexts: int
+) -> tuple[Receipt, ...]:
+    """Every cohort member's receipt, in order, for this cohort and of the planned size.
+
+    Raises WireError(RECEIPT_INVALID) where one is missing, for another cohort, or of another size.
+    """
+    opened = tuple(open_statement(Receipt, envelope, roster)[0] for envelope in receipts)
+    members = [a.party for a in cohort.open(roster)]
+    if [r.party for r in opened] != members:
+        raise WireError(Code.RECEIPT_INVALID, "The receipts are not those of the cohort's members.")
+    for receipt in opened:
+        check_receipt(receipt, cohort, chunks=chunks, ciphertexts=ciphertexts)
+    return opened
+
+
+def check_receipt(receipt: Receipt, cohort: Cohort, *, chunks: int, ciphertexts: int) -> None:
+    """Raise WireError(RECEIPT_INVALID) where a receipt is for another cohort or of another size."""
+    expected = (cohort.query_id, cohort.attempt, cohort.digest, chunks, ciphertexts)
+    if (receipt.query_id, receipt.attempt, receipt.cohort_digest, receipt.chunks, receipt.ciphertexts) != expected:
+        raise WireError(Code.RECEIPT_INVALID, f"That of {receipt.party} is for another cohort or upload.")

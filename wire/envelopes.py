@@ -1,0 +1,222 @@
+"""Signed envelopes: Ed25519 over exact bytes, with a domain that names version, message type and signer's role.
+
+What was signed is what is hashed, stored and forwarded. A signature over one type or by one role never holds for
+another (the domain separates them), and the sender inside a message is checked against the key by the caller.
+"""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TypeVar
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from dpcore.errors import ConfigurationError
+from rado.v1 import envelope_pb2
+from wire.errors import Code, WireError
+
+M = TypeVar("M", bound=Message)
+
+VERSION = b"rado.v1"
+KEY_BYTES = 32
+SIGNATURE_BYTES = 64
+
+
+class Kind(StrEnum):
+    """What may be signed. The value is the message's name in the proto files."""
+
+    ROSTER = "Roster"
+    QUERY = "Query"
+    PAILLIER_KEY = "PaillierKey"
+    CANCEL = "Cancel"
+    ACCEPTANCE = "Acceptance"
+    REFUSAL = "Refusal"
+    READY = "Ready"
+    RECEIPT = "Receipt"
+
+
+SIGNER_ROLE: dict[Kind, str] = {
+    Kind.ROSTER: "federation",
+    Kind.QUERY: "learner",
+    Kind.PAILLIER_KEY: "learner",
+    Kind.CANCEL: "learner",
+    Kind.ACCEPTANCE: "party",
+    Kind.REFUSAL: "party",
+    Kind.READY: "party",
+    Kind.RECEIPT: "party",
+}
+
+
+def sha256(*parts: bytes) -> bytes:
+    """SHA-256 of the parts, one after another."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.digest()
+
+
+def key_id(public_key: bytes) -> bytes:
+    """SHA-256 of a raw Ed25519 public key."""
+    return sha256(public_key)
+
+
+def fingerprint(public_key: bytes) -> str:
+    """What people compare over the telephone: the key's id in hexadecimal, in groups of four."""
+    text = key_id(public_key).hex()
+    return ":".join(text[i : i + 4] for i in range(0, len(text), 4))
+
+
+def signed_bytes(kind: Kind, payload: bytes) -> bytes:
+    """The bytes that the signature is over."""
+    return b"\0".join((VERSION, kind.value.encode(), SIGNER_ROLE[kind].encode(), payload))
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A signed payload, as it travels."""
+
+    payload: bytes
+    key_id: bytes
+    signature: bytes
+
+    @property
+    def payload_hash(self) -> bytes:
+        """SHA-256 of the payload; of a query, its id."""
+        return sha256(self.payload)
+
+    def to_proto(self) -> envelope_pb2.Signed:
+        """The message that travels."""
+        return envelope_pb2.Signed(payload=self.payload, key_id=self.key_id, signature=self.signature)
+
+    @classmethod
+    def from_proto(cls, message: envelope_pb2.Signed) -> "Envelope":
+        """Raises WireError(MESSAGE_MALFORMED) where a part is missing or of the wrong length."""
+        if (
+            not message.payload
+            or len(message.key_id) != KEY_BYTES
+            or len(message.signature) != SIGNATURE_BYTES
+            or len(UnknownFieldSet(message))
+        ):
+            raise WireError(Code.MESSAGE_MALFORMED, "A signed envelope is incomplete.")
+        return cls(message.payload, message.key_id, message.signature)
+
+    def to_bytes(self) -> bytes:
+        """For files and databases."""
+        return self.to_proto().SerializeToString()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Envelope":
+        """The inverse of to_bytes; raises as from_proto does."""
+        return cls.from_proto(parse(envelope_pb2.Signed, data))
+
+    def open(self, kind: Kind, public_key: bytes) -> bytes:
+        """The payload, once the signature holds for this kind and key.
+
+        Raises WireError(SIGNATURE_INVALID).
+        """
+        if self.key_id != key_id(public_key):
+            raise WireError(Code.SIGNATURE_INVALID, f"The {kind} is signed by another key.")
+        try:
+            Ed25519PublicKey.from_public_bytes(public_key).verify(self.signature, signed_bytes(kind, self.payload))
+        except (InvalidSignature, ValueError) as error:
+            raise WireError(Code.SIGNATURE_INVALID, f"The {kind} was altered or signed as something else.") from error
+        return self.payload
+
+
+class SigningKey:
+    """Held by the member, or by the federation, that signs with it. Prints as its fingerprint."""
+
+    def __init__(self, private_key: Ed25519PrivateKey) -> None:
+        self._private_key = private_key
+        self.public_bytes = private_key.public_key().public_bytes_raw()
+
+    def __repr__(self) -> str:
+        return f"SigningKey({fingerprint(self.public_bytes)[:19]}...)"
+
+    @classmethod
+    def generate(cls) -> "SigningKey":
+        """A new key from the operating system's randomness."""
+        return cls(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def load(cls, path: Path) -> "SigningKey":
+        """Read an unencrypted PKCS #8 PEM file. Raises ConfigurationError."""
+        try:
+            key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+        except (OSError, ValueError, TypeError) as error:
+            raise ConfigurationError(
+                f"{path}: not a readable signing key ({error}); it should be an Ed25519 PEM file"
+            ) from error
+        if not isinstance(key, Ed25519PrivateKey):
+            raise ConfigurationError(f"{path}: not an Ed25519 key; make one with `rado provision`")
+        return cls(key)
+
+    def save(self, path: Path) -> None:
+        """Write the key for its owner's eyes alone; refuses to overwrite."""
+        pem = self._private_key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        write_secret(path, pem)
+
+    def sign(self, kind: Kind, payload: bytes) -> Envelope:
+        """Sign a payload as this kind of message."""
+        signature = self._private_key.sign(signed_bytes(kind, payload))
+        return Envelope(payload, key_id(self.public_bytes), signature)
+
+
+def write_secret(path: Path, data: bytes) -> None:
+    """Create a file that only its owner may read; raises FileExistsError rather than overwrite one."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def parse(message_type: type[M], data: bytes) -> M:
+    """Parse bytes strictly: raises WireError(MESSAGE_MALFORMED or FIELD_UNKNOWN)."""
+    try:
+        message = message_type.FromString(data)
+    except (DecodeError, ValueError, RuntimeError) as error:
+        raise WireError(Code.MESSAGE_MALFORMED, f"It does not parse as {message_type.DESCRIPTOR.name}.") from error
+    refuse_unknown_fields(message)
+    return message
+
+
+def refuse_unknown_fields(message: Message) -> None:
+    """Raise WireError(FIELD_UNKNOWN) where any message inside has a field that this version does not know.
+
+    An old node must not half-understand a new query.
+    """
+    if len(UnknownFieldSet(message)):
+        raise WireError(Code.FIELD_UNKNOWN, f"It is in {message.DESCRIPTOR.name}.")
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        for part in value if field.is_repeated else (value,):
+            refuse_unknown_fields(part)
+
+
+def load_public_key(path: Path) -> bytes:
+    """The raw bytes of an Ed25519 public key in a PEM file, such as the pinned one. Raises ConfigurationError."""
+    try:
+        key = serialization.load_pem_public_key(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"{path}: not a readable public key ({error}); ask the operator for the file"
+        ) from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise ConfigurationError(f"{path}: not an Ed25519 public key; ask the operator for the file")
+    return key.public_bytes_raw()
+
+
+def save_public_key(path: Path, public_key: bytes) -> None:
+    """Write a raw Ed25519 public key as PEM."""
+    key = Ed25519PublicKey.from_public_bytes(public_key)
+    path.write_bytes(key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo))

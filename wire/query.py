@@ -1,0 +1,308 @@
+"""Queries: what a learner asks, opened and checked in one place for whoever receives one."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpcore.errors import ConfigurationError, RadofedError, SlotOverflowError
+from dpcore.fixed_point import Encoding, check_fits
+from dpcore.paillier.packing import ciphertext_count
+from dpcore.paillier.public import PublicKey
+from dpcore.queries.rados import RadosQuery
+from dpcore.rados.designs import DpFeatDesign, PlainDesign
+from dpcore.schema import Schema
+from rado.v1 import query_pb2
+from wire.envelopes import Envelope, Kind, SigningKey, parse
+from wire.errors import Code, WireError
+from wire.roster import Role, Roster, open_from
+from wire.upload import ciphertexts_per_chunk
+
+CLOCK_SKEW_S = 300
+MAX_QUERY_BYTES = 512 * 1024
+MAX_VALUES = 1 << 28
+MAX_PARTIES = 1 << 16
+MAX_PHASE_S = 7 * 24 * 3600
+MAX_ATTEMPTS = 100
+
+
+@dataclass(frozen=True)
+class PaillierKey:
+    """A Paillier public key as the learner's signing key certifies it, so that keys can rotate."""
+
+    learner: str
+    public_key: PublicKey
+    not_before_unix_s: int
+    not_after_unix_s: int
+
+    def sign(self, signing_key: SigningKey) -> Envelope:
+        """The certificate that travels in every query."""
+        message = query_pb2.PaillierKey(
+            learner=self.learner,
+            modulus=int(self.public_key.n).to_bytes((self.public_key.bits + 7) // 8, "big"),
+            not_before_unix_s=self.not_before_unix_s,
+            not_after_unix_s=self.not_after_unix_s,
+        )
+        return signing_key.sign(Kind.PAILLIER_KEY, message.SerializeToString(deterministic=True))
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> "PaillierKey":
+        """Raises WireError(KEY_INVALID) where the modulus is too small or malformed."""
+        message = parse(query_pb2.PaillierKey, payload)
+        if message.modulus[:1] == b"\0":
+            raise WireError(Code.KEY_INVALID, "The modulus has leading zeros.")
+        try:
+            public_key = PublicKey(int.from_bytes(message.modulus, "big"))
+        except (RadofedError, ValueError) as error:
+            raise WireError(Code.KEY_INVALID, str(error)) from error
+        return cls(message.learner, public_key, message.not_before_unix_s, message.not_after_unix_s)
+
+
+@dataclass(frozen=True)
+class Query:
+    """What a learner asks. Valid from construction: WireError(QUERY_INVALID or ENCODING_OVERFLOW) otherwise.
+
+    Times are Unix seconds, durations seconds; `delta` is what parties count and charge epsilon at; slots are planned
+    for `max_rows` and `max_parties`, not for what turns up.
+    """
+
+    federation: str
+    learner: str
+    nonce: bytes
+    roster_version: int
+    schema: Schema
+    kind: RadosQuery
+    encoding: Encoding
+    paillier_key: Envelope
+    delta: Fraction
+    max_rows: int
+    max_parties: int
+    cohort_min: int
+    honest_parties: int
+    created_at_unix_s: int
+    not_after_unix_s: int
+    answer_within_s: int
+    prepare_within_s: int
+    upload_within_s: int
+    max_attempts: int
+
+    def __post_init__(self) -> None:
+        checks = {
+            "the nonce has 16 to 64 bytes": 16 <= len(self.nonce) <= 64,
+            "delta is between 0 and 1": 0 < self.delta < 1,
+            "max_rows is positive": self.max_rows >= 1,
+            f"max_parties is from 1 to {MAX_PARTIES}": 1 <= self.max_parties <= MAX_PARTIES,
+            "cohort_min is from 1 to max_parties": 1 <= self.cohort_min <= self.max_parties,
+            "honest_parties is from 1 to cohort_min": 1 <= self.honest_parties <= self.cohort_min,
+            "not_after is after created_at": self.not_after_unix_s > self.created_at_unix_s,
+            f"max_attempts is from 1 to {MAX_ATTEMPTS}": 1 <= self.max_attempts <= MAX_ATTEMPTS,
+            f"the query asks for at most {MAX_VALUES} values": self.length <= MAX_VALUES,
+        } | {
+            f"{name} is from 1 to {MAX_PHASE_S}": 1 <= value <= MAX_PHASE_S
+            for name, value in (
+                ("answer_within_s", self.answer_within_s),
+                ("prepare_within_s", self.prepare_within_s),
+                ("upload_within_s", self.upload_within_s),
+            )
+        }
+        for rule, holds in checks.items():
+            if not holds:
+                raise WireError(Code.QUERY_INVALID, f"It must hold that {rule}.")
+        try:
+            largest = self.kind.largest_sum(self.max_rows, self.encoding.fraction_bits)
+            # The check slot carries the cohort's row count and wraps like any other slot.
+            check_fits(self.encoding, largest_sum=max(largest, self.max_rows), max_parties=self.max_parties)
+        except SlotOverflowError as error:
+            raise WireError(Code.ENCODING_OVERFLOW, str(error)) from error
+
+    @property
+    def length(self) -> int:
+        """How many values the total has."""
+        return self.kind.length(self.schema.d)
+
+    def to_bytes(self) -> bytes:
+        """The payload to be signed. Its SHA-256 is the query's id."""
+        return query_pb2.Query(
+            federation=self.federation,
+            learner=self.learner,
+            nonce=self.nonce,
+            roster_version=self.roster_version,
+            schema=self.schema.canonical_bytes(),
+            schema_digest=self.schema.digest,
+            rados=_rados_to_proto(self.kind),
+            encoding=query_pb2.Encoding(
+                fraction_bits=self.encoding.fraction_bits,
+                value_bits=self.encoding.value_bits,
+                slot_bits=self.encoding.slot_bits,
+            ),
+            paillier_key=self.paillier_key.to_proto(),
+            delta=_rational_to_proto(self.delta),
+            max_rows=self.max_rows,
+            max_parties=self.max_parties,
+            cohort_min=self.cohort_min,
+            honest_parties=self.honest_parties,
+            created_at_unix_s=self.created_at_unix_s,
+            not_after_unix_s=self.not_after_unix_s,
+            answer_within_s=self.answer_within_s,
+            prepare_within_s=self.prepare_within_s,
+            upload_within_s=self.upload_within_s,
+            max_attempts=self.max_attempts,
+        ).SerializeToString(deterministic=True)
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> "Query":
+        """Raises WireError where the payload is not a query that this version understands whole."""
+        if len(payload) > MAX_QUERY_BYTES:
+            raise WireError(Code.MESSAGE_TOO_LARGE, f"A query has at most {MAX_QUERY_BYTES} bytes.")
+        message = parse(query_pb2.Query, payload)
+        try:
+            schema = Schema.from_canonical(message.schema)
+            encoding = Encoding(message.encoding.fraction_bits, message.encoding.value_bits, message.encoding.slot_bits)
+            if schema.digest != message.schema_digest:
+                raise WireError(Code.QUERY_INVALID, "The schema's digest is not the schema's.")
+            kind = _rados_from_proto(message, schema)
+        except WireError:
+            raise
+        except (RadofedError, ValueError) as error:
+            raise WireError(Code.QUERY_INVALID, str(error)) from error
+        return cls(
+            federation=message.federation,
+            learner=message.learner,
+            nonce=message.nonce,
+            roster_version=message.roster_version,
+            schema=schema,
+            kind=kind,
+            encoding=encoding,
+            paillier_key=Envelope.from_proto(message.paillier_key),
+            delta=_rational_from_proto(message.delta),
+            max_rows=message.max_rows,
+            max_parties=message.max_parties,
+            cohort_min=message.cohort_min,
+            honest_parties=message.honest_parties,
+            created_at_unix_s=message.created_at_unix_s,
+            not_after_unix_s=message.not_after_unix_s,
+            answer_within_s=message.answer_within_s,
+            prepare_within_s=message.prepare_within_s,
+            upload_within_s=message.upload_within_s,
+            max_attempts=message.max_attempts,
+        )
+
+
+def _rational_to_proto(value: Fraction) -> query_pb2.Rational:
+    if max(abs(value.numerator), value.denominator) >= 1 << 63:
+        raise ConfigurationError(f"{float(value)} needs more than 63 bits as a fraction; give fewer digits")
+    return query_pb2.Rational(numerator=value.numerator, denominator=value.denominator)
+
+
+def _rational_from_proto(message: query_pb2.Rational) -> Fraction:
+    if message.denominator < 1:
+        raise WireError(Code.QUERY_INVALID, "A rational's denominator must be positive.")
+    value = Fraction(message.numerator, message.denominator)
+    if value.denominator != message.denominator:
+        raise WireError(Code.QUERY_INVALID, "A rational must be in lowest terms.")
+    return value
+
+
+def _rados_to_proto(kind: RadosQuery) -> query_pb2.RadosQuery:
+    match kind.design:
+        case PlainDesign():
+            return query_pb2.RadosQuery(rados=kind.rados, plain=query_pb2.PlainDesign())
+        case DpFeatDesign() as design:
+            return query_pb2.RadosQuery(
+                rados=kind.rados,
+                dp_feat=query_pb2.DpFeatDesign(
+                    sensitive_feature=design.sensitive_name,
+                    epsilon_per_rado=None
+                    if design.epsilon_per_rado is None
+                    else _rational_to_proto(design.epsilon_per_rado),
+                    split=query_pb2.SPLIT_LOCAL,
+                ),
+            )
+
+
+def _rados_from_proto(message: query_pb2.Query, schema: Schema) -> RadosQuery:
+    rados = message.rados
+    match rados.WhichOneof("design") if message.WhichOneof("kind") == "rados" else None:
+        case "plain":
+            return RadosQuery(rados.rados, PlainDesign())
+        case "dp_feat":
+            if rados.dp_feat.split != query_pb2.SPLIT_LOCAL:
+                raise WireError(Code.QUERY_INVALID, "Only split = local is served.")
+            name = rados.dp_feat.sensitive_feature
+            if name not in schema.boolean_coordinates:
+                raise WireError(Code.QUERY_INVALID, f"{name!r} is not a boolean feature of the schema.")
+            # Another coordinate from the same column would give the protected one away.
+            source = schema.sources(name)
+            if source is not None and schema.derived_from(source) != (name,):
+                raise WireError(Code.QUERY_INVALID, f"Other features derive from {name!r}'s column.")
+            epsilon = rados.dp_feat.epsilon_per_rado
+            return RadosQuery(
+                rados.rados,
+                DpFeatDesign(
+                    schema.coordinate(name),
+                    name,
+                    _rational_from_proto(epsilon) if rados.dp_feat.HasField("epsilon_per_rado") else None,
+                    "local",
+                ),
+            )
+        case _:
+            raise WireError(Code.QUERY_INVALID, "It asks for a kind or a design that this version does not know.")
+
+
+@dataclass(frozen=True)
+class OpenedQuery:
+    """A query whose signatures held for a roster."""
+
+    envelope: Envelope
+    query: Query
+    public_key: PublicKey
+
+    @property
+    def query_id(self) -> bytes:
+        """SHA-256 of the payload."""
+        return self.envelope.payload_hash
+
+    @property
+    def ciphertexts(self) -> int:
+        """How many ciphertexts every upload, and the total, has."""
+        return ciphertext_count(self.query.length, self.query.encoding, self.public_key.bits)
+
+    @property
+    def ciphertexts_per_chunk(self) -> int:
+        """How many of them a chunk holds, the last one perhaps fewer."""
+        return ciphertexts_per_chunk(self.public_key.ciphertext_bytes)
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks every upload, and the total, has."""
+        return -(-self.ciphertexts // self.ciphertexts_per_chunk)
+
+
+def open_query(envelope: Envelope, roster: Roster, *, now_unix_s: float) -> OpenedQuery:
+    """Check a query's signature, federation, roster version, time and Paillier key; the same for party and coordinator.
+
+    Raises WireError.
+    """
+    query = Query.from_bytes(envelope.payload)
+    if query.federation != roster.federation:
+        raise WireError(Code.FEDERATION_MISMATCH)
+    learner = roster.find(query.learner, Role.LEARNER)
+    if learner is None:
+        raise WireError(Code.PEER_UNKNOWN, f"The roster has no learner {query.learner!r}.")
+    open_from(envelope, Kind.QUERY, learner)
+    if query.roster_version > roster.version:
+        raise WireError(
+            Code.ROSTER_STALE,
+            f"The query was planned with version {query.roster_version}, this node has {roster.version}.",
+        )
+    check_time(query, now_unix_s)
+    key = PaillierKey.from_bytes(open_from(query.paillier_key, Kind.PAILLIER_KEY, learner))
+    if key.learner != query.learner:
+        raise WireError(Code.KEY_INVALID, "It is certified for another learner.")
+    if not key.not_before_unix_s - CLOCK_SKEW_S <= now_unix_s or key.not_after_unix_s < query.not_after_unix_s:
+        raise WireError(Code.KEY_INVALID, "It is not valid for the whole of the query's life.")
+    return OpenedQuery(envelope, query, key.public_key)
+
+
+def check_time(query: Query, now_unix_s: float) -> None:
+    """Raise WireError(QUERY_EXPIRED) outside the query's life, with CLOCK_SKEW_S of grace on both sides."""
+    if now_unix_s > query.not_after_unix_s + CLOCK_SKEW_S or now_unix_s < query.created_at_unix_s - CLOCK_SKEW_S:
+        raise WireError(Code.QUERY_EXPIRED)

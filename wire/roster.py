@@ -1,0 +1,147 @@
+"""The roster: who is a member, with which signing key and which certificate. Signed by the offline federation key."""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from rado.v1 import roster_pb2
+from wire.envelopes import KEY_BYTES, Envelope, Kind, SigningKey, key_id, parse
+from wire.errors import Code, WireError
+
+NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
+
+
+class Role(Enum):
+    """What a member is."""
+
+    PARTY = "party"
+    COORDINATOR = "coordinator"
+    LEARNER = "learner"
+
+
+_ROLE_TO_PROTO = {
+    Role.PARTY: roster_pb2.ROLE_PARTY,
+    Role.COORDINATOR: roster_pb2.ROLE_COORDINATOR,
+    Role.LEARNER: roster_pb2.ROLE_LEARNER,
+}
+_ROLE_FROM_PROTO = {number: role for role, number in _ROLE_TO_PROTO.items()}
+
+
+def certificate_san(federation: str, role: Role, name: str) -> str:
+    """The URI subject alternative name of a member's TLS certificate."""
+    return f"rado://{federation}/{role.value}/{name}"
+
+
+@dataclass(frozen=True)
+class Member:
+    """One organisation's node. `signing_key` is empty for a coordinator, which signs nothing."""
+
+    role: Role
+    name: str
+    signing_key: bytes
+    certificate_san: str
+    rows_at_least: int | None = None
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise WireError(Code.MESSAGE_MALFORMED, f"{self.name!r} is not a member's name (a-z, 0-9 and '-').")
+        if len(self.signing_key) != (0 if self.role is Role.COORDINATOR else KEY_BYTES):
+            raise WireError(Code.MESSAGE_MALFORMED, f"{self.name}'s signing key has the wrong length.")
+
+
+@dataclass(frozen=True)
+class Roster:
+    """All members, in one version."""
+
+    federation: str
+    version: int
+    issued_at_unix_s: int
+    members: tuple[Member, ...]
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.federation) or self.version < 1:
+            raise WireError(Code.MESSAGE_MALFORMED, "The roster's federation or version is not valid.")
+        for what, values in (
+            ("names", [m.name for m in self.members]),
+            ("signing keys", [m.signing_key for m in self.members if m.signing_key]),
+            ("certificate names", [m.certificate_san for m in self.members]),
+        ):
+            if len(set(values)) != len(values):
+                raise WireError(Code.MESSAGE_MALFORMED, f"Two members of the roster share {what}.")
+        if sum(m.role is Role.COORDINATOR for m in self.members) != 1:
+            raise WireError(Code.MESSAGE_MALFORMED, "A roster has exactly one coordinator.")
+
+    @property
+    def parties(self) -> tuple[Member, ...]:
+        """The parties, in the roster's order."""
+        return tuple(m for m in self.members if m.role is Role.PARTY)
+
+    def find(self, name: str, role: Role) -> Member | None:
+        """The member of this name and role, or None."""
+        return next((m for m in self.members if m.name == name and m.role is role), None)
+
+    def find_certificate(self, san: str) -> Member | None:
+        """The member whose certificate carries this name, or None."""
+        return next((m for m in self.members if m.certificate_san == san), None)
+
+    def to_bytes(self) -> bytes:
+        """The payload to be signed."""
+        return roster_pb2.Roster(
+            federation=self.federation,
+            version=self.version,
+            issued_at_unix_s=self.issued_at_unix_s,
+            members=[
+                roster_pb2.Member(
+                    role=_ROLE_TO_PROTO[m.role],
+                    name=m.name,
+                    signing_key=m.signing_key,
+                    certificate_san=m.certificate_san,
+                    rows_at_least=m.rows_at_least,
+                )
+                for m in self.members
+            ],
+        ).SerializeToString(deterministic=True)
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> "Roster":
+        """Raises WireError where the payload is not a valid roster."""
+        message = parse(roster_pb2.Roster, payload)
+        if any(m.role not in _ROLE_FROM_PROTO for m in message.members):
+            raise WireError(Code.MESSAGE_MALFORMED, "A member's role is not known.")
+        return cls(
+            message.federation,
+            message.version,
+            message.issued_at_unix_s,
+            tuple(
+                Member(
+                    _ROLE_FROM_PROTO[m.role],
+                    m.name,
+                    m.signing_key,
+                    m.certificate_san,
+                    m.rows_at_least if m.HasField("rows_at_least") else None,
+                )
+                for m in message.members
+            ),
+        )
+
+    def sign(self, federation_key: SigningKey) -> Envelope:
+        """The envelope that travels."""
+        return federation_key.sign(Kind.ROSTER, self.to_bytes())
+
+
+def open_roster(envelope: Envelope, federation_key: bytes, *, at_least_version: int = 0) -> Roster:
+    """Verify a roster against the pinned federation key and the newest version seen.
+
+    Raises WireError(SIGNATURE_INVALID, MESSAGE_MALFORMED or ROSTER_STALE).
+    """
+    roster = Roster.from_bytes(envelope.open(Kind.ROSTER, federation_key))
+    if roster.version < at_least_version:
+        raise WireError(Code.ROSTER_STALE, f"Version {roster.version} came after version {at_least_version}.")
+    return roster
+
+
+def open_from(envelope: Envelope, kind: Kind, member: Member) -> bytes:
+    """The payload of a member's envelope. Raises WireError(SIGNATURE_INVALID)."""
+    if envelope.key_id != key_id(member.signing_key):
+        raise WireError(Code.SIGNATURE_INVALID, f"The {kind} is not signed by {member.name}'s key of the roster.")
+    return envelope.open(kind, member.signing_key)

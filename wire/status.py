@@ -1,0 +1,124 @@
+"""A query's progress as the coordinator tells it, and the total that ends it."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from rado.v1 import release_pb2
+from wire.cohort import Cohort
+from wire.envelopes import Envelope
+from wire.errors import Code, WireError
+
+
+class Phase(Enum):
+    """Where an attempt stands."""
+
+    ANSWERING = release_pb2.PHASE_ANSWERING
+    PREPARING = release_pb2.PHASE_PREPARING
+    UPLOADING = release_pb2.PHASE_UPLOADING
+    ADDING = release_pb2.PHASE_ADDING
+    COMPLETE = release_pb2.PHASE_COMPLETE
+    FAILED = release_pb2.PHASE_FAILED
+
+    @property
+    def is_terminal(self) -> bool:
+        """Nothing more will happen."""
+        return self in (Phase.COMPLETE, Phase.FAILED)
+
+
+class PartyState(Enum):
+    """Where one party stands in an attempt."""
+
+    SILENT = release_pb2.PARTY_STATE_SILENT
+    REFUSED = release_pb2.PARTY_STATE_REFUSED
+    ACCEPTED = release_pb2.PARTY_STATE_ACCEPTED
+    READY = release_pb2.PARTY_STATE_READY
+    LEFT_OUT = release_pb2.PARTY_STATE_LEFT_OUT
+    UPLOADING = release_pb2.PARTY_STATE_UPLOADING
+    UPLOADED = release_pb2.PARTY_STATE_UPLOADED
+
+
+@dataclass(frozen=True)
+class PartyProgress:
+    """One party's standing: the refusal's code, chunks that arrived, rows that it accepted with."""
+
+    party: str
+    state: PartyState
+    code: str = ""
+    chunks: int = 0
+    rows: int = 0
+
+
+@dataclass(frozen=True)
+class QueryStatus:
+    """What a learner sees of its query."""
+
+    query_id: bytes
+    attempt: int
+    phase: Phase
+    parties: tuple[PartyProgress, ...]
+    code: str
+    detail: str
+    remaining_s: int
+    chunks_expected: int
+    submitted_at_unix_s: int
+
+    def to_proto(self) -> release_pb2.QueryStatus:
+        """The message that travels."""
+        return release_pb2.QueryStatus(
+            query_id=self.query_id,
+            attempt=self.attempt,
+            phase=self.phase.value,
+            parties=[
+                release_pb2.PartyProgress(party=p.party, state=p.state.value, code=p.code, chunks=p.chunks, rows=p.rows)
+                for p in self.parties
+            ],
+            code=self.code,
+            detail=self.detail,
+            remaining_s=self.remaining_s,
+            chunks_expected=self.chunks_expected,
+            submitted_at_unix_s=self.submitted_at_unix_s,
+        )
+
+    @classmethod
+    def from_proto(cls, m: release_pb2.QueryStatus) -> "QueryStatus":
+        """Raises WireError(MESSAGE_MALFORMED) on a phase or state that is not known."""
+        try:
+            return cls(
+                m.query_id,
+                m.attempt,
+                Phase(m.phase),
+                tuple(PartyProgress(p.party, PartyState(p.state), p.code, p.chunks, p.rows) for p in m.parties),
+                m.code,
+                m.detail,
+                m.remaining_s,
+                m.chunks_expected,
+                m.submitted_at_unix_s,
+            )
+        except ValueError as error:
+            raise WireError(Code.MESSAGE_MALFORMED, "A phase or a state is not known.") from error
+
+
+@dataclass(frozen=True)
+class Total:
+    """A complete total without its ciphertexts."""
+
+    cohort: Cohort
+    receipts: tuple[Envelope, ...]
+    chunks: int
+    ciphertexts: int
+
+    def to_proto(self) -> release_pb2.Total:
+        """The message that travels."""
+        return release_pb2.Total(
+            cohort=self.cohort.to_proto(),
+            receipts=[r.to_proto() for r in self.receipts],
+            chunks=self.chunks,
+            ciphertexts=self.ciphertexts,
+        )
+
+    @classmethod
+    def from_proto(cls, m: release_pb2.Total) -> "Total":
+        """Raises WireError."""
+        return cls(
+            Cohort.from_proto(m.cohort), tuple(Envelope.from_proto(r) for r in m.receipts), m.chunks, m.ciphertexts
+        )
