@@ -34,11 +34,24 @@ class DataError(RadofedError):
 
     exit_code = 4
 
-    def __init__(self, sentence: str, *, file: str = "", line: int | None = None, column: str | None = None) -> None:
-        self.file, self.line, self.column = file, line, column
+    def __init__(
+        self,
+        sentence: str,
+        *,
+        file: str = "",
+        line: int | None = None,
+        row: int | None = None,
+        column: str | None = None,
+    ) -> None:
+        self.file, self.line, self.row, self.column = file, line, row, column
         place = ", ".join(
             part
-            for part in (file, f"line {line}" if line is not None else "", f"column {column!r}" if column else "")
+            for part in (
+                file,
+                f"line {line}" if line is not None else "",
+                f"row {row}" if row is not None else "",
+                f"column {column!r}" if column else "",
+            )
             if part
         )
         super().__init__(f"{place}: {sentence}" if place else sentence)

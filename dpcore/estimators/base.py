@@ -1,0 +1,176 @@
+"""What every rado learner shares: releases in, a linear classifier out, behind scikit-learn's interface.
+
+A learner is trained in one of two ways.
+
+`fit_release(release)` sees rados and nothing else. Its coordinates are those of the release, the bias included where
+there is one, so `coef_` has shape (1, d), `intercept_` is zero, `classes_` is [-1, 1], and `predict` takes rows exactly
+as the schema encodes them: (rows, d), with the bias coordinate.
+
+`fit(X, y)` sees rows, for comparison with other estimators. It appends the bias, draws plain rados from the edge
+vectors and learns from those alone: `coef_` has shape (1, features), the bias is `intercept_`, and `predict` takes rows
+like X.
+"""
+
+from abc import ABCMeta, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dpcore.errors import ConfigurationError, DataError, ShapeError
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+Progress = Callable[[int, int], None]
+"""Called as progress(steps done, steps in all) while a learner works."""
+
+MOST_RADOS_FROM_ROWS = 1000
+"""Nock, Patrini and Friedman (ICML 2015), section 4: n = min(1000, m / 2)."""
+
+ROWS_PER_BLOCK = 4096
+"""Rows whose selection bits are held in memory at once: n x 4096 doubles."""
+
+
+class RadoRelease(Protocol):
+    """What a learner needs of a release.
+
+    rados: (n, d), one rado a row, in the units of the encoded features (no fixed point).
+    rows: m, the row count of the cohort.
+    bias: the last coordinate is the constant feature 1 (times the label).
+    """
+
+    @property
+    def rados(self) -> Matrix:
+        """(n, d)."""
+        ...
+
+    @property
+    def rows(self) -> int:
+        """Rows behind the sums: m."""
+        ...
+
+    @property
+    def bias(self) -> bool:
+        """Whether the last coordinate is the constant feature."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class RadoSample:
+    """Rados with the two facts that learning from them needs; the plainest `RadoRelease`.
+
+    rados: (n, d) with n >= 2 and d >= 1, finite. rows: m >= 1. bias: the last coordinate is the constant feature.
+    Raises ShapeError for another shape, DataError where a rado is not finite, ConfigurationError for rows < 1.
+    """
+
+    rados: Matrix
+    rows: int
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        rados = np.array(self.rados, dtype=np.float64)
+        if rados.ndim != 2 or rados.shape[0] < 2 or rados.shape[1] < 1:
+            raise ShapeError(f"rados have shape {rados.shape}: give (n, d) with at least two rados and one coordinate")
+        if not np.isfinite(rados).all():
+            raise DataError("a rado is not finite: decode the release again, or ask its query again")
+        if self.rows < 1:
+            raise ConfigurationError(f"a release over {self.rows} rows: give the row count of its cohort, at least 1")
+        rados.setflags(write=False)
+        object.__setattr__(self, "rados", rados)
+
+
+def draw_plain_rados(edges: Matrix, count: int, random_state: np.random.RandomState) -> Matrix:
+    """Rados of `count` signatures drawn uniformly from all 2^m.
+
+    edges: (m, d), row i is y_i x_i. Returns (count, d). Row i enters a rado with probability 1/2, independently, which
+    is the law of sigma_i = y_i (ICML 2015, Definition 1). For comparisons on rows that the caller may see: the
+    generator is not one that protects anybody.
+    """
+    rados = np.zeros((count, edges.shape[1]))
+    for start in range(0, len(edges), ROWS_PER_BLOCK):
+        block = edges[start : start + ROWS_PER_BLOCK]
+        rados += random_state.randint(0, 2, size=(count, len(block))).astype(np.float64) @ block
+    return rados
+
+
+class RadoClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]  # untyped base
+    """A linear classifier sign(theta . x) learned from rados.
+
+    n_rados: how many plain rados `fit` draws from rows; None is min(1000, m // 2), at least 2. Unused by `fit_release`.
+    random_state: scikit-learn's, for those signatures. Unused by `fit_release`.
+
+    After fitting: `theta_` (d,) the paper's vector, bias included and last; `coef_`, `intercept_`, `classes_` and
+    `n_features_in_` as the module's docstring says.
+    """
+
+    def __init__(self, *, n_rados: int | None = None, random_state: Any = None) -> None:
+        self.n_rados = n_rados
+        self.random_state = random_state
+
+    @abstractmethod
+    def _learn(self, release: RadoSample, progress: Progress | None) -> Vector:
+        """Theta (d,), finite, from a valid release."""
+
+    def fit_release(self, release: RadoRelease, *, progress: Progress | None = None) -> Self:
+        """Learn from a release; returns self.
+
+        Raises ShapeError, DataError or ConfigurationError where the release is malformed (see `RadoSample`),
+        ConfigurationError where a parameter of the learner is out of range.
+        """
+        sample = RadoSample(rados=release.rados, rows=release.rows, bias=release.bias)
+        self.theta_ = self._learn(sample, progress)
+        # Names belong to the rows of an earlier `fit`, not to a release.
+        self.__dict__.pop("feature_names_in_", None)
+        self.classes_ = np.array([-1, 1])
+        self.n_features_in_ = len(self.theta_)
+        self.coef_ = self.theta_[np.newaxis, :].copy()
+        self.intercept_ = np.zeros(1)
+        return self
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Draw plain rados from rows and learn from those; returns self.
+
+        X: (m, features), best scaled to [-1, 1]; a bias coordinate is added. y: (m,), two classes with any labels; the
+        second in sorted order is the positive one. Raises ValueError for anything else, as scikit-learn does.
+        """
+        checked: tuple[Matrix, NDArray[Any]] = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        rows, labels = checked
+        check_classification_targets(labels)
+        if (kind := type_of_target(labels, input_name="y")) != "binary":
+            raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
+        self.classes_, codes = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError("y holds one class: a classifier needs rows of two classes.")
+        edges = np.where(codes == 1, 1.0, -1.0)[:, np.newaxis] * np.column_stack([rows, np.ones(len(rows))])
+        count = max(2, min(MOST_RADOS_FROM_ROWS, len(rows) // 2)) if self.n_rados is None else self.n_rados
+        if count < 2:
+            raise ValueError(f"n_rados is {count}: ask for at least 2.")
+        rados = draw_plain_rados(edges, count, check_random_state(self.random_state))
+        self.theta_ = self._learn(RadoSample(rados=rados, rows=len(rows)), None)
+        self.coef_ = self.theta_[np.newaxis, :-1].copy()
+        self.intercept_ = self.theta_[-1:].copy()
+        return self
+
+    def decision_function(self, X: ArrayLike) -> Vector:
+        """Margins theta . x, shape (rows,): positive means classes_[1]. X: (rows, n_features_in_)."""
+        check_is_fitted(self)
+        rows = validate_data(self, X, dtype=np.float64, reset=False)
+        margins: Vector = rows @ self.coef_[0] + self.intercept_[0]
+        return margins
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Classes, shape (rows,). A margin of exactly zero is classes_[0]. X: (rows, n_features_in_)."""
+        positive = self.decision_function(X) > 0
+        labels: NDArray[Any] = self.classes_[positive.astype(np.intp)]
+        return labels
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags

@@ -1,0 +1,337 @@
+"""The parts of a schema: what one source column becomes, and what is done with a cell that cannot be used.
+
+Every class here is valid from construction: a value that exists is one that data can be encoded with. The field names
+are the keys of the TOML file, so that an error names what its reader wrote.
+"""
+
+import difflib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, ClassVar, Literal, TypeVar
+
+from dpcore.errors import SchemaError
+
+Missing = Literal["refuse", "impute", "zero-vector"]
+OutOfBounds = Literal["refuse", "clip", "zero-vector"]
+UnknownBoolean = Literal["refuse", "impute", "zero-vector"]
+UnknownCategory = Literal["refuse", "zero", "impute", "zero-vector"]
+MissingLabel = Literal["refuse", "zero-vector"]
+
+MISSING_POLICIES = ("refuse", "impute", "zero-vector")
+
+#: What is trimmed from both ends of every cell and header, and so may not surround a text of a schema.
+TRIMMED = " \t\r\n"
+
+#: Integral floats below this magnitude are exact integers and are written without a fraction.
+_EXACT_INTEGERS = 2.0**53
+
+T = TypeVar("T")
+
+
+class SchemaFieldError(SchemaError):
+    """A field of a schema is not what it should be.
+
+    field: its path, such as "features.age.upper". sentence: what is wrong and what to do. source: the file, if any.
+    """
+
+    def __init__(self, field: str, sentence: str, *, source: str = "") -> None:
+        self.field, self.sentence, self.source = field, sentence, source
+        super().__init__(": ".join(part for part in (source, field, sentence) if part))
+
+
+def value_text(value: object) -> str:
+    """The text by which a value of a typed column, or of the TOML file, is compared with a schema's texts.
+
+    Booleans are "true" and "false", integers decimal, floats that are integers below 2^53 as those integers, other
+    floats their shortest decimal that reads back as the same double (Python's repr). Anything else: its own text,
+    trimmed of space, tab, CR and LF. Cells of a CSV are texts already and are only trimmed: "01" is not "1".
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() and abs(value) < _EXACT_INTEGERS else repr(value)
+    return str(value).strip(TRIMMED)
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """A half-sentence that helps with a name that is not among `names`: the nearest one, or all of a short list."""
+    known = sorted(set(names))
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    folded = [other for other in known if other.casefold() == name.casefold()]
+    if folded or close:
+        return f"did you mean {(folded or close)[0]!r}?"
+    shown = ", ".join(known[:12])
+    return f"known: {shown}{', ...' if len(known) > 12 else ''}"
+
+
+def require_text(field: str, value: object) -> str:
+    """`value` as a text that can match a cell: not empty, not surrounded by blanks, valid Unicode."""
+    if not isinstance(value, str):
+        raise SchemaFieldError(field, f"{value!r} is not a text; put it in quotation marks")
+    if not value.strip(TRIMMED):
+        raise SchemaFieldError(field, "is empty; write a text")
+    if value != value.strip(TRIMMED):
+        raise SchemaFieldError(field, f"{value!r} has blanks around it, which are trimmed from every cell; remove them")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise SchemaFieldError(field, "is not valid Unicode; write it in UTF-8") from None
+    return value
+
+
+def require_name(field: str, value: object) -> str:
+    """`value` as a name that can be printed on one line."""
+    text = require_text(field, value)
+    if any(ord(character) < 32 or ord(character) == 127 for character in text):
+        raise SchemaFieldError(field, f"{text!r} has control characters; remove them")
+    return text
+
+
+def _require_number(field: str, value: object) -> float:
+    """`value` as a finite double; minus zero becomes zero, because both encode alike."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SchemaFieldError(field, f"{value!r} is not a number; write one, such as 1.5")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise SchemaFieldError(field, f"{value!r} is not a finite number; write one, such as 1.5")
+    return number + 0.0
+
+
+def _require_choice(field: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise SchemaFieldError(field, f"{value!r} is none of {', '.join(choices)}; {nearest(str(value), choices)}")
+
+
+def _require_texts(field: str, values: object) -> tuple[str, ...]:
+    """`values` (texts, numbers or booleans) as distinct texts, in the given order."""
+    if not isinstance(values, list | tuple) or not values:
+        raise SchemaFieldError(field, 'is not a list with values in it; write one, such as ["yes", "1"]')
+    texts: list[str] = []
+    for value in values:
+        if not isinstance(value, str | int | float):
+            raise SchemaFieldError(field, f"{value!r} is neither a text nor a number; put it in quotation marks")
+        text = require_text(field, value if isinstance(value, str) else value_text(value))
+        if text in texts:
+            raise SchemaFieldError(field, f"{text!r} stands in the list twice; remove one")
+        texts.append(text)
+    return tuple(texts)
+
+
+def _require_disjoint(field: str, first: tuple[str, ...], second: tuple[str, ...], names: str) -> None:
+    both = sorted(set(first) & set(second))
+    if both:
+        raise SchemaFieldError(field, f"{both[0]!r} is in both {names}; keep it in one")
+
+
+def _require_impute(field: str, value: object, policies: tuple[str, ...]) -> None:
+    """`impute` is there exactly where one of the feature's policies asks for it."""
+    wanted = "impute" in policies
+    if wanted and value is None:
+        raise SchemaFieldError(field, 'is needed where a policy is "impute"; write the value that is to be put in')
+    if not wanted and value is not None:
+        raise SchemaFieldError(field, 'is given but no policy is "impute"; remove it, or set missing = "impute"')
+
+
+def _settle(instance: object, **values: object) -> None:
+    """Write checked values into a frozen dataclass that is still being constructed."""
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RealFeature:
+    """A number v in [lower, upper], encoded as 2 (v - lower) / (upper - lower) - 1: the bounds are never the data's."""
+
+    type: ClassVar[str] = "real"
+    reals: ClassVar[tuple[str, ...]] = ("lower", "upper", "impute")
+    name: str
+    column: str = ""
+    lower: float
+    upper: float
+    missing: Missing = "refuse"
+    impute: float | None = None
+    out_of_bounds: OutOfBounds = "refuse"
+
+    def __post_init__(self) -> None:
+        path = _begin(self)
+        lower, upper = _require_number(f"{path}.lower", self.lower), _require_number(f"{path}.upper", self.upper)
+        if lower >= upper:
+            raise SchemaFieldError(f"{path}.lower", f"{lower!r} is not below upper = {upper!r}; write lower < upper")
+        if not math.isfinite(upper - lower):
+            raise SchemaFieldError(f"{path}.upper", "is too far from lower for a double; bring the bounds closer")
+        _require_choice(f"{path}.missing", self.missing, MISSING_POLICIES)
+        _require_choice(f"{path}.out_of_bounds", self.out_of_bounds, ("refuse", "clip", "zero-vector"))
+        _require_impute(f"{path}.impute", self.impute, (self.missing,))
+        if self.impute is not None:
+            _settle(self, impute=_require_number(f"{path}.impute", self.impute))
+            if not lower <= self.impute <= upper:
+                raise SchemaFieldError(f"{path}.impute", "is beyond the bounds; choose a value within them")
+        _settle(self, lower=lower, upper=upper)
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        """The one coordinate, named as the feature."""
+        return (self.name,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BooleanFeature:
+    """A yes or no, encoded +1 or -1: `true` and `false` list the texts that mean each."""
+
+    type: ClassVar[str] = "boolean"
+    reals: ClassVar[tuple[str, ...]] = ()
+    name: str
+    column: str = ""
+    true: tuple[str, ...]
+    false: tuple[str, ...]
+    missing: Missing = "refuse"
+    unknown: UnknownBoolean = "refuse"
+    impute: bool | None = None
+
+    def __post_init__(self) -> None:
+        path = _begin(self)
+        # Order says nothing here, so it must not change the digest.
+        true = tuple(sorted(_require_texts(f"{path}.true", self.true)))
+        false = tuple(sorted(_require_texts(f"{path}.false", self.false)))
+        _require_disjoint(f"{path}.true", true, false, "true and false")
+        _require_choice(f"{path}.missing", self.missing, MISSING_POLICIES)
+        _require_choice(f"{path}.unknown", self.unknown, MISSING_POLICIES)
+        _require_boolean_impute(path, self.impute, (self.missing, self.unknown))
+        _settle(self, true=true, false=false)
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        """The one coordinate, named as the feature."""
+        return (self.name,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CategoryFeature:
+    """One of a list of values, encoded one-hot 0/1, so that a row's norm does not grow with the number of values.
+
+    unknown = "zero" leaves all indicators at 0 for a value that is not listed.
+    """
+
+    type: ClassVar[str] = "category"
+    reals: ClassVar[tuple[str, ...]] = ()
+    name: str
+    column: str = ""
+    values: tuple[str, ...]
+    missing: Missing = "refuse"
+    unknown: UnknownCategory = "refuse"
+    impute: str | None = None
+
+    def __post_init__(self) -> None:
+        path = _begin(self)
+        values = _require_texts(f"{path}.values", self.values)
+        _require_choice(f"{path}.missing", self.missing, MISSING_POLICIES)
+        _require_choice(f"{path}.unknown", self.unknown, ("refuse", "zero", "impute", "zero-vector"))
+        _require_impute(f"{path}.impute", self.impute, (self.missing, self.unknown))
+        if self.impute is not None:
+            impute: object = self.impute
+            text = impute if isinstance(impute, str) else value_text(impute)
+            if text not in values:
+                raise SchemaFieldError(f"{path}.impute", f"{text!r} is not in values; {nearest(text, values)}")
+            _settle(self, impute=text)
+        _settle(self, values=values)
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        """One coordinate a value, named "feature=value", in the listed order."""
+        return tuple(f"{self.name}={value}" for value in self.values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThresholdFeature:
+    """A boolean derived from a numeric column, in place of it: +1 where the value is >= threshold, -1 elsewhere."""
+
+    type: ClassVar[str] = "threshold"
+    reals: ClassVar[tuple[str, ...]] = ("threshold",)
+    name: str
+    column: str = ""
+    threshold: float
+    missing: Missing = "refuse"
+    impute: bool | None = None
+
+    def __post_init__(self) -> None:
+        path = _begin(self)
+        _require_choice(f"{path}.missing", self.missing, MISSING_POLICIES)
+        _require_boolean_impute(path, self.impute, (self.missing,))
+        _settle(self, threshold=_require_number(f"{path}.threshold", self.threshold))
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        """The one coordinate, named as the feature."""
+        return (self.name,)
+
+
+Feature = RealFeature | BooleanFeature | CategoryFeature | ThresholdFeature
+FEATURE_TYPES: Mapping[str, Callable[..., Feature]] = {
+    kind.type: kind for kind in (RealFeature, BooleanFeature, CategoryFeature, ThresholdFeature)
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Label:
+    """The column that says what is to be learned.
+
+    positive: the texts that mean +1. negative: those that mean -1; where absent, everything else does. missing: what is
+    done with a row whose label is empty or, where `negative` is given, in neither list.
+    """
+
+    reals: ClassVar[tuple[str, ...]] = ()
+    column: str
+    positive: tuple[str, ...]
+    negative: tuple[str, ...] | None = None
+    missing: MissingLabel = "refuse"
+
+    def __post_init__(self) -> None:
+        require_text("label.column", self.column)
+        positive = tuple(sorted(_require_texts("label.positive", self.positive)))
+        _settle(self, positive=positive)
+        if self.negative is not None:
+            negative = tuple(sorted(_require_texts("label.negative", self.negative)))
+            _require_disjoint("label.positive", positive, negative, "positive and negative")
+            _settle(self, negative=negative)
+        _require_choice("label.missing", self.missing, ("refuse", "zero-vector"))
+
+
+def _begin(feature: Feature) -> str:
+    """Check what all features have, fill in the column's name, and return the path of the feature's fields."""
+    path = f"features.{require_name('features.name', feature.name)}"
+    _settle(feature, column=require_text(f"{path}.column", feature.column or feature.name))
+    return path
+
+
+def _require_boolean_impute(path: str, value: object, policies: tuple[str, ...]) -> None:
+    _require_impute(f"{path}.impute", value, policies)
+    if value is not None and not isinstance(value, bool):
+        raise SchemaFieldError(f"{path}.impute", f"{value!r} is not a boolean; write true or false")
+
+
+def build(kind: Callable[..., T], table: Mapping[str, Any], path: str) -> T:
+    """A part of a schema from a parsed table; keys are the dataclass's field names.
+
+    Raises SchemaFieldError for a key that is unknown (naming the nearest), absent, or an empty text.
+    """
+    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]  # every kind is a dataclass
+    for key, value in table.items():
+        if key not in known:
+            raise SchemaFieldError(f"{path}.{key}", f"is not a key; {nearest(key, known)}")
+        if value == "":  # an empty column would otherwise silently become the default
+            raise SchemaFieldError(f"{path}.{key}", "is empty; write a text, or leave the key out")
+    for key, field in known.items():
+        if key not in table and field.default is MISSING:
+            raise SchemaFieldError(f"{path}.{key}", "is absent; write it")
+    return kind(**table)
+
+
+def plain(part: Feature | Label) -> dict[str, Any]:
+    """A part of a schema as plain values, every field explicit, tuples as lists; None where nothing is set."""
+    values = {field.name: getattr(part, field.name) for field in fields(part)}
+    listed = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+    return listed if isinstance(part, Label) else {"name": part.name, "type": part.type, **listed}

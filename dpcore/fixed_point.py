@@ -1,0 +1,183 @@
+"""Fixed point: how a feature in [-1, 1] becomes an integer, and how an integer sum travels in a slot.
+
+A party stores features once, in units of 2^-30, and a query shortens them to its own `fraction_bits`. A sum x travels
+as the residue u = (x + 2^(w-1) + mask) mod 2^w, w = `value_bits`; K such residues are added in a slot of `slot_bits`,
+which is wide enough for K, so nothing carries into the next slot. The decoder subtracts K * 2^(w-1), reduces mod 2^w
+and centres (design.md, 3.3).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.errors import DataError, PlanError, SlotOverflowError
+
+STORED_FRACTION_BITS = 30
+SLOT_UNIT_BITS = 8
+MAX_SLOT_BITS = 64
+# Two bits below int64, so that a value, its offset and its mask are added without overflow.
+MAX_VALUE_BITS = 62
+
+
+def store(features: NDArray[np.float64]) -> NDArray[np.int32]:
+    """Features as integers in units of 2^-30, truncated toward zero: trunc(x * 2^30), any shape.
+
+    The product is exact, a power of two being only a change of exponent. Raises DataError where a feature is NaN or
+    beyond [-1, 1].
+    """
+    x = np.asarray(features, dtype=np.float64)
+    # Written so that NaN, which compares false with everything, is refused too.
+    if not bool(np.all(np.abs(x) <= 1.0)):
+        raise DataError("a feature is not a number in [-1, 1]: scale it by its declared bounds before it is stored")
+    return np.trunc(np.ldexp(x, STORED_FRACTION_BITS)).astype(np.int32)
+
+
+def at_fraction_bits(stored: NDArray[np.int32], fraction_bits: int) -> NDArray[np.int32]:
+    """Stored features in units of 2^-fraction_bits, truncated toward zero; any shape, |result| <= 2^fraction_bits.
+
+    Equals trunc(x * 2^f) of the original x exactly. Proof: let y = x * 2^30 and N = 2^(30-f). For y >= 0,
+    floor(floor(y) / N) = floor(y / N), since for an integer q: q <= floor(y)/N iff qN <= floor(y) iff qN <= y (qN is an
+    integer) iff q <= y/N. Truncation is an odd function, so the same holds for y < 0.
+
+    Raises PlanError where fraction_bits is not in 0..30.
+    """
+    _check_fraction_bits(fraction_bits)
+    shift = STORED_FRACTION_BITS - fraction_bits
+    # An arithmetic shift rounds down; adding N - 1 to the negative ones first makes that a rounding toward zero.
+    toward_zero = (stored >> 31) & np.int32((1 << shift) - 1)
+    return np.asarray((stored + toward_zero) >> shift, dtype=np.int32)
+
+
+def _check_fraction_bits(fraction_bits: int) -> None:
+    if not 0 <= fraction_bits <= STORED_FRACTION_BITS:
+        raise PlanError(f"fraction_bits is {fraction_bits}: choose 0 to {STORED_FRACTION_BITS}")
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How the sums of one query travel.
+
+    fraction_bits: a sum counts units of 2^-fraction_bits, 0 to 30. value_bits: w, a value travels mod 2^w, 2 to 62.
+    slot_bits: the width of a slot, whole bytes, w < slot_bits <= 64. Raises PlanError where these do not hold.
+    """
+
+    fraction_bits: int
+    value_bits: int
+    slot_bits: int
+
+    def __post_init__(self) -> None:
+        _check_fraction_bits(self.fraction_bits)
+        if self.slot_bits % SLOT_UNIT_BITS or not 0 < self.slot_bits <= MAX_SLOT_BITS:
+            raise PlanError(f"slot_bits is {self.slot_bits}: choose a multiple of 8 up to {MAX_SLOT_BITS}")
+        most = min(MAX_VALUE_BITS, self.slot_bits - 1)
+        if not 2 <= self.value_bits <= most:
+            raise PlanError(f"value_bits is {self.value_bits}: a slot of {self.slot_bits} bits takes 2 to {most}")
+
+    @property
+    def max_parties(self) -> int:
+        """The most contributions whose sum is sure to stay inside a slot: 2^(slot_bits - value_bits)."""
+        return 1 << (self.slot_bits - self.value_bits)
+
+    @property
+    def largest_sum(self) -> int:
+        """The largest |sum| that decodes as itself: 2^(value_bits - 1) - 1."""
+        return (1 << (self.value_bits - 1)) - 1
+
+    def slots_per_ciphertext(self, modulus_bits: int) -> int:
+        """Whole slots below a modulus of exactly `modulus_bits` bits, the check slot included."""
+        return (modulus_bits - 1) // self.slot_bits
+
+
+def plan_encoding(*, largest_sum: int, max_parties: int, fraction_bits: int) -> Encoding:
+    """The encoding with the narrowest whole-byte slot that holds every sum in [-largest_sum, largest_sum].
+
+    largest_sum: bound of |total| over all parties, in units of 2^-fraction_bits, noise included; also at least the
+    cohort's largest row count, which travels in the check slot. max_parties: the most contributions in a total.
+    value_bits is what the slot leaves beside ceil(log2 max_parties), at least one, bits of headroom.
+
+    Raises SlotOverflowError where no slot is wide enough, PlanError where an argument makes no sense.
+    """
+    _check_plan(largest_sum, max_parties)
+    _check_fraction_bits(fraction_bits)
+    headroom = _headroom_bits(max_parties)
+    needed = max(2, _needed_bits(largest_sum))
+    for slot_bits in range(SLOT_UNIT_BITS, MAX_SLOT_BITS + 1, SLOT_UNIT_BITS):
+        value_bits = min(MAX_VALUE_BITS, slot_bits - headroom)
+        if value_bits >= needed:
+            return Encoding(fraction_bits, value_bits, slot_bits)
+    available = max(0, min(MAX_VALUE_BITS, MAX_SLOT_BITS - headroom))
+    raise _sum_overflow(needed, available, fraction_bits)
+
+
+def check_fits(encoding: Encoding, *, largest_sum: int, max_parties: int) -> None:
+    """Verify an encoding that somebody else chose: that `max_parties` sums within +-largest_sum cannot wrap.
+
+    largest_sum and max_parties as in `plan_encoding`. Raises SlotOverflowError where they do not fit, PlanError where
+    an argument makes no sense.
+    """
+    _check_plan(largest_sum, max_parties)
+    needed = _needed_bits(largest_sum)
+    if needed > encoding.value_bits:
+        raise _sum_overflow(needed, encoding.value_bits, encoding.fraction_bits)
+    if max_parties > encoding.max_parties:
+        raise SlotOverflowError(
+            needed_bits=encoding.value_bits + _headroom_bits(max_parties),
+            available_bits=encoding.slot_bits,
+            remedy=f"ask for at most {encoding.max_parties} parties or widen slot_bits",
+        )
+
+
+def to_residues(
+    values: NDArray[np.int64], encoding: Encoding, mask: NDArray[np.uint64] | None = None
+) -> NDArray[np.uint64]:
+    """The travel form u = (x + 2^(w-1) + mask) mod 2^w of each value, reduced after masking; any shape.
+
+    mask: same shape, None for zero. A value beyond w bits wraps: realised sums are never clamped or refused, the plan
+    bounds the probability.
+    """
+    # Unsigned arithmetic is mod 2^64, of which 2^w is a divisor.
+    residues = np.asarray(values, dtype=np.int64).astype(np.uint64) + np.uint64(1 << (encoding.value_bits - 1))
+    if mask is not None:
+        residues = residues + mask
+    return np.asarray(residues & np.uint64((1 << encoding.value_bits) - 1), dtype=np.uint64)
+
+
+def from_total(slot_totals: NDArray[np.uint64], parties: int, encoding: Encoding) -> NDArray[np.int64]:
+    """The sums behind slots in which `parties` travel forms were added, in [-2^(w-1), 2^(w-1)); any shape.
+
+    Right where the masks of the contributions sum to zero mod 2^w. Raises PlanError where `parties` is not in
+    1..encoding.max_parties.
+    """
+    if not 1 <= parties <= encoding.max_parties:
+        raise PlanError(f"{parties} contributions in one slot: this encoding takes 1 to {encoding.max_parties}")
+    w = encoding.value_bits
+    modulus = 1 << w
+    # Adding the offset's negative mod 2^w instead of subtracting keeps everything unsigned.
+    correction = np.uint64(-parties * (modulus >> 1) % modulus)
+    residues = (np.asarray(slot_totals, dtype=np.uint64) & np.uint64(modulus - 1)) + correction
+    centred = (residues & np.uint64(modulus - 1)).astype(np.int64)
+    return np.asarray(centred - ((centred >> (w - 1)) << w), dtype=np.int64)
+
+
+def _check_plan(largest_sum: int, max_parties: int) -> None:
+    if largest_sum < 0:
+        raise PlanError(f"largest_sum is {largest_sum}: give a bound of the absolute value, 0 or more")
+    if max_parties < 1:
+        raise PlanError(f"max_parties is {max_parties}: a total needs at least one party")
+
+
+def _needed_bits(largest_sum: int) -> int:
+    """The least w with largest_sum < 2^(w-1)."""
+    return largest_sum.bit_length() + 1
+
+
+def _headroom_bits(max_parties: int) -> int:
+    return max(1, (max_parties - 1).bit_length())
+
+
+def _sum_overflow(needed: int, available: int, fraction_bits: int) -> SlotOverflowError:
+    excess = needed - available
+    lower = f"lower fraction_bits by {excess} or " if excess <= fraction_bits else ""
+    remedy = f"{lower}ask for fewer max_rows (by a factor of {1 << excess})"
+    return SlotOverflowError(needed_bits=needed, available_bits=available, remedy=remedy)

@@ -1,0 +1,148 @@
+"""Packing: many slots in one Paillier plaintext, never one value a ciphertext.
+
+A plaintext is M = sum_s u_s * 2^(slot_bits * s). Slot 0 is the check slot: it carries the sender's row count in the
+same travel form as a value. Slots 1 and up carry values in order; what is left in the last plaintext carries the value
+0. With S slots a plaintext, value i stands in plaintext i // (S - 1), slot 1 + i % (S - 1).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.errors import PlanError, ShapeError, SlotOverflowError, TotalError
+from dpcore.fixed_point import Encoding, from_total, to_residues
+
+# NumPy's little-endian 64-bit integer: plaintexts are read and written as little-endian bytes on every machine.
+_LITTLE_U64 = np.dtype("<u8")
+
+
+class PlaintextRangeError(TotalError):
+    """A decrypted plaintext has bits beyond its slots: it is not a sum of packed contributions."""
+
+    def __init__(self, *, ciphertext: int, bits: int, allowed_bits: int) -> None:
+        self.ciphertext, self.bits, self.allowed_bits = ciphertext, bits, allowed_bits
+        super().__init__(
+            f"the plaintext of ciphertext {ciphertext} has {bits} bits and its slots hold {allowed_bits}: "
+            "discard the total and ask again"
+        )
+
+
+class CheckSlotError(TotalError):
+    """A check slot does not show the cohort's rows: a contribution is missing, repeated or spoilt."""
+
+    def __init__(self, *, ciphertext: int, expected_rows: int, found_rows: int) -> None:
+        self.ciphertext, self.expected_rows, self.found_rows = ciphertext, expected_rows, found_rows
+        super().__init__(
+            f"ciphertext {ciphertext} counts {found_rows} rows and the cohort signed {expected_rows}: "
+            "discard the total and ask again"
+        )
+
+
+def ciphertext_count(length: int, encoding: Encoding, modulus_bits: int) -> int:
+    """How many ciphertexts carry `length` values, at least one.
+
+    Raises PlanError where length < 1 or the modulus has no room for the check slot and one value.
+    """
+    if length < 1:
+        raise PlanError(f"a query of {length} values: ask for at least one")
+    return -(-length // (_slots(encoding, modulus_bits) - 1))
+
+
+def pack(
+    values: NDArray[np.int64],
+    rows: int,
+    encoding: Encoding,
+    modulus_bits: int,
+    mask: NDArray[np.uint64] | None = None,
+) -> list[int]:
+    """One party's plaintexts, each below 2^(modulus_bits - 1).
+
+    values: (L,), the party's sums in units of 2^-fraction_bits. rows: its row count. mask: (ciphertexts, slots), one
+    number a slot, check and padding slots included; None for zero.
+
+    Raises ShapeError where an array has another shape or type, SlotOverflowError where rows do not fit a slot, and
+    what `ciphertext_count` raises.
+    """
+    if values.ndim != 1 or values.dtype != np.int64:
+        raise ShapeError(f"values are {values.dtype} {values.shape}: give int64 (L,)")
+    _check_rows(rows, encoding)
+    count, slots = ciphertext_count(len(values), encoding, modulus_bits), _slots(encoding, modulus_bits)
+    if mask is not None and (mask.shape != (count, slots) or mask.dtype != np.uint64):
+        raise ShapeError(f"the mask is {mask.dtype} {mask.shape}: give uint64 ({count}, {slots})")
+    padded = np.zeros(count * (slots - 1), dtype=np.int64)
+    padded[: len(values)] = values
+    laid_out = np.empty((count, slots), dtype=np.int64)
+    laid_out[:, 0] = rows
+    laid_out[:, 1:] = padded.reshape(count, slots - 1)
+    residues = to_residues(laid_out, encoding, mask).astype(_LITTLE_U64, copy=False)
+    octets = residues.view(np.uint8).reshape(count, slots, 8)[:, :, : encoding.slot_bits // 8]
+    return [int.from_bytes(row.tobytes(), "little") for row in octets]
+
+
+def unpack_total(
+    plaintexts: Sequence[int], length: int, parties: int, encoding: Encoding, modulus_bits: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The summed values, int64 (length,), and the row count in each check slot, int64 (ciphertexts,).
+
+    plaintexts: the decrypted products of `parties` contributions that `pack` laid out. The caller compares the row
+    counts with the cohort's, or calls `open_total`, which does.
+
+    Raises PlaintextRangeError where a plaintext has bits beyond its slots, TotalError where the number of plaintexts
+    is wrong, and what `from_total` and `ciphertext_count` raise.
+    """
+    count, slots = ciphertext_count(length, encoding, modulus_bits), _slots(encoding, modulus_bits)
+    if len(plaintexts) != count:
+        raise TotalError(f"{len(plaintexts)} plaintexts came for {length} values, which take {count}: fetch them all")
+    slot_bytes = encoding.slot_bits // 8
+    allowed_bits = slots * encoding.slot_bits
+    serial = bytearray()
+    for index, plaintext in enumerate(plaintexts):
+        whole = int(plaintext)
+        if whole < 0 or whole.bit_length() > allowed_bits:
+            raise PlaintextRangeError(ciphertext=index, bits=whole.bit_length(), allowed_bits=allowed_bits)
+        serial += whole.to_bytes(slots * slot_bytes, "little")
+    octets = np.zeros((count, slots, 8), dtype=np.uint8)
+    octets[:, :, :slot_bytes] = np.frombuffer(serial, dtype=np.uint8).reshape(count, slots, slot_bytes)
+    totals = octets.reshape(count, slots * 8).view(_LITTLE_U64).astype(np.uint64, copy=False)
+    sums = from_total(totals, parties, encoding)
+    return sums[:, 1:].reshape(-1)[:length].copy(), sums[:, 0].copy()
+
+
+def open_total(
+    plaintexts: Sequence[int], length: int, parties: int, encoding: Encoding, modulus_bits: int, *, rows: int
+) -> NDArray[np.int64]:
+    """The summed values, int64 (length,), once every check slot has shown the cohort's `rows`.
+
+    Assumes nothing about who multiplied the ciphertexts: a subset of the cohort, or a contribution counted twice, adds
+    up to other rows. (Without masks a coordinator that swaps contributions of equal row counts is not noticed.)
+
+    Raises CheckSlotError for the first ciphertext that fails, SlotOverflowError where the rows do not fit a slot, and
+    what `unpack_total` raises.
+    """
+    _check_rows(rows, encoding)
+    values, checks = unpack_total(plaintexts, length, parties, encoding, modulus_bits)
+    failed = np.flatnonzero(checks != rows)
+    if failed.size:
+        first = int(failed[0])
+        raise CheckSlotError(ciphertext=first, expected_rows=rows, found_rows=int(checks[first]))
+    return values
+
+
+def _slots(encoding: Encoding, modulus_bits: int) -> int:
+    slots = encoding.slots_per_ciphertext(modulus_bits)
+    if slots < 2:
+        raise PlanError(
+            f"a modulus of {modulus_bits} bits holds {max(0, slots)} slots of {encoding.slot_bits} bits and the check "
+            "slot leaves none for a value: use a longer key"
+        )
+    return slots
+
+
+def _check_rows(rows: int, encoding: Encoding) -> None:
+    if not 0 <= rows <= encoding.largest_sum:
+        raise SlotOverflowError(
+            needed_bits=rows.bit_length() + 1,
+            available_bits=encoding.value_bits,
+            remedy=f"the check slot counts 0 to {encoding.largest_sum} rows, not {rows}: widen slot_bits",
+        )

@@ -1,0 +1,239 @@
+"""Paillier's secret half, reached from the learner alone: keys, decryption, and interoperation with `phe`.
+
+Keys are Blum keys (p = q = 3 mod 4, gcd(p-1, q-1) = 2), which short-exponent obfuscation needs
+(dpcore.paillier.obfuscation). `phe` is imported only when one of its objects is asked for.
+
+Decryption is not constant time. It runs over whole totals on the learner's own machine, so what shows outside is the
+time of a total of many ciphertexts.
+"""
+
+import base64
+import binascii
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import gmpy2
+from gmpy2 import mpz
+
+from dpcore.errors import ConfigurationError
+from dpcore.paillier.public import DEFAULT_BITS, InvalidKeyError, PublicKey
+from dpcore.randomness import RandomSource, require_system
+
+# GMP runs a Baillie-PSW test and 16 further Miller-Rabin rounds: a composite passes with probability below 4^-16 even
+# where it was chosen to.
+_PRIMALITY_ROUNDS = 40
+_DECRYPT_CHUNK = 16
+_KEY_TYPE = "DAJ"
+_ALGORITHM = "PAI-GN1"
+
+
+@dataclass(frozen=True, repr=False)
+class SecretKey:
+    """Held by the learner only. Two primes p and q; prints as the public key's fingerprint.
+
+    Valid from construction: p and q are prime, different, of one length, p = q = 3 mod 4, gcd(p-1, q-1) = 2, and n = pq
+    has at least 2048 bits. Raises InvalidKeyError where that does not hold. p is the smaller, whichever came first.
+    """
+
+    p: int = field(repr=False)
+    q: int = field(repr=False)
+
+    public_key_type: ClassVar[Callable[[int], PublicKey]] = PublicKey
+
+    def __post_init__(self) -> None:
+        smaller, larger = sorted((int(self.p), int(self.q)))
+        object.__setattr__(self, "p", smaller)
+        object.__setattr__(self, "q", larger)
+        if smaller < 2 or smaller == larger or self.p.bit_length() != self.q.bit_length():
+            raise InvalidKeyError("the primes of a key must differ and be equally long: generate a key here")
+        if self.p % 4 != 3 or self.q % 4 != 3 or gmpy2.gcd(self.p - 1, self.q - 1) != 2:
+            raise InvalidKeyError(
+                "not a Blum key (p = q = 3 mod 4, gcd(p-1, q-1) = 2), without which obfuscation is not proved: "
+                "generate a key here and hand it to phe"
+            )
+        # Length first: testing a number of any size for primality could take for ever.
+        _ = self.public_key
+        if not all(gmpy2.is_prime(prime, _PRIMALITY_ROUNDS) for prime in (self.p, self.q)):
+            raise InvalidKeyError("a factor of the key is not prime: generate a key here")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(fingerprint={self.public_key.fingerprint()})"
+
+    @classmethod
+    def generate(cls, random: RandomSource, *, bits: int = DEFAULT_BITS) -> "SecretKey":
+        """A new key whose modulus has exactly `bits` bits, an even number; seconds for 3072.
+
+        Raises SeededRandomRefusedError where `random` is not the system's, InvalidKeyError where bits is odd, or below
+        2048.
+        """
+        require_system(random)
+        PublicKey((1 << (bits - 1)) | 1)
+        return SecretKey(*_blum_primes(bits, random))
+
+    @staticmethod
+    def for_tests(p: int, q: int) -> "SecretKey":
+        """A test key: two Blum primes whose product has 64 bits or more. It protects nothing."""
+        return TestSecretKey(p, q)
+
+    @staticmethod
+    def generate_test_key(random: RandomSource, *, bits: int) -> "SecretKey":
+        """A new test key of `bits` bits, an even number, 64 or more; `random` may be seeded. It protects nothing."""
+        PublicKey.for_tests((1 << (bits - 1)) | 1)
+        return TestSecretKey(*_blum_primes(bits, random))
+
+    @cached_property
+    def public_key(self) -> PublicKey:
+        """The half that everyone may have."""
+        return type(self).public_key_type(self.p * self.q)
+
+    def decrypt_many(self, ciphertexts: Sequence[int], *, threads: int | None = None) -> list[int]:
+        """The plaintexts in [0, n), in order, by the Chinese remainder theorem (Paillier 1999, section 7).
+
+        threads: how many work, None for one a processor. Raises InvalidCiphertextError where a ciphertext is not
+        between 0 and n^2 or shares a factor with n (nothing is decrypted then), ValueError where threads < 1.
+        """
+        self.public_key.validate(ciphertexts)
+        chunks = [ciphertexts[at : at + _DECRYPT_CHUNK] for at in range(0, len(ciphertexts), _DECRYPT_CHUNK)]
+        with ThreadPoolExecutor(threads if threads is not None else os.cpu_count()) as pool:
+            return [plaintext for done in pool.map(self._decrypt_chunk, chunks) for plaintext in done]
+
+    def _decrypt_chunk(self, ciphertexts: Sequence[int]) -> list[int]:
+        p, q, minus_q_inverse, minus_p_inverse, p_inverse = self._constants
+        whole = [mpz(ciphertext) for ciphertext in ciphertexts]
+        # powmod_base_list releases the interpreter lock for the whole list.
+        powers_p = gmpy2.powmod_base_list([c % (p * p) for c in whole], p - 1, p * p)
+        powers_q = gmpy2.powmod_base_list([c % (q * q) for c in whole], q - 1, q * q)
+        plaintexts = []
+        for power_p, power_q in zip(powers_p, powers_q, strict=True):
+            m_p = (power_p - 1) // p * minus_q_inverse % p
+            m_q = (power_q - 1) // q * minus_p_inverse % q
+            plaintexts.append(int(m_p + p * ((m_q - m_p) * p_inverse % q)))
+        return plaintexts
+
+    @cached_property
+    def _constants(self) -> tuple[mpz, mpz, mpz, mpz, mpz]:
+        """p, q, (-q)^-1 mod p, (-p)^-1 mod q, p^-1 mod q.
+
+        With generator n + 1, ((n+1)^(p-1) mod p^2 - 1) / p = n (p-1) / p = -q mod p, whose inverse decryption needs.
+        """
+        p, q = mpz(self.p), mpz(self.q)
+        return p, q, gmpy2.invert(-q, p), gmpy2.invert(-p, q), gmpy2.invert(p, q)
+
+    def to_jwk(self) -> dict[str, Any]:
+        """The key as a JSON Web Key in the form of phe's command line. Secret: store it unreadable to others."""
+        return {
+            "kty": _KEY_TYPE,
+            "key_ops": ["decrypt"],
+            "p": _integer_to_base64(self.p),
+            "q": _integer_to_base64(self.q),
+            "pub": public_key_to_jwk(self.public_key),
+            "kid": f"Paillier private key {self.public_key.fingerprint()}",
+        }
+
+    @classmethod
+    def from_jwk(cls, jwk: Mapping[str, Any]) -> Self:
+        """The key of a JSON Web Key in the form of phe's command line.
+
+        Raises InvalidKeyError where a field is missing or malformed, the public half is another key's, or the key is
+        not a valid one.
+        """
+        if jwk.get("kty") != _KEY_TYPE or "decrypt" not in _list_field(jwk, "key_ops"):
+            raise InvalidKeyError("this JSON Web Key is no Paillier secret key: kty is DAJ, key_ops holds decrypt")
+        key = cls(_base64_to_integer(jwk, "p"), _base64_to_integer(jwk, "q"))
+        public = jwk.get("pub")
+        if not isinstance(public, Mapping) or _base64_to_integer(public, "n") != key.public_key.n:
+            raise InvalidKeyError("the public half of this JSON Web Key is not the product of its primes: restore it")
+        return key
+
+    def to_phe(self) -> Any:
+        """A `phe.PaillierPrivateKey`. Raises ConfigurationError where phe is not installed."""
+        return _phe().PaillierPrivateKey(public_key_to_phe(self.public_key), self.p, self.q)
+
+    @classmethod
+    def from_phe(cls, private_key: Any) -> Self:
+        """The key of a `phe.PaillierPrivateKey`: one in six that phe generates is a Blum key.
+
+        Raises InvalidKeyError for the others.
+        """
+        return cls(private_key.p, private_key.q)
+
+
+@dataclass(frozen=True, repr=False)
+class TestSecretKey(SecretKey):
+    """A key for tests and vectors: short, and of no strength."""
+
+    __test__: ClassVar[bool] = False
+    public_key_type: ClassVar[Callable[[int], PublicKey]] = PublicKey.for_tests
+
+
+def public_key_to_jwk(public_key: PublicKey) -> dict[str, Any]:
+    """The public key as a JSON Web Key in the form of phe's command line."""
+    return {
+        "kty": _KEY_TYPE,
+        "alg": _ALGORITHM,
+        "key_ops": ["encrypt"],
+        "n": _integer_to_base64(public_key.n),
+        "kid": f"Paillier public key {public_key.fingerprint()}",
+    }
+
+
+def public_key_from_jwk(jwk: Mapping[str, Any]) -> PublicKey:
+    """The public key of a JSON Web Key. Raises InvalidKeyError where it is none, or not a valid one."""
+    if jwk.get("kty") != _KEY_TYPE or jwk.get("alg") != _ALGORITHM:
+        raise InvalidKeyError(f"this JSON Web Key is no Paillier public key: kty is {_KEY_TYPE}, alg is {_ALGORITHM}")
+    return PublicKey(_base64_to_integer(jwk, "n"))
+
+
+def public_key_to_phe(public_key: PublicKey) -> Any:
+    """A `phe.PaillierPublicKey`. Raises ConfigurationError where phe is not installed."""
+    return _phe().PaillierPublicKey(public_key.n)
+
+
+def _phe() -> Any:
+    try:
+        import phe  # noqa: PLC0415 - only the learner's extra brings it, and only its key objects need it
+    except ModuleNotFoundError as missing:
+        raise ConfigurationError("phe is not installed: install radofed[learner]") from missing
+    return phe
+
+
+def _blum_primes(bits: int, random: RandomSource) -> tuple[int, int]:
+    """Two Blum primes, uniform among those with both top bits set, so that the product has exactly `bits` bits."""
+    if bits % 2:
+        raise InvalidKeyError(f"{bits} bits do not divide into two primes of one length: use an even number")
+    while True:
+        p, q = _blum_prime(bits // 2, random), _blum_prime(bits // 2, random)
+        if p != q and gmpy2.gcd(p - 1, q - 1) == 2:
+            return p, q
+
+
+def _blum_prime(bits: int, random: RandomSource) -> int:
+    while True:
+        candidate = random.bits(bits) | (3 << (bits - 2)) | 3
+        if gmpy2.is_prime(candidate, _PRIMALITY_ROUNDS):
+            return candidate
+
+
+def _integer_to_base64(number: int) -> str:
+    """Base64url without padding of the big-endian bytes, as in RFC 7518, section 2 (Base64urlUInt)."""
+    return base64.urlsafe_b64encode(number.to_bytes(-(-number.bit_length() // 8), "big")).rstrip(b"=").decode()
+
+
+def _base64_to_integer(jwk: Mapping[str, Any], name: str) -> int:
+    text = jwk.get(name)
+    if not isinstance(text, str) or not text:
+        raise InvalidKeyError(f"the JSON Web Key has no {name}: export the key again")
+    try:
+        return int.from_bytes(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True), "big")
+    except (binascii.Error, ValueError) as malformed:
+        # The text itself may be half a secret: it is not repeated here.
+        raise InvalidKeyError(f"{name} of the JSON Web Key is not base64url: export the key again") from malformed
+
+
+def _list_field(jwk: Mapping[str, Any], name: str) -> list[Any]:
+    value = jwk.get(name)
+    return value if isinstance(value, list) else []

@@ -1,0 +1,201 @@
+"""What a release protects, said so that a person and a program can read it (design.md, 5).
+
+A statement claims what was counted for the design, rows and rados of the release, and nothing besides.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from decimal import ROUND_CEILING, Context, Decimal
+from fractions import Fraction
+from typing import Any, Literal, Self, get_args
+
+from dpcore.errors import ConfigurationError, PlanError
+from dpcore.privacy.dp_feat import account
+from dpcore.rados.designs import Design, DpFeatDesign
+
+Scope = Literal["none", "marginal"]
+
+RADOS_LEAK = (
+    "Rados are not protected as a whole: where there are no more rows than coordinates, independent component analysis "
+    "recovers every row's edge vector from the rados alone."
+)
+NO_MASKS = (
+    "Contributions carry no masks: coordinator and learner together can open each party's contribution by itself."
+)
+NO_RECORD = (
+    "No record is protected as a whole: there is no bound for any other column, for the label, or for whether a record "
+    "took part."
+)
+ROW_NOT_PERSON = "A record is one row: a person with several rows is not covered as a person."
+COORDINATOR = (
+    "The coordinator is kept from the total by Paillier encryption alone (decisional composite residuosity), not by "
+    "differential privacy."
+)
+
+
+@dataclass(frozen=True)
+class PrivacyStatement:
+    """The bound that goes with a release, and its limits.
+
+    unit: what neighbouring data sets differ in. scope: "marginal", the bound covers the unit within one coordinate's
+    values alone; "none", there is no bound. epsilon, delta: for the learner alone; epsilon_if_others_collude: the worst
+    party's figure against learner, coordinator and all other parties, at the same delta; theorem_epsilon: n epsilon of
+    the paper's Theorem 6, for comparison. All are None where scope is "none"; theorem_epsilon is also None without
+    truncation.
+
+    Raises ConfigurationError where the fields contradict one another.
+    """
+
+    unit: str
+    scope: Scope
+    epsilon: float | None
+    delta: float | None
+    epsilon_if_others_collude: float | None
+    theorem_epsilon: float | None
+    assumptions: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        figures = (self.epsilon, self.delta, self.epsilon_if_others_collude)
+        if self.scope not in get_args(Scope):
+            raise ConfigurationError(f"scope is {self.scope!r}: it is one of {', '.join(get_args(Scope))}")
+        if self.scope == "none" and any(figure is not None for figure in (*figures, self.theorem_epsilon)):
+            raise ConfigurationError("a statement of scope 'none' has figures: leave them out, nothing is bounded")
+        if self.scope != "none" and any(figure is None for figure in figures):
+            raise ConfigurationError("a statement lacks epsilon, delta or epsilon_if_others_collude: give all three")
+        for figure in (*figures, self.theorem_epsilon):
+            if figure is not None and not (math.isfinite(figure) and figure >= 0):
+                raise ConfigurationError(f"a figure of a statement is {figure}: give a finite number of at least 0")
+        if self.delta is not None and not 0 < self.delta < 1:
+            raise ConfigurationError(f"delta is {self.delta}: choose a number between 0 and 1")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every field by name, in types that JSON has."""
+        return {**asdict(self), "assumptions": list(self.assumptions), "warnings": list(self.warnings)}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        """What `to_dict` wrote. Raises ConfigurationError where a field is missing, unknown or of the wrong type."""
+        names = set(cls.__dataclass_fields__)
+        if set(fields) != names:
+            odd = ", ".join(sorted(set(fields) ^ names))
+            raise ConfigurationError(f"a privacy statement has exactly its own fields: mend {odd}")
+        for name in ("unit", "scope"):
+            if not isinstance(fields[name], str):
+                raise ConfigurationError(f"{name} of a privacy statement is no text: give a string")
+        figures: dict[str, float | None] = {}
+        for name in ("epsilon", "delta", "epsilon_if_others_collude", "theorem_epsilon"):
+            figure = fields[name]
+            if figure is not None and (isinstance(figure, bool) or not isinstance(figure, int | float)):
+                raise ConfigurationError(f"{name} of a privacy statement is no number: give a number or null")
+            figures[name] = None if figure is None else float(figure)
+        texts: dict[str, tuple[str, ...]] = {}
+        for name in ("assumptions", "warnings"):
+            if not isinstance(fields[name], list | tuple) or not all(isinstance(text, str) for text in fields[name]):
+                raise ConfigurationError(f"{name} of a privacy statement is no list of texts: give a list of strings")
+            texts[name] = tuple(fields[name])
+        return cls(
+            unit=fields["unit"],
+            scope=fields["scope"],
+            epsilon=figures["epsilon"],
+            delta=figures["delta"],
+            epsilon_if_others_collude=figures["epsilon_if_others_collude"],
+            theorem_epsilon=figures["theorem_epsilon"],
+            assumptions=texts["assumptions"],
+            warnings=texts["warnings"],
+        )
+
+    def sentences(self) -> list[str]:
+        """The statement in words: the bound, then what it rests on, then the warnings."""
+        if self.epsilon is None or self.delta is None or self.epsilon_if_others_collude is None:
+            bound = [f"No differential privacy is claimed: nothing bounds what this release tells about {self.unit}."]
+        else:
+            bound = [
+                (
+                    f"Against the learner alone, the release is ({_up(self.epsilon)}, {self.delta!r})-differentially "
+                    f"private for {self.unit}, within that coordinate's own values."
+                ),
+                (
+                    "If the learner, the coordinator and all other parties collude, epsilon is at most "
+                    f"{_up(self.epsilon_if_others_collude)} at the same delta."
+                ),
+            ]
+            if self.theorem_epsilon is not None:
+                bound.append(f"Theorem 6 of Nock, Patrini and Friedman (2015) would say {self.theorem_epsilon:.6g}.")
+        return [
+            *bound,
+            *(f"Assumed: {text}" for text in self.assumptions),
+            *(f"Warning: {text}" for text in self.warnings),
+        ]
+
+
+def _up(figure: float) -> str:
+    """Four digits, rounded up: a bound that is printed must not be below the one that was counted."""
+    if figure == 0:
+        return "0"
+    exact = Decimal(figure)
+    last_digit = Decimal(1).scaleb(min(exact.adjusted() - 3, 0))
+    return f"{exact.quantize(last_digit, rounding=ROUND_CEILING, context=Context(prec=400)):f}"
+
+
+def statement_for(
+    design: Design, party_rows: Sequence[int], rados: int, delta: Fraction | float | None
+) -> PrivacyStatement:
+    """The statement of a release of `rados` rados over a cohort with `party_rows` rows.
+
+    delta: for the whole release, in (0, 1); ignored for the plain design, for which nothing is counted.
+    Raises PlanError where delta is missing, and what `dpcore.privacy.dp_feat.account` raises.
+    """
+    if not isinstance(design, DpFeatDesign):
+        return PrivacyStatement(
+            unit="one record",
+            scope="none",
+            epsilon=None,
+            delta=None,
+            epsilon_if_others_collude=None,
+            theorem_epsilon=None,
+            assumptions=(COORDINATOR,),
+            warnings=(RADOS_LEAK, NO_MASKS),
+        )
+    if delta is None:
+        raise PlanError("dp-feat is counted at a delta: give one between 0 and 1, such as 1e-6")
+    counted = account(party_rows, rados, design.epsilon_per_rado, delta)
+    return PrivacyStatement(
+        unit=f"one record's value of {design.sensitive_name!r}",
+        scope="marginal",
+        epsilon=counted.epsilon,
+        delta=counted.delta,
+        epsilon_if_others_collude=counted.epsilon_if_others_collude,
+        theorem_epsilon=counted.theorem_epsilon,
+        assumptions=_assumptions(design, len(party_rows)),
+        warnings=(
+            (
+                f"The bound covers the released values of {design.sensitive_name!r} by themselves; the other "
+                "coordinates are released beside them, and whoever knows a record's other columns can read the value "
+                "from the release."
+            ),
+            NO_RECORD,
+            RADOS_LEAK,
+            f"{NO_MASKS} The figure under collusion bounds the sensitive coordinate then, within the same scope.",
+        ),
+    )
+
+
+def _assumptions(design: DpFeatDesign, parties: int) -> tuple[str, ...]:
+    alone = (
+        "There is one party, so the figure for the learner alone and the one under collusion are the same."
+        if parties == 1
+        else "The figure for the learner alone holds where the learner sees the total and nothing else, and every "
+        "party draws its signatures as the design says and keeps them to itself; the figure under collusion needs "
+        "that of the record's own party alone."
+    )
+    return (
+        alone,
+        (
+            f"Neighbouring data sets differ in the value of {design.sensitive_name!r} in one record; labels, all "
+            "other columns and row counts stay as they are."
+        ),
+        ROW_NOT_PERSON,
+        COORDINATOR,
+    )

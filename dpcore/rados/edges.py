@@ -1,0 +1,116 @@
+"""Records as a party holds them, and their edge vectors e = y x in fixed point (design.md, 3.3 and 4)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.errors import SchemaError, ShapeError
+from dpcore.fixed_point import STORED_FRACTION_BITS, at_fraction_bits
+
+ONE = 1 << STORED_FRACTION_BITS
+
+# Rows per block: a multiple of 8, so that a block of rows is a block of whole bytes of packed selection bits.
+BLOCK_ROWS = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """The encoded rows of one party; valid from construction, and its arrays are read-only views.
+
+    features: (m, d) int32 in units of 2^-30, within [-2^30, 2^30], the bias (2^30) included.
+    labels: (m,) int8, -1 or +1. usable: (m,) bool; a row that is not usable has zero features, bias too, and label +1,
+    so that the row count never depends on values.
+
+    Raises ShapeError where the arrays do not fit one another, SchemaError where a value is out of range.
+    """
+
+    features: NDArray[np.int32]
+    labels: NDArray[np.int8]
+    usable: NDArray[np.bool_]
+
+    def __post_init__(self) -> None:
+        self._check_shapes()
+        self._check_values()
+        for name in ("features", "labels", "usable"):
+            view = getattr(self, name).view()
+            view.flags.writeable = False
+            object.__setattr__(self, name, view)
+
+    def _check_shapes(self) -> None:
+        expected = (("features", 2, np.int32), ("labels", 1, np.int8), ("usable", 1, np.bool_))
+        for name, dimensions, kind in expected:
+            array = getattr(self, name)
+            if array.ndim != dimensions or array.dtype != kind:
+                raise ShapeError(
+                    f"{name} is {array.dtype} in {array.ndim} dimensions: give {np.dtype(kind).name} in {dimensions}"
+                )
+        rows = {self.features.shape[0], self.labels.shape[0], self.usable.shape[0]}
+        if len(rows) != 1:
+            raise ShapeError(f"features, labels and usable have {sorted(rows)} rows: give all three the same number")
+        if 0 in self.features.shape:
+            raise ShapeError("there is no row or no coordinate: give at least one of each")
+
+    def _check_values(self) -> None:
+        if int(self.features.max()) > ONE or int(self.features.min()) < -ONE:
+            raise SchemaError("a feature is beyond [-1, 1]: scale it by the schema's bounds, or clip it")
+        if not bool(np.isin(self.labels, (-1, 1)).all()):
+            raise SchemaError("a label is neither -1 nor +1: encode labels by the schema")
+        unusable = ~self.usable
+        if bool(unusable.any()) and (bool(self.features[unusable].any()) or bool((self.labels[unusable] != 1).any())):
+            raise SchemaError("a row marked as not usable has values: give it zero features and label +1")
+
+    @property
+    def rows(self) -> int:
+        """m, usable or not."""
+        return int(self.features.shape[0])
+
+    @property
+    def d(self) -> int:
+        """Coordinates of a record, the bias included."""
+        return int(self.features.shape[1])
+
+
+def edges(
+    records: Records, fraction_bits: int, sensitive: int | None, block_rows: int = BLOCK_ROWS
+) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """The edge vectors y x, block after block: (first row, int64 (block, d) in units of 2^-fraction_bits).
+
+    Truncation toward zero commutes with the label's sign, so y trunc(x) = trunc(y x). The sensitive coordinate of a row
+    that is not usable is +1 (2^fraction_bits): every row then moves k by a fair coin. `sensitive` None has no such
+    coordinate. block_rows: a multiple of 8, so that blocks of rows are whole bytes of packed selection bits.
+
+    Raises ShapeError where `sensitive` is no coordinate or block_rows no multiple of 8, PlanError from fraction_bits.
+    """
+    if block_rows < 8 or block_rows % 8:
+        raise ShapeError(f"block_rows is {block_rows}: give a positive multiple of 8")
+    if sensitive is not None:
+        _check_coordinate(records, sensitive)
+    for first in range(0, records.rows, block_rows):
+        rows = slice(first, first + block_rows)
+        block = at_fraction_bits(records.features[rows], fraction_bits).astype(np.int64)
+        block *= records.labels[rows, np.newaxis]
+        if sensitive is not None:
+            block[~records.usable[rows], sensitive] = 1 << fraction_bits
+        yield first, block
+
+
+def sensitive_positive(records: Records, sensitive: int) -> NDArray[np.bool_]:
+    """For each row, whether the sensitive coordinate of its edge is +1: (m,). A row that is not usable counts as +1.
+
+    Raises ShapeError where `sensitive` is no coordinate, SchemaError where a usable row has anything but -1 or +1
+    there: the exact accounting holds for boolean coordinates alone.
+    """
+    _check_coordinate(records, sensitive)
+    column = records.features[:, sensitive]
+    if not bool(((np.abs(column) == ONE) | ~records.usable).all()):
+        raise SchemaError(
+            f"coordinate {sensitive} is not coded -1/+1: name a boolean or threshold feature as sensitive"
+        )
+    return np.asarray((column.astype(np.int64) * records.labels > 0) | ~records.usable, dtype=np.bool_)
+
+
+def _check_coordinate(records: Records, coordinate: int) -> None:
+    if not 0 <= coordinate < records.d:
+        raise ShapeError(f"coordinate {coordinate} does not exist: records have coordinates 0 to {records.d - 1}")

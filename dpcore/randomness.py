@@ -1,0 +1,169 @@
+"""All randomness that protects anyone: AES-256 in counter mode, keyed by the operating system.
+
+A cipher in counter mode yields more than a gigabyte a second, where the operating system's own source yields a tenth
+of it; its output is indistinguishable from uniform bits as long as AES-256 is a pseudorandom permutation.
+
+Randomness is always an argument: nothing here holds a default source.
+"""
+
+import builtins
+import hashlib
+import os
+import threading
+from abc import ABC, abstractmethod
+from typing import Protocol
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+from numpy.typing import NDArray
+
+from dpcore.errors import ConfigurationError
+
+KEY_BYTES = 32
+REKEY_AFTER_BYTES = 1 << 20
+
+
+class SeededRandomRefusedError(ConfigurationError):
+    """A seeded source was offered where only the operating system's randomness protects anyone."""
+
+    def __init__(self) -> None:
+        super().__init__("a seed belongs in tests and simulation: give a node dpcore.randomness.SystemRandom()")
+
+
+class RandomSource(Protocol):
+    """A source of uniformly random bits.
+
+    `is_system` is True where the bits come from the operating system, False where a seed repeats them.
+    """
+
+    @property
+    def is_system(self) -> bool:
+        """Whether the operating system keys this source."""
+        ...
+
+    def bytes(self, count: int) -> builtins.bytes:
+        """`count` random bytes. Raises ValueError where count is negative."""
+        ...
+
+    def uint8(self, count: int) -> NDArray[np.uint8]:
+        """`count` random bytes as a read-only array (count,), without a copy."""
+        ...
+
+    def bits(self, count: int) -> int:
+        """A uniform integer in [0, 2^count)."""
+        ...
+
+    def below(self, bound: int) -> int:
+        """A uniform integer in [0, bound), by rejection. Raises ValueError where bound < 1."""
+        ...
+
+
+def require_system(random: RandomSource) -> None:
+    """Refuse every source but the operating system's: what a node calls before it uses one.
+
+    Raises SeededRandomRefusedError.
+    """
+    if not random.is_system:
+        raise SeededRandomRefusedError
+
+
+class _DerivedDraws(ABC):
+    """What follows from `bytes` alone."""
+
+    @abstractmethod
+    def bytes(self, count: int) -> builtins.bytes:
+        """`count` random bytes. Raises ValueError where count is negative."""
+
+    def uint8(self, count: int) -> NDArray[np.uint8]:
+        """`count` random bytes as a read-only array (count,), without a copy."""
+        return np.frombuffer(self.bytes(count), dtype=np.uint8)
+
+    def bits(self, count: int) -> int:
+        """A uniform integer in [0, 2^count). Raises ValueError where count is negative."""
+        whole = -(-count // 8)
+        return int.from_bytes(self.bytes(whole), "little") >> (8 * whole - count)
+
+    def below(self, bound: int) -> int:
+        """A uniform integer in [0, bound), of any size, by rejection: under two tries expected.
+
+        Raises ValueError where bound < 1.
+        """
+        if bound < 1:
+            raise ValueError(f"there is no integer in [0, {bound}): give a bound of at least 1")
+        width = (bound - 1).bit_length()
+        while True:
+            candidate = self.bits(width)
+            if candidate < bound:
+                return candidate
+
+
+def _keystream(key: builtins.bytes) -> CipherContext:
+    return Cipher(algorithms.AES256(key), modes.CTR(b"\0" * 16)).encryptor()
+
+
+class _ForkCount:
+    """How often this process's ancestors have forked, as seen from here."""
+
+    value = 0
+
+
+def _count_fork() -> None:
+    _ForkCount.value += 1
+
+
+# The process id alone could come back: a grandchild may be given the number of a grandparent that has ended.
+os.register_at_fork(after_in_child=_count_fork)
+
+
+class _ThreadState(threading.local):
+    """One thread's cipher; `owner` is the process that keyed it, None before first use."""
+
+    def __init__(self) -> None:
+        self.owner: tuple[int, int] | None = None
+        self.cipher: CipherContext | None = None
+        self.bytes_left = 0
+
+
+class SystemRandom(_DerivedDraws):
+    """AES-256-CTR keyed with `os.urandom`: the only source that a node accepts.
+
+    Every thread has a cipher of its own, so no lock can be held across a fork. A key is replaced after a fork, so that
+    parent and child never draw the same bytes, and after 2^20 bytes, so that a stolen memory image tells little about
+    earlier draws. A restored snapshot of a running machine may repeat up to that many bytes: do not resume one.
+    """
+
+    is_system = True
+
+    def __init__(self) -> None:
+        self._state = _ThreadState()
+
+    def bytes(self, count: int) -> builtins.bytes:
+        """`count` random bytes. Raises ValueError where count is negative."""
+        zeros = bytes(count)
+        state, owner = self._state, (os.getpid(), _ForkCount.value)
+        if state.cipher is None or state.owner != owner or state.bytes_left < count:
+            state.cipher = _keystream(os.urandom(KEY_BYTES))
+            state.owner, state.bytes_left = owner, REKEY_AFTER_BYTES
+        state.bytes_left -= count
+        return state.cipher.update(zeros)
+
+
+class SeededRandom(_DerivedDraws):
+    """AES-256-CTR keyed by SHA-256 of a seed: for tests and simulation alone; a node refuses it (`require_system`).
+
+    seed: bytes, or an integer, which stands for its decimal digits. The stream does not depend on how it is cut:
+    bytes(3) + bytes(5) equals bytes(8). A fork, like a second object of the same seed, repeats it.
+    """
+
+    is_system = False
+
+    def __init__(self, seed: builtins.bytes | int) -> None:
+        material = str(seed).encode() if isinstance(seed, int) else seed
+        self._cipher = _keystream(hashlib.sha256(material).digest())
+        self._lock = threading.Lock()
+
+    def bytes(self, count: int) -> builtins.bytes:
+        """The stream's next `count` bytes. Raises ValueError where count is negative."""
+        zeros = bytes(count)
+        with self._lock:
+            return self._cipher.update(zeros)

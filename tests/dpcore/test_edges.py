@@ -1,0 +1,109 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpcore.errors import PlanError, SchemaError, ShapeError
+from dpcore.rados.edges import ONE, Records, edges, sensitive_positive
+
+
+def records(rows: int = 21, d: int = 4, seed: int = 1, unusable: tuple[int, ...] = (3, 20)) -> Records:
+    generator = np.random.default_rng(seed)
+    features = generator.integers(-ONE, ONE + 1, size=(rows, d)).astype(np.int32)
+    features[:, 1] = generator.choice([-ONE, ONE], size=rows)
+    features[:, -1] = ONE
+    labels = generator.choice([-1, 1], size=rows).astype(np.int8)
+    usable = np.ones(rows, dtype=np.bool_)
+    for row in unusable:
+        features[row], labels[row], usable[row] = 0, 1, False
+    return Records(features, labels, usable)
+
+
+def whole(held: Records, fraction_bits: int, sensitive: int | None, block_rows: int = 8) -> np.ndarray:
+    return np.concatenate([block for _, block in edges(held, fraction_bits, sensitive, block_rows)])
+
+
+@given(st.integers(0, 30), st.integers(1, 40), st.integers(0, 2**32 - 1))
+def test_edges_are_label_times_truncated_feature(fraction_bits, rows, seed):
+    held = records(rows, seed=seed, unusable=())
+    exact = [
+        [int(label) * (abs(int(value)) >> (30 - fraction_bits)) * (1 if value >= 0 else -1) for value in row]
+        for row, label in zip(held.features, held.labels, strict=True)
+    ]
+    assert whole(held, fraction_bits, None).tolist() == exact
+
+
+def test_blocks_cover_all_rows_in_order():
+    held = records(21)
+    firsts = [first for first, _ in edges(held, 16, None, 8)]
+    assert firsts == [0, 8, 16]
+    assert np.array_equal(whole(held, 16, None, 8), whole(held, 16, None, 64))
+
+
+def test_unusable_rows_are_zero_but_for_the_sensitive_coordinate():
+    held = records()
+    assert not whole(held, 16, None)[[3, 20]].any()
+    protected = whole(held, 16, 1)
+    assert protected[[3, 20]].tolist() == [[0, 1 << 16, 0, 0]] * 2
+    assert set(np.abs(protected[:, 1]).tolist()) == {1 << 16}
+    others = [0, 2, 3]
+    assert np.array_equal(protected[:, others], whole(held, 16, None)[:, others])
+
+
+def test_sensitive_sign_is_that_of_the_edge():
+    held = records()
+    assert np.array_equal(sensitive_positive(held, 1), whole(held, 16, 1)[:, 1] > 0)
+
+
+def test_sensitive_coordinate_must_be_boolean_and_exist():
+    held = records()
+    with pytest.raises(SchemaError, match="not coded"):
+        sensitive_positive(held, 0)
+    for coordinate in (-1, 4):
+        with pytest.raises(ShapeError, match="does not exist"):
+            sensitive_positive(held, coordinate)
+        with pytest.raises(ShapeError, match="does not exist"):
+            next(edges(held, 16, coordinate))
+
+
+def test_bad_block_and_bad_fraction_bits_are_refused():
+    with pytest.raises(ShapeError, match="multiple of 8"):
+        next(edges(records(), 16, None, 12))
+    with pytest.raises(PlanError):
+        next(edges(records(), 31, None))
+
+
+def parts() -> dict[str, np.ndarray]:
+    held = records()
+    return {"features": held.features.copy(), "labels": held.labels.copy(), "usable": held.usable.copy()}
+
+
+def change(name, index, value):
+    fields = parts()
+    fields[name][index] = value
+    return fields
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        (parts() | {"features": parts()["features"].astype(np.int64)}, ShapeError),
+        (parts() | {"labels": parts()["labels"].astype(np.float64)}, ShapeError),
+        (parts() | {"labels": parts()["labels"][:, np.newaxis]}, ShapeError),
+        (parts() | {"usable": parts()["usable"][:-1]}, ShapeError),
+        ({name: array[:0] for name, array in parts().items()}, ShapeError),
+        (change("features", (0, 0), ONE + 1), SchemaError),
+        (change("features", (0, 0), -(2**31)), SchemaError),
+        (change("labels", 0, 0), SchemaError),
+        (change("labels", 3, -1), SchemaError),
+        (change("features", (3, 3), ONE), SchemaError),
+    ],
+)
+def test_records_that_are_not_valid_are_refused(fields, error):
+    with pytest.raises(error):
+        Records(**fields)
+
+
+def test_records_are_read_only():
+    with pytest.raises(ValueError, match="read-only"):
+        records().features[0, 0] = 0

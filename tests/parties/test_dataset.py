@@ -1,0 +1,414 @@
+"""A party's table: every bad input has an error that says where it is; every policy does what it declares."""
+
+import gzip
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpcore.encoding import Numbers, Source, Texts, encode
+from dpcore.errors import DataError
+from dpcore.schema import RealFeature, Schema
+from parties.dataset import check, load
+from wire.tables import read_observations
+
+TOML = """
+schema_version = 1
+name = "clinic"
+[label]
+column = "ill"
+positive = ["yes"]
+negative = ["no"]
+missing = "{label}"
+[[features]]
+name = "age"
+type = "real"
+lower = 0.0
+upper = 100.0
+out_of_bounds = "{bounds}"
+{real}
+[[features]]
+name = "smoker"
+type = "boolean"
+true = ["yes"]
+false = ["no"]
+{boolean}
+[[features]]
+name = "job"
+type = "category"
+values = ["clerk", "nurse"]
+{category}
+[[features]]
+name = "dark"
+type = "threshold"
+column = "pixel"
+threshold = 8.0
+{threshold}
+"""
+
+HEADER = "age,smoker,job,pixel,ill\n"
+GOOD = HEADER + "25,yes,clerk,7.9,yes\n50,no,nurse,8,no\n"
+REFUSE = 'missing = "refuse"'
+ZERO = 'missing = "zero-vector"'
+
+
+def schema_with(label="refuse", bounds="refuse", real=REFUSE, boolean=REFUSE, category=REFUSE, threshold=REFUSE):
+    text = TOML.format(label=label, bounds=bounds, real=real, boolean=boolean, category=category, threshold=threshold)
+    return Schema.from_toml(text)
+
+
+STRICT = schema_with()
+
+
+@pytest.fixture
+def csv_file(tmp_path):
+    def write(text, name="data.csv"):
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return write
+
+
+def coordinates(dataset):
+    return dataset.records.features / 2.0**30
+
+
+def test_a_good_file(csv_file):
+    dataset = load(csv_file(GOOD), STRICT)
+    assert STRICT.coordinates == ("age", "smoker", "job=clerk", "job=nurse", "dark", "bias")
+    assert coordinates(dataset).tolist() == [[-0.5, 1, 1, 0, -1, 1], [0, -1, 0, 1, 1, 1]]
+    assert dataset.records.labels.tolist() == [1, -1]
+    assert dataset.records.usable.all()
+    assert dataset.records.features.dtype == np.int32
+    assert dataset.records.features.flags.c_contiguous
+    report = dataset.report
+    assert (report.rows, report.zero_vectors, report.positive, report.negative) == (2, 0, 1, 1)
+    assert report.warnings == ()
+    assert check(STRICT, csv_file(GOOD)) == report
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "sentence"),
+    [
+        ("x,yes,clerk,1,yes", "age", "'x' is not a number"),
+        ("1_0,yes,clerk,1,yes", "age", "'1_0' is not a number"),
+        ('"1,5",yes,clerk,1,yes', "age", "'1,5' is not a number"),
+        ("0x10,yes,clerk,1,yes", "age", "is not a number"),
+        ("NA,yes,clerk,1,yes", "age", "'NA' is not a number"),
+        ("nan,yes,clerk,1,yes", "age", "nan is not a finite number"),
+        ("inf,yes,clerk,1,yes", "age", "inf is not a finite number"),
+        ("1e999,yes,clerk,1,yes", "age", "is not a finite number"),
+        ("1,yes,clerk,-inf,yes", "pixel", "-inf is not a finite number"),
+        (
+            "130,yes,clerk,1,yes",
+            "age",
+            '130 is above the schema\'s upper bound 100; set out_of_bounds = "clip" or "zero-vector", or mend the file',
+        ),
+        ("-0.5,yes,clerk,1,yes", "age", "-0.5 is below the schema's lower bound 0"),
+        (",yes,clerk,1,yes", "age", "the cell is empty"),
+        ("1,,clerk,1,yes", "smoker", "the cell is empty"),
+        ("1,yes,  ,1,yes", "job", "the cell is empty"),
+        ("1,yes,clerk,,yes", "pixel", "the cell is empty"),
+        ("1,maybe,clerk,1,yes", "smoker", "'maybe' is not in the schema's true and false"),
+        ("1,yes,cook,1,yes", "job", "'cook' is not in the schema's values"),
+        ("1,yes,clerk,1,", "ill", "no label"),
+        ("1,yes,clerk,1,perhaps", "ill", "'perhaps' is in neither"),
+        ("1,yes,clerk,1", None, "the row has 4 cells and the header 5"),
+        ("1,yes,clerk,1,yes,1", None, "the row has 6 cells and the header 5"),
+    ],
+)
+def test_a_bad_cell_is_refused_with_its_place(csv_file, row, column, sentence):
+    path = csv_file(GOOD + row + "\n" + GOOD.split("\n")[1] + "\n")
+    for read in (lambda: load(path, STRICT), lambda: check(STRICT, path)):
+        with pytest.raises(DataError) as caught:
+            read()
+        error = caught.value
+        assert (error.file, error.line, error.column) == (str(path), 4, column)
+        assert sentence in str(error)
+        assert str(error).startswith(f"{path}, line 4")
+
+
+def test_the_place_counts_blank_lines_quoted_breaks_and_blocks(csv_file, monkeypatch):
+    text = "\n\n" + HEADER + '1,yes,"clerk",1,yes\n\n' + '1,yes,"\nnurse\n",1,yes\n' * 50 + "101,yes,clerk,1,yes\n"
+    monkeypatch.setattr("wire.tables._CSV_BLOCK_BYTES", 100)
+    with pytest.raises(DataError) as caught:
+        load(csv_file(text), STRICT)
+    assert caught.value.line == 6 + 150
+
+
+def test_the_place_in_parquet_is_a_row(tmp_path, monkeypatch):
+    monkeypatch.setattr("wire.tables._PARQUET_BATCH_ROWS", 3)
+    path = tmp_path / "data.parquet"
+    table = pa.table(
+        {
+            "age": [1.0] * 7 + [200.0],
+            "smoker": ["yes"] * 8,
+            "job": ["clerk"] * 8,
+            "pixel": [1] * 8,
+            "ill": ["no"] * 8,
+        }
+    )
+    pq.write_table(table, path)
+    with pytest.raises(DataError, match=r"data\.parquet, row 8, column 'age': 200 is above"):
+        load(path, STRICT)
+
+
+def test_policies_that_make_zero_vectors(csv_file):
+    schema = schema_with("zero-vector", "zero-vector", ZERO, ZERO + '\nunknown = "zero-vector"', ZERO, ZERO)
+    rows = [
+        "1,yes,clerk,1,yes",
+        ",yes,clerk,1,no",
+        "500,yes,clerk,1,no",
+        "1,,clerk,1,no",
+        "1,maybe,clerk,1,no",
+        "1,no,,1,no",
+        "1,no,nurse,,no",
+        "1,no,nurse,1,",
+        "1,no,nurse,1,perhaps",
+    ]
+    dataset = load(csv_file(HEADER + "\n".join(rows)), schema)
+    records = dataset.records
+    assert records.usable.tolist() == [True] + [False] * 8
+    assert not records.features[1:].any()
+    assert (records.labels[1:] == 1).all()
+    counts = {tally.name: tally.zero_vectors for tally in dataset.report.tallies}
+    assert counts == {"age": 2, "smoker": 2, "job": 1, "dark": 1, "ill": 2}
+    assert (dataset.report.rows, dataset.report.zero_vectors) == (9, 8)
+    assert any("8 of 9 rows (88.9 %)" in warning for warning in dataset.report.warnings)
+
+
+def test_policies_that_impute_and_clip(csv_file):
+    schema = schema_with(
+        "refuse",
+        "clip",
+        'missing = "impute"\nimpute = 75.0',
+        'missing = "impute"\nunknown = "impute"\nimpute = true',
+        'missing = "impute"\nunknown = "impute"\nimpute = "nurse"',
+        'missing = "impute"\nimpute = true',
+    )
+    dataset = load(csv_file(HEADER + ",,,,yes\n1e6,maybe,cook,1,no\n-7,no,clerk,9,no\n"), schema)
+    assert coordinates(dataset).tolist() == [[0.5, 1, 0, 1, 1, 1], [1, 1, 0, 1, -1, 1], [-1, -1, 1, 0, 1, 1]]
+    assert dataset.records.usable.all()
+    assert [(t.name, t.imputed, t.clipped) for t in dataset.report.tallies] == [
+        ("age", 1, 2),
+        ("smoker", 2, 0),
+        ("job", 2, 0),
+        ("dark", 1, 0),
+        ("ill", 0, 0),
+    ]
+    assert "age: 1 imputed, 2 clipped" in dataset.report.sentences()
+
+
+def test_an_unknown_category_may_be_all_zero(csv_file):
+    schema = schema_with(category='unknown = "zero"')
+    dataset = load(csv_file(HEADER + "0,yes,cook,1,yes\n"), schema)
+    assert coordinates(dataset).tolist() == [[-1, 1, 0, 0, -1, 1]]
+    assert dataset.records.usable.all()
+
+
+@pytest.mark.parametrize("policy", ["yes", "no"])
+def test_a_one_class_party_takes_part_with_a_warning(csv_file, policy):
+    dataset = load(csv_file(HEADER + f"1,yes,clerk,1,{policy}\n" * 3), STRICT)
+    (warning,) = dataset.report.warnings
+    assert f"all 3 usable rows are {'positive' if policy == 'yes' else 'negative'}" in warning
+
+
+def test_a_party_without_a_usable_row_is_told(csv_file):
+    dataset = load(csv_file(HEADER + ",yes,clerk,1,yes\n"), schema_with(real=ZERO))
+    assert dataset.report.warnings == ("no row is usable: every row becomes a zero vector and contributes nothing",)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "sentence"),
+    [
+        (b"", "data.csv", "the file is empty"),
+        (b"\n\n", "data.csv", "the file is empty"),
+        (b"", "data.parquet", "the file is empty"),
+        (HEADER, "data.csv", "a header but no rows"),
+        (HEADER.strip(), "data.csv", "a header but no rows"),
+        (HEADER.replace("age", "Age") + "1,yes,clerk,1,yes\n", "data.csv", "did you mean 'Age'?"),
+        (HEADER.replace("pixel", "age") + "1,yes,clerk,1,yes\n", "data.csv", "column 'age': is the header of two"),
+        (GOOD.replace(",", ";"), "data.csv", "separated by something else"),
+        (GOOD, "data.xlsx", "extension is unknown"),
+        (GOOD, "data.parquet", "not a readable Parquet file"),
+        (GOOD, "data.csv.gz", "check the file, its permissions and its compression"),
+        (GOOD.encode("utf-16"), "data.csv", "not UTF-8"),
+        (GOOD.replace("nurse", "nürse").encode("latin-1"), "data.csv", "not UTF-8"),
+        (GOOD + f'1,yes,"{"x" * (1 << 21)}",1,yes\n', "data.csv", "a row is longer than 1 MiB"),
+        (GOOD + '1,yes,"clerk,1,yes\n2,yes,clerk,1,yes\n', "data.csv", "opens and never closes"),
+    ],
+)
+def test_a_file_that_is_no_table(csv_file, text, name, sentence):
+    path = csv_file(text, name)
+    with pytest.raises(DataError) as caught:
+        load(path, STRICT)
+    assert caught.value.file == str(path)
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_cut_off_gzip_file(csv_file):
+    whole = gzip.compress((HEADER + "1,yes,clerk,1,yes\n2,no,nurse,3,no\n" * 1000).encode())
+    with pytest.raises(DataError, match="cannot be read"):
+        load(csv_file(whole[: len(whole) // 2], "data.csv.gz"), STRICT)
+
+
+def test_a_file_that_is_absent_or_a_directory(tmp_path):
+    with pytest.raises(DataError, match="no such file"):
+        load(tmp_path / "nowhere.csv", STRICT)
+    with pytest.raises(DataError, match="is a directory"):
+        load(tmp_path, STRICT)
+
+
+def test_blanks_byte_order_marks_line_ends_and_compression_change_nothing(csv_file):
+    expected = load(csv_file(GOOD), STRICT).records.features
+    spaced = GOOD.replace(",", " , ")
+    variants = {
+        "data.csv": b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode(),
+        "data.CSV": spaced,
+        "data.csv.gz": gzip.compress(GOOD.encode()),
+        "data.tsv": GOOD.replace(",", "\t"),
+        "d.csv": HEADER.replace("age", '"age"') + "+25,yes,clerk,+7.9,yes\n50.0,no,nurse,8e0,no\n",
+        "e.csv": "\n" + GOOD.replace(",ill", ",ill,").replace(",yes\n", ',yes,"a ""b"", c"\n').replace("no\n", "no,\n"),
+    }
+    for name, text in variants.items():
+        assert np.array_equal(load(csv_file(text, name), STRICT).records.features, expected), name
+
+
+def test_typed_parquet_columns_encode_as_their_texts(tmp_path):
+    schema = Schema.from_toml(
+        """schema_version = 1
+name = "typed"
+[label]
+column = "y"
+positive = [1]
+[[features]]
+name = "flag"
+type = "boolean"
+true = [true]
+false = [false]
+[[features]]
+name = "code"
+type = "category"
+values = [1, 2.5]
+missing = "zero-vector"
+[[features]]
+name = "x"
+type = "real"
+lower = -1
+upper = 1
+missing = "impute"
+impute = 0.5
+"""
+    )
+    path = tmp_path / "typed.parquet"
+    table = pa.table(
+        {
+            "unused": [[1], [2], [3]],
+            "x": pa.array([1, None, -1], pa.int64()),
+            "code": pa.array([1.0, 2.5, None]),
+            "flag": [True, False, True],
+            "y": pa.array(["1", "0", "1"]).dictionary_encode(),
+        }
+    )
+    pq.write_table(table, path)
+    dataset = load(path, schema)
+    assert coordinates(dataset).tolist() == [[1, 1, 0, 1, 1], [-1, 0, 1, 0.5, 1], [0, 0, 0, 0, 0]]
+    assert dataset.records.labels.tolist() == [1, -1, 1]
+
+
+def test_a_parquet_column_of_another_type(tmp_path):
+    path = tmp_path / "data.parquet"
+    columns = {name: pa.array([[1.0]]) if name == "age" else ["yes"] for name in HEADER.strip().split(",")}
+    pq.write_table(pa.table(columns), path)
+    with pytest.raises(DataError, match=r"column 'age': the column is of type list.*convert it"):
+        load(path, STRICT)
+
+
+def test_a_cut_off_parquet_file(tmp_path):
+    path = tmp_path / "data.parquet"
+    pq.write_table(pa.table({"age": [1.0]}), path)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(DataError, match="not a readable Parquet file"):
+        load(path, STRICT)
+
+
+def test_parquet_nan_is_refused_and_null_is_missing(tmp_path):
+    path = tmp_path / "data.parquet"
+    rest = {"smoker": ["yes"], "job": ["clerk"], "pixel": [1], "ill": ["no"]}
+    pq.write_table(pa.table({"age": pa.array([float("nan")]), **rest}), path)
+    with pytest.raises(DataError, match="nan is not a finite number"):
+        load(path, schema_with(real=ZERO))
+    pq.write_table(pa.table({"age": pa.array([None], pa.float64()), **rest}), path)
+    assert load(path, schema_with(real=ZERO)).report.zero_vectors == 1
+
+
+def test_one_column_of_features_keeps_its_empty_lines(csv_file):
+    schema = Schema.from_toml(
+        'schema_version=1\nname="s"\n[label]\ncolumn="y"\npositive=[1]\n[[features]]\nname="x"\ntype="real"\n'
+        'lower=0\nupper=2\nmissing="zero-vector"'
+    )
+    x, usable = read_observations(csv_file("x\n2\n\n1\n"), schema)
+    assert x.tolist() == [[1, 1], [0, 0], [0, 1]]
+    assert usable.tolist() == [True, False, True]
+
+
+def test_prediction_encodes_as_a_party_does_and_needs_no_label(csv_file):
+    dataset = load(csv_file(GOOD), STRICT)
+    unlabelled = "\n".join(line.rsplit(",", 1)[0] for line in GOOD.splitlines())
+    x, usable = read_observations(csv_file(unlabelled), STRICT)
+    assert np.array_equal(x, coordinates(dataset))
+    assert usable.all()
+
+
+def test_many_blocks_keep_their_order_and_report_progress(csv_file, monkeypatch):
+    monkeypatch.setattr("wire.tables._CSV_BLOCK_BYTES", 256)
+    ages = [place % 101 for place in range(500)]
+    seen = []
+    text = HEADER + "".join(f"{age},yes,clerk,1,{'yes' if age % 2 else 'no'}\n" for age in ages)
+    dataset = load(csv_file(text), STRICT, seen.append)
+    expected = np.trunc((2.0 * (np.array(ages) / 100.0) - 1.0) * 2.0**30)
+    assert np.array_equal(dataset.records.features[:, 0], expected)
+    assert np.array_equal(dataset.records.labels, [1 if age % 2 else -1 for age in ages])
+    assert len(seen) > 10
+    assert seen == sorted(seen)
+    assert seen[-1] == 500
+
+
+@given(
+    st.tuples(st.floats(-1e300, 1e300), st.floats(-1e300, 1e300)).filter(lambda pair: pair[0] < pair[1]),
+    st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=8),
+)
+def test_encoded_reals_are_within_one_and_monotone(bounds, values):
+    feature = RealFeature(name="x", lower=bounds[0], upper=bounds[1], out_of_bounds="clip")
+    schema = Schema(name="s", label=STRICT.label, features=(feature,))
+    ordered = np.sort(np.array([*values, *bounds]))
+    cells = Numbers(ordered, np.zeros(len(ordered), dtype=np.bool_))
+    x = encode(schema, {Source("x", "numbers"): cells}, len(ordered), label=False).x[:, 0]
+    assert (np.abs(x) <= 1).all()
+    assert (np.diff(x) >= 0).all()
+    assert x[np.searchsorted(ordered, bounds[0])] == -1
+    assert x[np.searchsorted(ordered, bounds[1])] == 1
+
+
+@given(st.lists(st.sampled_from([-1, 0, 1, 2]), min_size=1, max_size=20))
+def test_one_hot_rows_have_at_most_one_indicator(codes):
+    schema = schema_with(category='missing = "zero-vector"\nunknown = "zero"')
+    m = len(codes)
+    numbers = Numbers(np.ones(m), np.zeros(m, dtype=np.bool_))
+    yes = Texts(np.zeros(m, dtype=np.int64), ("yes",))
+    jobs = Texts(np.array(codes), ("clerk", "nurse", "cook"))
+    cells = {
+        Source("age", "numbers"): numbers,
+        Source("pixel", "numbers"): numbers,
+        Source("smoker", "texts"): yes,
+        Source("job", "texts"): jobs,
+    }
+    rows = encode(schema, cells, m, label=False)
+    assert rows.x[:, 2:4].sum(axis=1).tolist() == [1.0 if code in (0, 1) else 0.0 for code in codes]
+    assert rows.usable.tolist() == [code >= 0 for code in codes]
+    assert rows.labels is None
