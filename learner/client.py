@@ -1,0 +1,87 @@
+"""Calls on the coordinator: the only file of the learner that knows the messages of rado.v1."""
+
+import math
+from types import TracebackType
+from typing import Self
+
+from rado.v1 import learner_service_pb2 as messages
+from rado.v1 import member_service_pb2, query_pb2
+from rado.v1.learner_service_pb2_grpc import LearnerServiceStub
+from rado.v1.member_service_pb2_grpc import MemberServiceStub
+from wire.envelopes import Envelope, Kind, SigningKey
+from wire.errors import Code, WireError
+from wire.identity import TlsFiles
+from wire.status import QueryStatus, Total
+from wire.transport import LONG_POLL_GRACE_S, LONG_POLL_S, Caller, open_channel
+from wire.upload import Chunk
+
+GIVE_UP_AFTER_S = 60.0
+
+
+class Coordinator:
+    """The coordinator as a learner calls it. Every call is retried for `give_up_after_s`.
+
+    Every method raises WireError for a code of the catalogue, ConnectionLostError or TimedOutError.
+    """
+
+    def __init__(self, target: str, tls: TlsFiles, *, give_up_after_s: float = GIVE_UP_AFTER_S) -> None:
+        self._call = Caller(target, give_up_after_s=give_up_after_s)
+        self._channel = open_channel(target, tls)
+        self._members = MemberServiceStub(self._channel)
+        self._learner = LearnerServiceStub(self._channel)
+
+    def close(self) -> None:
+        """End the connection."""
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def fetch_roster(self) -> Envelope:
+        """The signed roster, not yet verified."""
+        answer = self._call(self._members.FetchRoster, member_service_pb2.FetchRosterRequest())
+        return Envelope.from_proto(answer.roster)
+
+    def submit_query(self, query: Envelope) -> None:
+        """Ask. Raises WireError(MESSAGE_MALFORMED) where the coordinator calls the query by another id than its own."""
+        answer = self._call(self._learner.SubmitQuery, messages.SubmitQueryRequest(query=query.to_proto()))
+        if answer.query_id != query.payload_hash:
+            raise WireError(Code.MESSAGE_MALFORMED, "The coordinator calls the query by another id than its hash.")
+
+    def watch_query(self, query_id: bytes, cursor: int, wait_s: float = LONG_POLL_S) -> tuple[QueryStatus, int]:
+        """The status once it differs from the cursor's, or as it is after `wait_s`; with the next cursor."""
+        request = messages.WatchQueryRequest(query_id=query_id, cursor=cursor, wait_s=max(0, math.ceil(wait_s)))
+        answer = self._call(self._learner.WatchQuery, request, timeout_s=wait_s + LONG_POLL_GRACE_S)
+        return QueryStatus.from_proto(answer.status), answer.cursor
+
+    def list_queries(self) -> tuple[QueryStatus, ...]:
+        """All queries of this learner that the coordinator knows, newest first."""
+        answer = self._call(self._learner.ListQueries, messages.ListQueriesRequest())
+        return tuple(QueryStatus.from_proto(status) for status in answer.queries)
+
+    def cancel_query(self, query_id: bytes, learner: str, signing_key: SigningKey) -> None:
+        """End a query of this learner that has no total yet."""
+        payload = query_pb2.Cancel(query_id=query_id, learner=learner).SerializeToString(deterministic=True)
+        cancel = signing_key.sign(Kind.CANCEL, payload)
+        self._call(self._learner.CancelQuery, messages.CancelQueryRequest(cancel=cancel.to_proto()))
+
+    def fetch_total(self, query_id: bytes) -> Total:
+        """A complete total without its ciphertexts, not yet verified."""
+        answer = self._call(self._learner.FetchTotal, messages.FetchTotalRequest(query_id=query_id))
+        return Total.from_proto(answer.total)
+
+    def fetch_chunk(self, query_id: bytes, index: int) -> bytes:
+        """The ciphertexts of one chunk of a total; its hash has been checked.
+
+        Raises WireError(CHUNK_MALFORMED) for another chunk than the one that was asked for.
+        """
+        request = messages.FetchTotalChunkRequest(query_id=query_id, index=index)
+        chunk = Chunk.from_proto(self._call(self._learner.FetchTotalChunk, request).chunk)
+        if chunk.index != index:
+            raise WireError(Code.CHUNK_MALFORMED, f"Chunk {chunk.index} came for chunk {index}.")
+        return chunk.ciphertexts

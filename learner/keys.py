@@ -1,0 +1,106 @@
+"""The learner's Paillier key on disk, and the certificate under which its public half travels.
+
+The file is a JSON Web Key in the form of phe's command line, with one member more, `not_before_unix_s`: when the key
+was made. From it follows the certificate's validity, so that every certificate of one key has the same bytes.
+"""
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpcore.errors import ConfigurationError
+from dpcore.paillier.public import DEFAULT_BITS, MINIMUM_BITS, InvalidKeyError, PublicKey
+from dpcore.paillier.secret import SecretKey
+from dpcore.randomness import RandomSource, SystemRandom
+from wire.envelopes import Envelope, SigningKey, write_secret
+from wire.query import PaillierKey
+
+VALIDITY_S = 365 * 24 * 3600
+_NOT_BEFORE = "not_before_unix_s"
+
+
+@dataclass(frozen=True)
+class LearnerKey:
+    """Held by the learner only: a Paillier secret key and when it was made, Unix seconds."""
+
+    secret: SecretKey
+    not_before_unix_s: int
+
+    @property
+    def public_key(self) -> PublicKey:
+        """The half that travels."""
+        return self.secret.public_key
+
+    @property
+    def not_after_unix_s(self) -> int:
+        """The last moment at which a query under this key may end; totals can be opened for ever."""
+        return self.not_before_unix_s + VALIDITY_S
+
+    def certify(self, learner: str, signing_key: SigningKey) -> Envelope:
+        """The public key, signed for a year from its creation; the same bytes every time."""
+        certified = PaillierKey(learner, self.public_key, self.not_before_unix_s, self.not_after_unix_s)
+        return certified.sign(signing_key)
+
+
+def create_key(
+    path: Path,
+    bits: int = DEFAULT_BITS,
+    *,
+    random: RandomSource | None = None,
+    now_unix_s: float | None = None,
+) -> LearnerKey:
+    """Make a key and write it to a new file that only its owner may read; seconds for 3072 bits.
+
+    random: None for the operating system's, the only one that is not refused. Raises ConfigurationError where the
+    file exists or cannot be written, or `bits` is odd or below 2048; nothing is left behind then.
+    """
+    if path.exists():
+        raise _exists(path)
+    try:
+        secret = SecretKey.generate(SystemRandom() if random is None else random, bits=bits)
+    except InvalidKeyError as error:
+        raise ConfigurationError(f"no key of {bits} bits: use an even number from {MINIMUM_BITS} on") from error
+    key = LearnerKey(secret, int(time.time() if now_unix_s is None else now_unix_s))
+    content = json.dumps({**secret.to_jwk(), _NOT_BEFORE: key.not_before_unix_s}, indent=2)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_secret(path, f"{content}\n".encode())
+    except FileExistsError as error:
+        raise _exists(path) from error
+    except OSError as error:
+        # What was written in part would stand in the way of the next try. Another's file is never here: see above.
+        path.unlink(missing_ok=True)
+        raise ConfigurationError(
+            f"{path}: the key cannot be written ({error.strerror}); free space or choose another place"
+        ) from error
+    return key
+
+
+def load_key(path: Path) -> LearnerKey:
+    """Read a key file that create_key wrote. Raises ConfigurationError where it is absent, damaged or no such key."""
+    try:
+        jwk: Any = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        sentence = f"{path}: cannot be read ({error.strerror}); make a key with `rado learner keygen`"
+        raise ConfigurationError(sentence) from error
+    except ValueError as error:
+        # The cause would quote the file, which is a secret.
+        raise ConfigurationError(f"{path}: is not JSON; restore the key file from its copy") from error
+    if not isinstance(jwk, dict):
+        raise ConfigurationError(f"{path}: is not a JSON Web Key; restore the key file from its copy")
+    not_before = jwk.get(_NOT_BEFORE)
+    if type(not_before) is not int or not_before < 0:
+        sentence = f"{path}: {_NOT_BEFORE} is absent or no number; write there when the key was made, in Unix seconds"
+        raise ConfigurationError(sentence)
+    try:
+        return LearnerKey(SecretKey.from_jwk(jwk), not_before)
+    except InvalidKeyError as error:
+        raise ConfigurationError(f"{path}: {error}") from error
+
+
+def _exists(path: Path) -> ConfigurationError:
+    return ConfigurationError(
+        f"{path}: exists already, and a key is never overwritten; choose another file, and keep this one for its totals"
+    )

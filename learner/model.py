@@ -1,0 +1,166 @@
+"""Models: what training makes of a release, saved as one JSON file, and predictions on new rows."""
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.errors import ConfigurationError, DataError, RadofedError, ShapeError
+from dpcore.privacy.statement import PrivacyStatement
+from dpcore.schema import Schema
+from learner.files import write_durably
+from wire.tables import encoded_blocks, read_observations
+
+FORMAT = "radofed-model"
+FORMAT_VERSION = 1
+_DOMAIN = b"rado.v1/model\0"
+DIGEST_BYTES = 32
+
+
+class ModelError(ConfigurationError):
+    """A file that is no model, or not the model that was saved."""
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A linear classifier sign(theta . x) over rows as `schema` encodes them.
+
+    theta: (d,) float64, finite, read-only. learner: its name (learner.training). release_digest: 32 bytes, of the
+    release it was trained on. statement: that release's; training adds nothing to what was released. Raises ShapeError
+    where theta does not fit the schema, ModelError where a value is out of range.
+    """
+
+    theta: NDArray[np.float64] = field(repr=False)
+    schema: Schema
+    learner: str
+    release_digest: bytes
+    statement: PrivacyStatement
+
+    def __post_init__(self) -> None:
+        theta = np.array(self.theta, dtype=np.float64)
+        if theta.shape != (self.schema.d,):
+            raise ShapeError(f"theta has shape {theta.shape} and the schema {self.schema.d} coordinates; train again")
+        if not np.isfinite(theta).all():
+            raise ModelError("theta is not finite; train again with other options")
+        if len(self.release_digest) != DIGEST_BYTES:
+            raise ModelError(f"a release's digest has {DIGEST_BYTES} bytes; train again")
+        theta.setflags(write=False)
+        object.__setattr__(self, "theta", theta)
+
+    def scores(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Margins theta . x, (rows,); positive means the positive class. x: (rows, d), as the schema encodes it."""
+        if x.ndim != 2 or x.shape[1] != self.schema.d:
+            raise ShapeError(f"rows have shape {x.shape} and the model takes (rows, {self.schema.d})")
+        margins: NDArray[np.float64] = x @ self.theta
+        return margins
+
+    def save(self, path: Path) -> None:
+        """Write the model, or replace the file by it, whole or not at all. Raises ModelError."""
+        content = self._to_json()
+        content["digest"] = _digest(content)
+        try:
+            write_durably(path, (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
+        except OSError as error:
+            raise ModelError(f"{path}: cannot be written ({error.strerror}); choose another place") from error
+
+    @classmethod
+    def load(cls, path: Path) -> "Model":
+        """Read a model. Raises ModelError where the file is none, of an unknown format, or changed since."""
+        try:
+            content: Any = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ModelError(f"{path}: cannot be read ({error.strerror}); give a model's file") from error
+        except (ValueError, RecursionError) as error:
+            raise ModelError(f"{path}: not a model of radofed ({error}); train it again") from error
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise ModelError(f"{path}: not a model of radofed; give the file that `train` wrote")
+        if content.get("format_version") != FORMAT_VERSION:
+            found = content.get("format_version")
+            raise ModelError(f"{path}: format version {found!r} is not {FORMAT_VERSION}; update radofed")
+        claimed = content.pop("digest", None)
+        try:
+            found_digest = _digest(content)
+            if claimed != found_digest:
+                raise ModelError(
+                    f"{path}: the digest is {found_digest} and the file says {claimed}: the model was changed after it "
+                    "was saved; train it again"
+                )
+            return cls._from_json(content)
+        except ModelError:
+            raise
+        except (RadofedError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+            raise ModelError(f"{path}: malformed ({error}); train it again") from error
+
+    def _to_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "learner": self.learner,
+            "schema": self.schema.canonical_bytes().decode(),
+            # In order, with their names: for people and for other languages.
+            "theta": [[name, value] for name, value in zip(self.schema.coordinates, self.theta.tolist(), strict=True)],
+            "release_digest": self.release_digest.hex(),
+            "statement": self.statement.to_dict(),
+        }
+
+    @classmethod
+    def _from_json(cls, content: dict[str, Any]) -> "Model":
+        schema = Schema.from_canonical(content["schema"].encode())
+        names = tuple(name for name, _ in content["theta"])
+        if names != schema.coordinates:
+            raise ModelError("theta's coordinates are not the schema's; train it again")
+        return cls(
+            theta=np.array([value for _, value in content["theta"]], dtype=np.float64),
+            schema=schema,
+            learner=str(content["learner"]),
+            release_digest=bytes.fromhex(content["release_digest"]),
+            statement=PrivacyStatement.from_dict(content["statement"]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """scores: (rows,) float64, theta . x, NaN where nothing can be predicted. labels: (rows,) int8: +1, -1, 0 there."""
+
+    scores: NDArray[np.float64]
+    labels: NDArray[np.int8]
+
+
+def predict(model: Model, path: str | Path) -> Predictions:
+    """Scores and labels of the rows of a CSV or Parquet file; its label column is not needed and not read.
+
+    A row that the schema's policies make a zero vector has no prediction. A score of exactly zero is -1, as in the
+    estimators. Raises DataError as wire.tables does.
+    """
+    x, usable = read_observations(path, model.schema)
+    scores = model.scores(x)
+    labels = np.where(scores > 0, 1, -1).astype(np.int8)
+    scores[~usable] = math.nan
+    labels[~usable] = 0
+    return Predictions(scores, labels)
+
+
+def error_rate(model: Model, path: str | Path) -> float:
+    """The fraction of rows of a labelled file on which the model is wrong, over the rows that are usable.
+
+    Raises DataError as wire.tables does, and where no row is usable.
+    """
+    wrong = usable = 0
+    for block in encoded_blocks(path, model.schema, label=True):
+        assert block.labels is not None, "labels were asked for"
+        predicted = np.where(model.scores(block.x) > 0, 1, -1)
+        wrong += int(np.count_nonzero((predicted != block.labels) & block.usable))
+        usable += int(np.count_nonzero(block.usable))
+    if not usable:
+        raise DataError("no row is usable, so there is no error rate; mend the file", file=str(path))
+    return wrong / usable
+
+
+def _digest(content: dict[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(_DOMAIN + text.encode()).hexdigest()

@@ -1,0 +1,280 @@
+"""A release: the rados of one query with everything needed to use them again, as a directory of two files.
+
+release.json   format, query, roster, cohort, receipts (signed, as they came), schema, encoding, rows of each
+               party, privacy statement, time, digest
+rados.npy      the rados, int64 (n, d), in units of 2^-fraction_bits
+
+digest = SHA-256("rado.v1/release" || 0x00 || length || canonical || array), with canonical the JSON object without
+its digest (keys sorted, no white space, UTF-8), length its length in 8 big-endian bytes, and array the rados as
+little-endian int64, row by row.
+"""
+
+import base64
+import binascii
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.errors import ConfigurationError, RadofedError
+from dpcore.privacy.statement import PrivacyStatement
+from dpcore.schema import Schema
+from learner.files import sync_directory
+from learner.opening import check_cohort
+from wire.cohort import Acceptance, Cohort, check_receipts
+from wire.envelopes import Envelope
+from wire.query import OpenedQuery, Query, open_query
+from wire.roster import open_roster
+
+FORMAT = "radofed-release"
+FORMAT_VERSION = 1
+_DOMAIN = b"rado.v1/release\0"
+_JSON, _ARRAY = "release.json", "rados.npy"
+
+
+class ReleaseError(ConfigurationError):
+    """A directory that is no release, or not the release that was saved."""
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """Rados with their query, cohort, receipts, roster and privacy statement.
+
+    integers: (n, d) int64, read-only, in units of 2^-fraction_bits. Valid from construction: raises ReleaseError where
+    the parts are not of one query, WireError where one is malformed. Signatures are checked by `verify`, and were when
+    the total was opened.
+    """
+
+    query_envelope: Envelope
+    roster_envelope: Envelope
+    cohort: Cohort
+    receipts: tuple[Envelope, ...]
+    statement: PrivacyStatement
+    created_at_unix_s: int
+    integers: NDArray[np.int64] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        integers = np.array(self.integers, dtype=np.int64, order="C")
+        expected = (self.query.kind.rados, self.query.schema.d)
+        if integers.shape != expected or self.integers.dtype != np.int64:
+            found = f"{self.integers.dtype} {self.integers.shape}"
+            raise ReleaseError(f"the rados are {found} and the query asked for int64 {expected}; fetch it again")
+        if self.cohort.query_id != self.query_id:
+            raise ReleaseError("the cohort is another query's; fetch the release again")
+        if len(self.receipts) != len(self.acceptances):
+            raise ReleaseError("there is not one receipt for each member of the cohort; fetch the release again")
+        integers.setflags(write=False)
+        object.__setattr__(self, "integers", integers)
+
+    @cached_property
+    def query(self) -> Query:
+        """The query that was asked."""
+        return Query.from_bytes(self.query_envelope.payload)
+
+    @property
+    def query_id(self) -> bytes:
+        """SHA-256 of the query's payload."""
+        return self.query_envelope.payload_hash
+
+    @cached_property
+    def acceptances(self) -> tuple[Acceptance, ...]:
+        """The cohort's acceptances, in order."""
+        return tuple(Acceptance.from_bytes(envelope.payload) for envelope in self.cohort.acceptances)
+
+    @property
+    def party_rows(self) -> dict[str, int]:
+        """Rows of each party of the cohort."""
+        return {acceptance.party: acceptance.rows for acceptance in self.acceptances}
+
+    @property
+    def rows(self) -> int:
+        """m: rows of the cohort."""
+        return sum(self.party_rows.values())
+
+    @property
+    def schema(self) -> Schema:
+        """How rows become the coordinates of the rados."""
+        return self.query.schema
+
+    @property
+    def bias(self) -> bool:
+        """Whether the last coordinate is the constant feature."""
+        return self.schema.bias
+
+    @cached_property
+    def rados(self) -> NDArray[np.float64]:
+        """(n, d) float64, one rado a row, in units of the encoded features; read-only."""
+        rados = self.query.kind.decode(self.integers.reshape(-1), self.query.encoding.fraction_bits)
+        rados.setflags(write=False)
+        return rados
+
+    @cached_property
+    def digest(self) -> bytes:
+        """32 bytes over everything that is saved; the module's docstring defines it."""
+        return _digest(self.to_json(), self.integers)
+
+    def verify(self, federation_key: bytes) -> None:
+        """Check every signature inside again: roster, query, cohort, receipts.
+
+        federation_key: raw Ed25519 public key, pinned. Raises WireError, or CohortError where the query does not allow
+        the cohort.
+        """
+        roster = open_roster(self.roster_envelope, federation_key)
+        opened = self.open_query(federation_key)
+        check_cohort(self.cohort, opened, roster)
+        check_receipts(self.receipts, self.cohort, roster, chunks=opened.chunks, ciphertexts=opened.ciphertexts)
+
+    def open_query(self, federation_key: bytes) -> OpenedQuery:
+        """The query with its verified key, as at the time when it was made. Raises WireError."""
+        roster = open_roster(self.roster_envelope, federation_key)
+        return open_query(self.query_envelope, roster, now_unix_s=self.query.created_at_unix_s)
+
+    def save(self, directory: Path) -> None:
+        """Write the release to a new directory, whole or not at all.
+
+        Raises ReleaseError where the directory exists or cannot be written; nothing is left behind then.
+        """
+        if directory.exists():
+            raise ReleaseError(f"{directory}: exists already, and a release is never overwritten; choose another place")
+        content = {**self.to_json(), "digest": self.digest.hex()}
+        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+        temporary: Path | None = None
+        try:
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            temporary = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
+            with (temporary / _JSON).open("wb") as file:
+                file.write(f"{text}\n".encode())
+                _sync(file)
+            with (temporary / _ARRAY).open("wb") as file:
+                np.save(file, self.integers.astype("<i8", copy=False), allow_pickle=False)
+                _sync(file)
+            sync_directory(temporary)
+            temporary.rename(directory)
+            sync_directory(directory.parent)
+        except OSError as error:
+            raise ReleaseError(
+                f"{directory}: cannot be written ({error.strerror}); free space or go elsewhere"
+            ) from error
+        finally:
+            if temporary is not None:
+                shutil.rmtree(temporary, ignore_errors=True)
+
+    @classmethod
+    def load(cls, directory: Path) -> "Release":
+        """Read a release that `save` wrote.
+
+        Raises ReleaseError where a file is absent, malformed or changed in any way since.
+        """
+        try:
+            content: Any = json.loads((directory / _JSON).read_text(encoding="utf-8"))
+            integers = np.load(directory / _ARRAY, allow_pickle=False)
+        except OSError as error:
+            sentence = f"{error.filename}: cannot be read ({error.strerror}); give the directory of a release"
+            raise ReleaseError(sentence) from error
+        except (ValueError, EOFError, RecursionError) as error:
+            raise ReleaseError(f"{directory}: damaged ({error}); fetch the release again") from error
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise ReleaseError(f"{directory}: not a release of radofed; give the directory that `fetch` named")
+        if content.get("format_version") != FORMAT_VERSION:
+            found = content.get("format_version")
+            raise ReleaseError(f"{directory}: format version {found!r} is not {FORMAT_VERSION}; update radofed")
+        claimed = content.pop("digest", None)
+        if not isinstance(integers, np.ndarray) or integers.dtype != np.int64 or integers.ndim != 2:
+            raise ReleaseError(f"{directory}: {_ARRAY} is not an int64 matrix; fetch the release again")
+        try:
+            found_digest = _digest(content, integers).hex()
+            if claimed != found_digest:
+                raise ReleaseError(
+                    f"{directory}: the digest is {found_digest} and the file says {claimed}: the release was changed "
+                    "after it was saved; fetch it again"
+                )
+            release = cls._from_json(content, integers)
+            # Whoever changes a field and recomputes the digest still has to agree with the signed query and cohort.
+            same = release.to_json() == content
+        except ReleaseError:
+            raise
+        except (RadofedError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+            raise ReleaseError(f"{directory}: malformed ({error}); fetch the release again") from error
+        if not same:
+            raise ReleaseError(f"{directory}: its fields contradict its signed query and cohort; fetch it again")
+        return release
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of release.json without its digest."""
+        query = self.query
+        return {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "query_id": self.query_id.hex(),
+            "created_at": datetime.fromtimestamp(self.created_at_unix_s, UTC).isoformat(),
+            "created_at_unix_s": self.created_at_unix_s,
+            "rados": {"n": query.kind.rados, "d": query.schema.d, "unit": f"2^-{query.encoding.fraction_bits}"},
+            "rows": self.rows,
+            "rows_by_party": self.party_rows,
+            "encoding": {
+                "fraction_bits": query.encoding.fraction_bits,
+                "value_bits": query.encoding.value_bits,
+                "slot_bits": query.encoding.slot_bits,
+            },
+            "schema": query.schema.canonical_bytes().decode(),
+            "statement": self.statement.to_dict(),
+            "attempt": self.cohort.attempt,
+            "query": _envelope_to_json(self.query_envelope),
+            "roster": _envelope_to_json(self.roster_envelope),
+            "acceptances": [_envelope_to_json(envelope) for envelope in self.cohort.acceptances],
+            "receipts": [_envelope_to_json(envelope) for envelope in self.receipts],
+        }
+
+    @classmethod
+    def _from_json(cls, content: dict[str, Any], integers: NDArray[np.int64]) -> "Release":
+        query = _envelope_from_json(content["query"])
+        acceptances = tuple(_envelope_from_json(part) for part in content["acceptances"])
+        return cls(
+            query_envelope=query,
+            roster_envelope=_envelope_from_json(content["roster"]),
+            cohort=Cohort(query.payload_hash, content["attempt"], acceptances),
+            receipts=tuple(_envelope_from_json(part) for part in content["receipts"]),
+            statement=PrivacyStatement.from_dict(content["statement"]),
+            created_at_unix_s=content["created_at_unix_s"],
+            integers=integers,
+        )
+
+
+def _digest(content: dict[str, Any], integers: NDArray[np.int64]) -> bytes:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    digest = hashlib.sha256(_DOMAIN + len(text).to_bytes(8, "big") + text)
+    digest.update(np.ascontiguousarray(integers, dtype="<i8").tobytes())
+    return digest.digest()
+
+
+def _envelope_to_json(envelope: Envelope) -> dict[str, str]:
+    return {
+        "payload": base64.b64encode(envelope.payload).decode(),
+        "key_id": envelope.key_id.hex(),
+        "signature": base64.b64encode(envelope.signature).decode(),
+    }
+
+
+def _envelope_from_json(content: dict[str, str]) -> Envelope:
+    try:
+        return Envelope(
+            base64.b64decode(content["payload"], validate=True),
+            bytes.fromhex(content["key_id"]),
+            base64.b64decode(content["signature"], validate=True),
+        )
+    except binascii.Error as error:
+        raise ReleaseError(f"an envelope of the release is not base64 ({error}); fetch the release again") from error
+
+
+def _sync(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())

@@ -1,0 +1,253 @@
+"""The learner's client: plan, ask, follow, fetch.
+
+with Session(LearnerConfig.load(Path("learner.toml"))) as session:
+    release = session.run(session.plan(RadosRequest(schema, rados=500, design="dp-feat", sensitive="smoker")))
+"""
+
+import datetime as dt
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from dpcore.errors import ConfigurationError
+from dpcore.privacy.statement import PrivacyStatement, statement_for
+from learner.client import GIVE_UP_AFTER_S, Coordinator
+from learner.config import LearnerConfig
+from learner.keys import LearnerKey, load_key
+from learner.opening import OpenedTotal, Progress, open_total
+from learner.planning import Plan, RadosRequest, plan_rados
+from learner.release import Release, ReleaseError
+from learner.state import AskedQuery, LearnerState
+from wire.envelopes import Envelope, Kind, SigningKey, load_public_key
+from wire.errors import Code, TimedOutError, WireError
+from wire.query import OpenedQuery, Query, open_query
+from wire.roster import Role, Roster, open_roster
+from wire.status import Phase, QueryStatus, Total
+from wire.transport import LONG_POLL_S
+
+OnStatus = Callable[[QueryStatus], None]
+RELEASE_NAME_DIGITS = 16
+
+
+class Session:
+    """A learner connected to its coordinator.
+
+    Raises ConfigurationError where a key or certificate cannot be read, is out of date, or is another member's.
+
+    Every method that calls the coordinator raises WireError for a code of the catalogue, ConnectionLostError where it
+    cannot be reached for `give_up_after_s`, and TimedOutError.
+    """
+
+    def __init__(self, config: LearnerConfig, *, give_up_after_s: float = GIVE_UP_AFTER_S) -> None:
+        self.config = config
+        config.tls.files.check(config.federation, Role.LEARNER, config.name, dt.datetime.now(dt.UTC))
+        self._federation_key = load_public_key(config.federation_key)
+        self._signing_key = SigningKey.load(config.signing_key)
+        self._state = LearnerState(config.state_directory, self._federation_key)
+        self._key: LearnerKey | None = None
+        self._coordinator = Coordinator(config.coordinator, config.tls.files, give_up_after_s=give_up_after_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection. What was asked goes on."""
+        self._coordinator.close()
+
+    @property
+    def key(self) -> LearnerKey:
+        """The Paillier key, read on first use. Raises ConfigurationError."""
+        if self._key is None:
+            self._key = load_key(self.config.paillier_key)
+        return self._key
+
+    def fetch_roster(self) -> Roster:
+        """The newest roster, verified with the pinned federation key, and remembered.
+
+        Raises WireError(ROSTER_STALE) where the coordinator goes back behind one that was seen, and ConfigurationError
+        where the roster does not list this learner with its signing key.
+        """
+        roster = self._state.accept_roster(self._coordinator.fetch_roster())
+        self._check_membership(roster)
+        return roster
+
+    def _check_membership(self, roster: Roster) -> None:
+        if roster.federation != self.config.federation:
+            raise WireError(Code.FEDERATION_MISMATCH, f"The roster is of federation {roster.federation!r}.")
+        member = roster.find(self.config.name, Role.LEARNER)
+        if member is None:
+            raise ConfigurationError(f"the roster has no learner {self.config.name!r}; ask the operator to list it")
+        if member.signing_key != self._signing_key.public_bytes:
+            raise ConfigurationError(
+                f"{self.config.signing_key}: is not the key that the roster lists for {self.config.name!r}; use the "
+                "listed one, or ask the operator for a new roster"
+            )
+
+    def plan(self, request: RadosRequest) -> Plan:
+        """The plan of a request for the newest roster; nobody is asked. Raises what `plan_rados` raises."""
+        certificate = self.key.certify(self.config.name, self._signing_key)
+        return plan_rados(request, roster=self.fetch_roster(), learner=self.config.name, certificate=certificate)
+
+    def ask(self, plan: Plan) -> bytes:
+        """Sign a plan's query, put it on disk, send it, and return its id.
+
+        Asking one plan twice is one query. Where this fails or is killed after the query was on disk, `send` repeats
+        the same bytes, and `unsent` lists what awaits that.
+        """
+        roster = self._state.newest_roster()
+        if roster is None or open_roster(roster, self._federation_key).version < plan.query.roster_version:
+            raise WireError(Code.ROSTER_STALE, "The plan was made with a roster that this learner does not remember.")
+        asked = AskedQuery(self._signing_key.sign(Kind.QUERY, plan.query.to_bytes()), roster)
+        self._open(asked)
+        self._state.remember(asked)
+        self.send(asked.query_id)
+        return asked.query_id
+
+    def send(self, query_id: bytes) -> None:
+        """Send a query that is on disk, where the coordinator has not acknowledged it yet."""
+        if not self._state.is_sent(query_id):
+            self._coordinator.submit_query(self._state.find(query_id).query)
+            self._state.mark_sent(query_id)
+
+    def unsent(self) -> tuple[bytes, ...]:
+        """Ids of queries that are on disk and that the coordinator has not acknowledged."""
+        return tuple(query_id for query_id in self._state.query_ids() if not self._state.is_sent(query_id))
+
+    def list(self) -> tuple[QueryStatus, ...]:
+        """All queries of this learner that the coordinator still knows, newest first."""
+        return self._coordinator.list_queries()
+
+    def status(self, query_id: bytes) -> QueryStatus:
+        """A query's status as it is. Raises WireError(QUERY_UNKNOWN)."""
+        return self._coordinator.watch_query(query_id, cursor=0, wait_s=0)[0]
+
+    def cancel(self, query_id: bytes) -> None:
+        """End a query that has no total yet. What parties charged stays charged."""
+        self._coordinator.cancel_query(query_id, self.config.name, self._signing_key)
+
+    def watch(self, query_id: bytes, on_status: OnStatus | None = None, timeout_s: float | None = None) -> QueryStatus:
+        """Follow a query until its total is there; returns its last status.
+
+        on_status: called with each status that differs from the last. Raises WireError with the query's own code and
+        detail where it fails, TimedOutError after `timeout_s` (the query goes on).
+        """
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        cursor, last = 0, None
+        while True:
+            left_s = LONG_POLL_S if end is None else max(0.0, min(LONG_POLL_S, end - time.monotonic()))
+            status, cursor = self._coordinator.watch_query(query_id, cursor, left_s)
+            if on_status is not None and status != last:
+                on_status(status)
+            last = status
+            if status.phase is Phase.COMPLETE:
+                return status
+            if status.phase is Phase.FAILED:
+                raise failure(status)
+            if end is not None and time.monotonic() >= end:
+                raise TimedOutError(
+                    f"query {query_id.hex()[:RELEASE_NAME_DIGITS]} is in phase {status.phase.name.lower()} after "
+                    f"{timeout_s:g} s; it goes on, follow it again or cancel it"
+                )
+
+    def release_directory(self, query_id: bytes) -> Path:
+        """Where the release of a query is, or will be."""
+        return self.config.releases_directory / query_id.hex()[:RELEASE_NAME_DIGITS]
+
+    def fetch(self, query_id: bytes, progress: Progress | None = None) -> Release:
+        """The release of a complete query: fetched, verified, opened and saved, or read where it was saved already.
+
+        progress: told (chunks opened, of how many). Raises what `open_total` raises, ReleaseError where the release
+        cannot be saved or read.
+        """
+        directory = self.release_directory(query_id)
+        if directory.exists():
+            release = Release.load(directory)
+            if release.query_id != query_id:
+                raise ReleaseError(f"{directory}: holds another query's release; move it elsewhere and fetch again")
+            return release
+        asked = self._state.find(query_id)
+        opened = self._open(asked)
+        total = self._coordinator.fetch_total(query_id)
+        roster = self._roster_for(total, asked)
+        result = open_total(
+            total,
+            self._chunks(opened),
+            opened,
+            open_roster(roster, self._federation_key),
+            self.key.secret,
+            progress,
+        )
+        release = Release(
+            query_envelope=asked.query,
+            roster_envelope=roster,
+            cohort=total.cohort,
+            receipts=total.receipts,
+            statement=_statement(opened.query, result, total.cohort.attempt),
+            created_at_unix_s=int(time.time()),
+            integers=opened.query.kind.integers(result.values),
+        )
+        release.save(directory)
+        return release
+
+    def run(
+        self,
+        plan: Plan,
+        on_status: OnStatus | None = None,
+        timeout_s: float | None = None,
+        progress: Progress | None = None,
+    ) -> Release:
+        """Ask, follow, fetch."""
+        query_id = self.ask(plan)
+        self.watch(query_id, on_status, timeout_s)
+        return self.fetch(query_id, progress)
+
+    def _open(self, asked: AskedQuery) -> OpenedQuery:
+        """A query of one's own as its receivers open it, at the time when it was made: a total outlives its query."""
+        roster = open_roster(asked.roster, self._federation_key)
+        created = Query.from_bytes(asked.query.payload).created_at_unix_s
+        return open_query(asked.query, roster, now_unix_s=created)
+
+    def _roster_for(self, total: Total, asked: AskedQuery) -> Envelope:
+        """The roster under which query and cohort stand: the newest, or the one that the query was planned with.
+
+        A member that left, or changed its key, after the cohort was fixed does not make the total worthless.
+        """
+        newest = self._state.newest_roster()
+        if newest is None:
+            return asked.roster
+        try:
+            self._open(AskedQuery(asked.query, newest))
+            total.cohort.open(open_roster(newest, self._federation_key))
+        except WireError:
+            return asked.roster
+        return newest
+
+    def _chunks(self, opened: OpenedQuery) -> Iterator[bytes]:
+        for index in range(opened.chunks):
+            yield self._coordinator.fetch_chunk(opened.query_id, index)
+
+
+def failure(status: QueryStatus) -> WireError:
+    """The error that a failed query ended with, with its code and detail."""
+    code = Code(status.code) if status.code in set(Code) else Code.INTERNAL
+    return WireError(code, status.detail)
+
+
+def _statement(query: Query, result: OpenedTotal, attempt: int) -> PrivacyStatement:
+    rows = [acceptance.rows for acceptance in result.acceptances]
+    statement = statement_for(query.kind.design, rows, query.kind.rados, query.delta)
+    if attempt == 1:
+        return statement
+    warning = (
+        f"This is attempt {attempt}: what a coordinator may have shown the learner of an earlier attempt is not in "
+        "these figures; each party's own ledger counts every attempt that it was charged for."
+    )
+    return replace(statement, warnings=(*statement.warnings, warning))

@@ -1,0 +1,128 @@
+"""What a learner remembers on disk: the newest roster, and every query before it is sent.
+
+roster.signed            the newest roster seen
+queries/ID/query.signed  a query, on disk before the coordinator can know it
+queries/ID/roster.signed the roster that it was planned with
+queries/ID/sent          there once the coordinator has acknowledged it
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpcore.errors import ConfigurationError
+from learner.files import sync_directory, write_durably
+from wire.envelopes import Envelope
+from wire.errors import Code, WireError
+from wire.roster import Roster, open_roster
+
+_ROSTER, _QUERY, _SENT = "roster.signed", "query.signed", "sent"
+
+
+@dataclass(frozen=True)
+class AskedQuery:
+    """A query of this learner, as signed, with the roster that it was planned with."""
+
+    query: Envelope
+    roster: Envelope
+
+    @property
+    def query_id(self) -> bytes:
+        """SHA-256 of the query's payload."""
+        return self.query.payload_hash
+
+
+class LearnerState:
+    """The state directory of one learner. Every method raises ConfigurationError where the disk fails it."""
+
+    def __init__(self, directory: Path, federation_key: bytes) -> None:
+        self._directory = directory
+        self._federation_key = federation_key
+        self._queries = directory / "queries"
+        try:
+            self._queries.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unusable(directory, error) from error
+
+    def newest_roster(self) -> Envelope | None:
+        """The newest roster seen, verified, or None."""
+        path = self._directory / _ROSTER
+        if not path.exists():
+            return None
+        envelope = _read(path)
+        open_roster(envelope, self._federation_key)
+        return envelope
+
+    def accept_roster(self, envelope: Envelope) -> Roster:
+        """Verify a roster and remember it where it is the newest.
+
+        Raises WireError(SIGNATURE_INVALID, MESSAGE_MALFORMED), and WireError(ROSTER_STALE) where a newer one, or
+        another one of the same version, has been seen.
+        """
+        known = self.newest_roster()
+        if known is None:
+            roster = open_roster(envelope, self._federation_key)
+        else:
+            version = open_roster(known, self._federation_key).version
+            roster = open_roster(envelope, self._federation_key, at_least_version=version)
+            if roster.version == version and envelope.payload != known.payload:
+                raise WireError(Code.ROSTER_STALE, f"There are two rosters of version {version}.")
+        if known is None or envelope.payload != known.payload:
+            _write(self._directory / _ROSTER, envelope.to_bytes())
+        return roster
+
+    def remember(self, asked: AskedQuery) -> None:
+        """Put a query on disk; harmless where it is there already."""
+        directory = self._directory_of(asked.query_id)
+        try:
+            directory.mkdir(exist_ok=True)
+            sync_directory(self._queries)
+        except OSError as error:
+            raise _unusable(directory, error) from error
+        _write(directory / _ROSTER, asked.roster.to_bytes())
+        # Last: a directory without its query is none.
+        _write(directory / _QUERY, asked.query.to_bytes())
+
+    def mark_sent(self, query_id: bytes) -> None:
+        """The coordinator has acknowledged it."""
+        _write(self._directory_of(query_id) / _SENT, b"")
+
+    def is_sent(self, query_id: bytes) -> bool:
+        """Whether it has."""
+        return (self._directory_of(query_id) / _SENT).exists()
+
+    def find(self, query_id: bytes) -> AskedQuery:
+        """A query that was asked from this directory. Raises WireError(QUERY_UNKNOWN) where there is none such."""
+        directory = self._directory_of(query_id)
+        if not (directory / _QUERY).exists():
+            raise WireError(Code.QUERY_UNKNOWN, f"{self._directory} remembers no query {query_id.hex()}.")
+        asked = AskedQuery(_read(directory / _QUERY), _read(directory / _ROSTER))
+        if asked.query_id != query_id:
+            raise ConfigurationError(f"{directory}: holds another query; restore the directory from its copy")
+        return asked
+
+    def query_ids(self) -> tuple[bytes, ...]:
+        """All queries that were asked from this directory, sorted."""
+        return tuple(sorted(bytes.fromhex(path.parent.name) for path in self._queries.glob(f"*/{_QUERY}")))
+
+    def _directory_of(self, query_id: bytes) -> Path:
+        return self._queries / query_id.hex()
+
+
+def _read(path: Path) -> Envelope:
+    try:
+        return Envelope.from_bytes(path.read_bytes())
+    except OSError as error:
+        raise _unusable(path, error) from error
+    except WireError as error:
+        raise ConfigurationError(f"{path}: damaged; restore the state directory from its copy") from error
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        write_durably(path, content)
+    except OSError as error:
+        raise _unusable(path, error) from error
+
+
+def _unusable(path: Path, error: OSError) -> ConfigurationError:
+    return ConfigurationError(f"{path}: cannot be used ({error.strerror}); free space, or mend the path's permissions")

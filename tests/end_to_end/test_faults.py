@@ -1,0 +1,247 @@
+"""Faults between real processes: who is down, killed or restarted when, and what of it everybody is told.
+
+Every total that comes out is checked twice: its check slots hold the cohort's rows exactly, so that a contribution
+counted twice or lost shows, and the rados lie where the cohort's rows allow.
+"""
+
+import signal
+import sqlite3
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dpcore.schema import Schema
+from learner.config import LearnerConfig
+from learner.keys import create_key
+from learner.planning import RadosRequest
+from learner.session import Session
+from parties.dataset import load
+from radofed.templates import PolicyChoices
+from tests.federation import Federation, wait_until
+from wire.errors import Code, WireError
+from wire.status import PartyState, Phase
+
+COLUMNS = 60
+SCHEMA = "\n".join(
+    ['schema_version = 1\nname = "wide"\n[label]\ncolumn = "y"\npositive = ["1"]\nnegative = ["0"]']
+    + [f'[[features]]\nname = "x{i}"\ntype = "real"\nlower = 0.0\nupper = 1.0' for i in range(COLUMNS - 1)]
+    + ['[[features]]\nname = "s"\ntype = "boolean"\ntrue = ["1"]\nfalse = ["0"]']
+)
+ROWS = {"a": 40, "b": 70, "c": 30, "d": 50}
+POLICY = PolicyChoices(
+    designs=("plain", "dp-feat"), allow_unprotected=True, smallest_cohort=3, epsilon="1000", delta="1e-3"
+)
+
+
+def table(rows: int, seed: int) -> str:
+    random = np.random.RandomState(seed)
+    header = ",".join([*(f"x{i}" for i in range(COLUMNS - 1)), "s", "y"])
+    body = "\n".join(
+        ",".join([*(f"{v:.3f}" for v in random.rand(COLUMNS - 1)), str(random.randint(2)), str(random.randint(2))])
+        for _ in range(rows)
+    )
+    return f"{header}\n{body}\n"
+
+
+@pytest.fixture(scope="module")
+def key_file(tmp_path_factory):
+    """A 2048-bit test key, shared by the federations of this file; the main job's test has 3072 bits."""
+    path = tmp_path_factory.mktemp("key") / "paillier.jwk"
+    create_key(path, bits=2048)
+    return path
+
+
+@pytest.fixture
+def federation(tmp_path, key_file):
+    parties = {name: table(rows, seed) for seed, (name, rows) in enumerate(ROWS.items())}
+    with Federation(tmp_path, parties=parties, schema=SCHEMA, policy=POLICY) as federation:
+        (federation.learner.directory / "paillier.jwk").write_bytes(key_file.read_bytes())
+        (federation.learner.directory / "paillier.jwk").chmod(0o600)
+        yield federation
+
+
+def session(federation: Federation) -> Session:
+    return Session(LearnerConfig.load(federation.learner.config), give_up_after_s=30)
+
+
+def request(**changes) -> RadosRequest:
+    fields = {
+        "schema": Schema.from_toml(SCHEMA),
+        "rados": 50,
+        "design": "dp-feat",
+        "sensitive": "s",
+        "answer_within_s": 20,
+        "prepare_within_s": 30,
+        "upload_within_s": 30,
+    }
+    return RadosRequest(**fields | changes)
+
+
+def started(federation: Federation, *parties: str) -> Session:
+    federation.start_all("coordinator")
+    wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")
+    federation.start_all(*parties)
+    return session(federation)
+
+
+def check_release(federation: Federation, release, members: str) -> None:
+    assert sorted(release.party_rows) == sorted(members)
+    assert release.rows == sum(ROWS[name] for name in members)
+    schema = Schema.from_toml(SCHEMA)
+    parts = [load(federation.directory(name) / "data.csv", schema).records for name in members]
+    edges = np.vstack([part.features / 2.0**30 * part.labels[:, None] for part in parts])
+    slack = len(edges) * 2.0**-16
+    assert (release.rados >= np.minimum(edges, 0).sum(0) - slack).all()
+    assert (release.rados <= np.maximum(edges, 0).sum(0) + slack).all()
+
+
+def charges(federation: Federation, name: str) -> int:
+    """How many charges stand in a party's ledger, read from its file."""
+    path = federation.directory(name) / "state" / "ledger.sqlite"
+    if not path.exists():
+        return 0
+    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as ledger:
+        return ledger.execute("SELECT COUNT(*) FROM events WHERE state = 'charged'").fetchone()[0]
+
+
+def test_a_party_that_is_down_is_left_out(federation):
+    with started(federation, "a", "b", "c") as learner:
+        release = learner.run(learner.plan(request(answer_within_s=8)), timeout_s=120)
+        check_release(federation, release, "abc")
+        assert [charges(federation, name) for name in "abcd"] == [1, 1, 1, 0]
+
+
+def test_too_few_parties_says_who_is_missing_and_charges_nobody(federation):
+    with started(federation, "a", "b") as learner:
+        with pytest.raises(WireError) as caught:
+            learner.run(learner.plan(request(answer_within_s=5)), timeout_s=60)
+        assert caught.value.code is Code.COHORT_TOO_SMALL
+        assert "c" in caught.value.detail
+        assert "d" in caught.value.detail
+        assert [charges(federation, name) for name in "ab"] == [0, 0]
+
+
+def test_a_party_lost_before_it_is_ready_costs_nobody_anything(federation):
+    with started(federation, *"abcd") as learner:
+        plan = learner.plan(request(rados=400, prepare_within_s=15))
+        query_id = learner.ask(plan)
+
+        def lose(status):
+            states = {p.party: p.state for p in status.parties}
+            if states["d"] is PartyState.ACCEPTED and "d" in federation.processes:
+                federation.kill("d")
+
+        status = learner.watch(query_id, lose, timeout_s=120)
+        if "d" in federation.processes:
+            pytest.skip("d was ready before it could be killed")
+        lost = {p.party: p.state for p in status.parties}["d"]
+        assert lost in {PartyState.LEFT_OUT, PartyState.UPLOADED}
+        members = "abcd" if lost is PartyState.UPLOADED else "abc"
+        check_release(federation, learner.fetch(query_id), members)
+
+
+def kill_while_uploading(federation: Federation, learner: Session, query_id: bytes, victim: str) -> None:
+    """Kill the victim once the coordinator holds some of its chunks and not all."""
+
+    def some() -> bool:
+        status = learner.status(query_id)
+        chunks = {p.party: p.chunks for p in status.parties}[victim]
+        assert not status.phase.is_terminal, f"{victim} was too fast to be killed"
+        return chunks > 0
+
+    wait_until(some, timeout_s=120, what=f"chunks of {victim}")
+    federation.kill(victim)
+
+
+def test_a_party_killed_while_it_uploads_resumes_with_the_same_bytes(federation):
+    with started(federation, *"abcd") as learner:
+        query_id = learner.ask(learner.plan(request(rados=6000, upload_within_s=90, prepare_within_s=300)))
+        kill_while_uploading(federation, learner, query_id, "b")
+        held = {p.party: p.chunks for p in learner.status(query_id).parties}["b"]
+        expected = learner.status(query_id).chunks_expected
+        assert 0 < held < expected, f"{held} of {expected} chunks"
+        federation.start("b")
+        status = learner.watch(query_id, timeout_s=120)
+        assert status.attempt == 1
+        check_release(federation, learner.fetch(query_id), "abcd")
+        assert charges(federation, "b") == 1
+
+
+def test_a_party_that_never_returns_ends_the_attempt_and_the_next_is_charged_anew(federation):
+    with started(federation, *"abcd") as learner:
+        query_id = learner.ask(
+            learner.plan(request(rados=6000, upload_within_s=12, answer_within_s=6, prepare_within_s=120, attempts=2))
+        )
+        kill_while_uploading(federation, learner, query_id, "b")
+        status = learner.watch(query_id, timeout_s=240)
+        assert status.attempt == 2
+        check_release(federation, learner.fetch(query_id), "acd")
+        assert [charges(federation, name) for name in "abcd"] == [2, 1, 2, 2]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_coordinator_restarted_in_the_middle_goes_on(federation, number):
+    with started(federation, *"abcd") as learner:
+        query_id = learner.ask(learner.plan(request(rados=3000, upload_within_s=90, prepare_within_s=120)))
+        wait_until(
+            lambda: learner.status(query_id).phase is Phase.UPLOADING, timeout_s=120, what="the uploads to begin"
+        )
+        code = federation.stop("coordinator", number)
+        assert code == (0 if number == signal.SIGTERM else -number)
+        time.sleep(1)
+        federation.start("coordinator")
+        status = learner.watch(query_id, timeout_s=180)
+        assert status.attempt == 1
+        check_release(federation, learner.fetch(query_id), "abcd")
+        assert [charges(federation, name) for name in "abcd"] == [1, 1, 1, 1]
+
+
+def test_two_queries_at_once_share_one_ledger(federation):
+    with started(federation, *"abcd") as learner:
+        plans = [learner.plan(request(rados=30 + i)) for i in range(3)]
+        ids = [learner.ask(plan) for plan in plans]
+        for query_id in ids:
+            learner.watch(query_id, timeout_s=120)
+        for query_id in ids:
+            check_release(federation, learner.fetch(query_id), "abcd")
+        assert [charges(federation, name) for name in "abcd"] == [3, 3, 3, 3]
+
+
+def test_a_cancelled_query_ends_for_everybody(federation):
+    with started(federation, "a", "b") as learner:
+        query_id = learner.ask(learner.plan(request(answer_within_s=60)))
+        learner.cancel(query_id)
+        with pytest.raises(WireError) as caught:
+            learner.watch(query_id, timeout_s=30)
+        assert caught.value.code is Code.CANCELLED
+        time.sleep(1)
+        assert [charges(federation, name) for name in "ab"] == [0, 0]
+
+
+def test_2000_rados_of_500_features_work(tmp_path, key_file):
+    columns = 499
+    schema = "\n".join(
+        ['schema_version = 1\nname = "wide"\n[label]\ncolumn = "y"\npositive = ["1"]']
+        + [f'[[features]]\nname = "x{i}"\ntype = "boolean"\ntrue = ["1"]\nfalse = ["0"]' for i in range(columns)]
+    )
+    random = np.random.RandomState(1)
+    header = ",".join([*(f"x{i}" for i in range(columns)), "y"])
+    parties = {
+        name: header + "\n" + "\n".join(",".join(map(str, row)) for row in random.randint(2, size=(50, columns + 1)))
+        for name in "ab"
+    }
+    policy = replace(POLICY, smallest_cohort=2, assumed_colluders=0, rados_per_query=2000)
+    with Federation(tmp_path, parties=parties, schema=schema, policy=policy) as federation:
+        (federation.learner.directory / "paillier.jwk").write_bytes(key_file.read_bytes())
+        (federation.learner.directory / "paillier.jwk").chmod(0o600)
+        with started(federation, "a", "b") as learner:
+            release = learner.run(
+                learner.plan(request(schema=Schema.from_toml(schema), rados=2000, design="plain", sensitive=None)),
+                timeout_s=240,
+            )
+            assert release.rados.shape == (2000, 500)
+            assert release.rows == 100
+            # The bias counts labels: never more than there are rows.
+            assert np.abs(release.rados[:, -1]).max() <= 100
