@@ -31,7 +31,12 @@ SCHEMA = "\n".join(
 )
 ROWS = {"a": 40, "b": 70, "c": 30, "d": 50}
 POLICY = PolicyChoices(
-    designs=("plain", "dp-feat"), allow_unprotected=True, smallest_cohort=3, epsilon="1000", delta="1e-3"
+    designs=("plain", "dp-feat"),
+    allow_unprotected=True,
+    smallest_cohort=3,
+    epsilon="1e4",
+    delta="1e-2",
+    rados_per_query=10_000,
 )
 
 
@@ -185,9 +190,13 @@ def test_a_party_that_never_returns_ends_the_attempt_and_the_next_is_charged_ane
 def test_a_coordinator_restarted_in_the_middle_goes_on(federation, number):
     with started(federation, *"abcd") as learner:
         query_id = learner.ask(learner.plan(request(rados=3000, upload_within_s=90, prepare_within_s=120)))
-        wait_until(
-            lambda: learner.status(query_id).phase is Phase.UPLOADING, timeout_s=120, what="the uploads to begin"
-        )
+
+        def uploading() -> bool:
+            status = learner.status(query_id)
+            assert not status.phase.is_terminal, status
+            return status.phase is Phase.UPLOADING
+
+        wait_until(uploading, timeout_s=120, what="the uploads to begin")
         code = federation.stop("coordinator", number)
         assert code == (0 if number == signal.SIGTERM else -number)
         time.sleep(1)
@@ -238,7 +247,16 @@ def test_2000_rados_of_500_features_work(tmp_path, key_file):
         (federation.learner.directory / "paillier.jwk").chmod(0o600)
         with started(federation, "a", "b") as learner:
             release = learner.run(
-                learner.plan(request(schema=Schema.from_toml(schema), rados=2000, design="plain", sensitive=None)),
+                learner.plan(
+                    request(
+                        schema=Schema.from_toml(schema),
+                        rados=2000,
+                        design="plain",
+                        sensitive=None,
+                        fraction_bits=0,
+                        max_rows=2000,
+                    )
+                ),
                 timeout_s=240,
             )
             assert release.rados.shape == (2000, 500)
