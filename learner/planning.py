@@ -4,6 +4,7 @@ A query is refused here, with what would work, where its sums do not fit a slot,
 the parties' stated sizes, or the roster is too small for the cohort that it wants.
 """
 
+import math
 import time
 from dataclasses import dataclass
 from fractions import Fraction
@@ -128,7 +129,7 @@ class Plan:
         )
         size = (
             f"Each party uploads {self.ciphertexts} ciphertexts under a {self.public_key.bits}-bit key, "
-            f"{self.upload_bytes_per_party / 1e6:.1f} MB: slots of {encoding.slot_bits} bits, values with "
+            f"{_megabytes(self.upload_bytes_per_party)} MB: slots of {encoding.slot_bits} bits, values with "
             f"{encoding.fraction_bits} fraction bits."
         )
         cohort = (
@@ -150,8 +151,8 @@ class Plan:
         counted = self.account
         words = (
             f"If every party takes part, the marginal of {design.sensitive_name!r} is protected with epsilon "
-            f"{counted.epsilon:.3g} at delta {float(self.query.delta):.3g} against the learner, and with epsilon "
-            f"{counted.epsilon_if_others_collude:.3g} if the other parties collude"
+            f"{_up(counted.epsilon)} at delta {float(self.query.delta):.3g} against the learner, and with epsilon "
+            f"{_up(counted.epsilon_if_others_collude)} if the other parties collude"
         )
         theorem = counted.theorem_epsilon
         return [f"{words}." if theorem is None else f"{words}; Theorem 6 alone would say {theorem:.3g}."]
@@ -263,6 +264,15 @@ def _account(query: Query, stated: tuple[int, ...], complete: tuple[int, ...] | 
         return None
     counted = account(complete or (min(stated),), query.kind.rados, design.epsilon_per_rado, query.delta)
     return counted if complete else None
+
+
+def _up(epsilon: float) -> str:
+    """Rounded up to a hundredth: a bound that is printed must not be below the one that was counted."""
+    return f"{math.ceil(Fraction(epsilon) * 100) / 100:.2f}"
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:.1f}" if count >= 100_000 else f"{count / 1e6:.4f}"
 
 
 def _design_words(design: Design) -> str:

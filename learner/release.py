@@ -141,7 +141,7 @@ class Release:
     def save(self, directory: Path) -> None:
         """Write the release to a new directory, whole or not at all.
 
-        Raises ReleaseError where the directory exists or cannot be written; nothing is left behind then.
+        Raises ReleaseError where the directory exists or cannot be written.
         """
         if directory.exists():
             raise ReleaseError(f"{directory}: exists already, and a release is never overwritten; choose another place")

@@ -5,9 +5,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 from radofed.provision import Provisioned, provision
 from wire.roster import Role
@@ -44,6 +46,7 @@ class Federation:
             **provisioning,
         )
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.lines: list[Line] = []
         for name, rows in parties.items():
             directory = self.directory(name)
             (directory / "schema.toml").write_text(schema)
@@ -58,6 +61,14 @@ class Federation:
 
     def directory(self, name: str) -> Path:
         return self.member(name).directory
+
+    def put_on_a_line(self, name: str) -> "Line":
+        """Let a party dial the coordinator through a line that can stall. Call it before the party starts."""
+        line = Line(self.address)
+        config = self.member(name).config
+        config.write_text(config.read_text().replace(self.address, line.address))
+        self.lines.append(line)
+        return line
 
     def log(self, name: str) -> str:
         path = self.root / f"{name}.log"
@@ -89,6 +100,8 @@ class Federation:
         self.stop(name, signal.SIGKILL)
 
     def close(self) -> None:
+        for line in self.lines:
+            line.close()
         for process in self.processes.values():
             process.kill()
         for process in self.processes.values():
@@ -96,8 +109,61 @@ class Federation:
                 process.wait(10)
         self.processes.clear()
 
-    def __enter__(self) -> "Federation":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Line:
+    """A line between one party and the coordinator that can stall: TLS passes through it untouched.
+
+    `stall_after_bytes`: what the party sends beyond that many bytes waits until `release` is called.
+    """
+
+    def __init__(self, target: str) -> None:
+        host, port = target.rsplit(":", 1)
+        self._target = (host, int(port))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._open = threading.Event()
+        self.sent_bytes = 0
+        self.stall_after_bytes: int | None = None
+        self.stalled = threading.Event()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def release(self) -> None:
+        self.stall_after_bytes = None
+        self._open.set()
+
+    def close(self) -> None:
+        self.release()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(self._target)
+            except ConnectionRefusedError:
+                near.close()
+                continue
+            except OSError:
+                return
+            threading.Thread(target=self._pump, args=(near, far, True), daemon=True).start()
+            threading.Thread(target=self._pump, args=(far, near, False), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, counted: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 14):
+                if counted:
+                    self.sent_bytes += len(data)
+                    if self.stall_after_bytes is not None and self.sent_bytes > self.stall_after_bytes:
+                        self.stalled.set()
+                        self._open.wait(300)
+                sink.sendall(data)
+        for end in (source, sink):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()

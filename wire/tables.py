@@ -97,6 +97,7 @@ class CsvTable:
             with self._text() as stream:
                 reader = csv.reader(stream, delimiter=delimiter)
                 header = next(((count, fields) for count, fields in enumerate(reader, start=1) if fields), None)
+                self._has_rows = next(reader, None) is not None
             unclosed = self._unclosed_quote()
         except _UNREADABLE as error:
             raise self._unreadable(error) from None
@@ -111,7 +112,9 @@ class CsvTable:
             raise self.error(f"the header looks separated by something else than {delimiter!r}; save the file with it")
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of `columns`, all of them texts."""
+        """Arrow batches of `columns`, all of them texts; none where nothing follows the header."""
+        if not self._has_rows:
+            return
         names = [f"c{place}" for place in range(len(self.columns))]  # headers may be blank or repeat where unused
         wanted = [names[self.columns.index(column)] for column in columns]
         try:
@@ -197,6 +200,8 @@ class CsvTable:
             pass
         if isinstance(error, UnicodeDecodeError):
             return self.error("the file is not UTF-8; save it as CSV in UTF-8")
+        if "straddling" in str(error):
+            return self.error("a row is longer than 1 MiB: often a quotation mark is missing; mend the file")
         return self.error(f"is not a valid CSV ({str(error).splitlines()[0]}); mend the file")
 
 

@@ -19,9 +19,10 @@ from learner.planning import RadosRequest
 from learner.session import Session
 from parties.dataset import load
 from radofed.templates import PolicyChoices
-from tests.federation import Federation, wait_until
+from tests.federation import Federation, Line, wait_until
 from wire.errors import Code, WireError
-from wire.status import PartyState, Phase
+from wire.status import PartyState
+from wire.upload import CHUNK_BYTES
 
 COLUMNS = 60
 SCHEMA = "\n".join(
@@ -38,6 +39,9 @@ POLICY = PolicyChoices(
     delta="1e-2",
     rados_per_query=10_000,
 )
+
+# So many rados of so few rows have no bound; they make uploads of several chunks.
+UNBOUNDED = {"rados": 1500, "design": "plain", "sensitive": None}
 
 
 def table(rows: int, seed: int) -> str:
@@ -147,26 +151,27 @@ def test_a_party_lost_before_it_is_ready_costs_nobody_anything(federation):
         check_release(federation, learner.fetch(query_id), members)
 
 
-def kill_while_uploading(federation: Federation, learner: Session, query_id: bytes, victim: str) -> None:
-    """Kill the victim once the coordinator holds some of its chunks and not all."""
+def stalled_upload(federation: Federation, victim: str, **changes) -> tuple[Session, bytes, Line]:
+    """A query in which one chunk of the victim is in and the next waits on its line."""
+    line = federation.put_on_a_line(victim)
+    line.stall_after_bytes = int(1.3 * CHUNK_BYTES)
+    learner = started(federation, *"abcd")
+    query_id = learner.ask(learner.plan(request(**UNBOUNDED, prepare_within_s=120, **changes)))
+    assert line.stalled.wait(120), federation.log(victim)[-2000:]
 
-    def some() -> bool:
-        status = learner.status(query_id)
-        chunks = {p.party: p.chunks for p in status.parties}[victim]
-        assert not status.phase.is_terminal, f"{victim} was too fast to be killed"
-        return chunks > 0
+    def held() -> int:
+        return {p.party: p.chunks for p in learner.status(query_id).parties}[victim]
 
-    wait_until(some, timeout_s=120, what=f"chunks of {victim}")
-    federation.kill(victim)
+    wait_until(held, what=f"a chunk of {victim}")
+    assert held() < learner.status(query_id).chunks_expected
+    return learner, query_id, line
 
 
 def test_a_party_killed_while_it_uploads_resumes_with_the_same_bytes(federation):
-    with started(federation, *"abcd") as learner:
-        query_id = learner.ask(learner.plan(request(rados=6000, upload_within_s=90, prepare_within_s=300)))
-        kill_while_uploading(federation, learner, query_id, "b")
-        held = {p.party: p.chunks for p in learner.status(query_id).parties}["b"]
-        expected = learner.status(query_id).chunks_expected
-        assert 0 < held < expected, f"{held} of {expected} chunks"
+    learner, query_id, line = stalled_upload(federation, "b", upload_within_s=90)
+    with learner:
+        federation.kill("b")
+        line.release()
         federation.start("b")
         status = learner.watch(query_id, timeout_s=120)
         assert status.attempt == 1
@@ -175,11 +180,9 @@ def test_a_party_killed_while_it_uploads_resumes_with_the_same_bytes(federation)
 
 
 def test_a_party_that_never_returns_ends_the_attempt_and_the_next_is_charged_anew(federation):
-    with started(federation, *"abcd") as learner:
-        query_id = learner.ask(
-            learner.plan(request(rados=6000, upload_within_s=12, answer_within_s=6, prepare_within_s=120, attempts=2))
-        )
-        kill_while_uploading(federation, learner, query_id, "b")
+    learner, query_id, _ = stalled_upload(federation, "b", upload_within_s=12, answer_within_s=6, attempts=2)
+    with learner:
+        federation.kill("b")
         status = learner.watch(query_id, timeout_s=240)
         assert status.attempt == 2
         check_release(federation, learner.fetch(query_id), "acd")
@@ -188,18 +191,11 @@ def test_a_party_that_never_returns_ends_the_attempt_and_the_next_is_charged_ane
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_coordinator_restarted_in_the_middle_goes_on(federation, number):
-    with started(federation, *"abcd") as learner:
-        query_id = learner.ask(learner.plan(request(rados=3000, upload_within_s=90, prepare_within_s=120)))
-
-        def uploading() -> bool:
-            status = learner.status(query_id)
-            assert not status.phase.is_terminal, status
-            return status.phase is Phase.UPLOADING
-
-        wait_until(uploading, timeout_s=120, what="the uploads to begin")
+    learner, query_id, line = stalled_upload(federation, "b", upload_within_s=90)
+    with learner:
         code = federation.stop("coordinator", number)
         assert code == (0 if number == signal.SIGTERM else -number)
-        time.sleep(1)
+        line.release()
         federation.start("coordinator")
         status = learner.watch(query_id, timeout_s=180)
         assert status.attempt == 1

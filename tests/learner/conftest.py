@@ -1,0 +1,24 @@
+import time
+
+import pytest
+
+from dpcore.paillier.secret import SecretKey
+from dpcore.randomness import SystemRandom
+from learner.keys import LearnerKey
+from tests.learner.totals import World
+
+
+@pytest.fixture(scope="session")
+def learner_key():
+    return LearnerKey(SecretKey.generate(SystemRandom(), bits=2048), int(time.time()) - 60)
+
+
+@pytest.fixture
+def world(learner_key):
+    return World(learner_key, {"ada": 100, "bo": 200, "cy": 300})
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Two ciphertexts of a 2048-bit key a chunk, so that a small total has several chunks."""
+    monkeypatch.setattr("wire.upload.CHUNK_BYTES", 1024)

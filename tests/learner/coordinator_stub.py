@@ -1,0 +1,85 @@
+"""A coordinator over real gRPC and mutual TLS that answers a learner as a test tells it to."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+
+from rado.v1 import learner_service_pb2 as messages
+from rado.v1 import member_service_pb2
+from rado.v1.learner_service_pb2_grpc import LearnerServiceServicer, add_LearnerServiceServicer_to_server
+from rado.v1.member_service_pb2_grpc import MemberServiceServicer, add_MemberServiceServicer_to_server
+from wire.envelopes import Envelope
+from wire.errors import CODE_METADATA_KEY, Code, WireError
+from wire.status import Phase, QueryStatus
+from wire.upload import Chunk
+
+
+class CoordinatorStub(LearnerServiceServicer, MemberServiceServicer):
+    """`phases`: what WatchQuery goes through. `totals`: header and chunks by query id. `fail`: method name to code."""
+
+    def __init__(self, roster: Envelope) -> None:
+        self.roster = roster
+        self.submitted: list[Envelope] = []
+        self.cancelled: list[Envelope] = []
+        self.phases = [Phase.ANSWERING, Phase.UPLOADING, Phase.COMPLETE]
+        self.code, self.detail = "", ""
+        self.totals = {}
+        self.fail: dict[str, Code] = {}
+        self.spoil_chunk = lambda chunk: chunk
+        self.on_submit = lambda envelope: None
+
+    def start(self, tls) -> str:
+        self._server = grpc.server(ThreadPoolExecutor(4))
+        add_LearnerServiceServicer_to_server(self, self._server)
+        add_MemberServiceServicer_to_server(self, self._server)
+        port = self._server.add_secure_port("127.0.0.1:0", tls.server_credentials())
+        self._server.start()
+        return f"127.0.0.1:{port}"
+
+    def stop(self) -> None:
+        self._server.stop(0).wait()
+
+    def _guard(self, method, context):
+        if method in self.fail:
+            error = WireError(self.fail[method])
+            context.set_trailing_metadata(((CODE_METADATA_KEY, error.code.value),))
+            context.abort(error.status, error.public_sentence)
+
+    def FetchRoster(self, request, context):  # noqa: N802 - gRPC's names
+        self._guard("FetchRoster", context)
+        return member_service_pb2.FetchRosterResponse(roster=self.roster.to_proto())
+
+    def SubmitQuery(self, request, context):  # noqa: N802
+        self._guard("SubmitQuery", context)
+        envelope = Envelope.from_proto(request.query)
+        self.submitted.append(envelope)
+        self.on_submit(envelope)
+        return messages.SubmitQueryResponse(query_id=envelope.payload_hash)
+
+    def WatchQuery(self, request, context):  # noqa: N802
+        self._guard("WatchQuery", context)
+        at = min(request.cursor, len(self.phases) - 1)
+        return messages.WatchQueryResponse(status=self.status(request.query_id, at).to_proto(), cursor=at + 1)
+
+    def status(self, query_id, at=0):
+        phase = self.phases[at]
+        code, detail = (self.code, self.detail) if phase is Phase.FAILED else ("", "")
+        return QueryStatus(query_id, 1, phase, (), code, detail, 60, 0, 1_800_000_000)
+
+    def ListQueries(self, request, context):  # noqa: N802
+        return messages.ListQueriesResponse(queries=[self.status(q.payload_hash).to_proto() for q in self.submitted])
+
+    def CancelQuery(self, request, context):  # noqa: N802
+        self._guard("CancelQuery", context)
+        self.cancelled.append(Envelope.from_proto(request.cancel))
+        return messages.CancelQueryResponse()
+
+    def FetchTotal(self, request, context):  # noqa: N802
+        self._guard("FetchTotal", context)
+        return messages.FetchTotalResponse(total=self.totals[request.query_id][0].to_proto())
+
+    def FetchTotalChunk(self, request, context):  # noqa: N802
+        self._guard("FetchTotalChunk", context)
+        octets = self.totals[request.query_id][1][request.index]
+        chunk = Chunk.of(request.index, octets).to_proto()
+        return messages.FetchTotalChunkResponse(chunk=self.spoil_chunk(chunk))

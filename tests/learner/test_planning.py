@@ -1,0 +1,201 @@
+import re
+import time
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpcore.errors import ConfigurationError, PlanError, SchemaError, SlotOverflowError
+from dpcore.fixed_point import check_fits
+from dpcore.privacy.dp_feat import account
+from dpcore.rados.designs import DpFeatDesign, PlainDesign
+from dpcore.schema import BooleanFeature, CategoryFeature, RealFeature, Schema
+from learner.keys import VALIDITY_S, LearnerKey
+from learner.planning import RadosRequest
+from tests.learner.totals import REQUEST, SCHEMA, World
+from wire.envelopes import Kind
+from wire.errors import Code, WireError
+from wire.query import open_query
+
+PLAIN = RadosRequest(schema=SCHEMA, rados=40)
+
+
+def named(count, rows=1000):
+    return {f"party-{i}": rows for i in range(count)}
+
+
+def test_every_receiver_opens_what_is_planned(world):
+    plan = world.plan()
+    envelope = world.learner_key.sign(Kind.QUERY, plan.query.to_bytes())
+    opened = open_query(envelope, world.roster, now_unix_s=time.time())
+    assert opened.query == plan.query
+    assert opened.ciphertexts == plan.ciphertexts
+    assert plan.upload_bytes_per_party == opened.ciphertexts * opened.public_key.ciphertext_bytes
+    assert plan.query.kind.design == DpFeatDesign(1, "smoker", None)
+
+
+def test_every_plan_is_another_query(world):
+    assert world.plan().query.nonce != world.plan().query.nonce
+
+
+@pytest.mark.parametrize(
+    ("parties", "colluders", "cohort_min", "honest"),
+    [(2, 0, 2, 2), (3, 1, 3, 2), (4, 1, 3, 2), (5, 1, 4, 3), (10, 1, 9, 8)],
+)
+def test_default_cohorts(learner_key, parties, colluders, cohort_min, honest):
+    plan = World(learner_key, named(parties)).plan(PLAIN)
+    found = (plan.colluders, plan.query.cohort_min, plan.query.honest_parties, plan.query.max_parties)
+    assert found == (colluders, cohort_min, honest, parties)
+
+
+def test_more_colluders_ask_for_a_larger_cohort(learner_key):
+    plan = World(learner_key, named(6)).plan(replace(PLAIN, colluders=4))
+    assert (plan.query.cohort_min, plan.query.honest_parties) == (6, 2)
+
+
+@pytest.mark.parametrize(
+    ("parties", "change", "says"),
+    [
+        (1, {}, "at least 2 parties cannot form: the roster has 1"),
+        (3, {"cohort_min": 4}, "at least 4 parties cannot form: the roster has 3"),
+        (5, {"max_parties": 2, "colluders": 1}, "the query takes 2"),
+        (3, {"colluders": 2, "cohort_min": 2}, "raise cohort_min to 4 or lower colluders"),
+    ],
+)
+def test_cohorts_that_cannot_be(learner_key, parties, change, says):
+    with pytest.raises(PlanError, match=says):
+        World(learner_key, named(parties)).plan(replace(PLAIN, **change))
+
+
+def test_slots_are_planned_for_growth(learner_key):
+    assert World(learner_key, {"a": 10, "b": 20}).plan(PLAIN).query.max_rows == 4 * 30
+    assert World(learner_key, {"a": 10, "b": None}).plan(PLAIN).query.max_rows == 4 * 10 + 1_000_000
+
+
+@settings(max_examples=30, deadline=None)
+@given(max_rows=st.integers(1, 1 << 26), fraction_bits=st.integers(0, 30), parties=st.integers(2, 40))
+def test_the_encoding_holds_what_it_was_planned_for(learner_key, max_rows, fraction_bits, parties):
+    request = replace(PLAIN, max_rows=max_rows, fraction_bits=fraction_bits)
+    encoding = World(learner_key, named(parties)).plan(request).query.encoding
+    check_fits(encoding, largest_sum=max(max_rows << fraction_bits, max_rows), max_parties=parties)
+    assert encoding.fraction_bits == fraction_bits
+
+
+def test_overflow_names_the_number_to_change(world):
+    # 2^41 rows in units of 2^-20 need 61 + 1 bits and one more for the sign: two more than three parties leave.
+    request = replace(PLAIN, max_rows=1 << 41, fraction_bits=20)
+    assert world.plan(replace(request, fraction_bits=19)).query.encoding.slot_bits == 64
+    with pytest.raises(SlotOverflowError, match="lower fraction_bits by 1"):
+        world.plan(request)
+
+
+def test_an_empty_design_says_what_would_work(world):
+    with pytest.raises(PlanError, match=r"raise epsilon per rado to at least .* or draw without truncation"):
+        world.plan(replace(REQUEST, epsilon_per_rado=Fraction(1, 1000)))
+
+
+def test_an_infinite_epsilon_is_refused(world):
+    with pytest.raises(PlanError):
+        world.plan(replace(REQUEST, epsilon_per_rado=Fraction(1, 10)))
+
+
+def test_an_unstated_party_does_not_hide_an_empty_design(learner_key):
+    some = World(learner_key, {"a": 100, "b": None, "c": None})
+    with pytest.raises(PlanError, match="without truncation"):
+        some.plan(replace(REQUEST, epsilon_per_rado=Fraction(1, 1000)))
+    plan = some.plan()
+    assert plan.account is None
+    assert plan.party_rows is None
+    assert any("does not state every party's rows" in line for line in plan.sentences())
+
+
+def test_the_figures_are_the_account(world):
+    plan = world.plan()
+    assert plan.party_rows == (100, 200, 300)
+    assert plan.account == account((100, 200, 300), 40, None, Fraction(1, 1_000_000))
+    text = " ".join(plan.sentences())
+    printed = [float(figure) for figure in re.findall(r"epsilon (\d+\.\d+)", text)]
+    counted = [plan.account.epsilon, plan.account.epsilon_if_others_collude]
+    assert all(0 <= p - c < 0.01 for p, c in zip(printed, counted, strict=True))
+    assert f"{plan.ciphertexts} ciphertexts" in text
+    assert "without truncation" in text
+
+
+def test_plain_claims_nothing(world):
+    plan = world.plan(PLAIN)
+    assert plan.account is None
+    assert plan.query.kind.design == PlainDesign()
+    assert any("protect no record" in line for line in plan.sentences())
+
+
+def test_truncated_rados_name_theorem_6(learner_key):
+    large = World(learner_key, named(3, 20_000))
+    lines = large.plan(replace(REQUEST, epsilon_per_rado=Fraction(1, 2), max_rows=None)).sentences()
+    assert any("Theorem 6 alone would say 20." in line for line in lines)
+    assert any("epsilon 0.5 per rado" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"design": "gaussian"}, "choose plain or dp-feat"),
+        ({"design": "plain"}, "no sensitive feature"),
+        ({"sensitive": None}, "those of the schema: smoker"),
+        ({"delta": 1e-6}, "write Fraction"),
+        ({"epsilon_per_rado": 0.5}, "write Fraction"),
+        ({"delta": Fraction(0)}, "between 0 and 1"),
+        ({"delta": Fraction(1)}, "between 0 and 1"),
+        ({"rados": 0}, "rados is 0; it must be at least 1"),
+        ({"attempts": 0}, "attempts is 0"),
+        ({"upload_within_s": 0}, "upload_within_s is 0"),
+        ({"max_rows": 0}, "max_rows is 0"),
+        ({"colluders": -1}, "colluders is -1; it must be at least 0"),
+    ],
+)
+def test_requests_that_make_no_sense(change, says):
+    with pytest.raises(ConfigurationError, match=says):
+        replace(REQUEST, **change)
+
+
+def test_the_sensitive_feature_must_be_one(world):
+    with pytest.raises(PlanError, match=r"'age' is not coded -1/\+1 .*: smoker"):
+        world.plan(replace(REQUEST, sensitive="age"))
+    with pytest.raises(SchemaError, match="did you mean 'smoker'"):
+        world.plan(replace(REQUEST, sensitive="smokre"))
+
+
+def test_a_second_feature_of_the_sensitive_column_is_refused(world):
+    one_hot = CategoryFeature(name="smoking", column="smoker", values=("yes", "no"))
+    schema = replace(SCHEMA, features=(*SCHEMA.features, one_hot))
+    with pytest.raises(PlanError, match="smoking=yes, smoking=no derives from 'smoker' too"):
+        world.plan(replace(REQUEST, schema=schema))
+
+
+def test_a_key_past_its_year_is_refused(learner_key, world):
+    old = LearnerKey(learner_key.secret, int(time.time()) - VALIDITY_S)
+    with pytest.raises(ConfigurationError, match="make a new key"):
+        World(old, dict(world.rows)).plan()
+
+
+def test_more_values_than_a_query_may_have(world):
+    with pytest.raises(WireError, match="at most 268435456 values") as caught:
+        world.plan(replace(PLAIN, rados=100_000_000))
+    assert caught.value.code is Code.QUERY_INVALID
+
+
+def test_2000_rados_of_500_features_are_planned(world):
+    features = tuple(RealFeature(name=f"x{i}", lower=0.0, upper=1.0) for i in range(499))
+    flag = BooleanFeature(name="flag", true=("1",), false=("0",))
+    schema = Schema(name="wide", label=SCHEMA.label, features=(*features, flag))
+    plan = world.plan(RadosRequest(schema=schema, rados=2000))
+    assert plan.query.length == 2000 * 501
+    assert plan.upload_bytes_per_party < 20_000_000
+
+
+def test_a_schema_too_long_to_travel(world):
+    values = tuple(f"{i:01000d}" for i in range(600))
+    schema = replace(SCHEMA, features=(CategoryFeature(name="c", values=values),))
+    with pytest.raises(PlanError, match="shorten the schema"):
+        world.plan(RadosRequest(schema=schema, rados=2))

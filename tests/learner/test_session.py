@@ -1,0 +1,385 @@
+import datetime as dt
+import json
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dpcore.errors import ConfigurationError
+from dpcore.privacy.statement import statement_for
+from learner.config import LearnerConfig
+from learner.release import Release, ReleaseError
+from learner.session import Session
+from learner.state import AskedQuery, LearnerState
+from rado.v1 import query_pb2
+from radofed.provision import provision
+from tests.learner.coordinator_stub import CoordinatorStub
+from tests.learner.totals import REQUEST, World, encrypt, random_values, to_chunks
+from wire.envelopes import Envelope, Kind, SigningKey
+from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
+from wire.query import open_query
+from wire.roster import Roster
+from wire.status import Phase
+
+ROWS = {"ada": 100, "bo": 200, "cy": 300}
+
+
+class Setting:
+    """A provisioned federation, a coordinator stub that serves it, and the learner's configuration."""
+
+    def __init__(self, root, learner_key):
+        self.made = provision(
+            root / "federation",
+            federation="clinics",
+            coordinator_address="127.0.0.1:1",
+            parties=list(ROWS),
+            rows_at_least=ROWS,
+        )
+        directories = {m.name: m.directory for m in self.made.members}
+        offline = self.made.directory / "federation"
+        signed = Envelope.from_bytes((offline / "roster.signed").read_bytes())
+        self.world = World(
+            learner_key,
+            dict(ROWS),
+            federation_key=SigningKey.load(offline / "federation.key"),
+            learner_key=SigningKey.load(directories["learner"] / "signing.key"),
+            party_keys={name: SigningKey.load(directories[name] / "signing.key") for name in ROWS},
+            fixed_roster=Roster.from_bytes(signed.payload),
+        )
+        jwk = {**learner_key.secret.to_jwk(), "not_before_unix_s": learner_key.not_before_unix_s}
+        (directories["learner"] / "paillier.jwk").write_text(json.dumps(jwk))
+        self.stub = CoordinatorStub(signed)
+        config = LearnerConfig.load(directories["learner"] / "learner.toml")
+        coordinator = LearnerConfig.load(directories["learner"] / "learner.toml").tls.model_copy(
+            update={
+                "certificate": directories["coordinator"] / "certificate.pem",
+                "key": directories["coordinator"] / "tls.key",
+            }
+        )
+        self.config = config.model_copy(update={"coordinator": self.stub.start(coordinator.files)})
+        self.stub.on_submit = self.answer
+        self.attempt = 1
+
+    def answer(self, envelope):
+        """What an honest cohort makes of a query."""
+        opened = open_query(envelope, self.world.roster, now_unix_s=time.time())
+        contributions = [(random_values(opened, seed), m) for seed, m in enumerate(ROWS.values())]
+        self.expected = sum(values for values, _ in contributions)
+        total = self.world.total(opened, ROWS, attempt=self.attempt)
+        self.stub.totals[opened.query_id] = (total, to_chunks(opened, encrypt(opened, contributions)))
+
+    def session(self, **changes):
+        return Session(self.config.model_copy(update=changes), give_up_after_s=1.0)
+
+    def issue(self, version, change=lambda members: members):
+        roster = self.world.roster
+        newer = replace(roster, version=version, members=change(roster.members))
+        self.stub.roster = newer.sign(self.world.federation_key)
+        return newer
+
+
+@pytest.fixture
+def setting(tmp_path, learner_key):
+    setting = Setting(tmp_path, learner_key)
+    yield setting
+    setting.stub.stop()
+
+
+@pytest.fixture
+def session(setting):
+    with setting.session() as session:
+        yield session
+
+
+def test_from_a_plan_to_a_release(setting, session, small_chunks):
+    phases, chunks = [], []
+    plan = session.plan(REQUEST)
+    assert plan.party_rows == (100, 200, 300)
+    release = session.run(plan, lambda s: phases.append(s.phase), 30, lambda done, of: chunks.append((done, of)))
+    assert phases == [Phase.ANSWERING, Phase.UPLOADING, Phase.COMPLETE]
+    assert np.array_equal(release.integers.reshape(-1), setting.expected)
+    assert release.integers.shape == (40, 3)
+    assert chunks[-1][0] == chunks[-1][1] > 1
+    assert release.party_rows == ROWS
+    query = plan.query
+    assert release.statement == statement_for(query.kind.design, [100, 200, 300], 40, query.delta)
+    release.verify(setting.world.federation_key.public_bytes)
+    directory = setting.config.releases_directory / release.query_id.hex()[:16]
+    assert Release.load(directory).digest == release.digest
+
+
+def test_a_second_fetch_needs_nobody(setting, session):
+    release = session.run(session.plan(REQUEST))
+    setting.stub.fail["FetchTotal"] = Code.INTERNAL
+    again = session.fetch(release.query_id)
+    assert again.digest == release.digest
+
+
+def test_a_place_that_is_taken_by_another_release(setting, session):
+    first = session.run(session.plan(REQUEST))
+    second = session.ask(session.plan(REQUEST))
+    first.save(session.release_directory(second))
+    with pytest.raises(ReleaseError, match="another query's release"):
+        session.fetch(second)
+
+
+def test_asking_one_plan_twice_is_one_query(setting, session):
+    plan = session.plan(REQUEST)
+    assert session.ask(plan) == session.ask(plan)
+    assert len(setting.stub.submitted) == 1
+    assert session.ask(session.plan(REQUEST)) != session.ask(plan)
+
+
+def test_a_query_is_on_disk_before_it_is_sent(setting, session):
+    setting.stub.fail["SubmitQuery"] = Code.QUERIES_TOO_MANY
+    with pytest.raises(WireError) as caught:
+        session.ask(session.plan(REQUEST))
+    assert caught.value.code is Code.QUERIES_TOO_MANY
+    (query_id,) = session.unsent()
+    del setting.stub.fail["SubmitQuery"]
+    with setting.session() as later:
+        assert later.unsent() == (query_id,)
+        later.send(query_id)
+        assert later.unsent() == ()
+        later.send(query_id)
+        assert [q.payload_hash for q in setting.stub.submitted] == [query_id]
+        later.watch(query_id)
+        assert np.array_equal(later.fetch(query_id).integers.reshape(-1), setting.expected)
+
+
+def test_a_coordinator_that_is_down_loses_nothing(setting, session):
+    plan = session.plan(REQUEST)
+    setting.stub.stop()
+    with pytest.raises(ConnectionLostError):
+        session.ask(plan)
+    assert len(session.unsent()) == 1
+
+
+def test_a_failed_query_ends_with_its_code_and_detail(setting, session):
+    setting.stub.phases = [Phase.ANSWERING, Phase.FAILED]
+    setting.stub.code, setting.stub.detail = "COHORT_TOO_SMALL", "Silent: bo."
+    query_id = session.ask(session.plan(REQUEST))
+    seen = []
+    with pytest.raises(WireError, match=r"Silent: bo\.") as caught:
+        session.watch(query_id, seen.append)
+    assert caught.value.code is Code.COHORT_TOO_SMALL
+    assert [s.phase for s in seen] == [Phase.ANSWERING, Phase.FAILED]
+
+
+def test_a_failure_with_an_unknown_code(setting, session):
+    setting.stub.phases = [Phase.FAILED]
+    setting.stub.code = "NO_SUCH_CODE"
+    with pytest.raises(WireError) as caught:
+        session.watch(session.ask(session.plan(REQUEST)))
+    assert caught.value.code is Code.INTERNAL
+
+
+def test_watching_ends_in_time(setting, session):
+    setting.stub.phases = [Phase.PREPARING]
+    query_id = session.ask(session.plan(REQUEST))
+    seen = []
+    with pytest.raises(TimedOutError, match=r"in phase preparing after 0\.2 s; it goes on"):
+        session.watch(query_id, seen.append, timeout_s=0.2)
+    assert len(seen) == 1
+
+
+def test_status_and_list(setting, session):
+    query_id = session.ask(session.plan(REQUEST))
+    assert session.status(query_id).phase is Phase.ANSWERING
+    assert [status.query_id for status in session.list()] == [query_id]
+
+
+def test_cancel_is_signed(setting, session):
+    query_id = session.ask(session.plan(REQUEST))
+    session.cancel(query_id)
+    (envelope,) = setting.stub.cancelled
+    payload = envelope.open(Kind.CANCEL, setting.world.learner_key.public_bytes)
+    assert query_pb2.Cancel.FromString(payload) == query_pb2.Cancel(query_id=query_id, learner="learner")
+
+
+def test_a_query_of_elsewhere_cannot_be_fetched(session):
+    with pytest.raises(WireError, match="remembers no query") as caught:
+        session.fetch(bytes(32))
+    assert caught.value.code is Code.QUERY_UNKNOWN
+
+
+@pytest.mark.parametrize("code", [Code.TOTAL_UNAVAILABLE, Code.QUERY_UNKNOWN])
+def test_a_total_that_is_not_there(setting, session, code):
+    query_id = session.ask(session.plan(REQUEST))
+    setting.stub.fail["FetchTotal"] = code
+    with pytest.raises(WireError) as caught:
+        session.fetch(query_id)
+    assert caught.value.code is code
+    assert not session.release_directory(query_id).exists()
+
+
+def change_index(chunk):
+    chunk.index += 1
+    return chunk
+
+
+def change_content(chunk):
+    chunk.ciphertexts = bytes(len(chunk.ciphertexts))
+    return chunk
+
+
+@pytest.mark.parametrize("spoil", [change_index, change_content])
+def test_a_chunk_that_is_not_what_it_says(setting, session, spoil):
+    query_id = session.ask(session.plan(REQUEST))
+    setting.stub.spoil_chunk = spoil
+    with pytest.raises(WireError) as caught:
+        session.fetch(query_id)
+    assert caught.value.code is Code.CHUNK_MALFORMED
+    assert not session.release_directory(query_id).exists()
+
+
+def test_a_total_of_another_query(setting, session):
+    first, second = session.ask(session.plan(REQUEST)), session.ask(session.plan(REQUEST))
+    setting.stub.totals[first] = setting.stub.totals[second]
+    with pytest.raises(Exception, match="another query's"):
+        session.fetch(first)
+
+
+def test_a_later_attempt_is_said_in_the_statement(setting, session):
+    setting.attempt = 2
+    release = session.run(session.plan(REQUEST))
+    assert release.statement.warnings[-1].startswith("This is attempt 2")
+    assert Release.load(session.release_directory(release.query_id)).statement == release.statement
+
+
+def test_a_roster_never_goes_back(setting, session):
+    old = setting.stub.roster
+    setting.issue(5)
+    assert session.fetch_roster().version == 5
+    setting.stub.roster = old
+    with setting.session() as later, pytest.raises(WireError, match="Version 1 came after version 5") as caught:
+        later.fetch_roster()
+    assert caught.value.code is Code.ROSTER_STALE
+
+
+def test_two_rosters_of_one_version(setting, session):
+    session.fetch_roster()
+    setting.issue(1, lambda members: members[:-2] + members[-1:])
+    with pytest.raises(WireError, match="two rosters of version 1"):
+        session.fetch_roster()
+
+
+def test_a_roster_that_another_key_signed(setting, session):
+    setting.stub.roster = setting.world.roster.sign(SigningKey.generate())
+    with pytest.raises(WireError) as caught:
+        session.plan(REQUEST)
+    assert caught.value.code is Code.SIGNATURE_INVALID
+
+
+def test_a_learner_that_the_roster_does_not_list(setting, session):
+    setting.issue(2, lambda members: members[:-1])
+    with pytest.raises(ConfigurationError, match="no learner 'learner'"):
+        session.fetch_roster()
+
+
+def test_a_signing_key_that_the_roster_does_not_list(setting, session):
+    other = SigningKey.generate().public_bytes
+    setting.issue(2, lambda members: (*members[:-1], replace(members[-1], signing_key=other)))
+    with pytest.raises(ConfigurationError, match="is not the key that the roster lists"):
+        session.fetch_roster()
+
+
+def test_another_federation(setting):
+    other = replace(setting.world.roster, federation="banks")
+    setting.stub.roster = other.sign(setting.world.federation_key)
+    with setting.session() as session, pytest.raises(WireError) as caught:
+        session.fetch_roster()
+    assert caught.value.code is Code.FEDERATION_MISMATCH
+
+
+def test_a_member_that_left_after_the_cohort_was_fixed(setting, session):
+    query_id = session.ask(session.plan(REQUEST))
+    setting.issue(2, lambda members: tuple(m for m in members if m.name != "bo"))
+    assert session.fetch_roster().version == 2
+    release = session.fetch(query_id)
+    assert np.array_equal(release.integers.reshape(-1), setting.expected)
+    release.verify(setting.world.federation_key.public_bytes)
+
+
+def test_a_member_that_came_after_the_query(setting, session):
+    query_id = session.ask(session.plan(REQUEST))
+    newer = setting.issue(2)
+    session.fetch_roster()
+    release = session.fetch(query_id)
+    assert Roster.from_bytes(release.roster_envelope.payload) == newer
+
+
+def test_a_total_outlives_its_query(setting, session, monkeypatch):
+    query_id = session.ask(session.plan(REQUEST))
+    later = time.time() + 40 * 24 * 3600
+    monkeypatch.setattr("time.time", lambda: later)
+    assert session.fetch(query_id).created_at_unix_s == int(later)
+
+
+def test_a_plan_of_a_roster_that_was_not_seen(setting, session):
+    plan = session.plan(REQUEST)
+    unseen = replace(plan, query=replace(plan.query, roster_version=9))
+    with pytest.raises(WireError) as caught:
+        session.ask(unseen)
+    assert caught.value.code is Code.ROSTER_STALE
+    assert session.unsent() == ()
+
+
+def test_a_certificate_out_of_date(setting, monkeypatch):
+    class Later(dt.datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return super().now(tz) + dt.timedelta(days=400)
+
+    monkeypatch.setattr("learner.session.dt.datetime", Later)
+    with pytest.raises(ConfigurationError, match="expired on"):
+        setting.session()
+
+
+def test_anothers_certificate(setting):
+    with pytest.raises(ConfigurationError, match="use its own certificate"):
+        setting.session(name="other")
+
+
+def test_configuration_errors_name_the_key(setting):
+    path = setting.made.directory / "members" / "learner" / "learner.toml"
+    path.write_text(path.read_text().replace("paillier_key", "pailier_key"))
+    with pytest.raises(ConfigurationError, match="did you mean 'paillier_key'"):
+        LearnerConfig.load(path)
+
+
+def test_state_survives_and_damage_is_named(setting, tmp_path):
+    public = setting.world.federation_key.public_bytes
+    state = LearnerState(tmp_path / "state", public)
+    assert state.newest_roster() is None
+    asked = AskedQuery(setting.world.ask().envelope, setting.stub.roster)
+    state.remember(asked)
+    state.remember(asked)
+    assert LearnerState(tmp_path / "state", public).find(asked.query_id) == asked
+    assert state.query_ids() == (asked.query_id,)
+    path = tmp_path / "state" / "queries" / asked.query_id.hex() / "query.signed"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ConfigurationError, match="damaged"):
+        state.find(asked.query_id)
+    path.write_bytes(setting.world.ask().envelope.to_bytes())
+    with pytest.raises(ConfigurationError, match="holds another query"):
+        state.find(asked.query_id)
+
+
+def test_a_state_directory_that_is_a_file(setting, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match="cannot be used"):
+        LearnerState(tmp_path / "file", setting.world.federation_key.public_bytes)
+
+
+def test_a_full_disk_asks_nobody(setting, session, monkeypatch):
+    plan = session.plan(REQUEST)
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(ConfigurationError, match="No space left"):
+        session.ask(plan)
+    assert setting.stub.submitted == []

@@ -1,0 +1,132 @@
+"""Federations in memory: signed queries, encrypted contributions and totals, good ones and forged ones."""
+
+import secrets
+import time
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from dpcore.paillier.obfuscation import Obfuscator
+from dpcore.paillier.packing import pack
+from dpcore.randomness import SystemRandom
+from dpcore.schema import BooleanFeature, Label, RealFeature, Schema
+from learner.keys import LearnerKey
+from learner.planning import Plan, RadosRequest, plan_rados
+from wire.cohort import Acceptance, Cohort, Receipt, sign
+from wire.envelopes import Kind, SigningKey, sha256
+from wire.query import OpenedQuery, open_query
+from wire.roster import Member, Role, Roster, certificate_san
+from wire.status import Total
+from wire.upload import chunk_ranges, upload_digest
+
+FEDERATION = "clinics"
+
+SCHEMA = Schema(
+    name="stays",
+    label=Label(column="stayed", positive=("yes",), negative=("no",)),
+    features=(
+        RealFeature(name="age", lower=0.0, upper=100.0, missing="zero-vector"),
+        BooleanFeature(name="smoker", true=("yes",), false=("no",)),
+    ),
+)
+
+REQUEST = RadosRequest(schema=SCHEMA, rados=40, design="dp-feat", sensitive="smoker", max_rows=10_000)
+
+
+@dataclass
+class World:
+    """A federation whose keys the test holds."""
+
+    key: LearnerKey
+    rows: dict[str, int | None]
+    federation_key: SigningKey = field(default_factory=SigningKey.generate)
+    learner_key: SigningKey = field(default_factory=SigningKey.generate)
+    party_keys: dict[str, SigningKey] = field(default_factory=dict)
+    version: int = 1
+    fixed_roster: Roster | None = None
+
+    def __post_init__(self):
+        for name in self.rows:
+            self.party_keys.setdefault(name, SigningKey.generate())
+
+    @property
+    def roster(self) -> Roster:
+        if self.fixed_roster is not None:
+            return self.fixed_roster
+        members = [Member(Role.COORDINATOR, "coordinator", b"", certificate_san(FEDERATION, Role.COORDINATOR, "hub"))]
+        members += [
+            Member(
+                Role.PARTY, name, self.party_keys[name].public_bytes, certificate_san(FEDERATION, Role.PARTY, name), m
+            )
+            for name, m in self.rows.items()
+        ]
+        san = certificate_san(FEDERATION, Role.LEARNER, "learner")
+        members.append(Member(Role.LEARNER, "learner", self.learner_key.public_bytes, san))
+        return Roster(FEDERATION, self.version, 1_700_000_000, tuple(members))
+
+    @property
+    def roster_envelope(self):
+        return self.roster.sign(self.federation_key)
+
+    def plan(self, request: RadosRequest = REQUEST) -> Plan:
+        certificate = self.key.certify("learner", self.learner_key)
+        return plan_rados(request, roster=self.roster, learner="learner", certificate=certificate)
+
+    def ask(self, request: RadosRequest = REQUEST) -> OpenedQuery:
+        envelope = self.learner_key.sign(Kind.QUERY, self.plan(request).query.to_bytes())
+        return open_query(envelope, self.roster, now_unix_s=time.time())
+
+    def acceptance(self, opened: OpenedQuery, party: str, rows: int, *, attempt: int = 1, key=None):
+        said = Acceptance(opened.query_id, attempt, party, rows, secrets.token_bytes(32))
+        return sign(said, key or self.party_keys[party])
+
+    def receipt(self, opened: OpenedQuery, cohort: Cohort, party: str, key=None, **changes):
+        said = Receipt(
+            query_id=opened.query_id,
+            attempt=cohort.attempt,
+            party=party,
+            cohort_digest=cohort.digest,
+            upload_digest=upload_digest([sha256(party.encode())]),
+            chunks=opened.chunks,
+            ciphertexts=opened.ciphertexts,
+        )
+        return sign(replace(said, **changes), key or self.party_keys[party])
+
+    def total(self, opened: OpenedQuery, rows: dict[str, int], *, attempt: int = 1) -> Total:
+        """The header of a total over these parties."""
+        acceptances = tuple(self.acceptance(opened, name, m, attempt=attempt) for name, m in rows.items())
+        cohort = Cohort(opened.query_id, attempt, acceptances)
+        receipts = tuple(self.receipt(opened, cohort, name) for name in rows)
+        return Total(cohort, receipts, opened.chunks, opened.ciphertexts)
+
+
+def obfuscator(opened: OpenedQuery) -> Obfuscator:
+    # A small comb: these tests encrypt little.
+    return Obfuscator(opened.public_key, SystemRandom(), short_exponent_bits=512, teeth=4, tables=2)
+
+
+def encrypt(opened: OpenedQuery, contributions) -> list[int]:
+    """The products of the ciphertexts of (values, rows) pairs."""
+    source = obfuscator(opened)
+    key, query = opened.public_key, opened.query
+    products = None
+    for values, rows in contributions:
+        plaintexts = pack(np.asarray(values, dtype=np.int64), rows, query.encoding, key.bits)
+        ciphertexts = key.encrypt_many(plaintexts, source)
+        if products is None:
+            products = list(ciphertexts)
+        else:
+            key.add_many(products, ciphertexts)
+    return products
+
+
+def to_chunks(opened: OpenedQuery, ciphertexts) -> list[bytes]:
+    ranges = chunk_ranges(len(ciphertexts), opened.ciphertexts_per_chunk)
+    width = opened.public_key.ciphertext_bytes
+    # Written by hand, so that a test can send what the public key refuses to write.
+    octets = [int(c).to_bytes(width, "big") for c in ciphertexts]
+    return [b"".join(octets[r.start : r.stop]) for r in ranges]
+
+
+def random_values(opened: OpenedQuery, seed: int, largest: int = 1 << 20):
+    return np.random.default_rng(seed).integers(-largest, largest, opened.query.length)
