@@ -1,1 +1,77 @@
-"""radofed: organisations that may not share a row learn one linear classifier together."""
+"""radofed: organisations that may not share a row learn one linear classifier together.
+
+The public API. Every name is imported when it is first used, so that `import radofed` costs nothing.
+
+    Schema          how columns become coordinates, and the digest that all parties share
+    LearnerConfig   a learner's configuration file
+    Session         the learner's client: ask, watch, fetch
+    RadosRequest    what a learner wants; a session plans it
+    Release         what a query brought, with its privacy statement
+    train, Model    from a release to a classifier, and to predictions on a table
+    RadoBoost, MeanVariance   the learners as scikit-learn estimators
+    provision       the module that makes a federation's keys, certificates, roster and configurations
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpcore.estimators.mean_variance import MeanVariance
+    from dpcore.estimators.radoboost import RadoBoost
+    from dpcore.privacy.statement import PrivacyStatement
+    from dpcore.schema import Schema
+    from learner.config import LearnerConfig
+    from learner.model import Model
+    from learner.planning import Plan, RadosRequest
+    from learner.release import Release
+    from learner.session import Session
+    from learner.training import train
+    from radofed import provision
+
+    __version__: str
+
+_HOMES = {
+    "LearnerConfig": "learner.config",
+    "MeanVariance": "dpcore.estimators.mean_variance",
+    "Model": "learner.model",
+    "Plan": "learner.planning",
+    "PrivacyStatement": "dpcore.privacy.statement",
+    "RadoBoost": "dpcore.estimators.radoboost",
+    "RadosRequest": "learner.planning",
+    "Release": "learner.release",
+    "Schema": "dpcore.schema",
+    "Session": "learner.session",
+    "train": "learner.training",
+}
+
+__all__ = [
+    "LearnerConfig",
+    "MeanVariance",
+    "Model",
+    "Plan",
+    "PrivacyStatement",
+    "RadoBoost",
+    "RadosRequest",
+    "Release",
+    "Schema",
+    "Session",
+    "__version__",
+    "provision",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version  # noqa: PLC0415  (only who asks for the version waits for it)
+
+        return version("radofed")
+    if name == "provision":
+        return import_module("radofed.provision")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'radofed' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,5 +1,4 @@
 import json
-import time
 from pathlib import Path
 
 import numpy as np
@@ -174,15 +173,3 @@ def test_the_strong_oracle_takes_the_first_of_equals():
 def test_parameters_out_of_range_are_refused(parameters):
     with pytest.raises(ConfigurationError, match=next(iter(parameters))):
         boost(np.eye(3), **parameters)
-
-
-def test_a_thousand_rounds_are_fast():
-    rados = np.random.default_rng(4).normal(loc=2.0, scale=30.0, size=(1000, 100))
-    best = min(_seconds(lambda: boost(rados, n_rounds=1000)) for _ in range(3))
-    assert best < 0.5
-
-
-def _seconds(work):
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start

@@ -1,10 +1,11 @@
-"""Writes the vectors of packing and Paillier encryption beside this file: python tests/vectors/make_encryption_vectors.py
+"""Writes the vectors of packing and Paillier encryption beside this file.
 
-Run from the root of the repository. Everything is drawn from one seed, so that a second run writes the same bytes
-(tests/dpcore/test_encryption_vectors.py compares). Expected values are computed here with Python's integers alone, not
-with the code that the vectors test; only keys and random numbers come from dpcore.
+Run it with `python tests/vectors/make_encryption_vectors.py`. Everything is drawn from seeds, so that a second run
+writes the same bytes (tests/dpcore/test_encryption_vectors.py compares). Expected values are computed here with
+Python's integers alone, not with the code that the vectors test; only keys and random numbers come from dpcore.
 """
 
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -24,7 +25,7 @@ def hexadecimal(number):
     return format(number, "x")
 
 
-def packed(values, rows, masks, w, slot_bits, slots):
+def packed(values, rows, masks, *, w, slot_bits, slots):
     """Plaintexts of one contribution, slot by slot; masks: one number a slot, or None."""
     plaintexts = []
     for index in range(-(-len(values) // (slots - 1))):
@@ -55,7 +56,7 @@ def packing_case(random, name, *, w, slot_bits, modulus_bits, length, parties, m
         if extremes:
             values[0], values[1] = bound, -bound
         rows = random.below(min(bound, 50_000))
-        plaintexts = packed(values, rows, masks[party], w, slot_bits, slots)
+        plaintexts = packed(values, rows, masks[party], w=w, slot_bits=slot_bits, slots=slots)
         contributions.append({"rows": rows, "values": values, "mask": masks[party], "plaintexts": plaintexts})
     return {
         "name": name,
@@ -150,7 +151,7 @@ def key_case(random, name, key):
         "n": hexadecimal(n),
         "bits": n.bit_length(),
         "ciphertext_bytes": 2 * -(-n.bit_length() // 8),
-        "fingerprint": key.public_key.fingerprint(),
+        "fingerprint": hashlib.sha256(n.to_bytes(-(-n.bit_length() // 8), "big")).hexdigest(),
         "encryptions": [{k: hexadecimal(v) for k, v in e.items()} for e in encryptions],
         "product": {"ciphertext": hexadecimal(product), "plaintext": hexadecimal(sum(plaintexts) % n)},
         "wire": "".join(format(e["ciphertext"], f"0{4 * -(-n.bit_length() // 8)}x") for e in encryptions),

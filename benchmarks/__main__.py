@@ -1,0 +1,59 @@
+"""`python -m benchmarks`: measure, print tables, write results/*.json and pictures."""
+
+import argparse
+import json
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from benchmarks import accounting, encryption, learners, rado_kernel
+from benchmarks.measuring import machine
+
+RESULTS = Path(__file__).resolve().parent / "results"
+BENCHMARKS = {
+    "encryption": encryption,
+    "rado_kernel": rado_kernel,
+    "learners": learners,
+    "accounting": accounting,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure beside what you would pick.")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"which: {', '.join(BENCHMARKS)} (default: all)")
+    parser.add_argument("--all", action="store_true", help="the learners on the large data sets too")
+    options = parser.parse_args()
+    if unknown := [name for name in options.names if name not in BENCHMARKS]:
+        parser.error(f"there is no benchmark {unknown[0]}: choose from {', '.join(BENCHMARKS)}")
+    RESULTS.mkdir(exist_ok=True)
+    # Once, before anything runs: later the load is our own.
+    at = machine()
+    if at["load_before"] is not None and at["load_before"] > at["cores"] / 2:
+        print(f"The machine is busy (load {at['load_before']}): the times below will scatter.", file=sys.stderr)
+    for name in options.names or BENCHMARKS:
+        run_one(name, at, everything=options.all)
+
+
+def run_one(name: str, at: dict[str, Any], *, everything: bool) -> None:
+    """Run one benchmark, print its tables, write its JSON and picture. at: what `machine` told."""
+    print(f"{name} ...", file=sys.stderr)
+    start = time.perf_counter()
+    report = BENCHMARKS[name].run(everything=everything)
+    date = datetime.now(UTC).date().isoformat()
+    written = json.dumps(report.as_json(at, date), indent=1, ensure_ascii=False, allow_nan=False)
+    (RESULTS / f"{name}.json").write_text(written + "\n", encoding="utf-8")
+    figure = Figure(figsize=(10, 5), layout="constrained")
+    BENCHMARKS[name].draw(report, figure)
+    figure.suptitle(f"{name} ({at['cores']} cores, Python {at['python']}, {date})", fontsize=10)
+    figure.savefig(RESULTS / f"{name}.png", dpi=100)
+    print("\n\n".join(str(table) for table in report.tables))
+    print("\n".join(["", *report.notes]))
+    print(f"\n{name} took {time.perf_counter() - start:.0f} s; results/{name}.json, results/{name}.png\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()

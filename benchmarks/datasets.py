@@ -1,0 +1,105 @@
+"""The tables that the learners are compared on: scikit-learn's own, and twelve more where they are present."""
+
+import csv
+import gzip
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+
+SHARED = Path(__file__).resolve().parents[1] / ".." / "shared" / "data"
+# Without --all the largest are left out.
+LARGE = ("magic", "eeg_eye_state", "adult")
+
+
+@dataclass(frozen=True, eq=False)
+class DataSet:
+    """numeric: (m, p), NaN where missing. categories: (m, c) text, empty where missing. positive: (m,) bool."""
+
+    name: str
+    numeric: NDArray[np.float64]
+    categories: NDArray[np.str_]
+    positive: NDArray[np.bool_]
+
+    def encode(self, training: NDArray[np.intp]) -> NDArray[np.float64]:
+        """All rows as features in [-1, 1], (m, d): numbers, one-hot categories, bias.
+
+        Numbers are scaled by the 0.5 % and 99.5 % quantiles of the training rows and clipped, missing ones put at
+        those rows' median. A missing category is no category. The last column is the bias.
+        """
+        seen = self.numeric[training]
+        low, high = np.nanquantile(seen, [0.005, 0.995], axis=0)
+        filled = np.where(np.isnan(self.numeric), np.nanmedian(seen, axis=0), self.numeric)
+        width = np.where(high > low, high - low, 1.0)
+        scaled = np.where(high > low, np.clip(2 * (filled - low) / width - 1, -1, 1), 0.0)
+        # The levels are the schema's, so they come from all rows.
+        columns = [
+            (column[:, np.newaxis] == np.unique(column[column != ""])).astype(np.float64)
+            for column in self.categories.T
+        ]
+        return np.hstack([scaled, *columns, np.ones((len(scaled), 1))])
+
+
+def packaged() -> list[DataSet]:
+    """The sets that come with scikit-learn."""
+    rules: dict[str, tuple[Callable[..., Any], Callable[[Any], Any]]] = {
+        "digits, even": (load_digits, lambda target: target % 2 == 0),
+        "breast_cancer, benign": (load_breast_cancer, lambda target: target == 1),
+        "wine, class 1": (load_wine, lambda target: target == 1),
+    }
+    sets = []
+    for name, (load, rule) in rules.items():
+        rows, target = load(return_X_y=True)
+        sets.append(DataSet(name, rows, np.empty((len(rows), 0), dtype=np.str_), rule(target)))
+    return sets
+
+
+# Name: files, which labels are positive, columns left out.
+_Rule = tuple[tuple[str, ...], Callable[[str], bool], tuple[str, ...]]
+RULES: dict[str, _Rule] = {
+    "banknote": (("banknote",), lambda label: label == "1", ()),
+    "abalone": (("abalone",), lambda label: int(label) >= 10, ()),
+    "wine_white": (("wine_white",), lambda label: int(label) >= 6, ()),
+    "magic": (("magic",), lambda label: label == "h", ()),
+    "eeg_eye_state": (("eeg_eye_state",), lambda label: label == "1", ()),
+    "heart_four_hospitals": (("heart_four_hospitals",), lambda label: int(label) > 0, ("hospital",)),
+    "ionosphere": (("ionosphere",), lambda label: label == "b", ()),
+    "transfusion": (("transfusion",), lambda label: label == "1", ()),
+    "breast_wisconsin_original": (("breast_wisconsin_original",), lambda label: label == "4", ()),
+    "sonar": (("sonar",), lambda label: label == "R", ()),
+    "haberman": (("haberman",), lambda label: label == "2", ()),
+    "adult": (("adult_train", "adult_test"), lambda label: label == ">50K", ()),
+}
+
+
+def shared(*, everything: bool) -> list[DataSet]:
+    """The sets beside the repository; none where they are absent."""
+    if not SHARED.is_dir():
+        return []
+    return [_read(name) for name in RULES if everything or name not in LARGE]
+
+
+def _read(name: str) -> DataSet:
+    files, rule, left_out = RULES[name]
+    records: list[dict[str, str]] = []
+    for file in files:
+        with gzip.open(SHARED / f"{file}.csv.gz", "rt", encoding="utf-8", newline="") as stream:
+            records += csv.DictReader(stream)
+    columns = [column for column in records[0] if column != "label" and column not in left_out]
+    numbers, categories = [], []
+    for column in columns:
+        cells = [record[column] for record in records]
+        try:
+            numbers.append([float(cell) if cell else np.nan for cell in cells])
+        except ValueError:
+            categories.append(cells)
+    return DataSet(
+        name,
+        np.array(numbers, dtype=np.float64).T.reshape(len(records), len(numbers)),
+        np.array(categories, dtype=np.str_).T.reshape(len(records), len(categories)),
+        np.array([rule(record["label"]) for record in records]),
+    )

@@ -1,0 +1,158 @@
+"""What the benchmarks share: repeats taken in turn, medians with their spread, the machine, tables and JSON."""
+
+import gc
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from typing import Any
+
+REPEATS = 5
+LIBRARIES = ("radofed", "numpy", "scipy", "scikit-learn", "gmpy2", "phe", "dp-accounting")
+
+
+class WrongResultError(RuntimeError):
+    """A benchmark's candidates do not agree: its times would compare different work."""
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise WrongResultError where `condition` does not hold."""
+    if not condition:
+        raise WrongResultError(message)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A median with its spread over `repeats` values; what one repeat is, the report's note says."""
+
+    what: str
+    unit: str
+    median: float
+    minimum: float
+    maximum: float
+    repeats: int
+
+    @classmethod
+    def of(cls, what: str, unit: str, values: Sequence[float]) -> "Measure":
+        """The measure of `values`, at least one."""
+        return cls(what, unit, statistics.median(values), min(values), max(values), len(values))
+
+    def cells(self) -> tuple[str, ...]:
+        """What a table shows of it."""
+        return (self.what, number(self.median), number(self.minimum), number(self.maximum), self.unit)
+
+
+MEASURE_HEADER = ("", "median", "min", "max", "unit")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Text for people: a header, and rows as wide as it."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+    def __str__(self) -> str:
+        widths = [max(len(row[i]) for row in [self.header, *self.rows]) for i in range(len(self.header))]
+        lines = [
+            "  ".join(
+                cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+            )
+            for row in [self.header, *self.rows]
+        ]
+        lines.insert(1, "-" * len(lines[0]))
+        return "\n".join([self.title, *lines])
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one benchmark found. `measures` and `ratios` go into its JSON file with `setting`; `tables` are printed."""
+
+    name: str
+    claim: str
+    setting: dict[str, Any]
+    measures: list[Measure]
+    ratios: list[Measure]
+    tables: list[Table]
+    notes: list[str] = field(default_factory=list)
+
+    def as_json(self, machine: dict[str, Any], date: str) -> dict[str, Any]:
+        """The content of benchmarks/results/<name>.json."""
+        return {
+            "name": self.name,
+            "claim": self.claim,
+            "date": date,
+            "machine": machine,
+            "setting": self.setting,
+            "measures": [_rounded(measure) for measure in self.measures],
+            "ratios": [_rounded(ratio) for ratio in self.ratios],
+            "notes": self.notes,
+        }
+
+
+def _rounded(measure: Measure) -> dict[str, Any]:
+    return {key: float(f"{v:.5g}") if isinstance(v, float) else v for key, v in asdict(measure).items()}
+
+
+def number(value: float) -> str:
+    """Three significant digits, without an exponent where that is short."""
+    if value == 0 or not abs(value) < float("inf"):
+        return f"{value:g}"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:#.3g}" if abs(value) >= 1e-3 else f"{value:.2e}"
+
+
+def take_turns(candidates: Mapping[str, Callable[[], object]], repeats: int = REPEATS) -> dict[str, list[float]]:
+    """Seconds of each candidate, `repeats` times, after one call that does not count.
+
+    The candidates take turns, so that whatever else the machine does slows them alike; ratios are taken turn by turn.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in candidates}
+    for turn in range(repeats + 1):
+        for name, work in candidates.items():
+            gc.collect()
+            start = time.perf_counter()
+            work()
+            elapsed = time.perf_counter() - start
+            if turn:
+                seconds[name].append(elapsed)
+    return seconds
+
+
+def ratio(what: str, numerator: Sequence[float], denominator: Sequence[float]) -> Measure:
+    """How many times larger the numerator is, turn by turn."""
+    return Measure.of(what, "times", [a / b for a, b in zip(numerator, denominator, strict=True)])
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def machine() -> dict[str, Any]:
+    """What a reader needs to place the times; nothing that identifies the machine.
+
+    load_before: the one-minute load average. Where it is not well below `cores`, the times are of a busy machine.
+    """
+    return {
+        "cores": cores(),
+        "architecture": platform.machine(),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "load_before": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "versions": {name: _version(name) for name in LIBRARIES},
+    }
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None

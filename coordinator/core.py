@@ -1,0 +1,372 @@
+"""The coordinator without its sockets: queries in memory, moved by rounds.step, kept by the store, chunks spooled.
+
+Each change is one step: compute the next round (pure), commit it with the statement that caused it, then show it and
+act on it. One lock orders the changes; what blocks (the disk, big integers) runs in threads. A change that has begun is
+carried through although its caller hangs up.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+from coordinator.adding import add
+from coordinator.config import Limits
+from coordinator.events import (
+    Action,
+    Added,
+    AddingFailed,
+    Answered,
+    BecameReady,
+    Cancelled,
+    DropUploads,
+    Event,
+    Finished,
+    FixCohort,
+    ReceiptGiven,
+    StartAdding,
+    Ticked,
+)
+from coordinator.live import LiveQuery, restore
+from coordinator.rounds import Rules, begin, step
+from coordinator.spool import Spool, SpoolDamagedError
+from coordinator.store import Statement, Store
+from wire.errors import Code, WireError
+from wire.logs import Log
+from wire.query import CLOCK_SKEW_S, OpenedQuery
+from wire.status import Phase
+
+TICK_S = 0.25
+# How much waiting time a crash may give back to a phase.
+SAVE_TIMES_EVERY_S = 5.0
+ADD_AGAIN_AFTER_S = 5.0
+
+T = TypeVar("T")
+
+
+class Core:
+    """All queries of one coordinator. Used from one event loop; `start` first.
+
+    clock: monotonic seconds, for durations. wall_clock: Unix seconds, for the ends that queries were signed with.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        spool: Spool,
+        limits: Limits,
+        log: Log,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.spool = spool
+        self.clock = clock
+        self.wall_clock = wall_clock
+        self.work_changed = asyncio.Condition()
+        self.status_changed = asyncio.Condition()
+        self.draining = False
+        self._store = store
+        self._limits = limits
+        self._log = log
+        self._live: dict[bytes, LiveQuery] = {}
+        self._lock = asyncio.Lock()
+        self._carried: set[asyncio.Task[Any]] = set()
+        # One thread of its own: a commit must not queue behind uploads.
+        self._store_thread = ThreadPoolExecutor(1, "store")
+        self._revision = store.revision
+
+    @property
+    def revision(self) -> int:
+        """The newest revision of any query."""
+        return self._revision
+
+    @property
+    def queries(self) -> tuple[LiveQuery, ...]:
+        """All that are not forgotten, in the order of their submission."""
+        return tuple(self._live.values())
+
+    def find(self, query_id: bytes) -> LiveQuery:
+        """Raises WireError(QUERY_UNKNOWN)."""
+        live = self._live.get(query_id)
+        if live is None:
+            raise WireError(Code.QUERY_UNKNOWN)
+        return live
+
+    def chunk_count(self, live: LiveQuery) -> Callable[[str], int]:
+        """How many chunks each party has stored for the present attempt."""
+        return partial(self.spool.count, live.query_id, live.round.attempt)
+
+    async def start(self) -> None:
+        """Take up what the store holds."""
+        now, now_unix_s = self.clock(), self.wall_clock()
+        for stored in self._store.load():
+            self._live[stored.query_id] = restore(stored, now=now, now_unix_s=now_unix_s)
+        useful = {live.query_id: _attempt_of_use(live) for live in self.queries if live.round.phase is not Phase.FAILED}
+        await asyncio.to_thread(self.spool.keep_only, useful)
+        for live in self.queries:
+            if live.round.phase is Phase.ADDING:
+                self._background(self._add(live))
+        if self._live:
+            self._log.info("resumed", queries=len(self._live), open=sum(live.is_open for live in self.queries))
+
+    async def carry(self, change: Coroutine[Any, Any, T]) -> T:
+        """Run a change to its end even where the caller is cancelled meanwhile (a peer that hung up)."""
+        return await asyncio.shield(self._background(change))
+
+    def _background(self, change: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.get_running_loop().create_task(change)
+        self._carried.add(task)
+        task.add_done_callback(self._settled)
+        return task
+
+    def _settled(self, task: asyncio.Task[Any]) -> None:
+        self._carried.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen by the caller, or the caller has hung up
+
+    async def _in_store(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._store_thread, call)
+
+    async def take(self, opened: OpenedQuery, rules: Rules) -> None:
+        """Take a verified query; harmless where it is there already.
+
+        Raises WireError(QUERIES_TOO_MANY, QUERY_CLOSED where it ran before and was forgotten, or DRAINING).
+        """
+        await self.carry(self._take(opened, rules))
+
+    async def _take(self, opened: OpenedQuery, rules: Rules) -> None:
+        async with self._lock:
+            if opened.query_id in self._live:
+                return
+            if self.draining:
+                raise WireError(Code.DRAINING)
+            if await self._in_store(partial(self._store.was_forgotten, opened.query_id)):
+                raise WireError(Code.QUERY_CLOSED)
+            self._check_limits(opened.query.learner)
+            now, now_unix_s = self.clock(), self.wall_clock()
+            round_ = begin(rules, now=now, expires_at=now + opened.query.not_after_unix_s - now_unix_s)
+            revisions = await self._in_store(
+                partial(
+                    self._store.add_query,
+                    opened.envelope,
+                    opened.query.learner,
+                    submitted_at_unix_s=int(now_unix_s),
+                    not_after_unix_s=opened.query.not_after_unix_s,
+                    round_data=round_.to_dict(now),
+                )
+            )
+            live = LiveQuery(opened, round_, int(now_unix_s), revisions)
+            self._live[live.query_id] = live
+            self._revision = revisions.revision
+            self._log.info(
+                "query submitted",
+                query=live.query_id,
+                learner=live.learner,
+                ciphertexts=live.ciphertexts,
+                chunks=live.chunks,
+            )
+        await self._tell(work=True)
+
+    def _check_limits(self, learner: str) -> None:
+        open_queries = [live for live in self.queries if live.is_open]
+        own = sum(live.learner == learner for live in open_queries)
+        if len(open_queries) >= self._limits.open_queries or own >= self._limits.open_queries_per_learner:
+            raise WireError(Code.QUERIES_TOO_MANY, f"{len(open_queries)} are open, {own} of them this learner's.")
+
+    async def move(
+        self,
+        query_id: bytes,
+        event: Event,
+        *,
+        statement: Statement | None = None,
+        check: Callable[[LiveQuery], None] | None = None,
+    ) -> LiveQuery:
+        """One event: the query after it, durable. A repeated statement changes nothing.
+
+        check: called once the event is known to fit and to be new; what it raises refuses the event. Raises WireError.
+        """
+        return await self.carry(self._move(query_id, event, statement, check))
+
+    async def _move(
+        self,
+        query_id: bytes,
+        event: Event,
+        statement: Statement | None,
+        check: Callable[[LiveQuery], None] | None,
+    ) -> LiveQuery:
+        async with self._lock:
+            before = self.find(query_id)
+            now = self.clock()
+            following, actions = step(before.round, event, now)
+            if following is before.round:
+                return before
+            if check is not None:
+                check(before)
+            work_changed = (before.round.phase, before.round.attempt) != (following.phase, following.attempt)
+            finished_at = self.wall_clock() if following.phase.is_terminal else None
+            revisions = await self._in_store(
+                partial(
+                    self._store.save,
+                    query_id,
+                    following.to_dict(now),
+                    work_changed=work_changed,
+                    finished_at_unix_s=finished_at,
+                    statement=statement,
+                )
+            )
+            live = before.moved(following, revisions, finished_at, statement)
+            self._live[query_id] = live
+            self._revision = revisions.revision
+            self._log_event(live, event)
+            for action in actions:
+                self._act(live, action)
+        await self._tell(work=work_changed)
+        return live
+
+    async def _tell(self, *, work: bool) -> None:
+        async with self.status_changed:
+            self.status_changed.notify_all()
+        if work:
+            async with self.work_changed:
+                self.work_changed.notify_all()
+
+    async def chunk_stored(self) -> None:
+        """Tell those who watch that a chunk came."""
+        await self._tell(work=False)
+
+    def _act(self, live: LiveQuery, action: Action) -> None:
+        about = {"query": live.query_id, "attempt": live.round.attempt}
+        match action:
+            case FixCohort(attempt, members):
+                rows = sum(live.round.answers[party].rows for party in members)
+                self._log.info("cohort fixed", query=live.query_id, attempt=attempt, members=list(members), rows=rows)
+            case StartAdding():
+                self._background(self._add(live))
+            case DropUploads(attempt):
+                self._background(asyncio.to_thread(self.spool.drop_attempt, live.query_id, attempt))
+                if attempt != live.round.attempt:
+                    self._log.warning("attempt lost", query=live.query_id, attempt=attempt)
+            case Finished(""):
+                self._log.info("complete", **about)
+            case Finished(code):
+                self._log.warning("failed", **about, code=code, detail=live.round.detail)
+                self._background(asyncio.to_thread(self.spool.drop_query, live.query_id))
+
+    def _log_event(self, live: LiveQuery, event: Event) -> None:
+        about = {"query": live.query_id}
+        match event:
+            case Answered(attempt, party, answer) if answer.accepted:
+                self._log.info("answer", **about, attempt=attempt, party=party, rows=answer.rows)
+            case Answered(attempt, party, answer):
+                self._log.info("refusal", **about, attempt=attempt, party=party, code=answer.code)
+            case BecameReady(attempt, party):
+                self._log.info("ready", **about, attempt=attempt, party=party)
+            case ReceiptGiven(attempt, party, _):
+                self._log.info("receipt", **about, attempt=attempt, party=party, chunks=live.chunks)
+            case Added(attempt):
+                self._log.info("added", **about, attempt=attempt, chunks=live.chunks)
+            case Cancelled():
+                self._log.info("cancelled", **about)
+            case Ticked() | AddingFailed():
+                self._log.info("moved on", **about, attempt=live.round.attempt, phase=live.round.phase.name)
+
+    async def _add(self, live: LiveQuery) -> None:
+        """Make the total, again and again while the disk fails, until it is made or the query ends."""
+
+        def stopping() -> bool:
+            now_live = self._live.get(live.query_id)
+            return self.draining or now_live is None or now_live.round.phase is not Phase.ADDING
+
+        attempt = live.round.attempt
+        while not stopping():
+            try:
+                if await asyncio.to_thread(add, self.spool, live, stopping):
+                    await self.move(live.query_id, Added(attempt))
+                    return
+            except SpoolDamagedError as error:
+                self._log.error("spool damaged", query=live.query_id, party=error.owner, chunk=error.index)
+                detail = f"The stored upload of {error.owner} was damaged."
+                await self.move(live.query_id, AddingFailed(attempt, detail))
+            except (WireError, OSError) as error:
+                self._log.warning("adding failed, trying again", query=live.query_id, error=str(error))
+                await asyncio.sleep(ADD_AGAIN_AFTER_S)
+            except Exception:  # noqa: BLE001 - a bug must end the query, not leave it waiting
+                self._log.exception("adding failed", query=live.query_id)
+                await self.move(live.query_id, AddingFailed(attempt, "The total could not be made."))
+        current = self._live.get(live.query_id)
+        if current is None or current.round.phase is Phase.FAILED:
+            await asyncio.to_thread(self.spool.drop_query, live.query_id)
+
+    async def run(self) -> None:
+        """Let time pass, until cancelled."""
+        saved_at = self.clock()
+        while True:
+            await asyncio.sleep(TICK_S)
+            try:
+                await self.tick()
+                if self.clock() - saved_at >= SAVE_TIMES_EVERY_S:
+                    saved_at = self.clock()
+                    await self.carry(self._save_times())
+                    await self.carry(self._forget())
+            except Exception:  # noqa: BLE001 - time must go on passing, whatever failed
+                self._log.exception("tick failed")
+
+    async def tick(self) -> None:
+        """End the phases whose time is over."""
+        for live in self.queries:
+            if live.is_open and live.round.remaining_s(self.clock()) <= 0:
+                await self._tick(live)
+
+    async def _tick(self, live: LiveQuery) -> None:
+        try:
+            await self.move(live.query_id, Ticked())
+        except Exception:  # noqa: BLE001 - the other queries' time must go on passing
+            self._log.exception("tick failed", query=live.query_id)
+
+    async def _save_times(self) -> None:
+        async with self._lock:
+            now = self.clock()
+            times = {live.query_id: live.round.to_dict(now) for live in self.queries if live.is_open}
+            if times:
+                await self._in_store(partial(self._store.save_times, times))
+
+    async def _forget(self) -> None:
+        now_unix_s = self.wall_clock()
+        before = now_unix_s - self._limits.keep_finished_s
+        async with self._lock:
+            if not any((live.finished_at_unix_s or now_unix_s) < before for live in self.queries):
+                return
+            forgotten = await self._in_store(
+                partial(
+                    self._store.forget,
+                    finished_before_unix_s=before,
+                    # An expired query is refused by its time, with the same grace, and needs no memory.
+                    expired_before_unix_s=now_unix_s - CLOCK_SKEW_S - 1,
+                )
+            )
+            for query_id in forgotten:
+                del self._live[query_id]
+        for query_id in forgotten:
+            await asyncio.to_thread(self.spool.drop_query, query_id)
+            self._log.info("forgotten", query=query_id)
+        await self._tell(work=False)
+
+    async def begin_draining(self) -> None:
+        """Take no new query, and let those who wait go."""
+        self.draining = True
+        await self._tell(work=True)
+
+    async def drain(self) -> None:
+        """Finish what has begun, and write the remaining times; nothing may be asked of the core afterwards."""
+        await self.begin_draining()
+        while self._carried:
+            await asyncio.wait(set(self._carried))
+        await self._save_times()
+        self._store_thread.shutdown()
+
+
+def _attempt_of_use(live: LiveQuery) -> int | None:
+    return live.round.attempt if live.round.phase in (Phase.UPLOADING, Phase.ADDING) else None

@@ -1,0 +1,106 @@
+"""What can happen to a query, and what the coordinator then has to do."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A party's answer to one attempt. digest: SHA-256 of the signed payload, in hexadecimal.
+
+    rows: m_p, 0 where the party refused. code: the refusal's, empty where it accepted.
+    """
+
+    digest: str
+    rows: int = 0
+    code: str = ""
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the party will contribute."""
+        return not self.code
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A party accepted or refused."""
+
+    attempt: int
+    party: str
+    answer: Answer
+
+
+@dataclass(frozen=True)
+class BecameReady:
+    """A party has spooled its contribution."""
+
+    attempt: int
+    party: str
+
+
+@dataclass(frozen=True)
+class ReceiptGiven:
+    """A party uploaded everything. digest: SHA-256 of the receipt's payload, in hexadecimal."""
+
+    attempt: int
+    party: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class Added:
+    """The total of this attempt is stored."""
+
+    attempt: int
+
+
+@dataclass(frozen=True)
+class AddingFailed:
+    """The total of this attempt can never be made. detail: a public sentence."""
+
+    attempt: int
+    detail: str
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """The learner gave the query up."""
+
+
+@dataclass(frozen=True)
+class Ticked:
+    """Time has passed."""
+
+
+Event = Answered | BecameReady | ReceiptGiven | Added | AddingFailed | Cancelled | Ticked
+
+
+@dataclass(frozen=True)
+class FixCohort:
+    """The cohort of an attempt is fixed: members in the roster's order."""
+
+    attempt: int
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StartAdding:
+    """Multiply the cohort's uploads."""
+
+    attempt: int
+
+
+@dataclass(frozen=True)
+class DropUploads:
+    """What was uploaded for this attempt is of no more use."""
+
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The query is terminal. code: empty where it is complete."""
+
+    code: str
+
+
+Action = FixCohort | StartAdding | DropUploads | Finished

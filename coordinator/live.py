@@ -1,0 +1,190 @@
+"""A query in the coordinator's memory, and what each role may see of it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from coordinator.rounds import Round
+from coordinator.store import Revisions, Statement, StoredQuery
+from dpcore.errors import RadofedError
+from wire.cohort import Cohort
+from wire.envelopes import Envelope, Kind
+from wire.errors import Code, WireError
+from wire.query import OpenedQuery, PaillierKey, Query
+from wire.status import PartyProgress, PartyState, Phase, QueryStatus, Total
+
+_CHUNK_BITS = 32
+
+
+@dataclass(frozen=True)
+class Work:
+    """A query as one party sees it; `cohort` for its members alone, once it is fixed."""
+
+    query: Envelope
+    attempt: int
+    phase: Phase
+    state: PartyState
+    cohort: Cohort | None
+    chunks_held: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class LiveQuery:
+    """A query with its round and the envelopes of the present attempt, as they are in the store."""
+
+    opened: OpenedQuery
+    round: Round
+    submitted_at_unix_s: int
+    revisions: Revisions
+    finished_at_unix_s: float | None = None
+    acceptances: Mapping[str, Envelope] = field(default_factory=dict)
+    receipts: Mapping[str, Envelope] = field(default_factory=dict)
+
+    @property
+    def query_id(self) -> bytes:
+        """SHA-256 of the payload."""
+        return self.opened.query_id
+
+    @property
+    def learner(self) -> str:
+        """Who asked."""
+        return self.opened.query.learner
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything can still happen."""
+        return not self.round.phase.is_terminal
+
+    @cached_property
+    def ciphertexts(self) -> int:
+        """How many ciphertexts each upload, and the total, has."""
+        return self.opened.ciphertexts
+
+    @cached_property
+    def chunks(self) -> int:
+        """How many chunks each upload, and the total, has."""
+        return self.opened.chunks
+
+    @cached_property
+    def cohort(self) -> Cohort | None:
+        """The cohort of the present attempt, once it is fixed."""
+        members = self.round.cohort
+        if not members:
+            return None
+        return Cohort(self.query_id, self.round.attempt, tuple(self.acceptances[party] for party in members))
+
+    @property
+    def total(self) -> Total:
+        """What the learner fetches first. Raises WireError where there is no total."""
+        if self.round.phase is Phase.FAILED:
+            raise WireError(Code(self.round.code), self.round.detail)
+        if self.round.phase is not Phase.COMPLETE or self.cohort is None:
+            raise WireError(Code.TOTAL_UNAVAILABLE)
+        receipts = tuple(self.receipts[party] for party in self.round.cohort)
+        return Total(self.cohort, receipts, self.chunks, self.ciphertexts)
+
+    def moved(
+        self, to: Round, revisions: Revisions, finished_at: float | None, statement: Statement | None
+    ) -> "LiveQuery":
+        """The same query after a commit."""
+        same_attempt = to.attempt == self.round.attempt
+        acceptances = dict(self.acceptances) if same_attempt else {}
+        receipts = dict(self.receipts) if same_attempt else {}
+        if statement is not None and statement.attempt == to.attempt:
+            _file(statement, acceptances, receipts)
+        return replace(
+            self,
+            round=to,
+            revisions=revisions,
+            finished_at_unix_s=finished_at,
+            acceptances=acceptances,
+            receipts=receipts,
+        )
+
+    def work_for(self, party: str, chunks_held: tuple[int, ...]) -> Work:
+        """What a party of the roster sees."""
+        state = self.round.party_state(party)
+        member = party in self.round.cohort
+        return Work(
+            self.opened.envelope,
+            self.round.attempt,
+            self.round.phase,
+            state,
+            self.cohort if member else None,
+            chunks_held,
+        )
+
+    def status(self, count: Callable[[str], int], now: float) -> QueryStatus:
+        """What the learner sees. count: how many chunks of a party are stored."""
+        round_ = self.round
+        return QueryStatus(
+            query_id=self.query_id,
+            attempt=round_.attempt,
+            phase=round_.phase,
+            parties=tuple(self._progress(party, count) for party in round_.rules.parties),
+            code=round_.code,
+            detail=round_.detail,
+            # Rounded up: 0 is for a phase that cannot time out.
+            remaining_s=int(-(-round_.remaining_s(now) // 1)),
+            chunks_expected=self.chunks if round_.cohort else 0,
+            submitted_at_unix_s=self.submitted_at_unix_s,
+        )
+
+    def _progress(self, party: str, count: Callable[[str], int]) -> PartyProgress:
+        round_ = self.round
+        answer = round_.answers.get(party)
+        # Uploads are dropped once the query is terminal; what was receipted had all its chunks.
+        chunks = self.chunks if party in round_.receipts else count(party) if party in round_.cohort else 0
+        return PartyProgress(
+            party,
+            round_.party_state(party),
+            answer.code if answer else "",
+            chunks,
+            answer.rows if answer else 0,
+        )
+
+    def status_cursor(self, count: Callable[[str], int]) -> int:
+        """Differs whenever the status differs (but for the remaining time): the revision, and chunks since then."""
+        uploading = self.round.cohort if self.round.phase is Phase.UPLOADING else ()
+        chunks = sum(count(party) for party in uploading)
+        return (self.revisions.revision << _CHUNK_BITS) | (chunks & ((1 << _CHUNK_BITS) - 1))
+
+
+def restore(stored: StoredQuery, *, now: float, now_unix_s: float) -> LiveQuery:
+    """A query after a restart: what remained of its phase remains, its own end is by the wall clock.
+
+    Its signatures and its time were checked when it was taken, and are not checked again.
+    """
+    query = Query.from_bytes(stored.envelope.payload)
+    opened = OpenedQuery(stored.envelope, query, PaillierKey.from_bytes(query.paillier_key.payload).public_key)
+    expires_at = now + query.not_after_unix_s - now_unix_s
+    acceptances: dict[str, Envelope] = {}
+    receipts: dict[str, Envelope] = {}
+    for statement in stored.statements:
+        _file(statement, acceptances, receipts)
+    return LiveQuery(
+        opened,
+        Round.from_dict(stored.round_data, now=now, expires_at=expires_at),
+        stored.submitted_at_unix_s,
+        stored.revisions,
+        stored.finished_at_unix_s,
+        acceptances,
+        receipts,
+    )
+
+
+def check_size(opened: OpenedQuery) -> None:
+    """Raise WireError(ENCODING_OVERFLOW) where the key has no room for the query's slots."""
+    try:
+        _ = opened.chunks
+    except WireError:
+        raise
+    except RadofedError as error:
+        raise WireError(Code.ENCODING_OVERFLOW, str(error)) from error
+
+
+def _file(statement: Statement, acceptances: dict[str, Envelope], receipts: dict[str, Envelope]) -> None:
+    if statement.kind is Kind.ACCEPTANCE:
+        acceptances[statement.party] = statement.envelope
+    elif statement.kind is Kind.RECEIPT:
+        receipts[statement.party] = statement.envelope

@@ -1,0 +1,61 @@
+"""The roster that the coordinator serves: the newest that the federation key signed, never an older one again."""
+
+from pathlib import Path
+
+from coordinator.store import Store
+from dpcore.errors import ConfigurationError
+from wire.envelopes import Envelope
+from wire.errors import Code, WireError
+from wire.logs import Log
+from wire.roster import Role, Roster, open_roster
+
+
+class Membership:
+    """Holds the present roster; read from its file at construction and at every `reload`.
+
+    Raises at construction ConfigurationError where the file is unreadable, of another federation or without this
+    coordinator, WireError(SIGNATURE_INVALID, ROSTER_STALE) where it is not the federation's or older than one already
+    served.
+    """
+
+    def __init__(
+        self, file: Path, *, federation: str, name: str, federation_key: bytes, store: Store, log: Log
+    ) -> None:
+        self._file = file
+        self._federation = federation
+        self._name = name
+        self._federation_key = federation_key
+        self._store = store
+        self._log = log
+        self.envelope, self.roster = self._read()
+
+    def _read(self) -> tuple[Envelope, Roster]:
+        known = self._store.roster()
+        newest = None if known is None else Roster.from_bytes(known.payload)
+        try:
+            envelope = Envelope.from_bytes(self._file.read_bytes())
+        except OSError as error:
+            raise ConfigurationError(f"{self._file}: cannot be read ({error.strerror})") from error
+        roster = open_roster(envelope, self._federation_key, at_least_version=newest.version if newest else 0)
+        if known is not None and newest is not None and newest.version == roster.version:
+            if known.payload != envelope.payload:
+                raise WireError(Code.ROSTER_STALE, f"Version {roster.version} was another roster before.")
+            return known, newest
+        if roster.federation != self._federation:
+            raise ConfigurationError(f"{self._file}: is of federation {roster.federation!r}; check the configuration")
+        if roster.find(self._name, Role.COORDINATOR) is None:
+            raise ConfigurationError(f"{self._file}: has no coordinator {self._name!r}; check the configuration")
+        self._store.remember_roster(roster.version, envelope)
+        return envelope, roster
+
+    def reload(self) -> bool:
+        """Read the file again; whether it held a newer roster. A fault in it is logged, and the old one kept."""
+        try:
+            envelope, roster = self._read()
+        except (ConfigurationError, WireError) as error:
+            self._log.error("roster refused", file=str(self._file), error=str(error), version=self.roster.version)
+            return False
+        is_newer = roster.version > self.roster.version
+        self.envelope, self.roster = envelope, roster
+        self._log.info("roster read", version=roster.version, members=len(roster.members), newer=is_newer)
+        return is_newer

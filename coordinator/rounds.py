@@ -1,0 +1,374 @@
+"""The life of one query as a pure state machine: a round and an event in, the next round and actions out.
+
+    ANSWERING --all answered, or time--> PREPARING --all acceptors ready, or time--> UPLOADING
+    UPLOADING --all receipts--> ADDING --added--> COMPLETE
+    UPLOADING --time--> ANSWERING of the next attempt, or FAILED after the last
+
+Any phase before COMPLETE may end in FAILED: too few parties, cancelled, expired. Every phase that is not terminal has a
+deadline, at latest the query's own end. Nothing here reads a clock, a file or the network: `now`, deadlines and
+`expires_at` are seconds on one monotonic clock that the caller keeps.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from coordinator.events import (
+    Action,
+    Added,
+    AddingFailed,
+    Answer,
+    Answered,
+    BecameReady,
+    Cancelled,
+    DropUploads,
+    Event,
+    Finished,
+    FixCohort,
+    ReceiptGiven,
+    StartAdding,
+    Ticked,
+)
+from wire.errors import Code, WireError
+from wire.status import PartyState, Phase
+
+_OPEN_COHORT = (Phase.ANSWERING, Phase.PREPARING)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the signed query and the roster fix for all attempts. Durations are seconds.
+
+    parties: names in the roster's order. Raises WireError(QUERY_INVALID) where fewer parties are there than a cohort
+    needs.
+    """
+
+    parties: tuple[str, ...]
+    cohort_min: int
+    max_parties: int
+    max_rows: int
+    answer_within_s: float
+    prepare_within_s: float
+    upload_within_s: float
+    max_attempts: int
+
+    def __post_init__(self) -> None:
+        if len(set(self.parties)) != len(self.parties) or not 1 <= self.cohort_min <= self.max_parties:
+            raise WireError(Code.QUERY_INVALID, "Parties are distinct, and a cohort has 1 to max_parties of them.")
+        if self.cohort_min > len(self.parties):
+            raise WireError(
+                Code.QUERY_INVALID, f"cohort_min is {self.cohort_min} and the roster has {len(self.parties)} parties."
+            )
+
+
+@dataclass(frozen=True)
+class Round:
+    """Where a query stands. Valid from construction: ValueError otherwise (a bug, or a damaged store).
+
+    answers, ready, cohort and receipts are those of the present attempt; mappings are never changed in place.
+    """
+
+    rules: Rules
+    expires_at: float
+    deadline: float
+    attempt: int = 1
+    phase: Phase = Phase.ANSWERING
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+    ready: frozenset[str] = frozenset()
+    cohort: tuple[str, ...] = ()
+    receipts: Mapping[str, str] = field(default_factory=dict)
+    code: str = ""
+    detail: str = ""
+
+    def __post_init__(self) -> None:
+        rules = self.rules
+        checks = (
+            1 <= self.attempt <= rules.max_attempts,
+            math.isfinite(self.deadline) and math.isfinite(self.expires_at),
+            set(self.answers) <= set(rules.parties),
+            all(self._accepted(party) for party in self.ready),
+            len(set(self.cohort)) == len(self.cohort) and self.ready.issuperset(self.cohort),
+            set(self.receipts) <= set(self.cohort),
+            not self.cohort or rules.cohort_min <= len(self.cohort) <= rules.max_parties,
+            sum(self.answers[party].rows for party in self.cohort) <= rules.max_rows,
+            self.phase is Phase.FAILED or bool(self.cohort) == (self.phase not in _OPEN_COHORT),
+            self.phase not in (Phase.ADDING, Phase.COMPLETE) or len(self.receipts) == len(self.cohort),
+            bool(self.code) == (self.phase is Phase.FAILED),
+        )
+        if not all(checks):
+            raise ValueError(f"a round in {self.phase.name} contradicts itself")
+
+    def _accepted(self, party: str) -> bool:
+        answer = self.answers.get(party)
+        return answer is not None and answer.accepted
+
+    @property
+    def acceptors(self) -> tuple[str, ...]:
+        """Who accepted this attempt, in the roster's order."""
+        return tuple(party for party in self.rules.parties if self._accepted(party))
+
+    def remaining_s(self, now: float) -> float:
+        """Seconds until the present phase times out; 0 in a terminal one."""
+        return 0.0 if self.phase.is_terminal else max(0.0, min(self.deadline, self.expires_at) - now)
+
+    def party_state(self, party: str) -> PartyState:
+        """Where a party stands in the present attempt."""
+        answer = self.answers.get(party)
+        if answer is None:
+            return PartyState.SILENT
+        if not answer.accepted:
+            return PartyState.REFUSED
+        if not self.cohort:
+            return PartyState.READY if party in self.ready else PartyState.ACCEPTED
+        if party not in self.cohort:
+            return PartyState.LEFT_OUT
+        return PartyState.UPLOADED if party in self.receipts else PartyState.UPLOADING
+
+    def to_dict(self, now: float) -> dict[str, Any]:
+        """For the store: safe for JSON. Of time it keeps what remains, which holds on any clock."""
+        return {
+            "rules": asdict(self.rules),
+            "remaining_s": self.remaining_s(now),
+            "attempt": self.attempt,
+            "phase": self.phase.name,
+            "answers": {party: asdict(answer) for party, answer in self.answers.items()},
+            "ready": sorted(self.ready),
+            "cohort": list(self.cohort),
+            "receipts": dict(self.receipts),
+            "code": self.code,
+            "detail": self.detail,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], *, now: float, expires_at: float) -> "Round":
+        """The inverse of to_dict, on the clock of `now`. Raises ValueError, KeyError or TypeError on damage."""
+        rules = Rules(**{**data["rules"], "parties": tuple(data["rules"]["parties"])})
+        return cls(
+            rules=rules,
+            expires_at=expires_at,
+            deadline=now + data["remaining_s"],
+            attempt=data["attempt"],
+            phase=Phase[data["phase"]],
+            answers={party: Answer(**answer) for party, answer in data["answers"].items()},
+            ready=frozenset(data["ready"]),
+            cohort=tuple(data["cohort"]),
+            receipts=dict(data["receipts"]),
+            code=data["code"],
+            detail=data["detail"],
+        )
+
+
+Outcome = tuple[Round, tuple[Action, ...]]
+
+
+def begin(rules: Rules, *, now: float, expires_at: float) -> Round:
+    """A query that was just taken."""
+    return Round(rules, expires_at=expires_at, deadline=now + rules.answer_within_s)
+
+
+def step(round_: Round, event: Event, now: float) -> Outcome:
+    """What an event makes of a round. A repeated statement gives the same round object and no action.
+
+    Raises WireError, and changes nothing, where the event does not fit: QUERY_CLOSED, ATTEMPT_MISMATCH, PHASE_MISMATCH,
+    ANSWER_CONFLICT or COHORT_EXCLUDED.
+    """
+    match event:
+        case Answered():
+            changed = _answered(round_, event)
+        case BecameReady():
+            changed = _became_ready(round_, event)
+        case ReceiptGiven():
+            changed = _receipt_given(round_, event)
+        case Added(attempt):
+            return _added(round_, attempt)
+        case AddingFailed(attempt, detail):
+            at_work = round_.phase is Phase.ADDING and attempt == round_.attempt
+            return _fail(round_, Code.INTERNAL, detail) if at_work else (round_, ())
+        case Cancelled():
+            return _cancelled(round_)
+        case Ticked():
+            return _ticked(round_, now)
+    return (round_, ()) if changed is round_ else _settle(changed, now)
+
+
+def _check_open(round_: Round, attempt: int) -> None:
+    if round_.phase.is_terminal:
+        raise WireError(Code.QUERY_CLOSED)
+    if attempt != round_.attempt:
+        raise WireError(Code.ATTEMPT_MISMATCH, f"Attempt {round_.attempt} is running.")
+
+
+def _check_phase(round_: Round, *phases: Phase) -> None:
+    if round_.phase not in phases:
+        raise WireError(Code.PHASE_MISMATCH, f"It is in {round_.phase.name}.")
+
+
+def _answered(round_: Round, event: Answered) -> Round:
+    if event.party not in round_.rules.parties:
+        raise WireError(Code.QUERY_UNKNOWN)
+    before = round_.answers.get(event.party) if event.attempt == round_.attempt else None
+    if before is not None:
+        if before.digest != event.answer.digest:
+            raise WireError(Code.ANSWER_CONFLICT)
+        return round_
+    _check_open(round_, event.attempt)
+    _check_phase(round_, Phase.ANSWERING)
+    return replace(round_, answers={**round_.answers, event.party: event.answer})
+
+
+def _became_ready(round_: Round, event: BecameReady) -> Round:
+    if event.attempt == round_.attempt and event.party in round_.ready:
+        return round_
+    _check_open(round_, event.attempt)
+    answer = round_.answers.get(event.party)
+    if answer is None:
+        raise WireError(Code.PHASE_MISMATCH, "The party has not accepted.")
+    if not answer.accepted:
+        raise WireError(Code.ANSWER_CONFLICT, "The party refused.")
+    if round_.cohort:
+        raise WireError(Code.COHORT_EXCLUDED)
+    return replace(round_, ready=round_.ready | {event.party})
+
+
+def _receipt_given(round_: Round, event: ReceiptGiven) -> Round:
+    before = round_.receipts.get(event.party) if event.attempt == round_.attempt else None
+    if before is not None:
+        if before != event.digest:
+            raise WireError(Code.ANSWER_CONFLICT)
+        return round_
+    _check_open(round_, event.attempt)
+    _check_phase(round_, Phase.UPLOADING, Phase.ADDING)
+    if event.party not in round_.cohort:
+        raise WireError(Code.COHORT_EXCLUDED)
+    return replace(round_, receipts={**round_.receipts, event.party: event.digest})
+
+
+def _added(round_: Round, attempt: int) -> Outcome:
+    if round_.phase is not Phase.ADDING or attempt != round_.attempt:
+        return round_, ()
+    return replace(round_, phase=Phase.COMPLETE), (DropUploads(attempt), Finished(""))
+
+
+def _cancelled(round_: Round) -> Outcome:
+    if round_.code == Code.CANCELLED:
+        return round_, ()
+    if round_.phase.is_terminal:
+        raise WireError(Code.QUERY_CLOSED)
+    return _fail(round_, Code.CANCELLED, "")
+
+
+def _ticked(round_: Round, now: float) -> Outcome:
+    if round_.phase.is_terminal or now < min(round_.deadline, round_.expires_at):
+        return round_, ()
+    if now >= round_.expires_at:
+        return _fail(round_, Code.QUERY_EXPIRED, f"It was in {round_.phase.name}. {_standing(round_)}".strip())
+    match round_.phase:
+        case Phase.ANSWERING:
+            return _then_settle(_end_answering(round_, now), now)
+        case Phase.PREPARING:
+            return _end_preparing(round_, now)
+        case _:  # ADDING has no deadline but the query's end
+            return _end_attempt(round_, now)
+
+
+def _settle(round_: Round, now: float) -> Outcome:
+    """Go on where a phase has all that it waits for."""
+    match round_.phase:
+        case Phase.ANSWERING if len(round_.answers) == len(round_.rules.parties):
+            return _then_settle(_end_answering(round_, now), now)
+        case Phase.PREPARING if round_.ready.issuperset(round_.acceptors):
+            return _end_preparing(round_, now)
+        case Phase.UPLOADING if len(round_.receipts) == len(round_.cohort):
+            adding = replace(round_, phase=Phase.ADDING, deadline=round_.expires_at)
+            return adding, (StartAdding(round_.attempt),)
+        case _:
+            return round_, ()
+
+
+def _then_settle(outcome: Outcome, now: float) -> Outcome:
+    round_, actions = outcome
+    settled, more = _settle(round_, now)
+    return settled, actions + more
+
+
+def _end_answering(round_: Round, now: float) -> Outcome:
+    possible = len(_choose(round_, round_.acceptors))
+    if possible < round_.rules.cohort_min:
+        return _too_small(round_, possible, "could take part")
+    return replace(round_, phase=Phase.PREPARING, deadline=now + round_.rules.prepare_within_s), ()
+
+
+def _end_preparing(round_: Round, now: float) -> Outcome:
+    cohort = _choose(round_, [party for party in round_.acceptors if party in round_.ready])
+    if len(cohort) < round_.rules.cohort_min:
+        return _too_small(round_, len(cohort), "were ready")
+    uploading = replace(
+        round_, phase=Phase.UPLOADING, cohort=cohort, deadline=now + round_.rules.upload_within_s, receipts={}
+    )
+    return uploading, (FixCohort(round_.attempt, cohort),)
+
+
+def _end_attempt(round_: Round, now: float) -> Outcome:
+    missing = [party for party in round_.cohort if party not in round_.receipts]
+    if round_.attempt == round_.rules.max_attempts:
+        detail = f"In attempt {round_.attempt} of {round_.rules.max_attempts} these never finished: {_list(missing)}."
+        return _fail(round_, Code.ATTEMPTS_EXHAUSTED, detail)
+    following = begin(round_.rules, now=now, expires_at=round_.expires_at)
+    return replace(following, attempt=round_.attempt + 1), (DropUploads(round_.attempt),)
+
+
+def _choose(round_: Round, candidates: Iterable[str]) -> tuple[str, ...]:
+    """The cohort out of these, in the roster's order: first come in that order, within max_parties and max_rows.
+
+    Where that leaves too few, the smallest parties are taken first: otherwise one party could keep the others out by
+    naming a row count that fills the query.
+    """
+    rules, in_order = round_.rules, tuple(candidates)
+
+    def fitting(order: Iterable[str]) -> tuple[str, ...]:
+        chosen: set[str] = set()
+        rows = 0
+        for party in order:
+            more = round_.answers[party].rows
+            if len(chosen) < rules.max_parties and rows + more <= rules.max_rows:
+                chosen.add(party)
+                rows += more
+        return tuple(party for party in in_order if party in chosen)
+
+    cohort = fitting(in_order)
+    if len(cohort) < rules.cohort_min:
+        cohort = fitting(sorted(in_order, key=lambda party: round_.answers[party].rows))
+    return cohort
+
+
+def _too_small(round_: Round, possible: int, what: str) -> Outcome:
+    detail = f"{possible} {what} and {round_.rules.cohort_min} are needed. {_standing(round_)}"
+    return _fail(round_, Code.COHORT_TOO_SMALL, detail)
+
+
+def _standing(round_: Round) -> str:
+    """Who is missing, by name."""
+    if round_.cohort:
+        groups = {"not uploaded": [party for party in round_.cohort if party not in round_.receipts]}
+    else:
+        able = _choose(round_, round_.acceptors)
+        groups = {
+            "silent": [party for party in round_.rules.parties if party not in round_.answers],
+            "refused": [f"{party} ({answer.code})" for party, answer in round_.answers.items() if answer.code],
+            "not ready": [p for p in able if p not in round_.ready] if round_.phase is Phase.PREPARING else [],
+            "too many rows": [party for party in round_.acceptors if party not in able],
+        }
+    text = "; ".join(f"{name}: {_list(members)}" for name, members in groups.items() if members)
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def _list(names: Iterable[str]) -> str:
+    shown = list(names)
+    most = 20
+    return ", ".join(shown[:most]) + (f" and {len(shown) - most} more" if len(shown) > most else "")
+
+
+def _fail(round_: Round, code: Code, detail: str) -> Outcome:
+    failed = replace(round_, phase=Phase.FAILED, code=code.value, detail=detail)
+    return failed, (DropUploads(round_.attempt), Finished(code.value))

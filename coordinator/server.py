@@ -1,0 +1,189 @@
+"""The coordinator as a process: one state directory, one port, health, reflection, signals."""
+
+import asyncio
+import contextlib
+import datetime as dt
+import fcntl
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from coordinator.config import CoordinatorConfig
+from coordinator.core import Core
+from coordinator.intake import Intake
+from coordinator.membership import Membership
+from coordinator.service import SERVICES, LearnerService, MemberService, PartyService, register
+from coordinator.spool import Spool
+from coordinator.store import Store
+from coordinator.views import Views
+from dpcore.errors import ConfigurationError
+from wire.envelopes import load_public_key
+from wire.logs import Log, start_logging
+from wire.roster import Role
+from wire.transport import SERVER_OPTIONS, Gate
+
+DRAIN_S = 10.0
+CERTIFICATE_WARNING = dt.timedelta(days=14)
+
+
+def serve(config: CoordinatorConfig) -> None:
+    """Run until SIGTERM or SIGINT, then drain; SIGHUP reads the roster again. Blocks, and sets up the process's log.
+
+    Raises ConfigurationError or WireError where the configuration, the certificate or the roster cannot be used.
+    """
+    start_logging(config.log_level, config.log_file)
+    asyncio.run(_serve(config))
+
+
+async def _serve(config: CoordinatorConfig) -> None:
+    node = Node(config)
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, node.reload_roster)
+    async with node:
+        await stop.wait()
+
+
+class Node:
+    """A running coordinator, as an asynchronous context: listening inside, drained after."""
+
+    def __init__(self, config: CoordinatorConfig) -> None:
+        self.address = ""
+        self._config = config
+        self._log = Log(config.name)
+        self._exit = contextlib.AsyncExitStack()
+        self._health = _Health()
+        self._membership: Membership | None = None
+
+    async def __aenter__(self) -> Self:
+        async with contextlib.AsyncExitStack() as stack:
+            await self._start(stack)
+            self._exit = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._exit.aclose()
+
+    def reload_roster(self) -> None:
+        """Serve the roster file's newer version, if it has one; before the start there is nothing to read again."""
+        if self._membership is not None:
+            self._membership.reload()
+
+    async def _start(self, stack: contextlib.AsyncExitStack) -> None:
+        config = self._config
+        self._check_certificate()
+        config.state_directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        stack.enter_context(_locked(config.lock_file))
+        config.address_file.unlink(missing_ok=True)
+        store = Store(config.store_file, config.federation)
+        stack.callback(store.close)
+        self._membership = membership = Membership(
+            config.roster,
+            federation=config.federation,
+            name=config.name,
+            federation_key=load_public_key(config.federation_key),
+            store=store,
+            log=self._log,
+        )
+        core = Core(store, Spool(config.spool_directory, config.limits.spool_bytes), config.limits, self._log)
+        await core.start()
+        stack.push_async_callback(core.drain)
+        server = self._build(core, membership)
+        self.address = self._bind(server)
+        await server.start()
+        stack.push_async_callback(self._stop, server, core)
+        ticking = asyncio.create_task(core.run())
+        stack.push_async_callback(_cancel, ticking)
+        await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        _write_whole(config.address_file, self.address)
+        stack.callback(config.address_file.unlink, missing_ok=True)
+        self._log.info("listening", address=self.address, roster=membership.roster.version)
+
+    def _check_certificate(self) -> None:
+        config = self._config
+        now = dt.datetime.now(dt.UTC)
+        certificate = config.tls.files.check(config.federation, Role.COORDINATOR, config.name, now)
+        if certificate.not_after - now < CERTIFICATE_WARNING:
+            self._log.warning("the certificate expires soon", not_after=certificate.not_after.isoformat())
+
+    def _build(self, core: Core, membership: Membership) -> grpc.aio.Server:
+        gate = Gate(lambda: membership.roster, self._log)
+        server = grpc.aio.server(interceptors=(gate,), options=SERVER_OPTIONS)
+        intake = Intake(core, lambda: membership.roster, self._log)
+        views = Views(core)
+        register(
+            server,
+            MemberService(membership, core.wall_clock),
+            PartyService(intake, views),
+            LearnerService(intake, views),
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        return server
+
+    def _bind(self, server: grpc.aio.Server) -> str:
+        host, port = self._config.host_and_port
+        try:
+            bound = server.add_secure_port(f"{host}:{port}", self._config.tls.files.server_credentials())
+        except RuntimeError as error:
+            raise ConfigurationError(
+                f"cannot listen on {self._config.listen}: is the port taken, or the host not this machine's?"
+            ) from error
+        return f"{host}:{bound}"
+
+    async def _set_health(self, status: Any) -> None:
+        for name in ("", *SERVICES):
+            await self._health.set(name, status)
+
+    async def _stop(self, server: grpc.aio.Server, core: Core) -> None:
+        self._log.info("draining")
+        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        await core.begin_draining()
+        await server.stop(DRAIN_S)
+        self._log.info("stopped")
+
+
+class _Health(health.aio.HealthServicer):  # type: ignore[misc] # the library has no types
+    """The library's health service, with the one call that its asynchronous form leaves out."""
+
+    async def List(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002 - gRPC's name and arguments
+        """The health of every service."""
+        names = ("", *SERVICES)
+        each = [await self.Check(health_pb2.HealthCheckRequest(service=name), context) for name in names]
+        return health_pb2.HealthListResponse(statuses=dict(zip(names, each, strict=True)))
+
+
+async def _cancel(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock file; it goes with the process, however that ends."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigurationError(
+                f"{path}: another coordinator uses this state directory; stop it, or give each its own"
+            ) from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _write_whole(path: Path, text: str) -> None:
+    unfinished = path.with_name(path.name + ".part")
+    unfinished.write_text(text + "\n", encoding="ascii")
+    unfinished.rename(path)

@@ -1,0 +1,196 @@
+"""rado.v1 as the coordinator serves it: messages in and out, nothing else.
+
+Who calls, and whether that role may, was settled by wire.transport.Gate before anything here runs.
+"""
+
+# ruff: noqa: ARG002, N802 - gRPC fixes the names and the arguments of these methods.
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import grpc.aio
+
+from coordinator.intake import Intake
+from coordinator.live import Work
+from coordinator.membership import Membership
+from coordinator.views import Views
+from rado.v1 import (
+    learner_service_pb2,
+    learner_service_pb2_grpc,
+    member_service_pb2,
+    member_service_pb2_grpc,
+    party_service_pb2,
+    party_service_pb2_grpc,
+    query_pb2,
+)
+from wire.envelopes import Envelope, Kind, parse
+from wire.errors import Code, WireError
+from wire.roster import open_from
+from wire.transport import MAX_MESSAGE_BYTES, current_caller
+from wire.upload import Chunk
+
+Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+SERVICES = tuple(
+    module.DESCRIPTOR.services_by_name[name].full_name
+    for module, name in (
+        (member_service_pb2, "MemberService"),
+        (party_service_pb2, "PartyService"),
+        (learner_service_pb2, "LearnerService"),
+    )
+)
+# A response holds what fits a message, with room for the fields around.
+RESPONSE_BYTES = MAX_MESSAGE_BYTES - 16 * 1024
+
+
+class MemberService(member_service_pb2_grpc.MemberServiceServicer):
+    """For every member."""
+
+    def __init__(self, membership: Membership, wall_clock: Callable[[], float]) -> None:
+        self._membership = membership
+        self._wall_clock = wall_clock
+
+    async def FetchRoster(
+        self, request: member_service_pb2.FetchRosterRequest, context: Context
+    ) -> member_service_pb2.FetchRosterResponse:
+        """The newest roster, and the coordinator's time."""
+        return member_service_pb2.FetchRosterResponse(
+            roster=self._membership.envelope.to_proto(), server_time_unix_ms=int(self._wall_clock() * 1000)
+        )
+
+
+class PartyService(party_service_pb2_grpc.PartyServiceServicer):
+    """For parties."""
+
+    def __init__(self, intake: Intake, views: Views) -> None:
+        self._intake = intake
+        self._views = views
+
+    async def FetchWork(
+        self, request: party_service_pb2.FetchWorkRequest, context: Context
+    ) -> party_service_pb2.FetchWorkResponse:
+        """What changed, oldest change first, as much as one response holds; the rest comes with the next call."""
+        items, cursor = await self._views.work(current_caller(), request.cursor, request.wait_s)
+        response = party_service_pb2.FetchWorkResponse(cursor=cursor)
+        size_bytes, reached = 0, 0
+        for work, stands_after in items:
+            message = _work_to_proto(work)
+            size_bytes += message.ByteSize()
+            if response.work and size_bytes > RESPONSE_BYTES:
+                response.cursor = reached
+                break
+            response.work.append(message)
+            reached = stands_after
+        return response
+
+    async def SubmitAnswer(
+        self, request: party_service_pb2.SubmitAnswerRequest, context: Context
+    ) -> party_service_pb2.SubmitAnswerResponse:
+        """An acceptance or a refusal."""
+        match request.WhichOneof("answer"):
+            case "acceptance":
+                await self._intake.acceptance(Envelope.from_proto(request.acceptance), current_caller())
+            case "refusal":
+                await self._intake.refusal(Envelope.from_proto(request.refusal), current_caller())
+            case _:
+                raise WireError(Code.MESSAGE_MALFORMED, "An answer is an acceptance or a refusal.")
+        return party_service_pb2.SubmitAnswerResponse()
+
+    async def SubmitReady(
+        self, request: party_service_pb2.SubmitReadyRequest, context: Context
+    ) -> party_service_pb2.SubmitReadyResponse:
+        """A contribution is spooled."""
+        await self._intake.ready(Envelope.from_proto(request.ready), current_caller())
+        return party_service_pb2.SubmitReadyResponse()
+
+    async def UploadChunk(
+        self, request: party_service_pb2.UploadChunkRequest, context: Context
+    ) -> party_service_pb2.UploadChunkResponse:
+        """One chunk; on disk when this returns."""
+        chunk = Chunk.from_proto(request.chunk)
+        await self._intake.chunk(request.query_id, request.attempt, chunk, current_caller())
+        return party_service_pb2.UploadChunkResponse()
+
+    async def SubmitReceipt(
+        self, request: party_service_pb2.SubmitReceiptRequest, context: Context
+    ) -> party_service_pb2.SubmitReceiptResponse:
+        """The end of an upload."""
+        await self._intake.receipt(Envelope.from_proto(request.receipt), current_caller())
+        return party_service_pb2.SubmitReceiptResponse()
+
+
+class LearnerService(learner_service_pb2_grpc.LearnerServiceServicer):
+    """For learners, each its own queries."""
+
+    def __init__(self, intake: Intake, views: Views) -> None:
+        self._intake = intake
+        self._views = views
+
+    async def SubmitQuery(
+        self, request: learner_service_pb2.SubmitQueryRequest, context: Context
+    ) -> learner_service_pb2.SubmitQueryResponse:
+        """Ask."""
+        query_id = await self._intake.query(Envelope.from_proto(request.query), current_caller())
+        return learner_service_pb2.SubmitQueryResponse(query_id=query_id)
+
+    async def WatchQuery(
+        self, request: learner_service_pb2.WatchQueryRequest, context: Context
+    ) -> learner_service_pb2.WatchQueryResponse:
+        """Follow."""
+        status, cursor = await self._views.watch(current_caller(), request.query_id, request.cursor, request.wait_s)
+        return learner_service_pb2.WatchQueryResponse(status=status.to_proto(), cursor=cursor)
+
+    async def ListQueries(
+        self, request: learner_service_pb2.ListQueriesRequest, context: Context
+    ) -> learner_service_pb2.ListQueriesResponse:
+        """All that are known, newest first, as many as one response holds."""
+        response = learner_service_pb2.ListQueriesResponse()
+        size_bytes = 0
+        for status in self._views.statuses(current_caller()):
+            message = status.to_proto()
+            size_bytes += message.ByteSize()
+            if response.queries and size_bytes > RESPONSE_BYTES:
+                break
+            response.queries.append(message)
+        return response
+
+    async def CancelQuery(
+        self, request: learner_service_pb2.CancelQueryRequest, context: Context
+    ) -> learner_service_pb2.CancelQueryResponse:
+        """Give up; signed, so that nobody but the learner can."""
+        caller = current_caller()
+        cancel = parse(query_pb2.Cancel, open_from(Envelope.from_proto(request.cancel), Kind.CANCEL, caller))
+        await self._intake.cancel(cancel.query_id, cancel.learner, caller)
+        return learner_service_pb2.CancelQueryResponse()
+
+    async def FetchTotal(
+        self, request: learner_service_pb2.FetchTotalRequest, context: Context
+    ) -> learner_service_pb2.FetchTotalResponse:
+        """The total without its ciphertexts."""
+        total = self._views.total(current_caller(), request.query_id)
+        return learner_service_pb2.FetchTotalResponse(total=total.to_proto())
+
+    async def FetchTotalChunk(
+        self, request: learner_service_pb2.FetchTotalChunkRequest, context: Context
+    ) -> learner_service_pb2.FetchTotalChunkResponse:
+        """One chunk of it."""
+        chunk = await self._views.total_chunk(current_caller(), request.query_id, request.index)
+        return learner_service_pb2.FetchTotalChunkResponse(chunk=chunk.to_proto())
+
+
+def register(server: grpc.aio.Server, member: MemberService, party: PartyService, learner: LearnerService) -> None:
+    """Put the three services on a server."""
+    member_service_pb2_grpc.add_MemberServiceServicer_to_server(member, server)
+    party_service_pb2_grpc.add_PartyServiceServicer_to_server(party, server)
+    learner_service_pb2_grpc.add_LearnerServiceServicer_to_server(learner, server)
+
+
+def _work_to_proto(work: Work) -> party_service_pb2.Work:
+    return party_service_pb2.Work(
+        query=work.query.to_proto(),
+        attempt=work.attempt,
+        phase=work.phase.value,
+        state=work.state.value,
+        cohort=None if work.cohort is None else work.cohort.to_proto(),
+        chunks_held=work.chunks_held,
+    )

@@ -1,0 +1,246 @@
+"""Uploaded chunks and totals on disk.
+
+SPOOL/QUERY/ATTEMPT/PARTY/INDEX-HASH and SPOOL/QUERY/total/INDEX-HASH, with the query's id and the content's SHA-256 in
+hexadecimal. A file under its final name is whole and durable: it was written beside, synchronised and renamed, and its
+directory synchronised, before anyone was told. So what is there after a crash is what was acknowledged, give or take a
+chunk that was stored but whose acknowledgement was lost.
+"""
+
+import contextlib
+import errno
+import os
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from wire.envelopes import sha256
+from wire.errors import Code, WireError
+from wire.upload import Chunk
+
+TOTAL = "total"
+_UNFINISHED = ".part"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class SpoolDamagedError(Exception):
+    """A stored chunk is gone or is not what was acknowledged."""
+
+    def __init__(self, owner: str, index: int) -> None:
+        self.owner, self.index = owner, index
+        super().__init__(f"chunk {index} of {owner} is not what was stored")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One chunk that is on disk."""
+
+    content_hash: bytes
+    size_bytes: int
+
+
+_Key = tuple[bytes, str, str]
+
+
+class Spool:
+    """All chunks of one coordinator. Safe for threads; the uploads of different parties do not wait for one another.
+
+    quota_bytes bounds the uploads of all queries together; totals are not counted, since they take the place of
+    their uploads. Unfinished files of an earlier process are removed at construction.
+    """
+
+    def __init__(self, directory: Path, quota_bytes: int) -> None:
+        self._directory = directory
+        self._quota_bytes = quota_bytes
+        self._lock = threading.Lock()
+        self._writers: dict[_Key, threading.Lock] = {}
+        directory.mkdir(parents=True, exist_ok=True)
+        for unfinished in directory.rglob(f"*{_UNFINISHED}"):
+            unfinished.unlink()
+        self._index: dict[_Key, dict[int, Stored]] = scan(directory)
+        self._used_bytes = sum(
+            chunk.size_bytes for (_, part, _), held in self._index.items() if part != TOTAL for chunk in held.values()
+        )
+
+    @property
+    def used_bytes(self) -> int:
+        """Uploads on disk or being written."""
+        return self._used_bytes
+
+    def put(self, query_id: bytes, attempt: int, party: str, chunk: Chunk) -> bool:
+        """Store a chunk durably; False where the same bytes are there already.
+
+        Raises WireError(CHUNK_CONFLICT) where other bytes are there, WireError(SPOOL_FULL) where the quota or the disk
+        is full; then nothing of it is left. Any other OSError passes through, likewise.
+        """
+        return self._put((query_id, str(attempt), party), chunk, counted=True)
+
+    def put_total(self, query_id: bytes, chunk: Chunk) -> bool:
+        """Store a chunk of the total; otherwise as `put`."""
+        return self._put((query_id, TOTAL, TOTAL), chunk, counted=False)
+
+    def held(self, query_id: bytes, attempt: int, party: str) -> Mapping[int, Stored]:
+        """This party's chunks, by index."""
+        return self._held((query_id, str(attempt), party))
+
+    def held_total(self, query_id: bytes) -> Mapping[int, Stored]:
+        """The total's chunks, by index."""
+        return self._held((query_id, TOTAL, TOTAL))
+
+    def is_repeat(self, query_id: bytes, attempt: int, party: str, chunk: Chunk) -> bool:
+        """Whether these bytes are there already. Raises WireError(CHUNK_CONFLICT) where others are."""
+        return _same(self._stored((query_id, str(attempt), party), chunk.index), chunk)
+
+    def read(self, query_id: bytes, attempt: int, party: str, index: int) -> bytes:
+        """One chunk's bytes. Raises SpoolDamagedError where they are not what was stored."""
+        return self._read((query_id, str(attempt), party), index)
+
+    def read_total(self, query_id: bytes, index: int) -> bytes:
+        """One chunk of the total. Raises SpoolDamagedError."""
+        return self._read((query_id, TOTAL, TOTAL), index)
+
+    def count(self, query_id: bytes, attempt: int, party: str) -> int:
+        """How many of this party's chunks are there."""
+        with self._lock:
+            return len(self._index.get((query_id, str(attempt), party), ()))
+
+    def drop_attempt(self, query_id: bytes, attempt: int) -> None:
+        """Remove an attempt's uploads; harmless where there are none."""
+        self._drop(lambda key: key[:2] == (query_id, str(attempt)), self._query_directory(query_id) / str(attempt))
+
+    def drop_query(self, query_id: bytes) -> None:
+        """Remove all of a query, its total included."""
+        self._drop(lambda key: key[0] == query_id, self._query_directory(query_id))
+
+    def keep_only(self, attempts: Mapping[bytes, int | None]) -> None:
+        """After a restart: remove every query but these, and of these every upload but the attempt named.
+
+        attempts: the attempt that uploads or adds, by query; None where only the total is of use.
+        """
+        for query_id, part in {key[:2] for key in self._index}:
+            if query_id not in attempts:
+                self.drop_query(query_id)
+            elif part not in (TOTAL, str(attempts[query_id])):
+                self.drop_attempt(query_id, int(part))
+        known = {query_id.hex() for query_id in attempts}
+        for left_over in self._directory.iterdir():
+            if left_over.name not in known:
+                shutil.rmtree(left_over, ignore_errors=True)
+
+    def _query_directory(self, query_id: bytes) -> Path:
+        return self._directory / query_id.hex()
+
+    def _path(self, key: _Key, index: int, content_hash: bytes) -> Path:
+        query_id, part, owner = key
+        directory = self._query_directory(query_id) / part
+        return (directory if part == TOTAL else directory / owner) / f"{index}-{content_hash.hex()}"
+
+    def _held(self, key: _Key) -> Mapping[int, Stored]:
+        with self._lock:
+            return dict(self._index.get(key, {}))
+
+    def _stored(self, key: _Key, index: int) -> Stored | None:
+        with self._lock:
+            return self._index.get(key, {}).get(index)
+
+    def _put(self, key: _Key, chunk: Chunk, *, counted: bool) -> bool:
+        with self._lock:
+            writer = self._writers.setdefault(key, threading.Lock())
+        size_bytes = len(chunk.ciphertexts)
+        with writer:
+            if _same(self._stored(key, chunk.index), chunk):
+                return False
+            with self._lock:
+                if counted and self._used_bytes + size_bytes > self._quota_bytes:
+                    raise WireError(Code.SPOOL_FULL)
+                self._used_bytes += size_bytes if counted else 0
+            try:
+                _write_durably(self._path(key, chunk.index, chunk.content_hash), chunk.ciphertexts, self._directory)
+            except OSError as error:
+                with self._lock:
+                    self._used_bytes -= size_bytes if counted else 0
+                if error.errno in _FULL:
+                    raise WireError(Code.SPOOL_FULL) from error
+                raise
+            with self._lock:
+                self._index.setdefault(key, {})[chunk.index] = Stored(chunk.content_hash, size_bytes)
+        return True
+
+    def _read(self, key: _Key, index: int) -> bytes:
+        stored = self._stored(key, index)
+        if stored is None:
+            raise SpoolDamagedError(key[2], index)
+        try:
+            data = self._path(key, index, stored.content_hash).read_bytes()
+        except FileNotFoundError as error:
+            raise SpoolDamagedError(key[2], index) from error
+        if sha256(data) != stored.content_hash:
+            raise SpoolDamagedError(key[2], index)
+        return data
+
+    def _drop(self, belongs: Callable[[_Key], bool], directory: Path) -> None:
+        with self._lock:
+            for key in [key for key in self._index if belongs(key)]:
+                held = self._index.pop(key)
+                self._writers.pop(key, None)
+                self._used_bytes -= sum(c.size_bytes for c in held.values()) if key[1] != TOTAL else 0
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def scan(directory: Path) -> dict[_Key, dict[int, Stored]]:
+    """What is stored under a spool directory; reads names and sizes alone and changes nothing."""
+    found: dict[_Key, dict[int, Stored]] = {}
+    for path in directory.rglob("*-*"):
+        place = path.relative_to(directory).parts
+        index, _, content_hash = path.name.partition("-")
+        if len(place) not in (3, 4) or path.name.endswith(_UNFINISHED) or len(content_hash) != 64:
+            continue
+        with contextlib.suppress(ValueError, FileNotFoundError):
+            key = (bytes.fromhex(place[0]), place[1], place[2] if len(place) == 4 else TOTAL)
+            found.setdefault(key, {})[int(index)] = Stored(bytes.fromhex(content_hash), path.stat().st_size)
+    return found
+
+
+def _same(stored: Stored | None, chunk: Chunk) -> bool:
+    if stored is not None and stored.content_hash != chunk.content_hash:
+        raise WireError(Code.CHUNK_CONFLICT, f"It is chunk {chunk.index}.")
+    return stored is not None
+
+
+def _write_durably(path: Path, data: bytes, root: Path) -> None:
+    """Write `path` whole and durable, or not at all."""
+    unfinished = path.with_name(path.name + _UNFINISHED)
+    try:
+        _make_directory(path.parent, root)
+        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        unfinished.rename(path)
+        _synchronise(path.parent)
+    except OSError:
+        unfinished.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _make_directory(directory: Path, root: Path) -> None:
+    """Create a directory below root durably: each new name is synchronised in its parent."""
+    if directory == root or directory.is_dir():
+        return
+    _make_directory(directory.parent, root)
+    directory.mkdir(exist_ok=True)
+    _synchronise(directory.parent)
+
+
+def _synchronise(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,108 @@
+"""What `rado coordinator status` shows: health as a client sees it, and the store's queries, also while it is down."""
+
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from coordinator.config import CoordinatorConfig
+from coordinator.rounds import Round
+from coordinator.spool import TOTAL, scan
+from coordinator.store import read_queries
+from wire.identity import Certificate
+from wire.status import Phase
+from wire.transport import CHANNEL_OPTIONS
+
+ANSWER_WITHIN_S = 5.0
+_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - recognised, not bound
+
+
+def read(config: CoordinatorConfig) -> dict[str, Any]:
+    """The coordinator's state, safe for JSON; run where its files are. Changes nothing.
+
+    running: whether it answers; health: "SERVING", "NOT_SERVING" or "UNREACHABLE", then with the cause; queries: the
+    open and the finished ones that are not forgotten, with phase, attempt, remaining seconds (as last written) and
+    every party's state. Raises ConfigurationError where the certificate's files cannot be read.
+    """
+    address = _address(config)
+    health, cause = _health(config, address)
+    chunks = scan(config.spool_directory)
+    return {
+        "federation": config.federation,
+        "running": health != "UNREACHABLE",
+        "health": health,
+        "cause": cause,
+        "address": address,
+        "spool_bytes": sum(c.size_bytes for key, held in chunks.items() if key[1] != TOTAL for c in held.values()),
+        "spool_limit_bytes": config.limits.spool_bytes,
+        "queries": _queries(config.store_file, chunks),
+    }
+
+
+def _address(config: CoordinatorConfig) -> str:
+    try:
+        address = config.address_file.read_text(encoding="ascii").strip()
+    except OSError:
+        address = config.listen
+    host, _, port = address.rpartition(":")
+    return f"{_ANY_ADDRESS.get(host, host)}:{port}"
+
+
+def _health(config: CoordinatorConfig, address: str) -> tuple[str, str]:
+    """Health over mutual TLS with the coordinator's own certificate, which it must also be served with."""
+    files = config.tls.files
+    options = list(CHANNEL_OPTIONS)
+    names = Certificate.load(files.certificate).dns_and_addresses
+    if names:
+        # The address may be one that the certificate does not name, such as loopback behind a public name.
+        options.append(("grpc.ssl_target_name_override", names[0]))
+    with grpc.secure_channel(address, files.channel_credentials(), options=options) as channel:
+        try:
+            response = health_pb2_grpc.HealthStub(channel).Check(
+                health_pb2.HealthCheckRequest(), timeout=ANSWER_WITHIN_S
+            )
+        except grpc.RpcError as error:
+            return "UNREACHABLE", error.details() or error.code().name
+    return health_pb2.HealthCheckResponse.ServingStatus.Name(response.status), ""
+
+
+def _queries(store_file: Path, chunks: dict[Any, dict[int, Any]]) -> list[dict[str, Any]]:
+    if not store_file.exists():
+        return []
+    try:
+        rows = read_queries(store_file)
+    except sqlite3.Error:
+        return []
+    return [_query(row, chunks) for row in rows]
+
+
+def _query(row: dict[str, Any], chunks: dict[Any, dict[int, Any]]) -> dict[str, Any]:
+    query_id: bytes = row["query_id"]
+    now = time.monotonic()
+    round_ = Round.from_dict(row["round"], now=now, expires_at=now + row["not_after_unix_s"] - time.time())
+    part = str(round_.attempt)
+    return {
+        "query_id": query_id.hex(),
+        "learner": row["learner"],
+        "phase": round_.phase.name,
+        "attempt": round_.attempt,
+        "max_attempts": round_.rules.max_attempts,
+        "remaining_s": round(round_.remaining_s(now), 1),
+        "submitted_at_unix_s": row["submitted_at_unix_s"],
+        "code": round_.code,
+        "detail": round_.detail,
+        "spool_bytes": sum(c.size_bytes for key, held in chunks.items() if key[0] == query_id for c in held.values()),
+        "parties": [
+            {
+                "party": party,
+                "state": round_.party_state(party).name,
+                "rows": round_.answers[party].rows if party in round_.answers else 0,
+                "code": round_.answers[party].code if party in round_.answers else "",
+                "chunks": len(chunks.get((query_id, part, party), ())) if round_.phase is Phase.UPLOADING else 0,
+            }
+            for party in round_.rules.parties
+        ],
+    }

@@ -1,0 +1,288 @@
+"""What the coordinator remembers across restarts: SQLite, one file, every commit on disk before anyone is told.
+
+A query's row, the statement that moved it and its revisions change in one transaction. Revisions come from one counter
+that only grows; parties and learners use them as cursors.
+"""
+
+import contextlib
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpcore.errors import ConfigurationError
+from wire.envelopes import Envelope, Kind
+from wire.errors import Code, WireError
+
+SCHEMA_VERSION = 1
+
+_TABLES = """
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE roster (only INTEGER PRIMARY KEY CHECK (only = 1), version INTEGER NOT NULL, envelope BLOB NOT NULL);
+CREATE TABLE queries (
+    query_id BLOB PRIMARY KEY,
+    learner TEXT NOT NULL,
+    envelope BLOB NOT NULL,
+    submitted_at_unix_s INTEGER NOT NULL,
+    not_after_unix_s INTEGER NOT NULL,
+    revision INTEGER NOT NULL,
+    work_revision INTEGER NOT NULL,
+    round TEXT NOT NULL,
+    finished_at_unix_s REAL
+);
+CREATE TABLE statements (
+    query_id BLOB NOT NULL REFERENCES queries ON DELETE CASCADE,
+    attempt INTEGER NOT NULL,
+    party TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    envelope BLOB NOT NULL,
+    PRIMARY KEY (query_id, attempt, party, kind)
+) WITHOUT ROWID;
+CREATE TABLE forgotten (query_id BLOB PRIMARY KEY, not_after_unix_s INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What a party signed on one attempt."""
+
+    attempt: int
+    party: str
+    kind: Kind
+    envelope: Envelope
+
+
+@dataclass(frozen=True)
+class Revisions:
+    """revision: the last change of any kind. work_revision: the last change of phase or attempt."""
+
+    revision: int
+    work_revision: int
+
+
+@dataclass(frozen=True)
+class StoredQuery:
+    """One query as it was last committed; `round_data` is for Round.from_dict, statements are the last attempt's."""
+
+    query_id: bytes
+    envelope: Envelope
+    submitted_at_unix_s: int
+    revisions: Revisions
+    round_data: Mapping[str, Any]
+    finished_at_unix_s: float | None
+    statements: tuple[Statement, ...]
+
+
+class Store:
+    """The coordinator's SQLite file. Safe for threads; every method is one transaction and blocks until it is on disk.
+
+    Raises ConfigurationError where the file is not this federation's or of another version; a full disk is
+    WireError(SPOOL_FULL), with nothing changed.
+    """
+
+    def __init__(self, path: Path, federation: str) -> None:
+        self._lock = threading.Lock()
+        try:
+            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.execute("PRAGMA foreign_keys = ON")
+            self._prepare(path, federation)
+        except sqlite3.DatabaseError as error:
+            raise ConfigurationError(
+                f"{path}: not a coordinator's store ({error}); move it away or restore it"
+            ) from error
+
+    def _prepare(self, path: Path, federation: str) -> None:
+        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            with self._transaction() as cursor:
+                for statement in _TABLES.split(";"):
+                    cursor.execute(statement)
+                cursor.execute("INSERT INTO facts VALUES ('federation', ?), ('revision', '0')", (federation,))
+                cursor.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        elif version != SCHEMA_VERSION:
+            raise ConfigurationError(
+                f"{path}: has version {version}, this program knows {SCHEMA_VERSION}; use the program that wrote it"
+            )
+        owner = self._fact("federation")
+        if owner != federation:
+            raise ConfigurationError(f"{path}: belongs to federation {owner!r}; use a directory for each federation")
+
+    def close(self) -> None:
+        """Close the file; nothing is lost without it."""
+        with self._lock:
+            self._connection.close()
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Cursor]:
+        with self._lock:
+            cursor = self._connection.cursor()
+            try:
+                cursor.execute("BEGIN IMMEDIATE")
+                yield cursor
+                cursor.execute("COMMIT")
+            except BaseException as error:
+                if self._connection.in_transaction:
+                    cursor.execute("ROLLBACK")
+                if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+                    raise WireError(Code.SPOOL_FULL) from error
+                raise
+            finally:
+                cursor.close()
+
+    def _fact(self, name: str) -> str:
+        with self._lock:
+            (value,) = self._connection.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        return str(value)
+
+    @property
+    def revision(self) -> int:
+        """The counter's present value."""
+        return int(self._fact("revision"))
+
+    def roster(self) -> Envelope | None:
+        """The newest roster that was ever accepted."""
+        with self._lock:
+            row = self._connection.execute("SELECT envelope FROM roster").fetchone()
+        return None if row is None else Envelope.from_bytes(row[0])
+
+    def remember_roster(self, version: int, envelope: Envelope) -> None:
+        """Keep this roster as the newest; the caller has compared versions."""
+        with self._transaction() as cursor:
+            cursor.execute("INSERT OR REPLACE INTO roster VALUES (1, ?, ?)", (version, envelope.to_bytes()))
+
+    def was_forgotten(self, query_id: bytes) -> bool:
+        """Whether this query ran, ended and was forgotten: it must never run again."""
+        with self._lock:
+            row = self._connection.execute("SELECT 1 FROM forgotten WHERE query_id = ?", (query_id,)).fetchone()
+        return row is not None
+
+    def add_query(
+        self,
+        envelope: Envelope,
+        learner: str,
+        *,
+        submitted_at_unix_s: int,
+        not_after_unix_s: int,
+        round_data: Mapping[str, Any],
+    ) -> Revisions:
+        """Take a new query. Raises sqlite3.IntegrityError where it is there already."""
+        with self._transaction() as cursor:
+            revision = _next_revision(cursor)
+            cursor.execute(
+                "INSERT INTO queries VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)",
+                (
+                    envelope.payload_hash,
+                    learner,
+                    envelope.to_bytes(),
+                    submitted_at_unix_s,
+                    not_after_unix_s,
+                    revision,
+                    revision,
+                    json.dumps(round_data),
+                ),
+            )
+        return Revisions(revision, revision)
+
+    def save(
+        self,
+        query_id: bytes,
+        round_data: Mapping[str, Any],
+        *,
+        work_changed: bool,
+        finished_at_unix_s: float | None,
+        statement: Statement | None = None,
+    ) -> Revisions:
+        """A query's next state, with the statement that brought it about."""
+        with self._transaction() as cursor:
+            revision = _next_revision(cursor)
+            if statement is not None:
+                cursor.execute(
+                    "INSERT INTO statements VALUES (?, ?, ?, ?, ?)",
+                    (query_id, statement.attempt, statement.party, statement.kind, statement.envelope.to_bytes()),
+                )
+            (work_revision,) = cursor.execute(
+                "UPDATE queries SET round = ?, revision = ?, finished_at_unix_s = ?,"
+                " work_revision = CASE WHEN ? THEN ? ELSE work_revision END WHERE query_id = ? RETURNING work_revision",
+                (json.dumps(round_data), revision, finished_at_unix_s, work_changed, revision, query_id),
+            ).fetchone()
+        return Revisions(revision, work_revision)
+
+    def save_times(self, rounds: Mapping[bytes, Mapping[str, Any]]) -> None:
+        """The remaining times of open queries, as time goes by; no revision changes."""
+        with self._transaction() as cursor:
+            cursor.executemany(
+                "UPDATE queries SET round = ? WHERE query_id = ?",
+                [(json.dumps(round_data), query_id) for query_id, round_data in rounds.items()],
+            )
+
+    def load(self) -> list[StoredQuery]:
+        """All queries, in the order of their submission."""
+        with self._lock:
+            rows = self._connection.execute(
+                "SELECT query_id, envelope, submitted_at_unix_s, revision, work_revision, round, finished_at_unix_s"
+                " FROM queries ORDER BY submitted_at_unix_s, query_id"
+            ).fetchall()
+            return [self._load(*row) for row in rows]
+
+    def _load(
+        self,
+        query_id: bytes,
+        envelope: bytes,
+        submitted_at_unix_s: int,
+        revision: int,
+        work_revision: int,
+        round_text: str,
+        finished_at_unix_s: float | None,
+    ) -> StoredQuery:
+        round_data = json.loads(round_text)
+        rows = self._connection.execute(
+            "SELECT attempt, party, kind, envelope FROM statements WHERE query_id = ? AND attempt = ?",
+            (query_id, round_data["attempt"]),
+        )
+        return StoredQuery(
+            query_id,
+            Envelope.from_bytes(envelope),
+            submitted_at_unix_s,
+            Revisions(revision, work_revision),
+            round_data,
+            finished_at_unix_s,
+            tuple(Statement(at, party, Kind(kind), Envelope.from_bytes(data)) for at, party, kind, data in rows),
+        )
+
+    def forget(self, *, finished_before_unix_s: float, expired_before_unix_s: float) -> tuple[bytes, ...]:
+        """Remove queries that finished before; their ids. Ids stay known until the query could not be asked again."""
+        with self._transaction() as cursor:
+            found = cursor.execute(
+                "SELECT query_id, not_after_unix_s FROM queries WHERE finished_at_unix_s < ?",
+                (finished_before_unix_s,),
+            ).fetchall()
+            cursor.executemany("INSERT INTO forgotten VALUES (?, ?)", found)
+            cursor.executemany("DELETE FROM queries WHERE query_id = ?", [(query_id,) for query_id, _ in found])
+            cursor.execute("DELETE FROM forgotten WHERE not_after_unix_s < ?", (expired_before_unix_s,))
+        return tuple(query_id for query_id, _ in found)
+
+
+def _next_revision(cursor: sqlite3.Cursor) -> int:
+    (value,) = cursor.execute(
+        "UPDATE facts SET value = CAST(value AS INTEGER) + 1 WHERE name = 'revision' RETURNING CAST(value AS INTEGER)"
+    ).fetchone()
+    return int(value)
+
+
+def read_queries(path: Path) -> list[dict[str, Any]]:
+    """Every query's id, learner, times and round, from a file that a coordinator may be using; changes nothing.
+
+    Raises sqlite3.Error where the file cannot be read.
+    """
+    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10)) as connection:
+        connection.row_factory = sqlite3.Row
+        rows = connection.execute(
+            "SELECT query_id, learner, submitted_at_unix_s, not_after_unix_s, finished_at_unix_s, round FROM queries"
+            " ORDER BY submitted_at_unix_s, query_id"
+        ).fetchall()
+        return [{**dict(row), "round": json.loads(row["round"])} for row in rows]

@@ -1,0 +1,96 @@
+"""What members see: long polls end at a change, at their time, or when the coordinator drains."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from coordinator.aggregate import chunk_bytes
+from coordinator.core import Core
+from coordinator.live import LiveQuery, Work
+from wire.errors import Code, WireError
+from wire.roster import Member
+from wire.status import Phase, QueryStatus, Total
+from wire.transport import LONG_POLL_S
+from wire.upload import Chunk
+
+T = TypeVar("T")
+
+
+class Views:
+    """The core as seen by a party or by a learner, each its own part. `caller` is the certificate's member."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def work(self, caller: Member, cursor: int, wait_s: float) -> tuple[tuple[tuple[Work, int], ...], int]:
+        """What changed for a party since the cursor, each with the cursor that stands after it; and the next cursor.
+
+        Cursor 0 gives all that is open. A cursor from the future (of a coordinator that lost its state) counts as 0.
+        """
+        since = cursor if cursor <= self._core.revision else 0
+
+        def changed() -> tuple[LiveQuery, ...]:
+            return tuple(
+                live
+                for live in self._core.queries
+                if live.revisions.work_revision > since
+                and (since or live.is_open)
+                and caller.name in live.round.rules.parties
+            )
+
+        found = await self._wait(self._core.work_changed, changed, wait_s)
+        in_order = sorted(found, key=lambda live: live.revisions.work_revision)
+        items = tuple((self._work(live, caller.name), live.revisions.work_revision) for live in in_order)
+        # Nothing was awaited since the queries were looked at: no change lies between them and this revision.
+        return items, self._core.revision
+
+    def _work(self, live: LiveQuery, party: str) -> Work:
+        uploading = live.round.phase is Phase.UPLOADING and party in live.round.cohort
+        held = self._core.spool.held(live.query_id, live.round.attempt, party) if uploading else {}
+        return live.work_for(party, tuple(sorted(held)))
+
+    async def watch(self, caller: Member, query_id: bytes, cursor: int, wait_s: float) -> tuple[QueryStatus, int]:
+        """A query's status once it differs from the cursor, or after the wait; with its cursor. Raises WireError."""
+
+        def changed() -> bool:
+            return self._cursor(self._own(caller, query_id)) != cursor
+
+        await self._wait(self._core.status_changed, changed, wait_s)
+        live = self._own(caller, query_id)
+        return self._status(live), self._cursor(live)
+
+    def statuses(self, caller: Member) -> tuple[QueryStatus, ...]:
+        """All queries of a learner that are not forgotten, newest first."""
+        return tuple(self._status(live) for live in reversed(self._core.queries) if live.learner == caller.name)
+
+    def total(self, caller: Member, query_id: bytes) -> Total:
+        """A complete total without its ciphertexts. Raises WireError."""
+        return self._own(caller, query_id).total
+
+    async def total_chunk(self, caller: Member, query_id: bytes, index: int) -> Chunk:
+        """One chunk of a complete total. Raises WireError."""
+        live = self._own(caller, query_id)
+        _ = live.total, chunk_bytes(live.opened, index)
+        return Chunk.of(index, await asyncio.to_thread(self._core.spool.read_total, query_id, index))
+
+    def _own(self, caller: Member, query_id: bytes) -> LiveQuery:
+        live = self._core.find(query_id)
+        if live.learner != caller.name:
+            raise WireError(Code.QUERY_UNKNOWN)
+        return live
+
+    def _status(self, live: LiveQuery) -> QueryStatus:
+        return live.status(self._core.chunk_count(live), self._core.clock())
+
+    def _cursor(self, live: LiveQuery) -> int:
+        return live.status_cursor(self._core.chunk_count(live))
+
+    async def _wait(self, condition: asyncio.Condition, look: Callable[[], T], wait_s: float) -> T:
+        """The first true thing seen, or what is seen when the time is over or the coordinator drains."""
+        try:
+            async with asyncio.timeout(min(max(wait_s, 0.0), LONG_POLL_S)), condition:
+                while not (seen := look()) and not self._core.draining:
+                    await condition.wait()
+                return seen
+        except TimeoutError:
+            return look()

@@ -1,0 +1,229 @@
+"""Where the party stands in each attempt that it accepted, durably, in the ledger's file.
+
+ACCEPTED    reserved, and the acceptance signed; its bytes are kept, so that a repeated answer is the same
+READY       the contribution is spooled; nothing has left and nothing is charged
+CHARGED     paid for, and bound to one cohort and one spool; its bytes may leave
+UPLOADED    the receipt has been acknowledged
+BURNT       paid for, and the spool was lost: nothing more may leave
+ENDED       over; a reservation that was not charged has been given back
+"""
+
+import sqlite3
+from dataclasses import dataclass
+from enum import StrEnum
+
+from parties.ledger import Charge, Ledger, LedgerConflictError
+from wire.cohort import Acceptance
+from wire.envelopes import Envelope
+from wire.query import CLOCK_SKEW_S
+
+
+class AttemptState(StrEnum):
+    """The states of the module's docstring."""
+
+    ACCEPTED = "accepted"
+    READY = "ready"
+    CHARGED = "charged"
+    UPLOADED = "uploaded"
+    BURNT = "burnt"
+    ENDED = "ended"
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more will be done for it."""
+        return self in (AttemptState.BURNT, AttemptState.ENDED)
+
+
+_S = AttemptState
+_NEXT: dict[AttemptState, frozenset[AttemptState]] = {
+    _S.ACCEPTED: frozenset({_S.READY, _S.ENDED}),
+    _S.READY: frozenset({_S.CHARGED, _S.ENDED}),
+    _S.CHARGED: frozenset({_S.UPLOADED, _S.BURNT, _S.ENDED}),
+    _S.UPLOADED: frozenset({_S.BURNT, _S.ENDED}),
+    _S.BURNT: frozenset(),
+    _S.ENDED: frozenset(),
+}
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt that this party accepted.
+
+    answer: its signed acceptance. answer_arrived: whether the coordinator is known to have it. rows: what it said.
+    """
+
+    query_id: bytes
+    attempt: int
+    state: AttemptState
+    answer: Envelope
+    answer_arrived: bool
+    rows: int
+    spool_digest: bytes | None
+    not_after_unix_s: int
+
+    def is_expired(self, now_unix_s: float) -> bool:
+        """Whether the query is dead, with the skew of clocks allowed for."""
+        return now_unix_s > self.not_after_unix_s + CLOCK_SKEW_S
+
+
+class Attempts:
+    """The attempts of one party. Every change is one transaction, with the ledger's where it has a part in it."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._database = ledger.database
+
+    def find(self, query_id: bytes, attempt: int) -> Attempt | None:
+        """The attempt, or None where this party never accepted it."""
+        with self._database.transaction() as connection:
+            row = connection.execute(f"{_SELECT} WHERE query_id = ? AND attempt = ?", (query_id, attempt)).fetchone()
+        return None if row is None else _attempt(row)
+
+    def of_query(self, query_id: bytes) -> list[Attempt]:
+        """All attempts at a query that this party accepted, in order."""
+        with self._database.transaction() as connection:
+            rows = connection.execute(f"{_SELECT} WHERE query_id = ? ORDER BY attempt", (query_id,)).fetchall()
+        return [_attempt(row) for row in rows]
+
+    def unfinished(self) -> list[Attempt]:
+        """All attempts that are not over."""
+        with self._database.transaction() as connection:
+            attempts = [_attempt(row) for row in connection.execute(f"{_SELECT} ORDER BY rowid")]
+        return [attempt for attempt in attempts if not attempt.state.is_over]
+
+    def accept(
+        self,
+        acceptance: Acceptance,
+        answer: Envelope,
+        charge: Charge,
+        *,
+        not_after_unix_s: int,
+        now_unix_s: float,
+        allow_unprotected: bool,
+    ) -> Attempt:
+        """Reserve, and remember the acceptance; the one that was remembered first where there is one.
+
+        Raises what Ledger.reserve raises, and then nothing is kept.
+        """
+        query_id, attempt = acceptance.query_id, acceptance.attempt
+        with self._database.transaction() as connection:
+            held = self.find(query_id, attempt)
+            if held is not None:
+                return held
+            self._ledger.reserve(
+                query_id,
+                attempt,
+                charge,
+                lapses_at_unix_s=not_after_unix_s + CLOCK_SKEW_S,
+                now_unix_s=now_unix_s,
+                allow_unprotected=allow_unprotected,
+            )
+            connection.execute(
+                "INSERT INTO attempts VALUES (?, ?, ?, ?, 0, ?, NULL, ?)",
+                (query_id, attempt, _S.ACCEPTED.value, answer.to_bytes(), acceptance.rows, not_after_unix_s),
+            )
+        return Attempt(query_id, attempt, _S.ACCEPTED, answer, False, acceptance.rows, None, not_after_unix_s)
+
+    def answer_arrived(self, held: Attempt) -> None:
+        """The coordinator has the acceptance."""
+        with self._database.transaction() as connection:
+            connection.execute(
+                "UPDATE attempts SET answer_arrived = 1 WHERE query_id = ? AND attempt = ?",
+                (held.query_id, held.attempt),
+            )
+
+    def ready(self, held: Attempt, spool_digest: bytes) -> None:
+        """The contribution is spooled. Raises LedgerConflictError where the attempt is past that."""
+        with self._database.transaction() as connection:
+            self._move(held, _S.READY)
+            connection.execute(
+                "UPDATE attempts SET spool_digest = ? WHERE query_id = ? AND attempt = ?",
+                (spool_digest, held.query_id, held.attempt),
+            )
+
+    def charge(self, held: Attempt, *, cohort_digest: bytes, spool_digest: bytes, now_unix_s: float) -> bool:
+        """Charge for this cohort and this spool; once it has returned, the bytes may leave. False if charged before.
+
+        Raises what Ledger.charge raises, and LedgerConflictError where the attempt is not ready or is over.
+        """
+        with self._database.transaction():
+            present = self._present(held)
+            if present.state.is_over or present.spool_digest != spool_digest:
+                raise LedgerConflictError(held.query_id, held.attempt, "is over or was spooled as other bytes")
+            self._ledger.charge(
+                held.query_id,
+                held.attempt,
+                cohort_digest=cohort_digest,
+                spool_digest=spool_digest,
+                now_unix_s=now_unix_s,
+            )
+            if present.state in (_S.CHARGED, _S.UPLOADED):
+                return False
+            self._move(held, _S.CHARGED)
+            return True
+
+    def uploaded(self, held: Attempt) -> None:
+        """The receipt has been acknowledged."""
+        with self._database.transaction():
+            self._move(held, _S.UPLOADED)
+
+    def burn(self, held: Attempt) -> None:
+        """The spool of a charged attempt was lost."""
+        with self._database.transaction():
+            self._move(held, _S.BURNT)
+
+    def end(self, held: Attempt) -> bool:
+        """The attempt is over; gives a reservation back, never a charge. False where it was over before."""
+        with self._database.transaction():
+            if self._present(held).state.is_over:
+                return False
+            self._ledger.release(held.query_id, held.attempt)
+            self._move(held, _S.ENDED)
+            return True
+
+    def forget(self, now_unix_s: float) -> int:
+        """Drop attempts that are over and whose query is dead by any clock; how many. The ledger keeps its charges."""
+        with self._database.transaction() as connection:
+            done = connection.execute(
+                "DELETE FROM attempts WHERE state IN (?, ?) AND not_after_unix_s < ?",
+                (_S.BURNT.value, _S.ENDED.value, now_unix_s - 2 * CLOCK_SKEW_S),
+            )
+            return done.rowcount
+
+    def _present(self, held: Attempt) -> Attempt:
+        present = self.find(held.query_id, held.attempt)
+        if present is None:
+            raise LedgerConflictError(held.query_id, held.attempt, "is not known to this party")
+        return present
+
+    def _move(self, held: Attempt, state: AttemptState) -> None:
+        """Part of a caller's transaction."""
+        present = self._present(held).state
+        if present is state:
+            return
+        if state not in _NEXT[present]:
+            raise LedgerConflictError(
+                held.query_id, held.attempt, f"is {present.value} and cannot become {state.value}"
+            )
+        with self._database.transaction() as connection:
+            connection.execute(
+                "UPDATE attempts SET state = ? WHERE query_id = ? AND attempt = ?",
+                (state.value, held.query_id, held.attempt),
+            )
+
+
+_SELECT = "SELECT query_id, attempt, state, answer, answer_arrived, rows, spool_digest, not_after_unix_s FROM attempts"
+
+
+def _attempt(row: sqlite3.Row | tuple[bytes, int, str, bytes, int, int, bytes | None, int]) -> Attempt:
+    query_id, attempt, state, answer, arrived, rows, spool_digest, not_after = row
+    return Attempt(
+        query_id,
+        attempt,
+        AttemptState(state),
+        Envelope.from_bytes(answer),
+        bool(arrived),
+        rows,
+        spool_digest,
+        not_after,
+    )

@@ -1,0 +1,303 @@
+"""`rado party check`: everything that can be wrong before a party takes part, each with its cause and its mend."""
+
+import datetime as dt
+import stat
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dpcore.errors import RadofedError
+from dpcore.schema import Schema, differences
+from parties.client import CoordinatorClient
+from parties.config import PartyConfig
+from parties.database import LedgerOwner
+from parties.dataset import check as check_data
+from parties.ledger import Budget, Ledger
+from parties.policy import Policy
+from parties.probe import Served, probe
+from parties.schema_file import load_schema
+from wire.envelopes import SigningKey, fingerprint, load_public_key
+from wire.errors import WireError
+from wire.query import open_query
+from wire.roster import Role, Roster, open_roster
+
+FURTHEST_CLOCK_S = 60.0
+CERTIFICATE_WARNING_DAYS = 30
+PATIENCE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found.
+
+    ok: nothing stands in the way; where `mend` says something all the same, it is advice. ran: False where the check
+    could not be made, because one that it builds on failed.
+    """
+
+    name: str
+    ok: bool
+    detail: str
+    mend: str = ""
+    ran: bool = True
+
+    @property
+    def status(self) -> str:
+        """One of "ok", "advice", "failed" and "not run"."""
+        if not self.ran:
+            return "not run"
+        if not self.ok:
+            return "failed"
+        return "advice" if self.mend else "ok"
+
+
+class CheckFailedError(RadofedError):
+    """Something that a check found wrong, with its mend."""
+
+    def __init__(self, detail: str, mend: str) -> None:
+        self.detail, self.mend = detail, mend
+        super().__init__(f"{detail}; {mend}")
+
+
+def preflight(
+    config: PartyConfig | Path, *, against: Path | None = None, now: float | None = None
+) -> tuple[Finding, ...]:
+    """Check a party's files, its connection and what is asked at present, without answering anything.
+
+    config: the configuration, or its file. against: another schema file to compare with. now: Unix seconds, the
+    system's clock where none is given. Nothing is raised for what is wrong with the party: it is in the findings.
+    """
+    run = _Run(now)
+    try:
+        run.config = PartyConfig.load(config) if isinstance(config, Path) else config
+        run.add("configuration", f"party {run.config.name!r} of federation {run.config.federation!r}")
+    except RadofedError as error:
+        run.findings.append(Finding("configuration", False, str(error), "Mend the file."))
+        return tuple(run.findings)
+    run.files()
+    if against is not None:
+        run.step("schema-against", lambda: run.compare_schemas(against), needs=("schema",))
+    run.connection()
+    return tuple(run.findings)
+
+
+@dataclass
+class _Run:
+    """The checks in order; what later ones need of earlier ones."""
+
+    now: float | None
+    findings: list[Finding] = field(default_factory=list)
+    config: PartyConfig = field(init=False)
+    policy: Policy = field(init=False)
+    schema: Schema = field(init=False)
+    signing_key: SigningKey = field(init=False)
+    federation_key: bytes = field(init=False)
+    roster: Roster = field(init=False)
+    served: Served = field(init=False)
+    client: CoordinatorClient | None = None
+    clock_ahead_s: float = 0.0
+
+    def time(self) -> float:
+        return time.time() if self.now is None else self.now
+
+    def add(self, name: str, detail: str, mend: str = "") -> None:
+        self.findings.append(Finding(name, True, detail, mend))
+
+    def step(self, name: str, check: Callable[[], None], needs: tuple[str, ...] = ()) -> None:
+        """Make a check, unless one that it needs has not passed."""
+        passed = {finding.name for finding in self.findings if finding.ok}
+        missing = [need for need in needs if need not in passed]
+        if missing:
+            self.findings.append(Finding(name, False, f"it needs {', '.join(missing)}", ran=False))
+            return
+        try:
+            check()
+        except CheckFailedError as error:
+            self.findings.append(Finding(name, False, error.detail, error.mend))
+        except WireError as error:
+            self.findings.append(Finding(name, False, error.public_sentence, error.hint))
+        except RadofedError as error:
+            self.findings.append(Finding(name, False, str(error), "Do what the sentence says, then check again."))
+        except OSError as error:
+            self.findings.append(Finding(name, False, str(error), "Check the path and its permissions."))
+
+    # What is on this machine.
+
+    def files(self) -> None:
+        self.step("policy", self._policy)
+        self.step("schema", self._schema)
+        self.step("data", self._data, needs=("schema",))
+        self.step("signing-key", self._signing_key)
+        self.step("federation-key", self._federation_key)
+        self.step("key-permissions", self._permissions)
+        self.step("certificate", self._certificate)
+        self.step("ledger", self._ledger, needs=("policy",))
+        self.step("state-directory", self._state_directory)
+
+    def _policy(self) -> None:
+        self.policy = policy = Policy.load(self.config.policy)
+        empty = [name for name, given in (("learners", policy.learners), ("designs", policy.designs)) if not given]
+        self.add(
+            "policy",
+            f"designs {', '.join(policy.designs) or 'none'}; {len(policy.learners)} learner(s); "
+            f"{len(policy.accepted_members)} accepted member(s); smallest cohort {policy.members_needed(1)}",
+            f"As it stands every query is refused: fill in {' and '.join(empty)}." if empty else "",
+        )
+
+    def _schema(self) -> None:
+        self.schema = load_schema(self.config.schema_file)
+        self.add("schema", f"{self.schema.name!r}, {self.schema.d} coordinates, digest {self.schema.digest.hex()}")
+
+    def compare_schemas(self, other: Path) -> None:
+        found = [f"{d.field}: here {d.mine}, there {d.theirs}" for d in differences(self.schema, load_schema(other))]
+        if found:
+            raise CheckFailedError("; ".join(found), f"Agree on one schema file; {other} is the other one.")
+        self.add("schema-against", f"the same as {other}")
+
+    def _data(self) -> None:
+        report = check_data(self.schema, self.config.data)
+        self.add("data", report.sentences()[0], " ".join(f"{warning}." for warning in report.warnings))
+
+    def _signing_key(self) -> None:
+        self.signing_key = SigningKey.load(self.config.signing_key)
+        self.add("signing-key", f"fingerprint {fingerprint(self.signing_key.public_bytes)}")
+
+    def _federation_key(self) -> None:
+        self.federation_key = load_public_key(self.config.federation_key)
+        self.add("federation-key", f"fingerprint {fingerprint(self.federation_key)}")
+
+    def _permissions(self) -> None:
+        secrets = (self.config.signing_key, self.config.tls.key)
+        loose = [path for path in secrets if stat.S_IMODE(path.stat().st_mode) & 0o077]
+        mend = "".join(f"Run: chmod 600 {path}. " for path in loose).strip()
+        self.add("key-permissions", "others can read a private key" if loose else "only the owner reads the keys", mend)
+
+    def _certificate(self) -> None:
+        now = dt.datetime.fromtimestamp(self.time(), dt.UTC)
+        certificate = self.config.tls.files.check(self.config.federation, Role.PARTY, self.config.name, now)
+        days = (certificate.not_after - now).days
+        mend = "Ask the operator for a new certificate soon." if days < CERTIFICATE_WARNING_DAYS else ""
+        self.add("certificate", f"{certificate.san}, {days} days to its end", mend)
+
+    def _ledger(self) -> None:
+        config, limits = self.config, self.policy.limits
+        limit = Budget(limits.epsilon, limits.delta)
+        path = config.ledger_file
+        if not path.exists():
+            self.add("ledger", f"{path} is made when the party first starts; limit {limit}")
+            return
+        owner = LedgerOwner(config.federation, config.name, config.source)
+        ledger = Ledger.open(path, owner, limit, create=False)
+        try:
+            state = ledger.state()
+        finally:
+            ledger.database.close()
+        lines = state.sentences()
+        warning = lines[-1] if state.unbounded_events else ""
+        self.add("ledger", lines[0], warning)
+
+    def _state_directory(self) -> None:
+        directory = self.config.state_directory
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            self.add("state-directory", f"{directory} can be written")
+
+    # What is at the other end.
+
+    def connection(self) -> None:
+        self.step("coordinator", self._coordinator, needs=("certificate",))
+        self.step("tls", self._tls, needs=("coordinator",))
+        try:
+            self.step("health", self._health, needs=("tls",))
+            self.step("roster", self._roster, needs=("tls", "federation-key"))
+            self.step("clock", self._clock, needs=("roster",))
+            self.step("membership", self._membership, needs=("roster", "signing-key"))
+            self.step("accepted-members", self._accepted, needs=("roster", "policy"))
+            self.step("queries", self._queries, needs=("roster", "schema", "health"))
+        finally:
+            if self.client is not None:
+                self.client.close()
+
+    def _coordinator(self) -> None:
+        self.served = probe(self.config.coordinator, self.config.tls.files, timeout_s=PATIENCE_S)
+        self.add("coordinator", f"{self.config.coordinator} is reachable")
+
+    def _tls(self) -> None:
+        self.served.check(self.config.federation, dt.datetime.fromtimestamp(self.time(), dt.UTC))
+        self.client = CoordinatorClient(self.config.coordinator, self.config.tls.files, give_up_after_s=PATIENCE_S)
+        self.add("tls", f"{self.served.version}, {self.served.san}, issued by this federation's authority")
+
+    def _health(self) -> None:
+        assert self.client is not None
+        if not self.client.is_serving():
+            raise CheckFailedError("the coordinator says that it does not serve", "Ask the operator to look at it.")
+        self.add("health", "the coordinator serves")
+
+    def _roster(self) -> None:
+        assert self.client is not None
+        before = self.time()
+        envelope, server_time = self.client.fetch_roster()
+        # Half the call's duration is as much as the network can have added.
+        self.clock_ahead_s = (before + self.time()) / 2 - server_time
+        self.roster = open_roster(envelope, self.federation_key)
+        if self.roster.federation != self.config.federation:
+            raise CheckFailedError(
+                f"the roster is for federation {self.roster.federation!r}", "Correct federation or coordinator."
+            )
+        self.add("roster", f"version {self.roster.version}, {len(self.roster.parties)} parties")
+
+    def _clock(self) -> None:
+        ahead = self.clock_ahead_s
+        detail = f"{abs(ahead):.1f} s {'ahead of' if ahead > 0 else 'behind'} the coordinator's"
+        if abs(ahead) > FURTHEST_CLOCK_S:
+            raise CheckFailedError(f"this clock is {detail}", "Set this machine's clock, for example with NTP.")
+        self.add("clock", detail)
+
+    def _membership(self) -> None:
+        member = self.roster.find(self.config.name, Role.PARTY)
+        if member is None:
+            raise CheckFailedError(
+                f"the roster has no party {self.config.name!r}", "Ask the operator to put this party into the roster."
+            )
+        if member.signing_key != self.signing_key.public_bytes:
+            raise CheckFailedError(
+                f"the roster has {fingerprint(member.signing_key)} for this party, and signing_key is another",
+                "Use the key that was handed in, or ask the operator for a roster with the present one.",
+            )
+        self.add("membership", "the roster has this party with this signing key")
+
+    def _accepted(self) -> None:
+        others = [member for member in self.roster.parties if member.name != self.config.name]
+        strangers = [m for m in others if not self.policy.count_accepted(self.roster, self.config.name, (m.name,))]
+        learners = [m for m in self.roster.members if m.role is Role.LEARNER]
+        pinned = {(learner.name, learner.signing_key) for learner in self.policy.learners}
+        unpinned = [m for m in learners if (m.name, fingerprint(m.signing_key).replace(":", "")) not in pinned]
+        advice = [
+            f'Once {m.name} has read this to you over another channel, add "{fingerprint(m.signing_key)}" to '
+            "accepted_members."
+            for m in strangers
+        ] + [
+            f'To let {m.name} ask, pin signing_key = "{fingerprint(m.signing_key)}" under [[learners]].'
+            for m in unpinned
+        ]
+        self.add(
+            "accepted-members",
+            f"{len(others) - len(strangers)} of {len(others)} other parties accepted, "
+            f"{len(learners) - len(unpinned)} of {len(learners)} learners pinned",
+            " ".join(advice),
+        )
+
+    def _queries(self) -> None:
+        assert self.client is not None
+        batch = self.client.fetch_work(0, 0)
+        open_work = [work for work in batch.work if not work.phase.is_terminal]
+        wrong = []
+        for work in open_work:
+            query = open_query(work.query, self.roster, now_unix_s=self.time()).query
+            found = [f"{d.field}: here {d.mine}, there {d.theirs}" for d in differences(self.schema, query.schema)]
+            if found:
+                wrong.append(f"query {work.query_id.hex()[:16]} of {query.learner}: {'; '.join(found)}")
+        if wrong:
+            raise CheckFailedError(" | ".join(wrong), "Agree with the learner on one schema file.")
+        self.add("queries", f"{len(open_work)} open, all with this party's schema" if open_work else "none open")

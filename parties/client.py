@@ -1,0 +1,131 @@
+"""The party's calls on the coordinator over gRPC: the only file of this package that speaks the wire's messages."""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from parties.work import Batch, Work
+from rado.v1 import member_service_pb2, member_service_pb2_grpc, party_service_pb2, party_service_pb2_grpc
+from wire.cohort import Cohort
+from wire.envelopes import Envelope, refuse_unknown_fields
+from wire.errors import Code, ConnectionLostError, WireError
+from wire.identity import TlsFiles
+from wire.status import PartyState, Phase
+from wire.transport import LONG_POLL_GRACE_S, Caller, open_channel
+from wire.upload import Chunk
+
+GIVE_UP_AFTER_S = 60.0
+
+Response = TypeVar("Response")
+
+
+class CoordinatorClient:
+    """A connection to the coordinator, with mutual TLS. Threads may share it. Implements parties.work.Coordinator."""
+
+    def __init__(
+        self,
+        target: str,
+        tls: TlsFiles,
+        *,
+        give_up_after_s: float = GIVE_UP_AFTER_S,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Connects when first used. target: "host:port". stopping: asked before a call is repeated.
+
+        Raises ConfigurationError where a file cannot be read.
+        """
+        self._caller = Caller(target, give_up_after_s=give_up_after_s, stopping=stopping)
+        self._channel = open_channel(target, tls)
+        # The stubs' generated types fit both of gRPC's interfaces, and so neither exactly.
+        channel: Any = self._channel
+        self._members: Any = member_service_pb2_grpc.MemberServiceStub(channel)
+        self._party: Any = party_service_pb2_grpc.PartyServiceStub(channel)
+        self._health: Any = health_pb2_grpc.HealthStub(channel)
+
+    def close(self) -> None:
+        """End the connection; a call that is under way fails at once."""
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def fetch_roster(self) -> tuple[Envelope, float]:
+        """See parties.work.Coordinator."""
+        response = self._call(self._members.FetchRoster, member_service_pb2.FetchRosterRequest())
+        return Envelope.from_proto(response.roster), response.server_time_unix_ms / 1000
+
+    def fetch_work(self, cursor: int, wait_s: int) -> Batch:
+        """See parties.work.Coordinator."""
+        response = self._call(
+            self._party.FetchWork,
+            party_service_pb2.FetchWorkRequest(cursor=cursor, wait_s=wait_s),
+            timeout_s=wait_s + LONG_POLL_GRACE_S,
+            give_up_after_s=0.0,
+        )
+        work = []
+        for message in response.work:
+            try:
+                work.append(_work(message))
+            except WireError:
+                # One entry that cannot be read must not hide the others.
+                continue
+        return Batch(tuple(work), response.cursor, len(response.work) - len(work))
+
+    def answer(self, answer: Envelope, *, accepts: bool) -> None:
+        """See parties.work.Coordinator."""
+        signed = answer.to_proto()
+        request = party_service_pb2.SubmitAnswerRequest(
+            acceptance=signed if accepts else None, refusal=None if accepts else signed
+        )
+        self._call(self._party.SubmitAnswer, request)
+
+    def ready(self, ready: Envelope) -> None:
+        """See parties.work.Coordinator."""
+        self._call(self._party.SubmitReady, party_service_pb2.SubmitReadyRequest(ready=ready.to_proto()))
+
+    def upload_chunk(self, query_id: bytes, attempt: int, chunk: Chunk) -> None:
+        """See parties.work.Coordinator."""
+        request = party_service_pb2.UploadChunkRequest(query_id=query_id, attempt=attempt, chunk=chunk.to_proto())
+        self._call(self._party.UploadChunk, request, timeout_s=120.0)
+
+    def receipt(self, receipt: Envelope) -> None:
+        """See parties.work.Coordinator."""
+        self._call(self._party.SubmitReceipt, party_service_pb2.SubmitReceiptRequest(receipt=receipt.to_proto()))
+
+    def is_serving(self) -> bool:
+        """Whether the coordinator's health service says that it serves."""
+        response = self._call(self._health.Check, health_pb2.HealthCheckRequest(), timeout_s=10.0)
+        return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
+
+    def _call(self, method: Callable[..., Any], request: Any, **options: float) -> Any:
+        try:
+            return self._caller(method, request, **options)
+        except ValueError as error:
+            # What gRPC raises on a channel that another thread has closed.
+            raise ConnectionLostError(self._caller.target, "the connection was closed") from error
+        except grpc.RpcError as error:
+            raise ConnectionLostError(self._caller.target, str(error)) from error
+
+
+def _work(message: party_service_pb2.Work) -> Work:
+    refuse_unknown_fields(message)
+    try:
+        phase, state = Phase(message.phase), PartyState(message.state)
+    except ValueError as error:
+        raise WireError(Code.MESSAGE_MALFORMED, "A phase or a state is not known.") from error
+    return Work(
+        Envelope.from_proto(message.query),
+        message.attempt,
+        phase,
+        state,
+        Cohort.from_proto(message.cohort) if message.HasField("cohort") else None,
+        frozenset(message.chunks_held),
+    )

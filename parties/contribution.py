@@ -1,0 +1,60 @@
+"""What a party sends: from its records to encrypted bytes. Pure: arrays in, bytes out.
+
+    records -> integer vector (the query's kind) -> slots -> ciphertexts -> chunks
+
+The integers that are packed are the integers that the query's kind computed: nothing is rounded, clipped or added in
+between, so that the decoded total equals the sum over all parties bit for bit (P6).
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.errors import ShapeError
+from dpcore.paillier.packing import pack
+from dpcore.paillier.public import ObfuscatorSource
+from dpcore.rados.edges import Records
+from dpcore.randomness import RandomSource
+from wire.query import OpenedQuery
+from wire.upload import chunk_ranges
+
+Progress = Callable[[int, int], None]
+"""Told how many of how many are done. It may raise to stop the work."""
+
+
+def integer_vector(
+    opened: OpenedQuery, records: Records, random: RandomSource, progress: Progress | None = None
+) -> NDArray[np.int64]:
+    """This party's part of the sum, int64 (length,), in units of 2^-fraction_bits.
+
+    Raises ShapeError where the records have another number of coordinates than the query's schema, and what the
+    query's kind raises.
+    """
+    query = opened.query
+    if records.d != query.schema.d:
+        raise ShapeError(f"records of {records.d} coordinates for a schema of {query.schema.d}: load them with it")
+    values = query.kind.contribution(records, query.encoding.fraction_bits, random, progress)
+    if values.shape != (query.length,):
+        raise ShapeError(f"a contribution of shape {values.shape}, and the query asks for {query.length} values")
+    return values
+
+
+def encrypted_chunks(
+    opened: OpenedQuery,
+    values: NDArray[np.int64],
+    rows: int,
+    obfuscator: ObfuscatorSource,
+    progress: Progress | None = None,
+) -> Iterator[bytes]:
+    """The chunks of an upload in order, each a run of fixed-width ciphertexts.
+
+    values: (length,) as integer_vector gives them. rows: m_p, for the check slots. obfuscator: for the query's key.
+    progress is told (ciphertexts done, ciphertexts) after each chunk. Raises what pack and encrypt_many raise.
+    """
+    key = opened.public_key
+    plaintexts = pack(values, rows, opened.query.encoding, key.bits)
+    for run in chunk_ranges(len(plaintexts), opened.ciphertexts_per_chunk):
+        yield key.to_wire(key.encrypt_many(plaintexts[run.start : run.stop], obfuscator))
+        if progress is not None:
+            progress(run.stop, len(plaintexts))

@@ -1,0 +1,197 @@
+"""The party's durable file: one SQLite database that holds its ledger and the state of its attempts.
+
+Both are in one file so that a reservation and the acceptance that it stands for, or a charge and the attempt that it
+pays, are written in one transaction. A transaction is on disk once it has ended (write-ahead log, synchronous = FULL),
+and takes the write lock at its beginning, so that what it reads stays true until it ends, for all processes.
+"""
+
+import os
+import secrets
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from dpcore.errors import ConfigurationError, RadofedError
+
+FORMAT_VERSION = 1
+# "radL": tells a ledger from any other SQLite file.
+APPLICATION_ID = 0x7261644C
+BUSY_TIMEOUT_S = 30.0
+
+_TABLES = """
+CREATE TABLE identity (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE events (
+    query_id BLOB NOT NULL,
+    attempt INTEGER NOT NULL,
+    scope TEXT NOT NULL,
+    epsilon TEXT,                    -- "numerator/denominator"; NULL where there is no bound
+    delta TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('reserved', 'charged')),
+    lapses_at_unix_s REAL NOT NULL,  -- of a reservation
+    cohort_digest BLOB,
+    spool_digest BLOB,
+    recorded_at_unix_s REAL NOT NULL,
+    PRIMARY KEY (query_id, attempt)
+) STRICT;
+CREATE TABLE attempts (
+    query_id BLOB NOT NULL,
+    attempt INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    answer BLOB NOT NULL,            -- the signed acceptance, as it was first sent
+    answer_arrived INTEGER NOT NULL, -- whether the coordinator acknowledged it
+    rows INTEGER NOT NULL,
+    spool_digest BLOB,
+    not_after_unix_s INTEGER NOT NULL,
+    PRIMARY KEY (query_id, attempt)
+) STRICT;
+"""
+
+
+class LedgerFileError(ConfigurationError):
+    """A ledger file that is missing, damaged, or another's."""
+
+    def __init__(self, path: Path, sentence: str) -> None:
+        self.path = path
+        super().__init__(f"{path}: {sentence}")
+
+
+class LedgerBusyError(RadofedError):
+    """The ledger could not be read or written just now; nothing was changed."""
+
+    def __init__(self, path: Path, cause: str) -> None:
+        self.path, self.cause = path, cause
+        super().__init__(f"{path}: {cause}; nothing was changed: free disk space or end the other process, then retry")
+
+
+@dataclass(frozen=True)
+class LedgerOwner:
+    """Whom a ledger counts for: a party of a federation, and one of its data sources by name."""
+
+    federation: str
+    party: str
+    source: str
+
+
+class PartyDatabase:
+    """The open file. Threads of one process share it; other processes may have it open too."""
+
+    def __init__(self, path: Path, owner: LedgerOwner, *, create: bool = True) -> None:
+        """Open the file, or create it where there is none and `create` says so.
+
+        Raises LedgerFileError where the file is not a ledger, or is another party's or data source's.
+        """
+        self.path = path
+        self.created = False
+        if not path.exists():
+            if not create:
+                raise LedgerFileError(path, "there is no ledger yet; the party makes it when it first starts")
+            self.created = _create(path, owner)
+        self._lock = threading.RLock()
+        self._depth = 0
+        try:
+            self._connection = _connect(path, owner)
+        except sqlite3.Error as error:
+            raise LedgerFileError(path, f"not a readable ledger ({error}); restore it from a backup") from error
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Everything inside is written whole, or not at all; a transaction inside another is part of it.
+
+        Where the block raises, nothing of the outermost transaction is kept: an error inside must not be caught there.
+        Raises LedgerBusyError where the file cannot be written.
+        """
+        with self._lock:
+            outermost = self._depth == 0
+            try:
+                if outermost:
+                    self._connection.execute("BEGIN IMMEDIATE")
+                self._depth += 1
+                try:
+                    yield self._connection
+                finally:
+                    self._depth -= 1
+                if outermost:
+                    self._connection.execute("COMMIT")
+            except BaseException as error:
+                if outermost and self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                if isinstance(error, sqlite3.Error):
+                    raise LedgerBusyError(self.path, str(error)) from error
+                raise
+
+
+def _connect(path: Path, owner: LedgerOwner) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    try:
+        # First of all: whatever else it is stays as it is.
+        _check_identity(connection, path, owner)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_identity(connection: sqlite3.Connection, path: Path, owner: LedgerOwner) -> None:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION_ID:
+        raise LedgerFileError(path, "not a ledger; give the path of this party's ledger, or of a new file")
+    if version != FORMAT_VERSION:
+        raise LedgerFileError(
+            path, f"a ledger of format {version}, this version reads {FORMAT_VERSION}; update radofed"
+        )
+    held = dict(connection.execute("SELECT key, value FROM identity"))
+    for key, mine in asdict(owner).items():
+        if held.get(key) != mine:
+            raise LedgerFileError(
+                path,
+                f"the ledger of {key} {held.get(key)!r}, and this is {key} {mine!r}; give its own ledger to each data "
+                "source, and set data_source where the same rows only moved to another file",
+            )
+
+
+def _create(path: Path, owner: LedgerOwner) -> bool:
+    """Make a ledger whole before it gets its name, so that a crash leaves none rather than an empty one.
+
+    False where another process made one first.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        with closing(sqlite3.connect(temporary, isolation_level=None)) as connection:
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.executescript(f"BEGIN;{_TABLES}COMMIT;")
+            connection.executemany("INSERT INTO identity VALUES (?, ?)", asdict(owner).items())
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        sync_directory(path.parent)
+        return True
+    except (OSError, sqlite3.Error) as error:
+        raise LedgerFileError(path, f"cannot be made ({error}); check the directory and its free space") from error
+    finally:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+def sync_directory(directory: Path) -> None:
+    """Make names made or removed in a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

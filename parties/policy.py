@@ -1,0 +1,144 @@
+"""A party's policy file, `policy.toml`: what its data officer allows. What is not allowed there is refused."""
+
+import re
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from dpcore.rados.designs import DpFeatDesign, PlainDesign
+from wire.configuration import Configuration
+from wire.envelopes import fingerprint
+from wire.errors import Code, WireError
+from wire.query import OpenedQuery, Query
+from wire.roster import Role, Roster
+
+_DECIMAL = re.compile(r"\d{1,30}(\.\d{1,30})?([eE][+-]?\d{1,3})?")
+_KEY_ID = re.compile(r"[0-9a-f]{64}")
+
+
+def _exact(value: Any) -> Fraction:
+    if not isinstance(value, str) or not _DECIMAL.fullmatch(value):
+        raise ValueError('write an exact decimal in quotation marks, such as "0.5" or "1e-6"')
+    return Fraction(value)
+
+
+def _key_id(text: str) -> str:
+    digits = re.sub(r"[:\s]", "", text).lower()
+    if not _KEY_ID.fullmatch(digits):
+        raise ValueError("a fingerprint has 64 hexadecimal digits, as `rado party check` prints them")
+    return digits
+
+
+Exact = Annotated[Fraction, BeforeValidator(_exact)]
+"""A non-negative decimal, given as text so that it is exact."""
+
+KeyFingerprint = Annotated[str, AfterValidator(_key_id)]
+"""A signing key's fingerprint; kept as 64 hexadecimal digits without colons."""
+
+
+class PinnedLearner(Configuration):
+    """A learner that may ask, with the fingerprint of the signing key that it must ask with."""
+
+    name: str
+    signing_key: KeyFingerprint
+
+
+class Limits(Configuration):
+    """`epsilon` and `delta`: for the lifetime of the data source, over all learners. The others: for one query."""
+
+    epsilon: Exact = Fraction(0)
+    delta: Exact = Fraction(0)
+    rados_per_query: int = Field(default=1000, ge=1)
+    delta_per_query: Exact = Fraction(1, 1_000_000)
+    attempts_per_query: int = Field(default=3, ge=1)
+
+
+class Policy(Configuration):
+    """What a party takes part in. An empty file refuses everything.
+
+    accepted_members: fingerprints of the other parties that count towards a cohort. assumed_colluders: c, how many
+    parties of a cohort may work together with coordinator and learner. allow_unprotected: whether designs that leave
+    records unprotected (plain and dp-feat) are admitted.
+    """
+
+    accepted_members: tuple[KeyFingerprint, ...] = ()
+    learners: tuple[PinnedLearner, ...] = ()
+    designs: tuple[Literal["plain", "dp-feat"], ...] = ()
+    allow_unprotected: bool = False
+    smallest_cohort: int = Field(default=3, ge=1)
+    assumed_colluders: int = Field(default=1, ge=0)
+    limits: Limits = Limits()
+
+    def members_needed(self, honest_parties: int) -> int:
+        """Fewest accepted members of a cohort, the party itself included: max(c + 2, h + c, smallest_cohort)."""
+        c = self.assumed_colluders
+        return max(c + 2, honest_parties + c, self.smallest_cohort)
+
+    def count_accepted(self, roster: Roster, own_name: str, names: Iterable[str]) -> int:
+        """How many of these parties of the roster this party has accepted, itself included."""
+        accepted = set(self.accepted_members)
+        members = (roster.find(name, Role.PARTY) for name in set(names))
+        return sum(
+            member is not None and (member.name == own_name or _key_id(fingerprint(member.signing_key)) in accepted)
+            for member in members
+        )
+
+
+def design_name(query: Query) -> Literal["plain", "dp-feat"]:
+    """How a policy file calls the query's design."""
+    match query.kind.design:
+        case PlainDesign():
+            return "plain"
+        case DpFeatDesign():
+            return "dp-feat"
+
+
+def check_query(policy: Policy, opened: OpenedQuery, roster: Roster, own_name: str) -> None:
+    """Refuse a query that the policy does not admit, before anything is computed for it.
+
+    Raises WireError(POLICY_LEARNER, POLICY_DESIGN, POLICY_UNPROTECTED, POLICY_LIMITS or POLICY_COHORT).
+    """
+    query = opened.query
+    pinned = {(learner.name, learner.signing_key) for learner in policy.learners}
+    if (query.learner, opened.envelope.key_id.hex()) not in pinned:
+        raise WireError(Code.POLICY_LEARNER, f"No key of {query.learner!r} that made this signature is pinned.")
+    design = design_name(query)
+    if design not in policy.designs:
+        raise WireError(Code.POLICY_DESIGN, f"It is {design!r}.")
+    # Rados of either design let whoever knows the other columns read records (design.md, 5.2 and 5.3).
+    if not policy.allow_unprotected:
+        raise WireError(Code.POLICY_UNPROTECTED, f"It is {design!r}.")
+    _check_limits(policy.limits, query)
+    needed = policy.members_needed(query.honest_parties)
+    if query.cohort_min < needed:
+        raise WireError(
+            Code.POLICY_COHORT, f"cohort_min is {query.cohort_min} and this party's rule asks for {needed}."
+        )
+    possible = policy.count_accepted(roster, own_name, (member.name for member in roster.parties))
+    if possible < needed:
+        raise WireError(
+            Code.POLICY_COHORT, f"{possible} members of the roster are accepted, and {needed} would have to be."
+        )
+
+
+def _check_limits(limits: Limits, query: Query) -> None:
+    for name, value, limit in (
+        ("rados", query.kind.rados, limits.rados_per_query),
+        ("delta", query.delta, limits.delta_per_query),
+        ("max_attempts", query.max_attempts, limits.attempts_per_query),
+    ):
+        if value > limit:
+            raise WireError(Code.POLICY_LIMITS, f"{name} is {float(value):g} and the limit is {float(limit):g}.")
+
+
+def check_cohort(policy: Policy, roster: Roster, own_name: str, members: Iterable[str], honest_parties: int) -> None:
+    """Refuse a cohort with too few members that this party has accepted; members: names, each once.
+
+    Members that it has not accepted may be there, but do not count. Raises WireError(POLICY_COHORT).
+    """
+    needed = policy.members_needed(honest_parties)
+    counted = policy.count_accepted(roster, own_name, members)
+    if counted < needed:
+        raise WireError(Code.POLICY_COHORT, f"{counted} of its members are accepted by this party, of {needed} needed.")

@@ -1,0 +1,97 @@
+"""The newest roster that this party has seen: verified, remembered across restarts, never replaced by an older one."""
+
+import os
+import threading
+from pathlib import Path
+
+from dpcore.errors import ConfigurationError
+from parties.database import sync_directory
+from parties.work import Coordinator
+from wire.envelopes import Envelope
+from wire.errors import Code, WireError
+from wire.logs import Log
+from wire.roster import Roster, open_roster
+
+_FILE = "roster.signed"
+
+
+class Rosters:
+    """Holds one roster, refreshed through the coordinator and believed only under the pinned federation key."""
+
+    def __init__(self, directory: Path, *, federation: str, federation_key: bytes, log: Log) -> None:
+        """Reads the roster remembered in the directory. Raises ConfigurationError where it is not what was written."""
+        self._path = directory / _FILE
+        self._federation, self._federation_key, self._log = federation, federation_key, log
+        self._lock = threading.Lock()
+        self._envelope: Envelope | None = None
+        self._roster: Roster | None = None
+        if self._path.exists():
+            try:
+                self._envelope = Envelope.from_bytes(self._path.read_bytes())
+                self._roster = self._open(self._envelope)
+            except (OSError, WireError) as error:
+                raise ConfigurationError(
+                    f"{self._path}: the remembered roster cannot be used ({error}); check federation_key, and remove "
+                    "the file only if the operator confirms which version is the newest"
+                ) from error
+
+    @property
+    def known(self) -> Roster | None:
+        """The newest roster, or None before the first."""
+        return self._roster
+
+    @property
+    def current(self) -> Roster:
+        """The newest roster. Raises WireError(ROSTER_STALE) before the first."""
+        if self._roster is None:
+            raise WireError(Code.ROSTER_STALE, "This party has not seen a roster yet.")
+        return self._roster
+
+    def refresh(self, coordinator: Coordinator) -> bool:
+        """Ask for the newest roster; whether it is a newer one.
+
+        What does not verify, or goes back, is logged and not believed. Raises ConnectionLostError and the like.
+        """
+        envelope, _ = coordinator.fetch_roster()
+        return self.offer(envelope)
+
+    def offer(self, envelope: Envelope) -> bool:
+        """Take a roster that is newer than the newest; whether it was."""
+        with self._lock:
+            known = self._roster
+            try:
+                roster = self._open(envelope)
+                if known is not None and envelope.payload != (self._envelope or envelope).payload:
+                    _check_newer(roster, known)
+            except WireError as error:
+                self._log.error("roster refused", code=error.code, reason=str(error))
+                return False
+            if known is not None and roster.version == known.version:
+                return False
+            _replace_durably(self._path, envelope.to_bytes())
+            self._envelope, self._roster = envelope, roster
+            self._log.info("roster accepted", version=roster.version, members=len(roster.members))
+            return True
+
+    def _open(self, envelope: Envelope) -> Roster:
+        roster = open_roster(envelope, self._federation_key)
+        if roster.federation != self._federation:
+            raise WireError(Code.FEDERATION_MISMATCH, f"The roster is for {roster.federation!r}.")
+        return roster
+
+
+def _check_newer(roster: Roster, known: Roster) -> None:
+    if roster.version <= known.version:
+        raise WireError(
+            Code.ROSTER_STALE, f"Another roster of version {roster.version} came after version {known.version}."
+        )
+
+
+def _replace_durably(path: Path, data: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.new")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_directory(path.parent)

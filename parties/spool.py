@@ -1,0 +1,188 @@
+"""Encrypted contributions on the party's disk: whole or not at all, and the same bytes for every retry.
+
+A contribution is written into a directory of its own under a temporary name, every file is forced to disk, and only
+then is the directory renamed. Its manifest holds the hash of every chunk.
+"""
+
+import errno
+import json
+import os
+import shutil
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpcore.errors import RadofedError
+from parties.database import sync_directory
+from wire.envelopes import sha256
+from wire.errors import Code, WireError
+from wire.upload import Chunk, upload_digest
+
+_MANIFEST = "manifest.json"
+_UNFINISHED = "unfinished-"
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class SpoolFullError(WireError):
+    """A contribution does not fit the disk or the quota."""
+
+    def __init__(self, *, needed_bytes: int, available_bytes: int | None, cause: str) -> None:
+        self.needed_bytes, self.available_bytes, self.cause = needed_bytes, available_bytes, cause
+        super().__init__(Code.SPOOL_FULL, f"This party's contribution takes {needed_bytes} bytes and {cause}.")
+
+
+class SpoolLostError(RadofedError):
+    """A spooled contribution that is gone or is not what was written."""
+
+    def __init__(self, path: Path, cause: str) -> None:
+        self.path, self.cause = path, cause
+        super().__init__(f"{path}: {cause}; the attempt cannot be uploaded, ask again with a new query")
+
+
+@dataclass(frozen=True)
+class Spool:
+    """A whole contribution on disk."""
+
+    path: Path
+    hashes: tuple[bytes, ...]
+    ciphertexts: int
+
+    @property
+    def digest(self) -> bytes:
+        """What the receipt signs: the digest over all chunks' hashes."""
+        return upload_digest(self.hashes)
+
+    def chunk(self, index: int) -> Chunk:
+        """One chunk, once its bytes have the hash of the manifest. Raises SpoolLostError."""
+        path = _chunk_path(self.path, index)
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise SpoolLostError(path, f"cannot be read ({error.strerror})") from error
+        if sha256(data) != self.hashes[index]:
+            raise SpoolLostError(path, "was changed")
+        return Chunk(index, data, self.hashes[index])
+
+    def verify(self) -> None:
+        """Read every chunk. Raises SpoolLostError."""
+        for index in range(len(self.hashes)):
+            self.chunk(index)
+
+
+class Spools:
+    """All contributions of one party, within a quota in bytes. One process uses a directory at a time."""
+
+    def __init__(self, directory: Path, quota_bytes: int) -> None:
+        """Makes the directory, and removes what a crash left unfinished."""
+        self.directory, self._quota_bytes = directory, quota_bytes
+        self._lock = threading.Lock()
+        self._promised_bytes = 0
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for left in directory.glob(f"{_UNFINISHED}*"):
+            shutil.rmtree(left)
+
+    def used_bytes(self) -> int:
+        """The size of all whole contributions."""
+        total = 0
+        for file in self.directory.glob("*/*.bin"):
+            # Another thread may be removing it.
+            with suppress(FileNotFoundError):
+                total += 0 if file.parent.name.startswith(_UNFINISHED) else file.stat().st_size
+        return total
+
+    def write(self, query_id: bytes, attempt: int, chunks: Iterable[bytes], *, needed_bytes: int, width: int) -> Spool:
+        """Write a contribution whole, in place of one of the same attempt.
+
+        needed_bytes: its size, for the quota. width: bytes of a ciphertext. Raises SpoolFullError where the quota or
+        the disk has no room, and what `chunks` raises; then nothing of it is left.
+        """
+        self.remove(query_id, attempt)
+        self._promise(needed_bytes)
+        final = self._path(query_id, attempt)
+        unfinished = final.with_name(_UNFINISHED + final.name)
+        try:
+            spool = _write(unfinished, chunks, width)
+            unfinished.rename(final)
+            sync_directory(self.directory)
+        except BaseException as error:
+            for left in (unfinished, final):
+                shutil.rmtree(left, ignore_errors=True)
+            if isinstance(error, OSError) and error.errno in _FULL:
+                raise SpoolFullError(
+                    needed_bytes=needed_bytes, available_bytes=None, cause="the disk is full"
+                ) from error
+            raise
+        finally:
+            with self._lock:
+                self._promised_bytes -= needed_bytes
+        return Spool(final, spool.hashes, spool.ciphertexts)
+
+    def open(self, query_id: bytes, attempt: int) -> Spool:
+        """The contribution as its manifest has it; chunks are checked as they are read. Raises SpoolLostError."""
+        path = self._path(query_id, attempt)
+        try:
+            manifest = json.loads((path / _MANIFEST).read_bytes())
+            hashes = tuple(bytes.fromhex(text) for text in manifest["chunks"])
+            return Spool(path, hashes, int(manifest["ciphertexts"]))
+        except OSError as error:
+            raise SpoolLostError(path, f"cannot be read ({error.strerror})") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise SpoolLostError(path, "its manifest was changed") from error
+
+    def remove(self, query_id: bytes, attempt: int) -> None:
+        """Remove a contribution; nothing happens where there is none."""
+        path = self._path(query_id, attempt)
+        if path.exists():
+            # Without its name it is rubbish that the next start clears, whenever the removal is interrupted.
+            rubbish = path.with_name(f"{_UNFINISHED}removed-{path.name}")
+            path.rename(rubbish)
+            shutil.rmtree(rubbish, ignore_errors=True)
+
+    def keep_only(self, wanted: Iterable[tuple[bytes, int]]) -> int:
+        """Remove all contributions but those of these attempts; how many were removed."""
+        names = {self._path(query_id, attempt).name for query_id, attempt in wanted}
+        stray = [path for path in self.directory.iterdir() if path.name not in names]
+        for path in stray:
+            shutil.rmtree(path, ignore_errors=True)
+        return len(stray)
+
+    def _promise(self, needed_bytes: int) -> None:
+        with self._lock:
+            free = self._quota_bytes - self.used_bytes() - self._promised_bytes
+            if needed_bytes > free:
+                raise SpoolFullError(
+                    needed_bytes=needed_bytes,
+                    available_bytes=max(0, free),
+                    cause=f"{max(0, free)} are left of spool_bytes = {self._quota_bytes}",
+                )
+            self._promised_bytes += needed_bytes
+
+    def _path(self, query_id: bytes, attempt: int) -> Path:
+        return self.directory / f"{query_id.hex()}-{attempt}"
+
+
+def _chunk_path(directory: Path, index: int) -> Path:
+    return directory / f"chunk-{index:06d}.bin"
+
+
+def _write(directory: Path, chunks: Iterable[bytes], width: int) -> Spool:
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(mode=0o700)
+    hashes, ciphertexts = [], 0
+    for index, data in enumerate(chunks):
+        _write_durably(_chunk_path(directory, index), data)
+        hashes.append(sha256(data))
+        ciphertexts += len(data) // width
+    manifest = {"chunks": [digest.hex() for digest in hashes], "ciphertexts": ciphertexts}
+    _write_durably(directory / _MANIFEST, json.dumps(manifest).encode())
+    sync_directory(directory)
+    return Spool(directory, tuple(hashes), ciphertexts)
+
+
+def _write_durably(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,183 @@
+"""The federation's certificate authority: requests made at the member, certificates signed at the operator.
+
+A member's private key never needs to travel: `make_request` runs at the member, `sign_request` at the operator, who
+takes from the request nothing but the public key. `rado provision init`, which makes everything in one place, goes the
+same way.
+"""
+
+import datetime as dt
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from dpcore.errors import ConfigurationError
+from wire.roster import NAME, Role, certificate_san
+
+AUTHORITY_DAYS = 3650
+MEMBER_DAYS = 365
+# Members whose clocks are a little behind must not find a fresh certificate "not yet valid".
+BACKDATED = dt.timedelta(minutes=5)
+_COMMON_NAME_LENGTH = 64
+
+
+def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """The key as unencrypted PKCS #8 PEM; write it with `wire.envelopes.write_secret`."""
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+@dataclass(frozen=True)
+class Request:
+    """A member's new TLS key and the request for its certificate, both PEM. The key stays where it was made."""
+
+    key_pem: bytes
+    request_pem: bytes
+
+    def __repr__(self) -> str:
+        return "Request(...)"
+
+
+def make_request(federation: str, role: Role, name: str) -> Request:
+    """A new EC P-256 key, and the request that proves its possession and names the member. Runs at the member."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    request = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(_subject(name))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.UniformResourceIdentifier(certificate_san(federation, role, name))]),
+            critical=False,
+        )
+        .sign(key, hashes.SHA256())
+    )
+    return Request(private_pem(key), request.public_bytes(serialization.Encoding.PEM))
+
+
+@dataclass(frozen=True)
+class Authority:
+    """Held by the operator only, offline. Issues the certificates of one federation."""
+
+    federation: str
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    def __repr__(self) -> str:
+        return f"Authority({self.federation!r})"
+
+    @classmethod
+    def create(cls, federation: str, now: dt.datetime) -> "Authority":
+        """A new EC P-256 authority that may sign members' certificates and no further authority.
+
+        Raises ConfigurationError where `federation` is not a name.
+        """
+        if not NAME.fullmatch(federation):
+            raise ConfigurationError(f"{federation!r} is not a federation's name; use a-z, 0-9 and '-', a letter first")
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = _subject(f"radofed {federation}")
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - BACKDATED)
+            .not_valid_after(now + dt.timedelta(days=AUTHORITY_DAYS))
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_key_usage(authority=True), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        return cls(federation, certificate, key)
+
+    @property
+    def certificate_pem(self) -> bytes:
+        """What every member gets."""
+        return self.certificate.public_bytes(serialization.Encoding.PEM)
+
+    def sign_request(
+        self, request_pem: bytes, role: Role, name: str, now: dt.datetime, *, hosts: Sequence[str] = ()
+    ) -> bytes:
+        """The PEM certificate of one member, valid for a year from `now`.
+
+        hosts: the DNS names and IP addresses under which a coordinator is dialled. Role, name and hosts are what the
+        operator says; the request contributes its public key and must name the same member. Raises ConfigurationError
+        where it does not, where its signature fails, or where its key is not EC P-256.
+        """
+        public_key = self._check(request_pem, role, name)
+        served = role is Role.COORDINATOR
+        if served != bool(hosts):
+            raise ConfigurationError("a coordinator's certificate, and no other, names the hosts it is dialled at")
+        usages = [ExtendedKeyUsageOID.CLIENT_AUTH] + [ExtendedKeyUsageOID.SERVER_AUTH] * served
+        authority_key = self.key.public_key()
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(_subject(name))
+            .issuer_name(self.certificate.subject)
+            .public_key(public_key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - BACKDATED)
+            .not_valid_after(now + dt.timedelta(days=MEMBER_DAYS))
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_key_usage(authority=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+            .add_extension(
+                x509.SubjectAlternativeName(
+                    [
+                        x509.UniformResourceIdentifier(certificate_san(self.federation, role, name)),
+                        *(_host_name(host) for host in hosts),
+                    ]
+                ),
+                critical=False,
+            )
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key), critical=False)
+            .sign(self.key, hashes.SHA256())
+        )
+        return certificate.public_bytes(serialization.Encoding.PEM)
+
+    def _check(self, request_pem: bytes, role: Role, name: str) -> ec.EllipticCurvePublicKey:
+        try:
+            request = x509.load_pem_x509_csr(request_pem)
+            names = request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+            key = request.public_key()
+        except (ValueError, x509.ExtensionNotFound) as error:
+            raise ConfigurationError(f"not a certificate request of a member ({error}); make a new one") from error
+        if not request.is_signature_valid:
+            raise ConfigurationError("the certificate request was altered after it was signed; ask for it again")
+        expected = certificate_san(self.federation, role, name)
+        named = names.get_values_for_type(x509.UniformResourceIdentifier)
+        if named != [expected]:
+            raise ConfigurationError(f"the request is for {', '.join(named) or 'no member'}, not for {expected}")
+        if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+            raise ConfigurationError("the request's key is not on the curve P-256; make a new request")
+        return key
+
+
+def _subject(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:_COMMON_NAME_LENGTH])])
+
+
+def _host_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _key_usage(*, authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not authority,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )

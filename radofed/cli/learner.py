@@ -1,0 +1,308 @@
+"""`rado learner`: from a key to a model."""
+
+import re
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+import typer
+
+from radofed.cli.framework import ConfigOption, command, group
+from radofed.output import Output, QueryProgress, Result, progress_sentence
+
+if TYPE_CHECKING:
+    from learner.planning import Plan
+    from learner.release import Release
+    from learner.session import Session
+    from wire.status import QueryStatus
+
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
+
+app = group("Ask queries, fetch releases, train and predict.")
+
+_QueryId = Annotated[str, typer.Argument(help="The query's id, or the beginning of it.", show_default=False)]
+_Timeout = Annotated[float | None, typer.Option(help="Give up waiting after this many seconds; the query goes on.")]
+
+
+@command(app, "keygen")
+def keygen(
+    output: Output,
+    config: ConfigOption,
+    bits: Annotated[int, typer.Option(help="Size of the Paillier modulus; 2048 is the least.")] = 3072,
+) -> Result:
+    """Make the Paillier key that opens this learner's totals. An existing key is never overwritten."""
+    from learner.config import LearnerConfig
+    from learner.keys import create_key
+
+    loaded = LearnerConfig.load(config)
+    output.note(f"making a key of {bits} bits ...")
+    key = create_key(loaded.paillier_key, bits)
+    fingerprint = key.public_key.fingerprint()
+    data = {"file": loaded.paillier_key, "bits": key.public_key.bits, "fingerprint": fingerprint}
+    return Result(data, f"{loaded.paillier_key}: a key of {key.public_key.bits} bits, fingerprint {fingerprint}")
+
+
+@command(app, "query")
+def query(
+    output: Output,
+    config: ConfigOption,
+    schema: Annotated[Path, typer.Option(help="The schema that the parties share.", show_default=False)],
+    rados: Annotated[int, typer.Option(help="How many rados.", show_default=False)],
+    design: Annotated[str, typer.Option(help="plain or dp-feat.")] = "dp-feat",
+    sensitive: Annotated[str | None, typer.Option(help="dp-feat: the boolean or threshold feature.")] = None,
+    epsilon_per_rado: Annotated[
+        str | None, typer.Option(help="dp-feat: Algorithm 2's epsilon, an exact decimal; by default no truncation.")
+    ] = None,
+    delta: Annotated[str, typer.Option(help="What epsilon is counted at, an exact decimal.")] = "1e-6",
+    fraction_bits: Annotated[int | None, typer.Option(help="Precision of an edge's coordinates.")] = None,
+    max_rows: Annotated[int | None, typer.Option(help="The most rows that a cohort may have.")] = None,
+    max_parties: Annotated[int | None, typer.Option(help="The most parties of a cohort.")] = None,
+    cohort_min: Annotated[int | None, typer.Option(help="The fewest parties of a cohort.")] = None,
+    colluders: Annotated[int | None, typer.Option(help="Parties assumed to collude.")] = None,
+    attempts: Annotated[int | None, typer.Option(help="The most attempts; each is charged.")] = None,
+    answer_within_s: Annotated[int | None, typer.Option(help="How long parties have to answer.")] = None,
+    prepare_within_s: Annotated[int | None, typer.Option(help="How long they have to get ready.")] = None,
+    upload_within_s: Annotated[int | None, typer.Option(help="How long they have to upload.")] = None,
+    expires_after_s: Annotated[int | None, typer.Option(help="When the query dies in any case.")] = None,
+    wait: Annotated[bool, typer.Option(help="Follow the query and fetch its release.")] = True,
+    timeout_s: _Timeout = None,
+) -> Result:
+    """Plan a query, print the plan, ask it, and unless told otherwise follow it and fetch its release."""
+    from learner.config import LearnerConfig
+    from learner.planning import RadosRequest
+    from learner.session import Session
+    from radofed.cli.schema import read_schema
+
+    chosen: dict[str, Any] = {
+        "fraction_bits": fraction_bits,
+        "max_rows": max_rows,
+        "max_parties": max_parties,
+        "cohort_min": cohort_min,
+        "colluders": colluders,
+        "attempts": attempts,
+        "answer_within_s": answer_within_s,
+        "prepare_within_s": prepare_within_s,
+        "upload_within_s": upload_within_s,
+        "expires_after_s": expires_after_s,
+    }
+    request = RadosRequest(
+        schema=read_schema(schema),
+        rados=rados,
+        design=cast("Literal['plain', 'dp-feat']", design),  # the request refuses any other word
+        sensitive=sensitive,
+        epsilon_per_rado=None if epsilon_per_rado is None else exact(epsilon_per_rado, "epsilon-per-rado"),
+        delta=exact(delta, "delta"),
+        **{name: value for name, value in chosen.items() if value is not None},
+    )
+    with Session(LearnerConfig.load(config)) as session:
+        return _ask(output, session, session.plan(request), wait=wait, timeout_s=timeout_s)
+
+
+def _ask(output: Output, session: "Session", plan: "Plan", *, wait: bool, timeout_s: float | None) -> Result:
+    for sentence in plan.sentences():
+        output.note(sentence)
+    query_id = session.ask(plan)
+    output.note(f"asked: query {query_id.hex()}")
+    cost = {"ciphertexts": plan.ciphertexts, "upload_bytes_per_party": plan.upload_bytes_per_party}
+    if not wait:
+        words = f"follow it with: rado learner fetch {query_id.hex()[:16]}"
+        return Result({"query_id": query_id, "plan": cost}, words)
+    session.watch(query_id, QueryProgress(), timeout_s)
+    fetched = _fetched(session.fetch(query_id), session.release_directory(query_id))
+    return Result({**fetched.data, "plan": cost}, fetched.text)
+
+
+@command(app, "list")
+def list_queries(_output: Output, config: ConfigOption) -> Result:
+    """List this learner's queries that the coordinator still knows."""
+    from learner.config import LearnerConfig
+    from learner.session import Session
+
+    with Session(LearnerConfig.load(config)) as session:
+        statuses = session.list()
+    lines = [f"{status.query_id.hex()[:16]}  {_status_words(status)}" for status in statuses]
+    return Result({"queries": [_status_data(status) for status in statuses]}, "\n".join(lines) or "no queries")
+
+
+@command(app, "status")
+def status(_output: Output, query_id: _QueryId, config: ConfigOption) -> Result:
+    """Show where a query stands, party by party."""
+    from learner.config import LearnerConfig
+    from learner.session import Session
+
+    with Session(LearnerConfig.load(config)) as session:
+        found = session.status(_find(session, query_id))
+    lines = [f"query {found.query_id.hex()}", _status_words(found)]
+    for party in found.parties:
+        extra = f", {party.code}" if party.code else f", {party.rows} rows" if party.rows else ""
+        lines.append(f"  {party.party}: {party.state.name.lower()}{extra}")
+    return Result(_status_data(found), "\n".join(lines))
+
+
+@command(app, "cancel")
+def cancel(_output: Output, query_id: _QueryId, config: ConfigOption) -> Result:
+    """End a query that has no total yet. What parties have charged stays charged."""
+    from learner.config import LearnerConfig
+    from learner.session import Session
+
+    with Session(LearnerConfig.load(config)) as session:
+        found = _find(session, query_id)
+        session.cancel(found)
+    return Result({"query_id": found}, f"query {found.hex()} is cancelled")
+
+
+@command(app, "fetch")
+def fetch(
+    _output: Output,
+    query_id: _QueryId,
+    config: ConfigOption,
+    wait: Annotated[bool, typer.Option(help="Follow the query until it is complete.")] = True,
+    timeout_s: _Timeout = None,
+) -> Result:
+    """Fetch a query's total, check it, open it, and save the release with its privacy statement."""
+    from learner.config import LearnerConfig
+    from learner.session import Session
+
+    with Session(LearnerConfig.load(config)) as session:
+        found = _find(session, query_id)
+        if wait:
+            session.watch(found, QueryProgress(), timeout_s)
+        return _fetched(session.fetch(found), session.release_directory(found))
+
+
+@command(app, "train")
+def train(
+    output: Output,
+    release: Annotated[Path, typer.Argument(help="The directory of a release.", show_default=False)],
+    to: Annotated[Path, typer.Option("--output", "-o", help="Write the model there.", show_default=False)],
+    learner: Annotated[str, typer.Option(help="radoboost or mean-variance.")] = "mean-variance",
+    option: Annotated[
+        list[str] | None, typer.Option(help="A learner's option as NAME=VALUE, such as n_rounds=500; may be repeated.")
+    ] = None,
+) -> Result:
+    """Train a model on a release. This costs no privacy: the release is out already."""
+    from learner.release import Release
+    from learner.training import train as train_model
+
+    options = dict(_option(text) for text in option or ())
+    loaded = Release.load(release)
+    output.note(f"training {learner} on {loaded.query.kind.rados} rados of {loaded.schema.d} coordinates ...")
+    model = train_model(loaded, learner, **options)
+    model.save(to)
+    data = {"model": to, "learner": learner, "d": loaded.schema.d, "release_digest": model.release_digest}
+    return Result({**data, "privacy": model.statement.to_dict()}, f"{to}: {learner} over {loaded.rows} rows")
+
+
+@command(app, "predict")
+def predict(
+    _output: Output,
+    model: Annotated[Path, typer.Argument(help="A model that train wrote.", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="A CSV or Parquet file of rows.", show_default=False)],
+    to: Annotated[Path | None, typer.Option("--output", "-o", help="Write scores and labels there, as CSV.")] = None,
+) -> Result:
+    """Predict the label of every row, and count the errors where the file has labels."""
+    from learner.model import Model, error_rate
+    from learner.model import predict as predict_rows
+    from wire.tables import open_table
+
+    loaded = Model.load(model)
+    found = predict_rows(loaded, file)
+    rows, usable = len(found.labels), int((found.labels != 0).sum())
+    positive = int((found.labels > 0).sum())
+    data: dict[str, Any] = {"rows": rows, "usable": usable, "positive": positive}
+    data["positive_fraction"] = positive / usable if usable else None
+    lines = [f"{rows} rows, {rows - usable} of them not usable, {positive} predicted positive"]
+    if loaded.schema.label.column in open_table(file).columns:
+        data["error_rate"] = error_rate(loaded, file)
+        lines.append(f"wrong on {100 * data['error_rate']:.2f} % of the labelled rows")
+    if to is not None:
+        text = "score,label\n" + "".join(
+            f"{score:.17g},{label}\n" if label else ",\n"
+            for score, label in zip(found.scores, found.labels, strict=True)
+        )
+        to.write_text(text, encoding="utf-8")
+        lines.append(f"{to}: a score and a label (1 or -1) for each row; empty where a row is not usable")
+    return Result({**data, "file": to}, "\n".join(lines))
+
+
+def exact(text: str, option: str) -> Fraction:
+    """A decimal or fraction as an exact number. Raises ConfigurationError."""
+    from dpcore.errors import ConfigurationError
+
+    try:
+        return Fraction(text)
+    except (ValueError, ZeroDivisionError) as error:
+        raise ConfigurationError(f"--{option} {text!r} is not a number; write, say, 1e-6 or 1/2") from error
+
+
+def _find(session: "Session", text: str) -> bytes:
+    """The id that a text is, or that begins with it among the queries that the coordinator knows."""
+    from dpcore.errors import ConfigurationError
+
+    if not re.fullmatch("[0-9a-f]{4,64}", text):
+        raise ConfigurationError(f"{text!r} is not a query's id: give at least its first 4 hexadecimal digits")
+    if len(text) == 64:
+        return bytes.fromhex(text)
+    matching = [status.query_id for status in session.list() if status.query_id.hex().startswith(text)]
+    if len(matching) != 1:
+        found = f"{len(matching)} queries" if matching else "no query that the coordinator knows"
+        raise ConfigurationError(f"{found} have an id that begins with {text}; give more of it")
+    return matching[0]
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """NAME=VALUE with VALUE read as JSON where it is JSON, as text elsewhere."""
+    import json
+
+    from dpcore.errors import ConfigurationError
+
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ConfigurationError(f"--option {text!r}: write NAME=VALUE")
+    try:
+        return name.replace("-", "_"), json.loads(value)
+    except ValueError:
+        return name.replace("-", "_"), value
+
+
+def _status_words(status: "QueryStatus") -> str:
+    words = progress_sentence(status)
+    if status.code:
+        return f"{words}: {status.code}: {status.detail}"
+    return words if status.phase.is_terminal else f"{words}, {status.remaining_s} s left in this phase"
+
+
+def _status_data(status: "QueryStatus") -> dict[str, Any]:
+    return {
+        "query_id": status.query_id,
+        "attempt": status.attempt,
+        "phase": status.phase.name.lower(),
+        "parties": [
+            {"name": p.party, "state": p.state.name.lower(), "code": p.code or None, "chunks": p.chunks, "rows": p.rows}
+            for p in status.parties
+        ],
+        "code": status.code or None,
+        "detail": status.detail or None,
+        "remaining_s": status.remaining_s,
+        "chunks_expected": status.chunks_expected,
+        "submitted_at_unix_s": status.submitted_at_unix_s,
+    }
+
+
+def _fetched(release: "Release", directory: Path) -> Result:
+    data = {
+        "query_id": release.query_id,
+        "release": directory,
+        "digest": release.digest,
+        "parties": len(release.party_rows),
+        "rows": release.rows,
+        "rows_by_party": release.party_rows,
+        "rados": {"n": release.query.kind.rados, "d": release.schema.d},
+        "privacy": release.statement.to_dict(),
+    }
+    lines = [
+        f"{directory}: {release.query.kind.rados} rados over {release.rows} rows of {len(release.party_rows)} parties",
+        *release.statement.sentences(),
+        f"train on it with: rado learner train {directory} --output model.json",
+    ]
+    return Result(data, "\n".join(lines))

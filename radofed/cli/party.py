@@ -1,0 +1,51 @@
+"""`rado party`: an organisation's node, and the preflight that says what is wrong before it starts."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from radofed.cli.framework import ConfigOption, command, group
+from radofed.output import EXIT_FAILED, Output, Result
+
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
+
+app = group("Run and check a party.")
+
+
+@command(app, "start")
+def start(_output: Output, config: ConfigOption) -> Result:
+    """Take part: answer queries as the policy allows, until SIGTERM or SIGINT."""
+    from parties.config import PartyConfig
+    from parties.node import run
+
+    loaded = PartyConfig.load(config)
+    run(loaded)
+    return Result({"party": loaded.name, "ended": "drained"})
+
+
+@command(app, "check")
+def check(
+    _output: Output,
+    config: ConfigOption,
+    against: Annotated[Path | None, typer.Option(help="Another schema file, to compare with the party's.")] = None,
+) -> Result:
+    """Look for everything that would keep this party from taking part; each fault with its cause and its mend."""
+    from parties.check import preflight
+
+    findings = preflight(config, against=against)
+    lines = []
+    for finding in findings:
+        lines.append(f"{finding.status:8}  {finding.name}: {finding.detail}")
+        if finding.mend:
+            lines.append(f"{'':10}{finding.mend}")
+    statuses = [finding.status for finding in findings]
+    bad = [status for status in statuses if status in ("failed", "not run")]
+    lines.append(
+        f"{statuses.count('failed')} of {len(findings)} checks failed, {statuses.count('not run')} could not be made"
+        if bad
+        else "this party can take part"
+    )
+    fields = ("name", "status", "detail", "mend")
+    data = {"ok": not bad, "findings": [{field: getattr(f, field) for field in fields} for f in findings]}
+    return Result(data, "\n".join(lines), exit_code=EXIT_FAILED if bad else 0)

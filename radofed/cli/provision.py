@@ -1,0 +1,67 @@
+"""`rado provision`: making a federation's keys, certificates, roster and configurations."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from radofed.cli.framework import command, group
+from radofed.output import Output, Result
+
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
+
+app = group("Make the keys, certificates, roster and configurations of a federation.")
+
+
+@app.callback()
+def _group() -> None:
+    # Without a callback a group of one command would be that command itself.
+    pass
+
+
+@command(app, "init")
+def init(
+    output: Output,
+    federation: Annotated[str, typer.Option(help="The federation's name: a-z, 0-9 and '-'.", show_default=False)],
+    directory: Annotated[Path, typer.Option(help="Where to make it; absent or empty.", show_default=False)],
+    coordinator: Annotated[str, typer.Option(help="HOST:PORT at which members dial.", show_default=False)],
+    party: Annotated[
+        list[str], typer.Option(help="A party: NAME, or NAME=ROWS with the rows it has at least.", show_default=False)
+    ],
+    learner: Annotated[list[str] | None, typer.Option(help="A learner; by default one called learner.")] = None,
+    listen: Annotated[str | None, typer.Option(help="HOST:PORT that the coordinator binds.")] = None,
+) -> Result:
+    """Make a federation: the offline federation key, an authority, and a ready directory for every member."""
+    from dpcore.errors import ConfigurationError
+    from radofed.provision import provision
+
+    rows: dict[str, int] = {}
+    names = []
+    for entry in party:
+        name, equals, count = entry.partition("=")
+        if equals and not (count.isascii() and count.isdigit()):
+            raise ConfigurationError(f"--party {entry}: write NAME or NAME=ROWS, such as north=1200")
+        if equals:
+            rows[name] = int(count)
+        names.append(name)
+    output.note("making keys and certificates ...")
+    made = provision(
+        directory,
+        federation=federation,
+        coordinator_address=coordinator,
+        parties=names,
+        learners=learner or ["learner"],
+        rows_at_least=rows,
+        listen=listen,
+    )
+    members = [
+        {"role": m.role.value, "name": m.name, "config": m.config, "fingerprint": m.fingerprint or None}
+        for m in made.members
+    ]
+    data = {
+        "federation": federation,
+        "directory": made.directory,
+        "federation_fingerprint": made.federation_fingerprint,
+        "members": members,
+    }
+    return Result(data, "\n".join(made.sentences()))

@@ -1,0 +1,85 @@
+"""`rado schema`: drafting and testing the file by which all parties encode alike."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from radofed.cli.framework import command, group
+from radofed.output import Output, Result
+
+if TYPE_CHECKING:
+    from dpcore.schema import Schema
+
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
+
+app = group("Draft and test schemas: how columns become coordinates.")
+
+_Table = Annotated[Path, typer.Argument(help="A CSV or Parquet file.", show_default=False)]
+
+
+@command(app, "infer")
+def infer(
+    output: Output,
+    file: _Table,
+    label: Annotated[str | None, typer.Option(help="The label's column; by default the last one.")] = None,
+    positive: Annotated[list[str] | None, typer.Option(help="A positive value of the label; may be repeated.")] = None,
+    name: Annotated[str | None, typer.Option(help="The schema's name; by default the file's.")] = None,
+    to: Annotated[Path | None, typer.Option("--output", "-o", help="Write the schema there.")] = None,
+) -> Result:
+    """Draft a schema from a table. A person mends the draft before parties agree on it."""
+    from dpcore.errors import ConfigurationError
+    from parties.schema_infer import infer as draft
+
+    if to is not None and to.exists():
+        raise ConfigurationError(f"{to}: is there already; give another file")
+    schema, notes = draft(file, label, positive, name=name or file.name.split(".")[0])
+    text = schema.to_toml(notes)
+    data = {"schema": text, "digest": schema.digest, "d": schema.d, "notes": notes, "file": to}
+    if to is None:
+        return Result(data, text)
+    to.write_text(text, encoding="utf-8")
+    for note in notes:
+        output.note(note)
+    return Result(data, f"{to}: {schema.d} coordinates; read it, mend it, and give every party the same file")
+
+
+@command(app, "check")
+def check(
+    output: Output,
+    schema: Annotated[Path, typer.Argument(help="The schema, a TOML file.", show_default=False)],
+    data: Annotated[Path | None, typer.Argument(help="A table to read through it.", show_default=False)] = None,
+) -> Result:
+    """Test a schema, and a table against it where one is given. Prints the digest that all parties must share."""
+    from parties.dataset import check as check_data
+
+    loaded = read_schema(schema)
+    lines = [
+        f"{schema}: schema {loaded.name!r}, {loaded.d} coordinates, digest {loaded.digest.hex()}",
+        f"sensitive features that a query may name: {', '.join(loaded.boolean_coordinates) or 'none'}",
+    ]
+    found = {
+        "name": loaded.name,
+        "digest": loaded.digest,
+        "coordinates": loaded.coordinates,
+        "boolean_coordinates": loaded.boolean_coordinates,
+    }
+    if data is None:
+        return Result(found, "\n".join(lines))
+    output.note(f"reading {data} ...")
+    report = check_data(loaded, data)
+    counts = {"rows": report.rows, "zero_vectors": report.zero_vectors, "warnings": report.warnings}
+    return Result({**found, **counts}, "\n".join([*lines, *report.sentences()]))
+
+
+def read_schema(path: Path) -> "Schema":
+    """The schema in a file. Raises ConfigurationError where it cannot be read, SchemaError where it is not one."""
+    from dpcore.errors import ConfigurationError
+    from dpcore.schema import Schema
+
+    try:
+        return Schema.from_toml(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"{path}: cannot be read ({getattr(error, 'strerror', error)}); give a schema in TOML"
+        ) from error

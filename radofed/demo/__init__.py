@@ -1,0 +1,1 @@
+"""`rado demo`: a whole federation on one machine, with real processes, real encryption and real transport."""

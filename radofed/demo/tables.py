@@ -1,0 +1,190 @@
+"""The demo's data: a table, a schema, a held-out fifth, and an unequal split of the rest over parties.
+
+The split is drawn from a fixed seed, so that two runs hold out the same rows; it protects nobody, all rows being in one
+place here. What protects anyone in the demo comes from the operating system's randomness, as everywhere.
+"""
+
+import csv
+import gzip
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.errors import ConfigurationError
+from dpcore.features import Label, RealFeature, ThresholdFeature
+from dpcore.schema import Schema
+from wire.tables import encoded_blocks
+
+Split = Literal["iid", "label-skew"]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+SPLIT_SEED = 2015
+HELD_OUT = 0.2
+# How much of what is a party's own it holds; the rest is spread over the others.
+OWN_SHARE = 0.9
+DARK_PIXEL, DARK = "pixel_3_4", 8.0
+_COMPASS = ("north", "south", "east", "west")
+
+
+class Rows(Protocol):
+    """A table that can be written in parts."""
+
+    @property
+    def extension(self) -> str:
+        """Of the files that it is written to."""
+        ...
+
+    def write(self, rows: Integers, path: Path) -> None:
+        """Write these rows, in this order, to a new file."""
+        ...
+
+
+@dataclass(frozen=True)
+class DemoData:
+    """Files of one demo. parties: file by party's name, in order. test: the held-out rows."""
+
+    schema: Schema
+    parties: dict[str, Path]
+    test: Path
+
+
+def party_names(count: int) -> tuple[str, ...]:
+    """Names of the demo's parties."""
+    return _COMPASS if count == len(_COMPASS) else tuple(f"party-{number}" for number in range(1, count + 1))
+
+
+def digits(directory: Path, parties: int) -> DemoData:
+    """scikit-learn's handwritten digits, "is it even?": 1,797 rows of 64 pixels from 0 to 16.
+
+    Each party holds mostly its own digits, as offices would that sort the post. One informative pixel near the middle
+    is thresholded in place of its column: the sensitive boolean.
+    """
+    from sklearn.datasets import load_digits  # noqa: PLC0415  (it takes a second, and --data does not need it)
+
+    loaded = load_digits()
+    kinds = loaded.target.astype(np.int64)
+    names = [f"pixel_{row}_{column}" for row in range(8) for column in range(8)]
+    features = tuple(
+        ThresholdFeature(name=f"{name}_dark", column=name, threshold=DARK)
+        if name == DARK_PIXEL
+        else RealFeature(name=name, column=name, lower=0.0, upper=16.0)
+        for name in names
+    )
+    schema = Schema(
+        name="digits", label=Label(column="parity", positive=("even",), negative=("odd",)), features=features
+    )
+    parity = np.where(kinds % 2 == 0, "even", "odd")
+    cells = [[*(f"{value:g}" for value in row), label] for row, label in zip(loaded.data, parity.tolist(), strict=True)]
+    table = CsvRows([*names, "parity"], cells)
+    # Party p of K owns a share of the ten digits proportional to K - p, the first the most.
+    bounds = np.cumsum(_weights(parties))
+    owners = np.searchsorted(bounds, (np.arange(10) + 0.5) / 10)
+    affinity = np.full((10, parties), (1 - OWN_SHARE) / (parties - 1))
+    affinity[np.arange(10), owners] = OWN_SHARE
+    return _divide(directory, table, schema, kinds, affinity)
+
+
+def own_file(directory: Path, data: Path, schema: Schema, parties: int, split: Split) -> DemoData:
+    """The user's own file, read through a schema and split over unequal parties.
+
+    split: "iid", or "label-skew", where every other party holds three times its share of one class. Raises
+    DataError where the file does not fit the schema, ConfigurationError where it has too few rows.
+    """
+    labels = np.concatenate([block.labels for block in encoded_blocks(data, schema, label=True)])
+    kinds = (labels > 0).astype(np.int64)
+    table = read_rows(data)
+    share = _weights(parties)
+    affinity = np.vstack([share, share])
+    if split == "label-skew":
+        favoured = np.arange(parties) % 2
+        affinity = affinity * np.where(favoured == np.arange(2)[:, None], 3.0, 1.0)
+    return _divide(directory, table, schema, kinds, affinity / affinity.sum(axis=1, keepdims=True))
+
+
+def read_xy(files: Sequence[Path], schema: Schema) -> tuple[Floats, Integers]:
+    """Usable rows of labelled files as the schema encodes them: (m, d) float64, labels in {-1, +1}."""
+    blocks = [block for file in files for block in encoded_blocks(file, schema, label=True)]
+    x = np.concatenate([block.x[block.usable] for block in blocks])
+    y = np.concatenate([block.labels[block.usable] for block in blocks if block.labels is not None])
+    return x, y.astype(np.int64)
+
+
+def _weights(parties: int) -> Floats:
+    """Shares of the parties, proportional to K, K - 1, ..., 1."""
+    weights: Floats = np.arange(parties, 0, -1, dtype=np.float64)
+    weights /= weights.sum()
+    return weights
+
+
+def _divide(directory: Path, table: Rows, schema: Schema, kinds: Integers, affinity: Floats) -> DemoData:
+    """Hold out a fifth of every kind, give the rest to parties by `affinity` (kinds, parties), write everything."""
+    generator = np.random.default_rng(SPLIT_SEED)
+    parties = affinity.shape[1]
+    held_out = np.zeros(len(kinds), dtype=np.bool_)
+    for kind in range(len(affinity)):
+        members = generator.permutation(np.flatnonzero(kinds == kind))
+        held_out[members[: round(HELD_OUT * len(members))]] = True
+    training = generator.permutation(np.flatnonzero(~held_out))
+    if len(training) < 10 * parties or not held_out.any():
+        raise ConfigurationError(f"{len(kinds)} rows are too few for {parties} parties and a held-out fifth")
+    draws = generator.random(len(training))
+    party_of = (draws[:, None] > np.cumsum(affinity, axis=1)[kinds[training]]).sum(axis=1).clip(0, parties - 1)
+    # No party is left without a row.
+    party_of[:parties] = np.arange(parties)
+    directory.mkdir(parents=True)
+    files = {}
+    for number, name in enumerate(party_names(parties)):
+        files[name] = directory / f"{name}{table.extension}"
+        table.write(training[party_of == number], files[name])
+    test = directory / f"held-out{table.extension}"
+    table.write(np.flatnonzero(held_out), test)
+    return DemoData(schema, files, test)
+
+
+@dataclass(frozen=True)
+class CsvRows:
+    """A CSV table in memory, its cells as texts."""
+
+    header: Sequence[str]
+    cells: Sequence[Sequence[str]]
+    extension: str = ".csv"
+
+    def write(self, rows: Integers, path: Path) -> None:
+        """See Rows."""
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(self.header)
+            writer.writerows(self.cells[row] for row in rows)
+
+
+@dataclass(frozen=True)
+class ParquetRows:
+    """A Parquet table in memory."""
+
+    table: Any
+    extension: str = ".parquet"
+
+    def write(self, rows: Integers, path: Path) -> None:
+        """See Rows."""
+        import pyarrow.parquet as pq  # noqa: PLC0415  (only this kind of file needs it)
+
+        pq.write_table(self.table.take(rows), path)
+
+
+def read_rows(path: Path) -> Rows:
+    """A table of any kind that parties read, whole. Assumes that it was read through a schema before."""
+    if path.name.lower().endswith((".parquet", ".pq")):
+        import pyarrow.parquet as pq  # noqa: PLC0415  (as above)
+
+        return ParquetRows(pq.read_table(path))
+    name = path.name.lower()
+    content = gzip.decompress(path.read_bytes()) if name.endswith(".gz") else path.read_bytes()
+    lines = io.StringIO(content.decode("utf-8-sig"), newline="")
+    header, *cells = [row for row in csv.reader(lines, delimiter="\t" if ".tsv" in Path(name).suffixes else ",") if row]
+    return CsvRows(header, cells)

@@ -1,0 +1,196 @@
+"""What the `rado` command prints: one JSON object on standard output, or text for people; errors and exit codes.
+
+In JSON mode standard output gets exactly one object,
+
+    {"schema_version": 1, "status": "ok", "data": {...}}
+    {"schema_version": 1, "status": "error", "error": {"code": ..., "message": ...}}
+
+and everything for people goes to standard error. In text mode results go to standard output, the rest to standard
+error.
+"""
+
+import json
+import math
+import os
+import re
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO
+
+from dpcore.errors import RadofedError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from wire.status import QueryStatus
+
+OUTPUT_VERSION = 1
+EXIT_FAILED = 1
+EXIT_CONNECTION = 2
+EXIT_USAGE = 4
+EXIT_BUG = 5
+
+# What an extra brings, by the name of the module that is missing without it.
+_EXTRAS = {"phe": "learner", "sklearn": "learner", "ray": "ray"}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command found: `data` for JSON, `text` for people (a text, or something that rich can print).
+
+    exit_code: 0, or another where the command did its work and what it found is a failure, such as a preflight's.
+    """
+
+    data: Mapping[str, Any]
+    text: "RenderableType" = ""
+    exit_code: int = 0
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a command failed: a code, a sentence for people, and the exit code."""
+
+    code: str
+    message: str
+    exit_code: int
+
+    @classmethod
+    def of(cls, error: BaseException) -> "Failure":
+        """What an exception means to whoever ran the command; one that nobody expected is a bug, exit code 5."""
+        if isinstance(error, RadofedError):
+            return _of_radofed(error)
+        if isinstance(error, KeyboardInterrupt):
+            return cls("INTERRUPTED", "interrupted", EXIT_FAILED)
+        if isinstance(error, ModuleNotFoundError) and (extra := _EXTRAS.get((error.name or "").split(".")[0])):
+            sentence = f"this needs {error.name}, which is not installed: pip install 'radofed[{extra}]'"
+            return cls("EXTRA_MISSING", sentence, EXIT_USAGE)
+        if isinstance(error, OSError):
+            place = f"{error.filename}: " if error.filename else ""
+            return cls("FILE", f"{place}{error.strerror or error}", EXIT_FAILED)
+        sentence = f"this is a bug in radofed ({type(error).__name__}: {error}); run again with --debug and report it"
+        return cls("BUG", sentence, EXIT_BUG)
+
+
+def _of_radofed(error: RadofedError) -> Failure:
+    # Where wire was not imported, the error is not wire's. It is not imported for this: gRPC is slow to load, and the
+    # error may be that a stranger's package stands in wire's place.
+    if (errors := sys.modules.get("wire.errors")) is not None and isinstance(error, errors.WireError):
+        return Failure(error.code.value, str(error), errors.exit_code_of(error))
+    name = type(error).__name__.removesuffix("Error")
+    return Failure(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper(), str(error), error.exit_code)
+
+
+class Output:
+    """Where one run of the command prints to, and how."""
+
+    def __init__(self, *, as_json: bool, debug: bool) -> None:
+        self.as_json = as_json
+        self.debug = debug
+
+    @classmethod
+    def of_arguments(cls, arguments: list[str]) -> "Output":
+        """As the arguments ask, found without parsing them: a usage error is to be printed as asked, too."""
+        joined = "\n".join(arguments)
+        return cls(as_json=bool(re.search(r"^--format[=\n]json$", joined, re.MULTILINE)), debug="--debug" in arguments)
+
+    def note(self, sentence: str) -> None:
+        """Tell people something, on standard error."""
+        print(sentence, file=sys.stderr, flush=True)  # noqa: T201  (this is where the command prints)
+
+    def show(self, text: "RenderableType", *, stream: TextIO | None = None) -> None:
+        """Print for people: on standard error in JSON mode, on standard output otherwise."""
+        stream = stream or (sys.stderr if self.as_json else sys.stdout)
+        if isinstance(text, str):
+            print(text, file=stream, flush=True)
+            return
+        from rich.console import Console  # noqa: PLC0415  (rich is slow to import, and help does not need it)
+
+        Console(file=stream, width=None if stream.isatty() else 100).print(text)
+
+    def finish(self, result: Result) -> int:
+        """Print a command's result; the exit code."""
+        if result.text:
+            self.show(result.text)
+        if self.as_json:
+            self._print_json({"status": "ok", "data": json_ready(result.data)})
+        return result.exit_code
+
+    def fail(self, error: BaseException) -> int:
+        """Print an error as one sentence, the trace only where asked for; the exit code."""
+        failure = Failure.of(error)
+        if self.debug:
+            traceback.print_exception(error, file=sys.stderr)
+        return self.print_failure(failure)
+
+    def print_failure(self, failure: Failure) -> int:
+        """Print a failure; the exit code."""
+        self.note(f"rado: {failure.message}")
+        if self.as_json:
+            self._print_json({"status": "error", "error": {"code": failure.code, "message": failure.message}})
+        return failure.exit_code
+
+    def _print_json(self, content: Mapping[str, Any]) -> None:
+        print(json.dumps({"schema_version": OUTPUT_VERSION, **content}), flush=True)  # noqa: T201  (as above)
+
+
+def json_ready(value: Any) -> Any:
+    """The value in JSON's types: bytes in hexadecimal, exact numbers and paths as texts, no infinity, no NaN."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Mapping):
+        return {str(key): json_ready(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_ready(part) for part in value]
+    return str(value)
+
+
+def silence_broken_pipe() -> None:
+    """Once a reader has gone away, let the interpreter's last flush go nowhere instead of failing."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class QueryProgress:
+    """Shows a query's progress on standard error: one changing line on a terminal, a line for each change elsewhere."""
+
+    def __init__(self) -> None:
+        self._last = ""
+        self._live = sys.stderr.isatty()
+
+    def __call__(self, status: "QueryStatus") -> None:
+        """Show a status, where it says something new."""
+        sentence = progress_sentence(status)
+        if sentence == self._last:
+            return
+        if self._live:
+            # Return to the line's beginning, write, and erase what the longer line before left behind.
+            sys.stderr.write(f"\r{sentence}\x1b[K" + ("\n" if status.phase.is_terminal else ""))
+        else:
+            sys.stderr.write(f"{sentence}\n")
+        sys.stderr.flush()
+        self._last = sentence
+
+
+def progress_sentence(status: "QueryStatus") -> str:
+    """Where a query stands: parties answered, refused, ready, chunks that arrived."""
+    from wire.status import PartyState  # noqa: PLC0415  (gRPC is slow to load, and help does not need it)
+
+    states = [party.state for party in status.parties]
+    silent, refused = states.count(PartyState.SILENT), states.count(PartyState.REFUSED)
+    past_ready = (PartyState.READY, PartyState.LEFT_OUT, PartyState.UPLOADING, PartyState.UPLOADED)
+    parts = [
+        f"attempt {status.attempt}, {status.phase.name.lower()}",
+        f"{len(states) - silent} of {len(states)} answered",
+        f"{refused} refused",
+        f"{sum(state in past_ready for state in states)} ready",
+    ]
+    if status.chunks_expected:
+        uploading = sum(state in (PartyState.UPLOADING, PartyState.UPLOADED) for state in states)
+        arrived = sum(party.chunks for party in status.parties)
+        parts.append(f"{arrived} of {uploading * status.chunks_expected} chunks uploaded")
+    return ", ".join(parts)

@@ -1,0 +1,242 @@
+"""Provisioning a federation: keys, authority, certificates, the signed roster, and a ready directory for every member.
+
+Layout of what is made:
+
+    federation/     the operator's, kept offline: federation.key, ca.key, ca.pem, federation.pub, roster.signed
+    members/NAME/   one for each member: ca.pem, certificate.pem, tls.key, federation.pub, its configuration, and
+                    signing.key (parties, learners), policy.toml (parties), roster.signed (coordinator)
+"""
+
+import datetime as dt
+import ipaddress
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpcore.errors import ConfigurationError
+from radofed import templates
+from radofed.certificates import Authority, make_request, private_pem
+from radofed.templates import PolicyChoices
+from wire.envelopes import SigningKey, fingerprint, save_public_key, write_secret
+from wire.roster import NAME, Member, Role, Roster, certificate_san
+
+COORDINATOR = "coordinator"
+DENY_EVERYTHING = PolicyChoices()
+
+_LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True)
+class ProvisionedMember:
+    """One member and its directory. `fingerprint` is its signing key's, empty for the coordinator."""
+
+    role: Role
+    name: str
+    directory: Path
+    fingerprint: str
+
+    @property
+    def config(self) -> Path:
+        """Its configuration file."""
+        return self.directory / f"{self.role.value}.toml"
+
+
+@dataclass(frozen=True)
+class Provisioned:
+    """What provisioning made. `members` stand in the roster's order: the coordinator, the parties, the learners."""
+
+    federation: str
+    directory: Path
+    federation_fingerprint: str
+    members: tuple[ProvisionedMember, ...]
+
+    def of(self, role: Role) -> tuple[ProvisionedMember, ...]:
+        """The members of one role."""
+        return tuple(member for member in self.members if member.role is role)
+
+    def sentences(self) -> list[str]:
+        """What to hand to whom, for people."""
+        lines = [
+            f"{self.directory / 'federation'}: keep it offline. It makes members; whoever has it can add parties.",
+            f"Tell everyone the federation key's fingerprint: {self.federation_fingerprint}",
+        ]
+        for member in self.members:
+            what = "its private keys are inside: hand it over sealed, then delete it here"
+            key = f"; signing key {member.fingerprint}" if member.fingerprint else ""
+            lines.append(f"{member.directory}: for {member.role.value} {member.name}; {what}{key}")
+        return [
+            *lines,
+            "Every party edits policy.toml, which refuses everything as it stands, and adds schema and data.",
+            "Every party compares the other members' fingerprints with their owners, then runs `rado party check`.",
+        ]
+
+
+def provision(
+    directory: Path,
+    *,
+    federation: str,
+    coordinator_address: str,
+    parties: Sequence[str],
+    learners: Sequence[str] = ("learner",),
+    rows_at_least: Mapping[str, int] | None = None,
+    listen: str | None = None,
+    policy: PolicyChoices = DENY_EVERYTHING,
+    now: dt.datetime | None = None,
+) -> Provisioned:
+    """Make a federation in `directory`, which must be absent or empty. Nothing is left behind where it fails.
+
+    coordinator_address: "host:port" as the members dial it; its host stands in the coordinator's certificate.
+    rows_at_least: what parties say of their size, by name, for planning. listen: what the coordinator binds; by default
+    the loopback address for a local host and every address otherwise. policy: of every party; by default it denies
+    everything. Raises ConfigurationError on names, addresses or a directory that cannot be used.
+    """
+    now = dt.datetime.now(dt.UTC) if now is None else now
+    rows = dict(rows_at_least or {})
+    host, port = split_address(coordinator_address)
+    _check_names(federation, parties, learners, rows)
+    directory = Path(directory).absolute()
+    _check_empty(directory)
+    roles = [(Role.COORDINATOR, COORDINATOR), *((Role.PARTY, name) for name in parties)]
+    roles += [(Role.LEARNER, name) for name in learners]
+    keys = {name: SigningKey.generate() for role, name in roles if role is not Role.COORDINATOR}
+    members = tuple(
+        Member(
+            role,
+            name,
+            keys[name].public_bytes if name in keys else b"",
+            certificate_san(federation, role, name),
+            rows.get(name),
+        )
+        for role, name in roles
+    )
+    roster = Roster(federation, 1, int(now.timestamp()), members)
+    maker = _Maker(Authority.create(federation, now), SigningKey.generate(), roster, keys, policy, now)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+    try:
+        maker.federation(draft / "federation")
+        for member in members:
+            place = draft / "members" / member.name
+            hosts = _hosts(host) if member.role is Role.COORDINATOR else ()
+            maker.member(place, member, hosts)
+            maker.configuration(place, member, coordinator_address, listen or _listen(host, port))
+        draft.replace(directory)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    return _made(directory, maker)
+
+
+def _made(directory: Path, maker: "_Maker") -> Provisioned:
+    members = tuple(
+        ProvisionedMember(
+            m.role, m.name, directory / "members" / m.name, fingerprint(m.signing_key) if m.signing_key else ""
+        )
+        for m in maker.roster.members
+    )
+    return Provisioned(maker.roster.federation, directory, fingerprint(maker.federation_key.public_bytes), members)
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """Writes the directories of one federation."""
+
+    authority: Authority
+    federation_key: SigningKey
+    roster: Roster
+    keys: Mapping[str, SigningKey]
+    policy: PolicyChoices
+    now: dt.datetime
+
+    def federation(self, place: Path) -> None:
+        place.mkdir(mode=0o700)
+        self.federation_key.save(place / "federation.key")
+        write_secret(place / "ca.key", private_pem(self.authority.key))
+        self._public_files(place)
+        self._roster(place)
+
+    def member(self, place: Path, member: Member, hosts: Sequence[str]) -> None:
+        place.mkdir(mode=0o700, parents=True)
+        request = make_request(self.roster.federation, member.role, member.name)
+        certificate = self.authority.sign_request(request.request_pem, member.role, member.name, self.now, hosts=hosts)
+        write_secret(place / "tls.key", request.key_pem)
+        (place / "certificate.pem").write_bytes(certificate)
+        self._public_files(place)
+        if member.role is Role.COORDINATOR:
+            self._roster(place)
+        else:
+            self.keys[member.name].save(place / "signing.key")
+
+    def configuration(self, place: Path, member: Member, coordinator: str, listen: str) -> None:
+        federation, name = self.roster.federation, member.name
+        match member.role:
+            case Role.COORDINATOR:
+                text = templates.coordinator_toml(federation, name, listen)
+            case Role.LEARNER:
+                text = templates.learner_toml(federation, name, coordinator)
+            case Role.PARTY:
+                text = templates.party_toml(federation, name, coordinator)
+                others = {m.name: fingerprint(m.signing_key) for m in self.roster.parties if m.name != name}
+                learners = {m.name: fingerprint(m.signing_key) for m in self.roster.members if m.role is Role.LEARNER}
+                policy = templates.policy_toml(learners, others, self.policy)
+                (place / "policy.toml").write_text(policy, encoding="utf-8")
+        (place / f"{member.role.value}.toml").write_text(text, encoding="utf-8")
+
+    def _public_files(self, place: Path) -> None:
+        (place / "ca.pem").write_bytes(self.authority.certificate_pem)
+        save_public_key(place / "federation.pub", self.federation_key.public_bytes)
+
+    def _roster(self, place: Path) -> None:
+        (place / "roster.signed").write_bytes(self.roster.sign(self.federation_key).to_bytes())
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of "host:port" or "[IPv6]:port". Raises ConfigurationError."""
+    host, colon, port = address.rpartition(":")
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    bare_ipv6 = ":" in host and not address.startswith("[")
+    if not (colon and host and port.isascii() and port.isdigit() and int(port) < 1 << 16) or bare_ipv6:
+        raise ConfigurationError(
+            f"{address!r} is not HOST:PORT; write, say, rado.example.org:7443 or [2001:db8::1]:7443"
+        )
+    return host, int(port)
+
+
+def _hosts(host: str) -> tuple[str, ...]:
+    """What the coordinator's certificate names: the host, and for a local one every way to say "this machine"."""
+    return _LOCAL_HOSTS if host in _LOCAL_HOSTS else (host,)
+
+
+def _listen(host: str, port: int) -> str:
+    if host in _LOCAL_HOSTS:
+        return f"[::1]:{port}" if host == "::1" else f"127.0.0.1:{port}"
+    try:
+        return f"[::]:{port}" if ipaddress.ip_address(host).version == 6 else f"0.0.0.0:{port}"
+    except ValueError:
+        return f"0.0.0.0:{port}"
+
+
+def _check_names(federation: str, parties: Sequence[str], learners: Sequence[str], rows: Mapping[str, int]) -> None:
+    for what, name in [("federation", federation), *(("member", name) for name in (*parties, *learners))]:
+        if not NAME.fullmatch(name):
+            raise ConfigurationError(
+                f"{name!r} is not a {what}'s name; use at most 63 of a-z, 0-9 and '-', beginning with a letter"
+            )
+    seen = {COORDINATOR}
+    for name in (*parties, *learners):
+        if name in seen:
+            raise ConfigurationError(f"two members are called {name!r}; every member needs a name of its own")
+        seen.add(name)
+    if not parties or not learners:
+        raise ConfigurationError("a federation has at least one party and one learner; name them")
+    for name, count in rows.items():
+        if name not in parties or count < 1:
+            raise ConfigurationError(f"{name!r} with {count} rows: rows are a positive number, and a party's")
+
+
+def _check_empty(directory: Path) -> None:
+    if directory.exists() and (not directory.is_dir() or any(os.scandir(directory))):
+        raise ConfigurationError(f"{directory}: is there already and not empty; give another directory")

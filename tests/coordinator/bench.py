@@ -1,0 +1,133 @@
+"""A core without sockets, on a clock that the test turns."""
+
+import asyncio
+
+import pytest
+
+from coordinator.core import Core
+from coordinator.intake import Intake
+from coordinator.spool import Spool
+from coordinator.store import Store
+from coordinator.views import Views
+from tests.coordinator.world import PARTIES
+from wire.errors import WireError
+from wire.logs import Log
+from wire.status import Phase
+
+
+class Bench:
+    """A core on a turned clock, with the calls that members would make; `restart` is what a crash leaves."""
+
+    def __init__(self, world, **limits):
+        self.world = world
+        self.config = world.with_limits(**limits)
+        self.now, self.wall = 1000.0, 1_700_000_000.0
+        self.config.state_directory.mkdir(exist_ok=True)
+
+    async def start(self):
+        self.store = Store(self.config.store_file, self.config.federation)
+        spool = Spool(self.config.spool_directory, self.config.limits.spool_bytes)
+        self.core = Core(
+            self.store, spool, self.config.limits, Log("core"), clock=lambda: self.now, wall_clock=lambda: self.wall
+        )
+        await self.core.start()
+        self.intake = Intake(self.core, lambda: self.world.roster, Log("core"))
+        self.views = Views(self.core)
+        return self
+
+    async def crash(self, *, down_s=0.0):
+        """Nothing is said good-bye to; the machine may boot with another monotonic clock."""
+        self.store.close()
+        self.wall += down_s
+        self.now = 5.0
+        await self.start()
+
+    async def turn(self, seconds):
+        self.now += seconds
+        self.wall += seconds
+        await self.core.tick()
+
+    async def settled(self):
+        while self.core._carried:
+            await asyncio.wait(set(self.core._carried))
+
+    def query(self, **changes):
+        return self.world.open(self.world.query(now=self.wall, **changes))
+
+    async def ask(self, **changes):
+        opened = self.query(**changes)
+        await self.intake.query(opened.envelope, self.world.member(opened.query.learner))
+        return opened
+
+    async def accept(self, opened, *names, attempt=1):
+        for name in names:
+            said = self.world.acceptance(opened.query_id, name, attempt=attempt)
+            await self.intake.acceptance(said, self.world.member(name))
+
+    async def refuse(self, opened, *names, attempt=1):
+        for name in names:
+            said = self.world.refusal(opened.query_id, name, attempt=attempt)
+            await self.intake.refusal(said, self.world.member(name))
+
+    async def ready(self, opened, *names, attempt=1):
+        for name in names:
+            said = self.world.ready(opened.query_id, name, attempt=attempt)
+            await self.intake.ready(said, self.world.member(name))
+
+    async def to_uploading(self, opened, attempt=1):
+        await self.accept(opened, *PARTIES, attempt=attempt)
+        await self.ready(opened, *PARTIES, attempt=attempt)
+        assert self.live(opened).round.phase is Phase.UPLOADING
+
+    async def upload(self, opened, *names, attempt=1):
+        for name in names:
+            for chunk in self.world.chunks(opened, name):
+                await self.intake.chunk(opened.query_id, attempt, chunk, self.world.member(name))
+
+    async def receipt(self, opened, *names):
+        for name in names:
+            chunks = self.world.chunks(opened, name)
+            said = self.world.receipt(opened, self.live(opened).cohort, name, chunks)
+            await self.intake.receipt(said, self.world.member(name))
+
+    async def contribute(self, opened, *names, attempt=1):
+        await self.upload(opened, *names, attempt=attempt)
+        await self.receipt(opened, *names)
+
+    def live(self, opened):
+        return self.core.find(opened.query_id)
+
+    def phase(self, opened):
+        return self.live(opened).round.phase
+
+    async def status(self, opened):
+        return (await self.views.watch(self.world.member(opened.query.learner), opened.query_id, 0, 0))[0]
+
+    async def check_total(self, opened, members):
+        lea = self.world.member("lea")
+        total = self.views.total(lea, opened.query_id)
+        chunks = [await self.views.total_chunk(lea, opened.query_id, i) for i in range(total.chunks)]
+        self.world.check_total(opened, total, chunks, members)
+
+
+def on_bench(test):
+    """Runs an asynchronous test on a bench."""
+
+    def run(world):
+        async def play():
+            bench = await Bench(world).start()
+            await test(bench)
+            await bench.core.drain()
+            bench.store.close()
+
+        asyncio.run(asyncio.wait_for(play(), 60))
+
+    run.__name__, run.__doc__ = test.__name__, test.__doc__
+    return run
+
+
+async def refusal(code, awaitable):
+    with pytest.raises(WireError) as caught:
+        await awaitable
+    assert caught.value.code is code, str(caught.value)
+    return caught.value

@@ -1,0 +1,394 @@
+"""The core without sockets, on a clock that the test turns: time-outs, attempts, restarts, repeats, a failing disk."""
+
+import asyncio
+import errno
+import os
+import threading
+
+import pytest
+
+from tests.coordinator.bench import Bench, on_bench, refusal
+from tests.coordinator.world import PARTIES, refused
+from wire.envelopes import Envelope
+from wire.errors import Code
+from wire.status import PartyState, Phase
+
+THREE = ("ann", "bob", "cat")
+
+
+@on_bench
+async def test_a_party_down_at_the_start_is_left_behind(bench):
+    opened = await bench.ask()
+    await bench.accept(opened, *THREE)
+    await bench.turn(59)
+    assert bench.phase(opened) is Phase.ANSWERING
+    await bench.turn(1)
+    assert bench.phase(opened) is Phase.PREPARING
+    await bench.ready(opened, *THREE)
+    await bench.contribute(opened, *THREE)
+    await bench.settled()
+    await bench.check_total(opened, THREE)
+    assert (await bench.status(opened)).parties[3].state is PartyState.SILENT
+
+
+@on_bench
+async def test_too_few_answers_fail_by_name_and_cost_nobody(bench):
+    opened = await bench.ask()
+    await bench.accept(opened, "ann", "bob")
+    await bench.refuse(opened, "cat")
+    await bench.turn(60)
+    status = await bench.status(opened)
+    assert (status.phase, status.code) == (Phase.FAILED, Code.COHORT_TOO_SMALL)
+    assert "Silent: dan; refused: cat (UNAVAILABLE)" in status.detail
+    assert status.remaining_s == 0
+
+
+@on_bench
+async def test_a_party_lost_in_its_upload_ends_the_attempt_and_the_next_is_exact(bench):
+    opened = await bench.ask()
+    await bench.to_uploading(opened)
+    await bench.contribute(opened, *THREE)
+    await bench.upload(opened, "dan")
+    await bench.turn(60)
+    assert (bench.phase(opened), bench.live(opened).round.attempt) == (Phase.ANSWERING, 2)
+    await bench.settled()
+    assert bench.core.spool.used_bytes == 0
+    (chunk,) = bench.world.chunks(opened, "dan")
+    await refusal(Code.ATTEMPT_MISMATCH, bench.intake.chunk(opened.query_id, 1, chunk, bench.world.member("dan")))
+    await bench.accept(opened, *THREE, attempt=2)
+    await bench.refuse(opened, "dan", attempt=2)
+    await bench.ready(opened, *THREE, attempt=2)
+    await bench.contribute(opened, *THREE, attempt=2)
+    await bench.settled()
+    await bench.check_total(opened, THREE)
+
+
+@on_bench
+async def test_a_party_that_never_returns_ends_the_query_after_the_last_attempt(bench):
+    opened = await bench.ask()
+    for attempt in (1, 2):
+        await bench.to_uploading(opened, attempt)
+        await bench.contribute(opened, *THREE, attempt=attempt)
+        await bench.turn(60)
+    status = await bench.status(opened)
+    assert (status.phase, status.code) == (Phase.FAILED, Code.ATTEMPTS_EXHAUSTED)
+    assert "dan" in status.detail
+    assert "ann" not in status.detail
+    await bench.settled()
+    assert bench.core.spool.used_bytes == 0
+
+
+@on_bench
+async def test_a_query_dies_at_its_end_in_any_phase(bench):
+    first = await bench.ask(not_after_unix_s=int(bench.wall) + 30)
+    second = await bench.ask(not_after_unix_s=int(bench.wall) + 30)
+    await bench.to_uploading(second)
+    await bench.turn(29)
+    assert bench.live(first).is_open
+    await bench.turn(1)
+    for opened in (first, second):
+        assert (await bench.status(opened)).code == Code.QUERY_EXPIRED
+
+
+@on_bench
+async def test_a_restart_at_every_step_changes_nothing(bench):
+    opened = await bench.ask()
+    await bench.crash()
+    await bench.accept(opened, "ann")
+    await bench.crash()
+    await bench.accept(opened, "bob", "cat", "dan")
+    await bench.crash()
+    await bench.ready(opened, *PARTIES)
+    await bench.crash()
+    assert bench.phase(opened) is Phase.UPLOADING
+    await bench.upload(opened, *THREE)
+    await bench.crash()
+    await bench.upload(opened, *PARTIES)
+    await bench.receipt(opened, *THREE)
+    await bench.crash()
+    await bench.receipt(opened, *PARTIES[1:])
+    await bench.settled()
+    await bench.crash()
+    await bench.check_total(opened, PARTIES)
+    assert bench.core.spool.used_bytes == 0
+    assert await bench.intake.query(opened.envelope, bench.world.member("lea")) == opened.query_id
+    assert not (await bench.views.work(bench.world.member("ann"), 0, 0))[0]
+
+
+@on_bench
+async def test_a_crash_while_adding_makes_the_total_again_from_the_spool(bench):
+    opened = await bench.ask()
+    await bench.to_uploading(opened)
+    await bench.contribute(opened, *THREE)
+    await bench.upload(opened, "dan")
+    bench.core.draining = True  # keeps the adding from beginning, as a crash between the commit and it would
+    await bench.receipt(opened, "dan")
+    await bench.settled()
+    assert bench.phase(opened) is Phase.ADDING
+    await bench.crash()
+    await bench.settled()
+    await bench.check_total(opened, PARTIES)
+
+
+@on_bench
+async def test_phases_keep_their_remaining_time_over_a_restart_and_the_end_does_not_move(bench):
+    opened = await bench.ask(not_after_unix_s=int(bench.wall) + 500)
+    await bench.turn(20)
+    await bench.core._save_times()
+    await bench.crash(down_s=400)
+    assert bench.live(opened).round.remaining_s(bench.now) == pytest.approx(40)
+    assert bench.live(opened).round.expires_at - bench.now == pytest.approx(80)
+    await bench.turn(39)
+    assert bench.phase(opened) is Phase.ANSWERING
+    await bench.turn(1)
+    assert bench.phase(opened) is Phase.FAILED
+
+
+@on_bench
+async def test_a_query_that_expired_while_down_fails_at_the_first_tick(bench):
+    opened = await bench.ask()
+    await bench.crash(down_s=4000)
+    await bench.turn(0)
+    assert (await bench.status(opened)).code == Code.QUERY_EXPIRED
+
+
+@on_bench
+async def test_a_damaged_spool_ends_the_query_cleanly(bench):
+    opened = await bench.ask()
+    await bench.to_uploading(opened)
+    await bench.contribute(opened, *THREE)
+    await bench.upload(opened, "dan")
+    path = next(bench.config.spool_directory.rglob("bob/0-*"))
+    path.write_bytes(bytes(path.stat().st_size))
+    await bench.receipt(opened, "dan")
+    await bench.settled()
+    status = await bench.status(opened)
+    assert (status.code, status.detail) == (Code.INTERNAL, "The stored upload of bob was damaged.")
+    await refusal(Code.INTERNAL, bench.views.total_chunk(bench.world.member("lea"), opened.query_id, 0))
+
+
+def test_adding_waits_for_room_on_the_disk(world, monkeypatch):
+    monkeypatch.setattr("coordinator.core.ADD_AGAIN_AFTER_S", 0.01)
+    real, failures = os.fsync, [3]
+
+    def failing(descriptor):
+        if threading.current_thread().name.startswith("asyncio") and failures[0]:
+            failures[0] -= 1
+            raise OSError(errno.ENOSPC, "full")
+        real(descriptor)
+
+    @on_bench
+    async def play(bench):
+        opened = await bench.ask()
+        await bench.to_uploading(opened)
+        await bench.contribute(opened, *THREE)
+        await bench.upload(opened, "dan")
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", failing)
+            await bench.receipt(opened, "dan")
+            await bench.settled()
+        assert not failures[0]
+        await bench.check_total(opened, PARTIES)
+
+    play(world)
+
+
+def test_a_full_spool_refuses_the_chunk_and_takes_it_later(world):
+    async def play():
+        bench = await Bench(world, spool_bytes=3 * 512).start()
+        opened = await bench.ask()
+        await bench.to_uploading(opened)
+        await bench.contribute(opened, *THREE)
+        error = await refusal(Code.SPOOL_FULL, bench.upload(opened, "dan"))
+        assert "party tries again" in error.hint
+        bench.config = world.with_limits(spool_bytes=4 * 512)
+        await bench.crash()
+        await bench.contribute(opened, "dan")
+        await bench.settled()
+        await bench.check_total(opened, PARTIES)
+        await bench.core.drain()
+
+    asyncio.run(play())
+
+
+@on_bench
+async def test_a_chunk_that_ends_after_its_attempt_leaves_nothing(bench):
+    opened = await bench.ask()
+    await bench.to_uploading(opened)
+    spool, entered, go_on = bench.core.spool, threading.Event(), threading.Event()
+    real = spool.put
+
+    def slow(*args):
+        entered.set()
+        go_on.wait(10)
+        return real(*args)
+
+    spool.put = slow
+    uploading = asyncio.create_task(bench.upload(opened, "ann"))
+    await asyncio.to_thread(entered.wait, 10)
+    await bench.turn(60)
+    await asyncio.sleep(0.05)
+    go_on.set()
+    await refusal(Code.ATTEMPT_MISMATCH, uploading)
+    assert spool.used_bytes == 0
+    assert not list(bench.config.spool_directory.rglob("0-*"))
+
+
+@on_bench
+async def test_one_slow_upload_holds_nobody_up(bench):
+    opened = await bench.ask()
+    await bench.to_uploading(opened)
+    real, go_on = bench.core.spool.put, threading.Event()
+
+    def slow_for_ann(query_id, attempt, party, chunk):
+        if party == "ann":
+            go_on.wait(10)
+        return real(query_id, attempt, party, chunk)
+
+    bench.core.spool.put = slow_for_ann
+    waiting = asyncio.create_task(bench.upload(opened, "ann"))
+    await bench.contribute(opened, *PARTIES[1:])
+    assert not waiting.done()
+    go_on.set()
+    await waiting
+    await bench.receipt(opened, "ann")
+    await bench.settled()
+    await bench.check_total(opened, PARTIES)
+
+
+@on_bench
+async def test_a_caller_that_hangs_up_does_not_tear_a_change(bench):
+    """It is cancelled while the commit is under way: the change is carried through, memory and store do not differ."""
+    opened = await bench.ask()
+    entered, go_on, real = threading.Event(), threading.Event(), bench.store.save
+
+    def slow(*args, **options):
+        entered.set()
+        go_on.wait(10)
+        return real(*args, **options)
+
+    bench.store.save = slow
+    call = asyncio.create_task(bench.accept(opened, "ann"))
+    await asyncio.to_thread(entered.wait, 10)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    go_on.set()
+    await bench.settled()
+    assert set(bench.store.load()[0].round_data["answers"]) == {"ann"} == set(bench.live(opened).round.answers)
+    await bench.accept(opened, "bob")
+
+
+@on_bench
+async def test_all_at_once_is_as_good_as_one_by_one(bench):
+    """Repeats and all parties at the same time: nothing is counted twice."""
+    opened = await bench.ask()
+    said = [(bench.world.acceptance(opened.query_id, name), bench.world.member(name)) for name in PARTIES]
+    await asyncio.gather(*(bench.intake.acceptance(*each) for each in said * 3))
+    await asyncio.gather(*(bench.ready(opened, name) for name in PARTIES * 3))
+    await asyncio.gather(*(bench.upload(opened, name) for name in PARTIES * 3))
+    await asyncio.gather(*(bench.receipt(opened, name) for name in PARTIES * 3))
+    await bench.settled()
+    await bench.check_total(opened, PARTIES)
+
+
+@on_bench
+async def test_forgotten_queries_never_run_again(bench):
+    opened = await bench.ask()
+    await bench.to_uploading(opened)
+    await bench.contribute(opened, *PARTIES)
+    await bench.settled()
+    bench.wall += 86_400 - 1
+    await bench.core._forget()
+    await bench.check_total(opened, PARTIES)
+    bench.wall += 2
+    await bench.core._forget()
+    await refusal(Code.QUERY_UNKNOWN, bench.status(opened))
+    assert not list(bench.config.spool_directory.iterdir())
+    await refusal(Code.QUERY_EXPIRED, bench.intake.query(opened.envelope, bench.world.member("lea")))
+
+
+@on_bench
+async def test_a_long_lived_query_is_remembered_after_it_was_forgotten(bench):
+    opened = await bench.ask(not_after_unix_s=int(bench.wall) + 500_000)
+    await bench.core.move(opened.query_id, _cancelled())
+    bench.wall += 90_000
+    await bench.core._forget()
+    await refusal(Code.QUERY_UNKNOWN, bench.status(opened))
+    await bench.crash()
+    await refusal(Code.QUERY_CLOSED, bench.intake.query(opened.envelope, bench.world.member("lea")))
+
+
+def _cancelled():
+    from coordinator.events import Cancelled
+
+    return Cancelled()
+
+
+@on_bench
+async def test_a_query_whose_slots_do_not_fit_its_key_is_refused(bench):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("wire.query.ciphertext_count", _no_room)
+        await refusal(Code.ENCODING_OVERFLOW, bench.ask())
+
+
+def _no_room(*_):
+    from dpcore.errors import PlanError
+
+    raise PlanError("no room")
+
+
+@on_bench
+async def test_work_comes_once_per_change_and_ends_with_the_query(bench):
+    ann = bench.world.member("ann")
+    items, cursor = await bench.views.work(ann, 0, 0)
+    assert not items
+    opened = await bench.ask()
+    ((work, _),), cursor = await bench.views.work(ann, cursor, 0)
+    assert (Envelope.from_proto(work.query.to_proto()), work.state) == (opened.envelope, PartyState.SILENT)
+    await bench.accept(opened, *THREE)
+    items, cursor = await bench.views.work(ann, cursor, 0)
+    assert not items, "the answers of others are not work"
+    await bench.accept(opened, "dan")
+    ((work, _),), cursor = await bench.views.work(ann, cursor, 0)
+    assert (work.phase, work.state) == (Phase.PREPARING, PartyState.ACCEPTED)
+    await bench.core.move(opened.query_id, _cancelled())
+    ((work, _),), cursor = await bench.views.work(ann, cursor, 0)
+    assert work.phase is Phase.FAILED
+    assert not (await bench.views.work(ann, cursor, 0))[0]
+    assert not (await bench.views.work(ann, 0, 0))[0], "from the beginning, only what is open"
+
+
+@on_bench
+async def test_draining_lets_long_polls_go_and_takes_no_query(bench):
+    polls = [
+        asyncio.create_task(bench.views.work(bench.world.member("ann"), 0, 25)),
+        asyncio.create_task(bench.views.work(bench.world.member("bob"), 0, 25)),
+    ]
+    await asyncio.sleep(0.05)
+    await bench.core.begin_draining()
+    for items, _ in await asyncio.wait_for(asyncio.gather(*polls), 5):
+        assert not items
+    await refusal(Code.DRAINING, bench.ask())
+
+
+def test_the_limits_are_those_of_the_configuration(world):
+    async def play():
+        bench = await Bench(world, open_queries=2, open_queries_per_learner=2).start()
+        await bench.ask()
+        await bench.ask(learner="lou")
+        await refusal(Code.QUERIES_TOO_MANY, bench.ask())
+        await bench.crash()
+        await refusal(Code.QUERIES_TOO_MANY, bench.ask())
+        await bench.core.drain()
+
+    asyncio.run(play())
+
+
+def test_an_unknown_query_is_unknown(world):
+    async def play():
+        bench = await Bench(world).start()
+        refused(Code.QUERY_UNKNOWN, bench.core.find, b"\0" * 32)
+        await bench.core.drain()
+
+    asyncio.run(play())

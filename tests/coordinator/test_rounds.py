@@ -1,0 +1,323 @@
+"""The state machine of a query: examples of every transition, and random lists of events that must not break it."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from coordinator.events import (
+    Added,
+    AddingFailed,
+    Answer,
+    Answered,
+    BecameReady,
+    Cancelled,
+    DropUploads,
+    Finished,
+    FixCohort,
+    ReceiptGiven,
+    StartAdding,
+    Ticked,
+)
+from coordinator.rounds import Round, Rules, begin, step
+from tests.coordinator.world import refused
+from wire.errors import Code, WireError
+from wire.status import PartyState, Phase
+
+PARTIES = ("a", "b", "c", "d")
+RULES = Rules(PARTIES, 3, 4, 100, 10.0, 20.0, 30.0, 2)
+EXPIRES_AT = 1000.0
+
+
+def start(**changes) -> Round:
+    return begin(replace(RULES, **changes), now=0.0, expires_at=EXPIRES_AT)
+
+
+def accept(party, rows=10, attempt=1, digest=""):
+    return Answered(attempt, party, Answer(digest or f"yes-{party}", rows=rows))
+
+
+def refuse(party, attempt=1):
+    return Answered(attempt, party, Answer(f"no-{party}", code="UNAVAILABLE"))
+
+
+def ready(party, attempt=1):
+    return BecameReady(attempt, party)
+
+
+def receipt(party, attempt=1, digest=""):
+    return ReceiptGiven(attempt, party, digest or f"got-{party}")
+
+
+def play(round_, *events, now=1.0):
+    """The round after all events, and all that they asked for."""
+    asked = []
+    for event in events:
+        round_, actions = step(round_, event, now)
+        asked += actions
+    return round_, asked
+
+
+def to_uploading(members=PARTIES, **changes):
+    answers = [accept(p) if p in members else refuse(p) for p in PARTIES]
+    return play(start(**changes), *answers, *(ready(p) for p in members))
+
+
+def test_the_whole_way():
+    round_, actions = to_uploading()
+    assert (round_.phase, round_.cohort) == (Phase.UPLOADING, PARTIES)
+    assert actions == [FixCohort(1, PARTIES)]
+    assert round_.remaining_s(1.0) == 30.0
+    round_, actions = play(round_, *(receipt(p) for p in PARTIES))
+    assert (round_.phase, actions) == (Phase.ADDING, [StartAdding(1)])
+    round_, actions = play(round_, Added(1))
+    assert (round_.phase, actions) == (Phase.COMPLETE, [DropUploads(1), Finished("")])
+    assert round_.remaining_s(1.0) == 0
+
+
+def test_ready_before_all_have_answered_fixes_the_cohort_at_the_last_answer():
+    round_, _ = play(start(), accept("a"), ready("a"), accept("b"), ready("b"), accept("c"), ready("c"))
+    assert round_.phase is Phase.ANSWERING
+    round_, actions = play(round_, refuse("d"))
+    assert (round_.phase, actions) == (Phase.UPLOADING, [FixCohort(1, ("a", "b", "c"))])
+
+
+def test_a_silent_party_costs_the_answering_time_alone():
+    round_, _ = play(start(), accept("a"), accept("b"), accept("d"))
+    assert play(round_, Ticked(), now=9.9)[0] is round_
+    round_, _ = play(round_, Ticked(), now=10.0)
+    assert (round_.phase, round_.deadline) == (Phase.PREPARING, 30.0)
+    assert round_.party_state("c") is PartyState.SILENT
+    refused(Code.PHASE_MISMATCH, step, round_, accept("c"), 11.0)
+    round_, _ = play(round_, ready("a"), ready("b"), ready("d"), now=12.0)
+    assert round_.cohort == ("a", "b", "d")
+
+
+def test_too_few_acceptors_fail_and_the_missing_are_named():
+    round_, _ = play(start(), accept("a"), accept("b"), refuse("c"))
+    round_, actions = play(round_, Ticked(), now=10.0)
+    assert (round_.phase, round_.code) == (Phase.FAILED, Code.COHORT_TOO_SMALL)
+    assert "2 could take part and 3 are needed. Silent: d; refused: c (UNAVAILABLE)." in round_.detail
+    assert actions == [DropUploads(1), Finished("COHORT_TOO_SMALL")]
+
+
+def test_too_few_ready_fail_and_the_missing_are_named():
+    round_, _ = play(start(), *(accept(p) for p in PARTIES), ready("a"), ready("d"))
+    assert round_.phase is Phase.PREPARING
+    round_, _ = play(round_, Ticked(), now=21.0)
+    assert (round_.phase, round_.code) == (Phase.FAILED, Code.COHORT_TOO_SMALL)
+    assert "2 were ready and 3 are needed. Not ready: b, c." in round_.detail
+
+
+def test_enough_ready_go_on_at_the_deadline_and_the_late_are_left_out():
+    round_, _ = play(start(), *(accept(p) for p in PARTIES), ready("a"), ready("c"), ready("d"))
+    round_, _ = play(round_, Ticked(), now=21.0)
+    assert round_.cohort == ("a", "c", "d")
+    assert round_.party_state("b") is PartyState.LEFT_OUT
+    refused(Code.COHORT_EXCLUDED, step, round_, ready("b"), 22.0)
+    refused(Code.COHORT_EXCLUDED, step, round_, receipt("b"), 22.0)
+
+
+def test_the_cohort_is_in_roster_order_within_parties_and_rows():
+    in_reverse = [accept(p) for p in reversed(PARTIES)] + [ready(p) for p in reversed(PARTIES)]
+    assert play(start(max_parties=3), *in_reverse)[0].cohort == ("a", "b", "c")
+    big = [accept("a", 30), accept("b", 60), accept("c", 30), accept("d", 10)]
+    assert play(start(), *big, *(ready(p) for p in PARTIES))[0].cohort == ("a", "b", "d")
+
+
+def test_one_party_of_many_rows_cannot_keep_the_others_out():
+    answers = [accept("a", 100), accept("b", 20), accept("c", 20), accept("d", 20)]
+    round_, _ = play(start(), *answers, *(ready(p) for p in PARTIES))
+    assert round_.cohort == ("b", "c", "d")
+    assert round_.party_state("a") is PartyState.LEFT_OUT
+
+
+def test_rows_beyond_the_query_are_named_where_too_few_fit():
+    round_, _ = play(start(), accept("a", 101), accept("b", 50), accept("c", 50), accept("d", 50))
+    assert round_.code == Code.COHORT_TOO_SMALL
+    assert "Too many rows: a, d" in round_.detail
+
+
+def test_a_lost_upload_begins_anew_and_the_last_attempt_names_the_missing():
+    round_, _ = play(to_uploading()[0], receipt("a"), receipt("b"))
+    second, actions = play(round_, Ticked(), now=31.0)
+    assert (second.attempt, second.phase, second.deadline) == (2, Phase.ANSWERING, 41.0)
+    assert actions == [DropUploads(1)]
+    assert not second.answers
+    assert not second.ready
+    assert not second.cohort
+    assert not second.receipts
+    refused(Code.ATTEMPT_MISMATCH, step, second, accept("a"), 32.0)
+    second, _ = play(second, *(accept(p, attempt=2) for p in PARTIES), *(ready(p, 2) for p in PARTIES), now=32.0)
+    second, _ = play(second, receipt("a", 2), receipt("c", 2), receipt("d", 2), now=33.0)
+    failed, _ = play(second, Ticked(), now=62.0)
+    assert (failed.phase, failed.code) == (Phase.FAILED, Code.ATTEMPTS_EXHAUSTED)
+    assert "these never finished: b." in failed.detail
+
+
+def test_repeated_statements_change_nothing_in_any_phase():
+    round_, _ = play(start(), accept("a"))
+    assert step(round_, accept("a"), 1.0) == (round_, ())
+    refused(Code.ANSWER_CONFLICT, step, round_, accept("a", digest="other"), 1.0)
+    refused(Code.ANSWER_CONFLICT, step, round_, refuse("a"), 1.0)
+    uploading, _ = to_uploading()
+    complete, _ = play(uploading, *(receipt(p) for p in PARTIES), Added(1))
+    for late in (uploading, complete):
+        assert step(late, accept("a"), 1.0) == (late, ())
+        assert step(late, ready("a"), 1.0) == (late, ())
+        refused(Code.ANSWER_CONFLICT, step, late, accept("a", digest="other"), 1.0)
+    assert step(complete, receipt("a"), 1.0) == (complete, ())
+    refused(Code.ANSWER_CONFLICT, step, complete, receipt("a", digest="other"), 1.0)
+    assert step(complete, Added(1), 1.0) == (complete, ())
+    assert step(complete, Ticked(), 10_000.0) == (complete, ())
+
+
+def test_strangers_and_parties_that_refused_have_no_say():
+    refused(Code.QUERY_UNKNOWN, step, start(), accept("z"), 1.0)
+    refused(Code.PHASE_MISMATCH, step, start(), ready("a"), 1.0)
+    refused(Code.PHASE_MISMATCH, step, start(), receipt("a"), 1.0)
+    round_, _ = play(start(), refuse("a"))
+    refused(Code.ANSWER_CONFLICT, step, round_, ready("a"), 1.0)
+
+
+@pytest.mark.parametrize("events", [[], [accept("a")], [*(accept(p) for p in PARTIES)]], ids=len)
+def test_cancelling_and_expiring_end_any_phase(events):
+    round_, _ = play(start(), *events)
+    cancelled, _ = play(round_, Cancelled())
+    assert (cancelled.phase, cancelled.code) == (Phase.FAILED, Code.CANCELLED)
+    assert step(cancelled, Cancelled(), 2.0) == (cancelled, ())
+    refused(Code.QUERY_CLOSED, step, cancelled, ready("b"), 2.0)
+    expired, _ = play(round_, Ticked(), now=EXPIRES_AT)
+    assert (expired.phase, expired.code) == (Phase.FAILED, Code.QUERY_EXPIRED)
+    refused(Code.QUERY_CLOSED, step, expired, Cancelled(), 2000.0)
+
+
+def test_adding_ends_by_success_damage_or_the_querys_end():
+    adding, _ = play(to_uploading()[0], *(receipt(p) for p in PARTIES))
+    assert adding.deadline == EXPIRES_AT
+    assert step(adding, Ticked(), EXPIRES_AT - 1) == (adding, ())
+    assert step(adding, Added(2), 1.0) == (adding, ())
+    assert play(adding, Ticked(), now=EXPIRES_AT)[0].code == Code.QUERY_EXPIRED
+    failed, _ = play(adding, AddingFailed(1, "The disk ate it."))
+    assert (failed.code, failed.detail) == (Code.INTERNAL, "The disk ate it.")
+    assert step(failed, AddingFailed(1, "again"), 1.0) == (failed, ())
+
+
+def test_rules_that_no_roster_can_meet_are_refused():
+    refused(Code.QUERY_INVALID, replace, RULES, parties=("a", "b"))
+    refused(Code.QUERY_INVALID, replace, RULES, cohort_min=0)
+    refused(Code.QUERY_INVALID, replace, RULES, parties=("a", "a", "b", "c"))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"attempt": 3},
+        {"cohort": ("a", "b")},
+        {"ready": frozenset("z")},
+        {"receipts": {"z": "x"}},
+        {"phase": Phase.ANSWERING},
+        {"phase": Phase.COMPLETE},
+        {"code": "INTERNAL"},
+        {"deadline": float("nan")},
+    ],
+    ids=str,
+)
+def test_a_round_that_contradicts_itself_cannot_be(damage):
+    round_, _ = to_uploading()
+    with pytest.raises(ValueError, match="contradicts"):
+        replace(round_, **damage)
+
+
+parties = st.sampled_from((*PARTIES, "z"))
+attempts = st.integers(0, 3)
+digests = st.sampled_from(("x", "y"))
+events = st.one_of(
+    st.builds(lambda a, p, d, r: Answered(a, p, Answer(d, rows=r)), attempts, parties, digests, st.integers(1, 120)),
+    st.builds(lambda a, p: Answered(a, p, Answer("no", code="UNAVAILABLE")), attempts, parties),
+    st.builds(BecameReady, attempts, parties),
+    st.builds(ReceiptGiven, attempts, parties, digests),
+    st.builds(Added, attempts),
+    st.builds(AddingFailed, attempts, st.just("why")),
+    st.just(Ticked()),
+    st.just(Cancelled()),
+)
+
+
+def whole_way(attempt):
+    """What honest parties do, in one of the orders that they may do it in."""
+    return [
+        *(accept(p, attempt=attempt) for p in PARTIES),
+        *(ready(p, attempt) for p in PARTIES),
+        *(receipt(p, attempt) for p in PARTIES),
+        Added(attempt),
+    ]
+
+
+def weave(order, dropped, noise):
+    """An honest course, out of order by a little, with events lost, and others (also repeats) put in anywhere."""
+    steps = [event for at, event in enumerate(order) if at not in dropped]
+    for at, event in noise:
+        steps.insert(at % (len(steps) + 1), event)
+    return steps
+
+
+courses = st.builds(
+    weave,
+    st.sampled_from([whole_way(1), [*whole_way(1)[:-2], *[Ticked()] * 2, *whole_way(2)], whole_way(1)[::-1]]),
+    st.sets(st.integers(0, 24), max_size=3),
+    st.lists(st.tuples(st.integers(0, 40), events), max_size=12),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.one_of(courses, st.lists(events, max_size=30)), st.lists(st.sampled_from([0.0, 0.5, 4.0, 31.0]), min_size=1))
+@example(whole_way(1), [0.1])
+@example([*whole_way(1)[:-2], Ticked(), *whole_way(2)], [0.0] * 11 + [31.0] + [0.0] * 20)
+def test_no_list_of_events_breaks_a_round(course, pauses):
+    round_, now = start(), 0.0
+    cohorts: dict[int, tuple[str, ...]] = {}
+    finished: list[str] = []
+    for number, event in enumerate(course):
+        now += pauses[number % len(pauses)]
+        before = round_
+        try:
+            round_, actions = step(round_, event, now)
+        except WireError:
+            continue
+        check_step(before, round_, event, now)
+        for action in actions:
+            if isinstance(action, FixCohort):
+                assert action.attempt not in cohorts, "a cohort is fixed once per attempt"
+                cohorts[action.attempt] = action.members
+            elif isinstance(action, Finished):
+                finished.append(action.code)
+        again = Round.from_dict(round_.to_dict(now), now=now, expires_at=EXPIRES_AT)
+        assert replace(again, deadline=round_.deadline) == round_
+        assert again.remaining_s(now) == pytest.approx(round_.remaining_s(now))
+    assert len(finished) == round_.phase.is_terminal
+    # Time alone ends whatever is left.
+    for _ in range(20):
+        now = max(now, min(round_.deadline, round_.expires_at))
+        round_, _ = step(round_, Ticked(), now)
+    assert round_.phase.is_terminal
+
+
+def check_step(before: Round, after: Round, event, now: float) -> None:
+    if before.phase.is_terminal:
+        assert after is before, "terminal phases never leave"
+    assert after.attempt in (before.attempt, before.attempt + 1)
+    if after.attempt == before.attempt:
+        assert before.answers.items() <= after.answers.items(), "an answer is never taken back or replaced"
+        assert before.receipts.items() <= after.receipts.items()
+        assert before.cohort in ((), after.cohort), "a cohort never changes"
+    if isinstance(event, Ticked):
+        assert after.phase.is_terminal or now < min(after.deadline, after.expires_at), "every state has an end"
+    if after.cohort:
+        assert len(set(after.cohort)) == len(after.cohort)
+        assert RULES.cohort_min <= len(after.cohort) <= RULES.max_parties
+        assert sum(after.answers[p].rows for p in after.cohort) <= RULES.max_rows
+    repeat = step(after, event, now) if after is not before and isinstance(event, Answered) else None
+    if repeat is not None and after.attempt == event.attempt:
+        assert repeat == (after, ())

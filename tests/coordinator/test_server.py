@@ -1,0 +1,274 @@
+"""The coordinator as a process: killed, drained, locked, refused; its roster, its certificate, its status, its log."""
+
+import datetime as dt
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from coordinator import status
+from coordinator.config import CoordinatorConfig
+from dpcore.errors import ConfigurationError
+from rado.v1 import member_service_pb2
+from tests.coordinator.world import MANY_RADOS, PARTIES, Client, Clients, World, refused
+from wire.envelopes import Envelope
+from wire.errors import Code, ConnectionLostError, WireError
+from wire.roster import Role, Roster
+from wire.status import Phase
+
+MAIN = """
+import sys
+from pathlib import Path
+from coordinator.config import CoordinatorConfig
+from coordinator.server import serve
+serve(CoordinatorConfig.load(Path(sys.argv[1])).model_copy(update={"listen": "127.0.0.1:0", "log_level": "debug"}))
+"""
+
+
+class Process:
+    """A coordinator in a process of its own."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        world.config.address_file.unlink(missing_ok=True)
+        self.log = world.root / "coordinator.log"
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", MAIN, str(world.directories["coordinator"] / "coordinator.toml")],
+                stderr=log,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join([".", "protos"])},
+            )
+        self.address = self._wait_for_address()
+        self.clients = Clients(world, self.address)
+
+    def _wait_for_address(self) -> str:
+        for _ in range(600):
+            if self.world.config.address_file.exists():
+                return self.world.config.address_file.read_text().strip()
+            assert self.process.poll() is None, self.log.read_text()
+            time.sleep(0.05)
+        raise AssertionError(self.log.read_text())
+
+    def stop(self, number: int) -> int:
+        self.process.send_signal(number)
+        self.clients.close()
+        return self.process.wait(20)
+
+    def events(self) -> list[dict]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+
+@pytest.fixture
+def start(world):
+    started = []
+
+    def start_process():
+        started.append(Process(world))
+        return started[-1]
+
+    yield start_process
+    for process in started:
+        if process.process.poll() is None:
+            process.stop(signal.SIGKILL)
+
+
+def test_killed_in_the_middle_of_an_upload_it_goes_on_and_the_total_is_exact(world, start):
+    opened = world.open(world.query(rados=MANY_RADOS))
+    first = start()
+    first.clients["lea"].submit(opened.envelope)
+    cohort = first.clients.to_uploading(opened.query_id)
+    first.clients.contribute(opened, cohort, "ann")
+    chunks = {party: world.chunks(opened, party) for party in PARTIES}
+    acknowledged = set()
+
+    def upload(party):
+        for chunk in chunks[party]:
+            try:
+                first.clients[party].upload(opened.query_id, chunk)
+            except (ConnectionLostError, WireError):
+                return
+            acknowledged.add((party, chunk.index))
+
+    uploads = [threading.Thread(target=upload, args=(party,)) for party in ("bob", "cat")]
+    for thread in uploads:
+        thread.start()
+    while not acknowledged:
+        time.sleep(0.001)
+    first.process.send_signal(signal.SIGKILL)
+    for thread in uploads:
+        thread.join()
+    first.clients.close()
+    first.process.wait(10)
+
+    second = start()
+    for party in PARTIES[1:]:
+        (work,) = second.clients[party].work().work
+        assert {(party, index) for index in work.chunks_held} >= {a for a in acknowledged if a[0] == party}
+        second.clients.contribute(opened, cohort, party)
+    second.clients.check_total(opened, PARTIES)
+    assert second.stop(signal.SIGKILL) == -signal.SIGKILL
+
+    third = start()
+    third.clients.check_total(opened, PARTIES)
+    assert third.clients["lea"].submit(opened.envelope) == opened.query_id
+    assert not third.clients["ann"].work().work
+
+
+def test_sigterm_drains(world, start):
+    process = start()
+    query_id = process.clients["lea"].submit(world.query())
+    outcome, begun = [], time.monotonic()
+    _, cursor = process.clients["lea"].watch(query_id)
+    polling = threading.Thread(target=lambda: outcome.append(process.clients["lea"].watch(query_id, cursor, 25)))
+    polling.start()
+    time.sleep(0.3)
+    process.process.send_signal(signal.SIGTERM)
+    assert process.process.wait(15) == 0
+    polling.join()
+    assert time.monotonic() - begun < 12
+    assert outcome[0][0].phase is Phase.ANSWERING
+    assert not world.config.address_file.exists()
+    events = [event["event"] for event in process.events()]
+    assert events[-2:] == ["draining", "stopped"]
+    process.clients.close()
+    assert start().clients["lea"].watch(query_id)[0].phase is Phase.ANSWERING
+
+
+def test_the_log_is_structured_and_holds_no_payload(world, start):
+    process = start()
+    opened = world.open(world.query())
+    process.clients["lea"].submit(opened.envelope)
+    cohort = process.clients.to_uploading(opened.query_id, PARTIES[:3])
+    for party in PARTIES[:3]:
+        process.clients.contribute(opened, cohort, party)
+    process.clients.check_total(opened, PARTIES[:3])
+    process.stop(signal.SIGTERM)
+    events = process.events()
+    said = {event["event"]: event for event in events}
+    assert {"listening", "query submitted", "answer", "refusal", "ready", "cohort fixed", "chunk", "receipt", "added",
+            "complete"} <= set(said)  # fmt: skip
+    assert said["cohort fixed"] | {"members": ["ann", "bob", "cat"], "rows": 60} == said["cohort fixed"]
+    assert said["refusal"] | {"party": "dan", "code": "UNAVAILABLE", "attempt": 1} == said["refusal"]
+    text = process.log.read_text()
+    for party in PARTIES[:3]:
+        assert world.chunks(opened, party)[0].ciphertexts[:32].hex() not in text
+    assert max(map(len, text.splitlines())) < 1000
+
+
+def test_sighup_reads_a_newer_roster_and_keeps_it_from_a_worse_one(world, start):
+    process = start()
+    version = lambda: _served(process.clients["lea"]).version  # noqa: E731 - read again and again below
+    assert version() == 1
+    world.new_roster(3, without=("dan",))
+    process.process.send_signal(signal.SIGHUP)
+    _wait(lambda: version() == 3)
+    refused(Code.PEER_UNKNOWN, process.clients["dan"].work)
+    for worse in (
+        lambda: world.new_roster(2),
+        lambda: world.new_roster(3),
+        lambda: world.config.roster.write_bytes(b"x"),
+    ):
+        worse()
+        before = len(process.events())
+        process.process.send_signal(signal.SIGHUP)
+        _wait(lambda before=before: any(e["event"] == "roster refused" for e in process.events()[before:]))
+        assert version() == 3
+
+
+def _served(client: Client) -> Roster:
+    response = client.call(client.members.FetchRoster, member_service_pb2.FetchRosterRequest())
+    return Roster.from_bytes(Envelope.from_proto(response.roster).payload)
+
+
+def _wait(condition) -> None:
+    for _ in range(200):
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it did not come")
+
+
+def test_an_older_roster_is_refused_at_start(world, start_node):
+    world.new_roster(5)
+    start_node(world.config).close()
+    world.new_roster(4)
+    refused(Code.ROSTER_STALE, start_node, world.config)
+    world.new_roster(5, without=("dan",))
+    refused(Code.ROSTER_STALE, start_node, world.config)
+    world.new_roster(6)
+    start_node(world.config)
+
+
+def test_a_roster_by_another_key_is_refused_at_start(world, start_node, tmp_path_factory, secret_key):
+    other = World(tmp_path_factory.mktemp("other"), secret_key)
+    world.config.roster.write_bytes(other.roster_envelope.to_bytes())
+    refused(Code.SIGNATURE_INVALID, start_node, world.config)
+
+
+def test_two_coordinators_cannot_share_a_state_directory(world, node, start_node):
+    with pytest.raises(ConfigurationError, match="another coordinator"):
+        start_node(world.config)
+
+
+def test_a_port_that_is_taken_is_refused(world, node, start_node, tmp_path):
+    config = world.config.model_copy(update={"listen": node.address, "state_directory": tmp_path / "second"})
+    with pytest.raises(ConfigurationError, match="cannot listen"):
+        start_node(config)
+    assert not config.address_file.exists()
+
+
+@pytest.mark.parametrize("listen", ["7443", "host:", "host:http", ":7443", "host:70000"])
+def test_an_address_that_is_none_is_refused(world, listen):
+    with pytest.raises(ConfigurationError, match="host:port"):
+        _ = world.config.model_copy(update={"listen": listen}).host_and_port
+
+
+def test_a_wrong_or_expired_certificate_is_refused_at_start(world, start_node):
+    def with_tls(files):
+        tls = world.config.tls.model_copy(update={"ca": files.ca, "certificate": files.certificate, "key": files.key})
+        return world.config.model_copy(update={"tls": tls})
+
+    with pytest.raises(ConfigurationError, match="belongs to"):
+        start_node(with_tls(world.tls("ann")))
+    long_ago = dt.datetime.now(dt.UTC) - dt.timedelta(days=500)
+    with pytest.raises(ConfigurationError, match="expired"):
+        start_node(with_tls(world.certified(Role.COORDINATOR, "coordinator", long_ago)))
+
+
+def test_status_of_a_running_and_of_a_stopped_coordinator(world, start_node):
+    down = status.read(world.config)
+    assert (down["running"], down["health"], down["queries"]) == (False, "UNREACHABLE", [])
+    assert down["cause"]
+    node = start_node(world.config)
+    clients = Clients(world, node.address)
+    opened = world.open(world.query())
+    clients["lea"].submit(opened.envelope)
+    cohort = clients.to_uploading(opened.query_id, PARTIES[:3])
+    clients.contribute(opened, cohort, "ann")
+    up = status.read(world.config)
+    assert (up["running"], up["health"], up["address"], up["spool_bytes"]) == (True, "SERVING", node.address, 512)
+    clients.close()
+    node.close()
+    stopped = status.read(world.config)
+    assert not stopped["running"]
+    for seen in (up, stopped):
+        (query,) = seen["queries"]
+        assert query["query_id"] == opened.query_id.hex()
+        assert (query["phase"], query["attempt"], query["learner"]) == ("UPLOADING", 1, "lea")
+        assert 0 < query["remaining_s"] <= 60
+        assert [p["state"] for p in query["parties"]] == ["UPLOADED", "UPLOADING", "UPLOADING", "REFUSED"]
+        assert [p["chunks"] for p in query["parties"]] == [1, 0, 0, 0]
+        json.dumps(seen)
+
+
+def test_unknown_keys_of_the_configuration_are_refused(world):
+    path = world.directories["coordinator"] / "coordinator.toml"
+    path.write_text(path.read_text() + "\n[limits]\nspool_byte = 5\n" if "[limits]" not in path.read_text() else
+                    path.read_text().replace("[limits]", "[limits]\nspool_byte = 5"))  # fmt: skip
+    with pytest.raises(ConfigurationError, match="spool_bytes"):
+        CoordinatorConfig.load(path)

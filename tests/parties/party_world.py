@@ -1,0 +1,257 @@
+"""A federation in memory around one party, "ada", and a coordinator that does exactly what a test says."""
+
+import secrets
+import time
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+
+from dpcore.fixed_point import STORED_FRACTION_BITS, plan_encoding
+from dpcore.paillier.secret import SecretKey
+from dpcore.queries.rados import RadosQuery
+from dpcore.rados.designs import DpFeatDesign, PlainDesign
+from dpcore.rados.edges import Records
+from dpcore.randomness import SystemRandom
+from dpcore.schema import BooleanFeature, Label, RealFeature, Schema
+from parties.attempts import Attempts
+from parties.database import LedgerOwner
+from parties.handling import Holdings, QueryHandler
+from parties.ledger import Budget, Ledger
+from parties.policy import Policy
+from parties.rosters import Rosters
+from parties.spool import Spools
+from parties.work import Batch, Work
+from wire.cohort import Acceptance, Cohort, Receipt, Refusal, open_statement, sign
+from wire.envelopes import Envelope, Kind, SigningKey, fingerprint
+from wire.errors import Code, WireError
+from wire.logs import Log
+from wire.query import OpenedQuery, PaillierKey, Query, open_query
+from wire.roster import Member, Role, Roster, certificate_san
+from wire.status import PartyState, Phase
+
+FEDERATION = "clinics"
+PARTIES = ("ada", "bo", "cy")
+OWNER = LedgerOwner(FEDERATION, "ada", "data.csv")
+
+SCHEMA = Schema(
+    name="stays",
+    label=Label(column="stayed", positive=("yes",), negative=("no",)),
+    features=(
+        RealFeature(name="age", lower=0.0, upper=100.0, missing="zero-vector"),
+        BooleanFeature(name="smoker", true=("yes",), false=("no",)),
+    ),
+)
+
+
+def make_records(rows: int = 40, seed: int = 0) -> Records:
+    random = np.random.RandomState(seed)
+    one = 1 << STORED_FRACTION_BITS
+    features = np.empty((rows, 3), dtype=np.int32)
+    features[:, 0] = random.randint(-one, one + 1, rows)
+    features[:, 1] = np.where(random.rand(rows) < 0.4, one, -one)
+    features[:, 2] = one
+    labels = np.where(random.rand(rows) < 0.5, 1, -1).astype(np.int8)
+    return Records(features, labels, np.ones(rows, dtype=np.bool_))
+
+
+@dataclass
+class World:
+    """Keys of everybody, and queries as a learner signs them."""
+
+    key: SecretKey
+    federation_key: SigningKey = field(default_factory=SigningKey.generate)
+    learner_key: SigningKey = field(default_factory=SigningKey.generate)
+    party_keys: dict[str, SigningKey] = field(default_factory=lambda: {n: SigningKey.generate() for n in PARTIES})
+    version: int = 1
+
+    @property
+    def roster(self) -> Roster:
+        members = [Member(Role.COORDINATOR, "hub", b"", certificate_san(FEDERATION, Role.COORDINATOR, "hub"))]
+        members += [
+            Member(Role.PARTY, name, key.public_bytes, certificate_san(FEDERATION, Role.PARTY, name))
+            for name, key in self.party_keys.items()
+        ]
+        san = certificate_san(FEDERATION, Role.LEARNER, "lea")
+        members.append(Member(Role.LEARNER, "lea", self.learner_key.public_bytes, san))
+        return Roster(FEDERATION, self.version, 1_700_000_000, tuple(members))
+
+    @property
+    def roster_envelope(self) -> Envelope:
+        return self.roster.sign(self.federation_key)
+
+    def policy(self, **changes) -> Policy:
+        fields = {
+            "accepted_members": [fingerprint(k.public_bytes) for n, k in self.party_keys.items() if n != "ada"],
+            "learners": [{"name": "lea", "signing_key": fingerprint(self.learner_key.public_bytes)}],
+            "designs": ["plain", "dp-feat"],
+            "allow_unprotected": True,
+            "limits": {"epsilon": "1000", "delta": "1e-3"},
+        }
+        return Policy.model_validate(fields | changes)
+
+    def query(self, **changes) -> Query:
+        now = int(time.time())
+        certificate = PaillierKey("lea", self.key.public_key, now - 10, now + 100_000).sign(self.learner_key)
+        fields = {
+            "federation": FEDERATION,
+            "learner": "lea",
+            "nonce": secrets.token_bytes(16),
+            "roster_version": 1,
+            "schema": SCHEMA,
+            "kind": RadosQuery(20, DpFeatDesign(1, "smoker", None)),
+            "encoding": plan_encoding(largest_sum=1000 << 16, max_parties=3, fraction_bits=16),
+            "paillier_key": certificate,
+            "delta": Fraction(1, 10**6),
+            "max_rows": 1000,
+            "max_parties": 3,
+            "cohort_min": 3,
+            "honest_parties": 2,
+            "created_at_unix_s": now,
+            "not_after_unix_s": now + 3600,
+            "answer_within_s": 30,
+            "prepare_within_s": 60,
+            "upload_within_s": 60,
+            "max_attempts": 3,
+        }
+        return Query(**fields | changes)
+
+    def plain_query(self, rados: int = 20, **changes) -> Query:
+        return self.query(kind=RadosQuery(rados, PlainDesign()), **changes)
+
+    def ask(self, query: Query | None = None, key: SigningKey | None = None) -> Envelope:
+        return (key or self.learner_key).sign(Kind.QUERY, (query or self.query()).to_bytes())
+
+    def open(self, envelope: Envelope) -> OpenedQuery:
+        return open_query(envelope, self.roster, now_unix_s=time.time())
+
+    def acceptance(self, query_id: bytes, party: str, *, attempt: int = 1, rows: int = 50, key=None) -> Envelope:
+        said = Acceptance(query_id, attempt, party, rows, secrets.token_bytes(32))
+        return sign(said, key or self.party_keys[party])
+
+    def cohort(self, own: Envelope, *, others: tuple[str, ...] = ("bo", "cy"), attempt: int = 1, rows: int = 50):
+        query_id = Acceptance.from_bytes(own.payload).query_id
+        return Cohort(
+            query_id,
+            attempt,
+            (own, *(self.acceptance(query_id, name, attempt=attempt, rows=rows) for name in others)),
+        )
+
+
+@dataclass
+class Hub:
+    """The coordinator, as a list of what it was told. `fail`: errors to raise, by call, once each."""
+
+    world: World
+    answers: list[Envelope] = field(default_factory=list)
+    accepted: list[bool] = field(default_factory=list)
+    readies: list[Envelope] = field(default_factory=list)
+    chunks: dict[tuple[int, int], list[bytes]] = field(default_factory=dict)
+    receipts: list[Envelope] = field(default_factory=list)
+    fail: dict[str, list[Exception]] = field(default_factory=dict)
+    before: dict[str, object] = field(default_factory=dict)
+
+    def _fail(self, call: str) -> None:
+        if call in self.before:
+            self.before[call]()
+        if self.fail.get(call):
+            raise self.fail[call].pop(0)
+
+    def fetch_roster(self):
+        self._fail("fetch_roster")
+        return self.world.roster_envelope, time.time()
+
+    def fetch_work(self, cursor: int, wait_s: int) -> Batch:
+        return Batch((), cursor)
+
+    def answer(self, answer: Envelope, *, accepts: bool) -> None:
+        self._fail("answer")
+        self.answers.append(answer)
+        self.accepted.append(accepts)
+
+    def ready(self, ready: Envelope) -> None:
+        self._fail("ready")
+        self.readies.append(ready)
+
+    def upload_chunk(self, query_id, attempt, chunk) -> None:
+        self._fail("upload_chunk")
+        self.chunks.setdefault((attempt, chunk.index), []).append(chunk.ciphertexts)
+
+    def receipt(self, receipt: Envelope) -> None:
+        self._fail("receipt")
+        self.receipts.append(receipt)
+
+    @property
+    def refusal_code(self) -> Code:
+        assert self.accepted == [False], "not one refusal"
+        return open_statement(Refusal, self.answers[0], self.world.roster)[0].code
+
+    def opened_receipt(self) -> Receipt:
+        return open_statement(Receipt, self.receipts[-1], self.world.roster)[0]
+
+
+@dataclass
+class Ada:
+    """The party under test, on a directory; `restart` is what a killed process finds again."""
+
+    world: World
+    directory: Path
+    records: Records = field(default_factory=make_records)
+    limit: Budget = field(default_factory=lambda: Budget(Fraction(1000), Fraction(1, 1000)))
+    spool_bytes: int = 10_000_000
+    schema: Schema = SCHEMA
+    policy: Policy | None = None
+
+    def __post_init__(self):
+        self.hub = Hub(self.world)
+        self.offset_s = 0.0
+        self.restart()
+
+    def restart(self) -> None:
+        self.ledger = Ledger.open(self.directory / "ledger.sqlite", OWNER, self.limit)
+        self.attempts = Attempts(self.ledger)
+        self.spools = Spools(self.directory / "spool", self.spool_bytes)
+        log = Log("party.test")
+        self.rosters = Rosters(
+            self.directory, federation=FEDERATION, federation_key=self.world.federation_key.public_bytes, log=log
+        )
+        self.rosters.offer(self.world.roster_envelope)
+        self.handler = QueryHandler(
+            Holdings(
+                "ada", self.world.party_keys["ada"], self.policy or self.world.policy(), self.schema, self.records
+            ),
+            attempts=self.attempts,
+            spools=self.spools,
+            rosters=self.rosters,
+            coordinator=self.hub,
+            random=SystemRandom(),
+            log=log,
+            clock=lambda: time.time() + self.offset_s,
+        )
+
+    def work(self, envelope: Envelope, **changes) -> Work:
+        plain = Work(envelope, 1, Phase.ANSWERING, PartyState.SILENT, None, frozenset())
+        return replace(plain, **changes)
+
+    def go(self, envelope: Envelope, **changes) -> bool:
+        """Advance, and compute where that is asked for, and advance again."""
+        work = self.work(envelope, **changes)
+        wants = self.handler.advance(work)
+        if wants:
+            self.handler.compute(work)
+            self.handler.advance(work)
+        return wants
+
+    def upload(self, envelope: Envelope, cohort: Cohort, **changes) -> None:
+        fields = {"phase": Phase.UPLOADING, "state": PartyState.UPLOADING, "cohort": cohort} | changes
+        self.handler.advance(self.work(envelope, **fields))
+
+    def state(self, envelope: Envelope, attempt: int = 1):
+        held = self.attempts.find(envelope.payload_hash, attempt)
+        return None if held is None else held.state
+
+
+def refused_with(code: Code):
+    """A WireError that the coordinator answers with."""
+    return WireError(code)

@@ -1,0 +1,114 @@
+import pytest
+
+from parties.attempts import AttemptState
+from parties.ledger import Budget, Charge, LedgerConflictError
+from tests.parties.party_world import Ada
+from wire.cohort import Acceptance
+
+COHORT, SPOOL = b"c" * 32, b"s" * 32
+
+
+def accept(ada: Ada, *, attempt: int = 1, not_after: int = 10_000, query_id: bytes = b"q" * 32):
+    envelope = ada.world.acceptance(query_id, "ada", attempt=attempt, rows=40)
+    acceptance = Acceptance.from_bytes(envelope.payload)
+    charge = Charge("marginal:smoker", Budget(ada.limit.epsilon / 10, ada.limit.delta / 10))
+    return ada.attempts.accept(
+        acceptance, envelope, charge, not_after_unix_s=not_after, now_unix_s=0.0, allow_unprotected=True
+    )
+
+
+def charge(ada: Ada, held, cohort=COHORT, spool=SPOOL):
+    return ada.attempts.charge(held, cohort_digest=cohort, spool_digest=spool, now_unix_s=0.0)
+
+
+def again(ada: Ada, held):
+    ada.ledger.database.close()
+    ada.restart()
+    return ada.attempts.find(held.query_id, held.attempt)
+
+
+def test_the_first_answer_is_kept_byte_for_byte(ada):
+    held = accept(ada)
+    assert accept(ada).answer == held.answer
+    assert again(ada, held) == held
+    assert ada.ledger.reserved().epsilon == ada.limit.epsilon / 10
+
+
+def test_the_whole_way_survives_restarts(ada):
+    held = accept(ada)
+    ada.attempts.answer_arrived(held)
+    ada.attempts.ready(held, SPOOL)
+    held = again(ada, held)
+    assert (held.state, held.spool_digest, held.answer_arrived) == (AttemptState.READY, SPOOL, True)
+    assert charge(ada, held)
+    held = again(ada, held)
+    assert held.state is AttemptState.CHARGED
+    assert not charge(ada, held)
+    ada.attempts.uploaded(held)
+    assert not charge(ada, held)
+    assert again(ada, held).state is AttemptState.UPLOADED
+    assert ada.attempts.end(held)
+    assert ada.ledger.spent().epsilon == ada.limit.epsilon / 10
+
+
+def test_a_charge_and_its_state_are_one(ada):
+    held = accept(ada)
+    with pytest.raises(LedgerConflictError):
+        charge(ada, held)
+    ada.attempts.ready(held, SPOOL)
+    with pytest.raises(LedgerConflictError, match="other bytes"):
+        charge(ada, held, spool=b"x" * 32)
+    assert ada.ledger.spent().epsilon == 0
+    charge(ada, held)
+    with pytest.raises(LedgerConflictError, match="bound"):
+        charge(ada, held, cohort=b"x" * 32)
+
+
+def test_an_acceptance_that_is_not_covered_is_not_kept(ada):
+    for attempt in range(1, 11):
+        accept(ada, attempt=attempt)
+    with pytest.raises(Exception, match="budget"):
+        accept(ada, attempt=11)
+    assert ada.attempts.find(b"q" * 32, 11) is None
+
+
+def test_ending_gives_back_what_was_not_charged(ada):
+    held = accept(ada)
+    ada.attempts.ready(held, SPOOL)
+    assert ada.attempts.end(held)
+    assert not ada.attempts.end(held)
+    assert ada.ledger.reserved().epsilon == 0
+    with pytest.raises(LedgerConflictError):
+        charge(ada, held)
+    with pytest.raises(LedgerConflictError, match="cannot become"):
+        ada.attempts.ready(held, SPOOL)
+
+
+def test_an_ended_attempt_is_never_accepted_again(ada):
+    held = accept(ada)
+    ada.attempts.end(held)
+    assert accept(ada).state is AttemptState.ENDED
+    assert ada.ledger.reserved().epsilon == 0
+
+
+def test_a_burnt_attempt_stays_burnt_and_paid(ada):
+    held = accept(ada)
+    ada.attempts.ready(held, SPOOL)
+    charge(ada, held)
+    ada.attempts.burn(held)
+    assert not ada.attempts.end(held)
+    with pytest.raises(LedgerConflictError):
+        charge(ada, held)
+    assert again(ada, held).state is AttemptState.BURNT
+    assert ada.ledger.spent().epsilon == ada.limit.epsilon / 10
+
+
+def test_unfinished_and_forgotten(ada):
+    first, second = accept(ada, attempt=1), accept(ada, attempt=2)
+    ada.attempts.end(first)
+    assert [held.attempt for held in ada.attempts.unfinished()] == [2]
+    assert [held.attempt for held in ada.attempts.of_query(b"q" * 32)] == [1, 2]
+    assert ada.attempts.forget(10_000) == 0
+    assert ada.attempts.forget(10_601) == 1
+    assert ada.attempts.find(first.query_id, 1) is None
+    assert ada.attempts.find(second.query_id, 2) == second

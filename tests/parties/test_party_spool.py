@@ -1,0 +1,144 @@
+import errno
+import os
+
+import pytest
+
+from parties.spool import SpoolFullError, SpoolLostError, Spools
+from wire.envelopes import sha256
+from wire.errors import Code
+from wire.upload import upload_digest
+
+QUERY = b"q" * 32
+CHUNKS = [b"a" * 1000, b"b" * 1000, b"c" * 500]
+
+
+@pytest.fixture
+def spools(tmp_path):
+    return Spools(tmp_path / "spool", 10_000)
+
+
+def write(spools, chunks=CHUNKS, *, attempt=1, needed=2500):
+    return spools.write(QUERY, attempt, iter(chunks), needed_bytes=needed, width=500)
+
+
+def leftovers(spools):
+    return sorted(path.name for path in spools.directory.rglob("*") if path.is_file())
+
+
+def test_what_is_written_is_found_again(spools):
+    written = write(spools)
+    found = Spools(spools.directory, 10_000).open(QUERY, 1)
+    assert found == written
+    assert [found.chunk(i).ciphertexts for i in range(3)] == CHUNKS
+    assert (found.ciphertexts, found.digest) == (5, upload_digest([sha256(c) for c in CHUNKS]))
+    found.verify()
+    assert spools.used_bytes() == 2500
+
+
+def test_a_changed_cut_or_missing_chunk_is_noticed(spools):
+    spool = write(spools)
+    path = spool.path / "chunk-000001.bin"
+    for damage in (b"x" + path.read_bytes()[1:], path.read_bytes()[:-1], None):
+        path.unlink() if damage is None else path.write_bytes(damage)
+        with pytest.raises(SpoolLostError):
+            spools.open(QUERY, 1).verify()
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"chunks": ["zz"], "ciphertexts": 1}', b'{"chunks": []}'])
+def test_a_damaged_manifest_is_noticed(spools, content):
+    spool = write(spools)
+    (spool.path / "manifest.json").write_bytes(content)
+    with pytest.raises(SpoolLostError, match="manifest"):
+        spools.open(QUERY, 1)
+
+
+def test_a_spool_that_is_gone_is_lost(spools):
+    write(spools)
+    spools.remove(QUERY, 1)
+    with pytest.raises(SpoolLostError):
+        spools.open(QUERY, 1)
+    spools.remove(QUERY, 1)
+    assert leftovers(spools) == []
+
+
+def test_the_quota_holds_over_all_spools(spools):
+    write(spools, attempt=1, needed=2500)
+    with pytest.raises(SpoolFullError) as caught:
+        write(spools, attempt=2, needed=7501)
+    assert caught.value.code is Code.SPOOL_FULL
+    assert (caught.value.needed_bytes, caught.value.available_bytes) == (7501, 7500)
+    write(spools, attempt=2, needed=7500)
+    spools.remove(QUERY, 2)
+    write(spools, attempt=3, needed=7500)
+
+
+def test_what_is_being_written_counts_too(spools):
+    def chunks():
+        with pytest.raises(SpoolFullError):
+            write(spools, attempt=2, needed=2000)
+        yield b"a" * 500
+
+    write(spools, chunks(), needed=9000)
+    write(spools, attempt=2, needed=2000)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("at", range(6))
+def test_a_full_disk_leaves_nothing(spools, monkeypatch, number, at):
+    """The disk is full at the at-th fsync: of a chunk, the manifest, or a directory."""
+    real, calls = os.fsync, []
+
+    def full(descriptor):
+        calls.append(descriptor)
+        if len(calls) - 1 == at:
+            raise OSError(number, os.strerror(number))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(SpoolFullError):
+        write(spools)
+    assert len(calls) == at + 1
+    monkeypatch.undo()
+    assert leftovers(spools) == []
+    assert spools.used_bytes() == 0
+    write(spools, needed=10_000)
+
+
+def test_an_error_while_computing_leaves_nothing(spools):
+    def chunks():
+        yield b"a" * 500
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write(spools, chunks())
+    assert leftovers(spools) == []
+    write(spools, needed=10_000)
+
+
+def test_a_crash_leaves_something_that_the_next_start_clears(spools):
+    def chunks():
+        yield b"a" * 500
+        (other,) = spools.directory.iterdir()
+        assert other.name.startswith("unfinished-")
+        again = Spools(spools.directory, 10_000)
+        assert leftovers(again) == []
+        yield b"b" * 500
+
+    with pytest.raises(FileNotFoundError):
+        write(spools, chunks())
+
+
+def test_writing_again_replaces(spools):
+    write(spools)
+    second = write(spools, [b"z" * 500], needed=500)
+    assert spools.open(QUERY, 1) == second
+    assert spools.used_bytes() == 500
+
+
+def test_only_wanted_spools_are_kept(spools):
+    write(spools, attempt=1)
+    write(spools, attempt=2)
+    assert spools.keep_only([(QUERY, 2)]) == 1
+    spools.open(QUERY, 2).verify()
+    with pytest.raises(SpoolLostError):
+        spools.open(QUERY, 1)

@@ -1,0 +1,139 @@
+from fractions import Fraction
+
+import pytest
+
+from dpcore.errors import ConfigurationError
+from dpcore.fixed_point import plan_encoding
+from dpcore.queries.rados import RadosQuery
+from dpcore.rados.designs import PlainDesign
+from parties.policy import Policy, check_cohort, check_query
+from wire.envelopes import SigningKey, fingerprint
+from wire.errors import Code, WireError
+
+
+def load(tmp_path, text: str) -> Policy:
+    path = tmp_path / "policy.toml"
+    path.write_text(text)
+    return Policy.load(path)
+
+
+def check(world, policy, query=None, key=None):
+    envelope = world.ask(query, key)
+    check_query(policy, world.open(envelope), world.roster, "ada")
+
+
+def test_an_empty_file_denies_everything(world, tmp_path):
+    policy = load(tmp_path, "")
+    assert (policy.learners, policy.designs, policy.accepted_members) == ((), (), ())
+    assert not policy.allow_unprotected
+    assert policy.limits.epsilon == policy.limits.delta == 0
+    with pytest.raises(WireError) as caught:
+        check(world, policy)
+    assert caught.value.code is Code.POLICY_LEARNER
+
+
+def test_limits_are_exact(tmp_path):
+    limits = load(tmp_path, '[limits]\nepsilon = "0.1"\ndelta = "1e-5"').limits
+    assert limits.epsilon == Fraction(1, 10)
+    assert limits.delta == Fraction(1, 100_000)
+
+
+@pytest.mark.parametrize("value", ["0.1", "10", '"-1"', '"nan"', '"1/3"', '"1e9999"', '""', "true"])
+def test_a_limit_that_is_not_an_exact_decimal_is_refused(tmp_path, value):
+    with pytest.raises(ConfigurationError, match="epsilon"):
+        load(tmp_path, f"[limits]\nepsilon = {value}")
+
+
+def test_unknown_keys_and_bad_fingerprints_are_refused(tmp_path):
+    with pytest.raises(ConfigurationError, match="did you mean 'designs'"):
+        load(tmp_path, 'design = ["plain"]')
+    with pytest.raises(ConfigurationError, match="64 hexadecimal"):
+        load(tmp_path, 'accepted_members = ["abcd"]')
+    with pytest.raises(ConfigurationError, match="designs"):
+        load(tmp_path, 'designs = ["gaussian"]')
+
+
+def test_a_fingerprint_may_be_written_with_or_without_colons(tmp_path):
+    printed = fingerprint(SigningKey.generate().public_bytes)
+    for form in (printed, printed.replace(":", ""), printed.upper()):
+        policy = load(tmp_path, f'accepted_members = ["{form}"]')
+        assert policy.accepted_members == (printed.replace(":", ""),)
+
+
+def test_what_is_allowed_passes(world):
+    check(world, world.policy())
+
+
+def test_a_pinned_name_under_another_key_is_refused(world):
+    other = fingerprint(SigningKey.generate().public_bytes)
+    policy = world.policy(learners=[{"name": "lea", "signing_key": other}])
+    with pytest.raises(WireError) as caught:
+        check(world, policy)
+    assert caught.value.code is Code.POLICY_LEARNER
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"learners": []}, Code.POLICY_LEARNER),
+        ({"designs": ["plain"]}, Code.POLICY_DESIGN),
+        ({"allow_unprotected": False}, Code.POLICY_UNPROTECTED),
+        ({"limits": {"rados_per_query": 19}}, Code.POLICY_LIMITS),
+        ({"limits": {"delta_per_query": "1e-7"}}, Code.POLICY_LIMITS),
+        ({"limits": {"attempts_per_query": 2}}, Code.POLICY_LIMITS),
+        ({"smallest_cohort": 4}, Code.POLICY_COHORT),
+        ({"assumed_colluders": 2}, Code.POLICY_COHORT),
+        ({"accepted_members": []}, Code.POLICY_COHORT),
+    ],
+)
+def test_each_rule_refuses_with_its_code(world, changes, code):
+    with pytest.raises(WireError) as caught:
+        check(world, world.policy(**changes))
+    assert caught.value.code is code
+
+
+def test_limits_admit_their_own_value(world):
+    check(world, world.policy(limits={"rados_per_query": 20, "delta_per_query": "1e-6", "attempts_per_query": 3}))
+
+
+def test_plain_rados_need_the_word_too(world):
+    plain = RadosQuery(5, PlainDesign())
+    with pytest.raises(WireError) as caught:
+        check(world, world.policy(allow_unprotected=False), world.query(kind=plain))
+    assert caught.value.code is Code.POLICY_UNPROTECTED
+
+
+@pytest.mark.parametrize(("cohort_min", "honest", "ok"), [(3, 2, True), (2, 1, False), (3, 3, False)])
+def test_the_query_must_promise_the_partys_own_rule(world, cohort_min, honest, ok):
+    """c = 1: at least max(3, h + 1, 3)."""
+    query = world.query(cohort_min=cohort_min, honest_parties=honest)
+    if ok:
+        check(world, world.policy(), query)
+    else:
+        with pytest.raises(WireError) as caught:
+            check(world, world.policy(), query)
+        assert caught.value.code is Code.POLICY_COHORT
+
+
+def test_only_accepted_members_count(world):
+    policy = world.policy()
+    check_cohort(policy, world.roster, "ada", ["ada", "bo", "cy"], 2)
+    one_stranger = world.policy(accepted_members=[fingerprint(world.party_keys["bo"].public_bytes)])
+    with pytest.raises(WireError) as caught:
+        check_cohort(one_stranger, world.roster, "ada", ["ada", "bo", "cy"], 2)
+    assert caught.value.code is Code.POLICY_COHORT
+    with pytest.raises(WireError):
+        check_cohort(policy, world.roster, "ada", ["ada", "bo", "bo"], 2)
+
+
+def test_a_member_whose_key_changed_is_no_longer_accepted(world):
+    policy = world.policy()
+    world.party_keys["cy"] = SigningKey.generate()
+    with pytest.raises(WireError):
+        check_cohort(policy, world.roster, "ada", ["ada", "bo", "cy"], 2)
+
+
+def test_a_lone_party_is_possible_where_its_policy_says_so(world):
+    policy = world.policy(smallest_cohort=2, assumed_colluders=0)
+    encoding = plan_encoding(largest_sum=1000 << 16, max_parties=2, fraction_bits=16)
+    check(world, policy, world.query(cohort_min=2, honest_parties=2, max_parties=2, encoding=encoding))

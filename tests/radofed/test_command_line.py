@@ -1,0 +1,305 @@
+"""The `rado` command as people and programs meet it: options, one JSON object, exit codes."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from dpcore.errors import ConfigurationError, DataError, PlanError, SlotOverflowError
+from dpcore.schema import Schema
+from radofed.cli.framework import run
+from radofed.output import Failure, Output, QueryProgress, Result, json_ready, progress_sentence
+from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
+from wire.status import PartyProgress, PartyState, Phase, QueryStatus
+
+TABLE = "age,smoker,ill\n" + "".join(
+    f"{20 + 7 * i % 31}.5,{'yes' if i % 3 else 'no'},{'sick' if i % 2 else 'well'}\n" for i in range(30)
+)
+
+
+def rado(capsys, *arguments):
+    """Exit code, standard output, standard error."""
+    code = run(list(arguments))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def rado_json(capsys, *arguments):
+    code, out, _ = rado(capsys, *arguments, "--format", "json")
+    found = json.loads(out)
+    assert found["schema_version"] == 1
+    assert out.count("\n") == 1
+    return code, found
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text(TABLE)
+    return path
+
+
+class TestUsage:
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ["nonsense"],
+            ["--nonsense"],
+            ["party", "start"],
+            ["party", "start", "--config"],
+            ["schema", "infer", "f", "--format", "xml"],
+            ["learner", "query", "--config", "x", "--schema", "y", "--rados", "many"],
+        ],
+    )
+    def test_wrong_command_lines_end_with_4(self, capsys, arguments):
+        code, out, err = rado(capsys, *arguments)
+        assert code == 4
+        assert out == ""
+        assert err.startswith("rado: ")
+        assert "Traceback" not in err
+
+    @pytest.mark.parametrize("arguments", [["party", "start"], ["nonsense"]])
+    def test_in_json_too(self, capsys, arguments):
+        code, found = rado_json(capsys, *arguments)
+        assert code == 4
+        assert found["status"] == "error"
+        assert found["error"]["code"] == "USAGE"
+
+    def test_a_group_alone_shows_its_commands(self, capsys):
+        code, _, err = rado(capsys, "party")
+        assert code == 4
+        assert "check" in err
+        assert "start" in err
+
+    def test_help_and_version(self, capsys):
+        code, out, _ = rado(capsys, "--help")
+        assert code == 0
+        for name in ("demo", "schema", "provision", "party", "coordinator", "learner"):
+            assert name in out
+        assert rado(capsys, "--version")[:2] == (0, "rado 0.1.0\n")
+
+    @pytest.mark.parametrize(
+        "path",
+        [
+            "demo", "schema infer", "schema check", "provision init", "party check", "party start",
+            "coordinator start", "coordinator status", "learner keygen", "learner query", "learner list",
+            "learner status", "learner cancel", "learner fetch", "learner train", "learner predict",
+        ],
+    )  # fmt: skip
+    def test_every_command_has_a_format(self, capsys, path):
+        code, out, _ = rado(capsys, *path.split(), "--help")
+        assert code == 0
+        assert "--format" in out
+        assert "text|json" in out
+
+
+class TestExitCodes:
+    @pytest.mark.parametrize(
+        ("error", "code", "exit_code"),
+        [
+            (ConfigurationError("x"), "CONFIGURATION", 4),
+            (DataError("x"), "DATA", 4),
+            (PlanError("x"), "PLAN", 6),
+            (SlotOverflowError(needed_bits=9, available_bits=8, remedy="x"), "SLOT_OVERFLOW", 4),
+            (ConnectionLostError("host:1", "refused"), "CONNECTION_LOST", 2),
+            (TimedOutError("x"), "TIMED_OUT", 3),
+            (WireError(Code.COHORT_TOO_SMALL), "COHORT_TOO_SMALL", 6),
+            (WireError(Code.SIGNATURE_INVALID), "SIGNATURE_INVALID", 2),
+            (WireError(Code.QUERY_EXPIRED), "QUERY_EXPIRED", 3),
+            (OSError(28, "No space left on device", "/x"), "FILE", 1),
+            (KeyboardInterrupt(), "INTERRUPTED", 1),
+            (ModuleNotFoundError("No module named 'phe'", name="phe.util"), "EXTRA_MISSING", 4),
+            (ModuleNotFoundError("No module named 'ours'", name="ours"), "BUG", 5),
+            (ValueError("x"), "BUG", 5),
+        ],
+    )
+    def test_what_an_error_means(self, error, code, exit_code):
+        failure = Failure.of(error)
+        assert (failure.code, failure.exit_code) == (code, exit_code)
+        assert failure.message
+
+    def test_an_absent_extra_is_named(self):
+        assert "radofed[learner]" in Failure.of(ModuleNotFoundError(name="sklearn")).message
+
+    @pytest.mark.parametrize("debug", [False, True])
+    def test_a_bug_is_one_sentence_unless_asked(self, capsys, monkeypatch, table, debug):
+        def broken(*_args, **_options):
+            raise ZeroDivisionError("boom")
+
+        monkeypatch.setattr("parties.schema_infer.infer", broken)
+        arguments = ["schema", "infer", str(table)] + ["--debug"] * debug
+        code, out, err = rado(capsys, *arguments)
+        assert (code, out) == (5, "")
+        assert ("Traceback" in err) == debug
+        assert "ZeroDivisionError: boom" in err
+        assert "bug" in err
+
+    def test_a_reader_that_went_away_is_no_bug(self, table):
+        pipe = f"{sys.executable} -m radofed schema infer {table} | true; echo ${{PIPESTATUS[0]}}"
+        result = subprocess.run(["bash", "-c", pipe], capture_output=True, text=True, check=True)
+        assert result.stdout.strip() in ("0", "1")
+        assert "Traceback" not in result.stderr
+        assert "BrokenPipe" not in result.stderr
+
+
+class TestSchema:
+    def test_infer_then_check(self, capsys, table, tmp_path):
+        drafted = tmp_path / "schema.toml"
+        code, found = rado_json(capsys, "schema", "infer", str(table), "--positive", "sick", "--output", str(drafted))
+        assert (code, found["status"]) == (0, "ok")
+        schema = Schema.from_toml(drafted.read_text())
+        assert found["data"]["digest"] == schema.digest.hex()
+        assert schema.label.positive == ("sick",)
+        code, found = rado_json(capsys, "schema", "check", str(drafted), str(table))
+        assert code == 0
+        assert found["data"]["rows"] == 30
+        assert found["data"]["boolean_coordinates"] == ["smoker"]
+
+    def test_a_draft_on_standard_output_is_a_schema(self, capsys, table):
+        code, out, _ = rado(capsys, "schema", "infer", str(table), "--name", "trial")
+        assert code == 0
+        assert Schema.from_toml(out).name == "trial"
+
+    def test_a_draft_overwrites_nothing(self, capsys, table, tmp_path):
+        (tmp_path / "mine.toml").write_text("precious")
+        code, _, err = rado(capsys, "schema", "infer", str(table), "--output", str(tmp_path / "mine.toml"))
+        assert code == 4
+        assert "is there already" in err
+        assert (tmp_path / "mine.toml").read_text() == "precious"
+
+    def test_what_is_wrong_with_a_row_is_named(self, capsys, table, tmp_path):
+        drafted = tmp_path / "schema.toml"
+        rado(capsys, "schema", "infer", str(table), "--output", str(drafted))
+        table.write_text(TABLE.replace("49.5", "old"))
+        code, found = rado_json(capsys, "schema", "check", str(drafted), str(table))
+        assert code == 4
+        assert found["error"]["code"] in ("DATA", "CELL")
+        assert "line 15" in found["error"]["message"]
+        assert "'age'" in found["error"]["message"]
+
+    def test_a_schema_that_is_absent(self, capsys, tmp_path):
+        code, _, err = rado(capsys, "schema", "check", str(tmp_path / "none.toml"))
+        assert code == 4
+        assert "No such file" in err
+
+
+class TestProvision:
+    def test_init_prints_what_to_hand_to_whom(self, capsys, tmp_path):
+        arguments = ["provision", "init", "--federation", "trial", "--directory", str(tmp_path / "x")]
+        arguments += ["--coordinator", "rado.example.org:7443", "--party", "north=120", "--party", "south"]
+        code, found = rado_json(capsys, *arguments)
+        assert code == 0
+        data = found["data"]
+        assert [(m["role"], m["name"]) for m in data["members"]] == [
+            ("coordinator", "coordinator"),
+            ("party", "north"),
+            ("party", "south"),
+            ("learner", "learner"),
+        ]
+        assert data["members"][0]["fingerprint"] is None
+        code, _, err = rado(capsys, *arguments)
+        assert code == 4
+        assert "not empty" in err
+
+    def test_rows_that_are_no_number(self, capsys, tmp_path):
+        code, _, err = rado(
+            capsys, "provision", "init", "--federation", "t", "--directory", str(tmp_path / "x"),
+            "--coordinator", "h:1", "--party", "north=many",
+        )  # fmt: skip
+        assert code == 4
+        assert "north=1200" in err
+
+
+class TestLearner:
+    @pytest.fixture
+    def config(self, capsys, tmp_path):
+        rado(
+            capsys, "provision", "init", "--federation", "t", "--directory", str(tmp_path / "x"),
+            "--coordinator", "127.0.0.1:1", "--party", "a", "--party", "b", "--party", "c",
+        )  # fmt: skip
+        return str(tmp_path / "x" / "members" / "learner" / "learner.toml")
+
+    def test_keygen_once(self, capsys, config):
+        code, found = rado_json(capsys, "learner", "keygen", "--config", config, "--bits", "2048")
+        assert (code, found["data"]["bits"]) == (0, 2048)
+        code, _, err = rado(capsys, "learner", "keygen", "--config", config)
+        assert code == 4
+        assert "never overwritten" in err
+
+    def test_a_key_that_is_too_small(self, capsys, config):
+        assert rado(capsys, "learner", "keygen", "--config", config, "--bits", "1024")[0] == 4
+
+    @pytest.mark.parametrize("text", ["xyz", "12", "A" * 64])
+    def test_an_id_that_is_none(self, capsys, config, text):
+        code, _, err = rado(capsys, "learner", "cancel", text, "--config", config)
+        assert code == 4
+        assert "is not a query's id" in err
+
+    @pytest.mark.parametrize("option", ["--delta", "--epsilon-per-rado"])
+    def test_numbers_are_exact_or_refused(self, capsys, config, tmp_path, option):
+        (tmp_path / "s.toml").write_text(
+            'schema_version = 1\nname = "s"\n[label]\ncolumn = "y"\npositive = ["1"]\n'
+            '[[features]]\nname = "b"\ntype = "boolean"\ntrue = ["1"]\nfalse = ["0"]\n'
+        )
+        code, _, err = rado(
+            capsys, "learner", "query", "--config", config, "--schema", str(tmp_path / "s.toml"), "--rados", "5",
+            "--sensitive", "b", option, "small",
+        )  # fmt: skip
+        assert code == 4
+        assert "is not a number" in err
+
+    def test_a_model_that_is_none(self, capsys, table):
+        assert rado(capsys, "learner", "predict", str(table), str(table))[0] == 4
+
+    def test_a_release_that_is_none(self, capsys, tmp_path):
+        assert rado(capsys, "learner", "train", str(tmp_path), "--output", str(tmp_path / "m"))[0] == 4
+
+
+class TestOutput:
+    def test_text_and_json_go_their_ways(self, capsys):
+        assert Output(as_json=False, debug=False).finish(Result({"a": 1}, "words")) == 0
+        captured = capsys.readouterr()
+        assert (captured.out, captured.err) == ("words\n", "")
+        assert Output(as_json=True, debug=False).finish(Result({"a": 1}, "words", exit_code=1)) == 1
+        captured = capsys.readouterr()
+        assert json.loads(captured.out) == {"schema_version": 1, "status": "ok", "data": {"a": 1}}
+        assert captured.err == "words\n"
+
+    def test_everything_becomes_json(self, tmp_path):
+        found = json_ready({"b": b"\x01\xff", "p": tmp_path, "f": float("inf"), "n": float("nan"), "t": (1, 2.5, None)})
+        assert found == {"b": "01ff", "p": str(tmp_path), "f": None, "n": None, "t": [1, 2.5, None]}
+        json.dumps(found, allow_nan=False)
+
+    @pytest.mark.parametrize(
+        ("arguments", "as_json"),
+        [
+            (["demo", "--format", "json"], True),
+            (["demo", "--format=json"], True),
+            (["demo", "--format", "text"], False),
+            (["demo", "json"], False),
+            (["schema", "infer", "--format=jsonl"], False),
+        ],
+    )
+    def test_the_format_is_known_before_arguments_are_parsed(self, arguments, as_json):
+        assert Output.of_arguments(arguments).as_json is as_json
+
+    def status(self, phase, *states, chunks=0):
+        parties = tuple(PartyProgress(f"p{i}", state, chunks=chunks) for i, state in enumerate(states))
+        return QueryStatus(bytes(32), 2, phase, parties, "", "", 10, 8 if chunks else 0, 0)
+
+    def test_progress_in_words(self):
+        states = (PartyState.SILENT, PartyState.REFUSED, PartyState.ACCEPTED, PartyState.READY)
+        assert (
+            progress_sentence(self.status(Phase.PREPARING, *states))
+            == "attempt 2, preparing, 3 of 4 answered, 1 refused, 1 ready"
+        )
+        states = (PartyState.UPLOADING, PartyState.UPLOADED, PartyState.LEFT_OUT)
+        assert progress_sentence(self.status(Phase.UPLOADING, *states, chunks=5)).endswith("15 of 16 chunks uploaded")
+
+    def test_progress_says_each_thing_once(self, capsys):
+        progress = QueryProgress()
+        for _ in range(3):
+            progress(self.status(Phase.ANSWERING, PartyState.SILENT))
+        progress(self.status(Phase.COMPLETE, PartyState.UPLOADED))
+        assert len(capsys.readouterr().err.splitlines()) == 2

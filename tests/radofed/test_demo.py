@@ -1,0 +1,319 @@
+"""`rado demo`, whole: real processes, a 3072-bit key, the table at the end; and nothing left behind however it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpcore.errors import ConfigurationError
+from dpcore.schema import Schema
+from parties.policy import Policy
+from radofed.demo.baselines import baselines
+from radofed.demo.processes import ChildError, Children, wait_for
+from radofed.demo.run import DemoOptions
+from radofed.demo.tables import OWN_SHARE, digits, own_file, party_names, read_xy
+from radofed.provision import provision
+from wire.roster import Role
+
+# Every process of the demo writes down, as it ends, which modules it had loaded.
+RECORDER = """
+import atexit, os, sys
+def record():
+    name = "-".join(a for a in sys.argv[1:3] if not a.startswith("-")) + f".{os.getpid()}"
+    with open(os.path.join(os.environ["MODULES_DIRECTORY"], name), "w") as file:
+        file.write("\\n".join(sys.modules))
+atexit.register(record)
+"""
+SCHEMA = """
+schema_version = 1
+name = "own"
+[label]
+column = "y"
+positive = ["1"]
+negative = ["0"]
+[[features]]
+name = "a"
+type = "real"
+lower = -4.0
+upper = 4.0
+[[features]]
+name = "b"
+type = "real"
+lower = -4.0
+upper = 4.0
+"""
+
+
+def processes_about(text):
+    """Command lines of running processes that mention a text."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            line = (entry / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
+        except (OSError, ValueError):
+            continue
+        if str(text) in line and entry.name != str(os.getpid()):
+            found.append(line)
+    return found
+
+
+def own_table(path, rows=400):
+    random = np.random.default_rng(3)
+    x = random.normal(size=(rows, 2)).clip(-4, 4)
+    y = (x @ [1.0, -0.5] + 0.3 * random.normal(size=rows) > 0).astype(int)
+    lines = [f"{a:.3f},{b:.3f},{label}" for (a, b), label in zip(x, y, strict=True)]
+    path.write_text("\n".join(["a,b,y", *lines]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """The demo as `make demo` runs it, but that it is kept and prints JSON."""
+    root = tmp_path_factory.mktemp("demo")
+    (root / "recorder").mkdir()
+    (root / "recorder" / "sitecustomize.py").write_text(RECORDER)
+    (root / "modules").mkdir()
+    result = subprocess.run(
+        [sys.executable, "-m", "radofed", "demo", "--format", "json", "--keep", str(root / "kept")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+        env=os.environ | {"PYTHONPATH": str(root / "recorder"), "MODULES_DIRECTORY": str(root / "modules")},
+    )
+    assert result.returncode == 0, result.stderr[-5000:]
+    return root, json.loads(result.stdout), result.stderr
+
+
+def test_one_object_with_the_fields_that_were_promised(shown):
+    _, found, _ = shown
+    assert (found["schema_version"], found["status"]) == (1, "ok")
+    data = found["data"]
+    assert set(data["test_error"]) == {
+        "radoboost", "mean_variance", "logistic_pooled", "best_single_party", "median_single_party", "majority",
+    }  # fmt: skip
+    assert all(0 < error < 1 for error in data["test_error"].values())
+    assert {"unit", "scope", "epsilon", "delta", "theorem_epsilon", "epsilon_if_others_collude"} <= set(data["privacy"])
+    assert data["parties"] == 4
+    assert data["rados"] == {"n": 500, "d": 65}
+    assert 200_000 < data["upload_bytes_per_party"] < 1_000_000
+    assert data["seconds"] == pytest.approx(sum(data["seconds_by_phase"].values()))
+    assert len(set(data["rows_by_party"].values())) == 4
+
+
+def test_the_model_is_better_than_what_one_party_has(shown):
+    """Mean-variance: 0.089 on average over signatures, 0.134 the worst of 200 draws; pooled 0.072, best party 0.128."""
+    errors = shown[1]["data"]["test_error"]
+    assert errors["logistic_pooled"] == pytest.approx(0.0724, abs=0.006)
+    assert errors["best_single_party"] == pytest.approx(0.128, abs=0.01)
+    assert errors["median_single_party"] > errors["best_single_party"]
+    assert 0.45 < errors["majority"] < 0.55
+    assert 0.05 < errors["mean_variance"] < 0.14
+    assert errors["mean_variance"] < errors["median_single_party"]
+    assert errors["mean_variance"] < errors["radoboost"] < 0.35
+
+
+def test_the_privacy_statement_is_the_exact_one(shown):
+    privacy = shown[1]["data"]["privacy"]
+    assert privacy["scope"] == "marginal"
+    assert "pixel_3_4_dark" in privacy["unit"]
+    assert 5 < privacy["epsilon"] < 7
+    assert privacy["delta"] == pytest.approx(1e-6, rel=1e-9)
+    assert 15 < privacy["epsilon_if_others_collude"] < 30
+    assert privacy["theorem_epsilon"] == 2000
+
+
+def test_progress_was_told_to_people(shown):
+    lines = shown[2].splitlines()
+    for words in ("mutual TLS", "4 of 4 answered", "0 refused", "4 ready", "chunks uploaded", "complete"):
+        assert any(words in line for line in lines), words
+
+
+def test_keys_are_large_and_the_policy_says_that_it_is_a_demonstration(shown):
+    kept = shown[0] / "kept" / "federation" / "members"
+    answer = json.loads((shown[0] / "kept" / "logs" / "keygen.json").read_text())
+    assert answer["data"]["bits"] == 3072
+    text = (kept / "west" / "policy.toml").read_text()
+    assert "DEMONSTRATION" in text
+    policy = Policy.load(kept / "west" / "policy.toml")
+    assert policy.designs == ("dp-feat",)
+    assert policy.allow_unprotected
+
+
+def test_no_process_is_left(shown):
+    assert processes_about(shown[0]) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "count", "has", "forbidden"),
+    [
+        (
+            "party-start",
+            4,
+            ("parties.node", "dpcore.paillier.obfuscation"),
+            ("coordinator", "learner", "sklearn", "ray", "phe", "dpcore.paillier.secret"),
+        ),
+        (
+            "coordinator-start",
+            1,
+            ("coordinator.server",),
+            ("parties", "learner", "sklearn", "ray", "phe", "dpcore.paillier.secret", "dpcore.paillier.obfuscation"),
+        ),
+        ("learner-query", 1, ("learner.session", "dpcore.paillier.secret"), ("parties", "coordinator", "ray")),
+        ("learner-train", 2, ("learner.training", "sklearn"), ("parties", "coordinator", "ray")),
+    ],
+)
+def test_what_each_role_had_loaded_when_its_work_was_done(shown, command, count, has, forbidden):
+    records = list((shown[0] / "modules").glob(f"{command}.*"))
+    assert len(records) == count
+    for record in records:
+        modules = set(record.read_text().splitlines())
+        assert set(has) <= modules
+        assert not [name for name in forbidden if name in modules]
+
+
+def test_the_users_own_file_without_anything_boolean(tmp_path):
+    data = own_table(tmp_path / "own.csv")
+    (tmp_path / "own.toml").write_text(SCHEMA)
+    result = subprocess.run(
+        [sys.executable, "-m", "radofed", "demo", "--data", str(data), "--schema", str(tmp_path / "own.toml"),
+         "--parties", "2", "--rados", "100"],
+        capture_output=True, text=True, check=False, timeout=240,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr[-5000:]
+    assert "nothing is protected" in result.stderr
+    assert "Test error on 80 held-out rows" in result.stdout
+    assert "mean-variance" in result.stdout
+    assert "No differential privacy is claimed" in result.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_everything_ends_with_the_demo(tmp_path, number):
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-m", "radofed", "demo", "--format", "json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, start_new_session=True,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        assert process.stdout is not None
+        for line in process.stderr:
+            if b"mutual TLS" in line:
+                break
+        # In the background: a full pipe must not keep the demo from ending.
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        # The coordinator and four parties, at least.
+        end = time.monotonic() + 60
+        while len(processes_about(tmp_path)) < 5:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        process.send_signal(number)
+        assert process.wait(30) == 1
+        assert json.loads(process.stdout.read())["error"]["code"] == "INTERRUPTED"
+    assert processes_about(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+class TestChildren:
+    def test_one_that_ends_early_is_named_with_its_log(self, tmp_path):
+        with Children(tmp_path) as children:
+            children.start("north", "party", "start", "--config", "nowhere.toml")
+            with pytest.raises(ChildError, match="north ended early with exit code 4"):
+                wait_for("coordinator", lambda: False, children, 30)
+            assert "nowhere.toml" in children.logs_of_all()
+
+    def test_one_that_is_not_ready_in_time(self, tmp_path):
+        with Children(tmp_path) as children, pytest.raises(ChildError, match="not ready within"):
+            wait_for("coordinator", lambda: False, children, 0.2)
+
+    def test_a_command_that_fails_says_why(self, tmp_path):
+        with Children(tmp_path) as children, pytest.raises(ChildError, match=r"failed: .*nowhere\.toml"):
+            children.run("keygen", "learner", "keygen", "--config", "nowhere.toml")
+
+    def test_a_node_that_ends_ends_what_waits_for_it(self, tmp_path):
+        """The learner would look for its coordinator for a minute; the party's end is noticed at once."""
+        made = provision(
+            tmp_path / "f", federation="t", coordinator_address="127.0.0.1:1", parties=["a", "b"], learners=["l"]
+        )
+        with Children(tmp_path / "logs") as children:
+            children.start("north", "party", "start", "--config", "nowhere.toml")
+            start = time.monotonic()
+            with pytest.raises(ChildError, match="north ended early"):
+                children.run("learner", "learner", "list", "--config", str(made.of(Role.LEARNER)[0].config))
+            assert time.monotonic() - start < 30
+        assert processes_about(tmp_path) == []
+
+
+class TestTables:
+    def test_digits(self, tmp_path):
+        data = digits(tmp_path / "d", 4)
+        assert tuple(data.parties) == ("north", "south", "east", "west")
+        assert data.schema.boolean_coordinates == ("pixel_3_4_dark",)
+        assert data.schema.d == 65
+        sizes = [len(read_xy([file], data.schema)[1]) for file in data.parties.values()]
+        assert sum(sizes) + len(read_xy([data.test], data.schema)[1]) == 1797
+        assert sizes == sorted(sizes, reverse=True)
+        assert sizes[0] > 2.5 * sizes[3]
+
+    def test_the_split_is_the_same_every_time_and_shares_no_row(self, tmp_path):
+        first, second = digits(tmp_path / "1", 3), digits(tmp_path / "2", 3)
+        texts = [file.read_text() for file in (*first.parties.values(), first.test)]
+        assert texts == [file.read_text() for file in (*second.parties.values(), second.test)]
+        rows = [row for text in texts for row in text.splitlines()[1:]]
+        assert len(rows) == 1797
+
+    def test_parties_hold_mostly_their_own_digits(self, tmp_path):
+        """Party 0 of 4 owns digits 0 to 3: about as many even as odd ones, and OWN_SHARE of them all."""
+        from sklearn.datasets import load_digits
+
+        data = digits(tmp_path / "d", 4)
+        target = {tuple(row): digit for row, digit in zip(*load_digits(return_X_y=True), strict=True)}
+        lines = data.parties["north"].read_text().splitlines()[1:]
+        held = [target[tuple(float(cell) for cell in line.split(",")[:-1])] for line in lines]
+        share = np.mean([digit < 4 for digit in held])
+        expected = 0.4 * OWN_SHARE / (0.4 * OWN_SHARE + 0.6 * (1 - OWN_SHARE) / 3)
+        assert share == pytest.approx(expected, abs=0.03)
+
+    @pytest.mark.parametrize(("split", "skewed"), [("iid", False), ("label-skew", True)])
+    def test_own_file(self, tmp_path, split, skewed):
+        schema = Schema.from_toml(SCHEMA)
+        data = own_file(tmp_path / "d", own_table(tmp_path / "own.csv", 3000), schema, 3, split)
+        assert tuple(data.parties) == party_names(3) == ("party-1", "party-2", "party-3")
+        labels = [read_xy([file], schema)[1] for file in data.parties.values()]
+        assert sum(len(part) for part in labels) == 2400
+        positive = [float((part > 0).mean()) for part in labels]
+        assert (max(positive) - min(positive) > 0.3) is skewed
+
+    def test_own_parquet_file_keeps_its_types(self, tmp_path):
+        import pyarrow.csv
+        import pyarrow.parquet
+
+        table = pyarrow.csv.read_csv(own_table(tmp_path / "own.csv"))
+        pyarrow.parquet.write_table(table, tmp_path / "own.parquet")
+        data = own_file(tmp_path / "d", tmp_path / "own.parquet", Schema.from_toml(SCHEMA), 2, "iid")
+        part = pyarrow.parquet.read_table(data.parties["party-1"])
+        assert part.schema == table.schema
+
+    def test_too_few_rows(self, tmp_path):
+        with pytest.raises(ConfigurationError, match="too few"):
+            own_file(tmp_path / "d", own_table(tmp_path / "own.csv", 20), Schema.from_toml(SCHEMA), 4, "iid")
+
+    def test_a_party_of_one_class_has_a_baseline_too(self, tmp_path):
+        data = digits(tmp_path / "d", 4)
+        lines = data.parties["west"].read_text().splitlines()
+        data.parties["west"].write_text("\n".join(line for line in lines if not line.endswith("even")) + "\n")
+        found = baselines(data)
+        assert found.best_single_party < found.median_single_party < 0.5
+
+    @pytest.mark.parametrize(
+        "options", [{"data": Path("x")}, {"parties": 1}, {"parties": 51}, {"rados": 1}, {"keep": Path()}]
+    )
+    def test_options_that_make_no_sense(self, options):
+        with pytest.raises(ConfigurationError):
+            DemoOptions(**options)

@@ -1,0 +1,92 @@
+"""What an import loads, and that all packages come from one place."""
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import radofed
+
+HEAVY = ("numpy", "scipy", "sklearn", "grpc", "google.protobuf", "pydantic", "pyarrow", "cryptography", "rich")
+ROOT = Path(__file__).parents[1]
+
+
+def python(code, *arguments, cwd=ROOT, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        env=os.environ | environment,
+    )
+
+
+def loaded_after(code):
+    result = python(f"{code}\nimport sys\nprint('\\n'.join(sys.modules))")
+    assert result.returncode == 0, result.stderr
+    return set(result.stdout.splitlines())
+
+
+def test_help_waits_for_nothing_heavy():
+    """The half second that `rado --help` may take is spent on none of these."""
+    modules = loaded_after("from radofed.cli.framework import run\nassert run(['--help']) == 0")
+    assert "radofed.cli.commands" in modules
+    assert not [name for name in HEAVY if name in modules]
+
+
+def test_importing_radofed_waits_for_nothing():
+    modules = loaded_after("import radofed")
+    assert not [name for name in HEAVY if name in modules]
+    assert not modules & {"dpcore", "wire", "parties", "coordinator", "learner"}
+
+
+def test_the_public_names_are_there():
+    assert {"Schema", "Session", "LearnerConfig", "Release", "Model", "RadoBoost", "MeanVariance", "provision"} <= set(
+        radofed.__all__
+    )
+    for name in radofed.__all__:
+        assert getattr(radofed, name) is not None, name
+    assert dir(radofed) == sorted(radofed.__all__)
+    assert radofed.provision is importlib.import_module("radofed.provision")
+    with pytest.raises(AttributeError, match="nothing_like_it"):
+        _ = radofed.nothing_like_it
+
+
+@pytest.mark.parametrize(
+    ("package", "forbidden"),
+    [
+        ("parties.node", ("coordinator", "learner", "sklearn", "ray", "phe", "dpcore.paillier.secret")),
+        ("parties.check", ("coordinator", "learner", "sklearn", "ray", "phe", "dpcore.paillier.secret")),
+        ("coordinator.server", ("parties", "learner", "sklearn", "ray", "phe", "dpcore.paillier.secret")),
+        ("learner.session", ("parties", "coordinator", "ray")),
+        ("wire.transport", ("parties", "coordinator", "learner", "sklearn", "phe", "dpcore.paillier.secret")),
+        ("dpcore.queries.rados", ("wire", "grpc", "sqlite3", "sklearn", "phe")),
+    ],
+)
+def test_a_role_loads_no_other_role(package, forbidden):
+    modules = loaded_after(f"import {package}")
+    assert package in modules
+    assert not [name for name in forbidden if name in modules]
+
+
+@pytest.mark.parametrize("name", ["learner", "wire", "rado"])
+def test_a_package_from_elsewhere_is_refused_before_it_is_imported(tmp_path, name):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").write_text("raise SystemExit('imported a stranger')")
+    code = "import sys\nfrom radofed.cli.framework import run\nsys.exit(run(['--version']))"
+    result = python(code, PYTHONPATH=str(tmp_path), cwd=tmp_path)
+    assert result.returncode == 4
+    assert repr(name) in result.stderr
+    assert str(tmp_path) in result.stderr
+    assert "stranger" not in result.stderr
+
+
+def test_the_module_is_the_command():
+    result = subprocess.run(
+        [sys.executable, "-m", "radofed", "--version"], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert (result.returncode, result.stdout) == (0, f"rado {radofed.__version__}\n")
