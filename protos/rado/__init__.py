@@ -1,0 +1,1 @@
+"""Generated bindings of the wire, by version."""
