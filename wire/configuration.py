@@ -57,12 +57,12 @@ def _describe(model: type[BaseModel], fault: Any) -> str:
 
 def _keys_at(model: type[BaseModel], location: tuple[Any, ...]) -> list[str]:
     for part in location:
-        field = model.model_fields.get(str(part))
+        field = next((f for name, f in model.model_fields.items() if str(part) in (name, f.alias)), None)
         annotation = field.annotation if field else None
         if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
             break
         model = annotation
-    return list(model.model_fields)
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 class TlsConfiguration(Configuration):

@@ -186,6 +186,25 @@ class Query:
         )
 
 
+@dataclass(frozen=True)
+class Cancel:
+    """A learner's word that a query shall end."""
+
+    query_id: bytes
+    learner: str
+
+    def sign(self, signing_key: SigningKey) -> Envelope:
+        """The envelope that travels."""
+        message = query_pb2.Cancel(query_id=self.query_id, learner=self.learner)
+        return signing_key.sign(Kind.CANCEL, message.SerializeToString(deterministic=True))
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> "Cancel":
+        """Raises WireError."""
+        message = parse(query_pb2.Cancel, payload)
+        return cls(message.query_id, message.learner)
+
+
 def _rational_to_proto(value: Fraction) -> query_pb2.Rational:
     if max(abs(value.numerator), value.denominator) >= 1 << 63:
         raise ConfigurationError(f"{float(value)} needs more than 63 bits as a fraction; give fewer digits")

@@ -3,6 +3,7 @@ import logging
 from pathlib import Path
 
 import pytest
+from pydantic import Field
 
 from dpcore.errors import ConfigurationError
 from wire.configuration import ConfigPath, Configuration, TlsConfiguration
@@ -12,6 +13,7 @@ from wire.logs import JsonLines, Log
 class Sample(Configuration):
     name: str
     upload_within_s: int = 5
+    layout: str = Field("x", alias="schema")
     data: ConfigPath
     tls: TlsConfiguration
 
@@ -44,6 +46,7 @@ def test_paths_are_relative_to_the_file(tmp_path):
     [
         (("name = ", "nmae = "), "did you mean 'name'"),
         (("certificate = ", "certificat = "), "did you mean 'certificate'"),
+        (('data = "rows.csv"', 'shema = "x"'), "did you mean 'schema'"),
         (('data = "rows.csv"', ""), "'data' is missing"),
         (('name = "a"', "name = 3"), "'name'"),
         (("[tls]", "[tls"), "not valid TOML"),

@@ -40,7 +40,7 @@ const call = (client, method, request, seconds = 40) =>
 const sha256 = (...parts) => parts.reduce((hash, part) => hash.update(part), crypto.createHash("sha256")).digest();
 const u32 = (x) => { const b = Buffer.alloc(4); b.writeUInt32BE(x); return b; };
 const signedBytes = (kind, role, payload) => Buffer.concat([Buffer.from(`rado.v1\0${kind}\0${role}\0`), payload]);
-const rawPublicKey = (key) => crypto.createPublicKey(key).export({ type: "spki", format: "der" }).subarray(-32);
+const rawPublicKey = (key) => (key.type === "private" ? crypto.createPublicKey(key) : key).export({ type: "spki", format: "der" }).subarray(-32);
 const publicKeyOf = (raw) =>
   crypto.createPublicKey({ key: Buffer.concat([Buffer.from("302a300506032b6570032100", "hex"), raw]), format: "der", type: "spki" });
 const signingKey = crypto.createPrivateKey(read("signing.key"));
@@ -75,7 +75,7 @@ const decrypt = (c) => ((((power(c, lambda, n * n) - 1n) / n) * inverse(lambda, 
 // Section 3: the roster.
 const fetched = await call(members, "FetchRoster", {});
 const roster = open("Roster", "federation", rawPublicKey(crypto.createPublicKey(read("federation.pub"))), fetched.roster);
-const parties = roster.members.filter((m) => m.role === type("Member").fields.role.resolvedType?.values?.ROLE_PARTY || m.role === 1);
+const parties = roster.members.filter((m) => m.role === root.lookupEnum("rado.v1.Role").values.ROLE_PARTY);
 
 // Section 5: the query.
 const schema = fs.readFileSync(schemaFile);
