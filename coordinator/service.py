@@ -21,10 +21,10 @@ from rado.v1 import (
     member_service_pb2_grpc,
     party_service_pb2,
     party_service_pb2_grpc,
-    query_pb2,
 )
-from wire.envelopes import Envelope, Kind, parse
+from wire.envelopes import Envelope, Kind
 from wire.errors import Code, WireError
+from wire.query import Cancel
 from wire.roster import open_from
 from wire.transport import MAX_MESSAGE_BYTES, current_caller
 from wire.upload import Chunk
@@ -159,7 +159,7 @@ class LearnerService(learner_service_pb2_grpc.LearnerServiceServicer):
     ) -> learner_service_pb2.CancelQueryResponse:
         """Give up; signed, so that nobody but the learner can."""
         caller = current_caller()
-        cancel = parse(query_pb2.Cancel, open_from(Envelope.from_proto(request.cancel), Kind.CANCEL, caller))
+        cancel = Cancel.from_bytes(open_from(Envelope.from_proto(request.cancel), Kind.CANCEL, caller))
         await self._intake.cancel(cancel.query_id, cancel.learner, caller)
         return learner_service_pb2.CancelQueryResponse()
 

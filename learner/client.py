@@ -5,12 +5,13 @@ from types import TracebackType
 from typing import Self
 
 from rado.v1 import learner_service_pb2 as messages
-from rado.v1 import member_service_pb2, query_pb2
+from rado.v1 import member_service_pb2
 from rado.v1.learner_service_pb2_grpc import LearnerServiceStub
 from rado.v1.member_service_pb2_grpc import MemberServiceStub
-from wire.envelopes import Envelope, Kind, SigningKey
+from wire.envelopes import Envelope, SigningKey
 from wire.errors import Code, WireError
 from wire.identity import TlsFiles
+from wire.query import Cancel
 from wire.status import QueryStatus, Total
 from wire.transport import LONG_POLL_GRACE_S, LONG_POLL_S, Caller, open_channel
 from wire.upload import Chunk
@@ -66,8 +67,7 @@ class Coordinator:
 
     def cancel_query(self, query_id: bytes, learner: str, signing_key: SigningKey) -> None:
         """End a query of this learner that has no total yet."""
-        payload = query_pb2.Cancel(query_id=query_id, learner=learner).SerializeToString(deterministic=True)
-        cancel = signing_key.sign(Kind.CANCEL, payload)
+        cancel = Cancel(query_id, learner).sign(signing_key)
         self._call(self._learner.CancelQuery, messages.CancelQueryRequest(cancel=cancel.to_proto()))
 
     def fetch_total(self, query_id: bytes) -> Total:

@@ -7,7 +7,7 @@ The public API. Every name is imported when it is first used, so that `import ra
     Session         the learner's client: ask, watch, fetch
     RadosRequest    what a learner wants; a session plans it
     Release         what a query brought, with its privacy statement
-    train, Model    from a release to a classifier, and to predictions on a table
+    train, Model, predict     from a release to a classifier, and to predictions on a table
     RadoBoost, MeanVariance   the learners as scikit-learn estimators
     provision       the module that makes a federation's keys, certificates, roster and configurations
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dpcore.privacy.statement import PrivacyStatement
     from dpcore.schema import Schema
     from learner.config import LearnerConfig
-    from learner.model import Model
+    from learner.model import Model, predict
     from learner.planning import Plan, RadosRequest
     from learner.release import Release
     from learner.session import Session
@@ -41,6 +41,7 @@ _HOMES = {
     "Release": "learner.release",
     "Schema": "dpcore.schema",
     "Session": "learner.session",
+    "predict": "learner.model",
     "train": "learner.training",
 }
 
@@ -56,6 +57,7 @@ __all__ = [
     "Schema",
     "Session",
     "__version__",
+    "predict",
     "provision",
     "train",
 ]

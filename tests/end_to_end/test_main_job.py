@@ -1,8 +1,10 @@
 """The main job over real processes: mutual TLS, a 3072-bit key, an encrypted total, a model; and what it logs."""
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -108,6 +110,20 @@ def test_a_model_from_rows_that_never_left(federation):
     assert predicted["error_rate"] < 0.5 * max(majority, 0.2)
 
 
+def test_the_readme_s_python_runs(federation, monkeypatch):
+    """As it stands, in a learner's directory."""
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+    (snippet,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    directory = federation.learner.directory
+    (directory / "schema.toml").write_text(SCHEMA)
+    (directory / "new.csv").write_text(table(20, 7))
+    monkeypatch.chdir(directory)
+    names: dict = {}
+    exec(compile(snippet, "README.md", "exec"), names)
+    assert names["release"].rados.shape == (200, 7)
+    assert names["model"].learner == "mean-variance"
+
+
 def test_the_released_numbers_are_sums_of_the_parties_edges(federation):
     """Every rado lies in the span that the parties' rows allow, coordinate by coordinate."""
     from learner.release import Release
@@ -160,7 +176,7 @@ def test_status_names_the_phase(federation):
     status = rado("coordinator", "status", "--config", str(federation.member("coordinator").config))
     assert status["data"]["health"] == "SERVING"
     listed = rado("learner", "list", "--config", str(federation.learner.config))["data"]["queries"]
-    assert [q["phase"] for q in listed] == ["complete"]
+    assert [q["phase"] for q in listed] == ["complete", "complete"]
 
 
 def test_a_party_without_scikit_learn_ray_or_a_secret_key(federation):
