@@ -6,14 +6,15 @@ import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 
 from benchmarks import accounting, encryption, learners, rado_kernel
-from benchmarks.measuring import machine
+from benchmarks.measuring import Neighbours, machine
 
 RESULTS = Path(__file__).resolve().parent / "results"
+# Above this, what else runs is told beside the times.
+QUIET_CORES = 0.1
 BENCHMARKS = {
     "encryption": encryption,
     "rado_kernel": rado_kernel,
@@ -30,19 +31,17 @@ def main() -> None:
     if unknown := [name for name in options.names if name not in BENCHMARKS]:
         parser.error(f"there is no benchmark {unknown[0]}: choose from {', '.join(BENCHMARKS)}")
     RESULTS.mkdir(exist_ok=True)
-    # Once, before anything runs: later the load is our own.
-    at = machine()
-    if at["load_before"] is not None and at["load_before"] > at["cores"] / 2:
-        print(f"The machine is busy (load {at['load_before']}): the times below will scatter.", file=sys.stderr)
     for name in options.names or BENCHMARKS:
-        run_one(name, at, everything=options.all)
+        run_one(name, everything=options.all)
 
 
-def run_one(name: str, at: dict[str, Any], *, everything: bool) -> None:
-    """Run one benchmark, print its tables, write its JSON and picture. at: what `machine` told."""
+def run_one(name: str, *, everything: bool) -> None:
+    """Run one benchmark, print its tables, write its JSON and picture."""
     print(f"{name} ...", file=sys.stderr)
-    start = time.perf_counter()
+    start, neighbours = time.perf_counter(), Neighbours()
     report = BENCHMARKS[name].run(everything=everything)
+    busy = neighbours.cores_busy()
+    at = {**machine(), "cores_busy_elsewhere": busy}
     date = datetime.now(UTC).date().isoformat()
     written = json.dumps(report.as_json(at, date), indent=1, ensure_ascii=False, allow_nan=False)
     (RESULTS / f"{name}.json").write_text(written + "\n", encoding="utf-8")
@@ -52,6 +51,8 @@ def run_one(name: str, at: dict[str, Any], *, everything: bool) -> None:
     figure.savefig(RESULTS / f"{name}.png", dpi=100)
     print("\n\n".join(str(table) for table in report.tables))
     print("\n".join(["", *report.notes]))
+    if busy is not None and busy > QUIET_CORES:
+        print(f"Other processes kept {busy} cores busy meanwhile: repeat this on a quiet machine.")
     print(f"\n{name} took {time.perf_counter() - start:.0f} s; results/{name}.json, results/{name}.png\n", flush=True)
 
 

@@ -103,7 +103,7 @@ def _encryption(at: _Setting) -> dict[str, list[float]]:
 
 
 def _addition(at: _Setting, ours: list[Ciphertext]) -> dict[str, list[float]]:
-    """Seconds per value to add one party's contribution, and to check it on arrival."""
+    """Seconds per value to add one party's contribution, without and with its check on arrival."""
     phe_key = at.secret.to_phe().public_key
     both = np.stack([at.mine, at.theirs], axis=1)[:PHE_VALUES].tolist()
     pairs = [(phe_key.encrypt(a), phe_key.encrypt(b)) for a, b in both]
@@ -117,15 +117,15 @@ def _addition(at: _Setting, ours: list[Ciphertext]) -> dict[str, list[float]]:
         {
             PHE: lambda: [list(starmap(add, pairs)) for _ in range(PHE_PASSES)],
             "packed": add_packed,
-            "packed, checked on arrival": lambda: at.key.validate(ours),
+            "check": lambda: at.key.validate(ours),
         }
     )
-    counts = {
-        PHE: PHE_PASSES * len(pairs),
-        "packed": ADD_PASSES * len(at.mine),
-        "packed, checked on arrival": len(at.mine),
+    per_value = {
+        PHE: [s / (PHE_PASSES * len(pairs)) for s in seconds[PHE]],
+        "packed": [s / (ADD_PASSES * len(at.mine)) for s in seconds["packed"]],
     }
-    return {way: [s / counts[way] for s in values] for way, values in seconds.items()}
+    both_steps = zip(per_value["packed"], seconds["check"], strict=True)
+    return per_value | {"packed, and checked on arrival": [add_s + check / len(at.mine) for add_s, check in both_steps]}
 
 
 def _decryption(at: _Setting, ours: list[Ciphertext], comb: Obfuscator) -> dict[str, list[float]]:

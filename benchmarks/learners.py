@@ -1,14 +1,18 @@
-"""Claim: from the same rados mean-variance errs less than RadoBoost; how far both are from learning on the rows.
+"""Claim: from the same rados mean-variance errs less than RadoBoost, wherever there is something to learn.
+
+And how far both are from learning on the rows.
 
 The other ways: scikit-learn's LogisticRegression on the rows themselves, with its default C, which is what a user who
 could see the rows would pick; RadoBoost, the source's learner, on the same rados; least squares on the rows, which is
 what mean-variance would find from all rados; and the larger class, which needs no learner.
 """
 
-import math
+import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -17,12 +21,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
 from benchmarks.datasets import LARGE, DataSet, packaged, shared
-from benchmarks.measuring import MEASURE_HEADER, Measure, Report, Table, ratio, require, take_turns
+from benchmarks.measuring import MEASURE_HEADER, REPEATS, Measure, Report, Table, ratio, require, take_turns
 from dpcore.estimators.base import MOST_RADOS_FROM_ROWS, RadoSample, draw_plain_rados
 from dpcore.estimators.mean_variance import MeanVariance
 from dpcore.estimators.radoboost import RadoBoost
 
 FOLDS, ROUNDS = 10, 1000
+# What counts as close to logistic regression.
 WITHIN_POINTS = 1.0
 
 LOGISTIC, BOOST, MEAN_VARIANCE = "logistic regression, rows", "RadoBoost, rados", "mean-variance, rados"
@@ -30,22 +35,18 @@ SQUARES, MAJORITY = "least squares, rows", "larger class"
 WAYS = (LOGISTIC, BOOST, MEAN_VARIANCE, SQUARES, MAJORITY)
 RADO_WAYS = (BOOST, MEAN_VARIANCE)
 
-Errors = dict[str, list[float]]
 
-
-def cross_validate(data: DataSet) -> tuple[Errors, tuple[int, int, int]]:
-    """Test errors in % of each way, one a fold; and (m, d, n) of the first fold."""
+def cross_validate(data: DataSet, seed: int) -> dict[str, float]:
+    """Mean test error in % of each way over ten folds; `seed` draws the folds and the rados."""
     signs = np.where(data.positive, 1.0, -1.0)
-    errors: Errors = {way: [] for way in WAYS}
-    sizes = []
-    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(data.numeric, data.positive)
-    for fold, (training, test) in enumerate(folds):
+    errors: dict[str, list[float]] = {way: [] for way in WAYS}
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(data.numeric, data.positive)
+    random = np.random.RandomState(seed)
+    for training, test in folds:
         features = data.encode(training)
         rows, labels = features[training], signs[training]
-        n = max(2, min(MOST_RADOS_FROM_ROWS, len(rows) // 2))
-        rados = draw_plain_rados(labels[:, np.newaxis] * rows, n, np.random.RandomState(fold))
+        rados = draw_plain_rados(labels[:, np.newaxis] * rows, rado_count(len(rows)), random)
         release = RadoSample(rados=rados, rows=len(rows), bias=True)
-        sizes.append((*rows.shape, n))
         # LogisticRegression has an intercept of its own, so it is not given the bias column.
         logistic = LogisticRegression(max_iter=5000).fit(rows[:, :-1], labels)
         predictions = {
@@ -57,7 +58,73 @@ def cross_validate(data: DataSet) -> tuple[Errors, tuple[int, int, int]]:
         }
         for way, predicted in predictions.items():
             errors[way].append(100 * float(np.mean(predicted != signs[test])))
-    return errors, sizes[0]
+    return {way: float(np.mean(values)) for way, values in errors.items()}
+
+
+def rado_count(rows: int) -> int:
+    """How many rados: n = min(1000, m / 2), at least two."""
+    return max(2, min(MOST_RADOS_FROM_ROWS, rows // 2))
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What the repeats on one data set gave: mean errors in %, one a repeat; d counts the bias."""
+
+    name: str
+    training_rows: int
+    d: int
+    errors: dict[str, list[float]]
+
+    @classmethod
+    def on(cls, data: DataSet) -> "Compared":
+        """Run all repeats on `data`."""
+        repeats = [cross_validate(data, seed) for seed in range(REPEATS)]
+        every_row = np.arange(len(data.positive))
+        training_rows = len(every_row) * (FOLDS - 1) // FOLDS
+        errors = {way: [repeat[way] for repeat in repeats] for way in WAYS}
+        return cls(data.name, training_rows, data.encode(every_row).shape[1], errors)
+
+    @property
+    def medians(self) -> dict[str, float]:
+        """Of the repeats' errors, in %."""
+        return {way: statistics.median(values) for way, values in self.errors.items()}
+
+    def excess(self, way: str) -> Measure:
+        """Points above logistic regression on the same folds."""
+        points = [a - b for a, b in zip(self.errors[way], self.errors[LOGISTIC], strict=True)]
+        return Measure.of(f"{self.name}: {way}, less {LOGISTIC}", "points", points)
+
+    def measures(self) -> list[Measure]:
+        """Errors, and what the rado learners err more."""
+        errors = [Measure.of(f"{self.name}: {way}", "% test error", values) for way, values in self.errors.items()]
+        return errors + [self.excess(way) for way in RADO_WAYS]
+
+    def ratios(self) -> list[Measure]:
+        """Errors of the rado learners over logistic regression's."""
+        return [ratio(f"{self.name}: {way} / {LOGISTIC}", self.errors[way], self.errors[LOGISTIC]) for way in RADO_WAYS]
+
+    def cells(self) -> tuple[str, ...]:
+        """What the table shows."""
+        spread = self.excess(MEAN_VARIANCE)
+        shown = f"{spread.median:+.1f} [{spread.minimum:+.1f}, {spread.maximum:+.1f}]"
+        size = f"{self.training_rows} x {self.d}"
+        return (
+            self.name,
+            size,
+            str(rado_count(self.training_rows)),
+            *map("{:.1f}".format, self.medians.values()),
+            shown,
+        )
+
+    def as_setting(self) -> dict[str, Any]:
+        """What the JSON file tells of the set."""
+        return {
+            "name": self.name,
+            "training_rows": self.training_rows,
+            "d": self.d,
+            "rados": rado_count(self.training_rows),
+            "median_error_percent": {way: round(error, 2) for way, error in self.medians.items()},
+        }
 
 
 def _signs(margins: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -85,62 +152,41 @@ def _speed() -> tuple[list[Measure], list[Measure]]:
 
 def run(*, everything: bool = False) -> Report:
     more = shared(everything=everything)
-    skipped = _skipped(everything=everything, present=bool(more))
-    measures, ratios, rows, excesses, gains, seconds = [], [], [], [], [], {}
+    compared = []
     for data in packaged() + more:
         start = time.perf_counter()
-        errors, (m, d, n) = cross_validate(data)
-        seconds[data.name] = round(time.perf_counter() - start, 1)
-        print(f"  {data.name}: {seconds[data.name]} s", file=sys.stderr)
-        means = {way: float(np.mean(errors[way])) for way in WAYS}
-        measures += [Measure.of(f"{data.name}: {way}", "% test error", errors[way]) for way in WAYS]
-        for way in RADO_WAYS:
-            excess = np.subtract(errors[way], errors[LOGISTIC])
-            measures.append(Measure.of(f"{data.name}: {way}, less {LOGISTIC}", "points", excess.tolist()))
-            ratios.append(_mean_ratio(f"{data.name}: {way} / {LOGISTIC}, mean errors", means[way], means[LOGISTIC]))
-        excesses.append([means[way] - means[LOGISTIC] for way in RADO_WAYS])
-        gains.append(means[MAJORITY] - means[LOGISTIC])
-        paired = np.subtract(errors[MEAN_VARIANCE], errors[LOGISTIC])
-        error = f"{paired.mean():+.1f} ± {paired.std(ddof=1) / math.sqrt(FOLDS):.1f}"
-        rows.append((data.name, f"{m} x {d}", str(n), *(f"{means[way]:.1f}" for way in WAYS), error))
+        compared.append(Compared.on(data))
+        print(f"  {data.name}: {time.perf_counter() - start:.1f} s", file=sys.stderr)
     speed, speed_ratios = _speed()
-    within = [sum(excess[at] <= WITHIN_POINTS for excess in excesses) for at in range(len(RADO_WAYS))]
-    better = sum(by_mean_variance < by_boost for by_boost, by_mean_variance in excesses)
-    hollow = [row[0] for row, gain in zip(rows, gains, strict=True) if gain < WITHIN_POINTS]
-    header = ("mean test error, %", "m x d", "n", *(way.replace(", ", "/") for way in WAYS), "mean-var. - logistic")
-    tables = [
-        Table(f"Learners, {FOLDS} stratified folds, n = min(1000, m/2) plain rados", header, rows),
-        Table("Time to fit", MEASURE_HEADER, [m.cells() for m in speed + speed_ratios]),
+    header = ("median test error, %", "m x d", "n", *(way.replace(", ", "/") for way in WAYS), "mean-var. - logistic")
+    title = f"Learners, {FOLDS} stratified folds {REPEATS} times, n = min(1000, m/2) plain rados"
+    return Report(
+        "learners",
+        (__doc__ or "").partition("\n")[0],
+        {"folds": FOLDS, "repeats": REPEATS, "rounds": ROUNDS, "sets": [one.as_setting() for one in compared]},
+        [measure for one in compared for measure in one.measures()] + speed,
+        [times for one in compared for times in one.ratios()] + speed_ratios,
+        [
+            Table(title, header, [one.cells() for one in compared]),
+            Table("Time to fit", MEASURE_HEADER, [measure.cells() for measure in speed + speed_ratios]),
+        ],
+        _findings(compared) + _skipped(everything=everything, present=bool(more)),
+    )
+
+
+def _findings(compared: list[Compared]) -> list[str]:
+    """How often each learner does well, and where that says little."""
+    sets = len(compared)
+    better = sum(one.medians[MEAN_VARIANCE] < one.medians[BOOST] for one in compared)
+    always = sum(max(one.errors[MEAN_VARIANCE]) < min(one.errors[BOOST]) for one in compared)
+    within = {way: sum(one.excess(way).median <= WITHIN_POINTS for one in compared) for way in RADO_WAYS}
+    hollow = [one.name for one in compared if one.medians[MAJORITY] - one.medians[LOGISTIC] < WITHIN_POINTS]
+    return [
+        f"Mean-variance errs less than RadoBoost on {better} of {sets} sets (medians), on {always} in every repeat.",
+        *(f"{way}: within a point of logistic regression on {count} of {sets} sets." for way, count in within.items()),
+        f"Logistic regression gains less than a point on the larger class on: {', '.join(hollow) or 'none'}.",
+        "On those, being close to it says little.",
     ]
-    notes = [
-        f"Mean-variance errs less than RadoBoost, on the mean over folds, on {better} of {len(rows)} sets.",
-        *(
-            f"{way}: within {WITHIN_POINTS:g} point of logistic regression on {count} of {len(rows)} sets."
-            for way, count in zip(RADO_WAYS, within, strict=True)
-        ),
-        f"Where logistic regression gains less than a point on the larger class, that says little: {_listed(hollow)}.",
-        "Tables show means over the folds, the difference with its standard error over folds; JSON holds medians.",
-        *skipped,
-    ]
-    sets = [{"name": row[0], "training_rows_x_d": row[1], "rados": int(row[2])} for row in rows]
-    means_by_set = [dict(zip(WAYS, map(float, row[3 : 3 + len(WAYS)]), strict=True)) for row in rows]
-    setting = {
-        "folds": FOLDS,
-        "rounds": ROUNDS,
-        "sets": [a | {"mean_error_percent": b} for a, b in zip(sets, means_by_set, strict=True)],
-        "seconds": seconds,
-    }
-    claim = (__doc__ or "").partition("\n")[0]
-    return Report("learners", claim, setting, measures + speed, ratios + speed_ratios, tables, notes)
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names) if names else "nowhere here"
-
-
-def _mean_ratio(what: str, above: float, below: float) -> Measure:
-    times = above / below if below else math.inf
-    return Measure(what, "times", times, times, times, 1)
 
 
 def _skipped(*, everything: bool, present: bool) -> list[str]:
@@ -150,13 +196,14 @@ def _skipped(*, everything: bool, present: bool) -> list[str]:
 
 
 def draw(report: Report, figure: Figure) -> None:
-    """Mean test errors, one group of points a set."""
+    """Median test errors, one group of points a set."""
     axes = figure.subplots()
     sets = report.setting["sets"]
     places = np.arange(len(sets))[::-1]
     for way, marker in zip(WAYS, "os^x|", strict=True):
-        axes.plot([row["mean_error_percent"][way] for row in sets], places, marker, label=way)
-    axes.set_yticks(places, [f"{row['name']} ({row['training_rows_x_d']}, n={row['rados']})" for row in sets])
+        axes.plot([row["median_error_percent"][way] for row in sets], places, marker, label=way)
+    names = [f"{row['name']} ({row['training_rows']} x {row['d']}, n={row['rados']})" for row in sets]
+    axes.set_yticks(places, names)
     axes.grid(axis="y", alpha=0.3)
-    axes.set_xlabel("mean test error in %")
+    axes.set_xlabel(f"test error in %, median of {REPEATS} repeats of {FOLDS} folds")
     axes.legend()

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 REPEATS = 5
@@ -137,18 +138,39 @@ def cores() -> int:
 
 
 def machine() -> dict[str, Any]:
-    """What a reader needs to place the times; nothing that identifies the machine.
-
-    load_before: the one-minute load average. Where it is not well below `cores`, the times are of a busy machine.
-    """
+    """What a reader needs to place the times; nothing that identifies the machine."""
     return {
         "cores": cores(),
         "architecture": platform.machine(),
         "system": platform.system(),
         "python": platform.python_version(),
-        "load_before": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         "versions": {name: _version(name) for name in LIBRARIES},
     }
+
+
+class Neighbours:
+    """How many cores others kept busy since this object was made: where not near 0, times are of a busy machine."""
+
+    def __init__(self) -> None:
+        self._start, self._others = time.perf_counter(), _seconds_of_others()
+
+    def cores_busy(self) -> float | None:
+        """The mean, time stolen by a hypervisor included; None where the system does not tell."""
+        now = _seconds_of_others()
+        if now is None or self._others is None:
+            return None
+        return round(max(0.0, now - self._others) / (time.perf_counter() - self._start), 2)
+
+
+def _seconds_of_others() -> float | None:
+    """Processor seconds since boot that this process did not use, from Linux's /proc/stat."""
+    try:
+        counters = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]
+    except OSError:
+        return None
+    user, nice, system, _idle, _waiting, interrupts, soft_interrupts, stolen = map(int, counters)
+    busy = user + nice + system + interrupts + soft_interrupts + stolen
+    return busy / os.sysconf("SC_CLK_TCK") - time.process_time()
 
 
 def _version(distribution: str) -> str | None:

@@ -1,6 +1,8 @@
 """The total of a cohort, made from the spool; what was made before a restart is not made again."""
 
+import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from coordinator.aggregate import multiply
 from coordinator.live import LiveQuery
@@ -8,18 +10,32 @@ from coordinator.spool import Spool
 from wire.upload import Chunk
 
 
-def add(spool: Spool, live: LiveQuery, stopping: Callable[[], bool]) -> bool:
-    """Multiply the cohort's chunks and store the products; blocks. False where it was stopped before the end.
+class Adding:
+    """Multiplies chunk by chunk in one thread of its own: a large total holds up neither uploads nor a small total."""
 
-    The uploads stay: who calls drops them once the round is complete. Raises SpoolDamagedError where a chunk is not
-    what was acknowledged, WireError(SPOOL_FULL) or OSError where the disk fails.
-    """
-    attempt, cohort = live.round.attempt, live.round.cohort
-    made = spool.held_total(live.query_id)
-    for index in range(live.chunks):
-        if stopping():
-            return False
-        if index not in made:
-            uploads = (spool.read(live.query_id, attempt, party, index) for party in cohort)
-            spool.put_total(live.query_id, Chunk.of(index, multiply(live.opened.public_key, uploads)))
-    return True
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self._thread = ThreadPoolExecutor(1, "adding")
+
+    async def make(self, live: LiveQuery, stopping: Callable[[], bool]) -> bool:
+        """Multiply the cohort's chunks and store the products. False where it was stopped before the end.
+
+        The uploads stay: who calls drops them once the round is complete. Raises SpoolDamagedError where a chunk is not
+        what was acknowledged, WireError(SPOOL_FULL) or OSError where the disk fails.
+        """
+        made = self._spool.held_total(live.query_id)
+        loop = asyncio.get_running_loop()
+        for index in range(live.chunks):
+            if stopping():
+                return False
+            if index not in made:
+                await loop.run_in_executor(self._thread, self._make_chunk, live, index)
+        return True
+
+    def _make_chunk(self, live: LiveQuery, index: int) -> None:
+        uploads = (self._spool.read(live.query_id, live.round.attempt, party, index) for party in live.round.cohort)
+        self._spool.put_total(live.query_id, Chunk.of(index, multiply(live.opened.public_key, uploads)))
+
+    def close(self) -> None:
+        """End the thread."""
+        self._thread.shutdown()

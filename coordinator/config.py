@@ -12,14 +12,19 @@ from wire.configuration import ConfigPath, Configuration, TlsConfiguration
 class Limits(Configuration):
     """What the coordinator takes on.
 
-    spool_bytes: uploads stored at one time, over all open queries; a total is not counted, it replaces its uploads.
-    keep_finished_s: how long a finished query and its total are kept.
+    spool_bytes: uploads stored at one time, over all open queries; a query is taken where the most that its cohort can
+    upload still fits beside the others'. A total is not counted, it replaces its uploads.
+    query_life_s: how far away a query's end may be; its id is remembered until then.
+    keep_finished_s, finished_per_learner: how long a finished query and its total are kept, and how many of each
+    learner's; the oldest go first.
     """
 
     open_queries: Annotated[int, Field(ge=1)] = 16
     open_queries_per_learner: Annotated[int, Field(ge=1)] = 4
     spool_bytes: Annotated[int, Field(ge=1)] = 50_000_000_000
+    query_life_s: Annotated[int, Field(ge=1, le=1 << 31)] = 90 * 86_400
     keep_finished_s: Annotated[int, Field(ge=0)] = 86_400
+    finished_per_learner: Annotated[int, Field(ge=1)] = 200
 
 
 class CoordinatorConfig(Configuration):

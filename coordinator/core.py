@@ -6,13 +6,15 @@ carried through although its caller hangs up.
 """
 
 import asyncio
+import sqlite3
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from coordinator.adding import add
+from coordinator.adding import Adding
 from coordinator.config import Limits
 from coordinator.events import (
     Action,
@@ -29,10 +31,11 @@ from coordinator.events import (
     StartAdding,
     Ticked,
 )
-from coordinator.live import LiveQuery, restore
+from coordinator.live import LiveQuery, most_upload_bytes, restore
 from coordinator.rounds import Rules, begin, step
 from coordinator.spool import Spool, SpoolDamagedError
-from coordinator.store import Statement, Store
+from coordinator.store import Statement, Store, StoredQuery
+from dpcore.errors import ConfigurationError, RadofedError
 from wire.errors import Code, WireError
 from wire.logs import Log
 from wire.query import CLOCK_SKEW_S, OpenedQuery
@@ -76,6 +79,7 @@ class Core:
         self._carried: set[asyncio.Task[Any]] = set()
         # One thread of its own: a commit must not queue behind uploads.
         self._store_thread = ThreadPoolExecutor(1, "store")
+        self._adding = Adding(spool)
         self._revision = store.revision
 
     @property
@@ -88,9 +92,13 @@ class Core:
         """All that are not forgotten, in the order of their submission."""
         return tuple(self._live.values())
 
+    def get(self, query_id: bytes) -> LiveQuery | None:
+        """The query, or None where there is none or it is forgotten."""
+        return self._live.get(query_id)
+
     def find(self, query_id: bytes) -> LiveQuery:
-        """Raises WireError(QUERY_UNKNOWN)."""
-        live = self._live.get(query_id)
+        """The query. Raises WireError(QUERY_UNKNOWN)."""
+        live = self.get(query_id)
         if live is None:
             raise WireError(Code.QUERY_UNKNOWN)
         return live
@@ -100,10 +108,9 @@ class Core:
         return partial(self.spool.count, live.query_id, live.round.attempt)
 
     async def start(self) -> None:
-        """Take up what the store holds."""
-        now, now_unix_s = self.clock(), self.wall_clock()
+        """Take up what the store holds. Raises ConfigurationError where a query in it cannot be read."""
         for stored in self._store.load():
-            self._live[stored.query_id] = restore(stored, now=now, now_unix_s=now_unix_s)
+            self._live[stored.query_id] = self._restore(stored)
         useful = {live.query_id: _attempt_of_use(live) for live in self.queries if live.round.phase is not Phase.FAILED}
         await asyncio.to_thread(self.spool.keep_only, useful)
         for live in self.queries:
@@ -112,11 +119,31 @@ class Core:
         if self._live:
             self._log.info("resumed", queries=len(self._live), open=sum(live.is_open for live in self.queries))
 
+    def _restore(self, stored: StoredQuery) -> LiveQuery:
+        try:
+            return restore(stored, now=self.clock(), now_unix_s=self.wall_clock())
+        except (RadofedError, ValueError, KeyError, TypeError) as error:
+            raise ConfigurationError(
+                f"the store's query {stored.query_id.hex()} cannot be read ({error}); use the program that wrote it, "
+                "or move the state directory away"
+            ) from error
+
     async def carry(self, change: Coroutine[Any, Any, T]) -> T:
         """Run a change to its end even where the caller is cancelled meanwhile (a peer that hung up)."""
-        return await asyncio.shield(self._background(change))
+        return await asyncio.shield(self._begin(change))
 
-    def _background(self, change: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def _background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what nobody waits for; what it fails with is logged."""
+
+        async def logged() -> None:
+            try:
+                await work
+            except Exception:  # noqa: BLE001 - there is no caller to tell
+                self._log.exception("background work failed")
+
+        self._begin(logged())
+
+    def _begin(self, change: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(change)
         self._carried.add(task)
         task.add_done_callback(self._settled)
@@ -133,7 +160,8 @@ class Core:
     async def take(self, opened: OpenedQuery, rules: Rules) -> None:
         """Take a verified query; harmless where it is there already.
 
-        Raises WireError(QUERIES_TOO_MANY, QUERY_CLOSED where it ran before and was forgotten, or DRAINING).
+        Raises WireError(QUERIES_TOO_MANY, SPOOL_FULL where its uploads might not fit, QUERY_INVALID where it ends too
+        far away, QUERY_CLOSED where it ran before and was forgotten, or DRAINING).
         """
         await self.carry(self._take(opened, rules))
 
@@ -145,7 +173,7 @@ class Core:
                 raise WireError(Code.DRAINING)
             if await self._in_store(partial(self._store.was_forgotten, opened.query_id)):
                 raise WireError(Code.QUERY_CLOSED)
-            self._check_limits(opened.query.learner)
+            self._check_limits(opened, rules)
             now, now_unix_s = self.clock(), self.wall_clock()
             round_ = begin(rules, now=now, expires_at=now + opened.query.not_after_unix_s - now_unix_s)
             revisions = await self._in_store(
@@ -170,11 +198,23 @@ class Core:
             )
         await self._tell(work=True)
 
-    def _check_limits(self, learner: str) -> None:
+    def _check_limits(self, opened: OpenedQuery, rules: Rules) -> None:
+        limits = self._limits
+        if opened.query.not_after_unix_s > self.wall_clock() + limits.query_life_s:
+            raise WireError(Code.QUERY_INVALID, f"This coordinator takes queries of at most {limits.query_life_s} s.")
         open_queries = [live for live in self.queries if live.is_open]
-        own = sum(live.learner == learner for live in open_queries)
-        if len(open_queries) >= self._limits.open_queries or own >= self._limits.open_queries_per_learner:
+        own = sum(live.learner == opened.query.learner for live in open_queries)
+        if len(open_queries) >= limits.open_queries or own >= limits.open_queries_per_learner:
             raise WireError(Code.QUERIES_TOO_MANY, f"{len(open_queries)} are open, {own} of them this learner's.")
+        # Cohorts that fill the spool by halves would all wait for one another until their attempts, charged, are lost.
+        promised = sum(live.most_upload_bytes for live in open_queries)
+        needed = most_upload_bytes(opened, rules)
+        if promised + needed > limits.spool_bytes:
+            raise WireError(
+                Code.SPOOL_FULL,
+                f"Up to {needed} bytes would be uploaded for this query, and {limits.spool_bytes - promised} of "
+                f"{limits.spool_bytes} are not promised to open queries.",
+            )
 
     async def move(
         self,
@@ -280,22 +320,25 @@ class Core:
             now_live = self._live.get(live.query_id)
             return self.draining or now_live is None or now_live.round.phase is not Phase.ADDING
 
-        attempt = live.round.attempt
+        outcome: Added | AddingFailed | None = None
         while not stopping():
             try:
-                if await asyncio.to_thread(add, self.spool, live, stopping):
-                    await self.move(live.query_id, Added(attempt))
-                    return
+                if outcome is None and await self._adding.make(live, stopping):
+                    outcome = Added(live.round.attempt)
+                if outcome is not None:
+                    await self.move(live.query_id, outcome)
             except SpoolDamagedError as error:
+                if stopping():  # the query ended, and its chunks were taken away
+                    break
                 self._log.error("spool damaged", query=live.query_id, party=error.owner, chunk=error.index)
-                detail = f"The stored upload of {error.owner} was damaged."
-                await self.move(live.query_id, AddingFailed(attempt, detail))
-            except (WireError, OSError) as error:
+                outcome = AddingFailed(live.round.attempt, f"The stored upload of {error.owner} was damaged.")
+            except (WireError, OSError, sqlite3.Error) as error:
                 self._log.warning("adding failed, trying again", query=live.query_id, error=str(error))
                 await asyncio.sleep(ADD_AGAIN_AFTER_S)
             except Exception:  # noqa: BLE001 - a bug must end the query, not leave it waiting
                 self._log.exception("adding failed", query=live.query_id)
-                await self.move(live.query_id, AddingFailed(attempt, "The total could not be made."))
+                outcome = AddingFailed(live.round.attempt, "The total could not be made.")
+                await asyncio.sleep(ADD_AGAIN_AFTER_S)
         current = self._live.get(live.query_id)
         if current is None or current.round.phase is Phase.FAILED:
             await asyncio.to_thread(self.spool.drop_query, live.query_id)
@@ -334,25 +377,31 @@ class Core:
                 await self._in_store(partial(self._store.save_times, times))
 
     async def _forget(self) -> None:
-        now_unix_s = self.wall_clock()
-        before = now_unix_s - self._limits.keep_finished_s
         async with self._lock:
-            if not any((live.finished_at_unix_s or now_unix_s) < before for live in self.queries):
+            forgotten = self._forgettable()
+            if not forgotten:
                 return
-            forgotten = await self._in_store(
-                partial(
-                    self._store.forget,
-                    finished_before_unix_s=before,
-                    # An expired query is refused by its time, with the same grace, and needs no memory.
-                    expired_before_unix_s=now_unix_s - CLOCK_SKEW_S - 1,
-                )
-            )
+            # An expired query is refused by its time, with the same grace, and needs no memory.
+            expired_before_unix_s = self.wall_clock() - CLOCK_SKEW_S - 1
+            await self._in_store(partial(self._store.forget, forgotten, expired_before_unix_s=expired_before_unix_s))
             for query_id in forgotten:
                 del self._live[query_id]
         for query_id in forgotten:
             await asyncio.to_thread(self.spool.drop_query, query_id)
             self._log.info("forgotten", query=query_id)
         await self._tell(work=False)
+
+    def _forgettable(self) -> list[bytes]:
+        """Finished queries that were kept long enough, or that are too many of one learner's."""
+        before = self.wall_clock() - self._limits.keep_finished_s
+        finished = [(live.finished_at_unix_s, live) for live in self.queries if live.finished_at_unix_s is not None]
+        later: Counter[str] = Counter()
+        found = []
+        for finished_at, live in sorted(finished, key=lambda each: each[0], reverse=True):
+            if finished_at < before or later[live.learner] >= self._limits.finished_per_learner:
+                found.append(live.query_id)
+            later[live.learner] += 1
+        return found
 
     async def begin_draining(self) -> None:
         """Take no new query, and let those who wait go."""
@@ -366,6 +415,7 @@ class Core:
             await asyncio.wait(set(self._carried))
         await self._save_times()
         self._store_thread.shutdown()
+        self._adding.close()
 
 
 def _attempt_of_use(live: LiveQuery) -> int | None:

@@ -9,14 +9,20 @@ from coordinator.events import Answer, Answered, BecameReady, Cancelled, Receipt
 from coordinator.live import LiveQuery, check_size
 from coordinator.rounds import Rules
 from coordinator.store import Statement
-from wire.cohort import Acceptance, Ready, Receipt, Refusal, check_receipt, open_statement
+from coordinator.turns import Turns
+from wire.cohort import Acceptance, Ready, Receipt, Refusal, S, check_receipt, open_statement
 from wire.envelopes import Envelope
 from wire.errors import Code, WireError
 from wire.logs import Log
-from wire.query import open_query
+from wire.query import OpenedQuery, open_query
 from wire.roster import Member, Roster
 from wire.status import Phase
 from wire.upload import Chunk, upload_digest
+
+# A statement needs 185 at most. A payload may repeat fields without end, and the cohort carries it to every member.
+STATEMENT_BYTES = 320
+CHUNKS_AT_ONCE = 16
+QUERIES_AT_ONCE = 4
 
 
 class Intake:
@@ -26,21 +32,33 @@ class Intake:
         self._core = core
         self._roster = roster
         self._log = log
+        self._uploads = Turns(CHUNKS_AT_ONCE, Code.SPOOL_FULL)
+        self._openings = Turns(QUERIES_AT_ONCE, Code.QUERIES_TOO_MANY)
 
     async def query(self, envelope: Envelope, caller: Member) -> bytes:
         """Take a learner's query; its id. The same bytes again give the same id, also after it ended.
 
         Raises WireError.
         """
-        known = next((live for live in self._core.queries if live.query_id == envelope.payload_hash), None)
+        known = self._core.get(envelope.payload_hash)
         if known is not None:
             _check_sender(known.learner, caller)
             return known.query_id
+        return await self._core.carry(self._open_and_take(envelope, caller))
+
+    async def _open_and_take(self, envelope: Envelope, caller: Member) -> bytes:
         roster = self._roster()
-        opened = open_query(envelope, roster, now_unix_s=self._core.wall_clock())
+
+        def open_it() -> OpenedQuery:
+            opened = open_query(envelope, roster, now_unix_s=self._core.wall_clock())
+            check_size(opened)
+            return opened
+
+        # A schema of thousands of columns takes a tenth of a second to read.
+        async with self._openings.take(caller.name):
+            opened = await asyncio.to_thread(open_it)
         query = opened.query
         _check_sender(query.learner, caller)
-        check_size(opened)
         rules = Rules(
             tuple(member.name for member in roster.parties),
             query.cohort_min,
@@ -63,15 +81,20 @@ class Intake:
 
     async def acceptance(self, envelope: Envelope, caller: Member) -> None:
         """Take a party's acceptance. Raises WireError."""
-        said, _ = open_statement(Acceptance, envelope, self._roster())
-        _check_sender(said.party, caller)
+        said = self._open(Acceptance, envelope, caller)
         await self._answer(said, Answer(envelope.payload_hash.hex(), rows=said.rows), envelope)
 
     async def refusal(self, envelope: Envelope, caller: Member) -> None:
         """Take a party's refusal. Raises WireError."""
-        said, _ = open_statement(Refusal, envelope, self._roster())
-        _check_sender(said.party, caller)
+        said = self._open(Refusal, envelope, caller)
         await self._answer(said, Answer(envelope.payload_hash.hex(), code=said.code.value), envelope)
+
+    def _open(self, statement_type: type[S], envelope: Envelope, caller: Member) -> S:
+        if len(envelope.payload) > STATEMENT_BYTES:
+            raise WireError(Code.MESSAGE_TOO_LARGE, f"A statement has at most {STATEMENT_BYTES} bytes.")
+        said, _ = open_statement(statement_type, envelope, self._roster())
+        _check_sender(said.party, caller)
+        return said
 
     async def _answer(self, said: Acceptance | Refusal, answer: Answer, envelope: Envelope) -> None:
         statement = Statement(said.attempt, said.party, said.KIND, envelope)
@@ -79,8 +102,7 @@ class Intake:
 
     async def ready(self, envelope: Envelope, caller: Member) -> None:
         """Take a party's word that it is ready. Raises WireError."""
-        said, _ = open_statement(Ready, envelope, self._roster())
-        _check_sender(said.party, caller)
+        said = self._open(Ready, envelope, caller)
         statement = Statement(said.attempt, said.party, said.KIND, envelope)
         await self._core.move(said.query_id, BecameReady(said.attempt, said.party), statement=statement)
 
@@ -89,8 +111,7 @@ class Intake:
 
         Raises WireError, CHUNK_MISSING or RECEIPT_INVALID among others.
         """
-        said, _ = open_statement(Receipt, envelope, self._roster())
-        _check_sender(said.party, caller)
+        said = self._open(Receipt, envelope, caller)
         statement = Statement(said.attempt, said.party, said.KIND, envelope)
         event = ReceiptGiven(said.attempt, said.party, envelope.payload_hash.hex())
         await self._core.move(
@@ -112,13 +133,28 @@ class Intake:
     async def chunk(self, query_id: bytes, attempt: int, chunk: Chunk, caller: Member) -> None:
         """Store a cohort member's chunk; it is on disk when this returns. The same bytes again are harmless.
 
-        Raises WireError.
+        A party's chunks are stored one at a time, so that one that sends many at once takes one thread. Raises
+        WireError, SPOOL_FULL among others, also where CHUNKS_AT_ONCE of this party are here already.
         """
         _check_uploading(self._core.find(query_id), attempt, caller.name)
         await self._core.carry(self._store_chunk(query_id, attempt, chunk, caller.name))
 
     async def _store_chunk(self, query_id: bytes, attempt: int, chunk: Chunk, party: str) -> None:
+        about = {"query": query_id, "attempt": attempt, "party": party, "chunk": chunk.index}
+        try:
+            async with self._uploads.take(party):
+                is_new = await self._store_in_turn(query_id, attempt, chunk, party)
+        except WireError as error:
+            self._log.warning("chunk refused", **about, code=error.code)
+            raise
+        if is_new:
+            self._log.debug("chunk", **about)
+            await self._core.chunk_stored()
+
+    async def _store_in_turn(self, query_id: bytes, attempt: int, chunk: Chunk, party: str) -> bool:
+        """Whether the chunk is new. Where the attempt ended meanwhile, nothing of it stays. Raises WireError."""
         live = self._core.find(query_id)
+        _check_uploading(live, attempt, party)
 
         def check_and_store() -> bool:
             if self._core.spool.is_repeat(query_id, attempt, party, chunk):
@@ -126,26 +162,20 @@ class Intake:
             check_chunk(live.opened, chunk)
             return self._core.spool.put(query_id, attempt, party, chunk)
 
-        about = {"query": query_id, "attempt": attempt, "party": party, "chunk": chunk.index}
         try:
             is_new = await asyncio.to_thread(check_and_store)
-        except WireError as error:
-            self._log.warning("chunk refused", **about, code=error.code)
-            raise
         except OSError:
             # An attempt that ends takes its directories away under a late writer.
             _check_uploading(self._core.find(query_id), attempt, party)
             raise
-        if not is_new:
-            return
-        try:
-            _check_uploading(self._core.find(query_id), attempt, party)
-        except WireError:
-            # The attempt ended while the chunk was being written: what was dropped then must not come back.
-            await asyncio.to_thread(self._core.spool.drop_attempt, query_id, attempt)
-            raise
-        self._log.debug("chunk", **about, of=live.chunks)
-        await self._core.chunk_stored()
+        if is_new:
+            try:
+                _check_uploading(self._core.find(query_id), attempt, party)
+            except WireError:
+                # What was dropped while this was written must not come back.
+                await asyncio.to_thread(self._core.spool.drop_attempt, query_id, attempt)
+                raise
+        return is_new
 
 
 def _check_sender(named: str, caller: Member) -> None:

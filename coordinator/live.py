@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from coordinator.rounds import Round
+from coordinator.rounds import Round, Rules
 from coordinator.store import Revisions, Statement, StoredQuery
 from dpcore.errors import RadofedError
 from wire.cohort import Cohort
@@ -40,7 +40,7 @@ class LiveQuery:
     acceptances: Mapping[str, Envelope] = field(default_factory=dict)
     receipts: Mapping[str, Envelope] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def query_id(self) -> bytes:
         """SHA-256 of the payload."""
         return self.opened.query_id
@@ -64,6 +64,11 @@ class LiveQuery:
     def chunks(self) -> int:
         """How many chunks each upload, and the total, has."""
         return self.opened.chunks
+
+    @property
+    def most_upload_bytes(self) -> int:
+        """What the largest cohort that this query allows would upload."""
+        return most_upload_bytes(self.opened, self.round.rules)
 
     @cached_property
     def cohort(self) -> Cohort | None:
@@ -171,6 +176,11 @@ def restore(stored: StoredQuery, *, now: float, now_unix_s: float) -> LiveQuery:
         acceptances,
         receipts,
     )
+
+
+def most_upload_bytes(opened: OpenedQuery, rules: Rules) -> int:
+    """What the largest cohort that a query allows would upload."""
+    return opened.ciphertexts * opened.public_key.ciphertext_bytes * min(rules.max_parties, len(rules.parties))
 
 
 def check_size(opened: OpenedQuery) -> None:

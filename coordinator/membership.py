@@ -9,13 +9,16 @@ from wire.errors import Code, WireError
 from wire.logs import Log
 from wire.roster import Role, Roster, open_roster
 
+# As many fit, with every acceptance and receipt, into one message beside the longest query.
+MOST_PARTIES = 1000
+
 
 class Membership:
     """Holds the present roster; read from its file at construction and at every `reload`.
 
-    Raises at construction ConfigurationError where the file is unreadable, of another federation or without this
-    coordinator, WireError(SIGNATURE_INVALID, ROSTER_STALE) where it is not the federation's or older than one already
-    served.
+    Raises at construction ConfigurationError where the file is unreadable, of another federation, without this
+    coordinator or of too many parties, WireError(SIGNATURE_INVALID, ROSTER_STALE) where it is not the federation's or
+    older than one already served.
     """
 
     def __init__(
@@ -45,6 +48,10 @@ class Membership:
             raise ConfigurationError(f"{self._file}: is of federation {roster.federation!r}; check the configuration")
         if roster.find(self._name, Role.COORDINATOR) is None:
             raise ConfigurationError(f"{self._file}: has no coordinator {self._name!r}; check the configuration")
+        if len(roster.parties) > MOST_PARTIES:
+            raise ConfigurationError(
+                f"{self._file}: has {len(roster.parties)} parties; at most {MOST_PARTIES} are served"
+            )
         self._store.remember_roster(roster.version, envelope)
         return envelope, roster
 

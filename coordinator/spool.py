@@ -107,11 +107,15 @@ class Spool:
 
     def drop_attempt(self, query_id: bytes, attempt: int) -> None:
         """Remove an attempt's uploads; harmless where there are none."""
+        # Its writers' locks stay: one that is still writing must not meet another at the same file.
         self._drop(lambda key: key[:2] == (query_id, str(attempt)), self._query_directory(query_id) / str(attempt))
 
     def drop_query(self, query_id: bytes) -> None:
         """Remove all of a query, its total included."""
         self._drop(lambda key: key[0] == query_id, self._query_directory(query_id))
+        with self._lock:
+            for key in [key for key in self._writers if key[0] == query_id]:
+                del self._writers[key]
 
     def keep_only(self, attempts: Mapping[bytes, int | None]) -> None:
         """After a restart: remove every query but these, and of these every upload but the attempt named.
@@ -183,7 +187,6 @@ class Spool:
         with self._lock:
             for key in [key for key in self._index if belongs(key)]:
                 held = self._index.pop(key)
-                self._writers.pop(key, None)
                 self._used_bytes -= sum(c.size_bytes for c in held.values()) if key[1] != TOTAL else 0
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -191,14 +194,19 @@ class Spool:
 def scan(directory: Path) -> dict[_Key, dict[int, Stored]]:
     """What is stored under a spool directory; reads names and sizes alone and changes nothing."""
     found: dict[_Key, dict[int, Stored]] = {}
-    for path in directory.rglob("*-*"):
-        place = path.relative_to(directory).parts
-        index, _, content_hash = path.name.partition("-")
-        if len(place) not in (3, 4) or path.name.endswith(_UNFINISHED) or len(content_hash) != 64:
+    # Not rglob, which fails where a running coordinator takes a directory away under it.
+    for folder, _, names in os.walk(directory):
+        place = Path(folder).relative_to(directory).parts
+        if len(place) not in (2, 3):
             continue
-        with contextlib.suppress(ValueError, FileNotFoundError):
-            key = (bytes.fromhex(place[0]), place[1], place[2] if len(place) == 4 else TOTAL)
-            found.setdefault(key, {})[int(index)] = Stored(bytes.fromhex(content_hash), path.stat().st_size)
+        for name in names:
+            index, _, content_hash = name.partition("-")
+            if len(content_hash) != 64:
+                continue
+            with contextlib.suppress(ValueError, FileNotFoundError):
+                key = (bytes.fromhex(place[0]), place[1], place[2] if len(place) == 3 else TOTAL)
+                size_bytes = (Path(folder) / name).stat().st_size
+                found.setdefault(key, {})[int(index)] = Stored(bytes.fromhex(content_hash), size_bytes)
     return found
 
 

@@ -8,7 +8,7 @@ import contextlib
 import json
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -254,17 +254,15 @@ class Store:
             tuple(Statement(at, party, Kind(kind), Envelope.from_bytes(data)) for at, party, kind, data in rows),
         )
 
-    def forget(self, *, finished_before_unix_s: float, expired_before_unix_s: float) -> tuple[bytes, ...]:
-        """Remove queries that finished before; their ids. Ids stay known until the query could not be asked again."""
+    def forget(self, query_ids: Sequence[bytes], *, expired_before_unix_s: float) -> None:
+        """Remove queries. Their ids stay known until the query could not be asked again."""
         with self._transaction() as cursor:
-            found = cursor.execute(
-                "SELECT query_id, not_after_unix_s FROM queries WHERE finished_at_unix_s < ?",
-                (finished_before_unix_s,),
-            ).fetchall()
-            cursor.executemany("INSERT INTO forgotten VALUES (?, ?)", found)
-            cursor.executemany("DELETE FROM queries WHERE query_id = ?", [(query_id,) for query_id, _ in found])
+            ids = [(query_id,) for query_id in query_ids]
+            cursor.executemany(
+                "INSERT INTO forgotten SELECT query_id, not_after_unix_s FROM queries WHERE query_id = ?", ids
+            )
+            cursor.executemany("DELETE FROM queries WHERE query_id = ?", ids)
             cursor.execute("DELETE FROM forgotten WHERE not_after_unix_s < ?", (expired_before_unix_s,))
-        return tuple(query_id for query_id, _ in found)
 
 
 def _next_revision(cursor: sqlite3.Cursor) -> int:

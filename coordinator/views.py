@@ -1,6 +1,7 @@
 """What members see: long polls end at a change, at their time, or when the coordinator drains."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -13,14 +14,21 @@ from wire.status import Phase, QueryStatus, Total
 from wire.transport import LONG_POLL_S
 from wire.upload import Chunk
 
+# Every change looks at everyone who waits; a learner may follow its open queries from a few windows.
+WAITING_PER_MEMBER = 32
+
 T = TypeVar("T")
 
 
 class Views:
-    """The core as seen by a party or by a learner, each its own part. `caller` is the certificate's member."""
+    """The core as seen by a party or by a learner, each its own part. `caller` is the certificate's member.
+
+    A member's long polls beyond WAITING_PER_MEMBER at one time do not wait.
+    """
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._waiting: Counter[str] = Counter()
 
     async def work(self, caller: Member, cursor: int, wait_s: float) -> tuple[tuple[tuple[Work, int], ...], int]:
         """What changed for a party since the cursor, each with the cursor that stands after it; and the next cursor.
@@ -38,7 +46,7 @@ class Views:
                 and caller.name in live.round.rules.parties
             )
 
-        found = await self._wait(self._core.work_changed, changed, wait_s)
+        found = await self._wait(caller, self._core.work_changed, changed, wait_s)
         in_order = sorted(found, key=lambda live: live.revisions.work_revision)
         items = tuple((self._work(live, caller.name), live.revisions.work_revision) for live in in_order)
         # Nothing was awaited since the queries were looked at: no change lies between them and this revision.
@@ -55,7 +63,7 @@ class Views:
         def changed() -> bool:
             return self._cursor(self._own(caller, query_id)) != cursor
 
-        await self._wait(self._core.status_changed, changed, wait_s)
+        await self._wait(caller, self._core.status_changed, changed, wait_s)
         live = self._own(caller, query_id)
         return self._status(live), self._cursor(live)
 
@@ -85,8 +93,11 @@ class Views:
     def _cursor(self, live: LiveQuery) -> int:
         return live.status_cursor(self._core.chunk_count(live))
 
-    async def _wait(self, condition: asyncio.Condition, look: Callable[[], T], wait_s: float) -> T:
+    async def _wait(self, caller: Member, condition: asyncio.Condition, look: Callable[[], T], wait_s: float) -> T:
         """The first true thing seen, or what is seen when the time is over or the coordinator drains."""
+        if self._waiting[caller.name] >= WAITING_PER_MEMBER:
+            return look()
+        self._waiting[caller.name] += 1
         try:
             async with asyncio.timeout(min(max(wait_s, 0.0), LONG_POLL_S)), condition:
                 while not (seen := look()) and not self._core.draining:
@@ -94,3 +105,5 @@ class Views:
                 return seen
         except TimeoutError:
             return look()
+        finally:
+            self._waiting[caller.name] -= 1

@@ -56,6 +56,8 @@ Cells = Numbers | Texts
 class CellError(DataError):
     """A cell that cannot be encoded; `row` counts from 0 within the arrays that were given, None where all are alike.
 
+    sentence: the rule that is broken, without the cell's value: errors end in logs and on screens.
+
     Who knows the file turns it into a DataError that says where in the file the cell stands.
     """
 
@@ -172,8 +174,8 @@ def _encode_real(feature: RealFeature, cells: Numbers) -> _Column:
         raise CellError(
             row,
             feature.column,
-            f"{value_text(float(cells.values[row]))} is {side} the schema's {bound} bound {limit}; set out_of_bounds = "
-            '"clip" or "zero-vector", or mend the file',
+            f'is {side} the schema\'s {bound} bound {limit}; set out_of_bounds = "clip" or "zero-vector", or mend the '
+            "file",
         )
     fill = feature.lower if feature.impute is None else feature.impute
     bounded = np.clip(np.where(cells.missing, fill, cells.values), feature.lower, feature.upper)
@@ -195,7 +197,7 @@ def _encode_boolean(feature: BooleanFeature, cells: Texts) -> _Column:
     codes = _look_up(cells, meaning)
     imputed, dropped = _missing(feature, cells.codes < 0)
     unknown = (codes < 0) & (cells.codes >= 0)
-    _refuse_unknown(feature, cells, unknown, "true and false")
+    _refuse_unknown(feature, unknown, "is neither in true nor in false of the schema")
     imputed, dropped = _also(unknown, feature.unknown, imputed, dropped)
     true = np.where(imputed, bool(feature.impute), codes == 1)
     return _Column(np.where(true, 1.0, -1.0), imputed, np.zeros_like(imputed), dropped)
@@ -206,7 +208,7 @@ def _encode_category(feature: CategoryFeature, cells: Texts) -> _Column:
     codes = _look_up(cells, places)
     imputed, dropped = _missing(feature, cells.codes < 0)
     unknown = (codes < 0) & (cells.codes >= 0)
-    _refuse_unknown(feature, cells, unknown, "values")
+    _refuse_unknown(feature, unknown, "is a category that the schema does not list in values")
     imputed, dropped = _also(unknown, feature.unknown, imputed, dropped)
     if feature.impute is not None:
         codes = np.where(imputed, places[feature.impute], codes)
@@ -221,7 +223,7 @@ def _encode_label(label: Label, cells: Texts) -> tuple[NDArray[np.int8], Mask]:
     unknown = (codes < 0) & ~missing if label.negative is not None else np.zeros_like(missing)
     if label.missing == "refuse" and (missing | unknown).any():
         row = int((missing | unknown).argmax())
-        found = "no label" if missing[row] else f"{_text(cells, row)!r} is in neither positive nor negative"
+        found = "there is no label" if missing[row] else "is in neither positive nor negative of the schema's label"
         raise CellError(row, label.column, f'{found}; set label.missing = "zero-vector", or mend the file')
     return np.where(codes == 1, 1, -1).astype(np.int8), missing | unknown
 
@@ -248,23 +250,15 @@ def _also(unknown: Mask, policy: str, imputed: Mask, dropped: Mask) -> tuple[Mas
     return (imputed, dropped | unknown) if policy == "zero-vector" else (imputed, dropped)
 
 
-def _refuse_unknown(feature: BooleanFeature | CategoryFeature, cells: Texts, unknown: Mask, lists: str) -> None:
+def _refuse_unknown(feature: BooleanFeature | CategoryFeature, unknown: Mask, found: str) -> None:
     if feature.unknown == "refuse" and unknown.any():
         row = int(unknown.argmax())
         choices = '"zero", "impute" or "zero-vector"' if feature.type == "category" else '"impute" or "zero-vector"'
-        sentence = (
-            f"{_text(cells, row)!r} is not in the schema's {lists}; add it, set unknown = {choices}, or mend the file"
-        )
-        raise CellError(row, feature.column, sentence)
+        raise CellError(row, feature.column, f"{found}; add it, set unknown = {choices}, or mend the file")
 
 
 def _refuse_not_finite(column: str, cells: Numbers) -> None:
     bad = ~np.isfinite(cells.values) & ~cells.missing
     if bad.any():
-        row = int(bad.argmax())
-        sentence = f"{float(cells.values[row])!r} is not a finite number; leave the cell empty where nothing is known"
-        raise CellError(row, column, sentence)
-
-
-def _text(cells: Texts, row: int) -> str:
-    return cells.texts[int(cells.codes[row])]
+        sentence = "is not a finite number; leave the cell empty where nothing is known"
+        raise CellError(int(bad.argmax()), column, sentence)

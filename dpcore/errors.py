@@ -30,7 +30,10 @@ class SchemaError(ConfigurationError):
 
 
 class DataError(RadofedError):
-    """A row of a party's file breaks its schema. For the party's own eyes: never sent."""
+    """A row of a party's file breaks its schema. For the party's own eyes: never sent.
+
+    It says where and which rule is broken, and quotes no cell: it ends in logs and on screens.
+    """
 
     exit_code = 4
 

@@ -26,6 +26,9 @@ TRIMMED = " \t\r\n"
 #: Integral floats below this magnitude are exact integers and are written without a fraction.
 _EXACT_INTEGERS = 2.0**53
 
+#: Characters of the longest text that is compared with others to find a near one.
+_LONGEST_COMPARED = 100
+
 T = TypeVar("T")
 
 
@@ -57,12 +60,21 @@ def value_text(value: object) -> str:
 def nearest(name: str, names: Iterable[str]) -> str:
     """A half-sentence that helps with a name that is not among `names`: the nearest one, or all of a short list."""
     known = sorted(set(names))
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    folded = [other for other in known if other.casefold() == name.casefold()]
-    if folded or close:
-        return f"did you mean {(folded or close)[0]!r}?"
+    near = close_match(name, known)
+    if near is not None:
+        return f"did you mean {near!r}?"
     shown = ", ".join(known[:12])
     return f"known: {shown}{', ...' if len(known) > 12 else ''}"
+
+
+def close_match(name: str, names: Iterable[str]) -> str | None:
+    """The one of `names` that `name` was probably meant to be, None where there is none or it is too long to tell."""
+    # Comparing takes time by the square of the length, and a schema may come from a peer.
+    known = [other for other in names if len(other) <= _LONGEST_COMPARED]
+    if len(name) > _LONGEST_COMPARED:
+        return None
+    folded = [other for other in known if other.casefold() == name.casefold()]
+    return next(iter(folded or difflib.get_close_matches(name, known, n=1, cutoff=0.6)), None)
 
 
 def require_text(field: str, value: object) -> str:

@@ -168,7 +168,7 @@ class Schema:
         """
         try:
             table = tomllib.loads(text)
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # also an integer of thousands of digits
             place = f"{source}: " if source else ""
             raise SchemaError(f"{place}not valid TOML: {error}; mend the file") from None
         try:

@@ -1,6 +1,12 @@
-"""Opening a total: every signature and count is checked, then it is decrypted, and its check slots are read."""
+"""Opening a total: every signature and count is checked, then it is decrypted, and its check slots are read.
 
-from collections.abc import Callable, Iterable
+What that gives: an upload that was lost, doubled or damaged, or another cohort than the one its members signed for,
+makes the total fail, because the masks then do not cancel and the check slots are uniformly random mod 2^w
+(dpcore.paillier.masks). A coordinator that adds known numbers to a whole total, which takes no key, is not noticed: it
+can spoil, shift or scale what the learner opens, and learns nothing by it (promise P2).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +20,7 @@ from wire.cohort import Acceptance, Cohort, check_receipts
 from wire.query import OpenedQuery
 from wire.roster import Roster
 from wire.status import Total
+from wire.upload import chunk_ranges
 
 Progress = Callable[[int, int], None]
 """Told (chunks done, of how many) after each chunk of a total."""
@@ -71,9 +78,10 @@ def open_total(
 ) -> OpenedTotal:
     """The decrypted total of a cohort.
 
-    chunks: each chunk's ciphertexts, in order; drawn one by one, and only once everything that is signed has held.
-    roster: that against which the cohort's signatures are verified. Assumes nothing about the coordinator: a part of
-    the cohort, or a contribution counted twice, shows other rows in the check slots than the cohort signed.
+    chunks: each chunk's ciphertexts, in order; drawn only once everything that is signed has held, and all of them
+    before the first is decrypted, so that whoever chose them cannot time what a decryption takes. roster: that against
+    which the cohort's signatures are verified. progress: told of chunks as they are decrypted. Assumes that the
+    coordinator adds every upload of the cohort once; the module's docstring says what is noticed where it does not.
 
     Raises ConfigurationError where the key is not the query's, what `check_cohort` and `check_receipts` raise, and
     TotalError where chunks or ciphertexts are malformed or a check slot fails (it names the ciphertext).
@@ -92,7 +100,7 @@ def open_total(
     check_receipts(total.receipts, total.cohort, roster, chunks=total.chunks, ciphertexts=total.ciphertexts)
     query = opened.query
     values = packing.open_total(
-        _decrypt(chunks, opened, secret, progress),
+        list(_decrypt(_drawn(chunks, opened), opened, secret, progress)),
         query.length,
         len(acceptances),
         query.encoding,
@@ -102,20 +110,29 @@ def open_total(
     return OpenedTotal(acceptances, values)
 
 
-def _decrypt(chunks: Iterable[bytes], opened: OpenedQuery, secret: SecretKey, progress: Progress | None) -> list[int]:
-    plaintexts: list[int] = []
+def _drawn(chunks: Iterable[bytes], opened: OpenedQuery) -> list[bytes]:
+    """All chunks, each of the length that it must have. Stops at the first that has not, or is one too many."""
     width = opened.public_key.ciphertext_bytes
-    for done, chunk in enumerate(chunks, start=1):
-        expected = min(opened.ciphertexts_per_chunk, opened.ciphertexts - len(plaintexts)) * width
+    ranges = chunk_ranges(opened.ciphertexts, opened.ciphertexts_per_chunk)
+    drawn: list[bytes] = []
+    for index, chunk in enumerate(chunks):
+        expected = len(next(ranges, range(0))) * width
         if len(chunk) != expected:
-            raise TotalError(f"chunk {done - 1} of the total has {len(chunk)} bytes, not {expected}: fetch it again")
+            raise TotalError(f"chunk {index} of the total has {len(chunk)} bytes, not {expected}: fetch it again")
+        drawn.append(chunk)
+    return drawn
+
+
+def _decrypt(
+    chunks: Sequence[bytes], opened: OpenedQuery, secret: SecretKey, progress: Progress | None
+) -> Iterator[int]:
+    for index, chunk in enumerate(chunks):
         try:
-            plaintexts += secret.decrypt_many(opened.public_key.from_wire(chunk))
+            yield from secret.decrypt_many(opened.public_key.from_wire(chunk))
         except InvalidCiphertextError as error:
-            place = len(plaintexts) + error.index
+            place = index * opened.ciphertexts_per_chunk + error.index
             raise TotalError(
                 f"ciphertext {place} of the total {error.reason}: discard the total and ask again"
             ) from error
         if progress is not None:
-            progress(done, opened.chunks)
-    return plaintexts
+            progress(index + 1, len(chunks))

@@ -8,6 +8,7 @@ import math
 import time
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Literal
 
 from dpcore.errors import ConfigurationError, PlanError
@@ -19,8 +20,8 @@ from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import Design, DpFeatDesign, PlainDesign
 from dpcore.randomness import RandomSource, SystemRandom
 from dpcore.schema import Schema
-from wire.envelopes import Envelope
-from wire.query import MAX_QUERY_BYTES, PaillierKey, Query
+from wire.envelopes import Envelope, sha256
+from wire.query import MAX_QUERY_BYTES, MAX_VALUES, PaillierKey, Query
 from wire.roster import Roster
 
 NONCE_BYTES = 32
@@ -110,6 +111,11 @@ class Plan:
     party_rows: tuple[int, ...] | None
     account: DpFeatAccount | None
 
+    @cached_property
+    def query_id(self) -> bytes:
+        """The id that the query will have."""
+        return sha256(self.query.to_bytes())
+
     @property
     def ciphertexts(self) -> int:
         """How many ciphertexts each party uploads."""
@@ -155,7 +161,7 @@ class Plan:
             f"{_up(counted.epsilon_if_others_collude)} if the other parties collude"
         )
         theorem = counted.theorem_epsilon
-        return [f"{words}." if theorem is None else f"{words}; Theorem 6 alone would say {theorem:.3g}."]
+        return [f"{words}." if theorem is None else f"{words}; Theorem 6 alone would say {theorem:.6g}."]
 
 
 def plan_rados(
@@ -174,7 +180,7 @@ def plan_rados(
     or WireError(QUERY_INVALID), each with what would work; nobody has been asked then.
     """
     created = int(time.time() if now_unix_s is None else now_unix_s)
-    kind = RadosQuery(request.rados, _design(request))
+    kind = _kind(request)
     colluders, cohort_min, max_parties = _cohort(request, len(roster.parties))
     rows = [member.rows_at_least for member in roster.parties]
     max_rows = request.max_rows or sum(GROWTH * m if m else ROWS_OF_UNSTATED_PARTY for m in rows)
@@ -215,6 +221,16 @@ def plan_rados(
     stated = tuple(m for m in rows if m is not None)
     complete = stated if len(stated) == len(rows) else None
     return Plan(query, key.public_key, colluders, complete, _account(query, stated, complete))
+
+
+def _kind(request: RadosRequest) -> RadosQuery:
+    most = MAX_VALUES // request.schema.d
+    if request.rados > most:
+        raise PlanError(
+            f"{request.rados} rados of {request.schema.d} coordinates are more than the {MAX_VALUES} values that one "
+            f"query may ask for; ask for at most {most} rados"
+        )
+    return RadosQuery(request.rados, _design(request))
 
 
 def _design(request: RadosRequest) -> Design:

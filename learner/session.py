@@ -5,6 +5,7 @@ with Session(LearnerConfig.load(Path("learner.toml"))) as session:
 """
 
 import datetime as dt
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,8 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from dpcore.errors import ConfigurationError
-from dpcore.privacy.statement import PrivacyStatement, statement_for
+from dpcore.errors import ConfigurationError, PlanError
+from dpcore.privacy.statement import PrivacyStatement, statement_for, without_bound
 from learner.client import GIVE_UP_AFTER_S, Coordinator
 from learner.config import LearnerConfig
 from learner.keys import LearnerKey, load_key
@@ -117,9 +118,18 @@ class Session:
             self._coordinator.submit_query(self._state.find(query_id).query)
             self._state.mark_sent(query_id)
 
+    def asked(self) -> tuple[bytes, ...]:
+        """Ids of all queries that were asked from this state directory, sent or not."""
+        return self._state.query_ids()
+
     def unsent(self) -> tuple[bytes, ...]:
-        """Ids of queries that are on disk and that the coordinator has not acknowledged."""
-        return tuple(query_id for query_id in self._state.query_ids() if not self._state.is_sent(query_id))
+        """Ids of queries that are on disk, that the coordinator has not acknowledged, and whose time is not over."""
+        now_unix_s = time.time()
+        return tuple(
+            query_id
+            for query_id in self._state.query_ids()
+            if not self._state.is_sent(query_id) and now_unix_s <= self._query(query_id).not_after_unix_s
+        )
 
     def list(self) -> tuple[QueryStatus, ...]:
         """All queries of this learner that the coordinator still knows, newest first."""
@@ -137,8 +147,10 @@ class Session:
         """Follow a query until its total is there; returns its last status.
 
         on_status: called with each status that differs from the last. Raises WireError with the query's own code and
-        detail where it fails, TimedOutError after `timeout_s` (the query goes on).
+        detail where it fails, TimedOutError after `timeout_s` (the query goes on), ConfigurationError where that is no
+        positive number.
         """
+        check_timeout(timeout_s)
         end = None if timeout_s is None else time.monotonic() + timeout_s
         cursor, last = 0, None
         while True:
@@ -169,10 +181,7 @@ class Session:
         """
         directory = self.release_directory(query_id)
         if directory.exists():
-            release = Release.load(directory)
-            if release.query_id != query_id:
-                raise ReleaseError(f"{directory}: holds another query's release; move it elsewhere and fetch again")
-            return release
+            return self._saved(query_id)
         asked = self._state.find(query_id)
         opened = self._open(asked)
         total = self._coordinator.fetch_total(query_id)
@@ -194,7 +203,20 @@ class Session:
             created_at_unix_s=int(time.time()),
             integers=opened.query.kind.integers(result.values),
         )
-        release.save(directory)
+        try:
+            release.save(directory)
+        except ReleaseError:
+            if not directory.exists():
+                raise
+            # Another process fetched it meanwhile.
+            return self._saved(query_id)
+        return release
+
+    def _saved(self, query_id: bytes) -> Release:
+        directory = self.release_directory(query_id)
+        release = Release.load(directory)
+        if release.query_id != query_id:
+            raise ReleaseError(f"{directory}: holds another query's release; move it elsewhere and fetch again")
         return release
 
     def run(
@@ -204,7 +226,8 @@ class Session:
         timeout_s: float | None = None,
         progress: Progress | None = None,
     ) -> Release:
-        """Ask, follow, fetch."""
+        """Ask, follow, fetch. Raises what they raise; a `timeout_s` that makes no sense before anybody is asked."""
+        check_timeout(timeout_s)
         query_id = self.ask(plan)
         self.watch(query_id, on_status, timeout_s)
         return self.fetch(query_id, progress)
@@ -214,6 +237,9 @@ class Session:
         roster = open_roster(asked.roster, self._federation_key)
         created = Query.from_bytes(asked.query.payload).created_at_unix_s
         return open_query(asked.query, roster, now_unix_s=created)
+
+    def _query(self, query_id: bytes) -> Query:
+        return Query.from_bytes(self._state.find(query_id).query.payload)
 
     def _roster_for(self, total: Total, asked: AskedQuery) -> Envelope:
         """The roster under which query and cohort stand: the newest, or the one that the query was planned with.
@@ -235,6 +261,12 @@ class Session:
             yield self._coordinator.fetch_chunk(opened.query_id, index)
 
 
+def check_timeout(timeout_s: float | None) -> None:
+    """Raise ConfigurationError where this is no time to wait for; None waits for ever."""
+    if timeout_s is not None and not 0 < timeout_s < math.inf:
+        raise ConfigurationError(f"timeout_s is {timeout_s}; give a positive number of seconds, or none")
+
+
 def failure(status: QueryStatus) -> WireError:
     """The error that a failed query ended with, with its code and detail."""
     code = Code(status.code) if status.code in set(Code) else Code.INTERNAL
@@ -242,8 +274,17 @@ def failure(status: QueryStatus) -> WireError:
 
 
 def _statement(query: Query, result: OpenedTotal, attempt: int) -> PrivacyStatement:
-    rows = [acceptance.rows for acceptance in result.acceptances]
-    statement = statement_for(query.kind.design, rows, query.kind.rados, query.delta)
+    """The statement of what was released.
+
+    The rados are out and every party was charged: a bound that cannot be given, because a party has or claims one row,
+    say, is a reason to say so and not to throw the release away.
+    """
+    design, rows = query.kind.design, [acceptance.rows for acceptance in result.acceptances]
+    try:
+        statement = statement_for(design, rows, query.kind.rados, query.delta)
+    except PlanError as error:
+        sizes = ", ".join(f"{acceptance.party} {acceptance.rows}" for acceptance in result.acceptances)
+        statement = without_bound(design, f"No bound could be counted for this cohort ({sizes} rows): {error}.")
     if attempt == 1:
         return statement
     warning = (

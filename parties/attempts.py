@@ -1,15 +1,15 @@
 """Where the party stands in each attempt that it accepted, durably, in the ledger's file.
 
 ACCEPTED    reserved, and the acceptance signed; its bytes are kept, so that a repeated answer is the same
-READY       the contribution is spooled; nothing has left and nothing is charged
-CHARGED     paid for, and bound to one cohort and one spool; its bytes may leave
+READY       the contribution is spooled bare; nothing has left and nothing is charged
+CHARGED     paid for, and bound to one cohort and one masked spool; its bytes may leave, the mask key is destroyed
 UPLOADED    the receipt has been acknowledged
 BURNT       paid for, and the spool was lost: nothing more may leave
 ENDED       over; a reservation that was not charged has been given back
 """
 
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from parties.ledger import Charge, Ledger, LedgerConflictError
@@ -50,6 +50,8 @@ class Attempt:
     """One attempt that this party accepted.
 
     answer: its signed acceptance. answer_arrived: whether the coordinator is known to have it. rows: what it said.
+    spool_digest: of the bare contribution until the charge, of the masked one from then on. mask_key: the raw X25519
+    private key behind the acceptance, None once the attempt is charged or over.
     """
 
     query_id: bytes
@@ -60,6 +62,7 @@ class Attempt:
     rows: int
     spool_digest: bytes | None
     not_after_unix_s: int
+    mask_key: bytes | None = field(repr=False)
 
     def is_expired(self, now_unix_s: float) -> bool:
         """Whether the query is dead, with the skew of clocks allowed for."""
@@ -97,9 +100,9 @@ class Attempts:
         answer: Envelope,
         charge: Charge,
         *,
+        mask_key: bytes,
         not_after_unix_s: int,
         now_unix_s: float,
-        allow_unprotected: bool,
     ) -> Attempt:
         """Reserve, and remember the acceptance; the one that was remembered first where there is one.
 
@@ -116,13 +119,12 @@ class Attempts:
                 charge,
                 lapses_at_unix_s=not_after_unix_s + CLOCK_SKEW_S,
                 now_unix_s=now_unix_s,
-                allow_unprotected=allow_unprotected,
             )
             connection.execute(
-                "INSERT INTO attempts VALUES (?, ?, ?, ?, 0, ?, NULL, ?)",
-                (query_id, attempt, _S.ACCEPTED.value, answer.to_bytes(), acceptance.rows, not_after_unix_s),
+                "INSERT INTO attempts VALUES (?, ?, ?, ?, 0, ?, NULL, ?, ?)",
+                (query_id, attempt, _S.ACCEPTED.value, answer.to_bytes(), acceptance.rows, not_after_unix_s, mask_key),
             )
-        return Attempt(query_id, attempt, _S.ACCEPTED, answer, False, acceptance.rows, None, not_after_unix_s)
+        return Attempt(query_id, attempt, _S.ACCEPTED, answer, False, acceptance.rows, None, not_after_unix_s, mask_key)
 
     def answer_arrived(self, held: Attempt) -> None:
         """The coordinator has the acceptance."""
@@ -133,8 +135,10 @@ class Attempts:
             )
 
     def ready(self, held: Attempt, spool_digest: bytes) -> None:
-        """The contribution is spooled. Raises LedgerConflictError where the attempt is past that."""
+        """The contribution is spooled. Raises LedgerConflictError where the attempt is past that or has other bytes."""
         with self._database.transaction() as connection:
+            if self._present(held).spool_digest not in (None, spool_digest):
+                raise LedgerConflictError(held.query_id, held.attempt, "was spooled as other bytes already")
             self._move(held, _S.READY)
             connection.execute(
                 "UPDATE attempts SET spool_digest = ? WHERE query_id = ? AND attempt = ?",
@@ -142,13 +146,15 @@ class Attempts:
             )
 
     def charge(self, held: Attempt, *, cohort_digest: bytes, spool_digest: bytes, now_unix_s: float) -> bool:
-        """Charge for this cohort and this spool; once it has returned, the bytes may leave. False if charged before.
+        """Charge for this cohort and this masked spool; from its return on the bytes may leave. False if done before.
 
-        Raises what Ledger.charge raises, and LedgerConflictError where the attempt is not ready or is over.
+        spool_digest: the masked contribution's, made of the bare one that `ready` was told of. Raises what
+        Ledger.charge raises, and LedgerConflictError where the attempt is not ready or is over.
         """
-        with self._database.transaction():
+        with self._database.transaction() as connection:
             present = self._present(held)
-            if present.state.is_over or present.spool_digest != spool_digest:
+            charged = present.state in (_S.CHARGED, _S.UPLOADED)
+            if present.state.is_over or (charged and present.spool_digest != spool_digest):
                 raise LedgerConflictError(held.query_id, held.attempt, "is over or was spooled as other bytes")
             self._ledger.charge(
                 held.query_id,
@@ -157,9 +163,13 @@ class Attempts:
                 spool_digest=spool_digest,
                 now_unix_s=now_unix_s,
             )
-            if present.state in (_S.CHARGED, _S.UPLOADED):
+            if charged:
                 return False
             self._move(held, _S.CHARGED)
+            connection.execute(
+                "UPDATE attempts SET spool_digest = ? WHERE query_id = ? AND attempt = ?",
+                (spool_digest, held.query_id, held.attempt),
+            )
             return True
 
     def uploaded(self, held: Attempt) -> None:
@@ -205,18 +215,22 @@ class Attempts:
             raise LedgerConflictError(
                 held.query_id, held.attempt, f"is {present.value} and cannot become {state.value}"
             )
+        # The masks are made of the key before the charge. Whoever reads the file later must not find it.
+        keeps_key = state in (_S.ACCEPTED, _S.READY)
         with self._database.transaction() as connection:
             connection.execute(
-                "UPDATE attempts SET state = ? WHERE query_id = ? AND attempt = ?",
-                (state.value, held.query_id, held.attempt),
+                "UPDATE attempts SET state = ?, mask_key = CASE WHEN ? THEN mask_key END "
+                "WHERE query_id = ? AND attempt = ?",
+                (state.value, keeps_key, held.query_id, held.attempt),
             )
 
 
-_SELECT = "SELECT query_id, attempt, state, answer, answer_arrived, rows, spool_digest, not_after_unix_s FROM attempts"
+_SELECT = """SELECT query_id, attempt, state, answer, answer_arrived, rows, spool_digest, not_after_unix_s, mask_key
+FROM attempts"""
 
 
-def _attempt(row: sqlite3.Row | tuple[bytes, int, str, bytes, int, int, bytes | None, int]) -> Attempt:
-    query_id, attempt, state, answer, arrived, rows, spool_digest, not_after = row
+def _attempt(row: sqlite3.Row | tuple[bytes, int, str, bytes, int, int, bytes | None, int, bytes | None]) -> Attempt:
+    query_id, attempt, state, answer, arrived, rows, spool_digest, not_after, mask_key = row
     return Attempt(
         query_id,
         attempt,
@@ -226,4 +240,5 @@ def _attempt(row: sqlite3.Row | tuple[bytes, int, str, bytes, int, int, bytes | 
         rows,
         spool_digest,
         not_after,
+        mask_key,
     )

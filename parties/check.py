@@ -14,7 +14,7 @@ from parties.client import CoordinatorClient
 from parties.config import PartyConfig
 from parties.database import LedgerOwner
 from parties.dataset import check as check_data
-from parties.ledger import Budget, Ledger
+from parties.ledger import Ledger
 from parties.policy import Policy
 from parties.probe import Served, probe
 from parties.schema_file import load_schema
@@ -138,11 +138,14 @@ class _Run:
     def _policy(self) -> None:
         self.policy = policy = Policy.load(self.config.policy)
         empty = [name for name, given in (("learners", policy.learners), ("designs", policy.designs)) if not given]
+        advice = f"As it stands every query is refused: fill in {' and '.join(empty)}." if empty else ""
+        if "plain" in policy.designs and not policy.limits.unbounded_queries:
+            advice = f"{advice} Plain is among designs, but unbounded_queries = 0 refuses every such query.".strip()
         self.add(
             "policy",
             f"designs {', '.join(policy.designs) or 'none'}; {len(policy.learners)} learner(s); "
             f"{len(policy.accepted_members)} accepted member(s); smallest cohort {policy.members_needed(1)}",
-            f"As it stands every query is refused: fill in {' and '.join(empty)}." if empty else "",
+            advice,
         )
 
     def _schema(self) -> None:
@@ -181,8 +184,7 @@ class _Run:
         self.add("certificate", f"{certificate.san}, {days} days to its end", mend)
 
     def _ledger(self) -> None:
-        config, limits = self.config, self.policy.limits
-        limit = Budget(limits.epsilon, limits.delta)
+        config, limit = self.config, self.policy.limits.lifetime
         path = config.ledger_file
         if not path.exists():
             self.add("ledger", f"{path} is made when the party first starts; limit {limit}")
@@ -193,9 +195,7 @@ class _Run:
             state = ledger.state()
         finally:
             ledger.database.close()
-        lines = state.sentences()
-        warning = lines[-1] if state.unbounded_events else ""
-        self.add("ledger", lines[0], warning)
+        self.add("ledger", state.sentences()[0], state.warning)
 
     def _state_directory(self) -> None:
         directory = self.config.state_directory

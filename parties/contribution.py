@@ -1,21 +1,24 @@
 """What a party sends: from its records to encrypted bytes. Pure: arrays in, bytes out.
 
-    records -> integer vector (the query's kind) -> slots -> ciphertexts -> chunks
+    records -> integer vector (the query's kind) -> slots -> ciphertexts -> chunks -> masked chunks
 
 The integers that are packed are the integers that the query's kind computed: nothing is rounded, clipped or added in
 between, so that the decoded total equals the sum over all parties bit for bit (P6).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
 from dpcore.errors import ShapeError
+from dpcore.paillier.masks import cohort_mask
 from dpcore.paillier.packing import pack
 from dpcore.paillier.public import ObfuscatorSource
 from dpcore.rados.edges import Records
 from dpcore.randomness import RandomSource
+from wire.cohort import Acceptance
 from wire.query import OpenedQuery
 from wire.upload import chunk_ranges
 
@@ -58,3 +61,40 @@ def encrypted_chunks(
         yield key.to_wire(key.encrypt_many(plaintexts[run.start : run.stop], obfuscator))
         if progress is not None:
             progress(run.stop, len(plaintexts))
+
+
+def masked_chunks(
+    opened: OpenedQuery,
+    values: NDArray[np.int64],
+    chunks: Iterable[bytes],
+    *,
+    own_name: str,
+    own_key: X25519PrivateKey,
+    acceptances: Sequence[Acceptance],
+    cohort_digest: bytes,
+) -> Iterator[bytes]:
+    """The chunks with this member's masks multiplied in: the same bytes for the same cohort, every time.
+
+    values, chunks: of the bare contribution. acceptances: every member's, this one's among them, verified. Raises
+    MaskKeyError where a peer's key is of low order.
+    """
+    key, encoding = opened.public_key, opened.query.encoding
+    own = next(acceptance for acceptance in acceptances if acceptance.party == own_name)
+    mask = cohort_mask(
+        own_name,
+        own_key,
+        {acceptance.party: acceptance.mask_key for acceptance in acceptances if acceptance.party != own_name},
+        query_id=opened.query_id,
+        attempt=own.attempt,
+        cohort_digest=cohort_digest,
+        shape=(opened.ciphertexts, encoding.slots_per_ciphertext(key.bits)),
+        value_bits=encoding.value_bits,
+    )
+    bare, masked = (pack(values, own.rows, encoding, key.bits, each) for each in (None, mask))
+    differences = [after - before for after, before in zip(masked, bare, strict=True)]
+    done = 0
+    for chunk in chunks:
+        ciphertexts = key.from_wire(chunk)
+        part = differences[done : done + len(ciphertexts)]
+        yield key.to_wire(key.add_plaintexts(ciphertexts, part))
+        done += len(ciphertexts)

@@ -20,6 +20,7 @@ FORMAT_VERSION = 1
 # "radL": tells a ledger from any other SQLite file.
 APPLICATION_ID = 0x7261644C
 BUSY_TIMEOUT_S = 30.0
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 _TABLES = """
 CREATE TABLE identity (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
@@ -45,6 +46,7 @@ CREATE TABLE attempts (
     rows INTEGER NOT NULL,
     spool_digest BLOB,
     not_after_unix_s INTEGER NOT NULL,
+    mask_key BLOB,                   -- raw X25519 private key; NULL once its masks are in what was charged
     PRIMARY KEY (query_id, attempt)
 ) STRICT;
 """
@@ -58,12 +60,28 @@ class LedgerFileError(ConfigurationError):
         super().__init__(f"{path}: {sentence}")
 
 
+class LedgerDamagedError(LedgerFileError):
+    """A ledger that cannot be read. No copy of it is safe to put in its place: an older one forgets what was spent."""
+
+    def __init__(self, path: Path, cause: str) -> None:
+        self.cause = cause
+        super().__init__(
+            path,
+            f"not a readable ledger ({cause}); stop this party, keep the file and ask the data officer. An older copy "
+            "or a new ledger forgets what was spent: begin a new one only once epsilon, delta and unbounded_queries of "
+            "the policy are lowered by what was",
+        )
+
+
 class LedgerBusyError(RadofedError):
     """The ledger could not be read or written just now; nothing was changed."""
 
     def __init__(self, path: Path, cause: str) -> None:
         self.path, self.cause = path, cause
-        super().__init__(f"{path}: {cause}; nothing was changed: free disk space or end the other process, then retry")
+        super().__init__(
+            f"{path}: {cause}; nothing was changed: check its permissions, free disk space or end the other process, "
+            "then retry"
+        )
 
 
 @dataclass(frozen=True)
@@ -81,7 +99,8 @@ class PartyDatabase:
     def __init__(self, path: Path, owner: LedgerOwner, *, create: bool = True) -> None:
         """Open the file, or create it where there is none and `create` says so.
 
-        Raises LedgerFileError where the file is not a ledger, or is another party's or data source's.
+        Raises LedgerFileError where the file is not a ledger, is damaged, or is another party's or data source's,
+        LedgerBusyError where it cannot be opened at present.
         """
         self.path = path
         self.created = False
@@ -94,7 +113,7 @@ class PartyDatabase:
         try:
             self._connection = _connect(path, owner)
         except sqlite3.Error as error:
-            raise LedgerFileError(path, f"not a readable ledger ({error}); restore it from a backup") from error
+            raise _failed(path, error) from error
 
     def close(self) -> None:
         """Close the file."""
@@ -106,7 +125,7 @@ class PartyDatabase:
         """Everything inside is written whole, or not at all; a transaction inside another is part of it.
 
         Where the block raises, nothing of the outermost transaction is kept: an error inside must not be caught there.
-        Raises LedgerBusyError where the file cannot be written.
+        Raises LedgerBusyError where the file cannot be written, LedgerDamagedError where it cannot be read.
         """
         with self._lock:
             outermost = self._depth == 0
@@ -124,7 +143,7 @@ class PartyDatabase:
                 if outermost and self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 if isinstance(error, sqlite3.Error):
-                    raise LedgerBusyError(self.path, str(error)) from error
+                    raise _failed(self.path, error) from error
                 raise
 
 
@@ -133,19 +152,34 @@ def _connect(path: Path, owner: LedgerOwner) -> sqlite3.Connection:
     try:
         # First of all: whatever else it is stays as it is.
         _check_identity(connection, path, owner)
+        (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            raise LedgerDamagedError(path, found)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
+        # A mask key that was dropped is overwritten, not only unlinked.
+        connection.execute("PRAGMA secure_delete = ON")
     except BaseException:
         connection.close()
         raise
     return connection
 
 
+def _failed(path: Path, error: sqlite3.Error) -> RadofedError:
+    """What SQLite's error means for whoever runs the party."""
+    # Errors that Python's module raises by itself, as on a closed connection, have no code.
+    if getattr(error, "sqlite_errorcode", None) in _DAMAGED:
+        return LedgerDamagedError(path, str(error))
+    return LedgerBusyError(path, str(error))
+
+
 def _check_identity(connection: sqlite3.Connection, path: Path, owner: LedgerOwner) -> None:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
-        raise LedgerFileError(path, "not a ledger; give the path of this party's ledger, or of a new file")
+        raise LedgerFileError(
+            path, "not a ledger; give the path of this party's ledger, or of a new file for data never asked"
+        )
     if version != FORMAT_VERSION:
         raise LedgerFileError(
             path, f"a ledger of format {version}, this version reads {FORMAT_VERSION}; update radofed"

@@ -39,7 +39,8 @@ class LoadReport:
             found.append("no row is usable: every row becomes a zero vector and contributes nothing")
         elif not (self.positive and self.negative):
             side = "positive" if self.positive else "negative"
-            found.append(f"all {usable} usable rows are {side}: this party can take part but alone could learn nothing")
+            whole = f"all {usable} usable rows are" if usable > 1 else "the only usable row is"
+            found.append(f"{whole} {side}: this party can take part but alone could learn nothing")
         if self.zero_vectors and usable:
             share = 100 * self.zero_vectors / self.rows
             found.append(f"{self.zero_vectors} of {self.rows} rows ({share:.1f} %) become zero vectors")

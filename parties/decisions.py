@@ -8,9 +8,9 @@ from dpcore.errors import PlanError
 from dpcore.privacy.dp_feat import own_epsilon
 from dpcore.rados.designs import DpFeatDesign, PlainDesign
 from dpcore.schema import Schema, differences
-from parties.ledger import Budget, Charge
+from parties.ledger import UNBOUNDED, Budget, Charge
 from parties.policy import Policy, check_cohort, check_query
-from wire.cohort import Cohort
+from wire.cohort import Acceptance, Cohort
 from wire.envelopes import Envelope
 from wire.errors import Code, WireError
 from wire.query import OpenedQuery, Query
@@ -44,7 +44,7 @@ def charge_for(query: Query, rows: int) -> Charge:
     """
     match query.kind.design:
         case PlainDesign():
-            return Charge("none", None)
+            return Charge("none", UNBOUNDED)
         case DpFeatDesign() as design:
             try:
                 epsilon = _own_epsilon(rows, query.kind.rados, design.epsilon_per_rado, query.delta)
@@ -70,15 +70,18 @@ def verify_cohort(
     roster: Roster,
     own_name: str,
     own_acceptance: Envelope,
-) -> None:
-    """Refuse a cohort that this party must not upload for, whoever formed it.
+) -> tuple[Acceptance, ...]:
+    """What the members of a cohort signed; a cohort that this party must not upload for is refused, whoever formed it.
 
-    Every acceptance must be signed by a party of the roster, for this attempt; this party's own must stand in it byte
-    for byte; the query's and the policy's sizes must hold.
+    The policy must still admit the query: it may have changed since the party accepted. Every acceptance must be signed
+    by a party of the roster, for this attempt; this party's own must stand in it byte for byte; the query's and the
+    policy's sizes must hold.
 
-    Raises WireError(ATTEMPT_MISMATCH, COHORT_EXCLUDED, QUERY_INVALID, POLICY_COHORT, or what Cohort.open raises).
+    Raises WireError(ATTEMPT_MISMATCH, COHORT_EXCLUDED, QUERY_INVALID, or what check_query, check_cohort and Cohort.open
+    raise).
     """
     query = opened.query
+    check_query(policy, opened, roster, own_name)
     if (cohort.query_id, cohort.attempt) != (opened.query_id, attempt):
         raise WireError(Code.ATTEMPT_MISMATCH, "The cohort is for another attempt.")
     acceptances = cohort.open(roster)
@@ -90,3 +93,4 @@ def verify_cohort(
             Code.QUERY_INVALID, f"The cohort has {len(acceptances)} parties and {rows} rows, which the query excludes."
         )
     check_cohort(policy, roster, own_name, (acceptance.party for acceptance in acceptances), query.honest_parties)
+    return acceptances

@@ -4,29 +4,31 @@ Every step may be repeated and may be cut off anywhere: what was done is in the 
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from dpcore.errors import RadofedError
+from dpcore.paillier.masks import MaskKeyError
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.public import PublicKey
 from dpcore.rados.edges import Records
 from dpcore.randomness import RandomSource, require_system
 from dpcore.schema import Schema
 from parties.attempts import Attempt, Attempts, AttemptState
-from parties.contribution import encrypted_chunks, integer_vector
+from parties.contribution import encrypted_chunks, integer_vector, masked_chunks
 from parties.decisions import decide, verify_cohort
-from parties.ledger import LedgerConflictError
+from parties.failures import may_pass, named
+from parties.ledger import UNBOUNDED, LedgerConflictError
 from parties.policy import Policy
 from parties.rosters import Rosters
 from parties.spool import Spool, SpoolLostError, Spools
 from parties.work import Coordinator, Work
 from wire.cohort import Acceptance, Cohort, Ready, Receipt, Refusal, sign
 from wire.envelopes import SigningKey
-from wire.errors import CATALOGUE, Code, ConnectionLostError, TimedOutError, WireError
+from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
 from wire.logs import Log
 from wire.query import OpenedQuery, check_time, open_query
 from wire.status import PartyState, Phase
@@ -49,13 +51,6 @@ class Holdings:
     policy: Policy
     schema: Schema
     records: Records
-
-
-def may_pass(error: RadofedError) -> bool:
-    """Whether a failed call may succeed later by itself."""
-    if isinstance(error, WireError):
-        return CATALOGUE[error.code].retry
-    return isinstance(error, ConnectionLostError | TimedOutError)
 
 
 class QueryHandler:
@@ -87,6 +82,10 @@ class QueryHandler:
         self._arrived: dict[tuple[bytes, int], set[int]] = {}
         # Remembered beside the disk, which may be what failed.
         self._given_up: set[tuple[bytes, int]] = set()
+
+    def follow(self, policy: Policy) -> None:
+        """Hold to another policy: whatever is answered, and whatever is charged or uploaded, from now on."""
+        self._holdings = replace(self._holdings, policy=policy)
 
     def advance(self, work: Work, wanted: Callable[[], bool] = lambda: True) -> bool:
         """Take a query as far as it goes without computing; whether a contribution is now to be computed.
@@ -127,7 +126,7 @@ class QueryHandler:
             raise
         except Exception as error:  # noqa: BLE001 - one query's failure must not stop the others
             self._given_up.add((work.query_id, work.attempt))
-            self._log.error("contribution failed", query=work.query_id, attempt=work.attempt, **_named(error))
+            self._log.error("contribution failed", query=work.query_id, attempt=work.attempt, **named(error))
             self._end(held, "the contribution failed")
 
     def end_absent(self, open_queries: Iterable[bytes]) -> None:
@@ -166,7 +165,7 @@ class QueryHandler:
         except (ConnectionLostError, TimedOutError):
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the others must not wait for this party
-            self._log.error("answering failed", query=work.query_id, attempt=work.attempt, **_named(error))
+            self._log.error("answering failed", query=work.query_id, attempt=work.attempt, **named(error))
             self._refuse(work, Code.UNAVAILABLE, type(error).__name__)
         return None
 
@@ -183,16 +182,16 @@ class QueryHandler:
             schema=mine.schema,
             rows=rows,
         )
-        # No mask is made from this key in this version of the protocol, so its private half is dropped at once.
-        mask_key = X25519PrivateKey.generate().public_key().public_bytes_raw()
-        acceptance = Acceptance(opened.query_id, work.attempt, mine.name, rows, mask_key)
+        mask_key = X25519PrivateKey.generate()
+        public = mask_key.public_key().public_bytes_raw()
+        acceptance = Acceptance(opened.query_id, work.attempt, mine.name, rows, public)
         held = self._attempts.accept(
             acceptance,
             sign(acceptance, mine.signing_key),
             charge,
+            mask_key=mask_key.private_bytes_raw(),
             not_after_unix_s=opened.query.not_after_unix_s,
             now_unix_s=self._clock(),
-            allow_unprotected=mine.policy.allow_unprotected,
         )
         self._log.info(
             "accepted",
@@ -200,7 +199,7 @@ class QueryHandler:
             attempt=work.attempt,
             learner=opened.query.learner,
             scope=charge.scope,
-            epsilon=None if charge.loss is None else float(charge.loss.epsilon),
+            epsilon=None if charge.loss == UNBOUNDED else float(charge.loss.epsilon),
         )
         return held
 
@@ -257,13 +256,17 @@ class QueryHandler:
         opened = open_query(work.query, self._rosters.current, now_unix_s=self._clock())
         records = self._holdings.records
         if held.rows != records.rows:
-            raise SpoolLostError(self._spools.directory, "the data changed since the attempt was accepted")
+            raise WireError(Code.UNAVAILABLE, "The data have another number of rows than when it was accepted.")
         values = integer_vector(opened, records, self._random, progress)
         obfuscator = self._obfuscator_for(opened.public_key)
         width = opened.public_key.ciphertext_bytes
-        needed_bytes = opened.ciphertexts * width
+        upload_bytes = opened.ciphertexts * width
         chunks = encrypted_chunks(opened, values, records.rows, obfuscator, progress)
-        spool = self._spools.write(held.query_id, held.attempt, chunks, needed_bytes=needed_bytes, width=width)
+        # Room for the masked one as well: once there is a cohort, everybody waits for this party.
+        needed_bytes = 2 * upload_bytes + values.nbytes
+        spool = self._spools.write(
+            held.query_id, held.attempt, chunks, needed_bytes=needed_bytes, width=width, values=values
+        )
         check_time(opened.query, self._clock())
         self._attempts.ready(held, spool.digest)
         self._log.info(
@@ -271,7 +274,7 @@ class QueryHandler:
             query=held.query_id,
             attempt=held.attempt,
             chunks=len(spool.hashes),
-            bytes=needed_bytes,
+            bytes=upload_bytes,
             seconds=round(time.monotonic() - begun, 3),
         )
 
@@ -291,12 +294,13 @@ class QueryHandler:
             return
         try:
             opened = self._open(work)
-            self._verify(work.cohort, opened, held)
-            spool = self._charge(work.cohort, held)
-        except (WireError, LedgerConflictError) as error:
+            acceptances = self._verify(work.cohort, opened, held)
+            spool = self._masked(work.cohort, acceptances, opened, held)
+            self._charge(work.cohort, held, spool)
+        except (WireError, LedgerConflictError, MaskKeyError) as error:
             if may_pass(error):
                 raise
-            self._log.error("cohort refused", query=held.query_id, attempt=held.attempt, **_named(error))
+            self._log.error("cohort refused", query=held.query_id, attempt=held.attempt, **named(error))
             if held.state is AttemptState.READY:
                 self._end(held, "the cohort was refused")
         except SpoolLostError as error:
@@ -304,11 +308,11 @@ class QueryHandler:
         else:
             self._send(work.cohort, work, held, spool, wanted)
 
-    def _verify(self, cohort: Cohort, opened: OpenedQuery, held: Attempt) -> None:
+    def _verify(self, cohort: Cohort, opened: OpenedQuery, held: Attempt) -> tuple[Acceptance, ...]:
         mine = self._holdings
 
-        def verify() -> None:
-            verify_cohort(
+        def verify() -> tuple[Acceptance, ...]:
+            return verify_cohort(
                 cohort,
                 opened,
                 held.attempt,
@@ -319,18 +323,35 @@ class QueryHandler:
             )
 
         try:
-            verify()
+            return verify()
         except WireError as error:
             if error.code not in _NEWER_ROSTER_MAY_HELP or not self._rosters.refresh(self._coordinator):
                 raise
-            verify()
+            return verify()
 
-    def _charge(self, cohort: Cohort, held: Attempt) -> Spool:
-        """The spool, charged for and verified: from here on it may leave."""
-        spool = self._spools.open(held.query_id, held.attempt)
+    def _masked(self, cohort: Cohort, acceptances: Sequence[Acceptance], opened: OpenedQuery, held: Attempt) -> Spool:
+        """The contribution with the masks of this cohort in it, verified. Made anew until it is charged for."""
+        spool = self._spools.open(held.query_id, held.attempt, masked=held.mask_key is None)
         if spool.digest != held.spool_digest:
             raise SpoolLostError(spool.path, "is not what was spooled")
-        spool.verify()
+        if held.mask_key is None:
+            spool.verify()
+            return spool
+        chunks = masked_chunks(
+            opened,
+            spool.values(),
+            (spool.chunk(index).ciphertexts for index in range(len(spool.hashes))),
+            own_name=self._holdings.name,
+            own_key=X25519PrivateKey.from_private_bytes(held.mask_key),
+            acceptances=acceptances,
+            cohort_digest=cohort.digest,
+        )
+        width = opened.public_key.ciphertext_bytes
+        needed_bytes = spool.ciphertexts * width
+        return self._spools.write(held.query_id, held.attempt, chunks, needed_bytes=needed_bytes, width=width)
+
+    def _charge(self, cohort: Cohort, held: Attempt, spool: Spool) -> None:
+        """Charge for this cohort and these masked bytes: from here on they may leave, and the bare ones go."""
         if self._attempts.charge(
             held, cohort_digest=cohort.digest, spool_digest=spool.digest, now_unix_s=self._clock()
         ):
@@ -341,7 +362,7 @@ class QueryHandler:
                 cohort=cohort.digest,
                 parties=len(cohort.acceptances),
             )
-        return spool
+        self._spools.remove_bare(held.query_id, held.attempt)
 
     def _send(self, cohort: Cohort, work: Work, held: Attempt, spool: Spool, wanted: Callable[[], bool]) -> None:
         receipt = Receipt(
@@ -371,7 +392,7 @@ class QueryHandler:
         except WireError as error:
             if may_pass(error):
                 raise
-            self._log.error("upload refused", query=held.query_id, attempt=held.attempt, **_named(error))
+            self._log.error("upload refused", query=held.query_id, attempt=held.attempt, **named(error))
         else:
             self._attempts.uploaded(held)
             self._log.info("uploaded", query=held.query_id, attempt=held.attempt, chunks=len(spool.hashes))
@@ -393,28 +414,20 @@ class QueryHandler:
         self._log.error("spool lost", query=held.query_id, attempt=held.attempt, charged=charged, reason=str(error))
         if charged:
             self._attempts.burn(held)
-            self._spools.remove(held.query_id, held.attempt)
+            self._drop(held)
         else:
             self._end(held, "the spool was lost")
 
     def _end(self, held: Attempt, reason: str) -> None:
         if self._attempts.end(held):
             self._log.info("attempt over", query=held.query_id, attempt=held.attempt, reason=reason)
-            self._spools.remove(held.query_id, held.attempt)
-            key = (held.query_id, held.attempt)
-            self._announced.discard(key)
-            self._given_up.discard(key)
-            self._arrived.pop(key, None)
+        # Also where it was over before: a contribution may have been spooled while another thread ended the attempt.
+        self._drop(held)
 
-
-def _named(error: Exception) -> dict[str, str]:
-    """What a log says of an error. Only those of the catalogue are sure not to speak of the data."""
-    if isinstance(error, WireError):
-        return {"code": error.code.value, "detail": error.detail}
-    if isinstance(error, LedgerConflictError | SpoolLostError):
-        return {"error": type(error).__name__, "detail": str(error)}
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    place = "" if trace is None else f"{trace.tb_frame.f_code.co_qualname}, line {trace.tb_lineno}"
-    return {"error": type(error).__name__, "place": place}
+    def _drop(self, held: Attempt) -> None:
+        """Forget what is kept outside the ledger's file of an attempt that is over."""
+        self._spools.remove(held.query_id, held.attempt)
+        key = (held.query_id, held.attempt)
+        self._announced.discard(key)
+        self._given_up.discard(key)
+        self._arrived.pop(key, None)

@@ -4,8 +4,8 @@ Each event is one attempt at one query and is (epsilon, delta)-differentially pr
 basic composition: the sum of the epsilons and the sum of the deltas (Dwork and Roth, The Algorithmic Foundations of
 Differential Privacy, 2014, Theorem 3.16). With limits that are fixed beforehand this stays true where each query is
 chosen after the answers to earlier ones (privacy filters: Rogers, Roth, Ullman and Vadhan, NIPS 2016). All scopes of a
-data source count against one limit, which is never less strict than a limit for each scope. An event without a bound is
-recorded, and every later statement of the ledger says so.
+data source count against one limit, which is never less strict than a limit for each scope. Events without a bound have
+a limit of their own, a number of events, and every later statement of the ledger tells of them.
 
 All numbers are exact rationals. What counts against the limits is what is charged and what is reserved.
 """
@@ -23,42 +23,66 @@ from wire.errors import Code, WireError
 
 @dataclass(frozen=True)
 class Budget:
-    """An amount of privacy loss, or a limit of it: both parts non-negative."""
+    """An amount of privacy loss, or a limit of it; no part is negative.
+
+    epsilon, delta: of the events that have a bound. unbounded_events: how many others.
+    """
 
     epsilon: Fraction
     delta: Fraction
+    unbounded_events: int = 0
 
     def __post_init__(self) -> None:
-        if self.epsilon < 0 or self.delta < 0:
-            raise ValueError(f"a budget is not negative: epsilon {self.epsilon}, delta {self.delta}")
+        if min(self.parts) < 0:
+            raise ValueError(f"a budget is not negative: {self}")
 
     def __add__(self, other: "Budget") -> "Budget":
-        return Budget(self.epsilon + other.epsilon, self.delta + other.delta)
+        return Budget(
+            self.epsilon + other.epsilon, self.delta + other.delta, self.unbounded_events + other.unbounded_events
+        )
 
-    def covers(self, other: "Budget") -> bool:
-        """Whether the other is within this one, in both parts."""
-        return other.epsilon <= self.epsilon and other.delta <= self.delta
+    def admits(self, more: "Budget", beside: "Budget") -> bool:
+        """Whether `more` fits under this limit beside what is there; a part of which it takes nothing stops nothing."""
+        parts = zip(self.parts, more.parts, beside.parts, strict=True)
+        return all(not wanted or there + wanted <= limit for limit, wanted, there in parts)
 
     def less(self, other: "Budget") -> "Budget":
         """What is left of this once the other is taken away, not below zero."""
-        return Budget(max(Fraction(0), self.epsilon - other.epsilon), max(Fraction(0), self.delta - other.delta))
+        return Budget(
+            max(Fraction(0), self.epsilon - other.epsilon),
+            max(Fraction(0), self.delta - other.delta),
+            max(0, self.unbounded_events - other.unbounded_events),
+        )
+
+    @property
+    def parts(self) -> tuple[Fraction | int, ...]:
+        """Epsilon, delta, and the number of events without a bound."""
+        return (self.epsilon, self.delta, self.unbounded_events)
 
     def __str__(self) -> str:
-        return f"epsilon {float(self.epsilon):.6g}, delta {float(self.delta):.6g}"
+        bounded = f"epsilon {float(self.epsilon):.6g}, delta {float(self.delta):.6g}"
+        return f"{bounded}, {self.unbounded_events} queries without a bound" if self.unbounded_events else bounded
 
 
 NOTHING = Budget(Fraction(0), Fraction(0))
+UNBOUNDED = Budget(Fraction(0), Fraction(0), unbounded_events=1)
+"""What an event without any bound takes of a limit."""
 
 
 @dataclass(frozen=True)
 class Charge:
     """What one attempt costs.
 
-    scope: what the bound is for, such as "marginal:smoker". loss: the bound, None where there is none.
+    scope: what the bound is for, such as "marginal:smoker". loss: the bound, UNBOUNDED where there is none.
     """
 
     scope: str
-    loss: Budget | None
+    loss: Budget
+
+    def __post_init__(self) -> None:
+        # The file keeps no bound beside "none", so a charge that had both would come back as less.
+        if self.loss.unbounded_events and self.loss != UNBOUNDED:
+            raise ValueError(f"one event either has a bound or has none: {self.loss}")
 
 
 class BudgetExceededError(WireError):
@@ -81,15 +105,11 @@ class LedgerConflictError(RadofedError):
 
 @dataclass(frozen=True)
 class LedgerState:
-    """What a ledger says of its data source.
-
-    unbounded_events: how many charged events have no bound. spent_by_scope: scopes in alphabetical order.
-    """
+    """What a ledger says of its data source. spent_by_scope: of events with a bound, scopes in alphabetical order."""
 
     limit: Budget
     spent: Budget
     reserved: Budget
-    unbounded_events: int
     spent_by_scope: tuple[tuple[str, Budget], ...]
 
     @property
@@ -101,16 +121,27 @@ class LedgerState:
         """For people, a sentence a line."""
         lines = [f"limit {self.limit}; spent {self.spent}; reserved {self.reserved}; remaining {self.remaining}"]
         lines += [f"{scope}: spent {spent}" for scope, spent in self.spent_by_scope]
-        if self.unbounded_events:
-            lines.append(
-                f"warning: {self.unbounded_events} event(s) without any privacy bound were released from these data; "
-                "the figures above count only the other events and bound nothing about the whole"
-            )
+        if self.warning:
+            lines.append(f"warning: {self.warning}")
         return lines
+
+    @property
+    def warning(self) -> str:
+        """What must be said of every figure once an event without a bound was charged; else empty."""
+        unbounded = self.spent.unbounded_events
+        if not unbounded:
+            return ""
+        return (
+            f"{unbounded} event(s) without any privacy bound were released from these data; epsilon and delta count "
+            "only the other events and bound nothing about the whole"
+        )
 
 
 class Ledger:
-    """The charges of one data source against its limit."""
+    """The charges of one data source against its limit.
+
+    limit: may be replaced at any time; what was charged stays, and what was reserved is held to it when it is charged.
+    """
 
     def __init__(self, database: PartyDatabase, limit: Budget) -> None:
         self.database = database
@@ -129,13 +160,11 @@ class Ledger:
         *,
         lapses_at_unix_s: float,
         now_unix_s: float,
-        allow_unprotected: bool = False,
     ) -> None:
         """Set the charge of one attempt aside, durably; the same reservation again changes nothing.
 
-        Raises BudgetExceededError where it does not fit beside everything charged and reserved, WireError
-        (POLICY_UNPROTECTED) where it has no bound and that is not allowed, LedgerConflictError where this attempt is
-        charged already or reserved for another amount.
+        Raises BudgetExceededError where it does not fit beside everything charged and reserved, LedgerConflictError
+        where this attempt is charged already or reserved for another amount.
         """
         with self.database.transaction() as connection:
             self.lapse(now_unix_s)
@@ -144,22 +173,17 @@ class Ledger:
                 if held.charged or held.charge != charge:
                     raise LedgerConflictError(query_id, attempt, "is in the ledger already, for something else")
                 return
-            if charge.loss is None:
-                if not allow_unprotected:
-                    raise WireError(Code.POLICY_UNPROTECTED, "It has no bound.")
-            else:
-                state = self.state()
-                if not self.limit.covers(state.spent + state.reserved + charge.loss):
-                    raise BudgetExceededError(requested=charge.loss, remaining=state.remaining)
-            loss = charge.loss
+            state = self.state()
+            if not state.limit.admits(charge.loss, beside=state.spent + state.reserved):
+                raise BudgetExceededError(requested=charge.loss, remaining=state.remaining)
             connection.execute(
                 "INSERT INTO events VALUES (?, ?, ?, ?, ?, 'reserved', ?, NULL, NULL, ?)",
                 (
                     query_id,
                     attempt,
                     charge.scope,
-                    None if loss is None else _text(loss.epsilon),
-                    _text(Fraction(0) if loss is None else loss.delta),
+                    None if charge.loss == UNBOUNDED else _text(charge.loss.epsilon),
+                    _text(charge.loss.delta),
                     lapses_at_unix_s,
                     now_unix_s,
                 ),
@@ -184,10 +208,9 @@ class Ledger:
                         query_id, attempt, "is bound to another cohort or other bytes; nothing more may leave"
                     )
                 return
-            if held.charge.loss is not None:
-                spent = self.state().spent
-                if not self.limit.covers(spent + held.charge.loss):
-                    raise BudgetExceededError(requested=held.charge.loss, remaining=self.limit.less(spent))
+            state = self.state()
+            if not state.limit.admits(held.charge.loss, beside=state.spent):
+                raise BudgetExceededError(requested=held.charge.loss, remaining=state.limit.less(state.spent))
             connection.execute(
                 "UPDATE events SET state = 'charged', cohort_digest = ?, spool_digest = ?, recorded_at_unix_s = ? "
                 "WHERE query_id = ? AND attempt = ?",
@@ -221,21 +244,20 @@ class Ledger:
         with self.database.transaction() as connection:
             entries = [_entry(row) for row in connection.execute(f"{_SELECT} ORDER BY scope")]
         charged = [entry.charge for entry in entries if entry.charged]
-        scopes = dict.fromkeys(charge.scope for charge in charged if charge.loss is not None)
+        scopes = dict.fromkeys(charge.scope for charge in charged if charge.loss != UNBOUNDED)
         return LedgerState(
             self.limit,
             spent=_total(charged),
             reserved=_total(entry.charge for entry in entries if not entry.charged),
-            unbounded_events=sum(charge.loss is None for charge in charged),
             spent_by_scope=tuple((scope, _total(c for c in charged if c.scope == scope)) for scope in scopes),
         )
 
     def spent(self) -> Budget:
-        """The sum of all charges that have a bound."""
+        """The sum of all charges."""
         return self.state().spent
 
     def reserved(self) -> Budget:
-        """The sum of all reservations that have a bound."""
+        """The sum of all reservations."""
         return self.state().reserved
 
     def remaining(self) -> Budget:
@@ -261,7 +283,7 @@ def _find(connection: sqlite3.Connection, query_id: bytes, attempt: int) -> _Ent
 
 def _entry(row: tuple[str, str | None, str, str, bytes | None, bytes | None]) -> _Entry:
     scope, epsilon, delta, state, cohort_digest, spool_digest = row
-    loss = None if epsilon is None else Budget(Fraction(epsilon), Fraction(delta))
+    loss = UNBOUNDED if epsilon is None else Budget(Fraction(epsilon), Fraction(delta))
     return _Entry(Charge(scope, loss), state == "charged", cohort_digest, spool_digest)
 
 
@@ -270,4 +292,4 @@ def _text(value: Fraction) -> str:
 
 
 def _total(charges: Iterable[Charge]) -> Budget:
-    return sum((charge.loss for charge in charges if charge.loss is not None), NOTHING)
+    return sum((charge.loss for charge in charges), NOTHING)

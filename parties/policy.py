@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from dpcore.rados.designs import DpFeatDesign, PlainDesign
+from parties.ledger import Budget
 from wire.configuration import Configuration
 from wire.envelopes import fingerprint
 from wire.errors import Code, WireError
@@ -46,13 +47,24 @@ class PinnedLearner(Configuration):
 
 
 class Limits(Configuration):
-    """`epsilon` and `delta`: for the lifetime of the data source, over all learners. The others: for one query."""
+    """`epsilon`, `delta` and `unbounded_queries`: for the lifetime of the data source, over all learners.
+
+    The others: for one query. unbounded_queries: how many attempts at queries without a bound (plain) may ever be paid.
+    lifetime_per_query_s: from a query's creation to its end, which is as long as it can hold a reservation.
+    """
 
     epsilon: Exact = Fraction(0)
     delta: Exact = Fraction(0)
+    unbounded_queries: int = Field(default=0, ge=0)
     rados_per_query: int = Field(default=1000, ge=1)
     delta_per_query: Exact = Fraction(1, 1_000_000)
     attempts_per_query: int = Field(default=3, ge=1)
+    lifetime_per_query_s: int = Field(default=7 * 24 * 3600, ge=1)
+
+    @property
+    def lifetime(self) -> Budget:
+        """What the data source may ever give, as the ledger counts it."""
+        return Budget(self.epsilon, self.delta, self.unbounded_queries)
 
 
 class Policy(Configuration):
@@ -128,6 +140,7 @@ def _check_limits(limits: Limits, query: Query) -> None:
         ("rados", query.kind.rados, limits.rados_per_query),
         ("delta", query.delta, limits.delta_per_query),
         ("max_attempts", query.max_attempts, limits.attempts_per_query),
+        ("lifetime in seconds", query.not_after_unix_s - query.created_at_unix_s, limits.lifetime_per_query_s),
     ):
         if value > limit:
             raise WireError(Code.POLICY_LIMITS, f"{name} is {float(value):g} and the limit is {float(limit):g}.")

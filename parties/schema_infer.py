@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 
 from dpcore.encoding import CellError, Numbers, Texts
 from dpcore.errors import ConfigurationError
-from dpcore.features import Missing, MissingLabel, nearest
+from dpcore.features import Missing, MissingLabel, close_match
 from dpcore.schema import BIAS, BooleanFeature, CategoryFeature, Feature, Label, RealFeature, Schema
-from wire.tables import numbers, open_table, texts
+from wire.tables import no_such_column, numbers, open_table, texts
 
 MOST_CATEGORIES = 30
 
@@ -117,7 +117,7 @@ def infer(
         label_column = named[-1]
         notes.append(f"The label is taken to be the last column, {label_column!r}.")
     elif label_column not in named:
-        raise table.error(f"there is no such column; {nearest(label_column, named)}", column=label_column)
+        raise no_such_column(table, label_column)
     seen = {column: _Seen(column) for column in named}
     for batch in table.batches(named):
         for column, stats in seen.items():
@@ -139,9 +139,9 @@ def _label(seen: _Seen, positive: Sequence[str] | None, notes: list[str]) -> Lab
         notes.append(f"{seen.missing} rows have no label in {seen.name!r}: they become zero vectors.")
     if positive is not None:
         if not seen.overflowed and (absent := [text for text in positive if text not in seen.counts]):
-            raise ConfigurationError(
-                f"column {seen.name!r} never has the positive value {absent[0]!r}; {nearest(absent[0], seen.counts)}"
-            )
+            near = close_match(absent[0], seen.counts)
+            hint = "see what the column holds" if near is None else f"did you mean {near!r}?"
+            raise ConfigurationError(f"column {seen.name!r} never has the positive value {absent[0]!r}; {hint}")
     elif len(seen.counts) == 2:
         positive = [_true_of(seen, notes)]
     else:

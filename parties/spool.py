@@ -2,6 +2,9 @@
 
 A contribution is written into a directory of its own under a temporary name, every file is forced to disk, and only
 then is the directory renamed. Its manifest holds the hash of every chunk.
+
+An attempt has up to two: the bare one with the integers that it encrypts, written before the cohort is known, and the
+masked one, which is what leaves. Once the masked one is charged for, the bare one goes.
 """
 
 import errno
@@ -14,6 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpcore.errors import RadofedError
 from parties.database import sync_directory
 from wire.envelopes import sha256
@@ -21,6 +27,8 @@ from wire.errors import Code, WireError
 from wire.upload import Chunk, upload_digest
 
 _MANIFEST = "manifest.json"
+_VALUES = "values.bin"
+_MASKED = "-masked"
 _UNFINISHED = "unfinished-"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -48,6 +56,7 @@ class Spool:
     path: Path
     hashes: tuple[bytes, ...]
     ciphertexts: int
+    values_hash: bytes
 
     @property
     def digest(self) -> bytes:
@@ -64,6 +73,16 @@ class Spool:
         if sha256(data) != self.hashes[index]:
             raise SpoolLostError(path, "was changed")
         return Chunk(index, data, self.hashes[index])
+
+    def values(self) -> NDArray[np.int64]:
+        """The integers that a bare contribution encrypts, (length,). Raises SpoolLostError."""
+        try:
+            data = (self.path / _VALUES).read_bytes()
+        except OSError as error:
+            raise SpoolLostError(self.path / _VALUES, f"cannot be read ({error.strerror})") from error
+        if sha256(data) != self.values_hash:
+            raise SpoolLostError(self.path / _VALUES, "was changed")
+        return np.frombuffer(data, dtype="<i8").astype(np.int64)
 
     def verify(self) -> None:
         """Read every chunk. Raises SpoolLostError."""
@@ -92,18 +111,28 @@ class Spools:
                 total += 0 if file.parent.name.startswith(_UNFINISHED) else file.stat().st_size
         return total
 
-    def write(self, query_id: bytes, attempt: int, chunks: Iterable[bytes], *, needed_bytes: int, width: int) -> Spool:
-        """Write a contribution whole, in place of one of the same attempt.
+    def write(
+        self,
+        query_id: bytes,
+        attempt: int,
+        chunks: Iterable[bytes],
+        *,
+        needed_bytes: int,
+        width: int,
+        values: NDArray[np.int64] | None = None,
+    ) -> Spool:
+        """Write a contribution whole, in place of one of the same attempt and kind.
 
-        needed_bytes: its size, for the quota. width: bytes of a ciphertext. Raises SpoolFullError where the quota or
-        the disk has no room, and what `chunks` raises; then nothing of it is left.
+        needed_bytes: the room that it takes, for the quota. width: bytes of a ciphertext. values: the integers of a
+        bare contribution; None for a masked one. Raises SpoolFullError where the quota or the disk has no room, and
+        what `chunks` raises; then nothing of it is left.
         """
-        self.remove(query_id, attempt)
+        final = self._path(query_id, attempt, masked=values is None)
+        self._discard(final)
         self._promise(needed_bytes)
-        final = self._path(query_id, attempt)
         unfinished = final.with_name(_UNFINISHED + final.name)
         try:
-            spool = _write(unfinished, chunks, width)
+            spool = _write(unfinished, chunks, width, values)
             unfinished.rename(final)
             sync_directory(self.directory)
         except BaseException as error:
@@ -117,23 +146,30 @@ class Spools:
         finally:
             with self._lock:
                 self._promised_bytes -= needed_bytes
-        return Spool(final, spool.hashes, spool.ciphertexts)
+        return Spool(final, spool.hashes, spool.ciphertexts, spool.values_hash)
 
-    def open(self, query_id: bytes, attempt: int) -> Spool:
-        """The contribution as its manifest has it; chunks are checked as they are read. Raises SpoolLostError."""
-        path = self._path(query_id, attempt)
+    def open(self, query_id: bytes, attempt: int, *, masked: bool = False) -> Spool:
+        """The contribution as its manifest has it; what it holds is checked when it is read. Raises SpoolLostError."""
+        path = self._path(query_id, attempt, masked=masked)
         try:
             manifest = json.loads((path / _MANIFEST).read_bytes())
             hashes = tuple(bytes.fromhex(text) for text in manifest["chunks"])
-            return Spool(path, hashes, int(manifest["ciphertexts"]))
+            return Spool(path, hashes, int(manifest["ciphertexts"]), bytes.fromhex(manifest["values"]))
         except OSError as error:
             raise SpoolLostError(path, f"cannot be read ({error.strerror})") from error
         except (ValueError, KeyError, TypeError) as error:
             raise SpoolLostError(path, "its manifest was changed") from error
 
     def remove(self, query_id: bytes, attempt: int) -> None:
-        """Remove a contribution; nothing happens where there is none."""
-        path = self._path(query_id, attempt)
+        """Remove both contributions of an attempt; nothing happens where there is none."""
+        self.remove_bare(query_id, attempt)
+        self._discard(self._path(query_id, attempt, masked=True))
+
+    def remove_bare(self, query_id: bytes, attempt: int) -> None:
+        """Remove the contribution without masks, and the integers with it."""
+        self._discard(self._path(query_id, attempt, masked=False))
+
+    def _discard(self, path: Path) -> None:
         if path.exists():
             # Without its name it is rubbish that the next start clears, whenever the removal is interrupted.
             rubbish = path.with_name(f"{_UNFINISHED}removed-{path.name}")
@@ -142,7 +178,7 @@ class Spools:
 
     def keep_only(self, wanted: Iterable[tuple[bytes, int]]) -> int:
         """Remove all contributions but those of these attempts; how many were removed."""
-        names = {self._path(query_id, attempt).name for query_id, attempt in wanted}
+        names = {self._path(*attempt, masked=masked).name for attempt in wanted for masked in (False, True)}
         stray = [path for path in self.directory.iterdir() if path.name not in names]
         for path in stray:
             shutil.rmtree(path, ignore_errors=True)
@@ -159,15 +195,15 @@ class Spools:
                 )
             self._promised_bytes += needed_bytes
 
-    def _path(self, query_id: bytes, attempt: int) -> Path:
-        return self.directory / f"{query_id.hex()}-{attempt}"
+    def _path(self, query_id: bytes, attempt: int, *, masked: bool) -> Path:
+        return self.directory / f"{query_id.hex()}-{attempt}{_MASKED if masked else ''}"
 
 
 def _chunk_path(directory: Path, index: int) -> Path:
     return directory / f"chunk-{index:06d}.bin"
 
 
-def _write(directory: Path, chunks: Iterable[bytes], width: int) -> Spool:
+def _write(directory: Path, chunks: Iterable[bytes], width: int, values: NDArray[np.int64] | None) -> Spool:
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(mode=0o700)
     hashes, ciphertexts = [], 0
@@ -175,10 +211,18 @@ def _write(directory: Path, chunks: Iterable[bytes], width: int) -> Spool:
         _write_durably(_chunk_path(directory, index), data)
         hashes.append(sha256(data))
         ciphertexts += len(data) // width
-    manifest = {"chunks": [digest.hex() for digest in hashes], "ciphertexts": ciphertexts}
+    plain = b"" if values is None else values.astype("<i8", copy=False).tobytes()
+    if plain:
+        _write_durably(directory / _VALUES, plain)
+    values_hash = sha256(plain)
+    manifest = {
+        "chunks": [digest.hex() for digest in hashes],
+        "ciphertexts": ciphertexts,
+        "values": values_hash.hex(),
+    }
     _write_durably(directory / _MANIFEST, json.dumps(manifest).encode())
     sync_directory(directory)
-    return Spool(directory, tuple(hashes), ciphertexts)
+    return Spool(directory, tuple(hashes), ciphertexts, values_hash)
 
 
 def _write_durably(path: Path, data: bytes) -> None:

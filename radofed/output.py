@@ -97,17 +97,19 @@ class Output:
 
     def note(self, sentence: str) -> None:
         """Tell people something, on standard error."""
-        print(sentence, file=sys.stderr, flush=True)  # noqa: T201  (this is where the command prints)
+        print(printable(sentence), file=sys.stderr, flush=True)  # noqa: T201  (this is where the command prints)
 
     def show(self, text: "RenderableType", *, stream: TextIO | None = None) -> None:
         """Print for people: on standard error in JSON mode, on standard output otherwise."""
         stream = stream or (sys.stderr if self.as_json else sys.stdout)
         if isinstance(text, str):
-            print(text, file=stream, flush=True)
+            print(printable(text), file=stream, flush=True)
             return
         from rich.console import Console  # noqa: PLC0415  (rich is slow to import, and help does not need it)
 
-        Console(file=stream, width=None if stream.isatty() else 100).print(text)
+        # A file's name in brackets is no markup.
+        plain = Console(file=stream, width=None if stream.isatty() else 100, markup=False, emoji=False, highlight=False)
+        plain.print(text)
 
     def finish(self, result: Result) -> int:
         """Print a command's result; the exit code."""
@@ -133,6 +135,11 @@ class Output:
 
     def _print_json(self, content: Mapping[str, Any]) -> None:
         print(json.dumps({"schema_version": OUTPUT_VERSION, **content}), flush=True)  # noqa: T201  (as above)
+
+
+def printable(text: str) -> str:
+    """The text with control characters made visible: what a peer or a file says must not steer the terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
 def json_ready(value: Any) -> Any:
@@ -164,7 +171,7 @@ class QueryProgress:
 
     def __call__(self, status: "QueryStatus") -> None:
         """Show a status, where it says something new."""
-        sentence = progress_sentence(status)
+        sentence = printable(progress_sentence(status))
         if sentence == self._last:
             return
         if self._live:

@@ -10,6 +10,7 @@ Layout of what is made:
 import datetime as dt
 import ipaddress
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,10 @@ from wire.roster import NAME, Member, Role, Roster, certificate_san
 COORDINATOR = "coordinator"
 DENY_EVERYTHING = PolicyChoices()
 
+_PLURALS = {Role.PARTY: "parties", Role.LEARNER: "learners"}
+_HOST_NAME = re.compile(
+    r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*"
+)
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
@@ -96,6 +101,9 @@ def provision(
     now = dt.datetime.now(dt.UTC) if now is None else now
     rows = dict(rows_at_least or {})
     host, port = split_address(coordinator_address)
+    _check_host(host)
+    if listen is not None:
+        split_address(listen)
     _check_names(federation, parties, learners, rows)
     directory = Path(directory).absolute()
     _check_empty(directory)
@@ -122,7 +130,7 @@ def provision(
             place = draft / "members" / member.name
             hosts = _hosts(host) if member.role is Role.COORDINATOR else ()
             maker.member(place, member, hosts)
-            maker.configuration(place, member, coordinator_address, listen or _listen(host, port))
+            maker.configuration(place, member, join_address(host, port), listen or _listen(host, port))
         draft.replace(directory)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
@@ -194,15 +202,44 @@ class _Maker:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of "host:port" or "[IPv6]:port". Raises ConfigurationError."""
-    host, colon, port = address.rpartition(":")
-    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    bare_ipv6 = ":" in host and not address.startswith("[")
-    if not (colon and host and port.isascii() and port.isdigit() and int(port) < 1 << 16) or bare_ipv6:
+    """Host and port of "host:port" or "[IPv6]:port"; IPv6 in its shortest form. Raises ConfigurationError."""
+    host, _, port = address.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    try:
+        if bracketed:
+            host = ipaddress.IPv6Address(host[1:-1]).compressed
+        well_formed = bool(host) and (bracketed or ":" not in host)
+        number = int(port) if port.isascii() and port.isdigit() else -1
+    except ValueError:
+        well_formed = False
+    if not (well_formed and 0 <= number < 1 << 16):
         raise ConfigurationError(
             f"{address!r} is not HOST:PORT; write, say, rado.example.org:7443 or [2001:db8::1]:7443"
         )
-    return host, int(port)
+    return host, number
+
+
+def join_address(host: str, port: int) -> str:
+    """What `split_address` splits."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _check_host(host: str) -> None:
+    """Raise ConfigurationError where a certificate cannot name this host, or nobody can dial it."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        if not _HOST_NAME.fullmatch(host) or host.rpartition(".")[2].isdigit():
+            raise ConfigurationError(
+                f"{host!r} is no host's name and no address; write an international name in its xn-- form"
+            ) from None
+        return
+    if address.is_unspecified:
+        raise ConfigurationError(
+            f"nobody can dial {host}; give the address that members dial, and {host} as what the coordinator listens on"
+        )
+    if getattr(address, "scope_id", None) is not None:
+        raise ConfigurationError(f"{host} means something on one machine only; give an address without a zone")
 
 
 def _hosts(host: str) -> tuple[str, ...]:
@@ -211,12 +248,10 @@ def _hosts(host: str) -> tuple[str, ...]:
 
 
 def _listen(host: str, port: int) -> str:
+    ipv6 = ":" in host
     if host in _LOCAL_HOSTS:
-        return f"[::1]:{port}" if host == "::1" else f"127.0.0.1:{port}"
-    try:
-        return f"[::]:{port}" if ipaddress.ip_address(host).version == 6 else f"0.0.0.0:{port}"
-    except ValueError:
-        return f"0.0.0.0:{port}"
+        return join_address("::1" if ipv6 else "127.0.0.1", port)
+    return join_address("::" if ipv6 else "0.0.0.0", port)  # noqa: S104 - a service that members dial
 
 
 def _check_names(federation: str, parties: Sequence[str], learners: Sequence[str], rows: Mapping[str, int]) -> None:
@@ -225,11 +260,15 @@ def _check_names(federation: str, parties: Sequence[str], learners: Sequence[str
             raise ConfigurationError(
                 f"{name!r} is not a {what}'s name; use at most 63 of a-z, 0-9 and '-', beginning with a letter"
             )
-    seen = {COORDINATOR}
-    for name in (*parties, *learners):
-        if name in seen:
-            raise ConfigurationError(f"two members are called {name!r}; every member needs a name of its own")
-        seen.add(name)
+    roles = {COORDINATOR: Role.COORDINATOR}
+    for role, name in (*((Role.PARTY, name) for name in parties), *((Role.LEARNER, name) for name in learners)):
+        if name in roles:
+            who = f"two {_PLURALS[role]}" if roles[name] is role else f"a {role.value} and a {roles[name].value}"
+            raise ConfigurationError(
+                f"{who} would both be called {name!r}; directories, roster and logs go by names, whatever the role: "
+                "give each member a name of its own"
+            )
+        roles[name] = role
     if not parties or not learners:
         raise ConfigurationError("a federation has at least one party and one learner; name them")
     for name, count in rows.items():

@@ -34,7 +34,9 @@ log_level = "info"
 open_queries = 16                 # at one time, over all learners
 open_queries_per_learner = 4
 spool_bytes = 50_000_000_000      # uploads on disk, over all open queries
+query_life_s = 7_776_000          # how far away the end of a query may be
 keep_finished_s = 86_400          # how long a total can still be fetched
+finished_per_learner = 200        # the oldest beyond that many are dropped before
 """
 
 
@@ -52,7 +54,7 @@ federation_key = "federation.pub"     # pinned: only rosters signed by this key 
 signing_key = "signing.key"           # signs what this party says; never leaves this directory
 policy = "policy.toml"                # what this party agrees to
 schema = "schema.toml"                # the same file at every party; draft one with `rado schema infer`
-data = "data.csv"                     # this party's rows, CSV or Parquet; they are read here and stay here
+data = "data.csv"                     # this party's rows, CSV or Parquet; read once, at start; they stay here
 state_directory = "state"             # spools and attempts; survives restarts
 # data_source = "data.csv"            # what the ledger counts for; keep it when the rows move to another file
 # ledger = "state/ledger.sqlite"      # the privacy ledger of the data source; back it up, never restore an old copy
@@ -72,9 +74,11 @@ class PolicyChoices:
     assumed_colluders: int = 1
     epsilon: str = "10"
     delta: str = "1e-5"
+    unbounded_queries: int = 0
     rados_per_query: int = 1000
     delta_per_query: str = "1e-6"
     attempts_per_query: int = 3
+    lifetime_per_query_s: int = 604_800
     reason: str = ""
 
 
@@ -88,9 +92,11 @@ def policy_toml(learners: Mapping[str, str], accepted: Mapping[str, str], choice
     reason = "".join(f"# {line}\n" for line in choices.reason.splitlines())
     return f"""\
 # What this party agrees to. Whatever is not allowed here is refused, and nobody else can change this file.
+# A running node reads it again on SIGHUP.
 {reason}
 # Designs that may be asked: "plain", "dp-feat". Neither protects whole records ("dp-feat" bounds what the marginal of
-# one feature tells), so both need allow_unprotected = true as well. An empty list refuses every query.
+# one feature tells), so both need allow_unprotected = true as well, and "plain", which bounds nothing, also
+# unbounded_queries below. An empty list refuses every query.
 designs = {_list(choices.designs)}
 allow_unprotected = {json.dumps(choices.allow_unprotected)}
 
@@ -105,13 +111,17 @@ accepted_members = [
 {members}
 ]
 
-# Privacy, for the whole lifetime of the data source and over all learners; exact decimals in quotation marks.
+# What the data source may give in its whole lifetime, over all learners; exact decimals in quotation marks. What was
+# spent never comes back. unbounded_queries: how many plain queries may ever be answered, each attempt counted.
 [limits]
 epsilon = {_text(choices.epsilon)}
 delta = {_text(choices.delta)}
+unbounded_queries = {choices.unbounded_queries}
+# For one query. An accepted query sets its privacy aside until it ends, at latest after lifetime_per_query_s seconds.
 rados_per_query = {choices.rados_per_query}
 delta_per_query = {_text(choices.delta_per_query)}
 attempts_per_query = {choices.attempts_per_query}
+lifetime_per_query_s = {choices.lifetime_per_query_s:_}
 
 # Learners that may ask, pinned by the fingerprints of their signing keys.
 {pinned}"""

@@ -4,11 +4,13 @@ import importlib
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 import radofed
+from radofed.distribution import PACKAGES
 
 HEAVY = ("numpy", "scipy", "sklearn", "grpc", "google.protobuf", "pydantic", "pyarrow", "cryptography", "rich")
 ROOT = Path(__file__).parents[1]
@@ -90,3 +92,28 @@ def test_the_module_is_the_command():
         [sys.executable, "-m", "radofed", "--version"], capture_output=True, text=True, check=False, cwd=ROOT
     )
     assert (result.returncode, result.stdout) == (0, f"rado {radofed.__version__}\n")
+
+
+def test_the_wheel_holds_the_packages_and_nothing_else(tmp_path):
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    result = subprocess.run(build, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert result.returncode == 0, result.stdout + result.stderr
+    (wheel,) = tmp_path.glob("radofed-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        (metadata_name,) = (name for name in names if name.endswith(".dist-info/METADATA"))
+        metadata = archive.read(metadata_name).decode()
+        (scripts,) = (archive.read(name).decode() for name in names if name.endswith("entry_points.txt"))
+    packages = {name for name in names if ".dist-info/" not in name}
+    assert {name.split("/")[0] for name in packages} == set(PACKAGES)
+    for source, place in ((ROOT, PACKAGES[:-1]), (ROOT / "protos", PACKAGES[-1:])):
+        for package in place:
+            for module in (source / package).rglob("*.py"):
+                assert str(module.relative_to(source)) in packages
+    bindings = {"query_pb2.py", "query_pb2.pyi", "party_service_pb2_grpc.py", "learner_service_pb2.py"}
+    assert {f"rado/v1/{name}" for name in bindings} <= packages
+    assert {f"{package}/py.typed" for package in PACKAGES if package != "rado"} <= packages
+    assert not [name for name in packages if "__pycache__" in name or Path(name).name.startswith("test_")]
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+    assert "License-Expression: Apache-2.0" in metadata
+    assert "rado = radofed.cli:main" in scripts

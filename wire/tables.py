@@ -2,6 +2,7 @@
 
 CSV cells are texts and stay exact until the schema says what they are: an empty cell is missing, nothing else is.
 Every error names the file and where in it: the line of a CSV (quoted line breaks counted), the row of a Parquet file.
+None quotes a cell, nor the first line of a file, which may be a row where the header is missing.
 """
 
 import csv
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from dpcore.encoding import CellError, Cells, EncodedRows, Numbers, Source, Texts, encode, sources
 from dpcore.errors import DataError
-from dpcore.features import TRIMMED, nearest, value_text
+from dpcore.features import TRIMMED, close_match, value_text
 from dpcore.schema import Schema
 
 Progress = Callable[[int], None]
@@ -202,7 +203,8 @@ class CsvTable:
             return self.error("the file is not UTF-8; save it as CSV in UTF-8")
         if "straddling" in str(error):
             return self.error("a row is longer than 1 MiB: often a quotation mark is missing; mend the file")
-        return self.error(f"is not a valid CSV ({str(error).splitlines()[0]}); mend the file")
+        # What Arrow says of a row quotes it.
+        return self.error("is not a valid CSV; save it again from the program that made it")
 
 
 class ParquetTable:
@@ -214,8 +216,8 @@ class ParquetTable:
             with pq.ParquetFile(path) as file:
                 self.columns = tuple(str(name).strip(TRIMMED) for name in file.schema_arrow.names)
                 self._names = dict(zip(self.columns, file.schema_arrow.names, strict=True))
-        except _UNREADABLE as error:
-            raise self._unreadable(error) from None
+        except _UNREADABLE:
+            raise self._unreadable() from None
         _check_header(self, self.columns)
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -225,15 +227,15 @@ class ParquetTable:
                 names = [self._names[column] for column in columns]
                 for batch in file.iter_batches(batch_size=_PARQUET_BATCH_ROWS, columns=names):
                     yield batch.select(names).rename_columns(list(columns))
-        except _UNREADABLE as error:
-            raise self._unreadable(error) from None
+        except _UNREADABLE:
+            raise self._unreadable() from None
 
     def error(self, sentence: str, *, row: int | None = None, column: str | None = None) -> DataError:
         """The error about data row `row`, counted from 1 in its message."""
         return DataError(sentence, file=self.path, row=None if row is None else row + 1, column=column)
 
-    def _unreadable(self, error: Exception) -> DataError:
-        return self.error(f"is not a readable Parquet file ({str(error).splitlines()[0]}); write it again")
+    def _unreadable(self) -> DataError:
+        return self.error("is not a readable Parquet file: cut off, damaged or of another kind; write it again")
 
 
 def read_blocks(table: Table, wanted: Sequence[Source], progress: Progress | None = None) -> Iterator[Block]:
@@ -244,8 +246,7 @@ def read_blocks(table: Table, wanted: Sequence[Source], progress: Progress | Non
     """
     for source in wanted:
         if source.column not in table.columns:
-            sentence = f"there is no such column; {nearest(source.column, table.columns)}"
-            raise table.error(sentence, column=source.column)
+            raise no_such_column(table, source.column)
     rows = 0
     for batch in table.batches(list(dict.fromkeys(source.column for source in wanted))):
         try:
@@ -260,6 +261,13 @@ def read_blocks(table: Table, wanted: Sequence[Source], progress: Progress | Non
         raise table.error("there is a header but no rows; give a table with at least one row")
 
 
+def no_such_column(table: Table, column: str) -> DataError:
+    """The error about a column that a table lacks. Of its own headers only one that is nearly the same is quoted."""
+    near = close_match(column, table.columns)
+    hint = "see whether the file has a header line" if near is None else f"did you mean {near!r}?"
+    return table.error(f"there is no such column; {hint}", column=column)
+
+
 def located(table: Table, error: CellError, first_row: int) -> DataError:
     """The error about a cell of a block, told with its place in the file."""
     row = None if error.row is None else first_row + error.row
@@ -271,14 +279,19 @@ def encoded_blocks(
 ) -> Iterator[EncodedRows]:
     """The rows of a file as the schema encodes them, block by block; labels only where `label` is true.
 
-    Raises DataError for whatever the file or one of its cells is not, naming file, line (or row) and column.
+    Raises DataError for whatever the file or one of its cells is not, naming file, line (or row) and column, and after
+    the last block where the file was written to meanwhile.
     """
+    before = _state(path)
     table = open_table(path)
     for block in read_blocks(table, sources(schema, label=label), progress):
         try:
             yield encode(schema, block.cells, block.rows, label=label)
         except CellError as error:
             raise located(table, error, block.first_row) from None
+    if _state(path) != before:
+        # The header was read before the rows: what was yielded may be of two files.
+        raise table.error("changed while it was being read; wait until it is written, then read it again")
 
 
 def read_observations(path: str | Path, schema: Schema) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -290,10 +303,20 @@ def read_observations(path: str | Path, schema: Schema) -> tuple[NDArray[np.floa
     return np.concatenate([block.x for block in blocks]), np.concatenate([block.usable for block in blocks])
 
 
+def _state(path: str | Path) -> tuple[int, int, int] | None:
+    """What changes when a file is replaced or written to; None where there is none."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def _check_header(table: Table, columns: tuple[str, ...]) -> None:
-    repeated = [name for name, count in Counter(columns).items() if name and count > 1]
-    if repeated:
-        raise table.error("is the header of two columns; rename one", column=repeated[0])
+    for name, count in Counter(columns).items():
+        if name and count > 1:
+            first, second = [place for place, other in enumerate(columns, start=1) if other == name][:2]
+            raise table.error(f"columns {first} and {second} have the same header; rename one")
 
 
 def _cells(array: pa.Array, source: Source) -> Cells:
@@ -362,5 +385,5 @@ def _number(cell: str | None, row: int, column: str) -> float | None:
             raise ValueError
         return float(cell)
     except ValueError:
-        sentence = f"{cell!r} is not a number; write it with a decimal point, or leave the cell empty"
+        sentence = "is not a number; write it with a decimal point, or leave the cell empty"
         raise CellError(row, column, sentence) from None

@@ -3,6 +3,11 @@
 A plaintext is M = sum_s u_s * 2^(slot_bits * s). Slot 0 is the check slot: it carries the sender's row count in the
 same travel form as a value. Slots 1 and up carry values in order; what is left in the last plaintext carries the value
 0. With S slots a plaintext, value i stands in plaintext i // (S - 1), slot 1 + i % (S - 1).
+
+The check slot finds mistakes: a contribution that is missing, counted twice or spoilt shows other rows than the cohort
+signed. It does not find a cheat. Whoever knows n can add a known number to an encrypted plaintext, so a coordinator
+that leaves contributions out can add their row counts and offsets instead; one party's contribution then opens as if
+it were the cohort's. Masks that cancel in the whole sum alone (dpcore.paillier.masks) are proof against that.
 """
 
 from collections.abc import Sequence
@@ -114,8 +119,8 @@ def open_total(
 ) -> NDArray[np.int64]:
     """The summed values, int64 (length,), once every check slot has shown the cohort's `rows`.
 
-    Assumes nothing about who multiplied the ciphertexts: a subset of the cohort, or a contribution counted twice, adds
-    up to other rows. (Without masks a coordinator that swaps contributions of equal row counts is not noticed.)
+    Where the contributions are masked, a part of the cohort's product fails here but with probability 2^-w for each
+    ciphertext, whoever multiplied. Numbers that were added to the whole product by hand are not noticed.
 
     Raises CheckSlotError for the first ciphertext that fails, SlotOverflowError where the rows do not fit a slot, and
     what `unpack_total` raises.

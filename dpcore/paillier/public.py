@@ -151,6 +151,20 @@ class PublicKey:
         for index, ciphertext in enumerate(ciphertexts):
             accumulator[index] = accumulator[index] * ciphertext % modulus
 
+    def add_plaintexts(self, ciphertexts: Sequence[int], plaintexts: Sequence[int]) -> list[Ciphertext]:
+        """Ciphertexts of the sums of what was encrypted and `plaintexts`, mod n; negative ones subtract.
+
+        Multiplies by (1 + n m), which is deterministic: the obfuscation stays what it was. Raises ShapeError where the
+        lengths differ.
+        """
+        if len(ciphertexts) != len(plaintexts):
+            raise ShapeError(f"{len(plaintexts)} plaintexts for {len(ciphertexts)} ciphertexts: give as many")
+        n, modulus = mpz(self.n), self._n_squared
+        return [
+            ciphertext * (1 + n * (plaintext % n)) % modulus
+            for ciphertext, plaintext in zip(ciphertexts, plaintexts, strict=True)
+        ]
+
     def to_wire(self, ciphertexts: Sequence[int]) -> bytes:
         """The ciphertexts as fixed-width big-endian bytes (`ciphertext_bytes` each), one after the other.
 

@@ -20,14 +20,16 @@ RADOS_LEAK = (
     "Rados are not protected as a whole: where there are no more rows than coordinates, independent component analysis "
     "recovers every row's edge vector from the rados alone."
 )
-NO_MASKS = (
-    "Contributions carry no masks: coordinator and learner together can open each party's contribution by itself."
-)
 NO_RECORD = (
     "No record is protected as a whole: there is no bound for any other column, for the label, or for whether a record "
     "took part."
 )
 ROW_NOT_PERSON = "A record is one row: a person with several rows is not covered as a person."
+MASKS = (
+    "Contributions are masked in pairs (X25519, HKDF, AES-256): a sum over a part of the cohort is uniformly random to "
+    "whoever lacks the masks of two of its members, so that the learner sees the whole sum or nothing, whatever the "
+    "coordinator does."
+)
 COORDINATOR = (
     "The coordinator is kept from the total by Paillier encryption alone (decisional composite residuosity), not by "
     "differential privacy."
@@ -148,21 +150,12 @@ def statement_for(
     Raises PlanError where delta is missing, and what `dpcore.privacy.dp_feat.account` raises.
     """
     if not isinstance(design, DpFeatDesign):
-        return PrivacyStatement(
-            unit="one record",
-            scope="none",
-            epsilon=None,
-            delta=None,
-            epsilon_if_others_collude=None,
-            theorem_epsilon=None,
-            assumptions=(COORDINATOR,),
-            warnings=(RADOS_LEAK, NO_MASKS),
-        )
+        return without_bound(design)
     if delta is None:
         raise PlanError("dp-feat is counted at a delta: give one between 0 and 1, such as 1e-6")
     counted = account(party_rows, rados, design.epsilon_per_rado, delta)
     return PrivacyStatement(
-        unit=f"one record's value of {design.sensitive_name!r}",
+        unit=_unit(design),
         scope="marginal",
         epsilon=counted.epsilon,
         delta=counted.delta,
@@ -177,9 +170,29 @@ def statement_for(
             ),
             NO_RECORD,
             RADOS_LEAK,
-            f"{NO_MASKS} The figure under collusion bounds the sensitive coordinate then, within the same scope.",
         ),
     )
+
+
+def without_bound(design: Design, reason: str = "") -> PrivacyStatement:
+    """The statement of a release for which nothing is bounded.
+
+    reason: why nothing is, where the design alone does not say it; the first of the warnings.
+    """
+    return PrivacyStatement(
+        unit=_unit(design),
+        scope="none",
+        epsilon=None,
+        delta=None,
+        epsilon_if_others_collude=None,
+        theorem_epsilon=None,
+        assumptions=(MASKS, COORDINATOR),
+        warnings=(*([reason] if reason else []), RADOS_LEAK),
+    )
+
+
+def _unit(design: Design) -> str:
+    return f"one record's value of {design.sensitive_name!r}" if isinstance(design, DpFeatDesign) else "one record"
 
 
 def _assumptions(design: DpFeatDesign, parties: int) -> tuple[str, ...]:
@@ -192,6 +205,7 @@ def _assumptions(design: DpFeatDesign, parties: int) -> tuple[str, ...]:
     )
     return (
         alone,
+        *([] if parties == 1 else [MASKS]),
         (
             f"Neighbouring data sets differ in the value of {design.sensitive_name!r} in one record; labels, all "
             "other columns and row counts stay as they are."

@@ -16,7 +16,7 @@ def demo(
     data: Annotated[Path | None, typer.Option(help="Your own CSV or Parquet file instead of the digits.")] = None,
     schema: Annotated[Path | None, typer.Option(help="Its schema.")] = None,
     parties: Annotated[int, typer.Option(help="Over how many parties the rows are split.")] = 4,
-    rados: Annotated[int, typer.Option(help="How many rados are asked for.")] = 500,
+    rados: Annotated[int, typer.Option(help="How many rados are asked for.")] = 1000,
     split: Annotated[str, typer.Option(help="With --data: iid, or label-skew.")] = "label-skew",
     sensitive: Annotated[str | None, typer.Option(help="The boolean feature to protect.")] = None,
     epsilon_per_rado: Annotated[str | None, typer.Option(help="Algorithm 2's epsilon, an exact decimal.")] = None,

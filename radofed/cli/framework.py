@@ -12,6 +12,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from dpcore.errors import ConfigurationError
 from radofed.distribution import check_distribution
 from radofed.output import EXIT_FAILED, EXIT_USAGE, Failure, Output, Result, silence_broken_pipe
 
@@ -82,6 +83,12 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[..., Result]], Ca
         return function
 
     return register
+
+
+def check_new(path: Path) -> None:
+    """Raise ConfigurationError where there is something already: no command writes over what it did not make."""
+    if path.exists():
+        raise ConfigurationError(f"{path}: is there already; give another file")
 
 
 def run(arguments: list[str]) -> int:

@@ -1,13 +1,16 @@
 """`rado learner`: from a key to a model."""
 
 import re
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from radofed.cli.framework import ConfigOption, command, group
+from radofed.cli.framework import ConfigOption, check_new, command, group
 from radofed.output import Output, QueryProgress, Result, progress_sentence
 
 if TYPE_CHECKING:
@@ -70,9 +73,10 @@ def query(
     """Plan a query, print the plan, ask it, and unless told otherwise follow it and fetch its release."""
     from learner.config import LearnerConfig
     from learner.planning import RadosRequest
-    from learner.session import Session
+    from learner.session import Session, check_timeout
     from radofed.cli.schema import read_schema
 
+    check_timeout(timeout_s)
     chosen: dict[str, Any] = {
         "fraction_bits": fraction_bits,
         "max_rows": max_rows,
@@ -95,33 +99,72 @@ def query(
         **{name: value for name, value in chosen.items() if value is not None},
     )
     with Session(LearnerConfig.load(config)) as session:
-        return _ask(output, session, session.plan(request), wait=wait, timeout_s=timeout_s)
+        plan = session.plan(request)
+        for sentence in plan.sentences():
+            output.note(sentence)
+        with _told_what_goes_on(output, session, plan.query_id, config):
+            return _ask(output, session, plan, config, wait=wait, timeout_s=timeout_s)
 
 
-def _ask(output: Output, session: "Session", plan: "Plan", *, wait: bool, timeout_s: float | None) -> Result:
-    for sentence in plan.sentences():
-        output.note(sentence)
+def _ask(
+    output: Output, session: "Session", plan: "Plan", config: Path, *, wait: bool, timeout_s: float | None
+) -> Result:
     query_id = session.ask(plan)
     output.note(f"asked: query {query_id.hex()}")
     cost = {"ciphertexts": plan.ciphertexts, "upload_bytes_per_party": plan.upload_bytes_per_party}
     if not wait:
-        words = f"follow it with: rado learner fetch {query_id.hex()[:16]}"
+        words = f"follow it with: {_again('fetch', query_id, config)}"
         return Result({"query_id": query_id, "plan": cost}, words)
     session.watch(query_id, QueryProgress(), timeout_s)
     fetched = _fetched(session.fetch(query_id), session.release_directory(query_id))
     return Result({**fetched.data, "plan": cost}, fetched.text)
 
 
-@command(app, "list")
-def list_queries(_output: Output, config: ConfigOption) -> Result:
-    """List this learner's queries that the coordinator still knows."""
+@contextmanager
+def _told_what_goes_on(output: Output, session: "Session", query_id: bytes, config: Path) -> Iterator[None]:
+    """Where a command ends before its query does, people are told what becomes of it."""
+    from dpcore.errors import RadofedError
+
+    try:
+        yield
+    except (KeyboardInterrupt, RadofedError) as error:
+        if query_id in session.unsent():
+            output.note(
+                f"the coordinator has not acknowledged the query; send it with: {_again('send', query_id, config)}"
+            )
+        # Before the query is on disk there is nothing to follow.
+        elif isinstance(error, KeyboardInterrupt) and query_id in session.asked():
+            output.note(f"the query goes on; follow it with: {_again('fetch', query_id, config)}, or cancel it")
+        raise
+
+
+@command(app, "send")
+def send(_output: Output, query_id: _QueryId, config: ConfigOption) -> Result:
+    """Send a query that was saved and that the coordinator never acknowledged. Sending twice does no harm."""
     from learner.config import LearnerConfig
     from learner.session import Session
 
     with Session(LearnerConfig.load(config)) as session:
+        found = _find(session, query_id)
+        session.send(found)
+    return Result({"query_id": found}, f"the coordinator has it; follow it with: {_again('fetch', found, config)}")
+
+
+@command(app, "list")
+def list_queries(output: Output, config: ConfigOption) -> Result:
+    """List this learner's queries that the coordinator still knows, and those that it never acknowledged."""
+    from learner.config import LearnerConfig
+    from learner.session import Session
+
+    with Session(LearnerConfig.load(config)) as session:
+        unsent = session.unsent()
+        # Said first: they are there because the coordinator could not be reached, and may still not be.
+        for query_id in unsent:
+            output.note(f"saved, never acknowledged; send it with: {_again('send', query_id, config)}")
         statuses = session.list()
     lines = [f"{status.query_id.hex()[:16]}  {_status_words(status)}" for status in statuses]
-    return Result({"queries": [_status_data(status) for status in statuses]}, "\n".join(lines) or "no queries")
+    data = {"queries": [_status_data(status) for status in statuses], "unsent": unsent}
+    return Result(data, "\n".join(lines) or "no queries")
 
 
 @command(app, "status")
@@ -153,7 +196,7 @@ def cancel(_output: Output, query_id: _QueryId, config: ConfigOption) -> Result:
 
 @command(app, "fetch")
 def fetch(
-    _output: Output,
+    output: Output,
     query_id: _QueryId,
     config: ConfigOption,
     wait: Annotated[bool, typer.Option(help="Follow the query until it is complete.")] = True,
@@ -161,12 +204,15 @@ def fetch(
 ) -> Result:
     """Fetch a query's total, check it, open it, and save the release with its privacy statement."""
     from learner.config import LearnerConfig
-    from learner.session import Session
+    from learner.session import Session, check_timeout
 
+    check_timeout(timeout_s)
     with Session(LearnerConfig.load(config)) as session:
         found = _find(session, query_id)
-        if wait:
-            session.watch(found, QueryProgress(), timeout_s)
+        # What is saved already is shown, though the coordinator has forgotten it or is down.
+        if wait and not session.release_directory(found).exists():
+            with _told_what_goes_on(output, session, found, config):
+                session.watch(found, QueryProgress(), timeout_s)
         return _fetched(session.fetch(found), session.release_directory(found))
 
 
@@ -184,6 +230,7 @@ def train(
     from learner.release import Release
     from learner.training import train as train_model
 
+    check_new(to)
     options = dict(_option(text) for text in option or ())
     loaded = Release.load(release)
     output.note(f"training {learner} on {loaded.query.kind.rados} rados of {loaded.schema.d} coordinates ...")
@@ -205,6 +252,8 @@ def predict(
     from learner.model import predict as predict_rows
     from wire.tables import open_table
 
+    if to is not None:
+        check_new(to)
     loaded = Model.load(model)
     found = predict_rows(loaded, file)
     rows, usable = len(found.labels), int((found.labels != 0).sum())
@@ -236,18 +285,26 @@ def exact(text: str, option: str) -> Fraction:
 
 
 def _find(session: "Session", text: str) -> bytes:
-    """The id that a text is, or that begins with it among the queries that the coordinator knows."""
+    """The id that a text is, or that begins with it among this learner's queries: those on disk, then the others."""
     from dpcore.errors import ConfigurationError
 
     if not re.fullmatch("[0-9a-f]{4,64}", text):
         raise ConfigurationError(f"{text!r} is not a query's id: give at least its first 4 hexadecimal digits")
     if len(text) == 64:
         return bytes.fromhex(text)
-    matching = [status.query_id for status in session.list() if status.query_id.hex().startswith(text)]
+    matching = [known for known in session.asked() if known.hex().startswith(text)]
+    matching = matching or [known.query_id for known in session.list() if known.query_id.hex().startswith(text)]
     if len(matching) != 1:
-        found = f"{len(matching)} queries" if matching else "no query that the coordinator knows"
-        raise ConfigurationError(f"{found} have an id that begins with {text}; give more of it")
+        found = f"{len(matching)} queries" if matching else "no query of this learner's"
+        raise ConfigurationError(
+            f"{found} have an id that begins with {text}; give more of it, or see `rado learner list`"
+        )
     return matching[0]
+
+
+def _again(name: str, query_id: bytes, config: Path) -> str:
+    """A command about a query, for people to copy."""
+    return f"rado learner {name} {query_id.hex()[:16]} --config {shlex.quote(str(config))}"
 
 
 def _option(text: str) -> tuple[str, Any]:

@@ -33,8 +33,10 @@ def init(
 ) -> Result:
     """Make a federation: the offline federation key, an authority, and a ready directory for every member."""
     from dpcore.errors import ConfigurationError
-    from radofed.provision import provision
+    from radofed.provision import provision, split_address
 
+    if split_address(coordinator)[1] == 0:
+        raise ConfigurationError(f"--coordinator {coordinator}: members cannot dial port 0; give the real one")
     rows: dict[str, int] = {}
     names = []
     for entry in party:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from radofed.cli.framework import command, group
+from radofed.cli.framework import check_new, command, group
 from radofed.output import Output, Result
 
 if TYPE_CHECKING:
@@ -28,11 +28,10 @@ def infer(
     to: Annotated[Path | None, typer.Option("--output", "-o", help="Write the schema there.")] = None,
 ) -> Result:
     """Draft a schema from a table. A person mends the draft before parties agree on it."""
-    from dpcore.errors import ConfigurationError
     from parties.schema_infer import infer as draft
 
-    if to is not None and to.exists():
-        raise ConfigurationError(f"{to}: is there already; give another file")
+    if to is not None:
+        check_new(to)
     schema, notes = draft(file, label, positive, name=name or file.name.split(".")[0])
     text = schema.to_toml(notes)
     data = {"schema": text, "digest": schema.digest, "d": schema.d, "notes": notes, "file": to}

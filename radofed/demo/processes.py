@@ -1,6 +1,7 @@
-"""The demo's child processes: started with their logs in files, stopped with the demo, whatever ends it."""
+"""The demo's child processes: started with their logs in files, ended with the demo, whatever ends it."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -113,9 +114,8 @@ class Children:
         self._running.clear()
 
     def _popen(self, arguments: Sequence[str], **streams: Any) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "radofed", *arguments], stdin=subprocess.DEVNULL, cwd=self._logs, **streams
-        )
+        command = [sys.executable, "-m", "radofed.demo.child", str(os.getpid()), *arguments]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, cwd=self._logs, **streams)
         self._running.append(process)
         return process
 

@@ -30,7 +30,9 @@ ANSWER_WITHIN_S, PREPARE_WITHIN_S, UPLOAD_WITHIN_S = 120, 600, 600
 # Port 0: the operating system chooses; the coordinator writes what it got into its state directory.
 ANY_PORT = "127.0.0.1:0"
 DIGITS_EPSILON_PER_RADO = Fraction(4)
-"""A truncation so mild that it costs nothing, and by which Theorem 6 has something to say beside the exact count."""
+"""A truncation so mild that it costs nothing, and by which Theorem 6 has something to say beside the exact count.
+
+It is left away where the smallest party has so few rows that no epsilon would be finite with it."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class DemoOptions:
     data: Path | None = None
     schema: Schema | None = None
     parties: int = 4
-    rados: int = 500
+    rados: int = 1000
     split: Split = "label-skew"
     sensitive: str | None = None
     epsilon_per_rado: Fraction | None = None
@@ -143,9 +145,7 @@ def _run(options: DemoOptions, directory: Path, children: Children, note: Callab
         rows = {name: _count_rows(file, data.schema) for name, file in data.parties.items()}
         note("parties and their rows: " + ", ".join(f"{name} {count}" for name, count in rows.items()))
         sensitive = _sensitive(options, data.schema, note)
-        truncation = options.epsilon_per_rado
-        if options.data is None and truncation is None:
-            truncation = DIGITS_EPSILON_PER_RADO
+        truncation = _truncation(options, min(rows.values()), note)
         policy = _policy(options, sensitive, truncation, min(rows.values()))
         made = provision(
             directory / "federation",
@@ -212,9 +212,27 @@ def _count_rows(file: Path, schema: Schema) -> int:
 
 def _sensitive(options: DemoOptions, schema: Schema, note: Callable[[str], None]) -> str | None:
     name = options.sensitive or next(iter(schema.boolean_coordinates), None)
+    if name is None and options.epsilon_per_rado is not None:
+        raise ConfigurationError("the schema has no boolean or threshold feature, so leave --epsilon-per-rado out")
     if name is None:
         note("the schema has no boolean or threshold feature to protect, so the design is plain: nothing is protected")
+    elif name not in schema.boolean_coordinates:
+        choices = ", ".join(schema.boolean_coordinates) or "none"
+        raise ConfigurationError(f"--sensitive {name}: choose a boolean or threshold feature of the schema: {choices}")
     return name
+
+
+def _truncation(options: DemoOptions, fewest_rows: int, note: Callable[[str], None]) -> Fraction | None:
+    from dpcore.privacy.dp_feat import own_epsilon  # noqa: PLC0415  (slow to import)
+
+    if options.data is not None or options.epsilon_per_rado is not None:
+        return options.epsilon_per_rado
+    try:
+        own_epsilon(fewest_rows, options.rados, DIGITS_EPSILON_PER_RADO, DELTA)
+    except PlanError:
+        note(f"the smallest party has only {fewest_rows} rows, so signatures are drawn without truncation")
+        return None
+    return DIGITS_EPSILON_PER_RADO
 
 
 def _policy(
@@ -228,7 +246,10 @@ def _policy(
         try:
             own = own_epsilon(fewest_rows, options.rados, truncation, DELTA)
         except PlanError as error:
-            raise ConfigurationError(f"with {fewest_rows} rows at the smallest party: {error}") from error
+            raise ConfigurationError(
+                f"with {fewest_rows} rows at the smallest of {options.parties} parties: {error}; in the demo, lower "
+                "--parties or --rados"
+            ) from error
         epsilon = str(math.ceil(ATTEMPTS * own))
     return PolicyChoices(
         designs=("plain" if sensitive is None else "dp-feat",),
@@ -237,6 +258,7 @@ def _policy(
         assumed_colluders=min(1, options.parties - 2),
         epsilon=epsilon,
         delta=f"{ATTEMPTS * float(DELTA):g}",
+        unbounded_queries=ATTEMPTS if sensitive is None else 0,
         rados_per_query=options.rados,
         delta_per_query=f"{float(DELTA):g}",
         attempts_per_query=ATTEMPTS,

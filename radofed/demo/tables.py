@@ -28,6 +28,8 @@ SPLIT_SEED = 2015
 HELD_OUT = 0.2
 # How much of what is a party's own it holds; the rest is spread over the others.
 OWN_SHARE = 0.9
+# How many times the rows of the last party the first one has, at most.
+MOST_UNEQUAL = 4
 DARK_PIXEL, DARK = "pixel_3_4", 8.0
 _COMPASS = ("north", "south", "east", "west")
 
@@ -82,11 +84,11 @@ def digits(directory: Path, parties: int) -> DemoData:
     parity = np.where(kinds % 2 == 0, "even", "odd")
     cells = [[*(f"{value:g}" for value in row), label] for row, label in zip(loaded.data, parity.tolist(), strict=True)]
     table = CsvRows([*names, "parity"], cells)
-    # Party p of K owns a share of the ten digits proportional to K - p, the first the most.
-    bounds = np.cumsum(_weights(parties))
-    owners = np.searchsorted(bounds, (np.arange(10) + 0.5) / 10)
-    affinity = np.full((10, parties), (1 - OWN_SHARE) / (parties - 1))
-    affinity[np.arange(10), owners] = OWN_SHARE
+    # Parties share the line from digit 0 to 9, the first with the longest piece; each owns what lies on its own.
+    ends = 10 * np.cumsum(_weights(parties))
+    digit = np.arange(10)[:, None]
+    owned = (np.minimum(ends, digit + 1) - np.maximum(ends - 10 * _weights(parties), digit)).clip(0, 1)
+    affinity = OWN_SHARE * owned + (1 - OWN_SHARE) * (1 - owned) / (parties - 1)
     return _divide(directory, table, schema, kinds, affinity)
 
 
@@ -116,8 +118,8 @@ def read_xy(files: Sequence[Path], schema: Schema) -> tuple[Floats, Integers]:
 
 
 def _weights(parties: int) -> Floats:
-    """Shares of the parties, proportional to K, K - 1, ..., 1."""
-    weights: Floats = np.arange(parties, 0, -1, dtype=np.float64)
+    """Shares of the parties, falling evenly: the first has `parties` times what the last has, at most four times."""
+    weights: Floats = np.linspace(min(parties, MOST_UNEQUAL), 1, parties)
     weights /= weights.sum()
     return weights
 

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from coordinator.core import Core
+from coordinator.events import Cancelled
 from coordinator.intake import Intake
 from coordinator.spool import Spool
 from coordinator.store import Store
@@ -93,6 +94,9 @@ class Bench:
     async def contribute(self, opened, *names, attempt=1):
         await self.upload(opened, *names, attempt=attempt)
         await self.receipt(opened, *names)
+
+    async def cancel(self, opened):
+        await self.core.move(opened.query_id, Cancelled())
 
     def live(self, opened):
         return self.core.find(opened.query_id)

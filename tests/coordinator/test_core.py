@@ -91,6 +91,57 @@ async def test_a_query_dies_at_its_end_in_any_phase(bench):
 
 
 @on_bench
+async def test_what_was_said_of_one_attempt_changes_nothing_in_another(bench):
+    """Late, early, repeated, in any order: messages of attempt 1 in attempt 2, and of attempt 2 before it began."""
+    opened, world = await bench.ask(), bench.world
+    said = {
+        attempt: [
+            (call, statement, world.member(name))
+            for name in PARTIES
+            for call, statement in (
+                ("acceptance", world.acceptance(opened.query_id, name, attempt=attempt)),
+                ("refusal", world.refusal(opened.query_id, name, attempt=attempt)),
+                ("ready", world.ready(opened.query_id, name, attempt=attempt)),
+            )
+        ]
+        for attempt in (1, 2, 3)
+    }
+    chunks = {name: world.chunks(opened, name)[0] for name in PARTIES}
+
+    async def all_refused(attempt):
+        before = bench.live(opened)
+        for call, statement, member in said[attempt]:
+            await refusal(Code.ATTEMPT_MISMATCH, getattr(bench.intake, call)(statement, member))
+        for name, chunk in chunks.items():
+            late = bench.intake.chunk(opened.query_id, attempt, chunk, world.member(name))
+            await refusal(Code.ATTEMPT_MISMATCH, late)
+        assert bench.live(opened) is before
+
+    await all_refused(2)
+    await bench.to_uploading(opened)
+    first = bench.live(opened).cohort
+    await bench.contribute(opened, *THREE)
+    await all_refused(2)
+    await bench.turn(60)
+    assert bench.live(opened).round.attempt == 2
+    old_receipt = world.receipt(opened, first, "ann", [chunks["ann"]])
+    for _ in range(2):
+        await all_refused(1)
+        await all_refused(3)
+        await refusal(Code.ATTEMPT_MISMATCH, bench.intake.receipt(old_receipt, world.member("ann")))
+        if bench.phase(opened) is Phase.ANSWERING:
+            await bench.to_uploading(opened, attempt=2)
+    # A receipt of this attempt for the cohort of the last.
+    for name in PARTIES:
+        await bench.upload(opened, name, attempt=2)
+    for_the_first = world.receipt(opened, first, "ann", [chunks["ann"]], attempt=2)
+    await refusal(Code.RECEIPT_INVALID, bench.intake.receipt(for_the_first, world.member("ann")))
+    await bench.receipt(opened, *PARTIES)
+    await bench.settled()
+    await bench.check_total(opened, PARTIES)
+
+
+@on_bench
 async def test_a_restart_at_every_step_changes_nothing(bench):
     opened = await bench.ask()
     await bench.crash()
@@ -172,7 +223,7 @@ def test_adding_waits_for_room_on_the_disk(world, monkeypatch):
     real, failures = os.fsync, [3]
 
     def failing(descriptor):
-        if threading.current_thread().name.startswith("asyncio") and failures[0]:
+        if threading.current_thread().name.startswith("adding") and failures[0]:
             failures[0] -= 1
             raise OSError(errno.ENOSPC, "full")
         real(descriptor)
@@ -195,8 +246,10 @@ def test_adding_waits_for_room_on_the_disk(world, monkeypatch):
 
 def test_a_full_spool_refuses_the_chunk_and_takes_it_later(world):
     async def play():
-        bench = await Bench(world, spool_bytes=3 * 512).start()
+        bench = await Bench(world, spool_bytes=4 * 512).start()
         opened = await bench.ask()
+        bench.config = world.with_limits(spool_bytes=3 * 512)
+        await bench.crash()
         await bench.to_uploading(opened)
         await bench.contribute(opened, *THREE)
         error = await refusal(Code.SPOOL_FULL, bench.upload(opened, "dan"))
@@ -311,18 +364,12 @@ async def test_forgotten_queries_never_run_again(bench):
 @on_bench
 async def test_a_long_lived_query_is_remembered_after_it_was_forgotten(bench):
     opened = await bench.ask(not_after_unix_s=int(bench.wall) + 500_000)
-    await bench.core.move(opened.query_id, _cancelled())
+    await bench.cancel(opened)
     bench.wall += 90_000
     await bench.core._forget()
     await refusal(Code.QUERY_UNKNOWN, bench.status(opened))
     await bench.crash()
     await refusal(Code.QUERY_CLOSED, bench.intake.query(opened.envelope, bench.world.member("lea")))
-
-
-def _cancelled():
-    from coordinator.events import Cancelled
-
-    return Cancelled()
 
 
 @on_bench
@@ -352,7 +399,7 @@ async def test_work_comes_once_per_change_and_ends_with_the_query(bench):
     await bench.accept(opened, "dan")
     ((work, _),), cursor = await bench.views.work(ann, cursor, 0)
     assert (work.phase, work.state) == (Phase.PREPARING, PartyState.ACCEPTED)
-    await bench.core.move(opened.query_id, _cancelled())
+    await bench.cancel(opened)
     ((work, _),), cursor = await bench.views.work(ann, cursor, 0)
     assert work.phase is Phase.FAILED
     assert not (await bench.views.work(ann, cursor, 0))[0]

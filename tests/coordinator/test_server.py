@@ -1,5 +1,6 @@
 """The coordinator as a process: killed, drained, locked, refused; its roster, its certificate, its status, its log."""
 
+import base64
 import datetime as dt
 import json
 import os
@@ -9,17 +10,20 @@ import sys
 import threading
 import time
 
+import grpc
 import pytest
 
 from coordinator import status
 from coordinator.config import CoordinatorConfig
 from dpcore.errors import ConfigurationError
-from rado.v1 import member_service_pb2
+from rado.v1 import cohort_pb2, learner_service_pb2, member_service_pb2, party_service_pb2, query_pb2
 from tests.coordinator.world import MANY_RADOS, PARTIES, Client, Clients, World, refused
-from wire.envelopes import Envelope
+from wire.cohort import Ready, Receipt
+from wire.envelopes import Envelope, Kind
 from wire.errors import Code, ConnectionLostError, WireError
 from wire.roster import Role, Roster
 from wire.status import Phase
+from wire.upload import Chunk
 
 MAIN = """
 import sys
@@ -160,6 +164,49 @@ def test_the_log_is_structured_and_holds_no_payload(world, start):
     assert max(map(len, text.splitlines())) < 1000
 
 
+def test_the_log_repeats_nothing_of_what_members_send(world, start):
+    """Wherever in a message the words stand, and whether it parses, verifies or neither."""
+    canary = "canary-row-4711"
+    process, key = start(), world.keys["ann"]
+    opened = world.open(world.query())
+    process.clients["lea"].submit(opened.envelope)
+    process.clients.to_uploading(opened.query_id)
+    ann, lea = process.clients["ann"], process.clients["lea"]
+    digest = b"\1" * 32
+    payloads = [
+        canary.encode(),
+        Ready(opened.query_id, 1, canary).to_bytes(),
+        Receipt(opened.query_id, 1, canary, digest, digest, 1, 1).to_bytes(),
+        cohort_pb2.Refusal(query_id=opened.query_id, attempt=1, party="ann", code=canary).SerializeToString(),
+        query_pb2.Cancel(query_id=opened.query_id, learner=canary).SerializeToString(),
+        opened.envelope.payload.replace(b"\x12\x03lea", b"\x12\x0f" + canary.encode(), 1),
+    ]
+    for payload in payloads:
+        for signed in (key.sign(kind, payload).to_proto() for kind in Kind):
+            for client, method, request in (
+                (lea, lea.learner.SubmitQuery, learner_service_pb2.SubmitQueryRequest(query=signed)),
+                (lea, lea.learner.CancelQuery, learner_service_pb2.CancelQueryRequest(cancel=signed)),
+                (ann, ann.party.SubmitAnswer, party_service_pb2.SubmitAnswerRequest(acceptance=signed)),
+                (ann, ann.party.SubmitAnswer, party_service_pb2.SubmitAnswerRequest(refusal=signed)),
+                (ann, ann.party.SubmitReady, party_service_pb2.SubmitReadyRequest(ready=signed)),
+                (ann, ann.party.SubmitReceipt, party_service_pb2.SubmitReceiptRequest(receipt=signed)),
+            ):
+                with pytest.raises(WireError):
+                    client.call(method, request)
+    with pytest.raises(WireError):
+        ann.upload(opened.query_id, Chunk.of(0, canary.encode()))
+    for service, method in (("PartyService", "UploadChunk"), ("LearnerService", "SubmitQuery")):
+        raw = ann.channel.unary_unary(f"/rado.v1.{service}/{method}")
+        with pytest.raises(grpc.RpcError):
+            raw(b"\xff" + canary.encode(), timeout=10)
+    assert process.stop(signal.SIGTERM) == 0
+    text = process.log.read_text()
+    assert "chunk refused" in text
+    for form in (canary, canary.encode().hex(), base64.b64encode(canary.encode()).decode()):
+        assert form not in text
+    assert "call failed" not in text
+
+
 def test_sighup_reads_a_newer_roster_and_keeps_it_from_a_worse_one(world, start):
     process = start()
     version = lambda: _served(process.clients["lea"]).version  # noqa: E731 - read again and again below
@@ -201,6 +248,14 @@ def test_an_older_roster_is_refused_at_start(world, start_node):
     world.new_roster(5, without=("dan",))
     refused(Code.ROSTER_STALE, start_node, world.config)
     world.new_roster(6)
+    start_node(world.config)
+
+
+def test_a_roster_of_more_parties_than_a_message_holds_is_refused(world, start_node, monkeypatch):
+    monkeypatch.setattr("coordinator.membership.MOST_PARTIES", 3)
+    with pytest.raises(ConfigurationError, match="has 4 parties; at most 3"):
+        start_node(world.config)
+    monkeypatch.setattr("coordinator.membership.MOST_PARTIES", 4)
     start_node(world.config)
 
 

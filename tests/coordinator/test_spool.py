@@ -92,6 +92,42 @@ def test_the_quota_holds_over_all_queries_and_frees_again(tmp_path):
     assert len(files(tmp_path)) == 1
 
 
+def test_a_writer_that_outlives_its_attempt_meets_no_other_at_the_same_file(spool, tmp_path, monkeypatch):
+    entered, go_on, real = threading.Event(), threading.Event(), os.fsync
+    spool.put(ID, 1, "ann", chunk(1))  # the directories are there
+
+    def slow(descriptor):
+        if not entered.is_set():
+            entered.set()
+            go_on.wait(10)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    outcomes = []
+
+    def write():
+        try:
+            outcomes.append(spool.put(ID, 1, "ann", chunk(0)))
+        except FileNotFoundError:
+            outcomes.append("its directory was gone")
+
+    first, second = threading.Thread(target=write), threading.Thread(target=write)
+    first.start()
+    assert entered.wait(10)
+    spool.drop_attempt(ID, 1)
+    second.start()
+    second.join(0.2)
+    assert second.is_alive(), "it waits for the first"
+    go_on.set()
+    first.join()
+    second.join()
+    assert outcomes == ["its directory was gone", True]
+    assert spool.used_bytes == 10
+    spool.drop_attempt(ID, 1)
+    assert spool.used_bytes == 0
+    assert not files(tmp_path)
+
+
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO], ids=["full", "quota", "broken"])
 @pytest.mark.parametrize("call", ["write", "fsync"])
 def test_a_failing_disk_leaves_nothing(spool, tmp_path, monkeypatch, call, number):
@@ -179,6 +215,21 @@ def test_after_a_restart_only_what_is_of_use_stays(tmp_path):
     assert not spool.held_total(third)
     assert {path.name for path in (tmp_path / "spool").iterdir()} == {ID.hex(), OTHER.hex()}
     assert spool.used_bytes == 10
+
+
+def test_scanning_goes_on_where_a_directory_is_taken_away_under_it(spool, tmp_path, monkeypatch):
+    """As a status beside a running coordinator does."""
+    spool.put(ID, 1, "ann", chunk(0))
+    spool.put(OTHER, 1, "ann", chunk(0))
+    real = os.scandir
+
+    def vanishing(path):
+        if str(path).endswith(OTHER.hex()):
+            spool.drop_query(OTHER)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", vanishing)
+    assert list(scan(tmp_path / "spool")) == [(ID, "1", "ann")]
 
 
 def test_scanning_a_directory_that_is_not_there_finds_nothing(tmp_path):

@@ -85,13 +85,12 @@ def test_finished_queries_are_forgotten_but_their_ids_known_until_they_expire(st
     add(store)
     add(store, other)
     store.save(QUERY.payload_hash, {"attempt": 1}, work_changed=True, finished_at_unix_s=200, statement=SAID)
-    assert store.forget(finished_before_unix_s=200, expired_before_unix_s=0) == ()
-    assert store.forget(finished_before_unix_s=201, expired_before_unix_s=0) == (QUERY.payload_hash,)
+    store.forget([QUERY.payload_hash], expired_before_unix_s=0)
     assert [stored.envelope for stored in store.load()] == [other]
     assert store._connection.execute("SELECT count(*) FROM statements").fetchone() == (0,)
     assert store.was_forgotten(QUERY.payload_hash)
     assert not store.was_forgotten(other.payload_hash)
-    store.forget(finished_before_unix_s=0, expired_before_unix_s=901)
+    store.forget([], expired_before_unix_s=901)
     assert not store.was_forgotten(QUERY.payload_hash)
 
 

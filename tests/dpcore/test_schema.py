@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import SchemaError
+from dpcore.features import close_match, nearest
 from dpcore.schema import (
     BooleanFeature,
     CategoryFeature,
@@ -282,6 +283,19 @@ def test_what_is_refused_is_named(old, new, field, sentence):
 def test_a_threshold_may_not_share_the_label_either():
     with pytest.raises(SchemaFieldError, match="give the label away"):
         Schema.from_toml(TOML.replace('column = "pixel"', 'column = "ill"'))
+
+
+def test_long_texts_of_a_peer_are_not_compared():
+    """Comparing two texts takes time by the product of their lengths."""
+    assert nearest("nurs", ["nurse", "clerk"]) == "did you mean 'nurse'?"
+    assert close_match("a" * 100, ["a" * 99]) == "a" * 99
+    assert close_match("a" * 101, ["a" * 100]) is None
+    assert close_match("a" * 100, ["a" * 101]) is None
+
+
+def test_an_integer_of_thousands_of_digits_is_a_schema_error():
+    with pytest.raises(SchemaError, match="not valid TOML"):
+        Schema.from_toml(TOML.replace("upper = 120.0", f"upper = {'9' * 5000}"))
 
 
 def test_no_features_and_no_toml():

@@ -7,7 +7,7 @@ import pytest
 
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.privacy.dp_feat import account
-from dpcore.privacy.statement import PrivacyStatement, _up, statement_for
+from dpcore.privacy.statement import MASKS, PrivacyStatement, _up, statement_for, without_bound
 from dpcore.rados.designs import DpFeatDesign, PlainDesign
 
 DESIGN = DpFeatDesign(3, "pixel_36_dark", Fraction(1, 2))
@@ -34,7 +34,7 @@ def test_words_say_what_is_not_covered():
         "whoever knows a record's other columns can read the value",
         "No record is protected as a whole",
         "one row",
-        "coordinator and learner together can open",
+        "uniformly random to whoever lacks the masks",
         "independent component analysis",
         "encryption alone",
         "Theorem 6",
@@ -57,7 +57,24 @@ def test_without_truncation_the_theorem_is_not_quoted():
 
 
 def test_a_lone_party_is_told_so():
-    assert "one party" in statement_for(DESIGN, (4000,), 20, 1e-6).assumptions[0]
+    statement = statement_for(DESIGN, (4000,), 20, 1e-6)
+    assert "one party" in statement.assumptions[0]
+    assert MASKS not in statement.assumptions
+
+
+def test_the_learners_figure_rests_on_the_masks():
+    for statement in (dp_feat_statement(), without_bound(PlainDesign())):
+        assert MASKS in statement.assumptions
+        assert "uniformly random" in " ".join(statement.sentences())
+
+
+def test_a_release_without_a_bound_says_why():
+    statement = without_bound(DESIGN, "A party has one row.")
+    assert (statement.scope, statement.epsilon, statement.delta) == ("none", None, None)
+    assert statement.warnings[0] == "A party has one row."
+    assert "No differential privacy is claimed" in statement.sentences()[0]
+    assert "'pixel_36_dark'" in statement.sentences()[0]
+    assert without_bound(PlainDesign()) == statement_for(PlainDesign(), ROWS, 20, None)
 
 
 @pytest.mark.parametrize("statement", [dp_feat_statement(), statement_for(PlainDesign(), ROWS, 20, None)])

@@ -37,6 +37,7 @@ POLICY = PolicyChoices(
     smallest_cohort=3,
     epsilon="1e4",
     delta="1e-2",
+    unbounded_queries=100,
     rados_per_query=10_000,
 )
 

@@ -44,7 +44,12 @@ values = ["north", "south", "canaryward"]
 # One row of every party has these; they must be in no log and in no answer.
 CANARY = ("98765.4321", "7.31941", "canaryward")
 ALLOWING = PolicyChoices(
-    designs=("plain", "dp-feat"), allow_unprotected=True, smallest_cohort=3, epsilon="100", delta="1e-4"
+    designs=("plain", "dp-feat"),
+    allow_unprotected=True,
+    smallest_cohort=3,
+    epsilon="100",
+    delta="1e-4",
+    unbounded_queries=10,
 )
 
 

@@ -8,11 +8,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from coordinator.aggregate import check_chunk, multiply
 from dpcore.errors import TotalError
 from dpcore.fixed_point import plan_encoding, store
 from dpcore.paillier.obfuscation import Obfuscator
+from dpcore.paillier.packing import pack
 from dpcore.paillier.secret import SecretKey
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, PlainDesign
@@ -21,7 +23,7 @@ from dpcore.rados.signatures import draw
 from dpcore.randomness import SeededRandom, SystemRandom
 from dpcore.schema import Schema
 from learner.opening import open_total
-from parties.contribution import encrypted_chunks, integer_vector
+from parties.contribution import encrypted_chunks, integer_vector, masked_chunks
 from wire.cohort import Acceptance, Cohort, Receipt, sign
 from wire.envelopes import Kind, SigningKey, sha256
 from wire.query import PaillierKey, Query, open_query
@@ -101,36 +103,62 @@ class Setting:
         envelope = self.keys["learner"].sign(Kind.QUERY, query.to_bytes())
         self.opened = open_query(envelope, self.roster, now_unix_s=now)
         self.records = {name: records(rows, seed) for seed, (name, rows) in enumerate(ROWS.items())}
+        self.mask_keys = {name: X25519PrivateKey.generate() for name in ROWS}
+        self.acceptances = [
+            Acceptance(self.opened.query_id, 1, name, rows, self.mask_keys[name].public_key().public_bytes_raw())
+            for name, rows in ROWS.items()
+        ]
+        signed = tuple(sign(acceptance, self.keys[acceptance.party]) for acceptance in self.acceptances)
+        self.cohort = Cohort(self.opened.query_id, 1, signed)
         self.vectors = {
             name: integer_vector(self.opened, part, SeededRandom(name.encode())) for name, part in self.records.items()
         }
         obfuscator = Obfuscator(self.opened.public_key, SystemRandom())
-        self.chunks = {
+        self.bare = {
             name: list(encrypted_chunks(self.opened, vector, ROWS[name], obfuscator))
+            for name, vector in self.vectors.items()
+        }
+
+        self.chunks = {
+            name: list(
+                masked_chunks(
+                    self.opened,
+                    vector,
+                    self.bare[name],
+                    own_name=name,
+                    own_key=self.mask_keys[name],
+                    acceptances=self.acceptances,
+                    cohort_digest=self.cohort.digest,
+                )
+            )
             for name, vector in self.vectors.items()
         }
 
     def total(self, *uploads: str):
         """Opens the product of these uploads under the signed statements of the whole cohort."""
-        query_id = self.opened.query_id
-        acceptances = [
-            sign(Acceptance(query_id, 1, name, rows, sha256(name.encode())), self.keys[name])
-            for name, rows in ROWS.items()
-        ]
-        cohort = Cohort(query_id, 1, tuple(acceptances))
+        return self.open([self.chunks[name] for name in uploads])
+
+    def open(self, uploads):
         receipts = []
         for name, chunks in self.chunks.items():
             digest = upload_digest([sha256(chunk) for chunk in chunks])
-            receipt = Receipt(query_id, 1, name, cohort.digest, digest, len(chunks), self.opened.ciphertexts)
-            receipts.append(sign(receipt, self.keys[name]))
+            said = Receipt(
+                self.opened.query_id, 1, name, self.cohort.digest, digest, len(chunks), self.opened.ciphertexts
+            )
+            receipts.append(sign(said, self.keys[name]))
             for index, chunk in enumerate(chunks):
                 check_chunk(self.opened, Chunk.of(index, chunk))
-        products = [
-            multiply(self.opened.public_key, [self.chunks[name][i] for name in uploads])
-            for i in range(self.opened.chunks)
-        ]
-        header = Total(cohort, tuple(receipts), self.opened.chunks, self.opened.ciphertexts)
+        products = [multiply(self.opened.public_key, each) for each in zip(*uploads, strict=True)]
+        header = Total(self.cohort, tuple(receipts), self.opened.chunks, self.opened.ciphertexts)
         return open_total(header, products, self.opened, self.roster, self.secret)
+
+    def repaired(self, name: str, upload):
+        """One party's upload with what the others' rows and offsets would add, as a cheating coordinator can do."""
+        key, encoding = self.opened.public_key, self.opened.query.encoding
+        nothing = np.zeros(self.opened.query.length, dtype=np.int64)
+        absent = [pack(nothing, rows, encoding, key.bits) for other, rows in ROWS.items() if other != name]
+        shift = [sum(plaintexts) for plaintexts in zip(*absent, strict=True)]
+        return [key.to_wire(key.add_plaintexts(key.from_wire(b"".join(upload)), shift))]
 
 
 @pytest.fixture(scope="module", params=["plain", "dp-feat"])
@@ -168,3 +196,26 @@ def test_the_total_is_the_pooled_sum_bit_for_bit(setting):
 def test_a_part_of_the_cohort_or_one_member_twice_fails_the_check_slots(setting, uploads):
     with pytest.raises(TotalError):
         setting.total(*uploads)
+
+
+def test_a_coordinator_cannot_pass_one_party_off_as_the_cohort(setting):
+    """It knows n, the encoding and every row count; without the masks it would get away with it."""
+    opened = setting.open([setting.repaired("a", setting.bare["a"])])
+    assert np.array_equal(opened.values, setting.vectors["a"])
+    with pytest.raises(TotalError):
+        setting.open([setting.repaired("a", setting.chunks["a"])])
+
+
+def test_an_upload_for_another_cohort_does_not_cancel(setting):
+    """A coordinator that shows one member another cohort gets masks that do not fit the others'."""
+    other = masked_chunks(
+        setting.opened,
+        setting.vectors["a"],
+        setting.bare["a"],
+        own_name="a",
+        own_key=setting.mask_keys["a"],
+        acceptances=setting.acceptances[:2],
+        cohort_digest=sha256(b"another cohort"),
+    )
+    with pytest.raises(TotalError):
+        setting.open([list(other), setting.chunks["b"], setting.chunks["c"]])

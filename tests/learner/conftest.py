@@ -5,6 +5,7 @@ import pytest
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness import SystemRandom
 from learner.keys import LearnerKey
+from tests.learner.setting import Setting
 from tests.learner.totals import World
 
 
@@ -16,6 +17,13 @@ def learner_key():
 @pytest.fixture
 def world(learner_key):
     return World(learner_key, {"ada": 100, "bo": 200, "cy": 300})
+
+
+@pytest.fixture
+def setting(tmp_path, learner_key):
+    setting = Setting(tmp_path, learner_key)
+    yield setting
+    setting.stub.stop()
 
 
 @pytest.fixture

@@ -1,5 +1,4 @@
 import datetime as dt
-import json
 import time
 from dataclasses import replace
 
@@ -7,83 +6,18 @@ import numpy as np
 import pytest
 
 from dpcore.errors import ConfigurationError
+from dpcore.paillier.secret import SecretKey
 from dpcore.privacy.statement import statement_for
 from learner.config import LearnerConfig
 from learner.release import Release, ReleaseError
-from learner.session import Session
 from learner.state import AskedQuery, LearnerState
 from rado.v1 import query_pb2
-from radofed.provision import provision
-from tests.learner.coordinator_stub import CoordinatorStub
-from tests.learner.totals import REQUEST, World, encrypt, random_values, to_chunks
-from wire.envelopes import Envelope, Kind, SigningKey
+from tests.learner.setting import ROWS
+from tests.learner.totals import REQUEST
+from wire.envelopes import Kind, SigningKey
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
-from wire.query import open_query
 from wire.roster import Roster
 from wire.status import Phase
-
-ROWS = {"ada": 100, "bo": 200, "cy": 300}
-
-
-class Setting:
-    """A provisioned federation, a coordinator stub that serves it, and the learner's configuration."""
-
-    def __init__(self, root, learner_key):
-        self.made = provision(
-            root / "federation",
-            federation="clinics",
-            coordinator_address="127.0.0.1:1",
-            parties=list(ROWS),
-            rows_at_least=ROWS,
-        )
-        directories = {m.name: m.directory for m in self.made.members}
-        offline = self.made.directory / "federation"
-        signed = Envelope.from_bytes((offline / "roster.signed").read_bytes())
-        self.world = World(
-            learner_key,
-            dict(ROWS),
-            federation_key=SigningKey.load(offline / "federation.key"),
-            learner_key=SigningKey.load(directories["learner"] / "signing.key"),
-            party_keys={name: SigningKey.load(directories[name] / "signing.key") for name in ROWS},
-            fixed_roster=Roster.from_bytes(signed.payload),
-        )
-        jwk = {**learner_key.secret.to_jwk(), "not_before_unix_s": learner_key.not_before_unix_s}
-        (directories["learner"] / "paillier.jwk").write_text(json.dumps(jwk))
-        self.stub = CoordinatorStub(signed)
-        config = LearnerConfig.load(directories["learner"] / "learner.toml")
-        coordinator = LearnerConfig.load(directories["learner"] / "learner.toml").tls.model_copy(
-            update={
-                "certificate": directories["coordinator"] / "certificate.pem",
-                "key": directories["coordinator"] / "tls.key",
-            }
-        )
-        self.config = config.model_copy(update={"coordinator": self.stub.start(coordinator.files)})
-        self.stub.on_submit = self.answer
-        self.attempt = 1
-
-    def answer(self, envelope):
-        """What an honest cohort makes of a query."""
-        opened = open_query(envelope, self.world.roster, now_unix_s=time.time())
-        contributions = [(random_values(opened, seed), m) for seed, m in enumerate(ROWS.values())]
-        self.expected = sum(values for values, _ in contributions)
-        total = self.world.total(opened, ROWS, attempt=self.attempt)
-        self.stub.totals[opened.query_id] = (total, to_chunks(opened, encrypt(opened, contributions)))
-
-    def session(self, **changes):
-        return Session(self.config.model_copy(update=changes), give_up_after_s=1.0)
-
-    def issue(self, version, change=lambda members: members):
-        roster = self.world.roster
-        newer = replace(roster, version=version, members=change(roster.members))
-        self.stub.roster = newer.sign(self.world.federation_key)
-        return newer
-
-
-@pytest.fixture
-def setting(tmp_path, learner_key):
-    setting = Setting(tmp_path, learner_key)
-    yield setting
-    setting.stub.stop()
 
 
 @pytest.fixture
@@ -246,6 +180,63 @@ def test_a_later_attempt_is_said_in_the_statement(setting, session):
     release = session.run(session.plan(REQUEST))
     assert release.statement.warnings[-1].startswith("This is attempt 2")
     assert Release.load(session.release_directory(release.query_id)).statement == release.statement
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_party_of_a_row_or_two_costs_nobody_the_release(setting, session, rows):
+    """The plan was feasible at the sizes of the roster; one acceptance that says otherwise came after the charge."""
+    setting.rows["cy"] = rows
+    release = session.run(session.plan(REQUEST))
+    assert np.array_equal(release.integers.reshape(-1), setting.expected)
+    statement = release.statement
+    assert (statement.scope, statement.epsilon, statement.epsilon_if_others_collude) == ("none", None, None)
+    assert f"ada 100, bo 200, cy {rows}" in statement.warnings[0]
+    assert "no finite epsilon" in statement.warnings[0]
+    assert "'smoker'" in statement.sentences()[0]
+    assert Release.load(session.release_directory(release.query_id)).statement == statement
+
+
+def test_nothing_is_decrypted_before_every_chunk_is_there(setting, session, small_chunks, monkeypatch):
+    """Whoever chooses the ciphertexts must not see, from when the next chunk is asked for, how long one took."""
+    steps = []
+    fetch, decrypt = session._coordinator.fetch_chunk, SecretKey.decrypt_many
+    monkeypatch.setattr(session._coordinator, "fetch_chunk", lambda *asked: (steps.append("fetch"), fetch(*asked))[1])
+    monkeypatch.setattr(SecretKey, "decrypt_many", lambda *given: (steps.append("decrypt"), decrypt(*given))[1])
+    session.run(session.plan(REQUEST))
+    chunks = len(steps) // 2
+    assert chunks > 1
+    assert steps == ["fetch"] * chunks + ["decrypt"] * chunks
+
+
+def test_two_fetches_at_once_bring_one_release(setting, session, monkeypatch):
+    query_id = session.ask(session.plan(REQUEST))
+    save = Release.save
+
+    def overtaken(release, directory):
+        save(release, directory)
+        save(release, directory)
+
+    monkeypatch.setattr(Release, "save", overtaken)
+    release = session.fetch(query_id)
+    assert np.array_equal(release.integers.reshape(-1), setting.expected)
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1.0, float("nan"), float("inf")])
+def test_a_time_that_is_none_asks_nobody(setting, session, timeout_s):
+    with pytest.raises(ConfigurationError, match="positive number of seconds"):
+        session.run(session.plan(REQUEST), timeout_s=timeout_s)
+    assert setting.stub.submitted == []
+
+
+def test_what_is_over_awaits_no_sending(setting, session, monkeypatch):
+    setting.stub.fail["SubmitQuery"] = Code.QUERIES_TOO_MANY
+    with pytest.raises(WireError):
+        session.ask(session.plan(REQUEST))
+    assert session.unsent() == session.asked() != ()
+    later = time.time() + REQUEST.expires_after_s + 1
+    monkeypatch.setattr("time.time", lambda: later)
+    assert session.unsent() == ()
+    assert len(session.asked()) == 1
 
 
 def test_a_roster_never_goes_back(setting, session):

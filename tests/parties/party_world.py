@@ -7,6 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from dpcore.fixed_point import STORED_FRACTION_BITS, plan_encoding
 from dpcore.paillier.secret import SecretKey
@@ -15,7 +16,7 @@ from dpcore.rados.designs import DpFeatDesign, PlainDesign
 from dpcore.rados.edges import Records
 from dpcore.randomness import SystemRandom
 from dpcore.schema import BooleanFeature, Label, RealFeature, Schema
-from parties.attempts import Attempts
+from parties.attempts import Attempts, AttemptState
 from parties.database import LedgerOwner
 from parties.handling import Holdings, QueryHandler
 from parties.ledger import Budget, Ledger
@@ -45,7 +46,7 @@ SCHEMA = Schema(
 )
 
 
-def make_records(rows: int = 40, seed: int = 0) -> Records:
+def make_records(rows: int = 40, seed: int = 0, *, usable: bool = True) -> Records:
     random = np.random.RandomState(seed)
     one = 1 << STORED_FRACTION_BITS
     features = np.empty((rows, 3), dtype=np.int32)
@@ -53,7 +54,9 @@ def make_records(rows: int = 40, seed: int = 0) -> Records:
     features[:, 1] = np.where(random.rand(rows) < 0.4, one, -one)
     features[:, 2] = one
     labels = np.where(random.rand(rows) < 0.5, 1, -1).astype(np.int8)
-    return Records(features, labels, np.ones(rows, dtype=np.bool_))
+    if not usable:
+        features[:], labels[:] = 0, 1
+    return Records(features, labels, np.full(rows, usable))
 
 
 @dataclass
@@ -65,6 +68,7 @@ class World:
     learner_key: SigningKey = field(default_factory=SigningKey.generate)
     party_keys: dict[str, SigningKey] = field(default_factory=lambda: {n: SigningKey.generate() for n in PARTIES})
     version: int = 1
+    mask_keys: dict[tuple[str, int], X25519PrivateKey] = field(default_factory=dict)
 
     @property
     def roster(self) -> Roster:
@@ -87,13 +91,17 @@ class World:
             "learners": [{"name": "lea", "signing_key": fingerprint(self.learner_key.public_bytes)}],
             "designs": ["plain", "dp-feat"],
             "allow_unprotected": True,
-            "limits": {"epsilon": "1000", "delta": "1e-3"},
+            "limits": {"epsilon": "1000", "delta": "1e-3", "unbounded_queries": 10},
         }
         return Policy.model_validate(fields | changes)
 
+    def certificate(self, lasts_s: int = 100_000) -> Envelope:
+        now = int(time.time())
+        return PaillierKey("lea", self.key.public_key, now - 10, now + lasts_s).sign(self.learner_key)
+
     def query(self, **changes) -> Query:
         now = int(time.time())
-        certificate = PaillierKey("lea", self.key.public_key, now - 10, now + 100_000).sign(self.learner_key)
+        certificate = self.certificate()
         fields = {
             "federation": FEDERATION,
             "learner": "lea",
@@ -127,7 +135,8 @@ class World:
         return open_query(envelope, self.roster, now_unix_s=time.time())
 
     def acceptance(self, query_id: bytes, party: str, *, attempt: int = 1, rows: int = 50, key=None) -> Envelope:
-        said = Acceptance(query_id, attempt, party, rows, secrets.token_bytes(32))
+        mask_key = self.mask_keys[party, attempt] = X25519PrivateKey.generate()
+        said = Acceptance(query_id, attempt, party, rows, mask_key.public_key().public_bytes_raw())
         return sign(said, key or self.party_keys[party])
 
     def cohort(self, own: Envelope, *, others: tuple[str, ...] = ("bo", "cy"), attempt: int = 1, rows: int = 50):
@@ -198,7 +207,7 @@ class Ada:
     world: World
     directory: Path
     records: Records = field(default_factory=make_records)
-    limit: Budget = field(default_factory=lambda: Budget(Fraction(1000), Fraction(1, 1000)))
+    limit: Budget = field(default_factory=lambda: Budget(Fraction(1000), Fraction(1, 1000), 10))
     spool_bytes: int = 10_000_000
     schema: Schema = SCHEMA
     policy: Policy | None = None
@@ -255,3 +264,16 @@ class Ada:
 def refused_with(code: Code):
     """A WireError that the coordinator answers with."""
     return WireError(code)
+
+
+def ready(ada: Ada, query=None):
+    """An envelope that ada has accepted, computed and said to be ready for; and a cohort with it."""
+    answers = len(ada.hub.answers)
+    envelope = ada.world.ask(query)
+    assert ada.go(envelope)
+    assert ada.state(envelope) is AttemptState.READY
+    return envelope, ada.world.cohort(ada.hub.answers[answers])
+
+
+def spent(ada: Ada) -> Fraction:
+    return ada.ledger.spent().epsilon

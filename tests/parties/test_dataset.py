@@ -1,4 +1,4 @@
-"""A party's table: every bad input has an error that says where it is; every policy does what it declares."""
+"""A party's table as records: every policy does what it declares; test_table_errors.py has what is refused."""
 
 import gzip
 
@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.encoding import Numbers, Source, Texts, encode
-from dpcore.errors import DataError
 from dpcore.schema import RealFeature, Schema
 from parties.dataset import check, load
 from wire.tables import read_observations
@@ -63,16 +62,6 @@ def schema_with(label="refuse", bounds="refuse", real=REFUSE, boolean=REFUSE, ca
 STRICT = schema_with()
 
 
-@pytest.fixture
-def csv_file(tmp_path):
-    def write(text, name="data.csv"):
-        path = tmp_path / name
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return path
-
-    return write
-
-
 def coordinates(dataset):
     return dataset.records.features / 2.0**30
 
@@ -89,72 +78,6 @@ def test_a_good_file(csv_file):
     assert (report.rows, report.zero_vectors, report.positive, report.negative) == (2, 0, 1, 1)
     assert report.warnings == ()
     assert check(STRICT, csv_file(GOOD)) == report
-
-
-@pytest.mark.parametrize(
-    ("row", "column", "sentence"),
-    [
-        ("x,yes,clerk,1,yes", "age", "'x' is not a number"),
-        ("1_0,yes,clerk,1,yes", "age", "'1_0' is not a number"),
-        ('"1,5",yes,clerk,1,yes', "age", "'1,5' is not a number"),
-        ("0x10,yes,clerk,1,yes", "age", "is not a number"),
-        ("NA,yes,clerk,1,yes", "age", "'NA' is not a number"),
-        ("nan,yes,clerk,1,yes", "age", "nan is not a finite number"),
-        ("inf,yes,clerk,1,yes", "age", "inf is not a finite number"),
-        ("1e999,yes,clerk,1,yes", "age", "is not a finite number"),
-        ("1,yes,clerk,-inf,yes", "pixel", "-inf is not a finite number"),
-        (
-            "130,yes,clerk,1,yes",
-            "age",
-            '130 is above the schema\'s upper bound 100; set out_of_bounds = "clip" or "zero-vector", or mend the file',
-        ),
-        ("-0.5,yes,clerk,1,yes", "age", "-0.5 is below the schema's lower bound 0"),
-        (",yes,clerk,1,yes", "age", "the cell is empty"),
-        ("1,,clerk,1,yes", "smoker", "the cell is empty"),
-        ("1,yes,  ,1,yes", "job", "the cell is empty"),
-        ("1,yes,clerk,,yes", "pixel", "the cell is empty"),
-        ("1,maybe,clerk,1,yes", "smoker", "'maybe' is not in the schema's true and false"),
-        ("1,yes,cook,1,yes", "job", "'cook' is not in the schema's values"),
-        ("1,yes,clerk,1,", "ill", "no label"),
-        ("1,yes,clerk,1,perhaps", "ill", "'perhaps' is in neither"),
-        ("1,yes,clerk,1", None, "the row has 4 cells and the header 5"),
-        ("1,yes,clerk,1,yes,1", None, "the row has 6 cells and the header 5"),
-    ],
-)
-def test_a_bad_cell_is_refused_with_its_place(csv_file, row, column, sentence):
-    path = csv_file(GOOD + row + "\n" + GOOD.split("\n")[1] + "\n")
-    for read in (lambda: load(path, STRICT), lambda: check(STRICT, path)):
-        with pytest.raises(DataError) as caught:
-            read()
-        error = caught.value
-        assert (error.file, error.line, error.column) == (str(path), 4, column)
-        assert sentence in str(error)
-        assert str(error).startswith(f"{path}, line 4")
-
-
-def test_the_place_counts_blank_lines_quoted_breaks_and_blocks(csv_file, monkeypatch):
-    text = "\n\n" + HEADER + '1,yes,"clerk",1,yes\n\n' + '1,yes,"\nnurse\n",1,yes\n' * 50 + "101,yes,clerk,1,yes\n"
-    monkeypatch.setattr("wire.tables._CSV_BLOCK_BYTES", 100)
-    with pytest.raises(DataError) as caught:
-        load(csv_file(text), STRICT)
-    assert caught.value.line == 6 + 150
-
-
-def test_the_place_in_parquet_is_a_row(tmp_path, monkeypatch):
-    monkeypatch.setattr("wire.tables._PARQUET_BATCH_ROWS", 3)
-    path = tmp_path / "data.parquet"
-    table = pa.table(
-        {
-            "age": [1.0] * 7 + [200.0],
-            "smoker": ["yes"] * 8,
-            "job": ["clerk"] * 8,
-            "pixel": [1] * 8,
-            "ill": ["no"] * 8,
-        }
-    )
-    pq.write_table(table, path)
-    with pytest.raises(DataError, match=r"data\.parquet, row 8, column 'age': 200 is above"):
-        load(path, STRICT)
 
 
 def test_policies_that_make_zero_vectors(csv_file):
@@ -222,48 +145,6 @@ def test_a_party_without_a_usable_row_is_told(csv_file):
     assert dataset.report.warnings == ("no row is usable: every row becomes a zero vector and contributes nothing",)
 
 
-@pytest.mark.parametrize(
-    ("text", "name", "sentence"),
-    [
-        (b"", "data.csv", "the file is empty"),
-        (b"\n\n", "data.csv", "the file is empty"),
-        (b"", "data.parquet", "the file is empty"),
-        (HEADER, "data.csv", "a header but no rows"),
-        (HEADER.strip(), "data.csv", "a header but no rows"),
-        (HEADER.replace("age", "Age") + "1,yes,clerk,1,yes\n", "data.csv", "did you mean 'Age'?"),
-        (HEADER.replace("pixel", "age") + "1,yes,clerk,1,yes\n", "data.csv", "column 'age': is the header of two"),
-        (GOOD.replace(",", ";"), "data.csv", "separated by something else"),
-        (GOOD, "data.xlsx", "extension is unknown"),
-        (GOOD, "data.parquet", "not a readable Parquet file"),
-        (GOOD, "data.csv.gz", "check the file, its permissions and its compression"),
-        (GOOD.encode("utf-16"), "data.csv", "not UTF-8"),
-        (GOOD.replace("nurse", "nürse").encode("latin-1"), "data.csv", "not UTF-8"),
-        (GOOD + f'1,yes,"{"x" * (1 << 21)}",1,yes\n', "data.csv", "a row is longer than 1 MiB"),
-        (GOOD + '1,yes,"clerk,1,yes\n2,yes,clerk,1,yes\n', "data.csv", "opens and never closes"),
-    ],
-)
-def test_a_file_that_is_no_table(csv_file, text, name, sentence):
-    path = csv_file(text, name)
-    with pytest.raises(DataError) as caught:
-        load(path, STRICT)
-    assert caught.value.file == str(path)
-    assert sentence in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_cut_off_gzip_file(csv_file):
-    whole = gzip.compress((HEADER + "1,yes,clerk,1,yes\n2,no,nurse,3,no\n" * 1000).encode())
-    with pytest.raises(DataError, match="cannot be read"):
-        load(csv_file(whole[: len(whole) // 2], "data.csv.gz"), STRICT)
-
-
-def test_a_file_that_is_absent_or_a_directory(tmp_path):
-    with pytest.raises(DataError, match="no such file"):
-        load(tmp_path / "nowhere.csv", STRICT)
-    with pytest.raises(DataError, match="is a directory"):
-        load(tmp_path, STRICT)
-
-
 def test_blanks_byte_order_marks_line_ends_and_compression_change_nothing(csv_file):
     expected = load(csv_file(GOOD), STRICT).records.features
     spaced = GOOD.replace(",", " , ")
@@ -319,32 +200,6 @@ impute = 0.5
     dataset = load(path, schema)
     assert coordinates(dataset).tolist() == [[1, 1, 0, 1, 1], [-1, 0, 1, 0.5, 1], [0, 0, 0, 0, 0]]
     assert dataset.records.labels.tolist() == [1, -1, 1]
-
-
-def test_a_parquet_column_of_another_type(tmp_path):
-    path = tmp_path / "data.parquet"
-    columns = {name: pa.array([[1.0]]) if name == "age" else ["yes"] for name in HEADER.strip().split(",")}
-    pq.write_table(pa.table(columns), path)
-    with pytest.raises(DataError, match=r"column 'age': the column is of type list.*convert it"):
-        load(path, STRICT)
-
-
-def test_a_cut_off_parquet_file(tmp_path):
-    path = tmp_path / "data.parquet"
-    pq.write_table(pa.table({"age": [1.0]}), path)
-    path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(DataError, match="not a readable Parquet file"):
-        load(path, STRICT)
-
-
-def test_parquet_nan_is_refused_and_null_is_missing(tmp_path):
-    path = tmp_path / "data.parquet"
-    rest = {"smoker": ["yes"], "job": ["clerk"], "pixel": [1], "ill": ["no"]}
-    pq.write_table(pa.table({"age": pa.array([float("nan")]), **rest}), path)
-    with pytest.raises(DataError, match="nan is not a finite number"):
-        load(path, schema_with(real=ZERO))
-    pq.write_table(pa.table({"age": pa.array([None], pa.float64()), **rest}), path)
-    assert load(path, schema_with(real=ZERO)).report.zero_vectors == 1
 
 
 def test_one_column_of_features_keeps_its_empty_lines(csv_file):

@@ -5,7 +5,7 @@ from parties.ledger import Budget, Charge, LedgerConflictError
 from tests.parties.party_world import Ada
 from wire.cohort import Acceptance
 
-COHORT, SPOOL = b"c" * 32, b"s" * 32
+COHORT, SPOOL, MASKED, MASK_KEY = b"c" * 32, b"s" * 32, b"m" * 32, bytes(range(200, 232))
 
 
 def accept(ada: Ada, *, attempt: int = 1, not_after: int = 10_000, query_id: bytes = b"q" * 32):
@@ -13,11 +13,11 @@ def accept(ada: Ada, *, attempt: int = 1, not_after: int = 10_000, query_id: byt
     acceptance = Acceptance.from_bytes(envelope.payload)
     charge = Charge("marginal:smoker", Budget(ada.limit.epsilon / 10, ada.limit.delta / 10))
     return ada.attempts.accept(
-        acceptance, envelope, charge, not_after_unix_s=not_after, now_unix_s=0.0, allow_unprotected=True
+        acceptance, envelope, charge, mask_key=MASK_KEY, not_after_unix_s=not_after, now_unix_s=0.0
     )
 
 
-def charge(ada: Ada, held, cohort=COHORT, spool=SPOOL):
+def charge(ada: Ada, held, cohort=COHORT, spool=MASKED):
     return ada.attempts.charge(held, cohort_digest=cohort, spool_digest=spool, now_unix_s=0.0)
 
 
@@ -42,7 +42,7 @@ def test_the_whole_way_survives_restarts(ada):
     assert (held.state, held.spool_digest, held.answer_arrived) == (AttemptState.READY, SPOOL, True)
     assert charge(ada, held)
     held = again(ada, held)
-    assert held.state is AttemptState.CHARGED
+    assert (held.state, held.spool_digest) == (AttemptState.CHARGED, MASKED)
     assert not charge(ada, held)
     ada.attempts.uploaded(held)
     assert not charge(ada, held)
@@ -56,10 +56,10 @@ def test_a_charge_and_its_state_are_one(ada):
     with pytest.raises(LedgerConflictError):
         charge(ada, held)
     ada.attempts.ready(held, SPOOL)
-    with pytest.raises(LedgerConflictError, match="other bytes"):
-        charge(ada, held, spool=b"x" * 32)
     assert ada.ledger.spent().epsilon == 0
     charge(ada, held)
+    with pytest.raises(LedgerConflictError, match="other bytes"):
+        charge(ada, held, spool=b"x" * 32)
     with pytest.raises(LedgerConflictError, match="bound"):
         charge(ada, held, cohort=b"x" * 32)
 
@@ -112,3 +112,24 @@ def test_unfinished_and_forgotten(ada):
     assert ada.attempts.forget(10_601) == 1
     assert ada.attempts.find(first.query_id, 1) is None
     assert ada.attempts.find(second.query_id, 2) == second
+
+
+def test_the_mask_key_is_kept_until_the_charge_and_then_is_nowhere(ada):
+    held = accept(ada)
+    ada.attempts.ready(held, SPOOL)
+    assert again(ada, held).mask_key == MASK_KEY
+    assert MASK_KEY.hex() not in repr(held)
+    assert repr(MASK_KEY) not in repr(held)
+    charge(ada, held)
+    assert again(ada, held).mask_key is None
+    # The write-ahead log is emptied into the file when the last connection closes.
+    ada.ledger.database.close()
+    for path in ada.directory.glob("ledger.sqlite*"):
+        assert MASK_KEY not in path.read_bytes(), path
+    ada.restart()
+
+
+def test_an_attempt_that_is_over_has_no_mask_key(ada):
+    held = accept(ada)
+    ada.attempts.end(held)
+    assert again(ada, held).mask_key is None

@@ -13,7 +13,7 @@ from parties.check import preflight
 from parties.client import CoordinatorClient
 from parties.config import PartyConfig
 from parties.database import LedgerOwner
-from parties.ledger import Budget, Charge, Ledger
+from parties.ledger import UNBOUNDED, Budget, Charge, Ledger
 from parties.work import Batch, Work
 from radofed.certificates import Authority, make_request
 from radofed.templates import PolicyChoices
@@ -25,7 +25,7 @@ from wire.query import PaillierKey
 from wire.roster import Role
 from wire.status import PartyState, Phase
 
-ALLOWED = PolicyChoices(designs=("plain", "dp-feat"), allow_unprotected=True)
+ALLOWED = PolicyChoices(designs=("plain", "dp-feat"), allow_unprotected=True, unbounded_queries=1)
 PARTIES = ("ada", "bo", "cy")
 
 
@@ -193,6 +193,12 @@ def test_a_policy_that_admits_nothing_is_advice(offline):
     assert "learners and designs" in found.mend
 
 
+def test_plain_that_can_never_be_answered_is_advised(offline):
+    assert run(offline)["policy"].status == "ok"
+    replace_in(offline.directory("ada") / "policy.toml", "unbounded_queries = 1", "unbounded_queries = 0")
+    assert "unbounded_queries = 0" in run(offline)["policy"].mend
+
+
 def test_a_one_class_party_is_advised(offline):
     (offline.directory("ada") / "data.csv").write_text("age,smoker,stayed\n30,yes,no\n40,no,no\n")
     found = run(offline)["data"]
@@ -204,10 +210,10 @@ def test_the_ledger_shows_what_remains_and_is_not_made_by_looking(offline):
     path = offline.directory("ada") / "state" / "ledger.sqlite"
     assert run(offline)["ledger"].status == "ok"
     assert not path.exists()
-    ledger = Ledger.open(path, LedgerOwner("test", "ada", "data.csv"), Budget(10, 1))
-    for number, loss in enumerate((Budget(4, 0), None)):
+    ledger = Ledger.open(path, LedgerOwner("test", "ada", "data.csv"), Budget(10, 1, 1))
+    for number, loss in enumerate((Budget(4, 0), UNBOUNDED)):
         query_id = bytes([number]) * 32
-        ledger.reserve(query_id, 1, Charge("s", loss), lapses_at_unix_s=1e12, now_unix_s=0, allow_unprotected=True)
+        ledger.reserve(query_id, 1, Charge("s", loss), lapses_at_unix_s=1e12, now_unix_s=0)
         ledger.charge(query_id, 1, cohort_digest=b"c" * 32, spool_digest=b"s" * 32, now_unix_s=0)
     ledger.database.close()
     found = run(offline)["ledger"]

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parties.database import LedgerBusyError, LedgerFileError, LedgerOwner
-from parties.ledger import Budget, BudgetExceededError, Charge, Ledger, LedgerConflictError
-from wire.errors import Code, WireError
+from parties.database import LedgerBusyError, LedgerDamagedError, LedgerFileError, LedgerOwner
+from parties.ledger import UNBOUNDED, Budget, BudgetExceededError, Charge, Ledger, LedgerConflictError
+from wire.errors import Code
 
 OWNER = LedgerOwner("clinics", "ada", "data.csv")
 LIMIT = Budget(Fraction(10), Fraction(1, 100_000))
@@ -45,8 +45,8 @@ def ledger(path):
     return opened(path)
 
 
-def reserve(ledger: Ledger, number: int, charge: Charge, *, attempt: int = 1, lapses: float = 1e12, **options) -> None:
-    ledger.reserve(query(number), attempt, charge, lapses_at_unix_s=lapses, now_unix_s=0.0, **options)
+def reserve(ledger: Ledger, number: int, charge: Charge, *, attempt: int = 1, lapses: float = 1e12) -> None:
+    ledger.reserve(query(number), attempt, charge, lapses_at_unix_s=lapses, now_unix_s=0.0)
 
 
 def spend(ledger: Ledger, number: int, *, attempt: int = 1, cohort: bytes = COHORT, spool: bytes = SPOOL) -> None:
@@ -170,20 +170,65 @@ def test_a_lowered_limit_stops_a_charge(path):
     assert ledger.spent().epsilon == 0
 
 
-def test_an_event_without_a_bound_needs_the_word_and_is_told_ever_after(path):
+def with_unbounded(events: int) -> Budget:
+    return Budget(LIMIT.epsilon, LIMIT.delta, events)
+
+
+PLAIN = Charge("none", UNBOUNDED)
+
+
+def test_events_without_a_bound_are_limited_in_number(path):
     ledger = opened(path)
-    unbounded = Charge("none", None)
-    with pytest.raises(WireError) as caught:
-        reserve(ledger, 1, unbounded)
-    assert caught.value.code is Code.POLICY_UNPROTECTED
-    reserve(ledger, 1, unbounded, allow_unprotected=True)
-    assert ledger.state().unbounded_events == 0
+    with pytest.raises(BudgetExceededError) as caught:
+        reserve(ledger, 1, PLAIN)
+    assert caught.value.code is Code.BUDGET_EXCEEDED
+    assert "1 queries without a bound" in str(caught.value)
+    ledger.limit = with_unbounded(2)
+    reserve(ledger, 1, PLAIN)
+    spend(ledger, 1)
+    reserve(ledger, 1, PLAIN, attempt=2)
+    with pytest.raises(BudgetExceededError):
+        reserve(ledger, 2, PLAIN)
+    assert ledger.remaining() == LIMIT
+    ledger.release(query(1), 2)
+    reserve(ledger, 2, PLAIN)
+    spend(ledger, 2)
+    ledger.database.close()
+    ledger = opened(path, with_unbounded(2))
+    with pytest.raises(BudgetExceededError):
+        reserve(ledger, 3, PLAIN)
+
+
+def test_a_used_up_part_of_the_limit_stops_only_what_takes_of_it(path):
+    ledger = opened(path, with_unbounded(2))
+    for number in (1, 2):
+        reserve(ledger, number, PLAIN)
+        spend(ledger, number)
+    ledger.limit = with_unbounded(1)
+    reserve(ledger, 3, cost("10"))
+    spend(ledger, 3)
+    ledger.limit = Budget(Fraction(1), Fraction(0), 3)
+    reserve(ledger, 4, PLAIN)
+    spend(ledger, 4)
+
+
+def test_a_charge_has_a_bound_or_has_none():
+    with pytest.raises(ValueError, match="either has a bound"):
+        Charge("s", Budget(Fraction(1), Fraction(0), 1))
+    with pytest.raises(ValueError, match="not negative"):
+        Budget(Fraction(0), Fraction(0), -1)
+
+
+def test_an_event_without_a_bound_is_told_ever_after(path):
+    ledger = opened(path, with_unbounded(1))
+    reserve(ledger, 1, PLAIN)
+    assert ledger.state().warning == ""
     spend(ledger, 1)
     reserve(ledger, 2, cost("4"))
     spend(ledger, 2)
     ledger.database.close()
     state = opened(path).state()
-    assert (state.unbounded_events, state.spent.epsilon) == (1, 4)
+    assert (state.spent.unbounded_events, state.spent.epsilon) == (1, 4)
     assert "without any privacy bound" in state.sentences()[-1]
     assert state.spent_by_scope == (("marginal:smoker", Budget(Fraction(4), Fraction(1, 10**6))),)
 
@@ -202,6 +247,39 @@ def test_a_file_that_is_not_a_ledger_is_refused_and_left_alone(path, content):
     with pytest.raises(LedgerFileError):
         opened(path)
     assert path.read_bytes() == content
+
+
+def test_a_damaged_ledger_says_what_to_do_and_not_to_restore_a_copy(ledger, path):
+    for number in range(200):
+        reserve(ledger, number, Charge("marginal:" + "x" * 100, Budget(Fraction(1, 10**6), Fraction(0))))
+    ledger.database.close()
+    whole = path.read_bytes()
+    # Pages in the middle of the file, so that its header is still a ledger's.
+    path.write_bytes(whole[:8192] + b"\xff" * 8192 + whole[16384:])
+    damaged = path.read_bytes()
+    with pytest.raises(LedgerDamagedError) as caught:
+        opened(path)
+    said = str(caught.value)
+    assert "keep the file and ask the data officer" in said
+    assert "An older copy or a new ledger forgets what was spent" in said
+    assert "backup" not in said
+    assert path.read_bytes() == damaged
+
+
+def test_a_ledger_that_is_damaged_while_it_is_open_is_not_called_busy(ledger, monkeypatch):
+    error = sqlite3.DatabaseError("database disk image is malformed")
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    with pytest.raises(LedgerDamagedError), ledger.database.transaction():
+        raise error
+    assert ledger.spent().epsilon == 0
+
+
+def test_a_ledger_that_another_process_holds_is_busy(ledger, path, monkeypatch):
+    monkeypatch.setattr("parties.database.BUSY_TIMEOUT_S", 0.05)
+    other = opened(path)
+    with ledger.database.transaction(), pytest.raises(LedgerBusyError, match="nothing was changed"):
+        reserve(other, 1, cost("1"))
+    reserve(other, 1, cost("1"))
 
 
 def test_another_sqlite_file_is_refused(path):

@@ -1,17 +1,21 @@
 """The party as a process beside a real coordinator: starts without it, resumes, drains, and guards its state."""
 
+import json
 import signal
 import sqlite3
 import subprocess
 import sys
 import threading
+from itertools import repeat
 
 import pytest
 
 from dpcore.errors import ConfigurationError, DataError
 from dpcore.randomness import SeededRandom, SeededRandomRefusedError
 from parties.config import PartyConfig, split_target
-from parties.node import Jobs, PartyNode
+from parties.jobs import ADVANCING_THREADS, Jobs
+from parties.node import PartyNode
+from parties.policy import Policy
 from parties.work import Work
 from radofed.templates import PolicyChoices
 from tests.federation import Federation, wait_until
@@ -93,8 +97,98 @@ def test_a_data_error_is_raised_at_start_and_its_values_stay_out_of_the_log(fede
         PartyNode(config(federation))
     assert caught.value.line == 3
     fields = [getattr(record, "fields", {}) for record in caplog.records]
-    assert {"line": 3, "column": "age"}.items() <= fields[-1].items()
-    assert CANARY not in caplog.text + str(fields)
+    assert fields[-1] == {"reason": str(caught.value)}
+    assert CANARY not in caplog.text + str(fields) + str(caught.value)
+
+
+def test_the_command_quotes_no_cell(federation):
+    (federation.directory("ada") / "data.csv").write_text(f"age,smoker,stayed\n30,{CANARY},no\n")
+    federation.start("ada")
+    assert federation.processes["ada"].wait(30) == 4
+    said = federation.log("ada")
+    assert "line 2, column 'smoker'" in said
+    assert CANARY not in said
+
+
+def test_two_nodes_cannot_use_one_ledger(federation):
+    directory = federation.directory("ada")
+    with PartyNode(config(federation)):
+        text = (directory / "party.toml").read_text()
+        other = directory / "other.toml"
+        ledger = directory / "link.sqlite"
+        ledger.symlink_to(directory / "state" / "ledger.sqlite")
+        other.write_text(f'ledger = "{ledger.name}"\n' + text.replace('"state"', '"other"'))
+        with pytest.raises(ConfigurationError, match=r"another party node is using ledger .*link\.sqlite"):
+            PartyNode(PartyConfig.load(other))
+    with PartyNode(PartyConfig.load(other)):
+        pass
+
+
+def test_a_node_that_fails_to_start_holds_nothing(federation):
+    path = federation.directory("ada") / "data.csv"
+    good = path.read_text()
+    path.write_text("nothing")
+    with pytest.raises(DataError):
+        PartyNode(config(federation))
+    path.write_text(good)
+    with PartyNode(config(federation)):
+        pass
+
+
+def test_a_new_ledger_beside_an_old_roster_is_a_warning(federation, caplog):
+    federation.start_all("coordinator", "ada")
+    wait_until(lambda: '"roster accepted"' in federation.log("ada"), timeout_s=60, what="the roster")
+    assert federation.stop("ada") == 0
+    assert "a new ledger begins" not in federation.log("ada")
+    for left in (federation.directory("ada") / "state").glob("ledger.sqlite*"):
+        left.unlink()
+    with caplog.at_level("WARNING"), PartyNode(config(federation)):
+        pass
+    assert "a new ledger begins" in caplog.messages
+
+
+def test_sighup_reads_the_policy_again_and_keeps_it_where_the_new_one_is_faulty(federation):
+    policy = federation.directory("ada") / "policy.toml"
+    federation.start("ada")
+    wait_until(lambda: '"started"' in federation.log("ada"), what="the node")
+
+    def hang_up(event: str) -> dict:
+        seen = federation.log("ada").count(f'"{event}"')
+        federation.processes["ada"].send_signal(signal.SIGHUP)
+        wait_until(lambda: federation.log("ada").count(f'"{event}"') > seen, what=event)
+        return json.loads(next(line for line in reversed(federation.log("ada").splitlines()) if f'"{event}"' in line))
+
+    replace_in(policy, 'designs = ["plain", "dp-feat"]', 'designs = ["dp-feat"]')
+    assert hang_up("policy read again")["designs"] == ["dp-feat"]
+    replace_in(policy, 'designs = ["dp-feat"]', 'designs = ["dp-feet"]')
+    assert "designs" in hang_up("policy refused")["reason"]
+    replace_in(policy, 'designs = ["dp-feet"]', "designs = []")
+    assert hang_up("policy read again")["designs"] == []
+    assert federation.stop("ada") == 0
+
+
+def test_a_policy_that_was_read_again_governs_queries_and_ledger(federation):
+    policy = federation.directory("ada") / "policy.toml"
+    with PartyNode(config(federation)) as node:
+        replace_in(policy, 'epsilon = "10"', 'epsilon = "2"')
+        replace_in(policy, "unbounded_queries = 0", "unbounded_queries = 7")
+        node.read_policy()
+        limit = node._ledger.state().limit
+        assert (limit.epsilon, limit.unbounded_events) == (2, 7)
+        assert node._handler._holdings.policy == Policy.load(policy)
+        policy.write_text("designs = [")
+        node.read_policy()
+        assert node._ledger.state().limit == limit
+        assert node._handler._holdings.policy.designs == ("plain", "dp-feat")
+
+
+def test_data_are_read_once(federation):
+    """What changes on disk while the node runs is not seen before the next start."""
+    with PartyNode(config(federation)) as node:
+        (federation.directory("ada") / "data.csv").write_text("age,smoker,stayed\n30,yes,no\n")
+        assert node._handler._holdings.records.rows == 3
+    with PartyNode(config(federation)) as node:
+        assert node._handler._holdings.records.rows == 1
 
 
 def test_the_command_ends_with_4_on_a_data_error(federation):
@@ -242,10 +336,64 @@ def test_nothing_is_begun_once_the_node_stops():
     assert recorder.seen == []
 
 
-def test_queries_that_are_over_are_not_kept():
-    recorder = Recorder([])
+@pytest.mark.parametrize("phase", [Phase.ANSWERING, Phase.COMPLETE])
+def test_queries_with_nothing_to_do_are_not_kept(phase):
+    recorder = Recorder([ConnectionLostError("hub", "cut"), "compute"])
+    recorder.go_on.set()
+    jobs, stop = jobs_of(recorder)
+    for number in range(20):
+        jobs.offer(some_work(phase=phase, query=b"query %d" % number))
+    wait_until(lambda: not jobs._jobs, timeout_s=10)
+    assert len(recorder.seen) == 22
+    finish(jobs, stop)
+
+
+def test_queries_that_wait_to_be_tried_again_hold_no_thread():
+    stuck = {b"stuck %d" % number for number in range(ADVANCING_THREADS)}
+    seen = []
+
+    class Handler:
+        def advance(self, work, wanted):
+            seen.append(work.query.payload)
+            if work.query.payload in stuck:
+                raise ConnectionLostError("hub", "cut")
+            return False
+
+    jobs, stop = jobs_of(Handler())
+    try:
+        for query in stuck:
+            jobs.offer(some_work(query=query))
+        wait_until(lambda: stuck <= set(seen), timeout_s=10)
+        jobs.offer(some_work(query=b"another"))
+        wait_until(lambda: b"another" in seen, timeout_s=10)
+        wait_until(lambda: len(seen) > len(stuck) + 1, timeout_s=10, what="another try")
+    finally:
+        finish(jobs, stop)
+
+
+def test_new_work_does_not_wait_for_a_pause(monkeypatch):
+    monkeypatch.setattr("parties.jobs.pauses", lambda: repeat(3600.0))
+    recorder = Recorder([ConnectionLostError("hub", "cut"), None])
     jobs, stop = jobs_of(recorder)
     jobs.offer(some_work())
-    jobs.offer(some_work(phase=Phase.COMPLETE))
+    wait_until(lambda: any(job.retry for job in jobs._jobs.values()), timeout_s=10)
+    jobs.offer(some_work(attempt=2))
+    wait_until(lambda: recorder.seen == [1, 2], timeout_s=10)
+    wait_until(lambda: not jobs._jobs, timeout_s=10)
+    finish(jobs, stop)
+
+
+def test_a_flood_of_queries_is_bounded(monkeypatch, caplog):
+    monkeypatch.setattr("parties.jobs.MOST_QUERIES", 3)
+    recorder = Recorder(["compute"])
+    jobs, stop = jobs_of(recorder)
+    jobs.offer(some_work())
+    assert recorder.computing.wait(10)
+    monkeypatch.setattr(recorder, "advance", lambda work, wanted: recorder.go_on.wait(10) and False)
+    for number in range(10):
+        jobs.offer(some_work(query=b"query %d" % number))
+    assert len(jobs._jobs) == 3
+    assert caplog.messages.count("too many queries at once") == 8
+    recorder.go_on.set()
     wait_until(lambda: not jobs._jobs, timeout_s=10)
     finish(jobs, stop)

@@ -1,6 +1,7 @@
 import errno
 import os
 
+import numpy as np
 import pytest
 
 from parties.spool import SpoolFullError, SpoolLostError, Spools
@@ -21,13 +22,17 @@ def write(spools, chunks=CHUNKS, *, attempt=1, needed=2500):
     return spools.write(QUERY, attempt, iter(chunks), needed_bytes=needed, width=500)
 
 
+def found_again(spools, attempt=1):
+    return spools.open(QUERY, attempt, masked=True)
+
+
 def leftovers(spools):
     return sorted(path.name for path in spools.directory.rglob("*") if path.is_file())
 
 
 def test_what_is_written_is_found_again(spools):
     written = write(spools)
-    found = Spools(spools.directory, 10_000).open(QUERY, 1)
+    found = found_again(Spools(spools.directory, 10_000))
     assert found == written
     assert [found.chunk(i).ciphertexts for i in range(3)] == CHUNKS
     assert (found.ciphertexts, found.digest) == (5, upload_digest([sha256(c) for c in CHUNKS]))
@@ -41,7 +46,7 @@ def test_a_changed_cut_or_missing_chunk_is_noticed(spools):
     for damage in (b"x" + path.read_bytes()[1:], path.read_bytes()[:-1], None):
         path.unlink() if damage is None else path.write_bytes(damage)
         with pytest.raises(SpoolLostError):
-            spools.open(QUERY, 1).verify()
+            found_again(spools).verify()
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"chunks": ["zz"], "ciphertexts": 1}', b'{"chunks": []}'])
@@ -49,14 +54,14 @@ def test_a_damaged_manifest_is_noticed(spools, content):
     spool = write(spools)
     (spool.path / "manifest.json").write_bytes(content)
     with pytest.raises(SpoolLostError, match="manifest"):
-        spools.open(QUERY, 1)
+        found_again(spools)
 
 
 def test_a_spool_that_is_gone_is_lost(spools):
     write(spools)
     spools.remove(QUERY, 1)
     with pytest.raises(SpoolLostError):
-        spools.open(QUERY, 1)
+        found_again(spools)
     spools.remove(QUERY, 1)
     assert leftovers(spools) == []
 
@@ -131,7 +136,7 @@ def test_a_crash_leaves_something_that_the_next_start_clears(spools):
 def test_writing_again_replaces(spools):
     write(spools)
     second = write(spools, [b"z" * 500], needed=500)
-    assert spools.open(QUERY, 1) == second
+    assert found_again(spools) == second
     assert spools.used_bytes() == 500
 
 
@@ -139,6 +144,36 @@ def test_only_wanted_spools_are_kept(spools):
     write(spools, attempt=1)
     write(spools, attempt=2)
     assert spools.keep_only([(QUERY, 2)]) == 1
-    spools.open(QUERY, 2).verify()
+    found_again(spools, 2).verify()
+    with pytest.raises(SpoolLostError):
+        found_again(spools)
+
+
+def write_bare(spools, values):
+    return spools.write(QUERY, 1, iter(CHUNKS), needed_bytes=3000, width=500, values=values)
+
+
+def test_a_bare_contribution_keeps_its_integers_and_goes_by_itself(spools):
+    values = np.array([-(2**40), 0, 7], dtype=np.int64)
+    write_bare(spools, values)
+    masked = write(spools)
+    bare = Spools(spools.directory, 10_000).open(QUERY, 1)
+    assert bare.path != masked.path
+    assert (bare.values() == values).all()
+    assert spools.keep_only([(QUERY, 1)]) == 0
+    spools.remove_bare(QUERY, 1)
     with pytest.raises(SpoolLostError):
         spools.open(QUERY, 1)
+    found_again(spools).verify()
+    assert "values.bin" not in leftovers(spools)
+    write_bare(spools, values)
+    spools.remove(QUERY, 1)
+    assert leftovers(spools) == []
+
+
+@pytest.mark.parametrize("damage", ["changed", "lost"])
+def test_changed_or_lost_integers_are_noticed(spools, damage):
+    path = write_bare(spools, np.arange(3)).path / "values.bin"
+    path.unlink() if damage == "lost" else path.write_bytes(b"\1" + path.read_bytes()[1:])
+    with pytest.raises(SpoolLostError, match="values"):
+        spools.open(QUERY, 1).values()

@@ -6,6 +6,7 @@ from dpcore.errors import ConfigurationError
 from dpcore.fixed_point import plan_encoding
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import PlainDesign
+from parties.ledger import Budget
 from parties.policy import Policy, check_cohort, check_query
 from wire.envelopes import SigningKey, fingerprint
 from wire.errors import Code, WireError
@@ -26,16 +27,15 @@ def test_an_empty_file_denies_everything(world, tmp_path):
     policy = load(tmp_path, "")
     assert (policy.learners, policy.designs, policy.accepted_members) == ((), (), ())
     assert not policy.allow_unprotected
-    assert policy.limits.epsilon == policy.limits.delta == 0
+    assert policy.limits.lifetime == Budget(Fraction(0), Fraction(0), 0)
     with pytest.raises(WireError) as caught:
         check(world, policy)
     assert caught.value.code is Code.POLICY_LEARNER
 
 
 def test_limits_are_exact(tmp_path):
-    limits = load(tmp_path, '[limits]\nepsilon = "0.1"\ndelta = "1e-5"').limits
-    assert limits.epsilon == Fraction(1, 10)
-    assert limits.delta == Fraction(1, 100_000)
+    limits = load(tmp_path, '[limits]\nepsilon = "0.1"\ndelta = "1e-5"\nunbounded_queries = 2').limits
+    assert limits.lifetime == Budget(Fraction(1, 10), Fraction(1, 100_000), 2)
 
 
 @pytest.mark.parametrize("value", ["0.1", "10", '"-1"', '"nan"', '"1/3"', '"1e9999"', '""', "true"])
@@ -81,6 +81,7 @@ def test_a_pinned_name_under_another_key_is_refused(world):
         ({"limits": {"rados_per_query": 19}}, Code.POLICY_LIMITS),
         ({"limits": {"delta_per_query": "1e-7"}}, Code.POLICY_LIMITS),
         ({"limits": {"attempts_per_query": 2}}, Code.POLICY_LIMITS),
+        ({"limits": {"lifetime_per_query_s": 3599}}, Code.POLICY_LIMITS),
         ({"smallest_cohort": 4}, Code.POLICY_COHORT),
         ({"assumed_colluders": 2}, Code.POLICY_COHORT),
         ({"accepted_members": []}, Code.POLICY_COHORT),
@@ -93,7 +94,17 @@ def test_each_rule_refuses_with_its_code(world, changes, code):
 
 
 def test_limits_admit_their_own_value(world):
-    check(world, world.policy(limits={"rados_per_query": 20, "delta_per_query": "1e-6", "attempts_per_query": 3}))
+    check(
+        world,
+        world.policy(
+            limits={
+                "rados_per_query": 20,
+                "delta_per_query": "1e-6",
+                "attempts_per_query": 3,
+                "lifetime_per_query_s": 3600,
+            }
+        ),
+    )
 
 
 def test_plain_rados_need_the_word_too(world):

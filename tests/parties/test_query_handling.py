@@ -3,24 +3,23 @@
 import errno
 import os
 from fractions import Fraction
-from functools import partial
 
 import numpy as np
 import pytest
 
 from dpcore.errors import PlanError
-from dpcore.fixed_point import plan_encoding
-from dpcore.paillier.obfuscation import Obfuscator
+from dpcore.paillier.packing import CheckSlotError
 from dpcore.privacy.dp_feat import own_epsilon
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign
 from dpcore.randomness import SeededRandom, SeededRandomRefusedError
 from dpcore.schema import BooleanFeature, CategoryFeature, Label, Schema
 from parties.attempts import AttemptState
+from parties.contribution import encrypted_chunks, masked_chunks
 from parties.handling import Holdings, QueryHandler, StoppedError
 from parties.ledger import Budget
-from tests.parties.party_world import PARTIES, SCHEMA, Ada, World, make_records, refused_with
-from wire.cohort import Cohort, Ready, open_statement
+from tests.parties.party_world import SCHEMA, Ada, make_records, ready, refused_with, spent
+from wire.cohort import Acceptance, Cohort, Ready, open_statement, sign
 from wire.envelopes import SigningKey, sha256
 from wire.errors import Code, ConnectionLostError, WireError
 from wire.logs import Log
@@ -28,25 +27,8 @@ from wire.status import PartyState, Phase
 from wire.upload import upload_digest
 
 S = AttemptState
+pytestmark = pytest.mark.usefixtures("small_comb")
 OTHER_SCHEMA = Schema(name="other", label=SCHEMA.label, features=SCHEMA.features)
-
-
-@pytest.fixture(autouse=True)
-def small_comb(monkeypatch):
-    """Little is encrypted here: the full table would take longer than all the rest."""
-    monkeypatch.setattr("parties.handling.Obfuscator", partial(Obfuscator, short_exponent_bits=512, teeth=4, tables=2))
-
-
-def ready(ada: Ada, query=None):
-    """An envelope that ada has accepted, computed and said to be ready for; and a cohort with it."""
-    envelope = ada.world.ask(query)
-    assert ada.go(envelope)
-    assert ada.state(envelope) is S.READY
-    return envelope, ada.world.cohort(ada.hub.answers[0])
-
-
-def spent(ada: Ada) -> Fraction:
-    return ada.ledger.spent().epsilon
 
 
 def test_the_whole_way(ada):
@@ -153,7 +135,7 @@ def test_plain_rados_are_recorded_as_without_a_bound(ada):
     envelope, cohort = ready(ada, ada.world.plain_query())
     ada.upload(envelope, cohort)
     state = ada.ledger.state()
-    assert (state.unbounded_events, state.spent.epsilon) == (1, 0)
+    assert (state.spent.unbounded_events, state.spent.epsilon) == (1, 0)
 
 
 def test_an_internal_failure_while_answering_is_told_as_unavailable(ada, monkeypatch):
@@ -275,7 +257,7 @@ def test_a_killed_upload_goes_on_with_the_same_bytes(ada):
     assert len(ada.hub.chunks[1, 0]) == 1
     assert ada.hub.chunks[1, 1] == [first[1, 1][0]] * 2
     assert {index for _, index in ada.hub.chunks} == set(range(opened.chunks))
-    assert ada.ledger.state().unbounded_events == 1
+    assert ada.ledger.spent().unbounded_events == 1
     ada.hub.opened_receipt()
 
 
@@ -315,20 +297,6 @@ def test_a_lost_receipt_is_told_again_in_the_same_bytes(ada):
     assert len(ada.hub.chunks[1, 0]) == 1
 
 
-def test_another_cohort_for_the_same_attempt_gets_nothing(ada):
-    envelope, cohort = ready(ada)
-    ada.hub.fail["upload_chunk"] = [ConnectionLostError("hub", "cut")]
-    with pytest.raises(ConnectionLostError):
-        ada.upload(envelope, cohort)
-    other = ada.world.cohort(ada.hub.answers[0])
-    assert other.digest != cohort.digest
-    ada.restart()
-    ada.upload(envelope, other)
-    assert not ada.hub.chunks
-    ada.upload(envelope, cohort)
-    assert ada.state(envelope) is S.UPLOADED
-
-
 @pytest.mark.parametrize("charged", [False, True])
 @pytest.mark.parametrize("damage", ["lost", "changed"])
 def test_a_lost_or_changed_spool_is_never_sent(ada, charged, damage):
@@ -340,7 +308,7 @@ def test_a_lost_or_changed_spool_is_never_sent(ada, charged, damage):
     if damage == "lost":
         ada.spools.remove(envelope.payload_hash, 1)
     else:
-        path = ada.spools.open(envelope.payload_hash, 1).path / "chunk-000000.bin"
+        path = ada.spools.open(envelope.payload_hash, 1, masked=charged).path / "chunk-000000.bin"
         path.write_bytes(path.read_bytes()[:-1] + b"x")
     ada.restart()
     ada.upload(envelope, cohort)
@@ -351,54 +319,6 @@ def test_a_lost_or_changed_spool_is_never_sent(ada, charged, damage):
     assert ada.ledger.reserved().epsilon == 0
     ada.upload(envelope, cohort)
     assert not ada.hub.chunks
-
-
-def bad_cohorts(world: World, own):
-    good = world.cohort(own)
-    query_id = good.query_id
-    yield "two parties", world.cohort(own, others=("bo",))
-    yield "own acceptance missing", Cohort(query_id, 1, (world.acceptance(query_id, "ada"), *good.acceptances[1:]))
-    yield "a party twice", Cohort(query_id, 1, (own, good.acceptances[1], world.acceptance(query_id, "bo")))
-    yield (
-        "a forged acceptance",
-        Cohort(query_id, 1, (own, good.acceptances[1], world.acceptance(query_id, "cy", key=SigningKey.generate()))),
-    )
-    yield (
-        "another attempt's acceptance",
-        Cohort(query_id, 1, (own, good.acceptances[1], world.acceptance(query_id, "cy", attempt=2))),
-    )
-    yield "another attempt", Cohort(query_id, 2, good.acceptances)
-    yield "another query", Cohort(b"x" * 32, 1, good.acceptances)
-    yield "too many rows", world.cohort(own, rows=900)
-
-
-@pytest.mark.parametrize("which", range(8))
-def test_a_cohort_that_breaks_a_rule_gets_nothing_and_costs_nothing(ada, which):
-    envelope, _ = ready(ada)
-    name, cohort = list(bad_cohorts(ada.world, ada.hub.answers[0]))[which]
-    ada.upload(envelope, cohort)
-    assert not ada.hub.chunks, name
-    assert (ada.state(envelope), spent(ada), ada.ledger.reserved().epsilon) == (S.ENDED, 0, 0)
-
-
-def test_a_stranger_in_the_cohort_does_not_count(world, tmp_path):
-    """Dee is in the roster, and ada has not accepted it: three members count, so a cohort with dee needs four."""
-    world.party_keys["dee"] = SigningKey.generate()
-    encoding = plan_encoding(largest_sum=1000 << 16, max_parties=4, fraction_bits=16)
-    known = [sha256(world.party_keys[name].public_bytes).hex() for name in PARTIES[1:]]
-    policy = world.policy(accepted_members=known)
-    for others, fine in ((("bo", "dee"), False), (("bo", "cy", "dee"), True)):
-        ada = Ada(world, tmp_path / "-".join(others), policy=policy)
-        envelope = world.ask(world.query(max_parties=4, encoding=encoding))
-        ada.go(envelope)
-        ada.upload(envelope, world.cohort(ada.hub.answers[0], others=others))
-        assert bool(ada.hub.chunks) is fine
-
-
-def test_a_party_that_was_left_out_pays_nothing(ada):
-    envelope, _ = ready(ada)
-    ada.handler.advance(ada.work(envelope, phase=Phase.UPLOADING, state=PartyState.LEFT_OUT))
-    assert (ada.state(envelope), spent(ada), ada.ledger.reserved().epsilon) == (S.ENDED, 0, 0)
 
 
 def test_the_next_attempt_is_fresh_and_charged_anew(ada):
@@ -510,14 +430,34 @@ def test_no_log_line_holds_what_an_error_says_of_the_data(ada, monkeypatch, capl
 
 
 def test_the_contribution_is_over_exactly_the_accepted_rows(ada, test_secret_key):
-    """What was uploaded opens to this party's row count in every check slot."""
-    from tests.parties.test_contribution import decode
+    """With its peers' masks, what was uploaded opens to this party's row count in every check slot; else to nothing."""
+    from tests.parties.test_contribution import decode, small_obfuscator
 
     envelope, cohort = ready(ada, ada.world.plain_query())
     ada.upload(envelope, cohort)
     opened = ada.world.open(envelope)
     chunks = [sent[0] for _, sent in sorted(ada.hub.chunks.items())]
-    values = decode(opened, test_secret_key, [chunks], ada.records.rows)
+    with pytest.raises(CheckSlotError):
+        decode(opened, test_secret_key, [chunks], ada.records.rows)
+    nothing = np.zeros(opened.query.length, dtype=np.int64)
+    acceptances = cohort.open(ada.world.roster)
+    uploads = [chunks]
+    for peer in ("bo", "cy"):
+        bare = encrypted_chunks(opened, nothing, 50, small_obfuscator(opened))
+        uploads.append(
+            list(
+                masked_chunks(
+                    opened,
+                    nothing,
+                    bare,
+                    own_name=peer,
+                    own_key=ada.world.mask_keys[peer, 1],
+                    acceptances=acceptances,
+                    cohort_digest=cohort.digest,
+                )
+            )
+        )
+    values = decode(opened, test_secret_key, uploads, ada.records.rows + 100)
     edges = ada.records.features / 2.0**30 * ada.records.labels[:, None]
     rados = opened.query.kind.decode(values, 16)
     slack = 40 * 2.0**-16
@@ -525,3 +465,61 @@ def test_the_contribution_is_over_exactly_the_accepted_rows(ada, test_secret_key
     assert (rados <= np.maximum(edges, 0).sum(0) + slack).all()
     assert (rados >= np.minimum(edges, 0).sum(0) - slack).all()
     assert len(np.unique(rados[:, 0])) > 10
+
+
+def test_a_crash_between_masking_and_charging_sends_the_same_bytes_or_another_cohort_s(ada, monkeypatch):
+    """Until the charge nothing is bound: the masks are made anew, of the bare contribution, for what is shown then."""
+    envelope, cohort = ready(ada)
+
+    def crash(*_arguments, **_options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ada.attempts, "charge", crash)
+        with pytest.raises(KeyboardInterrupt):
+            ada.upload(envelope, cohort)
+    first = ada.spools.open(envelope.payload_hash, 1, masked=True).digest
+    ada.restart()
+    assert (spent(ada), ada.hub.chunks) == (0, {})
+    ada.upload(envelope, cohort)
+    assert ada.hub.opened_receipt().upload_digest == first
+    assert ada.state(envelope) is S.UPLOADED
+
+
+def test_after_the_charge_the_bare_contribution_is_gone(ada):
+    envelope, cohort = ready(ada)
+    assert ada.spools.open(envelope.payload_hash, 1).values().size
+    ada.hub.fail["upload_chunk"] = [ConnectionLostError("hub", "cut")]
+    with pytest.raises(ConnectionLostError):
+        ada.upload(envelope, cohort)
+    assert not list(ada.spools.directory.rglob("values.bin"))
+    assert ada.attempts.find(envelope.payload_hash, 1).mask_key is None
+    ada.restart()
+    ada.upload(envelope, cohort)
+    assert ada.state(envelope) is S.UPLOADED
+
+
+def test_a_peer_s_key_of_low_order_ends_the_attempt_uncharged(ada):
+    envelope, cohort = ready(ada)
+    forged = Acceptance(envelope.payload_hash, 1, "bo", 50, bytes(32))
+    others = (sign(forged, ada.world.party_keys["bo"]), cohort.acceptances[2])
+    ada.upload(envelope, Cohort(envelope.payload_hash, 1, (cohort.acceptances[0], *others)))
+    assert ada.state(envelope) is S.ENDED
+    assert (spent(ada), ada.hub.chunks) == (0, {})
+
+
+def test_a_disk_that_is_full_while_masking_is_tried_again_and_charges_nothing(ada, monkeypatch):
+    envelope, cohort = ready(ada)
+    real = os.fsync
+
+    def full(_descriptor):
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(WireError) as caught:
+        ada.upload(envelope, cohort)
+    assert caught.value.code is Code.SPOOL_FULL
+    monkeypatch.setattr(os, "fsync", real)
+    assert (spent(ada), ada.hub.chunks) == (0, {})
+    ada.upload(envelope, cohort)
+    assert ada.state(envelope) is S.UPLOADED

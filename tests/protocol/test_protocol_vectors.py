@@ -5,7 +5,9 @@ import json
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from dpcore.paillier.masks import cohort_mask
 from dpcore.schema import Schema
 from wire.cohort import Acceptance, Cohort, Ready, Receipt, Refusal, check_receipt, open_statement
 from wire.envelopes import Envelope
@@ -82,6 +84,28 @@ def test_a_cohort_with_a_member_twice_or_of_another_attempt_is_refused(roster):
     for attempt, members in ((2, (first, first)), (1, (first, second))):
         with pytest.raises(WireError):
             Cohort(query_id, attempt, members).open(roster)
+
+
+def test_masks(roster):
+    vector, cohort = GOOD["masks"], GOOD["cohort"]
+    keys = {n: X25519PrivateKey.from_private_bytes(bytes.fromhex(k)) for n, k in vector["private_keys"].items()}
+    acceptances = {
+        a.party: a for a in (open_statement(Acceptance, envelope(v), roster)[0] for v in GOOD["acceptances"])
+    }
+    for name, expected in vector["of"].items():
+        (peer,) = set(acceptances) - {name}
+        assert acceptances[name].mask_key == keys[name].public_key().public_bytes_raw()
+        mask = cohort_mask(
+            name,
+            keys[name],
+            {peer: acceptances[peer].mask_key},
+            query_id=bytes.fromhex(cohort["query_id"]),
+            attempt=cohort["attempt"],
+            cohort_digest=bytes.fromhex(cohort["digest"]),
+            shape=(vector["ciphertexts"], vector["slots"]),
+            value_bits=vector["value_bits"],
+        )
+        assert mask.reshape(-1).tolist() == expected
 
 
 def test_upload_digest():

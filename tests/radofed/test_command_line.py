@@ -1,10 +1,12 @@
 """The `rado` command as people and programs meet it: options, one JSON object, exit codes."""
 
 import json
+import os
 import subprocess
 import sys
 
 import pytest
+from rich.console import Group
 
 from dpcore.errors import ConfigurationError, DataError, PlanError, SlotOverflowError
 from dpcore.schema import Schema
@@ -84,7 +86,7 @@ class TestUsage:
         [
             "demo", "schema infer", "schema check", "provision init", "party check", "party start",
             "coordinator start", "coordinator status", "learner keygen", "learner query", "learner list",
-            "learner status", "learner cancel", "learner fetch", "learner train", "learner predict",
+            "learner send", "learner status", "learner cancel", "learner fetch", "learner train", "learner predict",
         ],
     )  # fmt: skip
     def test_every_command_has_a_format(self, capsys, path):
@@ -202,6 +204,14 @@ class TestProvision:
         assert code == 4
         assert "not empty" in err
 
+    def test_port_zero_cannot_be_dialled(self, capsys, tmp_path):
+        code, _, err = rado(
+            capsys, "provision", "init", "--federation", "t", "--directory", str(tmp_path / "x"),
+            "--coordinator", "host:0", "--party", "north",
+        )  # fmt: skip
+        assert code == 4
+        assert "port 0" in err
+
     def test_rows_that_are_no_number(self, capsys, tmp_path):
         code, _, err = rado(
             capsys, "provision", "init", "--federation", "t", "--directory", str(tmp_path / "x"),
@@ -270,6 +280,19 @@ class TestOutput:
         found = json_ready({"b": b"\x01\xff", "p": tmp_path, "f": float("inf"), "n": float("nan"), "t": (1, 2.5, None)})
         assert found == {"b": "01ff", "p": str(tmp_path), "f": None, "n": None, "t": [1, 2.5, None]}
         json.dumps(found, allow_nan=False)
+
+    def test_names_of_files_are_no_markup(self, capsys):
+        Output(as_json=False, debug=False).show(Group("kept in /tmp/[bold]x :warning:"))
+        assert "/tmp/[bold]x :warning:" in capsys.readouterr().out
+
+    def test_a_stream_that_cannot_show_a_character(self):
+        code = (
+            "import sys; from radofed.cli import main; sys.argv = ['rado', 'party', 'start', '-c', 'm\u00fc']; main()"
+        )
+        environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, env=environment)
+        assert result.returncode == 4
+        assert rb"m\xfc" in result.stderr
 
     @pytest.mark.parametrize(
         ("arguments", "as_json"),

@@ -1,6 +1,8 @@
 import datetime as dt
 import stat
+from concurrent.futures import ThreadPoolExecutor
 
+import grpc
 import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -16,6 +18,7 @@ from radofed.templates import PolicyChoices
 from wire.envelopes import Envelope, SigningKey, fingerprint, load_public_key
 from wire.identity import TlsFiles
 from wire.roster import Role, open_roster
+from wire.transport import open_channel
 
 NOW = dt.datetime(2030, 5, 1, 12, tzinfo=dt.UTC)
 PARTIES = ["north", "south", "east"]
@@ -167,7 +170,50 @@ def test_hosts_of_the_coordinators_certificate(tmp_path, address, expected, list
     assert CoordinatorConfig.load(member.config).listen == listen
 
 
-@pytest.mark.parametrize("address", ["", "host", "host:", ":1", "host:70000", "host:x", "2001:db8::1:7443", "host:-1"])
+def test_ipv6_is_dialled_under_the_name_in_the_certificate(tmp_path):
+    """However the address is written: what the members dial is compared with the certificate letter by letter."""
+    made = make(tmp_path / "x", coordinator_address="[0:0::1]:7443", now=dt.datetime.now(dt.UTC))
+    coordinator, party = made.of(Role.COORDINATOR)[0], made.of(Role.PARTY)[0]
+    dialled = PartyConfig.load(party.config).coordinator
+    assert dialled == "[::1]:7443"
+    server = grpc.server(ThreadPoolExecutor(1))
+    try:
+        port = server.add_secure_port("[::1]:0", tls_of(coordinator).server_credentials())
+    except RuntimeError:
+        pytest.skip("this machine has no IPv6")
+    server.start()
+    with open_channel(dialled.replace("7443", str(port)), tls_of(party)) as channel:
+        grpc.channel_ready_future(channel).result(20)
+    server.stop(0).wait()
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("0.0.0.0:7443", "nobody can dial"),
+        ("[::]:7443", "nobody can dial"),
+        ("[fe80::1%eth0]:7443", "without a zone"),
+        ("m\u00fcnchen.example:7443", "xn--"),
+        ("two words:7443", "no host's name"),
+        ("300.1.1.1:7443", "no host's name"),
+        ("-x.example:7443", "no host's name"),
+    ],
+)
+def test_hosts_that_no_certificate_can_name(tmp_path, address, says):
+    with pytest.raises(ConfigurationError, match=says):
+        make(tmp_path / "x", coordinator_address=address)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_to_listen_on_is_an_address(tmp_path):
+    with pytest.raises(ConfigurationError, match="HOST:PORT"):
+        make(tmp_path / "x", listen="everywhere")
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "host", "host:", ":1", "host:70000", "host:x", "2001:db8::1:7443", "host:-1", "[host]:1", "[]:1", "[::1:1"],
+)
 def test_an_address_that_is_none(address):
     with pytest.raises(ConfigurationError, match="HOST:PORT"):
         split_address(address)
@@ -178,9 +224,11 @@ def test_an_address_that_is_none(address):
     [
         ({"federation": "No Name"}, "federation's name"),
         ({"parties": ["Nord"]}, "member's name"),
-        ({"parties": ["a", "a"]}, "two members"),
-        ({"parties": ["a", "ada"]}, "two members"),
-        ({"parties": ["coordinator"]}, "two members"),
+        ({"parties": ["a", "a"]}, "two parties would both be called 'a'"),
+        ({"parties": ["a", "ada"]}, "a learner and a party would both be called 'ada'"),
+        ({"learners": ["ada", "ada"]}, "two learners would both be called 'ada'"),
+        ({"parties": ["coordinator"]}, "a party and a coordinator would both"),
+        ({"learners": ["coordinator"]}, "a learner and a coordinator would both"),
         ({"parties": []}, "at least one party"),
         ({"learners": []}, "one learner"),
         ({"rows_at_least": {"west": 5}}, "west"),

@@ -6,6 +6,7 @@ messages, hashlib and Ed25519 alone, as docs/protocol.md says, not with the code
 """
 
 import hashlib
+import hmac
 import json
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "protos")]
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from rado.v1 import cohort_pb2, envelope_pb2, query_pb2, roster_pb2
 
@@ -41,6 +44,26 @@ def key(name):
 
 def public(name):
     return key(name).public_key().public_bytes_raw()
+
+
+def mask_key(name):
+    return X25519PrivateKey.from_private_bytes(sha(b"test mask key of ", name.encode()))
+
+
+def mask_public(name):
+    return mask_key(name).public_key().public_bytes_raw()
+
+
+def mask_stream(name, peer, query_id, attempt, cohort_digest, count, value_bits):
+    """The stream that `name` adds, one number a slot: negated at the member whose name sorts last."""
+    lesser, greater = sorted((name, peer))
+    parts = [bytes([len(text)]) + text.encode() for text in (lesser, greater)]
+    info = b"rado.v1/mask\0" + query_id + u32(attempt) + b"".join(parts)
+    shared = mask_key(name).exchange(mask_key(peer).public_key())
+    secret = hmac.digest(hmac.digest(cohort_digest, shared, "sha256"), info + b"\1", "sha256")
+    octets = Cipher(algorithms.AES256(secret), modes.CTR(bytes(16))).encryptor().update(bytes(8 * count))
+    sign = 1 if name == lesser else -1
+    return [sign * int.from_bytes(octets[8 * i : 8 * i + 8], "little") % 2**value_bits for i in range(count)]
 
 
 def signed(kind, signer, payload, *, domain_kind=None, role=None):
@@ -142,9 +165,7 @@ def good():
             "Acceptance",
             party,
             payload(
-                cohort_pb2.Acceptance(
-                    query_id=query_id, attempt=2, party=party, rows=rows, mask_key=sha(party.encode())
-                )
+                cohort_pb2.Acceptance(query_id=query_id, attempt=2, party=party, rows=rows, mask_key=mask_public(party))
             ),
         )
         for party, rows in (("a", 120), ("b", 345))
@@ -173,6 +194,16 @@ def good():
         "query": describe("Query", asked, query_id=query_id),
         "acceptances": [describe("Acceptance", a, payload_hash=sha(a.payload)) for a in acceptances],
         "cohort": {"query_id": query_id.hex(), "attempt": 2, "digest": cohort_digest.hex()},
+        "masks": {
+            "private_keys": {name: sha(b"test mask key of ", name.encode()).hex() for name in ("a", "b")},
+            "ciphertexts": 2,
+            "slots": 3,
+            "value_bits": 38,
+            "of": {
+                name: mask_stream(name, peer, query_id, 2, cohort_digest, 6, 38)
+                for name, peer in (("a", "b"), ("b", "a"))
+            },
+        },
         "upload": {"chunk_hashes": [h.hex() for h in hashes], "digest": upload_digest.hex()},
         "receipt": describe("Receipt", signed("Receipt", "a", payload(receipt))),
         "refusal": describe("Refusal", signed("Refusal", "c", payload(refusal))),

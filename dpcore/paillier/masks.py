@@ -1,0 +1,90 @@
+"""Pairwise masks: what makes a part of a cohort's total uniformly random, and the whole exact.
+
+Every two members of a cohort derive a stream of numbers mod 2^w from an X25519 agreement; the one whose name sorts
+first adds it to its slots, the other subtracts it. In the sum over the whole cohort all streams cancel. In the sum over
+a proper subset, or one that counts a member twice, some stream of two honest members stands alone, and the slots, the
+check slot among them, are uniform mod 2^w to whoever does not hold either of the two private keys.
+
+    shared = X25519(own private key, the peer's public key)
+    key    = HKDF-SHA256(shared, salt = cohort digest,
+                         info = "rado.v1/mask" || 00 || query id || u32(attempt) || u8(|a|) || a || u8(|b|) || b)
+    stream = AES-256-CTR(key, initial counter 0), 8 little-endian bytes a slot, reduced mod 2^w
+
+with a the lesser and b the greater of the two names by code point. Slots are taken ciphertext by ciphertext, slot 0
+first.
+
+The construction is that of Bonawitz et al., "Practical Secure Aggregation" (CCS 2017), section 4, without its recovery
+from drop-outs: a member that is lost ends the attempt, and the next has fresh keys. Assumes that HKDF of an X25519
+agreement (gap Diffie-Hellman) and AES-256 in counter mode are pseudorandom. Binding the cohort's digest into the key
+makes a coordinator that shows two members different cohorts get streams that do not cancel.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from numpy.typing import NDArray
+
+from dpcore.errors import RadofedError
+
+_DOMAIN = b"rado.v1/mask\0"
+_SLOT_BYTES = 8
+
+
+class MaskKeyError(RadofedError):
+    """A peer's mask key with which no secret can be agreed."""
+
+    def __init__(self, peer: str) -> None:
+        self.peer = peer
+        super().__init__(f"the mask key of {peer!r} is of low order: refuse the cohort and ask that party to update")
+
+
+def cohort_mask(
+    own_name: str,
+    own_key: X25519PrivateKey,
+    peers: Mapping[str, bytes],
+    *,
+    query_id: bytes,
+    attempt: int,
+    cohort_digest: bytes,
+    shape: tuple[int, int],
+    value_bits: int,
+) -> NDArray[np.uint64]:
+    """One member's mask, uint64 `shape` = (ciphertexts, slots), each entry below 2^value_bits.
+
+    peers: the raw X25519 public keys of all other members, by name. The masks of all members sum to zero mod
+    2^value_bits. own_key must be fresh for this attempt and used for this cohort digest only.
+
+    Raises MaskKeyError where a peer's key is of low order, ValueError where own_name is among the peers.
+    """
+    if own_name in peers:
+        raise ValueError(f"{own_name!r} stands among its own peers")
+    total = np.zeros(shape, dtype=np.uint64)
+    for peer, public in peers.items():
+        lesser, greater = sorted((own_name, peer))
+        info = _DOMAIN + query_id + attempt.to_bytes(4, "big") + _named(lesser) + _named(greater)
+        try:
+            shared = own_key.exchange(X25519PublicKey.from_public_bytes(public))
+        except ValueError as error:
+            raise MaskKeyError(peer) from error
+        stream = _stream(HKDF(SHA256(), 32, cohort_digest, info).derive(shared), shape)
+        # Unsigned arithmetic is mod 2^64, of which 2^w is a divisor.
+        if own_name == lesser:
+            total += stream
+        else:
+            total -= stream
+    return np.asarray(total & np.uint64((1 << value_bits) - 1), dtype=np.uint64)
+
+
+def _named(name: str) -> bytes:
+    octets = name.encode()
+    return len(octets).to_bytes(1, "big") + octets
+
+
+def _stream(key: bytes, shape: tuple[int, int]) -> NDArray[np.uint64]:
+    cipher = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
+    octets = cipher.update(bytes(shape[0] * shape[1] * _SLOT_BYTES))
+    return np.frombuffer(octets, dtype="<u8").reshape(shape).astype(np.uint64)

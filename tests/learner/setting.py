@@ -1,0 +1,74 @@
+"""A learner's surroundings: a provisioned federation on disk, and a coordinator that answers as a test tells it to."""
+
+import json
+import time
+from dataclasses import replace
+
+from learner.config import LearnerConfig
+from learner.session import Session
+from radofed.provision import provision
+from tests.learner.coordinator_stub import CoordinatorStub
+from tests.learner.totals import World, encrypt, random_values, to_chunks
+from wire.envelopes import Envelope, SigningKey
+from wire.query import open_query
+from wire.roster import Roster
+
+ROWS = {"ada": 100, "bo": 200, "cy": 300}
+
+
+class Setting:
+    """A provisioned federation, a coordinator stub that serves it, and the learner's configuration."""
+
+    def __init__(self, root, learner_key):
+        self.made = provision(
+            root / "federation",
+            federation="clinics",
+            coordinator_address="127.0.0.1:1",
+            parties=list(ROWS),
+            rows_at_least=ROWS,
+        )
+        directories = {m.name: m.directory for m in self.made.members}
+        offline = self.made.directory / "federation"
+        signed = Envelope.from_bytes((offline / "roster.signed").read_bytes())
+        self.world = World(
+            learner_key,
+            dict(ROWS),
+            federation_key=SigningKey.load(offline / "federation.key"),
+            learner_key=SigningKey.load(directories["learner"] / "signing.key"),
+            party_keys={name: SigningKey.load(directories[name] / "signing.key") for name in ROWS},
+            fixed_roster=Roster.from_bytes(signed.payload),
+        )
+        jwk = {**learner_key.secret.to_jwk(), "not_before_unix_s": learner_key.not_before_unix_s}
+        (directories["learner"] / "paillier.jwk").write_text(json.dumps(jwk))
+        self.stub = CoordinatorStub(signed)
+        config = LearnerConfig.load(directories["learner"] / "learner.toml")
+        coordinator = LearnerConfig.load(directories["learner"] / "learner.toml").tls.model_copy(
+            update={
+                "certificate": directories["coordinator"] / "certificate.pem",
+                "key": directories["coordinator"] / "tls.key",
+            }
+        )
+        address = self.stub.start(coordinator.files)
+        self.config = config.model_copy(update={"coordinator": address})
+        self.config_file = directories["learner"] / "learner.toml"
+        self.config_file.write_text(self.config_file.read_text().replace("127.0.0.1:1", address))
+        self.stub.on_submit = self.answer
+        self.attempt = 1
+        self.rows = dict(ROWS)
+
+    def answer(self, envelope):
+        """What an honest cohort makes of a query."""
+        opened = open_query(envelope, self.world.roster, now_unix_s=time.time())
+        contributions = [(random_values(opened, seed), m) for seed, m in enumerate(self.rows.values())]
+        self.expected = sum(values for values, _ in contributions)
+        total = self.world.total(opened, self.rows, attempt=self.attempt)
+        self.stub.totals[opened.query_id] = (total, to_chunks(opened, encrypt(opened, contributions)))
+
+    def session(self, **changes):
+        return Session(self.config.model_copy(update=changes), give_up_after_s=1.0)
+
+    def issue(self, version, change=lambda members: members):
+        roster = self.world.roster
+        newer = replace(roster, version=version, members=change(roster.members))
+        self.stub.roster = newer.sign(self.world.federation_key)
+        return newer

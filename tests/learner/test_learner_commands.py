@@ -1,0 +1,165 @@
+"""`rado learner` against a coordinator: what is saved, sent, followed, fetched, and never written over."""
+
+import json
+
+import pytest
+
+from learner.session import Session
+from radofed.cli.framework import run
+from tests.learner.setting import ROWS
+from tests.learner.totals import SCHEMA
+from wire.errors import Code
+from wire.status import Phase
+
+
+class Learner:
+    """Runs `rado learner` with a setting's configuration."""
+
+    def __init__(self, setting, capsys, tmp_path):
+        self.setting, self.capsys, self.directory = setting, capsys, tmp_path
+        (tmp_path / "schema.toml").write_text(SCHEMA.to_toml())
+
+    def __call__(self, *arguments, config=True):
+        """Exit code, standard output, standard error."""
+        configured = ["--config", str(self.setting.config_file)] if config else []
+        code = run(["learner", *arguments, *configured])
+        captured = self.capsys.readouterr()
+        return code, captured.out, captured.err
+
+    def query(self, *more):
+        schema = str(self.directory / "schema.toml")
+        return self("query", "--schema", schema, "--rados", "40", "--sensitive", "smoker", "--max-rows", "10000", *more)
+
+    def json(self, *arguments):
+        code, out, _ = self(*arguments, "--format", "json")
+        assert out.count("\n") == 1
+        return code, json.loads(out)
+
+    @property
+    def asked(self):
+        with self.setting.session() as session:
+            return [query_id.hex() for query_id in session.asked()]
+
+
+@pytest.fixture
+def learner(setting, capsys, tmp_path):
+    return Learner(setting, capsys, tmp_path)
+
+
+def test_a_query_brings_a_release(learner):
+    code, out, err = learner.query()
+    assert code == 0
+    assert "40 rados over 600 rows of 3 parties" in out
+    assert "adds every upload of the cohort once" in out
+    assert f"asked: query {learner.asked[0]}" in err
+
+
+def test_a_query_that_was_never_acknowledged_is_listed_and_sent(setting, learner):
+    setting.stub.fail["SubmitQuery"] = Code.QUERIES_TOO_MANY
+    code, _, err = learner.query()
+    (query_id,) = learner.asked
+    again = f"rado learner send {query_id[:16]} --config {setting.config_file}"
+    assert code == 1
+    assert again in err
+    code, out, err = learner("list")
+    assert (code, out) == (0, "no queries\n")
+    assert again in err
+    assert learner.json("list")[1]["data"]["unsent"] == [query_id]
+    del setting.stub.fail["SubmitQuery"]
+    for _ in range(2):
+        code, out, _ = learner("send", query_id[:6])
+        assert code == 0
+        assert f"rado learner fetch {query_id[:16]}" in out
+    assert len(setting.stub.submitted) == 1
+    code, out, err = learner("list")
+    assert query_id[:16] in out
+    assert err == ""
+    assert learner.json("list")[1]["data"]["unsent"] == []
+    code, out, _ = learner("fetch", query_id[:6])
+    assert code == 0
+    assert "40 rados over 600 rows" in out
+
+
+def test_an_interrupted_query_goes_on_and_says_so(setting, learner, monkeypatch):
+    def interrupted(*_arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Session, "watch", interrupted)
+    code, out, err = learner.query()
+    (query_id,) = learner.asked
+    assert (code, out) == (1, "")
+    assert f"the query goes on; follow it with: rado learner fetch {query_id[:16]} --config" in err
+    assert "Traceback" not in err
+
+
+def test_a_query_interrupted_before_it_was_saved_leaves_nothing_to_follow(learner, monkeypatch):
+    def interrupted(*_arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Session, "ask", interrupted)
+    code, _, err = learner.query()
+    assert code == 1
+    assert "follow it" not in err
+    assert learner.asked == []
+
+
+def test_without_waiting_the_next_command_is_shown(setting, learner):
+    code, out, _ = learner.query("--no-wait")
+    assert code == 0
+    assert out == f"follow it with: rado learner fetch {learner.asked[0][:16]} --config {setting.config_file}\n"
+
+
+@pytest.mark.parametrize("timeout_s", ["0", "-5", "nan"])
+def test_a_time_that_is_none_asks_nobody(setting, learner, timeout_s):
+    code, _, err = learner.query("--timeout-s", timeout_s)
+    assert code == 4
+    assert "timeout_s" in err
+    assert setting.stub.submitted == []
+
+
+def test_a_saved_release_is_shown_without_the_coordinator(setting, learner):
+    learner.query()
+    (query_id,) = learner.asked
+    for method in ("WatchQuery", "FetchTotal"):
+        setting.stub.fail[method] = Code.QUERY_UNKNOWN
+    code, out, _ = learner("fetch", query_id[:6])
+    assert code == 0
+    assert "40 rados over 600 rows" in out
+
+
+def test_an_id_of_nobody(learner):
+    code, _, err = learner("status", "abcdef")
+    assert code == 4
+    assert "no query of this learner's" in err
+
+
+def test_what_the_coordinator_says_does_not_steer_the_terminal(setting, learner):
+    setting.stub.phases = [Phase.FAILED]
+    setting.stub.code, setting.stub.detail = "COHORT_TOO_SMALL", "Silent: \x1b[2J\x07bo."
+    code, _, err = learner.query()
+    assert code == 6
+    assert "\x1b" not in err
+    assert "\x07" not in err
+    assert r"Silent: \x1b[2J\x07bo." in err
+    assert "\x1b" not in learner("list")[1]
+
+
+def test_no_file_is_written_over(setting, learner, tmp_path):
+    _, found = learner.json("query", "--schema", str(tmp_path / "schema.toml"), "--rados", "40",
+                            "--sensitive", "smoker", "--max-rows", "10000")  # fmt: skip
+    release, model = found["data"]["release"], str(tmp_path / "model.json")
+    assert found["data"]["rows_by_party"] == ROWS
+    assert learner("train", release, "--output", model, config=False)[0] == 0
+    kept = (tmp_path / "model.json").read_bytes()
+    code, _, err = learner("train", release, "--learner", "radoboost", "--output", model, config=False)
+    assert code == 4
+    assert "is there already" in err
+    assert (tmp_path / "model.json").read_bytes() == kept
+    rows = tmp_path / "rows.csv"
+    rows.write_text("age,smoker\n40,yes\n50,no\n")
+    code, _, err = learner("predict", model, str(rows), "--output", str(rows), config=False)
+    assert code == 4
+    assert rows.read_text().startswith("age,smoker")
+    scores = tmp_path / "scores.csv"
+    assert learner("predict", model, str(rows), "--output", str(scores), config=False)[0] == 0
+    assert scores.read_text().count("\n") == 3
