@@ -160,8 +160,8 @@ class Core:
     async def take(self, opened: OpenedQuery, rules: Rules) -> None:
         """Take a verified query; harmless where it is there already.
 
-        Raises WireError(QUERIES_TOO_MANY, SPOOL_FULL where its uploads might not fit, QUERY_INVALID where it ends too
-        far away, QUERY_CLOSED where it ran before and was forgotten, or DRAINING).
+        Raises WireError(QUERIES_TOO_MANY, QUERY_TOO_LARGE, SPOOL_FULL where its uploads might not fit at present,
+        QUERY_INVALID where it ends too far away, QUERY_CLOSED where it ran before and was forgotten, or DRAINING).
         """
         await self.carry(self._take(opened, rules))
 
@@ -209,6 +209,8 @@ class Core:
         # Cohorts that fill the spool by halves would all wait for one another until their attempts, charged, are lost.
         promised = sum(live.most_upload_bytes for live in open_queries)
         needed = most_upload_bytes(opened, rules)
+        if needed > limits.spool_bytes:
+            raise WireError(Code.QUERY_TOO_LARGE, f"It takes up to {needed} bytes of {limits.spool_bytes}.")
         if promised + needed > limits.spool_bytes:
             raise WireError(
                 Code.SPOOL_FULL,

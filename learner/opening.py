@@ -1,9 +1,10 @@
 """Opening a total: every signature and count is checked, then it is decrypted, and its check slots are read.
 
 What that gives: an upload that was lost, doubled or damaged, or another cohort than the one its members signed for,
-makes the total fail, because the masks then do not cancel and the check slots are uniformly random mod 2^w
-(dpcore.paillier.masks). A coordinator that adds known numbers to a whole total, which takes no key, is not noticed: it
-can spoil, shift or scale what the learner opens, and learns nothing by it (promise P2).
+makes the total fail, because the masks then do not cancel and the check slots are random (dpcore.paillier.masks; how
+rarely one passes all the same: dpcore.paillier.packing.open_total). A coordinator that adds known numbers to a whole
+total, which takes no key, is not noticed: it can spoil, shift or scale what the learner opens, and learns nothing by it
+(promise P2).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

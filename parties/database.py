@@ -155,7 +155,10 @@ def _connect(path: Path, owner: LedgerOwner) -> sqlite3.Connection:
         (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
             raise LedgerDamagedError(path, found)
-        connection.execute("PRAGMA journal_mode = WAL")
+        # The mode is in the file since it was made: to set it again would ask for a lock and not wait for it.
+        (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+        if mode != "wal":
+            raise LedgerFileError(path, f"in journal mode {mode}; another program changed it: put it back to wal")
         connection.execute("PRAGMA synchronous = FULL")
         # A mask key that was dropped is overwritten, not only unlinked.
         connection.execute("PRAGMA secure_delete = ON")
@@ -204,6 +207,7 @@ def _create(path: Path, owner: LedgerOwner) -> bool:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         with closing(sqlite3.connect(temporary, isolation_level=None)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.executescript(f"BEGIN;{_TABLES}COMMIT;")
             connection.executemany("INSERT INTO identity VALUES (?, ?)", asdict(owner).items())

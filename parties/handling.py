@@ -182,7 +182,7 @@ class QueryHandler:
             schema=mine.schema,
             rows=rows,
         )
-        mask_key = X25519PrivateKey.generate()
+        mask_key = X25519PrivateKey.from_private_bytes(self._random.bytes(32))
         public = mask_key.public_key().public_bytes_raw()
         acceptance = Acceptance(opened.query_id, work.attempt, mine.name, rows, public)
         held = self._attempts.accept(

@@ -103,12 +103,15 @@ class Spools:
             shutil.rmtree(left)
 
     def used_bytes(self) -> int:
-        """The size of all whole contributions."""
+        """The room that all whole contributions take, and that bare ones will take once they are masked."""
         total = 0
-        for file in self.directory.glob("*/*.bin"):
-            # Another thread may be removing it.
-            with suppress(FileNotFoundError):
-                total += 0 if file.parent.name.startswith(_UNFINISHED) else file.stat().st_size
+        for directory in self.directory.iterdir():
+            if directory.name.startswith(_UNFINISHED):
+                continue
+            if not directory.name.endswith(_MASKED):
+                total += 2 * _size(directory, "chunk-*.bin") + _size(directory, _VALUES)
+            elif not directory.with_name(directory.name.removesuffix(_MASKED)).exists():
+                total += _size(directory, "chunk-*.bin")
         return total
 
     def write(
@@ -123,12 +126,14 @@ class Spools:
     ) -> Spool:
         """Write a contribution whole, in place of one of the same attempt and kind.
 
-        needed_bytes: the room that it takes, for the quota. width: bytes of a ciphertext. values: the integers of a
-        bare contribution; None for a masked one. Raises SpoolFullError where the quota or the disk has no room, and
-        what `chunks` raises; then nothing of it is left.
+        needed_bytes: the room that it takes, for the quota; a masked one has the room that its bare one was given.
+        width: bytes of a ciphertext. values: the integers of a bare contribution; None for a masked one. Raises
+        SpoolFullError where the quota or the disk has no room, and what `chunks` raises; then nothing of it is left.
         """
         final = self._path(query_id, attempt, masked=values is None)
         self._discard(final)
+        if values is None and self._path(query_id, attempt, masked=False).exists():
+            needed_bytes = 0
         self._promise(needed_bytes)
         unfinished = final.with_name(_UNFINISHED + final.name)
         try:
@@ -197,6 +202,15 @@ class Spools:
 
     def _path(self, query_id: bytes, attempt: int, *, masked: bool) -> Path:
         return self.directory / f"{query_id.hex()}-{attempt}{_MASKED if masked else ''}"
+
+
+def _size(directory: Path, pattern: str) -> int:
+    total = 0
+    for file in directory.glob(pattern):
+        # Another thread may be removing it.
+        with suppress(FileNotFoundError):
+            total += file.stat().st_size
+    return total
 
 
 def _chunk_path(directory: Path, index: int) -> Path:

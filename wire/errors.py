@@ -13,6 +13,7 @@ import grpc
 from dpcore.errors import RadofedError
 
 CODE_METADATA_KEY = "rado-code"
+LONGEST_DETAIL = 1000
 
 
 class Code(StrEnum):
@@ -35,6 +36,7 @@ class Code(StrEnum):
     QUERY_INVALID = "QUERY_INVALID"
     QUERY_CLOSED = "QUERY_CLOSED"
     QUERIES_TOO_MANY = "QUERIES_TOO_MANY"
+    QUERY_TOO_LARGE = "QUERY_TOO_LARGE"
     KEY_INVALID = "KEY_INVALID"
     ENCODING_OVERFLOW = "ENCODING_OVERFLOW"
     ATTEMPT_MISMATCH = "ATTEMPT_MISMATCH"
@@ -147,6 +149,12 @@ CATALOGUE: dict[Code, Entry] = {
     ),
     Code.QUERIES_TOO_MANY: Entry(
         _S.RESOURCE_EXHAUSTED, "Too many queries are open.", "Wait until one ends, or cancel one.", 1
+    ),
+    Code.QUERY_TOO_LARGE: Entry(
+        _S.RESOURCE_EXHAUSTED,
+        "The query's uploads would never fit the coordinator's store.",
+        "Ask for fewer rados or parties, or ask the operator to raise spool_bytes.",
+        4,
     ),
     Code.KEY_INVALID: Entry(
         _S.INVALID_ARGUMENT,
@@ -302,7 +310,8 @@ class WireError(RadofedError):
     def public_sentence(self) -> str:
         """What crosses the wire: the catalogue's sentence, and the detail where there is one."""
         sentence = CATALOGUE[self.code].sentence
-        return f"{sentence} {self.detail}" if self.detail else sentence
+        # A detail may quote what a peer sent, and a status message travels in a header.
+        return f"{sentence} {self.detail[:LONGEST_DETAIL]}" if self.detail else sentence
 
 
 def exit_code_of(error: RadofedError) -> int:
@@ -317,7 +326,7 @@ class ConnectionLostError(RadofedError):
 
     def __init__(self, target: str, cause: str) -> None:
         self.target, self.cause = target, cause
-        super().__init__(f"no connection to {target}: {cause}; `rado party check` looks for the cause")
+        super().__init__(f"no connection to {target}: {cause}; is it running there, and is this its address?")
 
 
 class TimedOutError(RadofedError):

@@ -3,7 +3,8 @@
 Every two members of a cohort derive a stream of numbers mod 2^w from an X25519 agreement; the one whose name sorts
 first adds it to its slots, the other subtracts it. In the sum over the whole cohort all streams cancel. In the sum over
 a proper subset, or one that counts a member twice, some stream of two honest members stands alone, and the slots, the
-check slot among them, are uniform mod 2^w to whoever does not hold either of the two private keys.
+check slot among them, are uniform mod 2^w to whoever does not hold either of the two private keys. (A coordinator can
+scale such a sum by 2^j, which leaves w - j random bits in each slot, and nothing else.)
 
     shared = X25519(own private key, the peer's public key)
     key    = HKDF-SHA256(shared, salt = cohort digest,

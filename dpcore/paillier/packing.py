@@ -119,8 +119,9 @@ def open_total(
 ) -> NDArray[np.int64]:
     """The summed values, int64 (length,), once every check slot has shown the cohort's `rows`.
 
-    Where the contributions are masked, a part of the cohort's product fails here but with probability 2^-w for each
-    ciphertext, whoever multiplied. Numbers that were added to the whole product by hand are not noticed.
+    Where the contributions are masked, a part of the cohort's product, or one that counts a member twice, fails here
+    but with a probability for each ciphertext of 2^-w, or of 2^-(2w - slot_bits) where it was also scaled by a power of
+    two, whoever multiplied; what passes is noise. Numbers that were added to the whole product are not noticed.
 
     Raises CheckSlotError for the first ciphertext that fails, SlotOverflowError where the rows do not fit a slot, and
     what `unpack_total` raises.

@@ -27,8 +27,8 @@ NO_RECORD = (
 ROW_NOT_PERSON = "A record is one row: a person with several rows is not covered as a person."
 MASKS = (
     "Contributions are masked in pairs (X25519, HKDF, AES-256): a sum over a part of the cohort is uniformly random to "
-    "whoever lacks the masks of two of its members, so that the learner sees the whole sum or nothing, whatever the "
-    "coordinator does."
+    "whoever lacks the mask keys of one member inside the part and of one outside it, so that the learner sees the "
+    "whole sum or nothing, whatever the coordinator does, unless parties of the cohort work with it."
 )
 COORDINATOR = (
     "The coordinator is kept from the total by Paillier encryption alone (decisional composite residuosity), not by "

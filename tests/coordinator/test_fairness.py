@@ -165,7 +165,7 @@ async def test_a_query_is_taken_where_its_uploads_surely_fit(bench):
     assert "1536 of 3584" in error.detail
     assert (await bench.ask(max_parties=3)).query.max_parties == 3
     await bench.cancel(first)
-    await refusal(Code.SPOOL_FULL, bench.ask(rados=MANY_RADOS))
+    await refusal(Code.QUERY_TOO_LARGE, bench.ask(rados=MANY_RADOS))
     await bench.ask()
 
 

@@ -72,6 +72,27 @@ def test_a_proper_subset_s_masks_are_uniform_and_nothing_less(value_bits):
     assert abs(chi_square_of_uniform(twice, value_bits)) < 6
 
 
+def test_a_coalition_that_knows_some_keys_sees_the_others_sum_and_no_part_of_it():
+    """Promise P3: of five members two give their keys away; parts of the other three stay uniform, the three cancel."""
+    names, value_bits = ["a", "b", "c", "d", "e"], 40
+    keys = {name: X25519PrivateKey.generate() for name in names}
+    made = masks(names, (400, 63), value_bits, keys=keys)
+    modulus = np.uint64((1 << value_bits) - 1)
+
+    def known(name):
+        """What the coalition of d and e can compute of a member's mask: its streams with each of them."""
+        with_them = [
+            masks([name, other], (400, 63), value_bits, keys={n: keys[n] for n in (name, other)}) for other in "de"
+        ]
+        return sum(pair[name] for pair in with_them)
+
+    left = {name: (made[name] - known(name)) & modulus for name in "abc"}
+    for part in ("a", "b", "c", "ab", "bc", "ac"):
+        values = sum(left[name] for name in part) & modulus
+        assert abs(chi_square_of_uniform(values, value_bits)) < 6
+    assert not (sum(left.values()) & modulus).any()
+
+
 def test_streams_of_other_attempts_cohorts_and_names_differ():
     keys = {name: X25519PrivateKey.generate() for name in ("a", "b")}
     first = masks(["a", "b"], (3, 5), 40, keys=keys)["a"]

@@ -34,7 +34,7 @@ def test_words_say_what_is_not_covered():
         "whoever knows a record's other columns can read the value",
         "No record is protected as a whole",
         "one row",
-        "uniformly random to whoever lacks the masks",
+        "uniformly random to whoever lacks the mask keys",
         "independent component analysis",
         "encryption alone",
         "Theorem 6",

@@ -26,7 +26,7 @@ from learner.opening import open_total
 from parties.contribution import encrypted_chunks, integer_vector, masked_chunks
 from wire.cohort import Acceptance, Cohort, Receipt, sign
 from wire.envelopes import Kind, SigningKey, sha256
-from wire.query import PaillierKey, Query, open_query
+from wire.query import OpenedQuery, PaillierKey, Query, open_query
 from wire.roster import Member, Role, Roster, certificate_san
 from wire.status import Total
 from wire.upload import Chunk, upload_digest
@@ -76,8 +76,15 @@ class Setting:
             members.append(Member(role, name, key.public_bytes, certificate_san("f", role, name)))
         self.roster = Roster("f", 1, now, tuple(members))
         self.secret = SecretKey.generate(SystemRandom(), bits=3072)
+        self.opened = self.ask(RadosQuery(rados, design), now)
+        self.records = {name: records(rows, seed) for seed, (name, rows) in enumerate(ROWS.items())}
+        self.vectors = {
+            name: integer_vector(self.opened, part, SeededRandom(name.encode())) for name, part in self.records.items()
+        }
+        self.contribute()
+
+    def ask(self, kind: RadosQuery, now: int) -> OpenedQuery:
         certificate = PaillierKey("learner", self.secret.public_key, now - 1, now + 9999).sign(self.keys["learner"])
-        kind = RadosQuery(rados, design)
         largest = max(kind.largest_sum(1000, FRACTION_BITS), 1000)
         query = Query(
             federation="f",
@@ -101,8 +108,10 @@ class Setting:
             max_attempts=1,
         )
         envelope = self.keys["learner"].sign(Kind.QUERY, query.to_bytes())
-        self.opened = open_query(envelope, self.roster, now_unix_s=now)
-        self.records = {name: records(rows, seed) for seed, (name, rows) in enumerate(ROWS.items())}
+        return open_query(envelope, self.roster, now_unix_s=now)
+
+    def contribute(self) -> None:
+        """Encrypt every party's vector, form the cohort, and mask."""
         self.mask_keys = {name: X25519PrivateKey.generate() for name in ROWS}
         self.acceptances = [
             Acceptance(self.opened.query_id, 1, name, rows, self.mask_keys[name].public_key().public_bytes_raw())
@@ -110,9 +119,6 @@ class Setting:
         ]
         signed = tuple(sign(acceptance, self.keys[acceptance.party]) for acceptance in self.acceptances)
         self.cohort = Cohort(self.opened.query_id, 1, signed)
-        self.vectors = {
-            name: integer_vector(self.opened, part, SeededRandom(name.encode())) for name, part in self.records.items()
-        }
         obfuscator = Obfuscator(self.opened.public_key, SystemRandom())
         self.bare = {
             name: list(encrypted_chunks(self.opened, vector, ROWS[name], obfuscator))
@@ -214,7 +220,7 @@ def test_an_upload_for_another_cohort_does_not_cancel(setting):
         setting.bare["a"],
         own_name="a",
         own_key=setting.mask_keys["a"],
-        acceptances=setting.acceptances[:2],
+        acceptances=setting.acceptances,
         cohort_digest=sha256(b"another cohort"),
     )
     with pytest.raises(TotalError):

@@ -130,7 +130,7 @@ def test_attempts_that_never_end_lapse_with_their_queries(world, tmp_path):
     for _ in range(4):
         ada.go(world.ask())
     assert ada.hub.accepted == [True, True, True, False]
-    ada.offset_s = 3600 + 299
+    ada.offset_s = 3600 + 200
     ada.handler.end_expired()
     assert len(ada.attempts.unfinished()) == 3
     ada.offset_s = 3600 + 301

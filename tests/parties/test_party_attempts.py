@@ -122,6 +122,8 @@ def test_the_mask_key_is_kept_until_the_charge_and_then_is_nowhere(ada):
     assert repr(MASK_KEY) not in repr(held)
     charge(ada, held)
     assert again(ada, held).mask_key is None
+    with ada.ledger.database.transaction() as connection:
+        assert connection.execute("PRAGMA secure_delete").fetchone() == (1,)
     # The write-ahead log is emptied into the file when the last connection closes.
     ada.ledger.database.close()
     for path in ada.directory.glob("ledger.sqlite*"):

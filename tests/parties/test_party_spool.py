@@ -171,6 +171,19 @@ def test_a_bare_contribution_keeps_its_integers_and_goes_by_itself(spools):
     assert leftovers(spools) == []
 
 
+def test_a_bare_contribution_keeps_the_room_that_its_masked_one_will_take(spools):
+    """Otherwise another query could take it, and the cohort would wait for this party in vain."""
+    write_bare(spools, np.arange(3))
+    assert spools.used_bytes() == 2 * 2500 + 24
+    with pytest.raises(SpoolFullError):
+        write(spools, attempt=2, needed=10_000 - 5024 + 1)
+    write(spools, [b"f" * 500], attempt=2, needed=10_000 - 5024)
+    write(spools, needed=2500)
+    assert spools.used_bytes() == 2 * 2500 + 24 + 500
+    spools.remove_bare(QUERY, 1)
+    assert spools.used_bytes() == 2500 + 500
+
+
 @pytest.mark.parametrize("damage", ["changed", "lost"])
 def test_changed_or_lost_integers_are_noticed(spools, damage):
     path = write_bare(spools, np.arange(3)).path / "values.bin"
