@@ -137,4 +137,4 @@ def draw(report: Report, figure: Figure) -> None:
     axes.set_yticks(places, [str(case) for case in CASES])
     axes.set_xscale("log")
     axes.set_xlabel("epsilon at delta = 1e-6")
-    axes.legend()
+    figure.legend(loc="outside lower center", ncols=len(axes.get_legend_handles_labels()[1]))
