@@ -81,8 +81,8 @@ def open_total(
 
     chunks: each chunk's ciphertexts, in order; drawn only once everything that is signed has held, and all of them
     before the first is decrypted, so that whoever chose them cannot time what a decryption takes. roster: that against
-    which the cohort's signatures are verified. progress: told of chunks as they are decrypted. Trusts the coordinator in
-    nothing but to add the uploads; the module's docstring says what is noticed where it does something else.
+    which the cohort's signatures are verified. progress: told of chunks as they are decrypted. What is noticed
+    of a coordinator that cheats, and what is not, stands in the module's docstring.
 
     Raises ConfigurationError where the key is not the query's, what `check_cohort` and `check_receipts` raise, and
     TotalError where chunks or ciphertexts are malformed or a check slot fails (it names the ciphertext).
