@@ -20,6 +20,7 @@ import numpy as np
 
 from dpcore.errors import PlanError
 from dpcore.privacy.composition import Bracket, delta_bracket, epsilon_bracket
+from dpcore.privacy.dp_feat_exact_split import known_rest_law
 from dpcore.privacy.laws import MOST_ROWS, CountLaw, binomial_law, binomial_mass, pooled_law
 from dpcore.rados.truncation import truncation
 
@@ -66,6 +67,36 @@ def account(
         delta=float(delta),
         epsilon_if_others_collude=others,
         theorem_epsilon=None if epsilon_per_rado is None else theorem_epsilon(n, epsilon_per_rado),
+        rados=n,
+        party_rows=tuple(party_rows),
+    )
+
+
+def account_of_exact_split(
+    party_rows: Sequence[int], rados: int, epsilon_per_rado: Fraction | None, delta: Fraction | float
+) -> DpFeatAccount:
+    """The exact cost where one truncation of the pool is divided among the parties (split = exact, simulation only).
+
+    Arguments as for `account`. epsilon: the pool's truncated law. epsilon_if_others_collude: the smallest party's
+    against the learner and all other parties, but not the coordinator, which knows every count
+    (dpcore.privacy.dp_feat_exact_split). Without truncation the two splits are one.
+
+    Raises PlanError as `account` does.
+    """
+    if epsilon_per_rado is None or len(party_rows) == 1:
+        return account(party_rows, rados, epsilon_per_rado, delta)
+    if not party_rows or min(party_rows) < 1:
+        raise PlanError(f"the parties have {list(party_rows)} rows: give at least one party, and one row for each")
+    budget, n, total, fewest = _delta(delta), _rados(rados), sum(party_rows), min(party_rows)
+    ((_, low),) = _parties([total], epsilon_per_rado)
+    alone = epsilon_bracket(binomial_law(total, low), n, budget)
+    others = epsilon_bracket(known_rest_law(fewest, total - fewest, low), n, budget).upper
+    return DpFeatAccount(
+        epsilon=min(alone.upper, others),
+        epsilon_lower=alone.lower,
+        delta=float(delta),
+        epsilon_if_others_collude=others,
+        theorem_epsilon=theorem_epsilon(n, epsilon_per_rado),
         rados=n,
         party_rows=tuple(party_rows),
     )

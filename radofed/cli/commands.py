@@ -7,6 +7,7 @@ import typer
 from radofed.cli import coordinator, learner, party, provision, schema
 from radofed.cli.demo import add_to as add_demo
 from radofed.cli.framework import group
+from radofed.cli.plan import add_to as add_plan
 
 EXIT_CODES = """Exit codes: 0 done; 1 the job failed; 2 connection or authentication; 3 timed out; 4 bad arguments or
 configuration; 5 a bug; 6 refused by policy, privacy or cohort."""
@@ -32,6 +33,7 @@ def _shared(
 
 
 add_demo(app)
+add_plan(app)
 app.add_typer(schema.app, name="schema")
 app.add_typer(provision.app, name="provision")
 app.add_typer(party.app, name="party")

@@ -1,0 +1,83 @@
+"""`rado plan`: what a query would cost, before anybody is asked."""
+
+import re
+from fractions import Fraction
+from typing import Annotated, cast
+
+import typer
+
+from radofed.cli.framework import command
+from radofed.output import Output, Result
+
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make `plan` a command of a group."""
+    command(app, "plan")(plan)
+
+
+def plan(
+    _output: Output,
+    rados: Annotated[int, typer.Option(help="How many rados.", show_default=False)],
+    design: Annotated[str, typer.Option(help="dp-feat or plain.")] = "dp-feat",
+    rows: Annotated[int | None, typer.Option(help="Rows of all parties, split as equally as can be.")] = None,
+    parties: Annotated[
+        int | None, typer.Option(help="With --rows: how many parties; 1 is a pool, for accounting only.")
+    ] = None,
+    party_rows: Annotated[str | None, typer.Option(help="Each party's rows instead, as M1,M2,...")] = None,
+    epsilon_per_rado: Annotated[
+        str | None, typer.Option(help="dp-feat: Algorithm 2's epsilon, an exact decimal; by default no truncation.")
+    ] = None,
+    epsilon: Annotated[
+        str | None, typer.Option(help="dp-feat: a total to stay within, without truncation; an exact decimal.")
+    ] = None,
+    delta: Annotated[str, typer.Option(help="What epsilon is counted at, an exact decimal.")] = "1e-6",
+    split: Annotated[str, typer.Option(help="local: each party truncates; exact: the pool, in simulation.")] = "local",
+    coordinates: Annotated[int | None, typer.Option(help="Coordinates of a row, for bytes and seconds.")] = None,
+    key_bits: Annotated[int, typer.Option(help="Size of the Paillier modulus.")] = 3072,
+) -> Result:
+    """Say what a query would cost, before anyone is asked. A plan that cannot be asked says what would work."""
+    from radofed.planning import PlannedDesign, PlanRequest, Split, plan_cost
+
+    request = PlanRequest(
+        design=cast("PlannedDesign", design),  # the request refuses any other word, and so for split
+        party_rows=_party_rows(rows, parties, party_rows),
+        rados=rados,
+        epsilon_per_rado=None if epsilon_per_rado is None else _exact(epsilon_per_rado, "epsilon-per-rado"),
+        epsilon=None if epsilon is None else _exact(epsilon, "epsilon"),
+        delta=_exact(delta, "delta"),
+        split=cast("Split", split),
+        coordinates=coordinates,
+        key_bits=key_bits,
+    )
+    cost = plan_cost(request)
+    return Result(cost.to_dict(), "\n".join(cost.sentences()))
+
+
+def _party_rows(rows: int | None, parties: int | None, party_rows: str | None) -> tuple[int, ...]:
+    from dpcore.errors import ConfigurationError
+    from radofed.planning import split_equally
+
+    if (rows is None) == (party_rows is None):
+        raise ConfigurationError("give either --rows with --parties, or --party-rows M1,M2,...")
+    if party_rows is None:
+        if rows is None or parties is None:
+            raise ConfigurationError("--rows needs --parties: say over how many the rows are split")
+        return split_equally(rows, parties)
+    if not re.fullmatch(r"[0-9]{1,18}(,[0-9]{1,18})*", party_rows):
+        raise ConfigurationError(f"--party-rows {party_rows!r}: write each party's rows, such as 1200,900,400")
+    stated = tuple(int(text) for text in party_rows.split(","))
+    if parties not in (None, len(stated)):
+        raise ConfigurationError(f"--party-rows has {len(stated)} parties and --parties says {parties}: leave one out")
+    return stated
+
+
+def _exact(text: str, option: str) -> Fraction:
+    from dpcore.errors import ConfigurationError
+    from radofed.cli.learner import exact
+
+    # An exact number with an exponent of millions would be written out digit by digit.
+    if re.search(r"[eE][+-]?[0-9]{4,}", text):
+        raise ConfigurationError(f"--{option} {text!r} is out of any range: write, say, 1e-6 or 1/2")
+    return exact(text, option)

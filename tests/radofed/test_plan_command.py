@@ -1,0 +1,261 @@
+"""`rado plan`, as people and programs meet it."""
+
+import json
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from dpcore.privacy import dp_feat
+from radofed import planning
+from radofed.cli.framework import run
+from radofed.planning import PlanRequest, plan_cost, split_equally
+from radofed.planning_limits import largest_rados
+
+ROOT = Path(__file__).resolve().parents[2]
+VECTORS = ROOT / ".." / "shared" / "vectors" / "dp_feat_exact.json"
+POOL = ("--rows", "4177", "--parties", "1", "--rados", "100")
+KEYS = {
+    "feasible", "epsilon", "delta", "theorem_epsilon", "delta_per_rado", "epsilon_if_others_collude", "rados",
+    "party_rows", "acceptance_rate", "largest_rados", "reason", "suggestion", "design", "split",
+}  # fmt: skip
+SIZES = {"ciphertexts", "upload_bytes_per_party", "estimated_seconds", "slot_bits"}
+
+
+def plan(capsys, *arguments):
+    code = run(["plan", *arguments, "--format", "json"])
+    found = json.loads(capsys.readouterr().out)
+    return code, found
+
+
+def data(capsys, *arguments):
+    code, found = plan(capsys, *arguments)
+    assert (code, found["status"]) == (0, "ok")
+    return found["data"]
+
+
+def vectors():
+    return json.loads(VECTORS.read_text()) if VECTORS.exists() else []
+
+
+def test_vectors_are_there_or_the_skip_says_so():
+    if not VECTORS.exists():
+        pytest.skip("the shared vectors are not beside this checkout")
+    assert len(vectors()) >= 10
+
+
+@pytest.mark.parametrize("split", ["local", "exact"])
+@pytest.mark.parametrize("vector", vectors(), ids=lambda v: f"{v['m']}-{v['n']}-{v['epsilon_per_rado']}")
+def test_reference_values(capsys, vector, split):
+    found = data(
+        capsys, "--design", "dp-feat", "--rows", str(vector["m"]), "--parties", "1", "--rados", str(vector["n"]),
+        "--epsilon-per-rado", str(vector["epsilon_per_rado"]), "--delta", str(vector["delta"]), "--split", split,
+    )  # fmt: skip
+    assert found["feasible"] is vector["feasible"]
+    assert found["theorem_epsilon"] == vector["theorem_epsilon"]
+    assert found["delta"] == vector["delta"]
+    if "delta_per_rado" in vector:
+        assert found["delta_per_rado"] == pytest.approx(vector["delta_per_rado"], rel=1e-8, abs=0)
+    if vector["feasible"]:
+        assert vector["epsilon_lower"] * 0.99 <= found["epsilon"] <= vector["epsilon_upper"] * 1.01
+        assert found["epsilon_if_others_collude"] == found["epsilon"]
+        assert found["reason"] is found["suggestion"] is None
+    else:
+        assert found["epsilon"] is found["epsilon_if_others_collude"] is None
+        assert found["reason"]
+        assert found["suggestion"]
+
+
+def test_every_figure_is_there(capsys):
+    found = data(capsys, *POOL, "--epsilon-per-rado", "0.5")
+    assert set(found) == KEYS
+    assert found["largest_rados"] is None
+    assert found["acceptance_rate"] == pytest.approx(1, abs=1e-12)
+    assert set(data(capsys, *POOL, "--coordinates", "20")) == KEYS | SIZES
+
+
+def test_rows_are_split_as_equally_as_can_be(capsys):
+    found = data(capsys, "--rows", "4177", "--parties", "10", "--rados", "100", "--epsilon-per-rado", "0.5")
+    assert found["party_rows"] == [418] * 7 + [417] * 3
+    # 1.42 for ten parties of 417 each; of 418, a window of one count more is admitted.
+    assert found["epsilon"] == pytest.approx(1.42, rel=0.01)
+    # A party of 418 rows truncates too much to be safe from the other nine, so it would refuse.
+    assert (found["feasible"], found["epsilon_if_others_collude"]) == (False, None)
+    free = data(capsys, "--rows", "4177", "--parties", "10", "--rados", "100")
+    assert free["feasible"]
+    assert free["epsilon_if_others_collude"] > 2 * free["epsilon"] > 2
+    # Only the least counts of all ten together give a record away to the learner.
+    one = [dp_feat.delta_per_rado(m, Fraction(1, 2)) for m in (418, 417)]
+    assert found["delta_per_rado"] == pytest.approx(one[0] ** 7 * one[1] ** 3, rel=1e-9, abs=0)
+    assert split_equally(7, 7) == (1,) * 7
+
+
+def test_stated_parties_and_the_exact_split(capsys):
+    stated = ("--party-rows", "1200,900,400", "--rados", "50", "--epsilon-per-rado", "0.5")
+    local, exact = (data(capsys, *stated, "--split", split) for split in ("local", "exact"))
+    assert local["party_rows"] == exact["party_rows"] == [1200, 900, 400]
+    counted = dp_feat.account_of_exact_split([1200, 900, 400], 50, Fraction(1, 2), Fraction("1e-6"))
+    assert exact["epsilon"] == counted.epsilon
+    assert exact["epsilon_if_others_collude"] == counted.epsilon_if_others_collude
+    assert exact["delta_per_rado"] == pytest.approx(dp_feat.delta_per_rado(2500, Fraction(1, 2)), rel=1e-9, abs=0)
+    assert exact["acceptance_rate"] > local["acceptance_rate"]
+    assert 0 < local["acceptance_rate"] < 1
+
+
+@pytest.mark.parametrize(("rows", "epsilon"), [(4177, "1"), (20, "3"), (569, "5/2"), (300, "100"), (10, "1")])
+def test_largest_rados_is_the_last_that_fits(rows, epsilon):
+    found = largest_rados([rows], Fraction(epsilon), Fraction("1e-6"))
+    assert found == dp_feat.largest_rados([rows], None, float(Fraction(epsilon)), 1e-6)
+
+
+def test_largest_rados_heeds_the_smallest_party():
+    delta = Fraction("1e-6")
+    assert largest_rados([3000], Fraction(2), delta) > 10
+    found = largest_rados([22, 2978], Fraction(2), delta)
+    assert 0 < found < largest_rados([3000], Fraction(2), delta)
+    dp_feat.account([22, 2978], found, None, delta)
+    with pytest.raises(dp_feat.PlanError):
+        dp_feat.account([22, 2978], found + 1, None, delta)
+
+
+def test_a_total_to_stay_within(capsys):
+    within = data(capsys, *POOL[:4], "--rados", "58", "--epsilon", "1")
+    assert (within["feasible"], within["largest_rados"], within["theorem_epsilon"]) == (True, 58, None)
+    assert within["epsilon"] <= 1
+    beyond = data(capsys, *POOL[:4], "--rados", "59", "--epsilon", "1")
+    assert (beyond["feasible"], beyond["largest_rados"], beyond["epsilon"]) == (False, 58, None)
+    assert "at most 58 rados" in beyond["suggestion"]
+
+
+def test_what_is_suggested_works(capsys):
+    pool = ("--rows", "4177", "--parties", "1", "--epsilon-per-rado", "0.3")
+    found = data(capsys, *pool, "--rados", "100")
+    fewer = re.search(r"ask for (\d+) rados", found["suggestion"])
+    assert fewer
+    assert data(capsys, *pool, "--rados", fewer[1])["feasible"]
+    assert "without truncation" in found["suggestion"]
+    assert data(capsys, *POOL)["feasible"]
+    small = data(capsys, *POOL[:4], "--rados", "10000", "--delta", "1e-13")
+    larger = re.search(r"a delta of (\S+)", small["suggestion"])
+    assert larger
+    assert data(capsys, *POOL[:4], "--rados", "10000", "--delta", larger[1])["feasible"]
+    void = data(capsys, "--rows", "300", "--parties", "1", "--rados", "20000")
+    fewer = re.search(r"ask for (\d+) rados", void["suggestion"])
+    assert fewer
+    assert data(capsys, "--rows", "300", "--parties", "1", "--rados", fewer[1])["feasible"]
+    assert "more rows" in data(capsys, "--rows", "3", "--parties", "1", "--rados", "1")["suggestion"]
+
+
+def test_a_plan_that_only_collusion_spoils_says_so(capsys):
+    found = data(capsys, "--party-rows", "10,4000", "--rados", "1")
+    assert not found["feasible"]
+    assert 0 < found["epsilon"] < found["rados"]
+    assert found["epsilon_if_others_collude"] is None
+    assert found["reason"].startswith("parties refuse it, since if the other parties work with the learner")
+
+
+def test_plain_has_no_bound(capsys):
+    found = data(capsys, "--design", "plain", "--rows", "900", "--parties", "3", "--rados", "10")
+    assert found["feasible"] is True
+    assert all(found[key] is None for key in ("epsilon", "delta", "theorem_epsilon", "epsilon_if_others_collude"))
+    assert run(["plan", "--design", "plain", "--rows", "900", "--parties", "3", "--rados", "10"]) == 0
+    assert "Warning: plain rados have no bound" in capsys.readouterr().out
+
+
+def test_sizes(capsys):
+    arguments = ("--rows", "4000", "--parties", "4", "--rados", "1000", "--coordinates", "100")
+    found = data(capsys, *arguments)
+    slots = 3071 // found["slot_bits"]
+    assert found["slot_bits"] % 8 == 0
+    assert found["ciphertexts"] == -(-100_000 // (slots - 1))
+    assert found["upload_bytes_per_party"] == found["ciphertexts"] * 768
+    shorter = data(capsys, *arguments, "--key-bits", "2048")
+    assert shorter["estimated_seconds"] < found["estimated_seconds"]
+    many = data(capsys, *arguments[:4], "--design", "plain", "--rados", "1000000", "--coordinates", "1000")
+    assert not many["feasible"]
+    assert "ask for at most" in many["suggestion"]
+
+
+def test_seconds_rest_on_what_was_measured():
+    measured = json.loads((ROOT / "benchmarks/results/encryption.json").read_text())
+    medians = {measure["what"]: measure["median"] for measure in measured["measures"]}
+    per_ciphertext = 1e-6 * measured["setting"]["values_per_ciphertext"]
+    assert measured["setting"]["key_bits"] == planning.MEASURED_BITS
+    # Machines differ; a slip of a unit is a thousand.
+    for constant, figure in (
+        (planning.ENCRYPT_S, per_ciphertext * medians["encrypt: packed, short exponent, comb"]),
+        (planning.ADD_CHECKED_S, per_ciphertext * medians["add: packed, and checked on arrival"]),
+        (planning.DECRYPT_S, per_ciphertext * medians["decrypt: packed, 2 threads"]),
+        (planning.TABLE_S, medians["encrypt: building the comb's table, once a query"]),
+    ):
+        assert figure / 3 < constant < 3 * figure
+
+
+def test_text_for_people(capsys):
+    assert run(["plan", *POOL, "--epsilon-per-rado", "0.5", "--coordinates", "20"]) == 0
+    text = capsys.readouterr().out
+    for words in ("for accounting only", "epsilon is 1.3", "Theorem 6 alone would say 50", "admitted", "ciphertexts"):
+        assert words in text
+    assert run(["plan", "--rows", "4177", "--parties", "3", "--rados", "9", "--split", "exact"]) == 0
+    text = capsys.readouterr().out
+    assert "in simulation only" in text
+    assert "If the other parties work with the learner" in text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [*POOL, "--delta", "0"],
+        [*POOL, "--delta", "-1e-6"],
+        [*POOL, "--delta", "nan"],
+        [*POOL, "--delta", "1"],
+        [*POOL, "--delta", "1e-400"],
+        [*POOL, "--delta", "1e-99999999999"],
+        [*POOL, "--epsilon", "0"],
+        [*POOL, "--epsilon", "-1"],
+        [*POOL, "--epsilon", "nan"],
+        [*POOL, "--epsilon", "1e999"],
+        [*POOL, "--epsilon-per-rado", "0"],
+        [*POOL, "--epsilon-per-rado", "-0.5"],
+        [*POOL, "--epsilon-per-rado", "inf"],
+        [*POOL, "--epsilon-per-rado", "1e-30"],
+        [*POOL, "--epsilon-per-rado", "0.5", "--epsilon", "1"],
+        [*POOL, "--design", "plain", "--epsilon", "1"],
+        [*POOL, "--design", "gauss"],
+        [*POOL, "--split", "half"],
+        [*POOL, "--coordinates", "0"],
+        [*POOL, "--key-bits", "1024"],
+        [*POOL, "--party-rows", "10,20"],
+        [*POOL[:4], "--rados", "0"],
+        [*POOL[:4], "--rados", "-3"],
+        [*POOL[:4], "--rados", "1000000000"],
+        ["--rows", "0", "--parties", "1", "--rados", "1"],
+        ["--rows", "5", "--parties", "6", "--rados", "1"],
+        ["--rows", "5", "--parties", "0", "--rados", "1"],
+        ["--rows", "99999999999999", "--parties", "2", "--rados", "1"],
+        ["--rows", "5", "--rados", "1"],
+        ["--rados", "1"],
+        ["--party-rows", "", "--rados", "1"],
+        ["--party-rows", "0,5", "--rados", "1"],
+        ["--party-rows", "5,,6", "--rados", "1"],
+        ["--party-rows", "5,many", "--rados", "1"],
+        ["--party-rows", "5,6", "--parties", "3", "--rados", "1"],
+        POOL[:4],
+    ],
+)
+def test_bad_input_is_one_sentence_and_4(capsys, arguments):
+    code = run(["plan", *arguments, "--format", "json"])
+    captured = capsys.readouterr()
+    found = json.loads(captured.out)
+    assert (code, found["status"]) == (4, "error")
+    assert found["error"]["code"] in ("CONFIGURATION", "USAGE")
+    assert "Traceback" not in captured.err
+    assert len(found["error"]["message"]) > 10
+
+
+@pytest.mark.parametrize("split", ["local", "exact"])
+@pytest.mark.parametrize("options", [{}, {"epsilon": Fraction(1)}, {"epsilon_per_rado": Fraction(1, 10)}])
+def test_large_plans_are_feasible(options, split):
+    rows = split_equally(1_000_000, 4)
+    assert plan_cost(PlanRequest("dp-feat", rows, 10_000, split=split, coordinates=100, **options)).feasible
