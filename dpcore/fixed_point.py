@@ -3,7 +3,7 @@
 A party stores features once, in units of 2^-30, and a query shortens them to its own `fraction_bits`. A sum x travels
 as the residue u = (x + 2^(w-1) + mask) mod 2^w, w = `value_bits`; K such residues are added in a slot of `slot_bits`,
 which is wide enough for K, so nothing carries into the next slot. The decoder subtracts K * 2^(w-1), reduces mod 2^w
-and centres (design.md, 3.3).
+and centres (docs/protocol.md, section 6).
 """
 
 from dataclasses import dataclass

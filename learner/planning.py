@@ -245,7 +245,7 @@ def _design(request: RadosRequest) -> Design:
     source = schema.sources(name)
     others = [other for other in schema.derived_from(str(source)) if other != name]
     if others:
-        # Its marginal would be protected and then given away by the other coordinate (design.md, 5.2).
+        # Its marginal would be protected and then given away by the other coordinate (docs/threat-model.md, 4.4).
         raise PlanError(f"{', '.join(others)} derives from {source!r} too and would give {name!r} away; drop it")
     return DpFeatDesign(coordinate, name, request.epsilon_per_rado)
 

@@ -119,7 +119,7 @@ def check_query(policy: Policy, opened: OpenedQuery, roster: Roster, own_name: s
     design = design_name(query)
     if design not in policy.designs:
         raise WireError(Code.POLICY_DESIGN, f"It is {design!r}.")
-    # Rados of either design let whoever knows the other columns read records (design.md, 5.2 and 5.3).
+    # Rados of either design let whoever knows the other columns read records (docs/threat-model.md, 4.4 and 4.5).
     if not policy.allow_unprotected:
         raise WireError(Code.POLICY_UNPROTECTED, f"It is {design!r}.")
     _check_limits(policy.limits, query)

@@ -1,4 +1,4 @@
-"""DP-FEAT, counted exactly instead of by Theorem 6 (design.md, 4.1 and 5.1).
+"""DP-FEAT, counted exactly instead of by Theorem 6.
 
 Unit: one record's value of the sensitive coordinate; neighbours differ in that value of one record. Scope: the marginal
 of that coordinate within the release, and nothing else of it.

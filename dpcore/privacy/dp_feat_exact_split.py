@@ -1,4 +1,4 @@
-"""What DP-FEAT's sensitive coordinate tells parties that work together, where split = exact (design.md, 4.1).
+"""What DP-FEAT's sensitive coordinate tells parties that work together, where split = exact.
 
 Signatures are uniform over Algorithm 2's set for the pool of M rows, so the parties' counts k_q are independent
 Binomial(m_q, 1/2) given that their sum lies in [low, M - low]. Whoever divides the pool's k among the parties knows

@@ -1,4 +1,4 @@
-"""The law of k, the count through which DP-FEAT's sensitive coordinate shows (design.md, 4.1 and 5.1).
+"""The law of k, the count through which DP-FEAT's sensitive coordinate shows.
 
 With a uniform signature k ~ Binomial(m, 1/2) whatever the data; truncation conditions it on low <= k <= m - low; over
 parties that draw on their own, the k of the pool is the sum, so its law is the convolution. All these laws are

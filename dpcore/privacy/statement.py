@@ -1,4 +1,4 @@
-"""What a release protects, said so that a person and a program can read it (design.md, 5).
+"""What a release protects, said so that a person and a program can read it.
 
 A statement claims what was counted for the design, rows and rados of the release, and nothing besides.
 """

@@ -1,4 +1,4 @@
-"""What every kind of question is: a sum over records of bounded integer vectors (design.md, section 3)."""
+"""What every kind of question is: a sum over records of bounded integer vectors."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeVar

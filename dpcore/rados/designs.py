@@ -1,4 +1,4 @@
-"""Designs: which signatures a party may draw (design.md, section 4).
+"""Designs: which signatures a party may draw.
 
 A design is plain data. It travels inside a query, the draws follow it (dpcore.rados.signatures) and the privacy
 statement is counted from it (dpcore.privacy.statement).

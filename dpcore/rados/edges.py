@@ -1,4 +1,4 @@
-"""Records as a party holds them, and their edge vectors e = y x in fixed point (design.md, 3.3 and 4)."""
+"""Records as a party holds them, and their edge vectors e = y x in fixed point (docs/protocol.md, section 6)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -151,7 +151,7 @@ def test_what_the_transform_rounds_is_far_below_its_allowance(rows, n):
 
 
 def test_worked_split_over_parties():
-    # design.md 5.1: the first row of its table over 10 and 20 equal parties.
+    # The first row of the reference table over 10 and 20 equal parties.
     assert epsilon_for([417] * 10, 100, HALF, 1e-6).upper == pytest.approx(1.42, abs=0.01)
     assert epsilon_for([208] * 20, 100, HALF, 1e-6).upper == pytest.approx(1.67, abs=0.01)
 
