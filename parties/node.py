@@ -5,6 +5,7 @@ neither polling nor answers. What any of them was doing when the process ends is
 Keys, schema and data are read once, when the node starts; the policy also on SIGHUP.
 """
 
+import datetime as dt
 import fcntl
 import os
 import signal
@@ -89,6 +90,8 @@ class PartyNode:
     def _open(self, opened: ExitStack, random_source: RandomSource) -> None:
         """Take and load everything; what is to be closed at the end goes on the stack."""
         config = self._config
+        # Over the connection an expired or foreign certificate would only look like a coordinator that is not there.
+        config.tls.files.check(config.federation, Role.PARTY, config.name, dt.datetime.now(dt.UTC))
         opened.callback(os.close, _lock(config.state_directory / "lock", f"state_directory {config.state_directory}"))
         # Two nodes would spool two contributions to one attempt. SQLite's own locks are the file's, so this is beside.
         ledger_lock = config.ledger_file.resolve().with_name(f"{config.ledger_file.resolve().name}.lock")

@@ -132,9 +132,10 @@ class Spools:
         """
         final = self._path(query_id, attempt, masked=values is None)
         self._discard(final)
+        promised_bytes = needed_bytes
         if values is None and self._path(query_id, attempt, masked=False).exists():
-            needed_bytes = 0
-        self._promise(needed_bytes)
+            promised_bytes = 0
+        self._promise(promised_bytes)
         unfinished = final.with_name(_UNFINISHED + final.name)
         try:
             spool = _write(unfinished, chunks, width, values)
@@ -150,7 +151,7 @@ class Spools:
             raise
         finally:
             with self._lock:
-                self._promised_bytes -= needed_bytes
+                self._promised_bytes -= promised_bytes
         return Spool(final, spool.hashes, spool.ciphertexts, spool.values_hash)
 
     def open(self, query_id: bytes, attempt: int, *, masked: bool = False) -> Spool:

@@ -233,6 +233,14 @@ def test_a_remembered_roster_that_does_not_verify_is_refused(federation):
         PartyNode(config(federation))
 
 
+def test_another_member_s_certificate_is_refused_at_the_start(federation):
+    other = federation.directory("bo")
+    for name in ("certificate.pem", "tls.key"):
+        (federation.directory("ada") / name).write_bytes((other / name).read_bytes())
+    with pytest.raises(ConfigurationError, match="use its own certificate"):
+        PartyNode(config(federation))
+
+
 def test_the_ledger_is_where_the_configuration_says(federation):
     directory = federation.directory("ada")
     path = directory / "party.toml"

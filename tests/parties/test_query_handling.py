@@ -519,6 +519,7 @@ def test_a_disk_that_is_full_while_masking_is_tried_again_and_charges_nothing(ad
     with pytest.raises(WireError) as caught:
         ada.upload(envelope, cohort)
     assert caught.value.code is Code.SPOOL_FULL
+    assert "takes 0 bytes" not in str(caught.value)
     monkeypatch.setattr(os, "fsync", real)
     assert (spent(ada), ada.hub.chunks) == (0, {})
     ada.upload(envelope, cohort)
