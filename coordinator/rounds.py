@@ -275,7 +275,7 @@ def _ticked(round_: Round, now: float) -> Outcome:
 def _settle(round_: Round, now: float) -> Outcome:
     """Go on where a phase has all that it waits for."""
     match round_.phase:
-        case Phase.ANSWERING if len(round_.answers) == len(round_.rules.parties):
+        case Phase.ANSWERING if len(round_.answers) == len(round_.rules.parties) or _is_hopeless(round_):
             return _then_settle(_end_answering(round_, now), now)
         case Phase.PREPARING if round_.ready.issuperset(round_.acceptors):
             return _end_preparing(round_, now)
@@ -284,6 +284,12 @@ def _settle(round_: Round, now: float) -> Outcome:
             return adding, (StartAdding(round_.attempt),)
         case _:
             return round_, ()
+
+
+def _is_hopeless(round_: Round) -> bool:
+    """Whether so many parties refused that the silent ones cannot make a cohort any more: nobody need wait for them."""
+    refused = len(round_.answers) - len(round_.acceptors)
+    return len(round_.rules.parties) - refused < round_.rules.cohort_min
 
 
 def _then_settle(outcome: Outcome, now: float) -> Outcome:

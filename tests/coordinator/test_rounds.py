@@ -321,3 +321,13 @@ def check_step(before: Round, after: Round, event, now: float) -> None:
     repeat = step(after, event, now) if after is not before and isinstance(event, Answered) else None
     if repeat is not None and after.attempt == event.attempt:
         assert repeat == (after, ())
+
+
+def test_a_cohort_that_cannot_form_any_more_is_not_waited_for():
+    """Four parties, three needed: one may refuse, the second refusal ends it, whoever is silent."""
+    round_, _ = play(start(), accept("a"), refuse("b"))
+    assert round_.phase is Phase.ANSWERING
+    round_, _ = play(round_, refuse("c"))
+    assert (round_.phase, round_.code) == (Phase.FAILED, Code.COHORT_TOO_SMALL)
+    for name in ("b", "c", "d"):
+        assert name in round_.detail
