@@ -2,6 +2,7 @@
 
     ANSWERING --all answered, or time--> PREPARING --all acceptors ready, or time--> UPLOADING
     UPLOADING --all receipts--> ADDING --added--> COMPLETE
+    ANSWERING --too many refused for a cohort--> FAILED
     UPLOADING --time--> ANSWERING of the next attempt, or FAILED after the last
 
 Any phase before COMPLETE may end in FAILED: too few parties, cancelled, expired. Every phase that is not terminal has a
