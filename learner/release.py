@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.privacy.statement import PrivacyStatement
+from dpcore.rados.law import PLAIN_LAW, RadoLaw
 from dpcore.schema import Schema
 from learner.files import sync_directory
 from learner.opening import check_cohort
@@ -109,6 +110,11 @@ class Release:
     def bias(self) -> bool:
         """Whether the last coordinate is the constant feature."""
         return self.schema.bias
+
+    @property
+    def law(self) -> RadoLaw:
+        """How the rados were drawn, and what noise is in them."""
+        return PLAIN_LAW
 
     @cached_property
     def rados(self) -> NDArray[np.float64]:

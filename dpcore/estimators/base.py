@@ -24,6 +24,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpcore.errors import ConfigurationError, DataError, ShapeError
+from dpcore.rados.law import PLAIN_LAW, RadoLaw
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -43,6 +44,7 @@ class RadoRelease(Protocol):
     rados: (n, d), one rado a row, in the units of the encoded features (no fixed point).
     rows: m, the row count of the cohort.
     bias: the last coordinate is the constant feature 1 (times the label).
+    law: how the rados were drawn and noised.
     """
 
     @property
@@ -60,18 +62,25 @@ class RadoRelease(Protocol):
         """Whether the last coordinate is the constant feature."""
         ...
 
+    @property
+    def law(self) -> RadoLaw:
+        """How the rados were drawn, and what noise is in them."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class RadoSample:
     """Rados with the two facts that learning from them needs; the plainest `RadoRelease`.
 
     rados: (n, d) with n >= 2 and d >= 1, finite. rows: m >= 1. bias: the last coordinate is the constant feature.
+    law: how they were drawn.
     Raises ShapeError for another shape, DataError where a rado is not finite, ConfigurationError for rows < 1.
     """
 
     rados: Matrix
     rows: int
     bias: bool = True
+    law: RadoLaw = PLAIN_LAW
 
     def __post_init__(self) -> None:
         rados = np.array(self.rados, dtype=np.float64)
@@ -123,7 +132,7 @@ class RadoClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):  # type
         Raises ShapeError, DataError or ConfigurationError where the release is malformed (see `RadoSample`),
         ConfigurationError where a parameter of the learner is out of range.
         """
-        sample = RadoSample(rados=release.rados, rows=release.rows, bias=release.bias)
+        sample = RadoSample(rados=release.rados, rows=release.rows, bias=release.bias, law=release.law)
         self.theta_ = self._learn(sample, progress)
         # Names belong to the rows of an earlier `fit`, not to a release.
         self.__dict__.pop("feature_names_in_", None)

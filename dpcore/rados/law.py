@@ -1,0 +1,42 @@
+"""How a release's rados were drawn and what noise is in them: public, and free for a learner to use."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.errors import ConfigurationError
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class RadoLaw:
+    """What is public about how a release's rados were drawn: a learner may correct for it, at no cost of privacy.
+
+    inclusion: the probability with which a record enters a rado; 1/2 for uniform signatures. fixed_support: whether
+    every party draws exactly inclusion m_p of its records for each rado, so that inclusions are not independent.
+    rado_noise: (d,) variance of the noise added to each coordinate of every rado; edge_noise: (d,) variance of the
+    noise added once to each coordinate of every record's edge; rounding: (d,) whether a coordinate is a random sign
+    with the feature's value as its mean, so that its square is 1 whatever the feature. None stands for none anywhere.
+
+    Raises ConfigurationError where inclusion is not strictly between 0 and 1 or a variance is negative.
+    """
+
+    inclusion: float = 0.5
+    fixed_support: bool = False
+    rado_noise: Vector | None = None
+    edge_noise: Vector | None = None
+    rounding: NDArray[np.bool_] | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.inclusion < 1:
+            raise ConfigurationError(f"inclusion is {self.inclusion}: give a probability strictly between 0 and 1")
+        for name in ("rado_noise", "edge_noise"):
+            variance = getattr(self, name)
+            if variance is not None and not bool((np.isfinite(variance) & (variance >= 0)).all()):
+                raise ConfigurationError(f"{name} must be finite and not negative: give variances")
+
+
+PLAIN_LAW = RadoLaw()
+"""Uniform signatures, no noise."""

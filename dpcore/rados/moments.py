@@ -1,0 +1,60 @@
+"""The first two moments of the population of all 2^m rados, as a release gives them: with noise, and with its size.
+
+E[pi] = (1/2) sum_i e_i and Cov[pi] = (1/4) sum_i e_i e_i^T over signatures drawn from all of {-1, +1}^m, so the two
+sums are all that any number of plain rados could tell in the limit.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.errors import ConfigurationError, DataError, ShapeError
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Noisy sums over m records, in the units of the encoded features; valid from construction, arrays read-only.
+
+    edge_sum: (d,), sum_i e_i = sum_i y_i x_i. product_sum: (d, d), sum_i x_i x_i^T, symmetric; with noise it need not
+    be positive semi-definite. rows: m, public. bias: the last coordinate is the constant feature 1; its square, m, is
+    public, not released, and stands in product_sum without noise. norm_bound: R, no record's (d,) vector is longer, the
+    bias included. edge_noise: the standard deviation of the noise on each coordinate of edge_sum. product_noise:
+    (d, d), that of each entry of product_sum; entries (j, k) and (k, j) are one number.
+
+    Raises ShapeError, DataError where a value is not finite, ConfigurationError where a figure is out of range.
+    """
+
+    edge_sum: Vector
+    product_sum: Matrix
+    rows: int
+    bias: bool
+    norm_bound: float
+    edge_noise: float
+    product_noise: Matrix
+
+    def __post_init__(self) -> None:
+        d = np.shape(self.edge_sum)[0] if np.ndim(self.edge_sum) == 1 else 0
+        shapes = {"edge_sum": (d,), "product_sum": (d, d), "product_noise": (d, d)}
+        for name, shape in shapes.items():
+            array = np.array(getattr(self, name), dtype=np.float64)
+            if d == 0 or array.shape != shape:
+                raise ShapeError(f"{name} has shape {array.shape}: give d edges and two d by d matrices")
+            if not np.isfinite(array).all():
+                raise DataError(f"{name} is not finite: decode the release again, or ask its query again")
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+        if not np.array_equal(self.product_sum, self.product_sum.T):
+            raise DataError("product_sum is not symmetric: entries (j, k) and (k, j) are one number")
+        if self.rows < 1:
+            raise ConfigurationError(f"moments over {self.rows} rows: give the row count of the cohort, at least 1")
+        if not (self.norm_bound > 0 and self.edge_noise >= 0 and bool((self.product_noise >= 0).all())):
+            raise ConfigurationError("norm_bound must be positive and the noise not negative: give what was planned")
+
+    @property
+    def d(self) -> int:
+        """Coordinates, the bias included."""
+        return len(self.edge_sum)
