@@ -36,6 +36,9 @@ lint: $(READY)  ## ruff, mypy --strict, import contracts, buf lint and breaking,
 bench: $(READY)  ## quick benchmarks; results in benchmarks/results
 	$(BIN)/python -m benchmarks
 
+bench-science: $(READY)  ## learning and privacy on all data sets, an hour; results in benchmarks/results
+	$(BIN)/python -m benchmarks --science
+
 # The bindings are generated with the oldest tools that are supported, in an environment of their own.
 proto:  ## regenerate protos/rado/v1/*_pb2*.py
 	test -x .tools/bin/python || { $(PYTHON) -m venv .tools && .tools/bin/pip install --quiet grpcio-tools==1.76.0 mypy-protobuf==3.7.0; }

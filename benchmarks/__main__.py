@@ -9,7 +9,16 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from benchmarks import accounting, encryption, learners, rado_kernel
+from benchmarks import (
+    accounting,
+    dp_feat_error,
+    encryption,
+    leaks,
+    learners,
+    paper_tables,
+    rado_kernel,
+    record_level,
+)
 from benchmarks.measuring import Neighbours, machine
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -20,19 +29,31 @@ BENCHMARKS = {
     "rado_kernel": rado_kernel,
     "learners": learners,
     "accounting": accounting,
+    "leaks": leaks,
+    "paper_tables": paper_tables,
+    "dp_feat_error": dp_feat_error,
+    "record_level": record_level,
 }
+QUICK = ("encryption", "rado_kernel", "learners", "accounting", "leaks")
+SCIENCE = ("learners", "accounting", "leaks", "paper_tables", "dp_feat_error", "record_level")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure beside what you would pick.")
-    parser.add_argument("names", nargs="*", metavar="name", help=f"which: {', '.join(BENCHMARKS)} (default: all)")
-    parser.add_argument("--all", action="store_true", help="the learners on the large data sets too")
+    parser.add_argument(
+        "names", nargs="*", metavar="name", help=f"which: {', '.join(BENCHMARKS)} (default: {', '.join(QUICK)})"
+    )
+    parser.add_argument("--all", action="store_true", help="all data sets and settings of those named, not a few")
+    parser.add_argument("--science", action="store_true", help=f"{', '.join(SCIENCE)}, with --all")
     options = parser.parse_args()
+    if options.science and options.names:
+        parser.error("--science says which benchmarks are run: leave the names out")
     if unknown := [name for name in options.names if name not in BENCHMARKS]:
         parser.error(f"there is no benchmark {unknown[0]}: choose from {', '.join(BENCHMARKS)}")
     RESULTS.mkdir(exist_ok=True)
-    for name in options.names or BENCHMARKS:
-        run_one(name, everything=options.all)
+    names = SCIENCE if options.science else options.names or QUICK
+    for name in names:
+        run_one(name, everything=options.all or options.science)
 
 
 def run_one(name: str, *, everything: bool) -> None:

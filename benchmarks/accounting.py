@@ -3,8 +3,12 @@
 The other ways: Theorem 6 (Nock, Patrini, Friedman, ICML 2015), and the optimal composition of n mechanisms of which
 only the epsilon per rado is known (Kairouz, Oh, Viswanath, ICML 2015; the per-rado delta is given to it for free),
 which is what a careful user would compute from the theorem.
+
+Of noised rados that a record enters by a coin: what is counted without the coin, by concentrated differential privacy
+(Bun and Steinke, TCC 2016), and by dp_accounting's loss distributions of the same mixture.
 """
 
+import math
 import statistics
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,6 +21,7 @@ from matplotlib.figure import Figure
 from benchmarks.measuring import Measure, Report, Table, number, require, take_turns
 from dpcore.privacy.composition import Bracket, InfiniteEpsilonError
 from dpcore.privacy.dp_feat import epsilon_for, largest_rados, own_epsilon, theorem_epsilon
+from dpcore.privacy.gaussian import thinned_epsilon, thinned_mu
 
 DELTA = Fraction(1, 10**6)
 PLANNED_EPSILON = 1.0
@@ -96,6 +101,7 @@ def run(*, everything: bool = False) -> Report:  # noqa: ARG001 - every benchmar
         figures = [theorem, composed, bracket.upper, stated["exact epsilon if all others collude"]]
         figures += [theorem / bracket.upper, composed / bracket.upper, statistics.median(seconds)]
         rows.append((str(case), *map(number, figures)))
+    coins = _coins()
     plans = _plans()
     header = ("", "Theorem 6", "opt. comp.", "exact", "if collude", "Thm 6/exact", "opt./exact", "seconds")
     tables = [
@@ -105,6 +111,7 @@ def run(*, everything: bool = False) -> Report:  # noqa: ARG001 - every benchmar
             ("", "median", "min", "max", "unit"),
             [plan.cells() for plan in plans],
         ),
+        Table("Epsilon of n noised rados at delta = 1e-6, a record in each with probability p", COIN_HEADER, coins),
     ]
     setting = {"delta": float(DELTA), "planned_epsilon": PLANNED_EPSILON, "generic_grid": GENERIC_GRID}
     notes = [
@@ -115,6 +122,34 @@ def run(*, everything: bool = False) -> Report:  # noqa: ARG001 - every benchmar
     ]
     claim = (__doc__ or "").partition("\n")[0]
     return Report("accounting", claim, setting, measures + plans, ratios, tables, notes)
+
+
+COIN_HEADER = ("", "concentrated", "without the coin", "dp_accounting", "exact", "dp_accounting s", "exact s")
+
+
+def _coins() -> list[tuple[str, ...]]:
+    """Rows of the table of coins: noise calibrated to epsilon 1 for several n and p."""
+    rows = []
+    for n, p in ((100, 0.5), (1_000, 0.5), (10_000, 0.5), (1_000, 0.1)):
+        mu = thinned_mu(n, p, PLANNED_EPSILON, DELTA)
+        exact_upper = thinned_epsilon(mu, n, p, DELTA).upper
+        ways = {"exact": partial(thinned_epsilon, mu, n, p, DELTA), "dp_accounting": partial(_mixture, mu, n, p)}
+        seconds = {way: statistics.median(times) for way, times in take_turns(ways).items()}
+        mixture, sure = _mixture(mu, n, p), thinned_epsilon(mu, n, 1, DELTA).upper
+        rho = n * mu * mu / 2
+        concentrated = rho + 2 * math.sqrt(rho * math.log(1 / DELTA))
+        require(0.999 * exact_upper < mixture < 1.01 * exact_upper, f"n={n}, p={p}: dp_accounting says {mixture}")
+        figures = (concentrated, sure, mixture, exact_upper, seconds["dp_accounting"], seconds["exact"])
+        rows.append((f"n={n:,}, p={p:g}, mu={mu:.3g}", *map(number, figures)))
+    return rows
+
+
+def _mixture(mu: float, n: int, p: float) -> float:
+    """The same by dp_accounting: with 1 - p no loss, else a Gaussian's; the grid is as fine as n asks for."""
+    step = 2e-3 / math.sqrt(n)
+    gaussian = privacy_loss_distribution.from_gaussian_mechanism(1 / mu, value_discretization_interval=step)
+    nothing = privacy_loss_distribution.identity(value_discretization_interval=step)
+    return float(gaussian.compute_mixture(nothing, p).self_compose(n).get_epsilon_for_delta(float(DELTA)))
 
 
 def _plans() -> list[Measure]:

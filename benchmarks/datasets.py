@@ -58,9 +58,10 @@ def packaged() -> list[DataSet]:
     return sets
 
 
-# Name: files, which labels are positive, columns left out.
-_Rule = tuple[tuple[str, ...], Callable[[str], bool], tuple[str, ...]]
-RULES: dict[str, _Rule] = {
+Rule = tuple[tuple[str, ...], Callable[[str], bool], tuple[str, ...]]
+"""Files, which labels are positive, columns left out."""
+
+RULES: dict[str, Rule] = {
     "banknote": (("banknote",), lambda label: label == "1", ()),
     "abalone": (("abalone",), lambda label: int(label) >= 10, ()),
     "wine_white": (("wine_white",), lambda label: int(label) >= 6, ()),
@@ -80,11 +81,12 @@ def shared(*, everything: bool) -> list[DataSet]:
     """The sets beside the repository; none where they are absent."""
     if not SHARED.is_dir():
         return []
-    return [_read(name) for name in RULES if everything or name not in LARGE]
+    return [read(name, RULES[name]) for name in RULES if everything or name not in LARGE]
 
 
-def _read(name: str) -> DataSet:
-    files, rule, left_out = RULES[name]
+def read(name: str, rules: Rule) -> DataSet:
+    """One of the sets beside the repository."""
+    files, rule, left_out = rules
     records: list[dict[str, str]] = []
     for file in files:
         with gzip.open(SHARED / f"{file}.csv.gz", "rt", encoding="utf-8", newline="") as stream:

@@ -3,8 +3,9 @@
 And how far both are from learning on the rows.
 
 The other ways: scikit-learn's LogisticRegression on the rows themselves, with its default C, which is what a user who
-could see the rows would pick; RadoBoost, the source's learner, on the same rados; least squares on the rows, which is
-what mean-variance would find from all rados; and the larger class, which needs no learner.
+could see the rows would pick; RadoBoost, the source's learner, on the same rados; mean-variance from the exact moments,
+which is what it would find from all 2^m rados; least squares on the rows; and the larger class, which needs no learner.
+With everything, also the regularised boosters on the same rados, once, and sets on which nothing was chosen.
 """
 
 import statistics
@@ -17,29 +18,96 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from sklearn.datasets import load_diabetes, load_digits, load_iris, load_wine, make_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
-from benchmarks.datasets import LARGE, DataSet, packaged, shared
+from benchmarks.datasets import LARGE, RULES, SHARED, DataSet, Rule, packaged, read, shared
 from benchmarks.measuring import MEASURE_HEADER, REPEATS, Measure, Report, Table, ratio, require, take_turns
 from dpcore.estimators.base import MOST_RADOS_FROM_ROWS, RadoSample, draw_plain_rados
 from dpcore.estimators.mean_variance import MeanVariance
 from dpcore.estimators.radoboost import RadoBoost
+from dpcore.estimators.regularised import RadoBoostL1, RadoBoostL2, RadoBoostLinf, RadoBoostSlope
+from dpcore.rados.moments import Moments
 
 FOLDS, ROUNDS = 10, 1000
 # What counts as close to logistic regression.
 WITHIN_POINTS = 1.0
 
 LOGISTIC, BOOST, MEAN_VARIANCE = "logistic regression, rows", "RadoBoost, rados", "mean-variance, rados"
-SQUARES, MAJORITY = "least squares, rows", "larger class"
-WAYS = (LOGISTIC, BOOST, MEAN_VARIANCE, SQUARES, MAJORITY)
+EXACT, SQUARES, MAJORITY = "mean-variance, exact moments", "least squares, rows", "larger class"
+WAYS = (LOGISTIC, BOOST, MEAN_VARIANCE, EXACT, SQUARES, MAJORITY)
 RADO_WAYS = (BOOST, MEAN_VARIANCE)
+REGULARISED = {
+    "RadoBoost L1, rados": RadoBoostL1,
+    "RadoBoost L2, rados": RadoBoostL2,
+    "RadoBoost l-infinity, rados": RadoBoostLinf,
+    "RadoBoost SLOPE, rados": RadoBoostSlope,
+}
+
+# Sets on which no learner's design was chosen: other labels of the tables, smaller tables, synthetic ones.
+OTHER_RULES: dict[str, Rule] = {
+    "heart_cleveland": (("heart_cleveland",), lambda label: int(label) > 0, ()),
+    "heart_hungarian": (("heart_hungarian",), lambda label: int(label) > 0, ()),
+    "heart_switzerland": (("heart_switzerland",), lambda label: int(label) > 0, ()),
+    "heart_va": (("heart_va",), lambda label: int(label) > 0, ()),
+    "fertility": (("fertility",), lambda label: label == "O", ()),
+    "wine_white, quality >= 7": (("wine_white",), lambda label: int(label) >= 7, ()),
+    "abalone, rings >= 8": (("abalone",), lambda label: int(label) >= 8, ()),
+    "abalone, rings >= 12": (("abalone",), lambda label: int(label) >= 12, ()),
+}
+# Rows, features, informative ones, separation, labels flipped, share of the first class.
+SYNTHETIC = (
+    (400, 10, 5, 1.0, 0.01, 0.5),
+    (800, 30, 10, 1.0, 0.05, 0.7),
+    (2000, 60, 20, 1.5, 0.01, 0.5),
+    (300, 40, 5, 0.8, 0.05, 0.5),
+    (3000, 20, 15, 1.0, 0.1, 0.8),
+    (600, 25, 20, 2.0, 0.0, 0.5),
+)
 
 
-def cross_validate(data: DataSet, seed: int) -> dict[str, float]:
+def others() -> list[DataSet]:
+    """The sets on which nothing was chosen."""
+    rules: dict[str, tuple[Callable[..., Any], Callable[[Any], Any]]] = {
+        "digits, below 5": (load_digits, lambda target: target < 5),
+        "digits, eight": (load_digits, lambda target: target == 8),
+        "wine, class 0": (load_wine, lambda target: target == 0),
+        "wine, class 2": (load_wine, lambda target: target == 2),
+        "iris, versicolor": (load_iris, lambda target: target == 1),
+        "iris, virginica": (load_iris, lambda target: target == 2),
+        "diabetes, above 140": (load_diabetes, lambda target: target > 140),
+    }
+    tables = []
+    for name, (load, rule) in rules.items():
+        rows, target = load(return_X_y=True)
+        tables.append((name, rows, rule(target)))
+    for seed, (m, p, informative, separation, flipped, share) in enumerate(SYNTHETIC):
+        rows, target = make_classification(
+            m,
+            p,
+            n_informative=informative,
+            n_redundant=min(5, p - informative),
+            class_sep=separation,
+            flip_y=flipped,
+            weights=[share],
+            random_state=seed,
+        )
+        tables.append((f"synthetic {seed}", rows, target == 1))
+    sets = [DataSet(name, rows, np.empty((len(rows), 0), dtype=np.str_), positive) for name, rows, positive in tables]
+    if SHARED.is_dir():
+        sets += [read(name, rules) for name, rules in OTHER_RULES.items()]
+        adult = read("adult", RULES["adult"])
+        chosen = np.random.default_rng(0).choice(len(adult.positive), 3000, replace=False)
+        few = (adult.numeric[chosen], adult.categories[chosen], adult.positive[chosen])
+        sets.append(DataSet("adult, 3,000 rows", *few))
+    return sets
+
+
+def cross_validate(data: DataSet, seed: int, *, regularised: bool) -> dict[str, float]:
     """Mean test error in % of each way over ten folds; `seed` draws the folds and the rados."""
     signs = np.where(data.positive, 1.0, -1.0)
-    errors: dict[str, list[float]] = {way: [] for way in WAYS}
+    errors: dict[str, list[float]] = {}
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(data.numeric, data.positive)
     random = np.random.RandomState(seed)
     for training, test in folds:
@@ -53,12 +121,31 @@ def cross_validate(data: DataSet, seed: int) -> dict[str, float]:
             LOGISTIC: logistic.predict(features[test, :-1]),
             BOOST: RadoBoost(ROUNDS).fit_release(release).predict(features[test]),
             MEAN_VARIANCE: MeanVariance().fit_release(release).predict(features[test]),
+            EXACT: MeanVariance().fit_moments(_exact_moments(rows, labels)).predict(features[test]),
             SQUARES: _signs(features[test] @ np.linalg.lstsq(rows, labels, rcond=None)[0]),
             MAJORITY: np.full(len(test), 1.0 if labels.sum() > 0 else -1.0),
         }
+        if regularised:
+            for way, booster in REGULARISED.items():
+                predictions[way] = booster().fit_release(release).predict(features[test])
         for way, predicted in predictions.items():
-            errors[way].append(100 * float(np.mean(predicted != signs[test])))
+            errors.setdefault(way, []).append(100 * float(np.mean(predicted != signs[test])))
     return {way: float(np.mean(values)) for way, values in errors.items()}
+
+
+def _exact_moments(rows: NDArray[np.float64], labels: NDArray[np.float64]) -> Moments:
+    """What all 2^m rados would tell."""
+    d = rows.shape[1]
+    products = rows.T @ rows
+    return Moments(
+        edge_sum=rows.T @ labels,
+        product_sum=(products + products.T) / 2,
+        rows=len(rows),
+        bias=True,
+        norm_bound=float(np.sqrt(d)),
+        edge_noise=0.0,
+        product_noise=np.zeros((d, d)),
+    )
 
 
 def rado_count(rows: int) -> int:
@@ -76,12 +163,12 @@ class Compared:
     errors: dict[str, list[float]]
 
     @classmethod
-    def on(cls, data: DataSet) -> "Compared":
-        """Run all repeats on `data`."""
-        repeats = [cross_validate(data, seed) for seed in range(REPEATS)]
+    def on(cls, data: DataSet, *, regularised: bool = False) -> "Compared":
+        """Run all repeats on `data`, the first with the regularised boosters where they are asked for."""
+        repeats = [cross_validate(data, seed, regularised=regularised and seed == 0) for seed in range(REPEATS)]
         every_row = np.arange(len(data.positive))
         training_rows = len(every_row) * (FOLDS - 1) // FOLDS
-        errors = {way: [repeat[way] for repeat in repeats] for way in WAYS}
+        errors = {way: [repeat[way] for repeat in repeats if way in repeat] for way in repeats[0]}
         return cls(data.name, training_rows, data.encode(every_row).shape[1], errors)
 
     @property
@@ -91,13 +178,13 @@ class Compared:
 
     def excess(self, way: str) -> Measure:
         """Points above logistic regression on the same folds."""
-        points = [a - b for a, b in zip(self.errors[way], self.errors[LOGISTIC], strict=True)]
+        points = [a - b for a, b in zip(self.errors[way], self.errors[LOGISTIC], strict=False)]
         return Measure.of(f"{self.name}: {way}, less {LOGISTIC}", "points", points)
 
     def measures(self) -> list[Measure]:
         """Errors, and what the rado learners err more."""
         errors = [Measure.of(f"{self.name}: {way}", "% test error", values) for way, values in self.errors.items()]
-        return errors + [self.excess(way) for way in RADO_WAYS]
+        return errors + [self.excess(way) for way in self.errors if way in (*RADO_WAYS, EXACT, *REGULARISED)]
 
     def ratios(self) -> list[Measure]:
         """Errors of the rado learners over logistic regression's."""
@@ -112,7 +199,7 @@ class Compared:
             self.name,
             size,
             str(rado_count(self.training_rows)),
-            *map("{:.1f}".format, self.medians.values()),
+            *(f"{self.medians[way]:.1f}" for way in WAYS),
             shown,
         )
 
@@ -152,26 +239,50 @@ def _speed() -> tuple[list[Measure], list[Measure]]:
 
 def run(*, everything: bool = False) -> Report:
     more = shared(everything=everything)
-    compared = []
-    for data in packaged() + more:
-        start = time.perf_counter()
-        compared.append(Compared.on(data))
-        print(f"  {data.name}: {time.perf_counter() - start:.1f} s", file=sys.stderr)
+    compared = _compare(packaged() + more, regularised=everything)
+    fresh = _compare(others(), regularised=False) if everything else []
     speed, speed_ratios = _speed()
     header = ("median test error, %", "m x d", "n", *(way.replace(", ", "/") for way in WAYS), "mean-var. - logistic")
     title = f"Learners, {FOLDS} stratified folds {REPEATS} times, n = min(1000, m/2) plain rados"
+    tables = [Table(title, header, [one.cells() for one in compared])]
+    if everything:
+        tables += [
+            Table("The same on sets on which nothing was chosen", header, [one.cells() for one in fresh]),
+            Table(
+                f"Regularised boosting, test error in %, {FOLDS} folds once",
+                ("", *(way.removesuffix(", rados") for way in REGULARISED)),
+                [(one.name, *(f"{one.medians[way]:.1f}" for way in REGULARISED)) for one in compared],
+            ),
+        ]
+    tables.append(Table("Time to fit", MEASURE_HEADER, [measure.cells() for measure in speed + speed_ratios]))
     return Report(
         "learners",
         (__doc__ or "").partition("\n")[0],
-        {"folds": FOLDS, "repeats": REPEATS, "rounds": ROUNDS, "sets": [one.as_setting() for one in compared]},
-        [measure for one in compared for measure in one.measures()] + speed,
-        [times for one in compared for times in one.ratios()] + speed_ratios,
+        {
+            "folds": FOLDS,
+            "repeats": REPEATS,
+            "rounds": ROUNDS,
+            "sets": [one.as_setting() for one in compared],
+            "other_sets": [one.as_setting() for one in fresh],
+        },
+        [measure for one in compared + fresh for measure in one.measures()] + speed,
+        [times for one in compared + fresh for times in one.ratios()] + speed_ratios,
+        tables,
         [
-            Table(title, header, [one.cells() for one in compared]),
-            Table("Time to fit", MEASURE_HEADER, [measure.cells() for measure in speed + speed_ratios]),
+            *_findings(compared),
+            *([f"Sets on which nothing was chosen: {finding}" for finding in _findings(fresh)] if fresh else []),
+            *_skipped(everything=everything, present=bool(more)),
         ],
-        _findings(compared) + _skipped(everything=everything, present=bool(more)),
     )
+
+
+def _compare(sets: list[DataSet], *, regularised: bool) -> list[Compared]:
+    compared = []
+    for data in sets:
+        start = time.perf_counter()
+        compared.append(Compared.on(data, regularised=regularised))
+        print(f"  {data.name}: {time.perf_counter() - start:.1f} s", file=sys.stderr)
+    return compared
 
 
 def _findings(compared: list[Compared]) -> list[str]:
@@ -179,13 +290,14 @@ def _findings(compared: list[Compared]) -> list[str]:
     sets = len(compared)
     better = sum(one.medians[MEAN_VARIANCE] < one.medians[BOOST] for one in compared)
     always = sum(max(one.errors[MEAN_VARIANCE]) < min(one.errors[BOOST]) for one in compared)
-    within = {way: sum(one.excess(way).median <= WITHIN_POINTS for one in compared) for way in RADO_WAYS}
+    within = {
+        way: sum(one.excess(way).median <= WITHIN_POINTS for one in compared) for way in (*RADO_WAYS, EXACT, SQUARES)
+    }
     hollow = [one.name for one in compared if one.medians[MAJORITY] - one.medians[LOGISTIC] < WITHIN_POINTS]
     return [
         f"Mean-variance errs less than RadoBoost on {better} of {sets} sets (medians), on {always} in every repeat.",
         *(f"{way}: within a point of logistic regression on {count} of {sets} sets." for way, count in within.items()),
         f"Logistic regression gains less than a point on the larger class on: {', '.join(hollow) or 'none'}.",
-        "On those, being close to it says little.",
     ]
 
 
@@ -200,7 +312,7 @@ def draw(report: Report, figure: Figure) -> None:
     axes = figure.subplots()
     sets = report.setting["sets"]
     places = np.arange(len(sets))[::-1]
-    for way, marker in zip(WAYS, "os^x|", strict=True):
+    for way, marker in zip(WAYS, "os^dx|", strict=True):
         axes.plot([row["median_error_percent"][way] for row in sets], places, marker, label=way)
     names = [f"{row['name']} ({row['training_rows']} x {row['d']}, n={row['rados']})" for row in sets]
     axes.set_yticks(places, names)

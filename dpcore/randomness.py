@@ -148,6 +148,24 @@ class SystemRandom(_DerivedDraws):
         return state.cipher.update(zeros)
 
 
+class KeyedRandom(_DerivedDraws):
+    """AES-256-CTR under a secret key of 32 bytes, for draws that must come out the same again: a noised table's.
+
+    As good as the key is secret and used for one purpose. Raises ValueError for a key of another length.
+    """
+
+    is_system = False
+
+    def __init__(self, key: builtins.bytes) -> None:
+        if len(key) != KEY_BYTES:
+            raise ValueError(f"a key has {KEY_BYTES} bytes, not {len(key)}")
+        self._cipher = _keystream(key)
+
+    def bytes(self, count: int) -> builtins.bytes:
+        """The stream's next `count` bytes. Raises ValueError where count is negative."""
+        return self._cipher.update(bytes(count))
+
+
 class SeededRandom(_DerivedDraws):
     """AES-256-CTR keyed by SHA-256 of a seed: for tests and simulation alone; a node refuses it (`require_system`).
 

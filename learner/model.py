@@ -5,7 +5,7 @@ import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from dpcore.privacy.statement import PrivacyStatement
 from dpcore.schema import Schema
 from learner.files import write_durably
 from wire.tables import encoded_blocks, read_observations
+
+if TYPE_CHECKING:
+    from sklearn.linear_model import LogisticRegression
 
 FORMAT = "radofed-model"
 FORMAT_VERSION = 1
@@ -58,6 +61,18 @@ class Model:
             raise ShapeError(f"rows have shape {x.shape} and the model takes (rows, {self.schema.d})")
         margins: NDArray[np.float64] = x @ self.theta
         return margins
+
+    def to_sklearn(self, *, classes: Literal["signs", "label"] = "signs") -> "LogisticRegression":
+        """The model as a fitted scikit-learn `LogisticRegression`: `learner.export.to_sklearn`."""
+        from learner.export import to_sklearn  # noqa: PLC0415  (learner.export imports this module)
+
+        return to_sklearn(self, classes=classes)
+
+    def to_original_units(self) -> dict[str, Any]:
+        """The model in the units of the original columns, as JSON has it: `learner.export.to_original_units`."""
+        from learner.export import to_original_units  # noqa: PLC0415  (as above)
+
+        return to_original_units(self)
 
     def save(self, path: Path) -> None:
         """Write the model, or replace the file by it, whole or not at all. Raises ModelError."""

@@ -1,12 +1,13 @@
-"""A release: the rados of one query with everything needed to use them again, as a directory of two files.
+"""A release: the total of one query with everything needed to use it again, as a directory of two files.
 
 release.json   format, query, roster, cohort, receipts (signed, as they came), schema, encoding, rows of each
                party, privacy statement, time, digest
-rados.npy      the rados, int64 (n, d), in units of 2^-fraction_bits
+rados.npy      the rados, int64 (n, d), in units of 2^-fraction_bits; or
+moments.npy    the moments, int64 (length,), in the order and units of dpcore.queries.moments
 
 digest = SHA-256("rado.v1/release" || 0x00 || length || canonical || array), with canonical the JSON object without
-its digest (keys sorted, no white space, UTF-8), length its length in 8 big-endian bytes, and array the rados as
-little-endian int64, row by row.
+its digest (keys sorted, no white space, UTF-8), length its length in 8 big-endian bytes, and array the integers
+as little-endian int64, row by row.
 """
 
 import base64
@@ -27,19 +28,23 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.privacy.statement import PrivacyStatement
-from dpcore.rados.law import PLAIN_LAW, RadoLaw
+from dpcore.queries.moments import MomentsQuery
+from dpcore.queries.rados import RadosQuery
+from dpcore.rados.law import RadoLaw
+from dpcore.rados.moments import Moments
 from dpcore.schema import Schema
 from learner.files import sync_directory
 from learner.opening import check_cohort
 from wire.cohort import Acceptance, Cohort, check_receipts
 from wire.envelopes import Envelope
 from wire.query import OpenedQuery, Query, open_query
+from wire.query_kinds import Kind
 from wire.roster import open_roster
 
 FORMAT = "radofed-release"
 FORMAT_VERSION = 1
 _DOMAIN = b"rado.v1/release\0"
-_JSON, _ARRAY = "release.json", "rados.npy"
+_JSON = "release.json"
 
 
 class ReleaseError(ConfigurationError):
@@ -48,9 +53,10 @@ class ReleaseError(ConfigurationError):
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """Rados with their query, cohort, receipts, roster and privacy statement.
+    """Rados or moments with their query, cohort, receipts, roster and privacy statement.
 
-    integers: (n, d) int64, read-only, in units of 2^-fraction_bits. Valid from construction: raises ReleaseError where
+    integers: int64, read-only: (n, d) rados in units of 2^-fraction_bits, or (length,) moments. Valid from
+    construction: raises ReleaseError where
     the parts are not of one query, WireError where one is malformed. Signatures are checked by `verify`, and were when
     the total was opened.
     """
@@ -65,10 +71,10 @@ class Release:
 
     def __post_init__(self) -> None:
         integers = np.array(self.integers, dtype=np.int64, order="C")
-        expected = (self.query.kind.rados, self.query.schema.d)
+        expected = self.query.kind.shape(self.query.schema.d)
         if integers.shape != expected or self.integers.dtype != np.int64:
             found = f"{self.integers.dtype} {self.integers.shape}"
-            raise ReleaseError(f"the rados are {found} and the query asked for int64 {expected}; fetch it again")
+            raise ReleaseError(f"the values are {found} and the query asked for int64 {expected}; fetch it again")
         if self.cohort.query_id != self.query_id:
             raise ReleaseError("the cohort is another query's; fetch the release again")
         if len(self.receipts) != len(self.acceptances):
@@ -113,15 +119,54 @@ class Release:
 
     @property
     def law(self) -> RadoLaw:
-        """How the rados were drawn, and what noise is in them."""
-        return PLAIN_LAW
+        """How the rados were drawn, and what noise is in them. Raises ReleaseError where there are none."""
+        parties = len(self.acceptances)
+        return self._rados_query.law(self.query.schema.d, parties, self.query.encoding.fraction_bits)
 
     @cached_property
     def rados(self) -> NDArray[np.float64]:
-        """(n, d) float64, one rado a row, in units of the encoded features; read-only."""
-        rados = self.query.kind.decode(self.integers.reshape(-1), self.query.encoding.fraction_bits)
+        """(n, d) float64, one rado a row, in units of the encoded features; read-only.
+
+        Raises ReleaseError where this is a release of moments.
+        """
+        rados = self._rados_query.decode(self.integers.reshape(-1), self.query.encoding.fraction_bits)
         rados.setflags(write=False)
         return rados
+
+    @cached_property
+    def moments(self) -> Moments:
+        """The sums of edges and of products, with the size of their noise.
+
+        Raises ReleaseError where this is a release of rados.
+        """
+        kind = self.query.kind
+        if not isinstance(kind, MomentsQuery):
+            raise ReleaseError("this is a release of rados; give one of moments, or choose a learner that takes rados")
+        bits = self.query.encoding.fraction_bits
+        return kind.moments(self.integers, bits, rows=self.rows, parties=len(self.acceptances))
+
+    @property
+    def _rados_query(self) -> RadosQuery:
+        kind = self.query.kind
+        if not isinstance(kind, RadosQuery):
+            raise ReleaseError("this is a release of moments; give one of rados, or choose a learner of moments")
+        return kind
+
+    @property
+    def contents_data(self) -> dict[str, Any]:
+        """What was released, as release.json has it: under "rados" or "moments"."""
+        unit, d = f"2^-{self.query.encoding.fraction_bits}", self.query.schema.d
+        match self.query.kind:
+            case RadosQuery(rados=n):
+                return {"rados": {"n": n, "d": d, "unit": unit}}
+            case MomentsQuery(edge_multiplier=multiplier):
+                return {"moments": {"d": d, "unit": unit, "edge_multiplier": multiplier}}
+
+    @property
+    def contents(self) -> str:
+        """What was released, in words, such as "500 rados"."""
+        kind = self.query.kind
+        return f"{kind.rados} rados" if isinstance(kind, RadosQuery) else "moments"
 
     @cached_property
     def digest(self) -> bytes:
@@ -160,7 +205,7 @@ class Release:
             with (temporary / _JSON).open("wb") as file:
                 file.write(f"{text}\n".encode())
                 _sync(file)
-            with (temporary / _ARRAY).open("wb") as file:
+            with (temporary / _array_file(self.query.kind)).open("wb") as file:
                 np.save(file, self.integers.astype("<i8", copy=False), allow_pickle=False)
                 _sync(file)
             sync_directory(temporary)
@@ -182,7 +227,7 @@ class Release:
         """
         try:
             content: Any = json.loads((directory / _JSON).read_text(encoding="utf-8"))
-            integers = np.load(directory / _ARRAY, allow_pickle=False)
+            integers = np.load(_array_in(directory), allow_pickle=False)
         except OSError as error:
             sentence = f"{error.filename}: cannot be read ({error.strerror}); give the directory of a release"
             raise ReleaseError(sentence) from error
@@ -194,8 +239,8 @@ class Release:
             found = content.get("format_version")
             raise ReleaseError(f"{directory}: format version {found!r} is not {FORMAT_VERSION}; update radofed")
         claimed = content.pop("digest", None)
-        if not isinstance(integers, np.ndarray) or integers.dtype != np.int64 or integers.ndim != 2:
-            raise ReleaseError(f"{directory}: {_ARRAY} is not an int64 matrix; fetch the release again")
+        if not isinstance(integers, np.ndarray) or integers.dtype != np.int64:
+            raise ReleaseError(f"{directory}: its array is not of int64; fetch the release again")
         try:
             found_digest = _digest(content, integers).hex()
             if claimed != found_digest:
@@ -223,7 +268,7 @@ class Release:
             "query_id": self.query_id.hex(),
             "created_at": datetime.fromtimestamp(self.created_at_unix_s, UTC).isoformat(),
             "created_at_unix_s": self.created_at_unix_s,
-            "rados": {"n": query.kind.rados, "d": query.schema.d, "unit": f"2^-{query.encoding.fraction_bits}"},
+            **self.contents_data,
             "rows": self.rows,
             "rows_by_party": self.party_rows,
             "encoding": {
@@ -253,6 +298,15 @@ class Release:
             created_at_unix_s=content["created_at_unix_s"],
             integers=integers,
         )
+
+
+def _array_file(kind: Kind) -> str:
+    return "rados.npy" if isinstance(kind, RadosQuery) else "moments.npy"
+
+
+def _array_in(directory: Path) -> Path:
+    moments = directory / "moments.npy"
+    return moments if moments.exists() else directory / "rados.npy"
 
 
 def _digest(content: dict[str, Any], integers: NDArray[np.int64]) -> bytes:

@@ -19,12 +19,13 @@ from learner.client import GIVE_UP_AFTER_S, Coordinator
 from learner.config import LearnerConfig
 from learner.keys import LearnerKey, load_key
 from learner.opening import OpenedTotal, Progress, open_total
-from learner.planning import Plan, RadosRequest, plan_rados
+from learner.planning import Plan, plan_query
 from learner.release import Release, ReleaseError
+from learner.requests import Request
 from learner.state import AskedQuery, LearnerState
 from wire.envelopes import Envelope, Kind, SigningKey, load_public_key
 from wire.errors import Code, TimedOutError, WireError
-from wire.query import OpenedQuery, Query, open_query
+from wire.query import OpenedQuery, Query, open_query, setting_of
 from wire.roster import Role, Roster, open_roster
 from wire.status import Phase, QueryStatus, Total
 from wire.transport import LONG_POLL_S
@@ -92,10 +93,10 @@ class Session:
                 "listed one, or ask the operator for a new roster"
             )
 
-    def plan(self, request: RadosRequest) -> Plan:
-        """The plan of a request for the newest roster; nobody is asked. Raises what `plan_rados` raises."""
+    def plan(self, request: Request) -> Plan:
+        """The plan of a request for the newest roster; nobody is asked. Raises what `plan_query` raises."""
         certificate = self.key.certify(self.config.name, self._signing_key)
-        return plan_rados(request, roster=self.fetch_roster(), learner=self.config.name, certificate=certificate)
+        return plan_query(request, roster=self.fetch_roster(), learner=self.config.name, certificate=certificate)
 
     def ask(self, plan: Plan) -> bytes:
         """Sign a plan's query, put it on disk, send it, and return its id.
@@ -201,7 +202,7 @@ class Session:
             receipts=total.receipts,
             statement=_statement(opened.query, result, total.cohort.attempt),
             created_at_unix_s=int(time.time()),
-            integers=opened.query.kind.integers(result.values),
+            integers=result.values.reshape(opened.query.kind.shape(opened.query.schema.d)),
         )
         try:
             release.save(directory)
@@ -276,15 +277,16 @@ def failure(status: QueryStatus) -> WireError:
 def _statement(query: Query, result: OpenedTotal, attempt: int) -> PrivacyStatement:
     """The statement of what was released.
 
-    The rados are out and every party was charged: a bound that cannot be given, because a party has or claims one row,
+    The values are out and every party was charged: a bound that cannot be given, because a party has or claims one row,
     say, is a reason to say so and not to throw the release away.
     """
-    design, rows = query.kind.design, [acceptance.rows for acceptance in result.acceptances]
+    rows = [acceptance.rows for acceptance in result.acceptances]
     try:
-        statement = statement_for(design, rows, query.kind.rados, query.delta)
+        statement = statement_for(query.kind, rows, query.delta, schema=query.schema, setting=setting_of(query))
     except PlanError as error:
         sizes = ", ".join(f"{acceptance.party} {acceptance.rows}" for acceptance in result.acceptances)
-        statement = without_bound(design, f"No bound could be counted for this cohort ({sizes} rows): {error}.")
+        reason = f"No bound could be counted for this cohort ({sizes} rows): {error}."
+        statement = without_bound(query.kind, query.schema, reason)
     if attempt == 1:
         return statement
     warning = (

@@ -12,7 +12,8 @@ import sqlite3
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from parties.ledger import Charge, Ledger, LedgerConflictError
+from parties.charges import Charge
+from parties.ledger import Ledger, LedgerConflictError
 from wire.cohort import Acceptance
 from wire.envelopes import Envelope
 from wire.query import CLOCK_SKEW_S

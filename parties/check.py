@@ -26,6 +26,8 @@ from wire.roster import Role, Roster, open_roster
 FURTHEST_CLOCK_S = 60.0
 CERTIFICATE_WARNING_DAYS = 30
 PATIENCE_S = 5.0
+# Designs that never bound what a release tells of whole records.
+_UNBOUNDED_DESIGNS = frozenset({"plain", "dp-feat", "dp-feat-joint"})
 
 
 @dataclass(frozen=True)
@@ -139,8 +141,9 @@ class _Run:
         self.policy = policy = Policy.load(self.config.policy)
         empty = [name for name, given in (("learners", policy.learners), ("designs", policy.designs)) if not given]
         advice = f"As it stands every query is refused: fill in {' and '.join(empty)}." if empty else ""
-        if "plain" in policy.designs and not policy.limits.unbounded_queries:
-            advice = f"{advice} Plain is among designs, but unbounded_queries = 0 refuses every such query.".strip()
+        unbounded = [name for name in policy.designs if name in _UNBOUNDED_DESIGNS]
+        if unbounded and not policy.limits.unbounded_queries:
+            advice = f"{advice} unbounded_queries = 0 refuses every query of {' and '.join(unbounded)}.".strip()
         self.add(
             "policy",
             f"designs {', '.join(policy.designs) or 'none'}; {len(policy.learners)} learner(s); "
@@ -184,18 +187,18 @@ class _Run:
         self.add("certificate", f"{certificate.san}, {days} days to its end", mend)
 
     def _ledger(self) -> None:
-        config, limit = self.config, self.policy.limits.lifetime
+        config, limits = self.config, self.policy.limits.of_ledger
         path = config.ledger_file
         if not path.exists():
-            self.add("ledger", f"{path} is made when the party first starts; limit {limit}")
+            self.add("ledger", f"{path} is made when the party first starts; limit {limits}")
             return
         owner = LedgerOwner(config.federation, config.name, config.source)
-        ledger = Ledger.open(path, owner, limit, create=False)
+        ledger = Ledger.open(path, owner, limits, create=False)
         try:
-            state = ledger.state()
+            state = ledger.state(self.time())
         finally:
             ledger.database.close()
-        self.add("ledger", state.sentences()[0], state.warning)
+        self.add("ledger", "; ".join(state.figures()), state.warning)
 
     def _state_directory(self) -> None:
         directory = self.config.state_directory

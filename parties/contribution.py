@@ -2,8 +2,8 @@
 
     records -> integer vector (the query's kind) -> slots -> ciphertexts -> chunks -> masked chunks
 
-The integers that are packed are the integers that the query's kind computed: nothing is rounded, clipped or added in
-between, so that the decoded total equals the sum over all parties bit for bit (P6).
+The integers that are packed are the integers that the query's kind computed, noise included: nothing is rounded,
+clipped or added in between, so that the decoded total equals the sum over all parties bit for bit (P6).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,6 +16,7 @@ from dpcore.errors import ShapeError
 from dpcore.paillier.masks import cohort_mask
 from dpcore.paillier.packing import pack
 from dpcore.paillier.public import ObfuscatorSource
+from dpcore.queries.base import Keyed
 from dpcore.rados.edges import Records
 from dpcore.randomness import RandomSource
 from wire.cohort import Acceptance
@@ -27,9 +28,16 @@ Progress = Callable[[int, int], None]
 
 
 def integer_vector(
-    opened: OpenedQuery, records: Records, random: RandomSource, progress: Progress | None = None
+    opened: OpenedQuery,
+    records: Records,
+    random: RandomSource,
+    progress: Progress | None = None,
+    *,
+    keyed: Keyed | None = None,
 ) -> NDArray[np.int64]:
-    """This party's part of the sum, int64 (length,), in units of 2^-fraction_bits.
+    """This party's part of the sum with its share of the noise, int64 (length,), in the units of the query's kind.
+
+    keyed: what repeatable draws derive from; fixed-support and one-bit rounding need it.
 
     Raises ShapeError where the records have another number of coordinates than the query's schema, and what the
     query's kind raises.
@@ -37,7 +45,7 @@ def integer_vector(
     query = opened.query
     if records.d != query.schema.d:
         raise ShapeError(f"records of {records.d} coordinates for a schema of {query.schema.d}: load them with it")
-    values = query.kind.contribution(records, query.encoding.fraction_bits, random, progress)
+    values = query.kind.contribution(records, query.encoding.fraction_bits, random, progress, keyed)
     if values.shape != (query.length,):
         raise ShapeError(f"a contribution of shape {values.shape}, and the query asks for {query.length} values")
     return values

@@ -15,28 +15,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError, RadofedError
+from parties.ledger_format import EVENTS_TABLE, FORMAT_VERSION, update_format
 
-FORMAT_VERSION = 1
 # "radL": tells a ledger from any other SQLite file.
 APPLICATION_ID = 0x7261644C
 BUSY_TIMEOUT_S = 30.0
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
-_TABLES = """
+_TABLES = f"""
+{EVENTS_TABLE};
 CREATE TABLE identity (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
-CREATE TABLE events (
-    query_id BLOB NOT NULL,
-    attempt INTEGER NOT NULL,
-    scope TEXT NOT NULL,
-    epsilon TEXT,                    -- "numerator/denominator"; NULL where there is no bound
-    delta TEXT NOT NULL,
-    state TEXT NOT NULL CHECK (state IN ('reserved', 'charged')),
-    lapses_at_unix_s REAL NOT NULL,  -- of a reservation
-    cohort_digest BLOB,
-    spool_digest BLOB,
-    recorded_at_unix_s REAL NOT NULL,
-    PRIMARY KEY (query_id, attempt)
-) STRICT;
 CREATE TABLE attempts (
     query_id BLOB NOT NULL,
     attempt INTEGER NOT NULL,
@@ -99,6 +87,9 @@ class PartyDatabase:
     def __init__(self, path: Path, owner: LedgerOwner, *, create: bool = True) -> None:
         """Open the file, or create it where there is none and `create` says so.
 
+        A file of an older format is brought to the present one; without `create` a copy of it in memory is, so that
+        whoever only looks changes nothing.
+
         Raises LedgerFileError where the file is not a ledger, is damaged, or is another party's or data source's,
         LedgerBusyError where it cannot be opened at present.
         """
@@ -111,7 +102,7 @@ class PartyDatabase:
         self._lock = threading.RLock()
         self._depth = 0
         try:
-            self._connection = _connect(path, owner)
+            self._connection = _connect(path, owner, update=create)
         except sqlite3.Error as error:
             raise _failed(path, error) from error
 
@@ -147,11 +138,11 @@ class PartyDatabase:
                 raise
 
 
-def _connect(path: Path, owner: LedgerOwner) -> sqlite3.Connection:
+def _connect(path: Path, owner: LedgerOwner, *, update: bool) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     try:
         # First of all: whatever else it is stays as it is.
-        _check_identity(connection, path, owner)
+        version = _check_identity(connection, path, owner)
         (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
             raise LedgerDamagedError(path, found)
@@ -162,10 +153,24 @@ def _connect(path: Path, owner: LedgerOwner) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = FULL")
         # A mask key that was dropped is overwritten, not only unlinked.
         connection.execute("PRAGMA secure_delete = ON")
+        if version != FORMAT_VERSION:
+            connection = connection if update else _copy(connection)
+            update_format(connection)
+    except ValueError as error:
+        connection.close()
+        raise LedgerDamagedError(path, str(error)) from error
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _copy(connection: sqlite3.Connection) -> sqlite3.Connection:
+    """The same content in memory; the file is closed."""
+    copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    connection.backup(copy)
+    connection.close()
+    return copy
 
 
 def _failed(path: Path, error: sqlite3.Error) -> RadofedError:
@@ -176,16 +181,17 @@ def _failed(path: Path, error: sqlite3.Error) -> RadofedError:
     return LedgerBusyError(path, str(error))
 
 
-def _check_identity(connection: sqlite3.Connection, path: Path, owner: LedgerOwner) -> None:
+def _check_identity(connection: sqlite3.Connection, path: Path, owner: LedgerOwner) -> int:
+    """The file's format, once it is known to be this owner's ledger."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
         raise LedgerFileError(
             path, "not a ledger; give the path of this party's ledger, or of a new file for data never asked"
         )
-    if version != FORMAT_VERSION:
+    if not 1 <= version <= FORMAT_VERSION:
         raise LedgerFileError(
-            path, f"a ledger of format {version}, this version reads {FORMAT_VERSION}; update radofed"
+            path, f"a ledger of format {version}, this version reads up to {FORMAT_VERSION}; update radofed"
         )
     held = dict(connection.execute("SELECT key, value FROM identity"))
     for key, mine in asdict(owner).items():
@@ -195,6 +201,7 @@ def _check_identity(connection: sqlite3.Connection, path: Path, owner: LedgerOwn
                 f"the ledger of {key} {held.get(key)!r}, and this is {key} {mine!r}; give its own ledger to each data "
                 "source, and set data_source where the same rows only moved to another file",
             )
+    return int(version)
 
 
 def _create(path: Path, owner: LedgerOwner) -> bool:

@@ -1,14 +1,12 @@
 """What the party decides of a query and of a cohort. Pure: no network, no files, no clock."""
 
-import math
-from fractions import Fraction
-from functools import lru_cache
-
-from dpcore.errors import PlanError
-from dpcore.privacy.dp_feat import own_epsilon
-from dpcore.rados.designs import DpFeatDesign, PlainDesign
+from dpcore.queries.base import Keyed
+from dpcore.queries.rados import RadosQuery
+from dpcore.rados.designs import FixedSupportDesign
+from dpcore.rados.edges import Records
+from dpcore.rados.noised_table import NoisedTable
 from dpcore.schema import Schema, differences
-from parties.ledger import UNBOUNDED, Budget, Charge
+from parties.charges import Charge, charge_for
 from parties.policy import Policy, check_cohort, check_query
 from wire.cohort import Acceptance, Cohort
 from wire.envelopes import Envelope
@@ -18,12 +16,21 @@ from wire.roster import Roster
 
 
 def decide(
-    opened: OpenedQuery, attempt: int, *, policy: Policy, roster: Roster, own_name: str, schema: Schema, rows: int
+    opened: OpenedQuery,
+    attempt: int,
+    *,
+    policy: Policy,
+    roster: Roster,
+    own_name: str,
+    schema: Schema,
+    rows: int,
+    epoch: bytes | None = None,
 ) -> Charge:
     """What taking part in one attempt costs, once policy, schema and design allow it.
 
-    rows: m_p. Raises WireError with the code that the party refuses with: the policy's, SCHEMA_MISMATCH,
-    ATTEMPT_MISMATCH or PLAN_INFEASIBLE.
+    rows: m_p. epoch: the noised table that the query would be answered from (`epoch_of`), None where from none. Raises
+    WireError with the code that the party refuses with: the policy's, SCHEMA_MISMATCH, ATTEMPT_MISMATCH or
+    PLAN_INFEASIBLE.
     """
     query = opened.query
     check_query(policy, opened, roster, own_name)
@@ -34,31 +41,17 @@ def decide(
         raise WireError(Code.SCHEMA_MISMATCH, f"These differ: {fields}.")
     if rows > query.max_rows:
         raise WireError(Code.PLAN_INFEASIBLE, f"This party has {rows} rows and max_rows is {query.max_rows}.")
-    return charge_for(query, rows)
+    return charge_for(query, rows, epoch)
 
 
-def charge_for(query: Query, rows: int) -> Charge:
-    """The charge of one attempt for a party of `rows` rows: its own law's, whoever else takes part or colludes.
-
-    Raises WireError(PLAN_INFEASIBLE) where the design is empty or has no finite bound at this size.
-    """
-    match query.kind.design:
-        case PlainDesign():
-            return Charge("none", UNBOUNDED)
-        case DpFeatDesign() as design:
-            try:
-                epsilon = _own_epsilon(rows, query.kind.rados, design.epsilon_per_rado, query.delta)
-            except PlanError as error:
-                raise WireError(Code.PLAN_INFEASIBLE, str(error)) from error
-            if not math.isfinite(epsilon):
-                raise WireError(Code.PLAN_INFEASIBLE, "The design has no finite bound.")
-            # own_epsilon is rounded up already; a double is a rational, so the conversion is exact.
-            return Charge(f"marginal:{design.sensitive_name}", Budget(Fraction(epsilon), query.delta))
-
-
-@lru_cache(maxsize=64)
-def _own_epsilon(rows: int, rados: int, epsilon_per_rado: Fraction | None, delta: Fraction) -> float:
-    return own_epsilon(rows, rados, epsilon_per_rado, delta)
+def epoch_of(query: Query, records: Records, keyed: Keyed) -> bytes | None:
+    """The name of the noised table that a query is answered from, None where it is not answered from one."""
+    match query.kind:
+        case RadosQuery(design=FixedSupportDesign() as design) if design.edge_sigma:
+            bits = query.encoding.fraction_bits
+            return NoisedTable.of(records, design, bits, keyed.schema_digest, keyed.secret).epoch
+        case _:
+            return None
 
 
 def verify_cohort(

@@ -6,7 +6,7 @@ Every step may be repeated and may be cut off anywhere: what was done is in the 
 import time
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
@@ -14,14 +14,15 @@ from dpcore.errors import RadofedError
 from dpcore.paillier.masks import MaskKeyError
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.public import PublicKey
+from dpcore.queries.base import Keyed
 from dpcore.rados.edges import Records
 from dpcore.randomness import RandomSource, require_system
 from dpcore.schema import Schema
 from parties.attempts import Attempt, Attempts, AttemptState
 from parties.contribution import encrypted_chunks, integer_vector, masked_chunks
-from parties.decisions import decide, verify_cohort
+from parties.decisions import decide, epoch_of, verify_cohort
 from parties.failures import may_pass, named
-from parties.ledger import UNBOUNDED, LedgerConflictError
+from parties.ledger import LedgerConflictError
 from parties.policy import Policy
 from parties.rosters import Rosters
 from parties.spool import Spool, SpoolLostError, Spools
@@ -44,13 +45,19 @@ class StoppedError(RadofedError):
 
 @dataclass(frozen=True)
 class Holdings:
-    """What a party brings to every query: who it is, what it allows, and its rows."""
+    """What a party brings to every query: who it is, what it allows, its rows, and its secret (parties.secret)."""
 
     name: str
     signing_key: SigningKey
     policy: Policy
     schema: Schema
     records: Records
+    secret: bytes = field(repr=False)
+
+    @property
+    def keyed(self) -> Keyed:
+        """What repeatable draws derive from."""
+        return Keyed(self.secret, self.schema.digest)
 
 
 class QueryHandler:
@@ -181,6 +188,7 @@ class QueryHandler:
             own_name=mine.name,
             schema=mine.schema,
             rows=rows,
+            epoch=epoch_of(opened.query, mine.records, mine.keyed),
         )
         mask_key = X25519PrivateKey.from_private_bytes(self._random.bytes(32))
         public = mask_key.public_key().public_bytes_raw()
@@ -198,8 +206,7 @@ class QueryHandler:
             query=work.query_id,
             attempt=work.attempt,
             learner=opened.query.learner,
-            scope=charge.scope,
-            epsilon=None if charge.loss == UNBOUNDED else float(charge.loss.epsilon),
+            cost=str(charge),
         )
         return held
 
@@ -257,7 +264,7 @@ class QueryHandler:
         records = self._holdings.records
         if held.rows != records.rows:
             raise WireError(Code.UNAVAILABLE, "The data have another number of rows than when it was accepted.")
-        values = integer_vector(opened, records, self._random, progress)
+        values = integer_vector(opened, records, self._random, progress, keyed=self._holdings.keyed)
         obfuscator = self._obfuscator_for(opened.public_key)
         width = opened.public_key.ciphertext_bytes
         upload_bytes = opened.ciphertexts * width

@@ -1,96 +1,25 @@
 """The party's privacy ledger: reserve, charge, send; what was charged never comes back.
 
-Each event is one attempt at one query and is (epsilon, delta)-differentially private for its scope. Events are added by
-basic composition: the sum of the epsilons and the sum of the deltas (Dwork and Roth, The Algorithmic Foundations of
-Differential Privacy, 2014, Theorem 3.16). With limits that are fixed beforehand this stays true where each query is
-chosen after the answers to earlier ones (privacy filters: Rogers, Roth, Ullman and Vadhan, NIPS 2016). All scopes of a
-data source count against one limit, which is never less strict than a limit for each scope. Events without a bound have
-a limit of their own, a number of events, and every later statement of the ledger tells of them.
+Each event is one attempt at one query, with a bound for each scope that it bounds (parties.charges). Limits hold in
+each scope by itself, for queries that are chosen, with their bounds, after the answers to earlier ones (parties.limits,
+dpcore.privacy.filters). Events without a bound for whole records have a limit of their own, a number, and every later
+statement of the ledger tells of them.
 
 All numbers are exact rationals. What counts against the limits is what is charged and what is reserved.
 """
 
 import sqlite3
-from collections.abc import Iterable
+from collections import Counter
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 
 from dpcore.errors import RadofedError
+from dpcore.privacy.filters import Loss
+from parties.charges import RECORD, Charge, Scope
 from parties.database import LedgerOwner, PartyDatabase
-from wire.errors import Code, WireError
-
-
-@dataclass(frozen=True)
-class Budget:
-    """An amount of privacy loss, or a limit of it; no part is negative.
-
-    epsilon, delta: of the events that have a bound. unbounded_events: how many others.
-    """
-
-    epsilon: Fraction
-    delta: Fraction
-    unbounded_events: int = 0
-
-    def __post_init__(self) -> None:
-        if min(self.parts) < 0:
-            raise ValueError(f"a budget is not negative: {self}")
-
-    def __add__(self, other: "Budget") -> "Budget":
-        return Budget(
-            self.epsilon + other.epsilon, self.delta + other.delta, self.unbounded_events + other.unbounded_events
-        )
-
-    def admits(self, more: "Budget", beside: "Budget") -> bool:
-        """Whether `more` fits under this limit beside what is there; a part of which it takes nothing stops nothing."""
-        parts = zip(self.parts, more.parts, beside.parts, strict=True)
-        return all(not wanted or there + wanted <= limit for limit, wanted, there in parts)
-
-    def less(self, other: "Budget") -> "Budget":
-        """What is left of this once the other is taken away, not below zero."""
-        return Budget(
-            max(Fraction(0), self.epsilon - other.epsilon),
-            max(Fraction(0), self.delta - other.delta),
-            max(0, self.unbounded_events - other.unbounded_events),
-        )
-
-    @property
-    def parts(self) -> tuple[Fraction | int, ...]:
-        """Epsilon, delta, and the number of events without a bound."""
-        return (self.epsilon, self.delta, self.unbounded_events)
-
-    def __str__(self) -> str:
-        bounded = f"epsilon {float(self.epsilon):.6g}, delta {float(self.delta):.6g}"
-        return f"{bounded}, {self.unbounded_events} queries without a bound" if self.unbounded_events else bounded
-
-
-NOTHING = Budget(Fraction(0), Fraction(0))
-UNBOUNDED = Budget(Fraction(0), Fraction(0), unbounded_events=1)
-"""What an event without any bound takes of a limit."""
-
-
-@dataclass(frozen=True)
-class Charge:
-    """What one attempt costs.
-
-    scope: what the bound is for, such as "marginal:smoker". loss: the bound, UNBOUNDED where there is none.
-    """
-
-    scope: str
-    loss: Budget
-
-    def __post_init__(self) -> None:
-        # The file keeps no bound beside "none", so a charge that had both would come back as less.
-        if self.loss.unbounded_events and self.loss != UNBOUNDED:
-            raise ValueError(f"one event either has a bound or has none: {self.loss}")
-
-
-class BudgetExceededError(WireError):
-    """What is asked for is more than what remains."""
-
-    def __init__(self, *, requested: Budget, remaining: Budget) -> None:
-        self.requested, self.remaining = requested, remaining
-        super().__init__(Code.BUDGET_EXCEEDED, f"It costs {requested}, and {remaining} remain.")
+from parties.ledger_format import bounds_text, read_charge
+from parties.ledger_state import LedgerState, state_of
+from parties.limits import Event, LedgerLimits, Scopes, check_admits
 
 
 class LedgerConflictError(RadofedError):
@@ -103,54 +32,21 @@ class LedgerConflictError(RadofedError):
         super().__init__(f"query {query_id.hex()[:16]}, attempt {attempt}: {sentence}")
 
 
-@dataclass(frozen=True)
-class LedgerState:
-    """What a ledger says of its data source. spent_by_scope: of events with a bound, scopes in alphabetical order."""
-
-    limit: Budget
-    spent: Budget
-    reserved: Budget
-    spent_by_scope: tuple[tuple[str, Budget], ...]
-
-    @property
-    def remaining(self) -> Budget:
-        """What may still be reserved."""
-        return self.limit.less(self.spent + self.reserved)
-
-    def sentences(self) -> list[str]:
-        """For people, a sentence a line."""
-        lines = [f"limit {self.limit}; spent {self.spent}; reserved {self.reserved}; remaining {self.remaining}"]
-        lines += [f"{scope}: spent {spent}" for scope, spent in self.spent_by_scope]
-        if self.warning:
-            lines.append(f"warning: {self.warning}")
-        return lines
-
-    @property
-    def warning(self) -> str:
-        """What must be said of every figure once an event without a bound was charged; else empty."""
-        unbounded = self.spent.unbounded_events
-        if not unbounded:
-            return ""
-        return (
-            f"{unbounded} event(s) without any privacy bound were released from these data; epsilon and delta count "
-            "only the other events and bound nothing about the whole"
-        )
-
-
 class Ledger:
-    """The charges of one data source against its limit.
+    """The charges of one data source against its limits.
 
-    limit: may be replaced at any time; what was charged stays, and what was reserved is held to it when it is charged.
+    limits: may be replaced at any time; what was charged stays, and what was reserved is held to them when it is
+    charged.
     """
 
-    def __init__(self, database: PartyDatabase, limit: Budget) -> None:
+    def __init__(self, database: PartyDatabase, limits: LedgerLimits) -> None:
         self.database = database
-        self.limit = limit
+        self.limits = limits
 
     @classmethod
-    def open(cls, path: Path, owner: LedgerOwner, limit: Budget, *, create: bool = True) -> "Ledger":
+    def open(cls, path: Path, owner: LedgerOwner, limits: LedgerLimits, *, create: bool = True) -> "Ledger":
         """Open or create the file. Raises LedgerFileError."""
-        return cls(PartyDatabase(path, owner, create=create), limit)
+        return cls(PartyDatabase(path, owner, create=create), limits)
 
     def reserve(
         self,
@@ -163,27 +59,25 @@ class Ledger:
     ) -> None:
         """Set the charge of one attempt aside, durably; the same reservation again changes nothing.
 
-        Raises BudgetExceededError where it does not fit beside everything charged and reserved, LedgerConflictError
-        where this attempt is charged already or reserved for another amount.
+        Raises BudgetExceededError or UnboundedExceededError where it does not fit beside everything charged and
+        reserved, LedgerConflictError where this attempt is charged already or reserved for another charge.
         """
         with self.database.transaction() as connection:
             self.lapse(now_unix_s)
             held = _find(connection, query_id, attempt)
             if held is not None:
-                if held.charged or held.charge != charge:
+                if held.event.charged or held.event.charge != charge:
                     raise LedgerConflictError(query_id, attempt, "is in the ledger already, for something else")
                 return
-            state = self.state()
-            if not state.limit.admits(charge.loss, beside=state.spent + state.reserved):
-                raise BudgetExceededError(requested=charge.loss, remaining=state.remaining)
+            check_admits(self.limits, self.events(), charge, now_unix_s=now_unix_s)
             connection.execute(
                 "INSERT INTO events VALUES (?, ?, ?, ?, ?, 'reserved', ?, NULL, NULL, ?)",
                 (
                     query_id,
                     attempt,
-                    charge.scope,
-                    None if charge.loss == UNBOUNDED else _text(charge.loss.epsilon),
-                    _text(charge.loss.delta),
+                    charge.learner,
+                    charge.epoch,
+                    bounds_text(charge),
                     lapses_at_unix_s,
                     now_unix_s,
                 ),
@@ -196,21 +90,20 @@ class Ledger:
 
         Once this has returned the charge is on disk, and the spool's bytes may leave. The same digests again change
         nothing. Raises LedgerConflictError where the attempt is bound to others, or has no reservation (any more);
-        BudgetExceededError where the limit was lowered below what would be spent.
+        BudgetExceededError or UnboundedExceededError where a limit was lowered below what would be spent.
         """
         with self.database.transaction() as connection:
             held = _find(connection, query_id, attempt)
             if held is None:
                 raise LedgerConflictError(query_id, attempt, "has no reservation, or it lapsed; nothing may leave")
-            if held.charged:
+            if held.event.charged:
                 if (held.cohort_digest, held.spool_digest) != (cohort_digest, spool_digest):
                     raise LedgerConflictError(
                         query_id, attempt, "is bound to another cohort or other bytes; nothing more may leave"
                     )
                 return
-            state = self.state()
-            if not state.limit.admits(held.charge.loss, beside=state.spent):
-                raise BudgetExceededError(requested=held.charge.loss, remaining=state.limit.less(state.spent))
+            charged = [event for event in self.events() if event.charged]
+            check_admits(self.limits, charged, held.event.charge, now_unix_s=now_unix_s)
             connection.execute(
                 "UPDATE events SET state = 'charged', cohort_digest = ?, spool_digest = ?, recorded_at_unix_s = ? "
                 "WHERE query_id = ? AND attempt = ?",
@@ -237,43 +130,68 @@ class Ledger:
         """Whether this attempt has been paid for."""
         with self.database.transaction() as connection:
             held = _find(connection, query_id, attempt)
-            return held is not None and held.charged
+            return held is not None and held.event.charged
 
-    def state(self) -> LedgerState:
+    def events(self) -> list[Event]:
         """Everything charged and reserved."""
         with self.database.transaction() as connection:
-            entries = [_entry(row) for row in connection.execute(f"{_SELECT} ORDER BY scope")]
-        charged = [entry.charge for entry in entries if entry.charged]
-        scopes = dict.fromkeys(charge.scope for charge in charged if charge.loss != UNBOUNDED)
-        return LedgerState(
-            self.limit,
-            spent=_total(charged),
-            reserved=_total(entry.charge for entry in entries if not entry.charged),
-            spent_by_scope=tuple((scope, _total(c for c in charged if c.scope == scope)) for scope in scopes),
-        )
+            return [_entry(row).event for row in connection.execute(f"{_SELECT} ORDER BY rowid")]
 
-    def spent(self) -> Budget:
-        """The sum of all charges."""
-        return self.state().spent
+    def state(self, now_unix_s: float | None = None) -> LedgerState:
+        """What is spent, reserved and left, scope by scope; of the last day too where `now_unix_s` is given."""
+        return state_of(self.limits, self.events(), now_unix_s=now_unix_s)
 
-    def reserved(self) -> Budget:
-        """The sum of all reservations."""
-        return self.state().reserved
+    def spent(self, scope: Scope) -> Loss:
+        """The sum of all charges that have a bound for a scope."""
+        return self._total(scope, charged=True)
 
-    def remaining(self) -> Budget:
-        """What may still be reserved."""
-        return self.state().remaining
+    def reserved(self, scope: Scope) -> Loss:
+        """The sum of all reservations that have a bound for a scope."""
+        return self._total(scope, charged=False)
+
+    def unbounded(self, *, charged: bool = True) -> int:
+        """How many events without a bound for whole records are charged, or else reserved."""
+        charges = Counter(event.charge for event in self.events() if event.charged is charged)
+        return Scopes(charges, self.limits).total(charges, RECORD).unbounded
+
+    def verify(self) -> list[str]:
+        """What is wrong with the file, a sentence each; empty where nothing is."""
+        with self.database.transaction() as connection:
+            faults = [f"SQLite: {found}" for (found,) in connection.execute("PRAGMA integrity_check") if found != "ok"]
+            rows = connection.execute("SELECT query_id, attempt, bounds, learner, epoch FROM events").fetchall()
+            for query_id, attempt, bounds, learner, epoch in rows:
+                try:
+                    read_charge(bounds, learner, epoch)
+                except (ValueError, TypeError, ZeroDivisionError, RadofedError):
+                    faults.append(f"query {query_id.hex()[:16]}, attempt {attempt}: its bounds are not readable")
+            for sentence, condition in _NEVER:
+                for query_id, attempt in connection.execute(condition):
+                    faults.append(f"query {query_id.hex()[:16]}, attempt {attempt}: {sentence}")
+        return faults
+
+    def _total(self, scope: Scope, *, charged: bool) -> Loss:
+        charges = Counter(event.charge for event in self.events() if event.charged is charged)
+        return Scopes(charges, self.limits).total(charges, scope).loss
 
 
 @dataclass(frozen=True)
 class _Entry:
-    charge: Charge
-    charged: bool
+    event: Event
     cohort_digest: bytes | None
     spool_digest: bytes | None
 
 
-_SELECT = "SELECT scope, epsilon, delta, state, cohort_digest, spool_digest FROM events"
+_SELECT = "SELECT bounds, learner, epoch, state, recorded_at_unix_s, cohort_digest, spool_digest FROM events"
+_UNBOUND = """SELECT query_id, attempt FROM events
+WHERE state = 'charged' AND (cohort_digest IS NULL OR spool_digest IS NULL)"""
+_UNPAID = """SELECT query_id, attempt FROM attempts
+WHERE state IN ('charged', 'uploaded', 'burnt') AND NOT EXISTS (
+    SELECT 1 FROM events
+    WHERE events.query_id = attempts.query_id AND events.attempt = attempts.attempt AND events.state = 'charged')"""
+_NEVER = (
+    ("is charged and bound to no cohort or no bytes", _UNBOUND),
+    ("was uploaded, or was to be, and is not charged", _UNPAID),
+)
 
 
 def _find(connection: sqlite3.Connection, query_id: bytes, attempt: int) -> _Entry | None:
@@ -281,15 +199,7 @@ def _find(connection: sqlite3.Connection, query_id: bytes, attempt: int) -> _Ent
     return None if row is None else _entry(row)
 
 
-def _entry(row: tuple[str, str | None, str, str, bytes | None, bytes | None]) -> _Entry:
-    scope, epsilon, delta, state, cohort_digest, spool_digest = row
-    loss = UNBOUNDED if epsilon is None else Budget(Fraction(epsilon), Fraction(delta))
-    return _Entry(Charge(scope, loss), state == "charged", cohort_digest, spool_digest)
-
-
-def _text(value: Fraction) -> str:
-    return f"{value.numerator}/{value.denominator}"
-
-
-def _total(charges: Iterable[Charge]) -> Budget:
-    return sum((charge.loss for charge in charges), NOTHING)
+def _entry(row: tuple[str, str, bytes | None, str, float, bytes | None, bytes | None]) -> _Entry:
+    bounds, learner, epoch, state, recorded_at_unix_s, cohort_digest, spool_digest = row
+    event = Event(read_charge(bounds, learner, epoch), state == "charged", recorded_at_unix_s)
+    return _Entry(event, cohort_digest, spool_digest)

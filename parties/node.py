@@ -28,6 +28,7 @@ from parties.ledger import Ledger
 from parties.policy import Policy
 from parties.rosters import Rosters
 from parties.schema_file import load_schema
+from parties.secret import load_or_create
 from parties.spool import Spools
 from parties.work import Batch
 from wire.envelopes import SigningKey, load_public_key
@@ -111,12 +112,13 @@ class PartyNode:
         signing_key = SigningKey.load(config.signing_key)
         self._own_key = signing_key.public_bytes
         dataset = self._load()
+        secret = load_or_create(config.state_directory / "secret", random_source)
         self._ledger = self._open_ledger(policy)
         opened.callback(self._ledger.database.close)
         attempts, spools = Attempts(self._ledger), Spools(config.state_directory / "spool", config.spool_bytes)
         spools.keep_only((held.query_id, held.attempt) for held in attempts.unfinished())
         self._handler = QueryHandler(
-            Holdings(config.name, signing_key, policy, dataset.schema, dataset.records),
+            Holdings(config.name, signing_key, policy, dataset.schema, dataset.records, secret),
             attempts=attempts,
             spools=spools,
             rosters=self._rosters,
@@ -128,7 +130,7 @@ class PartyNode:
     def _open_ledger(self, policy: Policy) -> Ledger:
         config = self._config
         owner = LedgerOwner(config.federation, config.name, config.source)
-        ledger = Ledger.open(config.ledger_file, owner, policy.limits.lifetime)
+        ledger = Ledger.open(config.ledger_file, owner, policy.limits.of_ledger)
         if ledger.database.created and self._rosters.known is not None:
             # This party has run before: an operator who lost a ledger must not find that out later.
             self._log.warning("a new ledger begins", ledger=config.ledger_file, source=config.source)
@@ -141,13 +143,13 @@ class PartyNode:
         except RadofedError as error:
             self._log.error("policy refused", reason=str(error))
             return
-        self._ledger.limit = policy.limits.lifetime
+        self._ledger.limits = policy.limits.of_ledger
         self._handler.follow(policy)
         self._log.info(
             "policy read again",
             designs=list(policy.designs),
             learners=[learner.name for learner in policy.learners],
-            limits=str(policy.limits.lifetime),
+            limits=str(policy.limits.of_ledger),
         )
 
     def __enter__(self) -> Self:

@@ -7,8 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from dpcore.rados.designs import DpFeatDesign, PlainDesign
-from parties.ledger import Budget
+from dpcore.privacy.filters import PrivacyLimit
+from dpcore.privacy.release_cost import scope_of
+from dpcore.queries.moments import MomentsQuery
+from dpcore.queries.rados import RadosQuery
+from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, JointDesign, PlainDesign
+from parties.limits import LedgerLimits
 from wire.configuration import Configuration
 from wire.envelopes import fingerprint
 from wire.errors import Code, WireError
@@ -39,6 +43,10 @@ KeyFingerprint = Annotated[str, AfterValidator(_key_id)]
 """A signing key's fingerprint; kept as 64 hexadecimal digits without colons."""
 
 
+DesignName = Literal["plain", "dp-feat", "dp-feat-joint", "fixed-support", "gaussian", "moments"]
+"""What a policy may admit, by name."""
+
+
 class PinnedLearner(Configuration):
     """A learner that may ask, with the fingerprint of the signing key that it must ask with."""
 
@@ -46,15 +54,36 @@ class PinnedLearner(Configuration):
     signing_key: KeyFingerprint
 
 
-class Limits(Configuration):
-    """`epsilon`, `delta` and `unbounded_queries`: for the lifetime of the data source, over all learners.
+class ScopeLimit(Configuration):
+    """The most that all events together may tell in one scope."""
 
-    The others: for one query. unbounded_queries: how many attempts at queries without a bound (plain) may ever be paid.
-    lifetime_per_query_s: from a query's creation to its end, which is as long as it can hold a reservation.
+    epsilon: Exact
+    delta: Annotated[Exact, Field(lt=1)]
+
+    @property
+    def exact(self) -> PrivacyLimit:
+        """As the ledger counts it."""
+        return PrivacyLimit(self.epsilon, self.delta)
+
+
+class Limits(Configuration):
+    """What the data source may give, over all learners, and what one query may ask for.
+
+    epsilon, delta: in every scope by itself (whole records, each source column, each feature's own values), for the
+    lifetime of the data source. record, columns, features: in their place for whole records, for a source column, for a
+    feature. per_learner: in every scope, for each learner; per_day: for each 24 hours; both beside the lifetime's.
+    unbounded_queries: how many attempts at queries without a bound for whole records (plain and every dp-feat) may ever
+    be paid. The others: for one query. lifetime_per_query_s: from a query's creation to its end, which is as long as it
+    can hold a reservation.
     """
 
     epsilon: Exact = Fraction(0)
-    delta: Exact = Fraction(0)
+    delta: Annotated[Exact, Field(lt=1)] = Fraction(0)
+    record: ScopeLimit | None = None
+    columns: dict[str, ScopeLimit] = Field(default_factory=dict)
+    features: dict[str, ScopeLimit] = Field(default_factory=dict)
+    per_learner: ScopeLimit | None = None
+    per_day: ScopeLimit | None = None
     unbounded_queries: int = Field(default=0, ge=0)
     rados_per_query: int = Field(default=1000, ge=1)
     delta_per_query: Exact = Fraction(1, 1_000_000)
@@ -62,9 +91,17 @@ class Limits(Configuration):
     lifetime_per_query_s: int = Field(default=7 * 24 * 3600, ge=1)
 
     @property
-    def lifetime(self) -> Budget:
+    def of_ledger(self) -> LedgerLimits:
         """What the data source may ever give, as the ledger counts it."""
-        return Budget(self.epsilon, self.delta, self.unbounded_queries)
+        return LedgerLimits(
+            lifetime=PrivacyLimit(self.epsilon, self.delta),
+            unbounded_events=self.unbounded_queries,
+            record=None if self.record is None else self.record.exact,
+            columns={name: limit.exact for name, limit in self.columns.items()},
+            features={name: limit.exact for name, limit in self.features.items()},
+            per_learner=None if self.per_learner is None else self.per_learner.exact,
+            per_day=None if self.per_day is None else self.per_day.exact,
+        )
 
 
 class Policy(Configuration):
@@ -72,12 +109,12 @@ class Policy(Configuration):
 
     accepted_members: fingerprints of the other parties that count towards a cohort. assumed_colluders: c, how many
     parties of a cohort may work together with coordinator and learner. allow_unprotected: whether designs that leave
-    records unprotected (plain and dp-feat) are admitted.
+    records unprotected (plain, every dp-feat, and fixed-support without noise) are admitted.
     """
 
     accepted_members: tuple[KeyFingerprint, ...] = ()
     learners: tuple[PinnedLearner, ...] = ()
-    designs: tuple[Literal["plain", "dp-feat"], ...] = ()
+    designs: tuple[DesignName, ...] = ()
     allow_unprotected: bool = False
     smallest_cohort: int = Field(default=3, ge=1)
     assumed_colluders: int = Field(default=1, ge=0)
@@ -98,13 +135,21 @@ class Policy(Configuration):
         )
 
 
-def design_name(query: Query) -> Literal["plain", "dp-feat"]:
-    """How a policy file calls the query's design."""
+def design_name(query: Query) -> DesignName:
+    """How a policy file calls what the query asks for."""
+    if isinstance(query.kind, MomentsQuery):
+        return "moments"
     match query.kind.design:
         case PlainDesign():
             return "plain"
         case DpFeatDesign():
             return "dp-feat"
+        case JointDesign():
+            return "dp-feat-joint"
+        case FixedSupportDesign():
+            return "fixed-support"
+        case GaussianDesign():
+            return "gaussian"
 
 
 def check_query(policy: Policy, opened: OpenedQuery, roster: Roster, own_name: str) -> None:
@@ -119,8 +164,8 @@ def check_query(policy: Policy, opened: OpenedQuery, roster: Roster, own_name: s
     design = design_name(query)
     if design not in policy.designs:
         raise WireError(Code.POLICY_DESIGN, f"It is {design!r}.")
-    # Rados of either design let whoever knows the other columns read records (docs/threat-model.md, 4.4 and 4.5).
-    if not policy.allow_unprotected:
+    # Rados without noise on every coordinate give records away (docs/threat-model.md, 4.4 and 4.5).
+    if scope_of(query.kind) != "record" and not policy.allow_unprotected:
         raise WireError(Code.POLICY_UNPROTECTED, f"It is {design!r}.")
     _check_limits(policy.limits, query)
     needed = policy.members_needed(query.honest_parties)
@@ -136,8 +181,9 @@ def check_query(policy: Policy, opened: OpenedQuery, roster: Roster, own_name: s
 
 
 def _check_limits(limits: Limits, query: Query) -> None:
+    rados = query.kind.rados if isinstance(query.kind, RadosQuery) else 0
     for name, value, limit in (
-        ("rados", query.kind.rados, limits.rados_per_query),
+        ("rados", rados, limits.rados_per_query),
         ("delta", query.delta, limits.delta_per_query),
         ("max_attempts", query.max_attempts, limits.attempts_per_query),
         ("lifetime in seconds", query.not_after_unix_s - query.created_at_unix_s, limits.lifetime_per_query_s),

@@ -5,10 +5,11 @@ The public API. Every name is imported when it is first used, so that `import ra
     Schema          how columns become coordinates, and the digest that all parties share
     LearnerConfig   a learner's configuration file
     Session         the learner's client: ask, watch, fetch
-    RadosRequest    what a learner wants; a session plans it
+    RadosRequest, MomentsRequest    what a learner wants; a session plans it
     Release         what a query brought, with its privacy statement
     train, Model, predict     from a release to a classifier, and to predictions on a table
     RadoBoost, MeanVariance   the learners as scikit-learn estimators
+    simulate        learners and designs measured on a table, over a simulated federation
     provision       the module that makes a federation's keys, certificates, roster and configurations
 """
 
@@ -22,26 +23,30 @@ if TYPE_CHECKING:
     from dpcore.schema import Schema
     from learner.config import LearnerConfig
     from learner.model import Model, predict
-    from learner.planning import Plan, RadosRequest
+    from learner.planning import Plan
     from learner.release import Release
+    from learner.requests import MomentsRequest, RadosRequest
     from learner.session import Session
     from learner.training import train
     from radofed import provision
+    from radofed.simulation.run import simulate
 
     __version__: str
 
 _HOMES = {
     "LearnerConfig": "learner.config",
+    "MomentsRequest": "learner.requests",
     "MeanVariance": "dpcore.estimators.mean_variance",
     "Model": "learner.model",
     "Plan": "learner.planning",
     "PrivacyStatement": "dpcore.privacy.statement",
     "RadoBoost": "dpcore.estimators.radoboost",
-    "RadosRequest": "learner.planning",
+    "RadosRequest": "learner.requests",
     "Release": "learner.release",
     "Schema": "dpcore.schema",
     "Session": "learner.session",
     "predict": "learner.model",
+    "simulate": "radofed.simulation.run",
     "train": "learner.training",
 }
 
@@ -49,6 +54,7 @@ __all__ = [
     "LearnerConfig",
     "MeanVariance",
     "Model",
+    "MomentsRequest",
     "Plan",
     "PrivacyStatement",
     "RadoBoost",
@@ -59,6 +65,7 @@ __all__ = [
     "__version__",
     "predict",
     "provision",
+    "simulate",
     "train",
 ]
 

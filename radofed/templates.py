@@ -94,9 +94,10 @@ def policy_toml(learners: Mapping[str, str], accepted: Mapping[str, str], choice
 # What this party agrees to. Whatever is not allowed here is refused, and nobody else can change this file.
 # A running node reads it again on SIGHUP.
 {reason}
-# Designs that may be asked: "plain", "dp-feat". Neither protects whole records ("dp-feat" bounds what the marginal of
-# one feature tells), so both need allow_unprotected = true as well, and "plain", which bounds nothing, also
-# unbounded_queries below. An empty list refuses every query.
+# Designs that may be asked. "gaussian", "moments" and "fixed-support" (with noise) bound what is told of whole records.
+# "dp-feat-joint" bounds one source column, "dp-feat" single features' own values, "plain" those of boolean features:
+# these leave whole records without a bound, so they need allow_unprotected = true as well, and unbounded_queries below.
+# An empty list refuses every query.
 designs = {_list(choices.designs)}
 allow_unprotected = {json.dumps(choices.allow_unprotected)}
 
@@ -112,7 +113,10 @@ accepted_members = [
 ]
 
 # What the data source may give in its whole lifetime, over all learners; exact decimals in quotation marks. What was
-# spent never comes back. unbounded_queries: how many plain queries may ever be answered, each attempt counted.
+# spent never comes back. epsilon and delta hold in each scope by itself: whole records, each source column, each
+# feature's own values. Half of delta is for the sum of the queries' own deltas, half for counting many queries as less
+# than the sum of their epsilons: give at least twice delta_per_query. unbounded_queries: how many queries without a
+# bound for whole records may ever be answered. Each attempt at a query counts.
 [limits]
 epsilon = {_text(choices.epsilon)}
 delta = {_text(choices.delta)}
@@ -122,6 +126,24 @@ rados_per_query = {choices.rados_per_query}
 delta_per_query = {_text(choices.delta_per_query)}
 attempts_per_query = {choices.attempts_per_query}
 lifetime_per_query_s = {choices.lifetime_per_query_s:_}
+
+# Other limits, where wanted: for whole records, for a source column, for a feature; and, beside those of the lifetime,
+# for what each learner is given and for any 24 hours.
+# [limits.record]
+# epsilon = "3"
+# delta = "1e-6"
+# [limits.columns.COLUMN]
+# epsilon = "3"
+# delta = "1e-6"
+# [limits.features.FEATURE]
+# epsilon = "1"
+# delta = "1e-6"
+# [limits.per_learner]
+# epsilon = "5"
+# delta = "1e-5"
+# [limits.per_day]
+# epsilon = "1"
+# delta = "1e-5"
 
 # Learners that may ask, pinned by the fingerprints of their signing keys.
 {pinned}"""

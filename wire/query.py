@@ -3,16 +3,18 @@
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpcore.errors import ConfigurationError, RadofedError, SlotOverflowError
+from dpcore.errors import PlanError, RadofedError, SlotOverflowError
 from dpcore.fixed_point import Encoding, check_fits
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.paillier.public import PublicKey
-from dpcore.queries.rados import RadosQuery
-from dpcore.rados.designs import DpFeatDesign, PlainDesign
+from dpcore.privacy.release_cost import Setting
+from dpcore.queries.base import Crowd
 from dpcore.schema import Schema
 from rado.v1 import query_pb2
 from wire.envelopes import Envelope, Kind, SigningKey, parse
 from wire.errors import Code, WireError
+from wire.query_kinds import Kind as QueryKind
+from wire.query_kinds import rational_from_proto, rational_to_proto, read_kind, write_kind
 from wire.roster import Role, Roster, open_from
 from wire.upload import ciphertexts_per_chunk
 
@@ -69,7 +71,7 @@ class Query:
     nonce: bytes
     roster_version: int
     schema: Schema
-    kind: RadosQuery
+    kind: QueryKind
     encoding: Encoding
     paillier_key: Envelope
     delta: Fraction
@@ -107,11 +109,18 @@ class Query:
             if not holds:
                 raise WireError(Code.QUERY_INVALID, f"It must hold that {rule}.")
         try:
-            largest = self.kind.largest_sum(self.max_rows, self.encoding.fraction_bits)
+            largest = self.kind.largest_sum(self.crowd, self.encoding.fraction_bits)
             # The check slot carries the cohort's row count and wraps like any other slot.
             check_fits(self.encoding, largest_sum=max(largest, self.max_rows), max_parties=self.max_parties)
         except SlotOverflowError as error:
             raise WireError(Code.ENCODING_OVERFLOW, str(error)) from error
+        except PlanError as error:
+            raise WireError(Code.QUERY_INVALID, str(error)) from error
+
+    @property
+    def crowd(self) -> Crowd:
+        """What its slots are planned for."""
+        return Crowd(rows=self.max_rows, parties=self.max_parties, d=self.schema.d)
 
     @property
     def length(self) -> int:
@@ -120,21 +129,20 @@ class Query:
 
     def to_bytes(self) -> bytes:
         """The payload to be signed. Its SHA-256 is the query's id."""
-        return query_pb2.Query(
+        message = query_pb2.Query(
             federation=self.federation,
             learner=self.learner,
             nonce=self.nonce,
             roster_version=self.roster_version,
             schema=self.schema.canonical_bytes(),
             schema_digest=self.schema.digest,
-            rados=_rados_to_proto(self.kind),
             encoding=query_pb2.Encoding(
                 fraction_bits=self.encoding.fraction_bits,
                 value_bits=self.encoding.value_bits,
                 slot_bits=self.encoding.slot_bits,
             ),
             paillier_key=self.paillier_key.to_proto(),
-            delta=_rational_to_proto(self.delta),
+            delta=rational_to_proto(self.delta),
             max_rows=self.max_rows,
             max_parties=self.max_parties,
             cohort_min=self.cohort_min,
@@ -145,7 +153,9 @@ class Query:
             prepare_within_s=self.prepare_within_s,
             upload_within_s=self.upload_within_s,
             max_attempts=self.max_attempts,
-        ).SerializeToString(deterministic=True)
+        )
+        write_kind(self.kind, message)
+        return message.SerializeToString(deterministic=True)
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> "Query":
@@ -158,7 +168,7 @@ class Query:
             encoding = Encoding(message.encoding.fraction_bits, message.encoding.value_bits, message.encoding.slot_bits)
             if schema.digest != message.schema_digest:
                 raise WireError(Code.QUERY_INVALID, "The schema's digest is not the schema's.")
-            kind = _rados_from_proto(message, schema)
+            kind = read_kind(message, schema)
         except WireError:
             raise
         except (RadofedError, ValueError) as error:
@@ -172,7 +182,7 @@ class Query:
             kind=kind,
             encoding=encoding,
             paillier_key=Envelope.from_proto(message.paillier_key),
-            delta=_rational_from_proto(message.delta),
+            delta=rational_from_proto(message.delta),
             max_rows=message.max_rows,
             max_parties=message.max_parties,
             cohort_min=message.cohort_min,
@@ -184,6 +194,11 @@ class Query:
             upload_within_s=message.upload_within_s,
             max_attempts=message.max_attempts,
         )
+
+
+def setting_of(query: Query) -> Setting:
+    """What the cost of its release depends on beside its kind."""
+    return Setting(query.schema.d, query.encoding.fraction_bits, query.honest_parties)
 
 
 @dataclass(frozen=True)
@@ -203,67 +218,6 @@ class Cancel:
         """Raises WireError."""
         message = parse(query_pb2.Cancel, payload)
         return cls(message.query_id, message.learner)
-
-
-def _rational_to_proto(value: Fraction) -> query_pb2.Rational:
-    if max(abs(value.numerator), value.denominator) >= 1 << 63:
-        raise ConfigurationError(f"{float(value)} needs more than 63 bits as a fraction; give fewer digits")
-    return query_pb2.Rational(numerator=value.numerator, denominator=value.denominator)
-
-
-def _rational_from_proto(message: query_pb2.Rational) -> Fraction:
-    if message.denominator < 1:
-        raise WireError(Code.QUERY_INVALID, "A rational's denominator must be positive.")
-    value = Fraction(message.numerator, message.denominator)
-    if value.denominator != message.denominator:
-        raise WireError(Code.QUERY_INVALID, "A rational must be in lowest terms.")
-    return value
-
-
-def _rados_to_proto(kind: RadosQuery) -> query_pb2.RadosQuery:
-    match kind.design:
-        case PlainDesign():
-            return query_pb2.RadosQuery(rados=kind.rados, plain=query_pb2.PlainDesign())
-        case DpFeatDesign() as design:
-            return query_pb2.RadosQuery(
-                rados=kind.rados,
-                dp_feat=query_pb2.DpFeatDesign(
-                    sensitive_feature=design.sensitive_name,
-                    epsilon_per_rado=None
-                    if design.epsilon_per_rado is None
-                    else _rational_to_proto(design.epsilon_per_rado),
-                    split=query_pb2.SPLIT_LOCAL,
-                ),
-            )
-
-
-def _rados_from_proto(message: query_pb2.Query, schema: Schema) -> RadosQuery:
-    rados = message.rados
-    match rados.WhichOneof("design") if message.WhichOneof("kind") == "rados" else None:
-        case "plain":
-            return RadosQuery(rados.rados, PlainDesign())
-        case "dp_feat":
-            if rados.dp_feat.split != query_pb2.SPLIT_LOCAL:
-                raise WireError(Code.QUERY_INVALID, "Only split = local is served.")
-            name = rados.dp_feat.sensitive_feature
-            if name not in schema.boolean_coordinates:
-                raise WireError(Code.QUERY_INVALID, f"{name!r} is not a boolean feature of the schema.")
-            # Another coordinate from the same column would give the protected one away.
-            source = schema.sources(name)
-            if source is not None and schema.derived_from(source) != (name,):
-                raise WireError(Code.QUERY_INVALID, f"Other features derive from {name!r}'s column.")
-            epsilon = rados.dp_feat.epsilon_per_rado
-            return RadosQuery(
-                rados.rados,
-                DpFeatDesign(
-                    schema.coordinate(name),
-                    name,
-                    _rational_from_proto(epsilon) if rados.dp_feat.HasField("epsilon_per_rado") else None,
-                    "local",
-                ),
-            )
-        case _:
-            raise WireError(Code.QUERY_INVALID, "It asks for a kind or a design that this version does not know.")
 
 
 @dataclass(frozen=True)

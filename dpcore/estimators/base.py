@@ -108,7 +108,57 @@ def draw_plain_rados(edges: Matrix, count: int, random_state: np.random.RandomSt
     return rados
 
 
-class RadoClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]  # untyped base
+class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # untyped base
+    """A linear classifier sign(theta . x), behind scikit-learn's interface; how it is learned is a subclass's.
+
+    After fitting: `theta_` (d,) the paper's vector, bias included and last; `coef_`, `intercept_`, `classes_` and
+    `n_features_in_` as scikit-learn means them.
+    """
+
+    def _edges(self, X: ArrayLike, y: ArrayLike, *, bias: bool = True) -> Matrix:
+        """Edge vectors y_i x_i of checked rows, (m, d), the bias, where asked for, last; sets `classes_`.
+
+        Raises ValueError for anything but finite rows of two classes, as scikit-learn does.
+        """
+        checked: tuple[Matrix, NDArray[Any]] = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        rows, labels = checked
+        check_classification_targets(labels)
+        if (kind := type_of_target(labels, input_name="y")) != "binary":
+            raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
+        self.classes_, codes = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError("y holds one class: a classifier needs rows of two classes.")
+        if bias:
+            rows = np.column_stack([rows, np.ones(len(rows))])
+        edges: Matrix = np.where(codes == 1, 1.0, -1.0)[:, np.newaxis] * rows
+        return edges
+
+    def _keep(self, theta: Vector, *, bias: bool = True) -> None:
+        """Set what `fit` on rows promises; `bias`: theta's last coordinate is that of the constant feature."""
+        self.theta_ = theta
+        self.coef_ = (theta[:-1] if bias else theta)[np.newaxis, :].copy()
+        self.intercept_ = theta[-1:].copy() if bias else np.zeros(1)
+
+    def decision_function(self, X: ArrayLike) -> Vector:
+        """Margins theta . x, shape (rows,): positive means classes_[1]. X: (rows, n_features_in_)."""
+        check_is_fitted(self)
+        rows = validate_data(self, X, dtype=np.float64, reset=False)
+        margins: Vector = rows @ self.coef_[0] + self.intercept_[0]
+        return margins
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Classes, shape (rows,). A margin of exactly zero is classes_[0]. X: (rows, n_features_in_)."""
+        positive = self.decision_function(X) > 0
+        labels: NDArray[Any] = self.classes_[positive.astype(np.intp)]
+        return labels
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+class RadoClassifier(LinearClassifier, metaclass=ABCMeta):
     """A linear classifier sign(theta . x) learned from rados.
 
     n_rados: how many plain rados `fit` draws from rows; None is min(1000, m // 2), at least 2. Unused by `fit_release`.
@@ -148,38 +198,10 @@ class RadoClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):  # type
         X: (m, features), best scaled to [-1, 1]; a bias coordinate is added. y: (m,), two classes with any labels; the
         second in sorted order is the positive one. Raises ValueError for anything else, as scikit-learn does.
         """
-        checked: tuple[Matrix, NDArray[Any]] = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
-        rows, labels = checked
-        check_classification_targets(labels)
-        if (kind := type_of_target(labels, input_name="y")) != "binary":
-            raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
-        self.classes_, codes = np.unique(labels, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError("y holds one class: a classifier needs rows of two classes.")
-        edges = np.where(codes == 1, 1.0, -1.0)[:, np.newaxis] * np.column_stack([rows, np.ones(len(rows))])
-        count = max(2, min(MOST_RADOS_FROM_ROWS, len(rows) // 2)) if self.n_rados is None else self.n_rados
+        edges = self._edges(X, y)
+        count = max(2, min(MOST_RADOS_FROM_ROWS, len(edges) // 2)) if self.n_rados is None else self.n_rados
         if count < 2:
             raise ValueError(f"n_rados is {count}: ask for at least 2.")
         rados = draw_plain_rados(edges, count, check_random_state(self.random_state))
-        self.theta_ = self._learn(RadoSample(rados=rados, rows=len(rows)), None)
-        self.coef_ = self.theta_[np.newaxis, :-1].copy()
-        self.intercept_ = self.theta_[-1:].copy()
+        self._keep(self._learn(RadoSample(rados=rados, rows=len(edges)), None))
         return self
-
-    def decision_function(self, X: ArrayLike) -> Vector:
-        """Margins theta . x, shape (rows,): positive means classes_[1]. X: (rows, n_features_in_)."""
-        check_is_fitted(self)
-        rows = validate_data(self, X, dtype=np.float64, reset=False)
-        margins: Vector = rows @ self.coef_[0] + self.intercept_[0]
-        return margins
-
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Classes, shape (rows,). A margin of exactly zero is classes_[0]. X: (rows, n_features_in_)."""
-        positive = self.decision_function(X) > 0
-        labels: NDArray[Any] = self.classes_[positive.astype(np.intp)]
-        return labels
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags

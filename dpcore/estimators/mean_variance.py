@@ -1,86 +1,145 @@
-"""The mean-variance learner: the square loss on examples, minimised from rados.
+"""The mean-variance learner: the best linear classifier that the rados' mean and covariance can tell.
 
 Over all 2^m rados, E[pi] = (1/2) sum_i e_i and Cov[pi] = (1/4) sum_i e_i e_i^T. So mu = sum_i y_i x_i and S = sum_i x_i
 x_i^T, all that the square loss sum_i (1 - theta . e_i)^2 = m - 2 theta . mu + theta . S theta depends on, are twice the
 mean and four times the covariance of the rados (the mean-variance rado loss of Nock, IJCAI 2016, is this loss up to
-constants).
+constants). Other laws of drawing, and noise, are corrected for in `edge_moments`.
 
-From n rados the mean is known far better than the covariance: with W = S^(-1/2), W mu_hat has error d / n in squared
-norm, beside a signal of up to m, while inverting the covariance's estimate loses a fraction of about d / n of what
-theta attains. Hence a ridge, whose size is chosen by cross-validation over rados: the covariance of some, the square
-loss on others.
+With a bias coordinate mu and S also hold class sizes, class means and the covariance W that is left within classes. Of
+these the learner makes two Gaussian classes and minimises their logistic loss, with the penalty that logistic
+regression has by default. That direction is close to the square loss's; threshold and scale are better where classes
+are unequal.
+
+What limits the result: n rados tell mu almost exactly, for in units of S its squared error is d / n beside up to m, but
+S only up to an error of relative size sqrt(d / n), the same that n records would leave. Learning from n records, the
+errors of mu and S cancel where the fit is good; here they do not. Therefore W is shrunk, and how much is chosen from
+the release alone: the square loss of theta from some rados on the others.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import Matrix, Progress, RadoClassifier, RadoSample, Vector
+from dpcore.estimators.edge_moments import EdgeMoments, estimate_moments, products_of
+from dpcore.estimators.gaussian_logistic import EdgeGroup, fit_gaussian_logistic
+from dpcore.rados.moments import Moments
 
-RIDGES: Vector = 10.0 ** np.arange(-4.0, 1.51, 0.25)
-"""The ridges tried, in units of the mean diagonal of the matrix that is shrunk."""
+RIDGES: Vector = np.array([0.0, 0.003, 0.01, 0.03, 0.1, 0.4, 1.5, 5.0])
+"""The ridges tried, in units of what W is shrunk towards."""
+
+TARGETS = ("identity", "diagonal")
+"""What W is shrunk towards: the identity times W's mean diagonal, or W's own diagonal."""
+
+_LEAST_VALUE = 1e-3
+"""An estimate of W may be indefinite: eigenvalues are raised to this fraction of their mean."""
+
+_LEAST_SPREAD = 0.02
+"""The least variance of a feature in [-1, 1], as a fraction of the most, that is believed of a class."""
 
 
 class MeanVariance(RadoClassifier):
-    """theta = (S + ridge)^-1 mu from the rados' own mean and covariance; assumes signatures drawn from all 2^m.
+    """The linear classifier of least logistic loss over Gaussian classes with the moments that the rados tell.
 
-    ridge: None chooses it from the rados; otherwise at least 0, in units of the mean of the diagonal that it is added
-    to. n_folds: at least 2, the folds of rados that choose it; fewer where there are fewer rados. n_rados,
-    random_state: as in `RadoClassifier`.
+    ridge: None chooses it, and the target, from the rados; otherwise at least 0, and W becomes (W + ridge target) / (1
+    + ridge) with the identity, times W's mean diagonal, for target. penalty: positive; half of it times |theta|^2, the
+    bias left out, is added to the loss over all m records, like 1/C in scikit-learn's LogisticRegression. n_folds: at
+    least 2, the folds of rados that choose the ridge; fewer where there are fewer rados. n_rados, random_state: as in
+    `RadoClassifier`.
 
-    A bias coordinate is not shrunk: it is minimised out first, and S_bb = m is known without error. What is shrunk is
-    the rest of S given the bias, a multiple of the identity being added: encoded features share one scale, [-1, 1], so
-    a rare category, whose row of S is the worst known, is shrunk the most.
+    Assumes features in [-1, 1]: where a feature has mean c in a class, its variance there is taken to be in proportion
+    to 1 - c^2 (as in every beta distribution on [-1, 1] of one concentration); the average over both classes is W's.
+    Without a bias coordinate class means are not told, and the edges are taken as one Gaussian.
 
-    After fitting, beside what `RadoClassifier` sets: `ridge_`, the ridge used; `mean_square_loss_`, the cross-validated
-    (1/m) sum_i (1 - theta . e_i)^2 for each of `RIDGES`, or None where the ridge was given.
+    After fitting, beside what `RadoClassifier` sets: `ridge_` and `target_`, the ridge used and what it shrank towards;
+    `mean_square_loss_`, the cross-validated (1/m) sum_i (1 - theta . e_i)^2 of the square loss's minimiser for each of
+    `TARGETS` and `RIDGES`, or None where nothing was validated.
     """
 
     def __init__(
         self,
         *,
         ridge: float | None = None,
+        penalty: float = 1.0,
         n_folds: int = 10,
         n_rados: int | None = None,
         random_state: Any = None,
     ) -> None:
         super().__init__(n_rados=n_rados, random_state=random_state)
         self.ridge = ridge
+        self.penalty = penalty
         self.n_folds = n_folds
 
+    def fit_moments(self, moments: Moments) -> Self:
+        """Learn from noisy moments instead of rados; returns self.
+
+        The ridge, where it is None, is the size of the noise in the products, the norm of a symmetric d x d matrix of
+        independent entries of their root mean square deviation: 2 sqrt(d) times that. Raises ConfigurationError where
+        a parameter of the learner is out of range.
+        """
+        self._check()
+        noise = float(np.sqrt(np.mean(moments.product_noise**2)))
+        split = _Split.of(EdgeMoments(moments.edge_sum, moments.product_sum, moments.rows, moments.bias))
+        ridge = self.ridge
+        if ridge is None:
+            ridge = 2.0 * np.sqrt(moments.d) * noise / split.scale
+        theta = self._accept(split, TARGETS[0], ridge, None)
+        # Names belong to the rows of an earlier `fit`.
+        self.__dict__.pop("feature_names_in_", None)
+        self.classes_, self.n_features_in_ = np.array([-1, 1]), moments.d
+        self._keep(theta, bias=False)
+        return self
+
     def _learn(self, release: RadoSample, progress: Progress | None) -> Vector:
+        self._check()
+        split = _Split.of(estimate_moments(release))
+        if self.ridge is not None:
+            return self._accept(split, TARGETS[0], self.ridge, None)
+        loss = self._validate(release, progress)
+        target, ridge = np.unravel_index(np.argmin(loss), loss.shape)
+        return self._accept(split, TARGETS[target], RIDGES[ridge], loss)
+
+    def _check(self) -> None:
         if self.ridge is not None and not (np.isfinite(self.ridge) and self.ridge >= 0):
             raise ConfigurationError(f"ridge is {self.ridge}: it must be finite and at least 0, or None")
+        if not (np.isfinite(self.penalty) and self.penalty > 0):
+            raise ConfigurationError(f"penalty is {self.penalty}: it must be finite and positive")
         if self.n_folds < 2:
             raise ConfigurationError(f"n_folds is {self.n_folds}: cross-validation needs at least 2")
-        mean = release.rados.mean(axis=0)
-        if self.ridge is None:
-            loss = self._validate(release, mean, progress)
-            self.mean_square_loss_: Vector | None = loss
-            self.ridge_ = float(RIDGES[np.argmin(loss)])
-        else:
-            self.mean_square_loss_ = None
-            self.ridge_ = float(self.ridge)
-        moments = _Moments.of(release.rados, release.rows, bias=release.bias)
-        theta: Vector = moments.solve(2.0 * mean, np.array([self.ridge_]))[0]
-        return theta
 
-    def _validate(self, release: RadoSample, mean: Vector, progress: Progress | None) -> Vector:
-        """Cross-validated square loss per row for each ridge, (ridges,)."""
-        n = len(release.rados)
-        folds = min(self.n_folds, n)
-        mu = 2.0 * mean
-        linear, quadratic = np.zeros(len(RIDGES)), np.zeros(len(RIDGES))
+    def _accept(self, split: "_Split", target: str, ridge: float, loss: Matrix | None) -> Vector:
+        self.ridge_, self.target_, self.mean_square_loss_ = float(ridge), target, loss
+        penalties = np.full(len(split.moments.edge_sum), float(self.penalty))
+        if split.moments.bias:
+            penalties[-1] = 0.0
+        return fit_gaussian_logistic(split.groups(_Shrinkage.of(split, target).matrix(ridge)), penalties)
+
+    def _validate(self, release: RadoSample, progress: Progress | None) -> Matrix:
+        """Cross-validated square loss per row for each target and ridge, (targets, ridges)."""
+        n, rows = len(release.rados), release.rows
+        mean = release.rados.mean(axis=0)
+        mu = mean / release.law.inclusion
+        folds = min(self.n_folds, n // 2) if n > 3 else n
+        loss = np.ones((len(TARGETS), len(RIDGES)))
         for fold, (kept, held_out) in enumerate(_folds(release.rados, folds)):
-            thetas = _Moments.of(kept, release.rows, bias=release.bias).solve(mu, RIDGES)
-            linear += thetas @ mu * (len(held_out) / n)
-            quadratic += 4.0 * np.square((held_out - mean) @ thetas.T).sum(axis=0) / n
+            if len(kept) < 2:
+                continue
+            sample = RadoSample(rados=kept, rows=rows, bias=release.bias, law=release.law)
+            split = _Split.of(estimate_moments(sample, mu))
+            away = held_out - mean
+            products = products_of(away.T @ away / len(held_out), mu, rows, release.law)
+            if release.law.rounding is not None:
+                rounded = np.flatnonzero(release.law.rounding)
+                products[rounded, rounded] = split.moments.product_sum[rounded, rounded]
+            for row, target in enumerate(TARGETS):
+                thetas = _Shrinkage.of(split, target).least_squares(RIDGES)
+                square = np.einsum("rj,jk,rk->r", thetas, products, thetas)
+                loss[row] += (square - 2.0 * thetas @ mu) / rows * (len(held_out) / n)
             if progress is not None:
                 progress(fold + 1, folds)
-        loss: Vector = 1.0 + (quadratic - 2.0 * linear) / release.rows
         return loss
 
 
@@ -92,43 +151,97 @@ def _folds(rados: Matrix, count: int) -> Iterator[tuple[Matrix, Matrix]]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Moments:
-    """S from rados, with the bias, where there is one, minimised out.
+class _Split:
+    """S split into class means and what is left within classes; arrays without the bias coordinate, where there is one.
 
-    slopes: (d - 1,), S_jb / S_bb, or None without a bias. values, vectors: the eigendecomposition of the remaining
-    matrix, S_jk - S_jb S_kb / S_bb, in units of its mean diagonal, `scale`. rows: m = S_bb.
+    sizes: records of class +1 and of class -1, each at least a half. means: (2, .), their mean features. within: W, the
+    sum of products left, positive definite. apart: (.,), u, such that S given the bias is W + u u^T. scale: W's mean
+    diagonal, positive. Without a bias: one class of all edges.
     """
 
-    slopes: Vector | None
-    values: Vector
-    vectors: Matrix
+    moments: EdgeMoments
+    sizes: tuple[float, ...]
+    means: Matrix
+    within: Matrix
+    apart: Vector
     scale: float
-    rows: int
 
     @classmethod
-    def of(cls, rados: Matrix, rows: int, *, bias: bool) -> "_Moments":
-        centred = rados - rados.mean(axis=0)
-        slopes, estimated = None, 1
-        if bias:
-            constant, centred = centred[:, -1], centred[:, :-1]
-            energy = float(constant @ constant)
-            slopes = centred.T @ constant / energy if energy > 0 else np.zeros(centred.shape[1])
-            centred = centred - np.outer(constant, slopes)
-            estimated = 2
-        covariance = 4.0 * centred.T @ centred / max(len(rados) - estimated, 1)
-        scale = float(np.trace(covariance)) / len(covariance) if len(covariance) else 0.0
-        scale = scale if scale > 0 else 1.0
-        values, vectors = np.linalg.eigh(covariance / scale)
-        return cls(slopes=slopes, values=np.maximum(values, 0.0), vectors=vectors, scale=scale, rows=rows)
+    def of(cls, moments: EdgeMoments) -> "_Split":
+        mu, products, rows = moments.edge_sum, moments.product_sum, moments.rows
+        if not moments.bias:
+            apart = mu / np.sqrt(rows)
+            return cls(moments, (float(rows),), mu[np.newaxis] / rows, *cls._left(products, apart))
+        sums = products[-1]
+        positive = float(np.clip((rows + mu[-1]) / 2.0, 0.5, rows - 0.5)) if rows > 1 else 0.5
+        sizes = (positive, rows - positive)
+        means = np.stack([(sums + mu)[:-1] / (2.0 * sizes[0]), (sums - mu)[:-1] / (2.0 * sizes[1])])
+        given_bias = products[:-1, :-1] - np.outer(sums[:-1], sums[:-1]) / rows
+        # With exact moments this is sqrt(m+ m- / m) (mean+ - mean-); written so, it stays bounded with noisy ones.
+        apart = (mu[:-1] - sums[:-1] * (mu[-1] / rows)) / (2.0 * np.sqrt(sizes[0] * sizes[1] / rows))
+        return cls(moments, sizes, means, *cls._left(given_bias, apart))
 
-    def solve(self, mu: Vector, ridges: Vector) -> Matrix:
-        """The minimiser of the ridged square loss for each ridge, (ridges, d)."""
-        target = mu if self.slopes is None else mu[:-1] - self.slopes * mu[-1]
-        denominators = self.values + ridges[:, np.newaxis]
-        # Without a ridge a direction in which the rados do not vary is left out, as in the pseudo-inverse.
-        floor = len(self.values) * np.finfo(np.float64).eps * max(1.0, float(self.values.max(initial=0.0)))
-        inverses = np.where(denominators > floor, 1.0 / np.maximum(denominators, floor), 0.0)
-        thetas: Matrix = (inverses * (self.vectors.T @ target)) @ self.vectors.T / self.scale
-        if self.slopes is None:
+    @staticmethod
+    def _left(products: Matrix, apart: Vector) -> tuple[Matrix, Vector, float]:
+        """W made positive definite, u, and the scale."""
+        if not len(products):
+            return products, apart, 1.0
+        values, vectors = np.linalg.eigh(products - np.outer(apart, apart))
+        # Where the classes are far apart the trace left is small and noisy: at least a hundredth of what was split.
+        scale = max(float(values.sum()), 0.01 * float(np.trace(products)), 0.0) / len(values)
+        scale = scale if scale > 0 else 1.0
+        within = (vectors * np.maximum(values, _LEAST_VALUE * scale)) @ vectors.T
+        return within, apart, float(np.trace(within)) / len(within)
+
+    def groups(self, within: Matrix) -> list[EdgeGroup]:
+        """The Gaussian classes, with W replaced by `within`."""
+        rows = self.moments.rows
+        if not self.moments.bias:
+            return [EdgeGroup(float(rows), self.means[0], within / rows)]
+        # Relative standard deviations of each feature in the classes; their products average to 1 over the records.
+        spread = np.sqrt(np.maximum(1.0 - self.means**2, _LEAST_SPREAD))
+        shape = sum(size / rows * np.outer(one, one) for size, one in zip(self.sizes, spread, strict=True))
+        groups = []
+        for size, sign, mean, one in zip(self.sizes, (1.0, -1.0), self.means, spread, strict=True):
+            covariance = np.zeros((len(mean) + 1, len(mean) + 1))
+            covariance[:-1, :-1] = within / rows * np.outer(one, one) / shape
+            groups.append(EdgeGroup(size, sign * np.append(mean, 1.0), covariance))
+        return groups
+
+
+@dataclass(frozen=True, eq=False)
+class _Shrinkage:
+    """W in units of its target: W = diag(unit) vectors diag(values) vectors^T diag(unit), values of mean 1."""
+
+    split: _Split
+    unit: Vector
+    values: Vector
+    vectors: Matrix
+
+    @classmethod
+    def of(cls, split: _Split, target: str) -> "_Shrinkage":
+        within = split.within
+        unit = np.sqrt(np.diag(within) if target == "diagonal" else np.full(len(within), split.scale))
+        values, vectors = np.linalg.eigh(within / np.outer(unit, unit)) if len(within) else (np.zeros(0), within)
+        return cls(split, unit, np.maximum(values, np.finfo(np.float64).eps * len(unit)), vectors)
+
+    def matrix(self, ridge: float) -> Matrix:
+        """(W + ridge target) / (1 + ridge): of the same trace as W."""
+        half = self.unit[:, np.newaxis] * self.vectors
+        shrunk: Matrix = (half * ((self.values + ridge) / (1.0 + ridge))) @ half.T
+        return shrunk
+
+    def least_squares(self, ridges: Vector) -> Matrix:
+        """The minimiser of the square loss with W shrunk by each ridge, (ridges, d)."""
+        u, moments = self.split.apart, self.split.moments
+        values = (self.values + ridges[:, np.newaxis]) / (1.0 + ridges[:, np.newaxis])
+        solved = ((self.vectors.T @ (u / self.unit)) / values) @ self.vectors.T / self.unit
+        # (W + u u^T)^-1 u by Sherman and Morrison; the right-hand side is a multiple of u.
+        ratio = np.sqrt(float(moments.rows))
+        if moments.bias:
+            ratio = 2.0 * np.sqrt(self.split.sizes[0] * self.split.sizes[1] / moments.rows)
+        thetas: Matrix = ratio * solved / (1.0 + solved @ u)[:, np.newaxis]
+        if not moments.bias:
             return thetas
-        return np.column_stack([thetas, mu[-1] / self.rows - thetas @ self.slopes])
+        slopes = moments.product_sum[-1, :-1] / moments.rows
+        return np.column_stack([thetas, moments.edge_sum[-1] / moments.rows - thetas @ slopes])

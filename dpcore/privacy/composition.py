@@ -1,8 +1,8 @@
 """Exact composition of a count that neighbours shift by one: brackets of epsilon and delta.
 
 One release of a count k shows, for two neighbouring data sets, p(k) or p(k - 1). n independent releases are composed by
-their privacy loss distribution (dp_accounting). Both orders of the pair have the same loss distribution, because p is
-symmetric: reflection maps (p(k), p(k-1)) to (p(k-1), p(k)). So one order is composed.
+their privacy loss distribution. Both orders of the pair have the same one, because p is symmetric: reflection maps
+(p(k), p(k-1)) to (p(k-1), p(k)). So one order is composed.
 
 Upper end. Each outcome, of mass P and loss l, is split over the two grid points g1 <= l <= g2 so that its mass under
 both neighbours is kept: "connect the dots" for a single atom (Doroshenko, Ghazi, Kamath, Kumar, Manurangsi, arXiv
@@ -15,20 +15,21 @@ the n independent excesses, P(sum x >= n h^2/8 + h sqrt(n log(1/q)/2)) <= q. Hen
 least the split pair's delta at (epsilon + that shift), less q.
 
 Rounding. Cut tails, relative errors of masses, errors of losses and the transform's rounding each widen the bracket by
-a stated amount (`_Slack`).
+a stated amount (`Slack`).
 """
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpcore.errors import PlanError
 from dpcore.privacy.laws import ROUND_OFF, CountLaw
 
 # An epsilon beyond this bounds nothing (e^150 to one), and cut tails are weighed with its exponential.
 LARGEST_EPSILON = 150.0
+_VAST = 700.0
 RELATIVE_WIDTH = 0.01
 ABSOLUTE_WIDTH = 1e-7
 LARGEST_GRID = 1 << 22
@@ -82,7 +83,7 @@ class Bracket:
 
 
 @dataclass(frozen=True)
-class _Slack:
+class Slack:
     """What cut tails and rounding may hide: additive in delta, a factor on delta, additive in epsilon."""
 
     delta: float
@@ -90,7 +91,7 @@ class _Slack:
     epsilon: float
 
 
-def _slack(law: CountLaw, n: int) -> _Slack:
+def _slack(law: CountLaw, n: int) -> Slack:
     """Each n-fold product law differs by at most n `trimmed`, and so delta by n trimmed (1 + e^epsilon).
 
     The transform: the n-th power of a Fourier transform F with |F| <= 1 magnifies F's own round-off, of order
@@ -99,7 +100,7 @@ def _slack(law: CountLaw, n: int) -> _Slack:
     """
     trimmed = n * law.trimmed * (1 + math.exp(LARGEST_EPSILON))
     transform = 2 * ROUND_OFF * (n + 8) * LOG2_GRID
-    return _Slack(
+    return Slack(
         delta=trimmed + transform,
         factor=math.exp(min(1.0, 4 * n * (law.relative_error + 4 * ROUND_OFF))),
         epsilon=n * (law.loss_error + 4 * ROUND_OFF),
@@ -113,64 +114,104 @@ def infinite_mass(law: CountLaw, n: int) -> float:
     return -math.expm1(n * math.log1p(-float(law.masses[0])))
 
 
+@dataclass(frozen=True, eq=False)
+class GridLosses:
+    """Privacy losses on a grid: masses[i] at (first + i) step, and `infinite` at infinity."""
+
+    step: float
+    first: int
+    masses: NDArray[np.float64]
+    infinite: float
+
+    def delta(self, epsilon: float) -> float:
+        """The hockey-stick divergence at `epsilon`: E[max(0, 1 - e^(epsilon - loss))]."""
+        start = min(len(self.masses), max(0, math.floor(epsilon / self.step) - self.first))
+        excess = epsilon - self._losses(start)
+        return self.infinite + float(self.masses[start:] @ -np.expm1(np.minimum(excess, 0)))
+
+    def epsilon(self, delta: float) -> float:
+        """The least epsilon >= 0 at which that is at most `delta`; inf where none is.
+
+        Between two grid points it is U - e^epsilon L, with U the mass of the losses above and L the sum of their masses
+        times e^(-loss). The last grid point where it exceeds delta is sought, so that round-off in it errs upwards.
+        """
+        if self.infinite > delta:
+            return math.inf
+        start = max(0, 1 - self.first)
+        losses, masses = self._losses(start), self.masses[start:]
+        above = self.infinite + np.cumsum(masses[::-1])[::-1]
+        # A loss above _VAST is taken for infinite: its exponential would overflow.
+        finite = np.minimum(losses, _VAST)
+        discounted = np.cumsum(np.where(losses > _VAST, 0.0, masses * np.exp(-finite))[::-1])[::-1]
+        # At the grid point below each loss that is above 0.
+        at_points = above - np.exp(finite - self.step) * discounted
+        beyond = np.flatnonzero(at_points > delta)
+        last = int(beyond[-1]) if len(beyond) else 0
+        if not len(losses) or above[last] <= delta:
+            return 0.0
+        if discounted[last] <= 0:
+            return float(losses[last])
+        return max(0.0, math.log((float(above[last]) - delta) / float(discounted[last])))
+
+    def _losses(self, start: int) -> NDArray[np.float64]:
+        return np.arange(self.first + start, self.first + len(self.masses), dtype=np.float64) * self.step
+
+
 @dataclass(frozen=True)
-class _Composed:
+class Composed:
     """n releases on a grid of step h, infinite losses apart; `shift` and `given_away` belong to the lower end."""
 
-    finite: Any
+    finite: GridLosses
     cut: float
     shift: float
     given_away: float
     infinite: float
-    slack: _Slack
+    slack: Slack
 
     def epsilon_upper(self, delta: float) -> float:
         """The stated end; inf where no finite epsilon can be shown."""
         budget = delta / self.slack.factor - self.infinite - self.slack.delta
         if budget <= self.cut:
             return math.inf
-        return float(self.finite.get_epsilon_for_delta(budget)) + self.slack.epsilon
+        return self.finite.epsilon(budget) + self.slack.epsilon
 
     def epsilon_lower(self, delta: float) -> float:
         """0 where nothing better can be shown."""
         budget = delta * self.slack.factor - self.infinite + self.slack.delta + 2 * self.cut + self.given_away
         if budget >= 1:
             return 0.0
-        epsilon = float(self.finite.get_epsilon_for_delta(budget))
+        epsilon = self.finite.epsilon(budget)
         return max(0.0, epsilon - self.shift - self.slack.epsilon)
 
     def delta_upper(self, epsilon: float) -> float:
         """Never above 1."""
-        finite = float(self.finite.get_delta_for_epsilon(epsilon - self.slack.epsilon))
+        finite = self.finite.delta(epsilon - self.slack.epsilon)
         return min(1.0, (finite + self.infinite + self.slack.delta) * self.slack.factor)
 
     def delta_lower(self, epsilon: float) -> float:
         """Never below 0."""
-        finite = float(self.finite.get_delta_for_epsilon(epsilon + self.shift + self.slack.epsilon))
+        finite = self.finite.delta(epsilon + self.shift + self.slack.epsilon)
         sure = finite + self.infinite - self.slack.delta - 2 * self.cut - self.given_away
         return max(0.0, sure / self.slack.factor)
 
 
-def _compose(law: CountLaw, n: int, h: float, cut: float, given_away: float) -> _Composed:
+def compose(law: CountLaw, n: int, h: float, cut: float, given_away: float) -> Composed:
     """The composition of n releases with losses on a grid of step h.
 
     At most `cut` of the composed mass is moved to infinity, or comes back elsewhere on the grid.
     """
-    # It takes most of a second to import, which commands that never count privacy should not wait for.
-    from dp_accounting.pld import pld_pmf  # noqa: PLC0415  (lazy for the reason above)
-
     masses = law.masses[1:]
     below = np.floor(law.losses / h).astype(np.int64)
     # The share of the upper grid point that keeps both neighbours' masses; see the module's docstring.
     share = np.clip(np.expm1(below * h - law.losses) / math.expm1(-h), 0.0, 1.0)
     first = int(below.min())
     size = int(below.max()) - first + 2
-    pieces = np.bincount(below - first, weights=masses * (1 - share), minlength=size)
+    pieces = np.bincount(below - first, weights=masses * (1 - share), minlength=size).astype(np.float64)
     pieces += np.bincount(below - first + 1, weights=masses * share, minlength=size)
-    one = pld_pmf.DensePLDPmf(h, first, pieces, 0.0, pessimistic_estimate=True)
-    composed = one.self_compose(n, cut)
-    return _Composed(
-        finite=composed,
+    offset, composed = _self_convolved(pieces, n, cut)
+    return Composed(
+        # What the tails weigh at most is taken for infinite.
+        finite=GridLosses(h, first * n + offset, composed, cut),
         cut=cut,
         shift=n * h * h / 8 + h * math.sqrt(n * math.log(1 / given_away) / 2),
         given_away=given_away,
@@ -179,7 +220,46 @@ def _compose(law: CountLaw, n: int, h: float, cut: float, given_away: float) -> 
     )
 
 
-def _spread(law: CountLaw, n: int) -> float:
+def _self_convolved(pieces: NDArray[np.float64], n: int, cut: float) -> tuple[int, NDArray[np.float64]]:
+    """Where a window begins that holds all but `cut` of the n-fold convolution of `pieces`, and what is in it.
+
+    A circular convolution by Fourier transforms, so the mass outside comes back inside.
+    """
+    # It takes a while to import, which commands that never count privacy should not wait for.
+    from scipy import fft  # noqa: PLC0415  (lazy for the reason above)
+
+    low, high = _window(pieces, n, cut)
+    length = fft.next_fast_len(max(high - low + 1, len(pieces)), real=True)
+    whole = fft.irfft(fft.rfft(pieces, length) ** n, length)
+    return low, np.roll(whole, -(low % length))[: high - low + 1]
+
+
+def _window(pieces: NDArray[np.float64], n: int, cut: float) -> tuple[int, int]:
+    """Indices outside of which either end of the n-fold convolution weighs at most cut / 2, by Chernoff's bound.
+
+    P(X >= x) <= E[exp(t (X - x))] for every t > 0. The t that is best for a Gaussian is tried, less where tails are
+    heavier, and some at which the exponential cannot overflow.
+    """
+    index = np.arange(len(pieces), dtype=np.float64)
+    mean = float(pieces @ index) / float(pieces.sum())
+    centred = index - mean
+    variance = n * float(pieces @ np.square(centred))
+    log_share = math.log(2 / cut)
+    low, high = 0, n * (len(pieces) - 1)
+    if variance <= 0:
+        return low, high
+    best = math.sqrt(2 * log_share / variance)
+    for t in (best, best / 2, best / 4, *(order / len(pieces) for order in (1, 5, 20, 100))):
+        with np.errstate(over="ignore", invalid="ignore"):
+            up, down = (float(pieces @ np.exp(sign * t * centred)) for sign in (1, -1))
+        if math.isfinite(up):
+            high = min(high, math.ceil(n * mean + (n * math.log(up) + log_share) / t) + 1)
+        if math.isfinite(down):
+            low = max(low, math.floor(n * mean - (n * math.log(down) + log_share) / t) - 1)
+    return low, max(low, high)
+
+
+def spread(law: CountLaw, n: int) -> float:
     """mu: the root of the summed squared losses, the standard deviation of the composed loss but for a small term."""
     return math.sqrt(n * float(law.masses[1:] @ np.square(law.losses)))
 
@@ -187,16 +267,17 @@ def _spread(law: CountLaw, n: int) -> float:
 def _step(law: CountLaw, n: int, epsilon: float, given_away: float) -> float:
     """A grid step whose shift is about a third of a hundredth of epsilon."""
     wanted = RELATIVE_WIDTH / 3 * epsilon / math.sqrt(n * math.log(1 / given_away) / 2)
-    return max(wanted, _finest(law, n))
+    return max(wanted, finest_step(law, n))
 
 
-def _finest(law: CountLaw, n: int) -> float:
+def finest_step(law: CountLaw, n: int) -> float:
     """The step at which the grid has about LARGEST_GRID points: one release's losses, and thirty spreads of all n."""
     width = float(law.losses[0] - law.losses[-1])
-    return max(width, min(n * width, 30 * _spread(law, n)), 1e-300) / LARGEST_GRID
+    return max(width, min(n * width, 30 * spread(law, n)), 1e-300) / LARGEST_GRID
 
 
-def _narrow(bracket: Bracket) -> bool:
+def is_narrow(bracket: Bracket) -> bool:
+    """Whether a bracket is within 1 % (or 1e-7)."""
     return bracket.upper - bracket.lower <= max(RELATIVE_WIDTH * bracket.upper, ABSOLUTE_WIDTH)
 
 
@@ -217,19 +298,19 @@ def epsilon_bracket(law: CountLaw, n: int, delta: float) -> Bracket:
         if infinite > delta / 2:
             raise _infinite_error(law, n, delta)
         raise DeltaTooSmallError(delta=delta, smallest_delta=10 * (infinite + rounding.delta))
-    mu = _spread(law, n)
+    mu = spread(law, n)
     guess = max(mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / min(left, 0.5))), 1e-9)
     given_away = GIVEN_AWAY * delta
     h = _step(law, n, guess, given_away)
     while True:
-        composed = _compose(law, n, h, CUT_SHARE * left, given_away)
+        composed = compose(law, n, h, CUT_SHARE * left, given_away)
         bracket = Bracket(composed.epsilon_lower(delta), composed.epsilon_upper(delta))
         if bracket.lower > LARGEST_EPSILON:
             raise VoidEpsilonError(rados=n)
         # What is left of the width once the grid is this fine is rounding, which a finer grid does not lower.
-        if _narrow(bracket) or composed.shift <= RELATIVE_WIDTH / 20 * bracket.upper or h <= _finest(law, n):
+        if is_narrow(bracket) or composed.shift <= RELATIVE_WIDTH / 20 * bracket.upper or h <= finest_step(law, n):
             break
-        h = max(h / 4, _finest(law, n))
+        h = max(h / 4, finest_step(law, n))
     if bracket.upper > LARGEST_EPSILON:
         raise VoidEpsilonError(rados=n)
     return bracket
@@ -253,14 +334,14 @@ def delta_bracket(law: CountLaw, n: int, epsilon: float) -> Bracket:
         return Bracket(1.0, 1.0)
     rounding = _slack(law, n)
     given_away = CUT_SHARE
-    h = _step(law, n, max(epsilon, _spread(law, n)), given_away)
+    h = _step(law, n, max(epsilon, spread(law, n)), given_away)
     while True:
-        composed = _compose(law, n, h, max(CUT_SHARE * given_away, rounding.delta / 16), given_away)
+        composed = compose(law, n, h, max(CUT_SHARE * given_away, rounding.delta / 16), given_away)
         bracket = Bracket(composed.delta_lower(epsilon), composed.delta_upper(epsilon))
         wide = bracket.upper - bracket.lower
         if wide <= RELATIVE_WIDTH * bracket.upper or bracket.upper <= 16 * rounding.delta:
             return bracket
         smaller = max(min(given_away, GIVEN_AWAY * bracket.upper), 1e-30)
-        if h <= _finest(law, n) and smaller >= given_away / 2:
+        if h <= finest_step(law, n) and smaller >= given_away / 2:
             return bracket
-        given_away, h = smaller, max(h / 4, _finest(law, n))
+        given_away, h = smaller, max(h / 4, finest_step(law, n))

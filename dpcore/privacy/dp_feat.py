@@ -7,6 +7,14 @@ A flip moves k by one. The learner alone sees the k of the pool, whose law is th
 binomials (split = local). Where all other parties and the coordinator tell the learner what they know, one party's own
 law is left; the worst party's figure is `epsilon_if_others_collude`.
 
+Several coordinates, and plain rados. Without truncation the law of k does not depend on which coordinate is looked at:
+for every coordinate j that is coded -1/+1, k_j counts over the records the fair coins [sigma_i = y_i e_ij], so that
+k_j ~ Binomial(m, 1/2) whatever the data, in any design that draws uniform signatures, and the rado's coordinate is
+k_j - m + #(e_ij = +1). Hence the figure without truncation holds for each such coordinate of the release by itself,
+plain rados included, also where one record changes in all of them, or in its label, which turns e_ij. It does not hold
+for two coordinates looked at together: the joint law of (k_1, k_2) depends on the data. And a truncation on one
+coordinate makes the law of another depend on the data, so that several are counted, and drawn, without any.
+
 Theorem 6 (Nock, Patrini, Friedman, ICML 2015) says (n epsilon, n delta) for a pool with one truncation and calls delta
 o(1/m); the exact delta per rado need not be: it is printed for the paper's reader and nothing is charged by it.
 """

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
-from typing import Any, Literal, Self, get_args
+from typing import Any, Self, get_args
 
 from dpcore.errors import ConfigurationError, PlanError
-from dpcore.privacy.dp_feat import account
-from dpcore.rados.designs import Design, DpFeatDesign
-
-Scope = Literal["none", "marginal"]
+from dpcore.privacy.release_cost import Kind, Scope, Setting, release_cost, scope_of
+from dpcore.queries.rados import RadosQuery
+from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, JointDesign, PlainDesign
+from dpcore.schema import Schema
 
 RADOS_LEAK = (
     "Rados are not protected as a whole: where there are no more rows than coordinates, independent component analysis "
@@ -36,15 +36,29 @@ COORDINATOR = (
 )
 
 
+LARGE_EPSILON = 10.0
+
+_WITHIN = {
+    "record": "the whole release",
+    "joint": "the whole release",
+    "marginal": "that coordinate's own values",
+}
+_COLLUSION = {
+    "record": "If parties collude with the learner and the coordinator, as many as is assumed below",
+    "joint": "If parties collude with the learner and the coordinator, as many as is assumed below",
+    "marginal": "If the learner, the coordinator and all other parties collude",
+}
+
+
 @dataclass(frozen=True)
 class PrivacyStatement:
     """The bound that goes with a release, and its limits.
 
-    unit: what neighbouring data sets differ in. scope: "marginal", the bound covers the unit within one coordinate's
-    values alone; "none", there is no bound. epsilon, delta: for the learner alone; epsilon_if_others_collude: the worst
-    party's figure against learner, coordinator and all other parties, at the same delta; theorem_epsilon: n epsilon of
-    the paper's Theorem 6, for comparison. All are None where scope is "none"; theorem_epsilon is also None without
-    truncation.
+    unit: what neighbouring data sets differ in. scope: "record" and "joint", the bound covers the unit within the whole
+    release; "marginal", within one coordinate's values alone; "none", there is no bound. epsilon, delta: for the
+    learner alone; epsilon_if_others_collude: against learner, coordinator and colluding parties, at the same delta;
+    theorem_epsilon: n epsilon of the paper's Theorem 6, for comparison. All are None where scope is "none";
+    theorem_epsilon is also None without truncation.
 
     Raises ConfigurationError where the fields contradict one another.
     """
@@ -116,11 +130,11 @@ class PrivacyStatement:
             bound = [
                 (
                     f"Against the learner alone, the release is ({_up(self.epsilon)}, {self.delta!r})-differentially "
-                    f"private for {self.unit}, within that coordinate's own values."
+                    f"private for {self.unit}, within {_WITHIN[self.scope]}."
                 ),
                 (
-                    "If the learner, the coordinator and all other parties collude, epsilon is at most "
-                    f"{_up(self.epsilon_if_others_collude)} at the same delta."
+                    f"{_COLLUSION[self.scope]}, epsilon is at most {_up(self.epsilon_if_others_collude)} at the same "
+                    "delta."
                 ),
             ]
             if self.theorem_epsilon is not None:
@@ -142,60 +156,135 @@ def _up(figure: float) -> str:
 
 
 def statement_for(
-    design: Design, party_rows: Sequence[int], rados: int, delta: Fraction | float | None
+    kind: Kind, party_rows: Sequence[int], delta: Fraction | float | None, *, schema: Schema, setting: Setting
 ) -> PrivacyStatement:
-    """The statement of a release of `rados` rados over a cohort with `party_rows` rows.
+    """The statement of a release of this kind over a cohort with `party_rows` rows.
 
-    delta: for the whole release, in (0, 1); ignored for the plain design, for which nothing is counted.
-    Raises PlanError where delta is missing, and what `dpcore.privacy.dp_feat.account` raises.
+    delta: for the whole release, in (0, 1); ignored where nothing is bounded. Raises PlanError where delta is missing,
+    and what `release_cost` raises.
     """
-    if not isinstance(design, DpFeatDesign):
-        return without_bound(design)
+    if scope_of(kind) == "none":
+        return without_bound(kind, schema)
     if delta is None:
-        raise PlanError("dp-feat is counted at a delta: give one between 0 and 1, such as 1e-6")
-    counted = account(party_rows, rados, design.epsilon_per_rado, delta)
+        raise PlanError("privacy is counted at a delta: give one between 0 and 1, such as 1e-6")
+    cost = release_cost(kind, party_rows, delta, setting)
+    if cost is None:
+        return without_bound(kind, schema)
     return PrivacyStatement(
-        unit=_unit(design),
-        scope="marginal",
-        epsilon=counted.epsilon,
-        delta=counted.delta,
-        epsilon_if_others_collude=counted.epsilon_if_others_collude,
-        theorem_epsilon=counted.theorem_epsilon,
-        assumptions=_assumptions(design, len(party_rows)),
-        warnings=(
-            (
-                f"The bound covers the released values of {design.sensitive_name!r} by themselves; the other "
-                "coordinates are released beside them, and whoever knows a record's other columns can read the value "
-                "from the release."
-            ),
-            NO_RECORD,
-            RADOS_LEAK,
-        ),
+        unit=_unit(kind, schema),
+        scope=cost.scope,
+        epsilon=cost.epsilon,
+        delta=cost.delta,
+        epsilon_if_others_collude=cost.epsilon_if_others_collude,
+        theorem_epsilon=cost.theorem_epsilon,
+        assumptions=_assumptions(kind, schema, len(party_rows), setting),
+        warnings=_warnings(kind, schema, cost.epsilon),
     )
 
 
-def without_bound(design: Design, reason: str = "") -> PrivacyStatement:
+def without_bound(kind: Kind, schema: Schema, reason: str = "") -> PrivacyStatement:
     """The statement of a release for which nothing is bounded.
 
     reason: why nothing is, where the design alone does not say it; the first of the warnings.
     """
+    asks_nothing = isinstance(kind, RadosQuery) and isinstance(kind.design, PlainDesign)
     return PrivacyStatement(
-        unit=_unit(design),
+        unit="one record" if asks_nothing else _unit(kind, schema),
         scope="none",
         epsilon=None,
         delta=None,
         epsilon_if_others_collude=None,
         theorem_epsilon=None,
         assumptions=(MASKS, COORDINATOR),
-        warnings=(*([reason] if reason else []), RADOS_LEAK),
+        warnings=(*([reason] if reason else []), *([RADOS_LEAK] if isinstance(kind, RadosQuery) else [])),
     )
 
 
-def _unit(design: Design) -> str:
-    return f"one record's value of {design.sensitive_name!r}" if isinstance(design, DpFeatDesign) else "one record"
+def _marginals(kind: Kind, schema: Schema) -> tuple[str, ...]:
+    """Names of the coordinates whose marginals are covered."""
+    match kind:
+        case RadosQuery(design=DpFeatDesign() as design):
+            return design.names
+        case RadosQuery(design=PlainDesign() as design):
+            return tuple(schema.coordinates[coordinate] for coordinate in design.booleans)
+        case _:
+            return ()
 
 
-def _assumptions(design: DpFeatDesign, parties: int) -> tuple[str, ...]:
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names)
+
+
+def _unit(kind: Kind, schema: Schema) -> str:
+    names = _marginals(kind, schema)
+    if names:
+        return f"one record's value of {'any one of ' if len(names) > 1 else ''}{_quoted(names)}"
+    match kind:
+        case RadosQuery(design=JointDesign() as design):
+            return f"one record's value in the column {design.column!r}"
+        case _:
+            return "one record"
+
+
+def _warnings(kind: Kind, schema: Schema, epsilon: float) -> tuple[str, ...]:
+    weak = (
+        (f"An epsilon of {_up(epsilon)} bounds little: what is all but ruled out by the data's holder stays possible.",)
+        if epsilon > LARGE_EPSILON
+        else ()
+    )
+    names = _marginals(kind, schema)
+    if names:
+        alone = "each by itself" if len(names) > 1 else "by themselves"
+        covered = (
+            f"The bound covers the released values of {_quoted(names)} {alone}; the other coordinates are released "
+            "beside them, and whoever knows a record's other columns can read the value from the release."
+        )
+        return (*weak, covered, NO_RECORD, RADOS_LEAK)
+    if isinstance(kind, RadosQuery) and isinstance(kind.design, JointDesign):
+        return (*weak, NO_RECORD, RADOS_LEAK)
+    return weak
+
+
+def _assumptions(kind: Kind, schema: Schema, parties: int, setting: Setting) -> tuple[str, ...]:
+    if scope_of(kind) == "marginal":
+        return _marginal_assumptions(_marginals(kind, schema), parties)
+    return (
+        _neighbours(kind),
+        _noise(kind, parties, min(setting.honest_parties, parties)),
+        *([] if parties == 1 else [MASKS]),
+        ROW_NOT_PERSON,
+        COORDINATOR,
+    )
+
+
+def _neighbours(kind: Kind) -> str:
+    match kind:
+        case RadosQuery(design=JointDesign() as design):
+            return (
+                f"Neighbouring data sets differ in the cell of {design.column!r} in one record, both cells being "
+                "usable; labels, all other columns and row counts stay as they are."
+            )
+        case _:
+            return "Neighbouring data sets differ in one record, which is replaced by any other; row counts are public."
+
+
+def _noise(kind: Kind, parties: int, honest: int) -> str:
+    match kind:
+        case RadosQuery(design=FixedSupportDesign()):
+            return (
+                "Every party adds noise to its own records' edges and keeps it to itself, so the two figures are the "
+                "same whoever else colludes. All releases over the same noised tables together cost this once; any "
+                "change of a table, the schema or these parameters makes a new one."
+            )
+        case _:
+            return (
+                f"The noise is a sum of shares, one from each of the {parties} parties. The figure for the learner "
+                "alone counts them all: every party adds its share and keeps it to itself. The one under collusion "
+                f"counts {honest}, the record's own party among them: all parties but {honest} may collude."
+            )
+
+
+def _marginal_assumptions(names: Sequence[str], parties: int) -> tuple[str, ...]:
     alone = (
         "There is one party, so the figure for the learner alone and the one under collusion are the same."
         if parties == 1
@@ -207,8 +296,8 @@ def _assumptions(design: DpFeatDesign, parties: int) -> tuple[str, ...]:
         alone,
         *([] if parties == 1 else [MASKS]),
         (
-            f"Neighbouring data sets differ in the value of {design.sensitive_name!r} in one record; labels, all "
-            "other columns and row counts stay as they are."
+            f"Neighbouring data sets differ in the value of {' or '.join(repr(name) for name in names)} in one record; "
+            "labels, all other columns and row counts stay as they are."
         ),
         ROW_NOT_PERSON,
         COORDINATOR,

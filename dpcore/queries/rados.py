@@ -1,15 +1,27 @@
 """The rados query: each record gives its edge vector to the rados whose signature selects it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.errors import PlanError, ShapeError
-from dpcore.queries.base import Progress
-from dpcore.rados.designs import Design, PlainDesign
+from dpcore.errors import ConfigurationError, PlanError, ShapeError
+from dpcore.privacy.discrete_gaussian import discrete_gaussian, tail_bound
+from dpcore.queries.base import Crowd, Keyed, Progress
+from dpcore.rados.designs import (
+    Design,
+    DpFeatDesign,
+    FixedSupportDesign,
+    GaussianDesign,
+    JointDesign,
+    PlainDesign,
+)
 from dpcore.rados.edges import Records, edges
 from dpcore.rados.kernel import rado_sums
+from dpcore.rados.law import RadoLaw
+from dpcore.rados.noised_table import NoisedTable
+from dpcore.rados.rounding import rounded
 from dpcore.rados.signatures import draw, packed_width
 from dpcore.randomness import RandomSource
 
@@ -29,40 +41,93 @@ class RadosQuery:
         """Values n d: the rados one after the other."""
         return self.rados * d
 
-    def largest_sum(self, max_rows: int, fraction_bits: int) -> int:
-        """max_rows 2^fraction_bits: no coordinate of an edge is beyond [-1, 1], and a rado takes a row at most once."""
-        return max_rows << fraction_bits
+    def shape(self, d: int) -> tuple[int, ...]:
+        """(n, d): one rado a row."""
+        return (self.rados, d)
+
+    def largest_sum(self, crowd: Crowd, fraction_bits: int) -> int:
+        """A bound on every value's magnitude: rows 2^fraction_bits, and what the noise exceeds by 2^-64 at most.
+
+        No coordinate is beyond [-1, 1], and a rado takes a row at most once.
+        """
+        sums = crowd.rows << fraction_bits
+        values = self.length(crowd.d)
+        match self.design:
+            case GaussianDesign(share_sigma=sigma) | JointDesign(share_sigma=sigma):
+                return sums + tail_bound(sigma, crowd.parties, values)
+            case FixedSupportDesign(edge_sigma=sigma) if sigma:
+                return sums + tail_bound(sigma, crowd.rows, values)
+            case _:
+                return sums
 
     def contribution(
-        self, records: Records, fraction_bits: int, random: RandomSource, progress: Progress | None = None
+        self,
+        records: Records,
+        fraction_bits: int,
+        random: RandomSource,
+        progress: Progress | None = None,
+        keyed: Keyed | None = None,
     ) -> NDArray[np.int64]:
         """This party's part of each rado: int64 (n d,), in units of 2^-fraction_bits.
 
         Signatures are drawn in blocks and forgotten. progress is told (rados done, n) after each block. Raises what
-        `dpcore.rados.signatures.draw` and `dpcore.rados.edges.edges` raise.
+        `dpcore.rados.signatures.draw` and `dpcore.rados.edges.edges` raise, and ConfigurationError where the design
+        needs `keyed` and there is none.
         """
+        prepared = self.prepare(records, fraction_bits, keyed)
         sums = np.empty((self.rados, records.d), dtype=np.int64)
         done = 0
-        for selection in draw(self.design, records, self.rados, random):
-            sums[done : done + len(selection)] = self.sums_of(records, fraction_bits, selection)
+        for selection in draw(self.design, prepared.records, self.rados, random):
+            sums[done : done + len(selection)] = prepared.sums_of(selection)
             done += len(selection)
             if progress is not None:
                 progress(done, self.rados)
+        self.add_noise(sums, random)
         return sums.reshape(-1)
 
-    def sums_of(self, records: Records, fraction_bits: int, selection: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """The same for given signatures: int64 (block, d). selection: packed bits (block, ceil(m/8)).
+    def prepare(self, records: Records, fraction_bits: int, keyed: Keyed | None = None) -> "PreparedRecords":
+        """The records as the design sums them: rounded, clipped, noised. Raises ConfigurationError as above."""
+        table = None
+        match self.design:
+            case DpFeatDesign() as design if design.rounded:
+                known = _require(keyed)
+                records = rounded(records, design.rounded, known.secret, known.schema_digest)
+            case FixedSupportDesign() as design if design.edge_sigma:
+                known = _require(keyed)
+                table = NoisedTable.of(records, design, fraction_bits, known.schema_digest, known.secret)
+        return PreparedRecords(records, fraction_bits, self.design, table)
 
-        Over integers the parties' sums add up to the pooled sum of the concatenated signatures, bit for bit (P6).
-        Raises ShapeError where selection does not fit the records.
+    def add_noise(self, sums: NDArray[np.int64], random: RandomSource) -> None:
+        """Add this party's share of the noise in place. sums: (n, d) int64, in units of 2^-fraction_bits."""
+        match self.design:
+            case GaussianDesign() as design:
+                sums += discrete_gaussian(design.share_sigma, sums.size, random).reshape(sums.shape)
+            case JointDesign() as design:
+                share = discrete_gaussian(design.share_sigma, len(sums) * len(design.coordinates), random)
+                sums[:, list(design.coordinates)] += share.reshape(len(sums), -1)
+
+    def law(self, d: int, parties: int, fraction_bits: int) -> RadoLaw:
+        """What the rados' law is, for a learner, over a cohort of `parties`; variances in real units.
+
+        A design that truncates is treated as one that does not: k's variance is then a little too large.
         """
-        if selection.ndim != 2 or selection.shape[1] != packed_width(records.rows):
-            raise ShapeError(f"selection has shape {selection.shape}: give (rados, {packed_width(records.rows)})")
-        sensitive = None if isinstance(self.design, PlainDesign) else self.design.sensitive
-        sums = np.zeros((selection.shape[0], records.d), dtype=np.int64)
-        for first, block in edges(records, fraction_bits, sensitive):
-            sums += rado_sums(block, selection[:, first // 8 : first // 8 + packed_width(len(block))])
-        return sums
+        unit = 4.0**-fraction_bits
+        match self.design:
+            case DpFeatDesign() as design if design.rounded:
+                return RadoLaw(rounding=np.isin(np.arange(d), design.rounded))
+            case JointDesign() as design:
+                noise = np.zeros(d)
+                noise[list(design.coordinates)] = parties * float(design.share_sigma) ** 2 * unit
+                return RadoLaw(rado_noise=noise)
+            case FixedSupportDesign() as design:
+                noise = np.full(d, float(design.edge_sigma) ** 2 * unit)
+                return RadoLaw(inclusion=float(design.fraction), fixed_support=True, edge_noise=noise)
+            case GaussianDesign() as design:
+                noise = np.full(d, parties * float(design.share_sigma) ** 2 * unit)
+                inclusion = 0.5 if design.fraction is None else float(design.fraction)
+                return RadoLaw(inclusion=inclusion, fixed_support=design.fraction is not None, rado_noise=noise)
+            case _:
+                return RadoLaw()
 
     def decode(self, total: NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
         """The rados in real units, (n, d) float64: integers divided by 2^fraction_bits, exact below 2^53.
@@ -76,3 +141,47 @@ class RadosQuery:
         if total.ndim != 1 or total.size == 0 or total.size % self.rados:
             raise ShapeError(f"a total of shape {total.shape} is not {self.rados} rados: give n times d values")
         return total.reshape(self.rados, -1)
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedRecords:
+    """Records whose edges can be summed over signatures. records: rounded already; table: the noise on the edges."""
+
+    records: Records
+    fraction_bits: int
+    design: Design
+    table: NoisedTable | None
+
+    def sums_of(self, selection: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """The sums for given signatures, without shared noise: int64 (block, d).
+
+        selection: packed bits (block, ceil(m/8)). Over integers the parties' sums add up to the pooled sum of the
+        concatenated signatures, bit for bit (P6). Raises ShapeError where selection does not fit the records.
+        """
+        if selection.ndim != 2 or selection.shape[1] != packed_width(self.records.rows):
+            raise ShapeError(f"selection has shape {selection.shape}: give (rados, {packed_width(self.records.rows)})")
+        sums = np.zeros((selection.shape[0], self.records.d), dtype=np.int64)
+        for first, block in self._edges():
+            sums += rado_sums(block, selection[:, first // 8 : first // 8 + packed_width(len(block))])
+        return sums
+
+    def _edges(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        design = self.design
+        sensitive: tuple[int, ...] = ()
+        if isinstance(design, PlainDesign):
+            sensitive = design.booleans
+        elif isinstance(design, DpFeatDesign):
+            sensitive = design.coordinates
+        for first, block in edges(self.records, self.fraction_bits, sensitive):
+            summed = block
+            if isinstance(design, FixedSupportDesign | GaussianDesign):
+                summed = design.clip.apply(block, self.fraction_bits)
+            if self.table is not None:
+                summed = summed + self.table.noise(first, summed.shape)
+            yield first, summed
+
+
+def _require(keyed: Keyed | None) -> Keyed:
+    if keyed is None:
+        raise ConfigurationError("this design repeats its draws and needs the party's secret; give it one")
+    return keyed

@@ -1,7 +1,9 @@
 """Records as a party holds them, and their edge vectors e = y x in fixed point (docs/protocol.md, section 6)."""
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,28 +73,36 @@ class Records:
         """Coordinates of a record, the bias included."""
         return int(self.features.shape[1])
 
+    @cached_property
+    def digest(self) -> bytes:
+        """32 bytes over every value and the order of the rows: SHA-256."""
+        digest = hashlib.sha256(b"rado.v1/records\0" + self.rows.to_bytes(8, "big") + self.d.to_bytes(8, "big"))
+        for array, kind in ((self.features, "<i4"), (self.labels, "i1"), (self.usable, "u1")):
+            digest.update(np.ascontiguousarray(array, dtype=kind).data)
+        return digest.digest()
+
 
 def edges(
-    records: Records, fraction_bits: int, sensitive: int | None, block_rows: int = BLOCK_ROWS
+    records: Records, fraction_bits: int, sensitive: Sequence[int] = (), block_rows: int = BLOCK_ROWS
 ) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """The edge vectors y x, block after block: (first row, int64 (block, d) in units of 2^-fraction_bits).
 
-    Truncation toward zero commutes with the label's sign, so y trunc(x) = trunc(y x). The sensitive coordinate of a row
-    that is not usable is +1 (2^fraction_bits): every row then moves k by a fair coin. `sensitive` None has no such
-    coordinate. block_rows: a multiple of 8, so that blocks of rows are whole bytes of packed selection bits.
+    Truncation toward zero commutes with the label's sign, so y trunc(x) = trunc(y x). The sensitive coordinates of a
+    row that is not usable are +1 (2^fraction_bits): every row then moves each k by a fair coin. block_rows: a multiple
+    of 8, so that blocks of rows are whole bytes of packed selection bits.
 
-    Raises ShapeError where `sensitive` is no coordinate or block_rows no multiple of 8, PlanError from fraction_bits.
+    Raises ShapeError where one of `sensitive` is no coordinate or block_rows no multiple of 8, PlanError from
+    fraction_bits.
     """
     if block_rows < 8 or block_rows % 8:
         raise ShapeError(f"block_rows is {block_rows}: give a positive multiple of 8")
-    if sensitive is not None:
-        _check_coordinate(records, sensitive)
+    for coordinate in sensitive:
+        _check_coordinate(records, coordinate)
     for first in range(0, records.rows, block_rows):
         rows = slice(first, first + block_rows)
         block = at_fraction_bits(records.features[rows], fraction_bits).astype(np.int64)
         block *= records.labels[rows, np.newaxis]
-        if sensitive is not None:
-            block[~records.usable[rows], sensitive] = 1 << fraction_bits
+        block[np.ix_(~records.usable[rows], np.asarray(sensitive, dtype=np.intp))] = 1 << fraction_bits
         yield first, block
 
 

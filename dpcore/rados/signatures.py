@@ -9,14 +9,16 @@ Packing: row i is bit i mod 8 of byte i div 8 (little-endian bit order); bits be
 
 import math
 from collections.abc import Iterator
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import PlanError, ShapeError
 from dpcore.privacy.laws import binomial_mass
-from dpcore.rados.designs import Design, PlainDesign
+from dpcore.rados.designs import Design, DpFeatDesign, FixedSupportDesign, GaussianDesign, PlainDesign
 from dpcore.rados.edges import Records, sensitive_positive
+from dpcore.rados.support import check_support, draw_subsets
 from dpcore.rados.truncation import truncation
 from dpcore.randomness import RandomSource
 
@@ -66,29 +68,43 @@ def draw(
 ) -> Iterator[NDArray[np.uint8]]:
     """Packed selection bits of `rados` signatures, independent, each uniform over the design's set, in blocks.
 
-    Yields uint8 (block, ceil(m/8)); the blocks together have `rados` rows, and each takes about `block_bytes`. Under
-    DP-FEAT whole signatures are drawn until k is in the truncation of this party's own row count (Algorithm 2's
-    rejection), which leaves the uniform law on the admitted set.
+    Yields uint8 (block, ceil(m/8)); the blocks together have `rados` rows, and each takes about `block_bytes`. Under a
+    truncation whole signatures are drawn until k is in the truncation of this party's own row count (Algorithm 2's
+    rejection), which leaves the uniform law on the admitted set. The records of a rounded feature are rounded already.
 
-    Raises PlanError where rados < 1, EmptyTruncationError or RejectionError where the truncation cannot be met,
-    ShapeError or SchemaError where the sensitive coordinate is not there or not boolean; all before the first block.
+    Raises PlanError where rados < 1 or the design is drawn by a coordinator, EmptyTruncationError, RejectionError or
+    SupportError where the design cannot be met, ShapeError or SchemaError where a sensitive coordinate is not there or
+    not coded -1/+1; all before the first block.
     """
     if rados < 1:
         raise PlanError(f"{rados} rados: ask for at least one")
     if block_bytes < 1:
         raise ShapeError(f"block_bytes is {block_bytes}: give at least 1")
+    if isinstance(design, DpFeatDesign | FixedSupportDesign) and design.split != "local":
+        raise PlanError(f"split is {design.split!r}: a party draws for itself only where it is 'local'")
     block = max(1, block_bytes // packed_width(records.rows))
     sizes = [min(block, rados - first) for first in range(0, rados, block)]
-    if isinstance(design, PlainDesign) or design.epsilon_per_rado is None:
-        if not isinstance(design, PlainDesign):
-            sensitive_positive(records, design.sensitive)
-        return (_uniform(size, records.rows, random) for size in sizes)
-    low, _ = truncation(records.rows, design.epsilon_per_rado)
-    tries = expected_draws(records.rows, low)
+    if isinstance(design, PlainDesign):
+        # The marginals that are counted for them hold for -1/+1 alone.
+        for coordinate in design.booleans:
+            sensitive_positive(records, coordinate)
+    if isinstance(design, FixedSupportDesign | GaussianDesign) and design.fraction is not None:
+        support = check_support(records.rows, design.fraction)
+        return (np.concatenate(list(draw_subsets(records.rows, support, size, random))) for size in sizes)
+    if isinstance(design, DpFeatDesign):
+        positives = [np.packbits(sensitive_positive(records, j), bitorder="little") for j in design.coordinates]
+        if design.epsilon_per_rado is not None:
+            low = _admitted_low(records.rows, design.epsilon_per_rado)
+            return (_central(size, positives[0], records.rows, low, block, random) for size in sizes)
+    return (_uniform(size, records.rows, random) for size in sizes)
+
+
+def _admitted_low(rows: int, epsilon_per_rado: Fraction) -> int:
+    low, _ = truncation(rows, epsilon_per_rado)
+    tries = expected_draws(rows, low)
     if tries > MOST_EXPECTED_DRAWS:
         raise RejectionError(expected_draws=tries, most_expected_draws=MOST_EXPECTED_DRAWS)
-    positive = np.packbits(sensitive_positive(records, design.sensitive), bitorder="little")
-    return (_central(size, positive, records.rows, low, block, random) for size in sizes)
+    return low
 
 
 def _uniform(count: int, rows: int, random: RandomSource) -> NDArray[np.uint8]:

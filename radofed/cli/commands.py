@@ -4,10 +4,12 @@ from typing import Annotated
 
 import typer
 
-from radofed.cli import coordinator, learner, party, provision, schema
+from radofed.cli import coordinator, learner, ledger, party, provision, schema
 from radofed.cli.demo import add_to as add_demo
+from radofed.cli.export import add_to as add_export
 from radofed.cli.framework import group
 from radofed.cli.plan import add_to as add_plan
+from radofed.cli.simulate import add_to as add_simulate
 
 EXIT_CODES = """Exit codes: 0 done; 1 the job failed; 2 connection or authentication; 3 timed out; 4 bad arguments or
 configuration; 5 a bug; 6 refused by policy, privacy or cohort."""
@@ -34,8 +36,11 @@ def _shared(
 
 add_demo(app)
 add_plan(app)
+add_simulate(app)
+add_export(learner.app)
 app.add_typer(schema.app, name="schema")
 app.add_typer(provision.app, name="provision")
 app.add_typer(party.app, name="party")
+app.add_typer(ledger.app, name="ledger")
 app.add_typer(coordinator.app, name="coordinator")
 app.add_typer(learner.app, name="learner")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -14,8 +14,10 @@ from radofed.cli.framework import ConfigOption, check_new, command, group
 from radofed.output import Output, QueryProgress, Result, progress_sentence
 
 if TYPE_CHECKING:
+    from dpcore.schema import Schema
     from learner.planning import Plan
     from learner.release import Release
+    from learner.requests import RadosDesign, Request
     from learner.session import Session
     from wire.status import QueryStatus
 
@@ -50,9 +52,26 @@ def query(
     output: Output,
     config: ConfigOption,
     schema: Annotated[Path, typer.Option(help="The schema that the parties share.", show_default=False)],
-    rados: Annotated[int, typer.Option(help="How many rados.", show_default=False)],
-    design: Annotated[str, typer.Option(help="plain or dp-feat.")] = "dp-feat",
-    sensitive: Annotated[str | None, typer.Option(help="dp-feat: the boolean or threshold feature.")] = None,
+    rados: Annotated[int | None, typer.Option(help="How many rados; every design but moments needs it.")] = None,
+    design: Annotated[str, typer.Option(help="plain, dp-feat, fixed-support, gaussian or moments.")] = "dp-feat",
+    sensitive: Annotated[
+        list[str] | None,
+        typer.Option(help="dp-feat: a boolean or threshold feature; may be repeated. With --joint: a source column."),
+    ] = None,
+    joint: Annotated[
+        bool, typer.Option("--joint", help="dp-feat: noise that protects the column within the whole release.")
+    ] = False,
+    rounded: Annotated[
+        list[str] | None, typer.Option(help="dp-feat: a real-valued sensitive feature to round to a sign.")
+    ] = None,
+    epsilon: Annotated[
+        str | None, typer.Option(help="The total that noise is calibrated to, when the others collude; exact.")
+    ] = None,
+    norm_bound: Annotated[str | None, typer.Option(help="R: records are clipped to this length; exact.")] = None,
+    support: Annotated[
+        str | None, typer.Option(help="fixed-support, gaussian: the fraction of its records a party draws; exact.")
+    ] = None,
+    edge_weight: Annotated[str | None, typer.Option(help="moments: precision of edges beside products; exact.")] = None,
     epsilon_per_rado: Annotated[
         str | None, typer.Option(help="dp-feat: Algorithm 2's epsilon, an exact decimal; by default no truncation.")
     ] = None,
@@ -72,7 +91,6 @@ def query(
 ) -> Result:
     """Plan a query, print the plan, ask it, and unless told otherwise follow it and fetch its release."""
     from learner.config import LearnerConfig
-    from learner.planning import RadosRequest
     from learner.session import Session, check_timeout
     from radofed.cli.schema import read_schema
 
@@ -89,21 +107,43 @@ def query(
         "upload_within_s": upload_within_s,
         "expires_after_s": expires_after_s,
     }
-    request = RadosRequest(
-        schema=read_schema(schema),
-        rados=rados,
-        design=cast("Literal['plain', 'dp-feat']", design),  # the request refuses any other word
-        sensitive=sensitive,
-        epsilon_per_rado=None if epsilon_per_rado is None else exact(epsilon_per_rado, "epsilon-per-rado"),
-        delta=exact(delta, "delta"),
-        **{name: value for name, value in chosen.items() if value is not None},
-    )
+    figures = {
+        "epsilon": epsilon,
+        "epsilon_per_rado": epsilon_per_rado,
+        "norm_bound": norm_bound,
+        "support": support,
+        "edge_weight": edge_weight,
+        "delta": delta,
+    }
+    chosen |= {name: None if text is None else exact(text, name.replace("_", "-")) for name, text in figures.items()}
+    chosen |= {"rados": rados, "sensitive": tuple(sensitive or ()), "rounded": tuple(rounded or ()), "joint": joint}
+    request = _request(read_schema(schema), design, chosen)
     with Session(LearnerConfig.load(config)) as session:
         plan = session.plan(request)
         for sentence in plan.sentences():
             output.note(sentence)
         with _told_what_goes_on(output, session, plan.query_id, config):
             return _ask(output, session, plan, config, wait=wait, timeout_s=timeout_s)
+
+
+def _request(schema: "Schema", design: str, options: dict[str, Any]) -> "Request":
+    """The request that options stand for; options that were not given are None, empty or False."""
+    from dpcore.errors import ConfigurationError
+    from learner.requests import MomentsRequest, RadosRequest
+
+    given = {name: value for name, value in options.items() if value is not None and value is not False and value != ()}
+    if design != "moments":
+        if "rados" not in given:
+            raise ConfigurationError(f"{design} needs --rados: say how many")
+        if "edge_weight" in given:
+            raise ConfigurationError(f"{design} takes no --edge-weight; leave it out or choose moments")
+        return RadosRequest(schema, design=cast("RadosDesign", design), **given)  # it refuses any other word
+    for name in ("rados", "sensitive", "rounded", "joint", "epsilon_per_rado", "support"):
+        if name in given:
+            raise ConfigurationError(f"moments takes no --{name.replace('_', '-')}; leave it out")
+    if "epsilon" not in given:
+        raise ConfigurationError("moments adds noise: give the --epsilon that it is to stay within")
+    return MomentsRequest(schema, **given)
 
 
 def _ask(
@@ -233,7 +273,7 @@ def train(
     check_new(to)
     options = dict(_option(text) for text in option or ())
     loaded = Release.load(release)
-    output.note(f"training {learner} on {loaded.query.kind.rados} rados of {loaded.schema.d} coordinates ...")
+    output.note(f"training {learner} on {loaded.contents} of {loaded.schema.d} coordinates ...")
     model = train_model(loaded, learner, **options)
     model.save(to)
     data = {"model": to, "learner": learner, "d": loaded.schema.d, "release_digest": model.release_digest}
@@ -354,11 +394,11 @@ def _fetched(release: "Release", directory: Path) -> Result:
         "parties": len(release.party_rows),
         "rows": release.rows,
         "rows_by_party": release.party_rows,
-        "rados": {"n": release.query.kind.rados, "d": release.schema.d},
+        **release.contents_data,
         "privacy": release.statement.to_dict(),
     }
     lines = [
-        f"{directory}: {release.query.kind.rados} rados over {release.rows} rows of {len(release.party_rows)} parties",
+        f"{directory}: {release.contents} over {release.rows} rows of {len(release.party_rows)} parties",
         *release.statement.sentences(),
         f"train on it with: rado learner train {directory} --output model.json",
     ]

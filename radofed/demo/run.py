@@ -1,11 +1,12 @@
 """The demo from end to end: data, provisioning, nodes, a query, training, comparison."""
 
+import itertools
 import math
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -240,9 +241,11 @@ def _policy(
 ) -> PolicyChoices:
     """What the demo's parties allow: this query and no other, at what it costs the smallest party."""
     from dpcore.privacy.dp_feat import own_epsilon  # noqa: PLC0415  (slow to import)
+    from dpcore.privacy.filters import BASIC_SHARE  # noqa: PLC0415  (as above)
 
-    epsilon = "0"
-    if sensitive is not None:
+    if sensitive is None:
+        own = _plain_epsilon(fewest_rows, options.rados)
+    else:
         try:
             own = own_epsilon(fewest_rows, options.rados, truncation, DELTA)
         except PlanError as error:
@@ -250,15 +253,15 @@ def _policy(
                 f"with {fewest_rows} rows at the smallest of {options.parties} parties: {error}; in the demo, lower "
                 "--parties or --rados"
             ) from error
-        epsilon = str(math.ceil(ATTEMPTS * own))
     return PolicyChoices(
         designs=("plain" if sensitive is None else "dp-feat",),
         allow_unprotected=True,
         smallest_cohort=min(3, options.parties),
         assumed_colluders=min(1, options.parties - 2),
-        epsilon=epsilon,
-        delta=f"{ATTEMPTS * float(DELTA):g}",
-        unbounded_queries=ATTEMPTS if sensitive is None else 0,
+        epsilon=str(math.ceil(ATTEMPTS * own)),
+        # The basic filter, which a few large epsilons need, has half of a limit's delta.
+        delta=f"{float(ATTEMPTS * DELTA / BASIC_SHARE):g}",
+        unbounded_queries=ATTEMPTS,
         rados_per_query=options.rados,
         delta_per_query=f"{float(DELTA):g}",
         attempts_per_query=ATTEMPTS,
@@ -268,6 +271,16 @@ def _policy(
             "otherwise."
         ),
     )
+
+
+def _plain_epsilon(fewest_rows: int, rados: int) -> float:
+    """What a boolean feature's own values tell at most: at the smallest party that is large enough to have a bound."""
+    from parties.charges import plain_loss  # noqa: PLC0415  (slow to import)
+
+    for rows in itertools.count(fewest_rows):
+        with suppress(PlanError):
+            return float(plain_loss(rows, rados, DELTA).epsilon)
+    raise AssertionError
 
 
 def _hand_over(made: Provisioned, data: DemoData) -> None:

@@ -10,7 +10,7 @@ import pytest
 from dpcore.schema import Schema
 from learner.config import LearnerConfig
 from learner.keys import create_key
-from learner.planning import RadosRequest
+from learner.requests import RadosRequest
 from learner.session import Session
 from radofed.templates import PolicyChoices
 from tests.federation import Federation, wait_until
@@ -30,7 +30,13 @@ false = ["0"]
 """
 ROWS = {"a": 40, "b": 50, "c": 60}
 POLICY = PolicyChoices(
-    designs=("dp-feat",), allow_unprotected=True, smallest_cohort=3, epsilon="1e4", delta="1e-2", rados_per_query=1000
+    designs=("dp-feat",),
+    allow_unprotected=True,
+    smallest_cohort=3,
+    epsilon="1e4",
+    delta="1e-2",
+    unbounded_queries=100,
+    rados_per_query=1000,
 )
 PLENTY_BYTES = 50_000_000_000
 

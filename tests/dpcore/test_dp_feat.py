@@ -143,8 +143,8 @@ def test_mass_of_a_range():
 @pytest.mark.parametrize(("rows", "n"), [(4177, 100), (10**6, 10_000), (360, 500)])
 def test_what_the_transform_rounds_is_far_below_its_allowance(rows, n):
     law = binomial_law(rows)
-    composed = composition._compose(law, n, 1e-4 * composition._spread(law, n), 1e-16, 1e-9)
-    masses = np.asarray(composed.finite._probs)
+    composed = composition.compose(law, n, 1e-4 * composition.spread(law, n), 1e-16, 1e-9)
+    masses = composed.finite.masses
     total = math.exp(n * math.log1p(-float(law.masses[0])))
     seen = abs(float(masses.sum()) - total) - float(masses[masses < 0].sum())
     assert seen < composed.slack.delta / 4
@@ -266,3 +266,18 @@ def test_large_plans_are_counted_quickly():
         # Ten times what it takes, so that a busy machine does not fail it.
         assert time.perf_counter() - started < 4
         assert found.epsilon - found.epsilon_lower <= 0.01 * found.epsilon
+
+
+@pytest.mark.parametrize("first", [-700, 3])
+def test_losses_on_a_grid_are_read_as_dp_accounting_does(first):
+    from dp_accounting.pld import pld_pmf
+
+    rng = np.random.default_rng(5)
+    masses = rng.dirichlet(np.ones(1000)) * (1 - 1e-7)
+    mine = composition.GridLosses(1e-3, first, masses, 1e-7)
+    theirs = pld_pmf.DensePLDPmf(1e-3, first, masses, 1e-7, pessimistic_estimate=True)
+    for epsilon in (0.0, 0.0017, 0.1, 0.29, 0.9, 1.1, 5.0):
+        assert mine.delta(epsilon) == pytest.approx(theirs.get_delta_for_epsilon(epsilon), rel=1e-10)
+    for delta in (1e-6, 1e-3, 0.02, 0.1, 0.3, 0.45, 0.9):
+        assert mine.epsilon(delta) == pytest.approx(theirs.get_epsilon_for_delta(delta), rel=1e-9, abs=1e-12)
+    assert mine.epsilon(1e-8) == math.inf

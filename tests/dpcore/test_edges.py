@@ -19,7 +19,7 @@ def records(rows: int = 21, d: int = 4, seed: int = 1, unusable: tuple[int, ...]
     return Records(features, labels, usable)
 
 
-def whole(held: Records, fraction_bits: int, sensitive: int | None, block_rows: int = 8) -> np.ndarray:
+def whole(held: Records, fraction_bits: int, sensitive: tuple[int, ...] = (), block_rows: int = 8) -> np.ndarray:
     return np.concatenate([block for _, block in edges(held, fraction_bits, sensitive, block_rows)])
 
 
@@ -30,29 +30,32 @@ def test_edges_are_label_times_truncated_feature(fraction_bits, rows, seed):
         [int(label) * (abs(int(value)) >> (30 - fraction_bits)) * (1 if value >= 0 else -1) for value in row]
         for row, label in zip(held.features, held.labels, strict=True)
     ]
-    assert whole(held, fraction_bits, None).tolist() == exact
+    assert whole(held, fraction_bits).tolist() == exact
 
 
 def test_blocks_cover_all_rows_in_order():
     held = records(21)
-    firsts = [first for first, _ in edges(held, 16, None, 8)]
+    firsts = [first for first, _ in edges(held, 16, (), 8)]
     assert firsts == [0, 8, 16]
-    assert np.array_equal(whole(held, 16, None, 8), whole(held, 16, None, 64))
+    assert np.array_equal(whole(held, 16, (), 8), whole(held, 16, (), 64))
 
 
 def test_unusable_rows_are_zero_but_for_the_sensitive_coordinate():
     held = records()
-    assert not whole(held, 16, None)[[3, 20]].any()
-    protected = whole(held, 16, 1)
+    assert not whole(held, 16)[[3, 20]].any()
+    protected = whole(held, 16, (1,))
     assert protected[[3, 20]].tolist() == [[0, 1 << 16, 0, 0]] * 2
     assert set(np.abs(protected[:, 1]).tolist()) == {1 << 16}
     others = [0, 2, 3]
-    assert np.array_equal(protected[:, others], whole(held, 16, None)[:, others])
+    assert np.array_equal(protected[:, others], whole(held, 16)[:, others])
+    both = whole(held, 16, (0, 1))
+    assert both[[3, 20]].tolist() == [[1 << 16, 1 << 16, 0, 0]] * 2
+    assert np.array_equal(np.delete(both, [3, 20], axis=0), np.delete(protected, [3, 20], axis=0))
 
 
 def test_sensitive_sign_is_that_of_the_edge():
     held = records()
-    assert np.array_equal(sensitive_positive(held, 1), whole(held, 16, 1)[:, 1] > 0)
+    assert np.array_equal(sensitive_positive(held, 1), whole(held, 16, (1,))[:, 1] > 0)
 
 
 def test_sensitive_coordinate_must_be_boolean_and_exist():
@@ -63,14 +66,14 @@ def test_sensitive_coordinate_must_be_boolean_and_exist():
         with pytest.raises(ShapeError, match="does not exist"):
             sensitive_positive(held, coordinate)
         with pytest.raises(ShapeError, match="does not exist"):
-            next(edges(held, 16, coordinate))
+            next(edges(held, 16, (1, coordinate)))
 
 
 def test_bad_block_and_bad_fraction_bits_are_refused():
     with pytest.raises(ShapeError, match="multiple of 8"):
-        next(edges(records(), 16, None, 12))
+        next(edges(records(), 16, (), 12))
     with pytest.raises(PlanError):
-        next(edges(records(), 31, None))
+        next(edges(records(), 31))
 
 
 def parts() -> dict[str, np.ndarray]:
@@ -107,3 +110,24 @@ def test_records_that_are_not_valid_are_refused(fields, error):
 def test_records_are_read_only():
     with pytest.raises(ValueError, match="read-only"):
         records().features[0, 0] = 0
+
+
+def test_a_digest_names_every_value_and_the_order():
+    held = records()
+    assert len(held.digest) == 32
+    assert records().digest == held.digest
+    lengthened = np.hstack([held.features, np.zeros((21, 1), np.int32)])
+    others = [
+        Records(**change("features", (0, 0), held.features[0, 0] ^ 1)),
+        Records(**change("labels", 0, -held.labels[0])),
+        Records(held.features[::-1], held.labels[::-1], held.usable[::-1]),
+        Records(held.features[:-1], held.labels[:-1], held.usable[:-1]),
+        Records(lengthened, held.labels, held.usable),
+        # The same bytes in another shape.
+        Records(np.zeros((4, 2), np.int32), np.ones(4, np.int8), np.ones(4, bool)),
+        Records(np.zeros((4, 4), np.int32), np.ones(4, np.int8), np.ones(4, bool)),
+        Records(np.zeros((4, 4), np.int32), np.ones(4, np.int8), np.zeros(4, bool)),
+    ]
+    assert len({other.digest for other in others} | {held.digest}) == len(others) + 1
+    # Memory order is no part of it.
+    assert Records(np.asfortranarray(held.features), held.labels, held.usable).digest == held.digest

@@ -5,14 +5,22 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dpcore.errors import ConfigurationError, DataError, ShapeError
+from dpcore.estimators.adaboost import AdaBoost
 from dpcore.estimators.base import RadoSample, draw_plain_rados
 from dpcore.estimators.mean_variance import MeanVariance
 from dpcore.estimators.radoboost import RadoBoost
+from dpcore.estimators.regularised import RadoBoostL2, RadoBoostSlope
 
-LEARNERS = [RadoBoost(n_rounds=200), MeanVariance()]
+LEARNERS = [RadoBoost(n_rounds=200), MeanVariance(), RadoBoostL2(n_rounds=20), RadoBoostSlope(n_rounds=20)]
 
 
-@parametrize_with_checks(LEARNERS)
+# Learns from rows alone.
+ROW_LEARNERS = [AdaBoost(n_rounds=200), AdaBoost(n_rounds=200, update="exponential", n_rows=40, random_state=0)]
+# Beside the defaults above, which every learner's tests use.
+VARIANTS = [RadoBoost(n_rounds=200, oracle="prudential", lambda_p=0.8, clip=0.8, selection="last")]
+
+
+@parametrize_with_checks([*LEARNERS, *VARIANTS, *ROW_LEARNERS])
 def test_scikit_learn_accepts_the_learner(estimator, check):
     check(estimator)
 
@@ -47,7 +55,10 @@ def test_after_a_release_predict_takes_encoded_rows(learner, table, release):
 
 
 # RadoBoost minimises the loss of 400 rados, not of all 2^m: measured 10 points behind here, up to 13 on real tables.
-@pytest.mark.parametrize(("learner", "allowed"), [(RadoBoost(n_rounds=300), 0.13), (MeanVariance(), 0.015)])
+# Mean-variance: over other seeds 0.8 points behind on average, at most 2.5.
+@pytest.mark.parametrize(
+    ("learner", "allowed"), [(RadoBoost(n_rounds=300), 0.13), (MeanVariance(), 0.03), (RadoBoostL2(), 0.13)]
+)
 def test_a_release_teaches_nearly_what_the_rows_teach(learner, allowed, table, release):
     rows, labels = table
     logistic = LogisticRegression().fit(rows[:, :-1], labels)

@@ -8,7 +8,9 @@ from sklearn.model_selection import train_test_split
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import RadoSample, draw_plain_rados
-from dpcore.estimators.mean_variance import RIDGES, MeanVariance
+from dpcore.estimators.mean_variance import RIDGES, TARGETS, MeanVariance
+from dpcore.rados.law import RadoLaw
+from dpcore.rados.moments import Moments
 
 
 def make_table(m, d, seed, *, bias=True):
@@ -25,70 +27,158 @@ def all_rados(edges):
     return signatures @ edges
 
 
-@pytest.mark.parametrize("bias", [True, False])
-def test_all_rados_without_a_ridge_give_least_squares_on_the_rows(bias):
-    rows, labels, edges = make_table(12, 4, 1, bias=bias)
-    rados = all_rados(edges)
-    sample = RadoSample(rados=rados, rows=len(rows), bias=bias)
-    fitted = MeanVariance(ridge=0.0).fit_release(sample)
+def cosine(a, b):
+    return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+
+
+def test_all_rados_without_a_bias_give_the_direction_of_least_squares():
+    """The logistic loss of one Gaussian has the direction of least squares, but for the penalty."""
+    rows, labels, edges = make_table(13, 4, 1, bias=False)
+    sample = RadoSample(rados=all_rados(edges), rows=13, bias=False)
     wanted = np.linalg.lstsq(rows, labels.astype(float), rcond=None)[0]
-    # The sample covariance divides by n less the parameters estimated, n = 4096: a relative 5e-4.
-    assert np.allclose(fitted.theta_, wanted, rtol=2e-3, atol=2e-4)
-    assert not np.allclose(MeanVariance(ridge=0.1).fit_release(sample).theta_, wanted, rtol=2e-3, atol=2e-4)
+    assert cosine(MeanVariance(ridge=0.0, penalty=1e-6).fit_release(sample).theta_, wanted) > 1 - 1e-6
+    assert cosine(MeanVariance(ridge=1.0, penalty=1e-6).fit_release(sample).theta_, wanted) < 1 - 1e-4
+
+
+def test_from_many_rados_it_predicts_like_logistic_regression():
+    rows, labels, edges = make_table(600, 6, 2)
+    rados = draw_plain_rados(edges, 20_000, np.random.RandomState(0))
+    theta = MeanVariance().fit_release(RadoSample(rados=rados, rows=len(rows))).theta_
+    logistic = LogisticRegression().fit(rows[:, :-1], labels)
+    wanted = np.append(logistic.coef_[0], logistic.intercept_)
+    assert cosine(theta, wanted) > 0.99
+    assert 0.7 < np.linalg.norm(theta) / np.linalg.norm(wanted) < 1.4
 
 
 def test_the_validated_loss_is_the_square_loss_on_the_rows():
-    rows, _labels, edges = make_table(400, 6, 2)
+    rows, labels, edges = make_table(400, 6, 2)
     rados = draw_plain_rados(edges, 4000, np.random.RandomState(0))
     fitted = MeanVariance().fit_release(RadoSample(rados=rados, rows=len(rows)))
-    on_rows = np.mean((1.0 - edges @ fitted.theta_) ** 2)
+    least = np.linalg.lstsq(rows, labels.astype(float), rcond=None)[0]
+    on_rows = np.mean((1.0 - edges @ least) ** 2)
     assert abs(fitted.mean_square_loss_.min() / on_rows - 1.0) < 0.05
-    assert fitted.mean_square_loss_.shape == RIDGES.shape
+    assert fitted.mean_square_loss_.shape == (len(TARGETS), len(RIDGES))
 
 
 def test_the_ridge_follows_what_the_rados_can_tell():
-    """Few rados ask for a large ridge, many for a small one; the chosen one beats both ends on the rows' own loss."""
-    rows, _labels, edges = make_table(600, 40, 3)
-    chosen = {}
-    for count in (60, 6000):
-        sample = RadoSample(rados=draw_plain_rados(edges, count, np.random.RandomState(1)), rows=len(rows))
-        fitted = MeanVariance().fit_release(sample)
-        chosen[count] = fitted.ridge_
-        loss = np.mean((1.0 - edges @ fitted.theta_) ** 2)
-        if count == 60:
-            for end in (RIDGES[0], RIDGES[-1]):
-                theta = MeanVariance(ridge=end).fit_release(sample).theta_
-                assert loss < np.mean((1.0 - edges @ theta) ** 2)
-    assert chosen[60] > 5 * chosen[6000]
+    """Few rados ask for a large ridge, many for a small one; and the ridge chosen beats none."""
+    excess = []
+    for seed in range(5):
+        rows, _labels, edges = make_table(600, 40, seed)
+        chosen = {}
+        for count in (60, 6000):
+            sample = RadoSample(rados=draw_plain_rados(edges, count, np.random.RandomState(seed)), rows=len(rows))
+            fitted = MeanVariance().fit_release(sample)
+            chosen[count] = fitted.ridge_
+            if count == 60:
+                unshrunk = MeanVariance(ridge=0.0).fit_release(sample).theta_
+                excess.append(np.mean(edges @ fitted.theta_ <= 0) - np.mean(edges @ unshrunk <= 0))
+        assert chosen[60] > 5 * chosen[6000]
+    assert np.mean(excess) < -0.03
 
 
-def test_the_units_of_the_features_do_not_matter():
-    _rows, _labels, edges = make_table(300, 5, 4)
-    rados = draw_plain_rados(edges, 150, np.random.RandomState(2))
-    scaled = rados.copy()
-    scaled[:, :-1] *= 1000.0
-    plain = MeanVariance().fit_release(RadoSample(rados=rados, rows=300))
-    larger = MeanVariance().fit_release(RadoSample(rados=scaled, rows=300))
-    assert plain.ridge_ == larger.ridge_
-    assert np.allclose(plain.theta_[:-1], 1000.0 * larger.theta_[:-1], rtol=1e-8)
-    assert np.isclose(plain.theta_[-1], larger.theta_[-1], rtol=1e-8)
+def test_classes_of_unequal_spread_move_the_threshold():
+    """The rarer class lies wide, the other close to a bound: least squares puts the threshold too far out."""
+    random = np.random.default_rng(4)
+    m = 2000
+    labels = np.where(random.random(m) < 0.35, 1, -1)
+    scaled = np.where(labels > 0, random.beta(2.0, 2.0, size=m), random.beta(1.0, 15.0, size=m))
+    rows = np.column_stack([2 * scaled - 1, np.ones(m)])
+    rados = draw_plain_rados(rows * labels[:, np.newaxis], 1000, np.random.RandomState(0))
+    theta = MeanVariance().fit_release(RadoSample(rados=rados, rows=m)).theta_
+    least = np.linalg.lstsq(rows, labels.astype(float), rcond=None)[0]
+    logistic = LogisticRegression().fit(rows[:, :-1], labels)
+    error = np.mean(np.sign(rows @ theta) != labels)
+    assert error < np.mean(np.sign(rows @ least) != labels) - 0.01
+    assert abs(error - np.mean(logistic.predict(rows[:, :-1]) != labels)) < 0.01
 
 
-def test_the_bias_is_not_shrunk():
-    """However large the ridge, theta still says which class is the larger."""
-    rows, labels, _edges = make_table(300, 5, 5)
+@pytest.mark.parametrize(
+    "law",
+    [
+        RadoLaw(rado_noise=np.array([900.0, 0.0, 0.0, 0.0, 0.0])),
+        RadoLaw(edge_noise=np.array([1.0, 0.0, 0.0, 0.0, 0.0])),
+        RadoLaw(inclusion=0.2, fixed_support=True, edge_noise=np.array([1.0, 0.0, 0.0, 0.0, 0.0])),
+        RadoLaw(inclusion=0.2, rado_noise=np.array([600.0, 0.0, 0.0, 0.0, 0.0])),
+    ],
+)
+def test_correcting_for_known_noise_beats_not_knowing_it(law):
+    """Noise on one coordinate makes it seem useless; corrected for, theta is close to that without noise."""
+    rows, labels, edges = make_table(1500, 5, 9)
+    random = np.random.default_rng(0)
+    aware, unaware = [], []
+    logistic = LogisticRegression().fit(rows[:, :-1], labels)
+    wanted = np.append(logistic.coef_[0], logistic.intercept_)
+    for _ in range(5):
+        noised = edges if law.edge_noise is None else edges + random.normal(size=edges.shape) * np.sqrt(law.edge_noise)
+        if law.fixed_support:
+            chosen = np.argsort(random.random((1500, len(rows))), axis=1) < round(law.inclusion * len(rows))
+        else:
+            chosen = random.random((1500, len(rows))) < law.inclusion
+        rados = chosen.astype(float) @ noised
+        if law.rado_noise is not None:
+            rados += random.normal(size=rados.shape) * np.sqrt(law.rado_noise)
+        ignorant = RadoLaw(inclusion=law.inclusion, fixed_support=law.fixed_support)
+        for known, cosines in ((law, aware), (ignorant, unaware)):
+            sample = RadoSample(rados=rados, rows=len(rows), law=known)
+            cosines.append(cosine(MeanVariance().fit_release(sample).theta_, wanted))
+    assert np.mean(aware) > 0.97
+    assert np.mean(aware) > np.mean(unaware) + 0.02
+
+
+def exact_moments(rows, labels, noise=0.0, seed=0):
+    d = rows.shape[1]
+    error = noise * np.random.default_rng(seed).normal(size=(d, d))
+    return Moments(
+        edge_sum=rows.T @ labels,
+        product_sum=rows.T @ rows + np.triu(error) + np.triu(error, 1).T,
+        rows=len(rows),
+        bias=True,
+        norm_bound=float(np.sqrt(d)),
+        edge_noise=noise,
+        product_noise=np.full((d, d), noise),
+    )
+
+
+def test_moments_teach_what_all_rados_would():
+    rows, labels, _edges = make_table(600, 6, 10)
+    fitted = MeanVariance().fit_moments(exact_moments(rows, labels))
+    logistic = LogisticRegression().fit(rows[:, :-1], labels)
+    assert fitted.ridge_ == 0.0
+    assert fitted.mean_square_loss_ is None
+    assert cosine(fitted.theta_, np.append(logistic.coef_[0], logistic.intercept_)) > 0.99
+    assert fitted.classes_.tolist() == [-1, 1]
+    assert np.mean(fitted.predict(rows) != labels) < np.mean(logistic.predict(rows[:, :-1]) != labels) + 0.01
+
+
+def test_noisy_moments_get_a_ridge():
+    rows, labels, _edges = make_table(600, 30, 11)
+    wanted = MeanVariance().fit_moments(exact_moments(rows, labels)).theta_
+    better = 0
+    for seed in range(10):
+        noisy = exact_moments(rows, labels, noise=40.0, seed=seed)
+        shrunk, plain = MeanVariance().fit_moments(noisy), MeanVariance(ridge=0.0).fit_moments(noisy)
+        assert shrunk.ridge_ > 0
+        better += cosine(shrunk.theta_, wanted) > cosine(plain.theta_, wanted)
+    assert better >= 8
+
+
+def test_the_bias_is_not_penalised():
+    """However large the penalty, theta still says which class is the larger."""
+    rows, _labels, _edges = make_table(300, 5, 5)
     labels = np.where(np.arange(300) % 4 == 0, 1, -1)
     rados = draw_plain_rados(rows * labels[:, np.newaxis], 150, np.random.RandomState(3))
-    theta = MeanVariance(ridge=1e9).fit_release(RadoSample(rados=rados, rows=300)).theta_
+    theta = MeanVariance(penalty=1e9).fit_release(RadoSample(rados=rados, rows=300)).theta_
     assert np.abs(theta[:-1]).max() < 1e-6
-    assert -0.7 < theta[-1] < -0.3
-    shrunk = MeanVariance(ridge=1e9).fit_release(RadoSample(rados=rados, rows=300, bias=False)).theta_
-    assert abs(shrunk[-1]) < 1e-6
+    assert -1.3 < theta[-1] < -0.9  # log(1 / 3) = -1.1
+    penalised = MeanVariance(penalty=1e9).fit_release(RadoSample(rados=rados, rows=300, bias=False)).theta_
+    assert abs(penalised[-1]) < 1e-6
 
 
+@pytest.mark.parametrize("law", [RadoLaw(), RadoLaw(inclusion=0.25, fixed_support=True, rado_noise=None)])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("ridge", [None, 0.0])
-def test_degenerate_rados_leave_theta_finite(bias, ridge):
+def test_degenerate_rados_leave_theta_finite(bias, ridge, law):
     random = np.random.default_rng(6)
     cases = [
         np.zeros((5, 3)),
@@ -97,19 +187,37 @@ def test_degenerate_rados_leave_theta_finite(bias, ridge):
         random.normal(size=(5, 1)),
         np.column_stack([random.normal(size=20), np.zeros(20), np.full(20, 7.0)]),
         np.repeat(random.normal(size=(20, 1)), 4, axis=1),
+        1e6 * random.normal(size=(20, 4)),
     ]
-    for rados in cases:
-        fitted = MeanVariance(ridge=ridge).fit_release(RadoSample(rados=rados, rows=40, bias=bias))
+    for rados, rows in itertools.product(cases, (1, 40)):
+        fitted = MeanVariance(ridge=ridge).fit_release(RadoSample(rados=rados, rows=rows, bias=bias, law=law))
         assert fitted.theta_.shape == (rados.shape[1],)
         assert np.isfinite(fitted.theta_).all()
 
 
+def test_noise_larger_than_all_signal_leaves_theta_finite():
+    random = np.random.default_rng(8)
+    law = RadoLaw(rado_noise=np.full(4, 1e8), edge_noise=np.full(4, 10.0))
+    theta = MeanVariance().fit_release(RadoSample(1e4 * random.normal(size=(50, 4)), rows=100, law=law)).theta_
+    assert np.isfinite(theta).all()
+
+
 @pytest.mark.parametrize(
-    "parameters", [{"ridge": -0.1}, {"ridge": float("nan")}, {"ridge": float("inf")}, {"n_folds": 1}]
+    "parameters",
+    [
+        {"ridge": -0.1},
+        {"ridge": float("nan")},
+        {"ridge": float("inf")},
+        {"n_folds": 1},
+        {"penalty": 0.0},
+        {"penalty": float("nan")},
+    ],
 )
 def test_parameters_out_of_range_are_refused(parameters):
     with pytest.raises(ConfigurationError, match=next(iter(parameters))):
         MeanVariance(**parameters).fit_release(RadoSample(rados=np.eye(3), rows=4))
+    with pytest.raises(ConfigurationError, match=next(iter(parameters))):
+        MeanVariance(**parameters).fit_moments(exact_moments(np.eye(3), np.ones(3)))
 
 
 def test_handwritten_digits_are_learned_from_500_rados():

@@ -1,18 +1,48 @@
+"""The rados query: what each design sums, what it adds, and what it tells a learner."""
+
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from dpcore.errors import PlanError, ShapeError
-from dpcore.queries.base import SumQuery
+from dpcore.errors import ConfigurationError, PlanError, ShapeError
+from dpcore.privacy.discrete_gaussian import tail_bound
+from dpcore.queries.base import Crowd, Keyed, SumQuery
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.designs import DpFeatDesign, PlainDesign
+from dpcore.rados.clipping import Clip
+from dpcore.rados.designs import (
+    DpFeatDesign,
+    FixedSupportDesign,
+    GaussianDesign,
+    JointDesign,
+    PlainDesign,
+    SensitiveFeature,
+)
 from dpcore.rados.edges import ONE, Records, edges
+from dpcore.rados.noised_table import NoisedTable
 from dpcore.rados.signatures import draw
 from dpcore.randomness import SeededRandom
 
-FRACTION_BITS = 16
-DP_FEAT = DpFeatDesign(1, "smoker", Fraction(1))
+BITS = 16
+SMOKER = SensitiveFeature(1, "smoker")
+PLAIN, DP_FEAT = PlainDesign((1,)), DpFeatDesign((SMOKER,), Fraction(1))
+CLIP = Clip(Fraction(5, 4), bias=True)
+GAUSSIAN = GaussianDesign(CLIP, 30)
+THINNED = GaussianDesign(CLIP, 30, Fraction(1, 3))
+JOINT = JointDesign("column", (0, 3), 2, 30)
+FIXED = FixedSupportDesign(Fraction(1, 3), CLIP, 30)
+BARE = FixedSupportDesign(Fraction(1, 3), CLIP, 0)
+DESIGNS = {
+    "plain": PLAIN,
+    "dp-feat": DP_FEAT,
+    "several": DpFeatDesign((SensitiveFeature(0, "age", rounded=True), SMOKER)),
+    "joint": JOINT,
+    "gaussian": GAUSSIAN,
+    "thinned": THINNED,
+    "fixed": FIXED,
+    "bare": BARE,
+}
+ALL = pytest.mark.parametrize("design", DESIGNS.values(), ids=DESIGNS.keys())
 
 
 def party(rows: int, seed: int) -> Records:
@@ -26,47 +56,168 @@ def party(rows: int, seed: int) -> Records:
     return Records(features, labels, usable)
 
 
-@pytest.mark.parametrize("design", [PlainDesign(), DP_FEAT])
+PARTIES = [party(rows, seed) for seed, rows in enumerate((17, 64, 9, 130))]
+
+
+def keyed(number: int) -> Keyed:
+    return Keyed(bytes([number]) * 32, b"s" * 32)
+
+
+def noise_of(design, rados: int, random: SeededRandom) -> np.ndarray:
+    """The share that is added after the sums, from the rest of a party's randomness."""
+    noise = np.zeros((rados, 5), dtype=np.int64)
+    RadosQuery(rados, design).add_noise(noise, random)
+    return noise
+
+
+def summed_by_hand(design, held: Records, number: int) -> np.ndarray:
+    """The edges that enter a rado, from their definition: (m, d)."""
+    known = keyed(number)
+    prepared = RadosQuery(1, design).prepare(held, BITS, known)
+    sensitive = {PlainDesign: PLAIN.booleans, DpFeatDesign: getattr(design, "coordinates", ())}.get(type(design), ())
+    whole = np.concatenate([block for _, block in edges(prepared.records, BITS, sensitive)])
+    if isinstance(design, GaussianDesign | FixedSupportDesign):
+        whole = np.array([CLIP.apply(row[np.newaxis], BITS)[0] for row in whole])
+    if design is FIXED:
+        whole = whole + NoisedTable.of(held, design, BITS, known.schema_digest, known.secret).noise(0, whole.shape)
+    return whole
+
+
+@ALL
 def test_federated_sums_equal_the_pooled_rados(design):
     """P6: parties of unequal size, row counts that are no multiples of 8, some rows not usable."""
     query = RadosQuery(40, design)
-    parties = [party(rows, seed) for seed, rows in enumerate((17, 64, 9, 130))]
-    total = sum(query.contribution(held, FRACTION_BITS, SeededRandom(i)) for i, held in enumerate(parties))
-    chosen = [
-        np.unpackbits(block, axis=1, count=held.rows, bitorder="little")
-        for i, held in enumerate(parties)
-        for block in [np.concatenate(list(draw(design, held, 40, SeededRandom(i))))]
-    ]
-    pooled = Records(
-        *(np.concatenate([getattr(held, name) for held in parties]) for name in ("features", "labels", "usable"))
-    )
-    signatures = np.concatenate(chosen, axis=1)
-    expected = query.sums_of(pooled, FRACTION_BITS, np.packbits(signatures, axis=1, bitorder="little"))
+    total, expected = np.zeros(200, dtype=np.int64), np.zeros((40, 5), dtype=np.int64)
+    bits, whole = [], []
+    for number, held in enumerate(PARTIES):
+        total += query.contribution(held, BITS, SeededRandom(number), keyed=keyed(number))
+        random = SeededRandom(number)
+        prepared = query.prepare(held, BITS, keyed(number))
+        drawn = np.concatenate(list(draw(design, prepared.records, 40, random)))
+        bits.append(np.unpackbits(drawn, axis=1, count=held.rows, bitorder="little"))
+        whole.append(summed_by_hand(design, held, number))
+        expected += noise_of(design, 40, random)
+    expected += np.concatenate(bits, axis=1).astype(np.int64) @ np.concatenate(whole)
     assert np.array_equal(query.integers(total), expected)
-    sensitive = None if isinstance(design, PlainDesign) else design.sensitive
-    whole = np.concatenate([block for _, block in edges(pooled, FRACTION_BITS, sensitive)])
-    assert np.array_equal(expected, signatures.astype(np.int64) @ whole)
+
+
+@pytest.mark.parametrize("design", [PLAIN, DP_FEAT, GAUSSIAN, BARE], ids=["plain", "dp-feat", "gaussian", "bare"])
+def test_one_pool_of_records_sums_to_the_same(design):
+    """The parties' sums for given signatures are the pool's for the signatures side by side."""
+    pooled = Records(
+        *(np.concatenate([getattr(held, name) for held in PARTIES]) for name in ("features", "labels", "usable"))
+    )
+    generator, query = np.random.default_rng(4), RadosQuery(12, design)
+    chosen = [generator.integers(0, 2, size=(12, held.rows)).astype(np.uint8) for held in PARTIES]
+    parts = [
+        query.prepare(held, BITS).sums_of(np.packbits(bits, axis=1, bitorder="little"))
+        for held, bits in zip(PARTIES, chosen, strict=True)
+    ]
+    whole = np.packbits(np.concatenate(chosen, axis=1), axis=1, bitorder="little")
+    assert np.array_equal(sum(parts), query.prepare(pooled, BITS).sums_of(whole))
+
+
+def test_edges_are_clipped_before_they_are_summed():
+    """Were sums clipped, or nothing, both would show: the sum of many short edges is longer than the bound."""
+    held = party(200, 8)
+    everything = np.packbits(np.ones((1, 200), dtype=np.uint8), axis=1, bitorder="little")
+    single = np.packbits(np.eye(200, dtype=np.uint8), axis=1, bitorder="little")
+    prepared = RadosQuery(1, GAUSSIAN).prepare(held, BITS)
+    rows = prepared.sums_of(single)
+    assert (rows**2).sum(axis=1).max() <= CLIP.squared_units(BITS)
+    assert np.array_equal(rows.sum(axis=0), prepared.sums_of(everything)[0])
+    unclipped = RadosQuery(1, PLAIN).prepare(held, BITS).sums_of(single)
+    assert ((unclipped**2).sum(axis=1) > CLIP.squared_units(BITS)).mean() > 0.5
+
+
+@pytest.mark.parametrize("design", [JOINT, GAUSSIAN], ids=["joint", "gaussian"])
+def test_noise_is_added_after_the_sums_where_the_design_says(design):
+    noise = noise_of(design, 200, SeededRandom(3))
+    noised = list(range(5)) if design is GAUSSIAN else [0, 3]
+    assert (noise[:, noised] != 0).mean() > 0.9
+    assert not np.delete(noise, noised, axis=1).any()
+    assert 25 < noise[:, noised].std() < 35
+    for quiet in (PLAIN, DP_FEAT, FIXED, BARE):
+        assert not noise_of(quiet, 20, SeededRandom(3)).any()
+
+
+@pytest.mark.parametrize("design", [THINNED, FIXED, BARE], ids=["thinned", "fixed", "bare"])
+def test_a_rado_takes_exactly_its_share_of_a_partys_rows(design):
+    """The bias of unclipped rows counts how many were taken."""
+    held = party(31, 3)
+    features = np.zeros_like(held.features)
+    features[:, 4] = ONE
+    counted = Records(features, np.ones(31, np.int8), np.ones(31, bool))
+    query = RadosQuery(50, design)
+    bias = query.integers(query.contribution(counted, BITS, SeededRandom(1), keyed=keyed(1)))[:, 4] / 2.0**BITS
+    # Noise of 30 units is far below a record, which is 65,536.
+    assert np.round(bias).tolist() == [10] * 50
+    assert (bias == 10).all() == (design is BARE)
+
+
+@ALL
+def test_a_secret_is_asked_for_exactly_where_draws_repeat(design):
+    query, repeats = RadosQuery(3, design), design is FIXED or bool(getattr(design, "rounded", ()))
+    if repeats:
+        with pytest.raises(ConfigurationError, match="secret"):
+            query.contribution(PARTIES[1], BITS, SeededRandom(1))
+    else:
+        without = query.contribution(PARTIES[1], BITS, SeededRandom(1))
+        assert np.array_equal(without, query.contribution(PARTIES[1], BITS, SeededRandom(1), keyed=keyed(1)))
 
 
 def test_blocks_of_rows_and_rados_do_not_change_the_sum():
     held, query = party(9000, 3), RadosQuery(3, PlainDesign())
     (selection,) = draw(query.design, held, 3, SeededRandom(7))
     bits = np.unpackbits(selection, axis=1, count=9000, bitorder="little").astype(np.int64)
-    (block,) = (block for _, block in edges(held, FRACTION_BITS, None, 16384))
-    assert np.array_equal(query.contribution(held, FRACTION_BITS, SeededRandom(7)).reshape(3, 5), bits @ block)
+    (block,) = (block for _, block in edges(held, BITS, (), 16384))
+    assert np.array_equal(query.contribution(held, BITS, SeededRandom(7)).reshape(3, 5), bits @ block)
 
 
-def test_contribution_is_bounded_by_largest_sum():
-    query, held = RadosQuery(20, DP_FEAT), party(50, 1)
+@ALL
+def test_contribution_is_bounded_by_largest_sum(design):
+    query, held = RadosQuery(20, design), party(50, 1)
     assert query.length(5) == 100
-    assert query.largest_sum(50, FRACTION_BITS) == 50 << FRACTION_BITS
-    assert np.abs(query.contribution(held, FRACTION_BITS, SeededRandom(1))).max() <= query.largest_sum(
-        50, FRACTION_BITS
-    )
-    # The bound is reached: every row selected, with edge 1.
+    assert query.shape(5) == (20, 5)
+    bound = query.largest_sum(Crowd(50, 1, 5), BITS)
+    noise = {JOINT: (30, 1), GAUSSIAN: (30, 1), THINNED: (30, 1), FIXED: (30, 50)}.get(design)
+    assert bound == (50 << BITS) + (tail_bound(*noise, 100) if noise else 0)
+    assert np.abs(query.contribution(held, BITS, SeededRandom(1), keyed=keyed(1))).max() <= bound
+    if noise:
+        assert bound < query.largest_sum(Crowd(50, 1, 500), BITS)
+        wider = Crowd(50, 4, 5) if design is not FIXED else Crowd(200, 1, 5)
+        assert query.largest_sum(wider, BITS) - (wider.rows << BITS) == pytest.approx(
+            2 * (bound - (50 << BITS)), rel=0.01
+        )
+
+
+def test_the_bound_is_reached():
     ones = Records(np.full((8, 1), ONE, dtype=np.int32), np.ones(8, dtype=np.int8), np.ones(8, dtype=np.bool_))
-    everything = np.array([[0xFF]], dtype=np.uint8)
-    assert RadosQuery(1, PlainDesign()).sums_of(ones, 16, everything)[0, 0] == query.largest_sum(8, 16)
+    query, everything = RadosQuery(1, PlainDesign()), np.array([[0xFF]], dtype=np.uint8)
+    assert query.prepare(ones, BITS).sums_of(everything)[0, 0] == query.largest_sum(Crowd(8, 1, 1), BITS)
+
+
+def test_a_learner_is_told_how_rados_were_drawn():
+    unit = 900 / 4.0**BITS
+    for design in (PLAIN, DP_FEAT):
+        law = RadosQuery(1, design).law(5, 3, BITS)
+        assert (law.inclusion, law.fixed_support) == (0.5, False)
+        assert law.rado_noise is law.edge_noise is law.rounding is None
+    several = RadosQuery(1, DESIGNS["several"]).law(5, 3, BITS)
+    assert several.rounding.tolist() == [True, False, False, False, False]
+    assert several.rado_noise is None
+    joint = RadosQuery(1, JOINT).law(5, 3, BITS)
+    assert joint.rado_noise.tolist() == pytest.approx([3 * unit, 0, 0, 3 * unit, 0])
+    gaussian = RadosQuery(1, GAUSSIAN).law(5, 3, BITS)
+    assert gaussian.rado_noise.tolist() == pytest.approx([3 * unit] * 5)
+    assert (gaussian.inclusion, gaussian.fixed_support) == (0.5, False)
+    thinned = RadosQuery(1, THINNED).law(5, 3, BITS)
+    assert thinned.rado_noise.tolist() == pytest.approx([3 * unit] * 5)
+    assert (thinned.inclusion, thinned.fixed_support) == (1 / 3, True)
+    # A table's noise is each party's own: it does not grow with their number.
+    fixed = RadosQuery(1, FIXED).law(5, 3, BITS)
+    assert fixed.edge_noise.tolist() == pytest.approx([unit] * 5)
+    assert (fixed.inclusion, fixed.fixed_support, fixed.rado_noise) == (1 / 3, True, None)
 
 
 def test_decoding_divides_by_the_unit():
@@ -81,7 +232,7 @@ def test_decoding_divides_by_the_unit():
 def test_progress_reaches_the_end():
     told: list[tuple[int, int]] = []
     RadosQuery(30, PlainDesign()).contribution(
-        party(20, 1), FRACTION_BITS, SeededRandom(1), lambda done, of: told.append((done, of))
+        party(20, 1), BITS, SeededRandom(1), lambda done, of: told.append((done, of))
     )
     assert told[-1] == (30, 30)
 
@@ -91,5 +242,7 @@ def test_it_is_a_sum_query_and_refuses_nonsense():
     assert query.length(3) == 3
     with pytest.raises(PlanError):
         RadosQuery(0, PlainDesign())
-    with pytest.raises(ShapeError):
-        RadosQuery(1, PlainDesign()).sums_of(party(9, 1), 16, np.zeros((1, 1), dtype=np.uint8))
+    prepared = RadosQuery(1, PlainDesign()).prepare(party(9, 1), BITS)
+    for shape in ((1, 1), (1, 3), (2,)):
+        with pytest.raises(ShapeError, match="selection has shape"):
+            prepared.sums_of(np.zeros(shape, dtype=np.uint8))

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from dpcore.errors import ConfigurationError
-from dpcore.randomness import REKEY_AFTER_BYTES, SeededRandom, SystemRandom, require_system
+from dpcore.randomness import REKEY_AFTER_BYTES, KeyedRandom, SeededRandom, SystemRandom, require_system
 
 SOURCES = [SystemRandom(), SeededRandom(1)]
 
 
-@pytest.mark.parametrize("random", SOURCES, ids=["system", "seeded"])
+@pytest.mark.parametrize("random", [*SOURCES, KeyedRandom(bytes(32))], ids=["system", "seeded", "keyed"])
 class TestEverySource:
     def test_bytes_have_the_length_asked_for(self, random):
         assert [len(random.bytes(count)) for count in (0, 1, 15, 16, 17, 1000)] == [0, 1, 15, 16, 17, 1000]
@@ -143,3 +143,29 @@ def test_a_node_refuses_a_seed():
     require_system(SystemRandom())
     with pytest.raises(ConfigurationError, match="SystemRandom"):
         require_system(SeededRandom(1))
+    with pytest.raises(ConfigurationError):
+        require_system(KeyedRandom(os.urandom(32)))
+
+
+def test_a_key_repeats_its_stream_and_another_bit_of_it_does_not():
+    key = bytes(range(32))
+    whole = KeyedRandom(key).bytes(100)
+    other = KeyedRandom(key)
+    assert other.bytes(3) + other.uint8(97).tobytes() == whole
+    for bit in (0, 100, 255):
+        changed = (int.from_bytes(key, "big") ^ 1 << bit).to_bytes(32, "big")
+        assert KeyedRandom(changed).bytes(100) != whole
+
+
+def test_the_keyed_stream_is_aes_of_a_counter():
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    block_cipher = Cipher(algorithms.AES256(bytes(range(32))), modes.ECB()).encryptor()
+    expected = b"".join(block_cipher.update(counter.to_bytes(16, "big")) for counter in range(3))
+    assert KeyedRandom(bytes(range(32))).bytes(48) == expected
+
+
+@pytest.mark.parametrize("length", [0, 16, 31, 33])
+def test_a_key_of_another_length_is_refused(length):
+    with pytest.raises(ValueError, match="32 bytes"):
+        KeyedRandom(bytes(length))

@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -10,9 +11,18 @@ from hypothesis import strategies as st
 
 from dpcore.errors import PlanError, SchemaError, ShapeError
 from dpcore.rados import signatures
-from dpcore.rados.designs import DpFeatDesign, PlainDesign
+from dpcore.rados.clipping import Clip
+from dpcore.rados.designs import (
+    DpFeatDesign,
+    FixedSupportDesign,
+    GaussianDesign,
+    JointDesign,
+    PlainDesign,
+    SensitiveFeature,
+)
 from dpcore.rados.edges import ONE, Records, sensitive_positive
 from dpcore.rados.signatures import RejectionError, draw, expected_draws, packed_width, sensitive_counts
+from dpcore.rados.support import SupportError
 from dpcore.rados.truncation import EmptyTruncationError, admissible_range, smallest_epsilon_per_rado, truncation
 from dpcore.randomness import SeededRandom
 
@@ -26,8 +36,12 @@ def boolean_records(rows: int, seed: int = 5) -> Records:
     return Records(features, labels, np.ones(rows, dtype=np.bool_))
 
 
-def dp_feat(epsilon: Fraction | None, sensitive: int = 0) -> DpFeatDesign:
-    return DpFeatDesign(sensitive, "smoker", epsilon)
+def dp_feat(epsilon: Fraction | None, *sensitive: int) -> DpFeatDesign:
+    return DpFeatDesign(tuple(SensitiveFeature(j, f"f{j}") for j in sensitive or (0,)), epsilon)
+
+
+CLIP = Clip(Fraction(2), bias=False)
+FIXED = FixedSupportDesign(Fraction(1, 2), CLIP, 0)
 
 
 def drawn(design, held, rados, seed=1, **options) -> np.ndarray:
@@ -107,9 +121,19 @@ def test_counts_agree_with_their_definition(rows, rados, seed, data):
     [
         (rows, design)
         for rows in (1, 7, 8, 9, 64, 65)
-        for design in (PlainDesign(), dp_feat(None), dp_feat(Fraction(3)))
-        # One row admits no truncated signature.
-        if (rows, design) != (1, dp_feat(Fraction(3)))
+        for design in (
+            PlainDesign(),
+            PlainDesign((0, 2)),
+            dp_feat(None),
+            dp_feat(None, 0, 2),
+            dp_feat(Fraction(3)),
+            JointDesign("c", (0, 1), 2, 3),
+            GaussianDesign(CLIP, 3),
+            GaussianDesign(CLIP, 3, Fraction(1, 2)),
+            FIXED,
+        )
+        # One row admits no truncated signature, and is no support.
+        if rows > 1 or not (getattr(design, "epsilon_per_rado", None) or getattr(design, "fraction", None))
     ],
 )
 def test_draws_have_the_right_shape_and_no_stray_bits(rows, design):
@@ -158,27 +182,61 @@ def test_bad_requests_are_refused_before_anything_is_drawn():
     with pytest.raises(ShapeError):
         draw(PlainDesign(), held, 1, SeededRandom(1), block_bytes=0)
     with pytest.raises(ShapeError):
-        draw(dp_feat(None, sensitive=3), held, 1, SeededRandom(1))
+        draw(dp_feat(None, 3), held, 1, SeededRandom(1))
     features = held.features.copy()
     features[0, 0] = 5
-    with pytest.raises(SchemaError):
-        draw(dp_feat(None), Records(features, held.labels, held.usable), 1, SeededRandom(1))
+    odd = Records(features, held.labels, held.usable)
+    # Its marginal is counted for -1/+1, whichever design names it and in whatever place.
+    for design in (dp_feat(None), dp_feat(None, 1, 0), dp_feat(Fraction(3)), PlainDesign((0, 1))):
+        with pytest.raises(SchemaError, match="not coded"):
+            draw(design, odd, 1, SeededRandom(1))
+    for design in (dp_feat(None, 1), PlainDesign((1, 2)), PlainDesign()):
+        draw(design, odd, 1, SeededRandom(1))
+    with pytest.raises(ShapeError):
+        draw(PlainDesign((3,)), held, 1, SeededRandom(1))
 
 
 @pytest.mark.parametrize(
     "fields",
     [
-        {"sensitive": -1},
-        {"sensitive_name": ""},
+        {"sensitive": ()},
+        {"sensitive": (SensitiveFeature(0, "smoker"), SensitiveFeature(0, "again"))},
+        {"sensitive": (SensitiveFeature(0, "smoker"), SensitiveFeature(1, "drinker"))},
         {"epsilon_per_rado": Fraction(0)},
         {"epsilon_per_rado": Fraction(-1, 2)},
         {"epsilon_per_rado": 0.5},
         {"epsilon_per_rado": Fraction(1, 2**63)},
-        {"split": "exact"},
+        {"split": "pooled"},
     ],
 )
 def test_designs_that_are_not_valid_are_refused(fields):
-    good = {"sensitive": 0, "sensitive_name": "smoker", "epsilon_per_rado": Fraction(1, 2)}
+    good = {"sensitive": (SensitiveFeature(0, "smoker"),), "epsilon_per_rado": Fraction(1, 2)}
     DpFeatDesign(**good)
     with pytest.raises(PlanError):
         DpFeatDesign(**(good | fields))
+
+
+@pytest.mark.parametrize(("coordinate", "name"), [(-1, "smoker"), (0, "")])
+def test_sensitive_features_that_are_not_valid_are_refused(coordinate, name):
+    with pytest.raises(PlanError):
+        SensitiveFeature(coordinate, name)
+
+
+@pytest.mark.parametrize("design", [replace(dp_feat(Fraction(3)), split="exact"), replace(FIXED, split="exact")])
+def test_a_party_does_not_draw_what_a_coordinator_divides(design):
+    with pytest.raises(PlanError, match="'local'"):
+        draw(design, boolean_records(10), 1, SeededRandom(1))
+
+
+@pytest.mark.parametrize("design", [FIXED, GaussianDesign(CLIP, 3, Fraction(1, 3))])
+def test_a_support_is_met_exactly_in_every_block(design):
+    held, size = boolean_records(101), round(design.fraction * 101)
+    blocks = list(draw(design, held, 25, SeededRandom(2), block_bytes=130))
+    assert [len(block) for block in blocks] == [10, 10, 5]
+    assert np.bitwise_count(np.concatenate(blocks)).sum(axis=1).tolist() == [size] * 25
+
+
+def test_a_support_that_a_party_cannot_give_is_refused_before_anything_is_drawn():
+    for design in (FIXED, GaussianDesign(CLIP, 3, Fraction(1, 2))):
+        with pytest.raises(SupportError):
+            draw(design, boolean_records(1), 1, SeededRandom(1))

@@ -15,7 +15,7 @@ import pytest
 from dpcore.schema import Schema
 from learner.config import LearnerConfig
 from learner.keys import create_key
-from learner.planning import RadosRequest
+from learner.requests import RadosRequest
 from learner.session import Session
 from parties.dataset import load
 from radofed.templates import PolicyChoices

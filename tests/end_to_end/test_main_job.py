@@ -96,7 +96,7 @@ def test_a_model_from_rows_that_never_left(federation):
         "learner", "query", "--config", config, "--schema", schema, "--design", "dp-feat", "--sensitive", "smoker",
         "--rados", "200", "--delta", "1e-6",
     )["data"]  # fmt: skip
-    assert asked["rados"] == {"n": 200, "d": 7}
+    assert asked["rados"] == {"n": 200, "d": 7, "unit": "2^-16"}
     assert asked["parties"] == 4
     privacy = asked["privacy"]
     assert privacy["scope"] == "marginal"

@@ -1,4 +1,4 @@
-"""Promise P6: what the learner opens equals the pooled integer rados of the same signatures, bit for bit.
+"""Promise P6: what the learner opens equals the pooled sum, of the same signatures and noise, bit for bit.
 
 The path is the real one from records to the opened total, with a 3072-bit key and seeded signatures, without sockets.
 """
@@ -16,9 +16,16 @@ from dpcore.fixed_point import plan_encoding, store
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.packing import pack
 from dpcore.paillier.secret import SecretKey
+from dpcore.privacy.discrete_gaussian import discrete_gaussian
+from dpcore.queries.base import Crowd, Keyed
+from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.designs import DpFeatDesign, PlainDesign
+from dpcore.rados.clipping import Clip
+from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, JointDesign, PlainDesign
 from dpcore.rados.edges import Records
+from dpcore.rados.noised_table import NoisedTable
+from dpcore.rados.protected import dp_feat_design, joint_design, plain_design
+from dpcore.rados.rounding import rounded
 from dpcore.rados.signatures import draw
 from dpcore.randomness import SeededRandom, SystemRandom
 from dpcore.schema import Schema
@@ -64,10 +71,14 @@ def records(rows: int, seed: int) -> Records:
     return Records(store(x), labels, usable)
 
 
+def keyed(name: str) -> Keyed:
+    return Keyed(name.encode().ljust(32, b"."), SCHEMA.digest)
+
+
 class Setting:
     """Keys, a roster and a query; contributions and their product."""
 
-    def __init__(self, design, rados: int) -> None:
+    def __init__(self, kind, secret: SecretKey, fraction_bits: int = FRACTION_BITS) -> None:
         now = int(time.time())
         self.keys = {name: SigningKey.generate() for name in (*ROWS, "learner")}
         members = [Member(Role.COORDINATOR, "coordinator", b"", certificate_san("f", Role.COORDINATOR, "coordinator"))]
@@ -75,17 +86,18 @@ class Setting:
             role = Role.LEARNER if name == "learner" else Role.PARTY
             members.append(Member(role, name, key.public_bytes, certificate_san("f", role, name)))
         self.roster = Roster("f", 1, now, tuple(members))
-        self.secret = SecretKey.generate(SystemRandom(), bits=3072)
-        self.opened = self.ask(RadosQuery(rados, design), now)
+        self.secret, self.fraction_bits = secret, fraction_bits
+        self.opened = self.ask(kind, now)
         self.records = {name: records(rows, seed) for seed, (name, rows) in enumerate(ROWS.items())}
         self.vectors = {
-            name: integer_vector(self.opened, part, SeededRandom(name.encode())) for name, part in self.records.items()
+            name: integer_vector(self.opened, part, SeededRandom(name.encode()), keyed=keyed(name))
+            for name, part in self.records.items()
         }
         self.contribute()
 
-    def ask(self, kind: RadosQuery, now: int) -> OpenedQuery:
+    def ask(self, kind, now: int) -> OpenedQuery:
         certificate = PaillierKey("learner", self.secret.public_key, now - 1, now + 9999).sign(self.keys["learner"])
-        largest = max(kind.largest_sum(1000, FRACTION_BITS), 1000)
+        largest = max(kind.largest_sum(Crowd(1000, 3, SCHEMA.d), self.fraction_bits), 1000)
         query = Query(
             federation="f",
             learner="learner",
@@ -93,7 +105,7 @@ class Setting:
             roster_version=1,
             schema=SCHEMA,
             kind=kind,
-            encoding=plan_encoding(largest_sum=largest, max_parties=3, fraction_bits=FRACTION_BITS),
+            encoding=plan_encoding(largest_sum=largest, max_parties=3, fraction_bits=self.fraction_bits),
             paillier_key=certificate,
             delta=Fraction(1, 10**6),
             max_rows=1000,
@@ -167,35 +179,90 @@ class Setting:
         return [key.to_wire(key.add_plaintexts(key.from_wire(b"".join(upload)), shift))]
 
 
-@pytest.fixture(scope="module", params=["plain", "dp-feat"])
-def setting(request) -> Setting:
-    epsilon = Fraction(2)
-    return Setting(PlainDesign() if request.param == "plain" else DpFeatDesign(1, "s", epsilon), rados=70)
+CLIP = Clip(Fraction(5, 4), bias=True)
+KINDS = {
+    "plain": RadosQuery(70, plain_design(SCHEMA)),
+    "dp-feat": RadosQuery(70, dp_feat_design(SCHEMA, ["s"], Fraction(2))),
+    "dp-feat, rounded": RadosQuery(70, dp_feat_design(SCHEMA, ["x0", "s"], rounded=["x0"])),
+    "dp-feat, joint": RadosQuery(70, joint_design(SCHEMA, "x0", 1000)),
+    "fixed-support": RadosQuery(70, FixedSupportDesign(Fraction(1, 3), CLIP, 5000)),
+    "gaussian": RadosQuery(70, GaussianDesign(CLIP, 7000)),
+    "gaussian, fixed support": RadosQuery(70, GaussianDesign(CLIP, 3, Fraction(1, 2))),
+    "moments": MomentsQuery(CLIP, 5 * 1024, 900),
+}
 
 
-def pooled(setting: Setting) -> np.ndarray:
-    """The definition, in Python integers on the pooled rows: pi_j sums the edges that signature j selects."""
-    design, n = setting.opened.query.kind.design, setting.opened.query.kind.rados
-    rados = np.zeros((n, SCHEMA.d), dtype=object)
+@pytest.fixture(scope="module")
+def secret() -> SecretKey:
+    return SecretKey.generate(SystemRandom(), bits=3072)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def setting(request, secret) -> Setting:
+    kind = KINDS[request.param]
+    return Setting(kind, secret, 10 if isinstance(kind, MomentsQuery) else FRACTION_BITS)
+
+
+def edges_of(setting: Setting, name: str) -> np.ndarray:
+    """The definition, in Python integers: y x, truncated, clipped where the kind says so; and the noise of a table."""
+    kind, bits, part = setting.opened.query.kind, setting.fraction_bits, setting.records[name]
+    design = getattr(kind, "design", None)
+    if isinstance(design, DpFeatDesign):
+        part = rounded(part, design.rounded, keyed(name).secret, SCHEMA.digest)
+    unusable = {PlainDesign: getattr(design, "booleans", ()), DpFeatDesign: getattr(design, "coordinates", ())}
+    found = np.zeros((part.rows, SCHEMA.d), dtype=object)
+    for i in range(part.rows):
+        for k in range(SCHEMA.d):
+            x = int(part.features[i, k])
+            found[i, k] = int(part.labels[i]) * (abs(x) >> (30 - bits)) * (1 if x >= 0 else -1)
+            if not part.usable[i] and k in unusable.get(type(design), ()):
+                found[i, k] = 1 << bits
+    if isinstance(design, FixedSupportDesign | GaussianDesign) or isinstance(kind, MomentsQuery):
+        found = CLIP.apply(found.astype(np.int64), bits).astype(object)
+        assert all(sum(v * v for v in row) <= Fraction(25, 16) * 4**bits for row in found)
+    if isinstance(design, FixedSupportDesign):
+        table = NoisedTable.of(part, design, bits, SCHEMA.digest, keyed(name).secret)
+        found = found + table.noise(0, found.shape).astype(object)
+    return found
+
+
+def pooled_rados(setting: Setting) -> np.ndarray:
+    """pi_j sums the edges of all parties that signature j selects, and the noise that was added is known."""
+    kind, design = setting.opened.query.kind, setting.opened.query.kind.design
+    rados = np.zeros((kind.rados, SCHEMA.d), dtype=object)
     for name, part in setting.records.items():
-        selection = np.vstack(list(draw(design, part, n, SeededRandom(name.encode()))))
+        random = SeededRandom(name.encode())
+        drawn = kind.prepare(part, setting.fraction_bits, keyed(name)).records
+        selection = np.vstack(list(draw(design, drawn, kind.rados, random)))
         bits = np.unpackbits(selection, axis=1, count=part.rows, bitorder="little")
-        for j in range(n):
-            for i in np.flatnonzero(bits[j]):
-                for k in range(SCHEMA.d):
-                    x = int(part.features[i, k])
-                    edge = int(part.labels[i]) * (abs(x) >> (30 - FRACTION_BITS)) * (1 if x >= 0 else -1)
-                    if not part.usable[i] and isinstance(design, DpFeatDesign) and k == design.sensitive:
-                        edge = 1 << FRACTION_BITS
-                    rados[j, k] += edge
-    return rados
+        edges = edges_of(setting, name)
+        for j in range(kind.rados):
+            rados[j] += edges[np.flatnonzero(bits[j])].sum(axis=0)
+        noised = design.coordinates if isinstance(design, JointDesign) else range(SCHEMA.d)
+        if isinstance(design, JointDesign | GaussianDesign):
+            share = discrete_gaussian(design.share_sigma, kind.rados * len(noised), random)
+            rados[:, list(noised)] += share.reshape(kind.rados, -1).astype(object)
+    return rados.reshape(-1)
+
+
+def pooled_moments(setting: Setting) -> np.ndarray:
+    kind = setting.opened.query.kind
+    values = np.zeros(kind.length(SCHEMA.d), dtype=object)
+    for name in setting.records:
+        for e in edges_of(setting, name):
+            products = [
+                (5 if j == k else 7) * e[j] * e[k] for j in range(SCHEMA.d) for k in range(j, SCHEMA.d) if j + k < 4
+            ]
+            values += np.array([kind.edge_multiplier * v for v in e] + products, dtype=object)
+        values += discrete_gaussian(kind.share_sigma, len(values), SeededRandom(name.encode())).astype(object)
+    return values
 
 
 def test_the_total_is_the_pooled_sum_bit_for_bit(setting):
     opened = setting.total(*ROWS)
-    integers = setting.opened.query.kind.integers(opened.values)
-    assert (integers == pooled(setting)).all()
-    assert np.array_equal(integers.reshape(-1), sum(setting.vectors.values()))
+    expected = pooled_moments if isinstance(setting.opened.query.kind, MomentsQuery) else pooled_rados
+    assert (opened.values == expected(setting)).all()
+    assert np.array_equal(opened.values, sum(setting.vectors.values()))
 
 
 @pytest.mark.parametrize("uploads", [("a", "b"), ("a", "b", "c", "c"), ("a", "b", "b"), ("c",)])

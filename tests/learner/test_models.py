@@ -10,14 +10,19 @@ from hypothesis import strategies as st
 from dpcore.encoding import Numbers, Source, Texts, encode
 from dpcore.errors import ConfigurationError, DataError, ShapeError
 from dpcore.estimators.mean_variance import MeanVariance
+from dpcore.privacy.release_cost import Setting
 from dpcore.privacy.statement import statement_for
-from dpcore.rados.designs import DpFeatDesign
+from dpcore.queries.rados import RadosQuery
+from dpcore.rados.protected import dp_feat_design
 from learner.model import Model, ModelError, error_rate, predict
 from learner.release import Release
 from learner.training import LEARNERS, make_learner, train
 from tests.learner.totals import REQUEST, SCHEMA, World
+from wire.query import setting_of
 
-STATEMENT = statement_for(DpFeatDesign(1, "smoker", None), [100, 200, 300], 40, 1e-6)
+STATEMENT = statement_for(
+    RadosQuery(40, dp_feat_design(SCHEMA, ["smoker"])), [100, 200, 300], 1e-6, schema=SCHEMA, setting=Setting(3, 16, 2)
+)
 # theta over (age, smoker, bias): positive from age 50 on for who does not smoke, from 25 on for who does.
 THETA = np.array([2.0, 0.5, 0.5])
 
@@ -61,13 +66,13 @@ def release(learner_key):
     integers = random.integers(0, 2, (40, 600)) @ edges
     rows = {"ada": 100, "bo": 200, "cy": 300}
     total = world.total(opened, rows)
-    statement = statement_for(query.kind.design, list(rows.values()), 40, query.delta)
+    statement = statement_for(query.kind, list(rows.values()), query.delta, schema=SCHEMA, setting=setting_of(query))
     return Release(
         opened.envelope, world.roster_envelope, total.cohort, total.receipts, statement, 1_800_000_000, integers
     )
 
 
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("name", [name for name in LEARNERS if name != "moments-discriminant"])
 def test_training_on_a_release(release, table, name):
     model = train(release, name)
     assert model.release_digest == release.digest

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from dpcore.errors import ConfigurationError, PlanError, SchemaError, SlotOverflowError
 from dpcore.fixed_point import check_fits
 from dpcore.privacy.dp_feat import account
-from dpcore.rados.designs import DpFeatDesign, PlainDesign
+from dpcore.rados.designs import DpFeatDesign, PlainDesign, SensitiveFeature
 from dpcore.schema import BooleanFeature, CategoryFeature, RealFeature, Schema
 from learner.keys import VALIDITY_S, LearnerKey
-from learner.planning import RadosRequest
+from learner.requests import RadosRequest
 from tests.learner.totals import REQUEST, SCHEMA, World
 from wire.envelopes import Kind
 from wire.query import open_query
@@ -32,7 +32,7 @@ def test_every_receiver_opens_what_is_planned(world):
     assert opened.query == plan.query
     assert opened.ciphertexts == plan.ciphertexts
     assert plan.upload_bytes_per_party == opened.ciphertexts * opened.public_key.ciphertext_bytes
-    assert plan.query.kind.design == DpFeatDesign(1, "smoker", None)
+    assert plan.query.kind.design == DpFeatDesign((SensitiveFeature(1, "smoker"),))
 
 
 def test_every_plan_is_another_query(world):
@@ -105,7 +105,7 @@ def test_an_unstated_party_does_not_hide_an_empty_design(learner_key):
     with pytest.raises(PlanError, match="without truncation"):
         some.plan(replace(REQUEST, epsilon_per_rado=Fraction(1, 1000)))
     plan = some.plan()
-    assert plan.account is None
+    assert plan.cost is None
     assert plan.party_rows is None
     assert any("does not state every party's rows" in line for line in plan.sentences())
 
@@ -113,20 +113,29 @@ def test_an_unstated_party_does_not_hide_an_empty_design(learner_key):
 def test_the_figures_are_the_account(world):
     plan = world.plan()
     assert plan.party_rows == (100, 200, 300)
-    assert plan.account == account((100, 200, 300), 40, None, Fraction(1, 1_000_000))
+    counted = account((100, 200, 300), 40, None, Fraction(1, 1_000_000))
+    assert (plan.cost.epsilon, plan.cost.epsilon_lower) == (counted.epsilon, counted.epsilon_lower)
+    assert plan.cost.epsilon_if_others_collude == counted.epsilon_if_others_collude
     text = " ".join(plan.sentences())
     printed = [float(figure) for figure in re.findall(r"epsilon (\d+\.\d+)", text)]
-    counted = [plan.account.epsilon, plan.account.epsilon_if_others_collude]
-    assert all(0 <= p - c < 0.01 for p, c in zip(printed, counted, strict=True))
+    figures = [counted.epsilon, counted.epsilon_if_others_collude]
+    assert all(0 <= p - c < 0.01 for p, c in zip(printed, figures, strict=True))
     assert f"{plan.ciphertexts} ciphertexts" in text
     assert "without truncation" in text
 
 
-def test_plain_claims_nothing(world):
+def test_plain_protects_boolean_marginals_alone(world):
     plan = world.plan(PLAIN)
-    assert plan.account is None
+    assert plan.query.kind.design == PlainDesign((1,))
+    assert plan.cost.epsilon == account((100, 200, 300), 40, None, Fraction(1, 1_000_000)).epsilon
+    assert any("marginal, and nothing else, is protected" in line for line in plan.sentences())
+
+
+def test_plain_without_booleans_claims_nothing(world):
+    plan = world.plan(replace(PLAIN, schema=replace(SCHEMA, features=SCHEMA.features[:1])))
     assert plan.query.kind.design == PlainDesign()
-    assert any("protect no record" in line for line in plan.sentences())
+    assert plan.cost is None
+    assert any("Nothing is protected" in line for line in plan.sentences())
 
 
 def test_truncated_rados_name_theorem_6(learner_key):
@@ -139,12 +148,17 @@ def test_truncated_rados_name_theorem_6(learner_key):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"design": "gaussian"}, "choose plain or dp-feat"),
-        ({"design": "plain"}, "no sensitive feature"),
+        ({"design": "laplace"}, "choose one of plain, dp-feat, fixed-support, gaussian"),
+        ({"design": "gaussian"}, "gaussian takes no sensitive"),
+        ({"design": "gaussian", "sensitive": None}, "give the epsilon"),
+        ({"design": "plain"}, "plain takes no sensitive"),
+        ({"joint": True}, "give the epsilon"),
+        ({"joint": True, "epsilon": Fraction(1), "rounded": ("smoker",)}, "joint takes no rounded"),
+        ({"epsilon": Fraction(1)}, "dp-feat takes no epsilon"),
         ({"sensitive": None}, "those of the schema: smoker"),
         ({"delta": 1e-6}, "write Fraction"),
         ({"epsilon_per_rado": 0.5}, "write Fraction"),
-        ({"delta": Fraction(0)}, "between 0 and 1"),
+        ({"delta": Fraction(0)}, "make it positive"),
         ({"delta": Fraction(1)}, "between 0 and 1"),
         ({"rados": 0}, "rados is 0; it must be at least 1"),
         ({"attempts": 0}, "attempts is 0"),

@@ -20,6 +20,7 @@ from learner.release import Release, ReleaseError
 from tests.learner.totals import REQUEST, SCHEMA, World
 from wire.envelopes import SigningKey
 from wire.errors import Code, WireError
+from wire.query import setting_of
 
 NOW = 1_800_000_000
 ROWS = {"ada": 100, "bo": 200, "cy": 300}
@@ -34,7 +35,9 @@ def make_release(world, integers=None, **changes):
         "roster_envelope": world.roster_envelope,
         "cohort": total.cohort,
         "receipts": total.receipts,
-        "statement": statement_for(query.kind.design, list(ROWS.values()), query.kind.rados, query.delta),
+        "statement": statement_for(
+            query.kind, list(ROWS.values()), query.delta, schema=SCHEMA, setting=setting_of(query)
+        ),
         "created_at_unix_s": NOW,
         "integers": np.arange(12, dtype=np.int64).reshape(4, 3) - 5 if integers is None else integers,
     }

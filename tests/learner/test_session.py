@@ -16,6 +16,7 @@ from tests.learner.setting import ROWS
 from tests.learner.totals import REQUEST
 from wire.envelopes import Kind, SigningKey
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
+from wire.query import setting_of
 from wire.roster import Roster
 from wire.status import Phase
 
@@ -37,7 +38,9 @@ def test_from_a_plan_to_a_release(setting, session, small_chunks):
     assert chunks[-1][0] == chunks[-1][1] > 1
     assert release.party_rows == ROWS
     query = plan.query
-    assert release.statement == statement_for(query.kind.design, [100, 200, 300], 40, query.delta)
+    assert release.statement == statement_for(
+        query.kind, [100, 200, 300], query.delta, schema=query.schema, setting=setting_of(query)
+    )
     release.verify(setting.world.federation_key.public_bytes)
     directory = setting.config.releases_directory / release.query_id.hex()[:16]
     assert Release.load(directory).digest == release.digest

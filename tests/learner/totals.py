@@ -11,7 +11,8 @@ from dpcore.paillier.packing import pack
 from dpcore.randomness import SystemRandom
 from dpcore.schema import BooleanFeature, Label, RealFeature, Schema
 from learner.keys import LearnerKey
-from learner.planning import Plan, RadosRequest, plan_rados
+from learner.planning import Plan, plan_query
+from learner.requests import RadosRequest, Request
 from wire.cohort import Acceptance, Cohort, Receipt, sign
 from wire.envelopes import Kind, SigningKey, sha256
 from wire.query import OpenedQuery, open_query
@@ -68,11 +69,11 @@ class World:
     def roster_envelope(self):
         return self.roster.sign(self.federation_key)
 
-    def plan(self, request: RadosRequest = REQUEST) -> Plan:
+    def plan(self, request: Request = REQUEST) -> Plan:
         certificate = self.key.certify("learner", self.learner_key)
-        return plan_rados(request, roster=self.roster, learner="learner", certificate=certificate)
+        return plan_query(request, roster=self.roster, learner="learner", certificate=certificate)
 
-    def ask(self, request: RadosRequest = REQUEST) -> OpenedQuery:
+    def ask(self, request: Request = REQUEST) -> OpenedQuery:
         envelope = self.learner_key.sign(Kind.QUERY, self.plan(request).query.to_bytes())
         return open_query(envelope, self.roster, now_unix_s=time.time())
 

@@ -11,15 +11,18 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from dpcore.fixed_point import STORED_FRACTION_BITS, plan_encoding
 from dpcore.paillier.secret import SecretKey
+from dpcore.privacy.filters import PrivacyLimit
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.designs import DpFeatDesign, PlainDesign
 from dpcore.rados.edges import Records
+from dpcore.rados.protected import dp_feat_design, plain_design
 from dpcore.randomness import SystemRandom
 from dpcore.schema import BooleanFeature, Label, RealFeature, Schema
 from parties.attempts import Attempts, AttemptState
+from parties.charges import marginal
 from parties.database import LedgerOwner
 from parties.handling import Holdings, QueryHandler
-from parties.ledger import Budget, Ledger
+from parties.ledger import Ledger
+from parties.limits import LedgerLimits
 from parties.policy import Policy
 from parties.rosters import Rosters
 from parties.spool import Spools
@@ -35,6 +38,7 @@ from wire.status import PartyState, Phase
 FEDERATION = "clinics"
 PARTIES = ("ada", "bo", "cy")
 OWNER = LedgerOwner(FEDERATION, "ada", "data.csv")
+SMOKER = marginal("smoker", "smoker")
 
 SCHEMA = Schema(
     name="stays",
@@ -57,6 +61,10 @@ def make_records(rows: int = 40, seed: int = 0, *, usable: bool = True) -> Recor
     if not usable:
         features[:], labels[:] = 0, 1
     return Records(features, labels, np.full(rows, usable))
+
+
+def limits(epsilon: Fraction | str, delta: Fraction | str, unbounded: int = 10, **more) -> LedgerLimits:
+    return LedgerLimits(PrivacyLimit(Fraction(epsilon), Fraction(delta)), unbounded, **more)
 
 
 @dataclass
@@ -108,7 +116,7 @@ class World:
             "nonce": secrets.token_bytes(16),
             "roster_version": 1,
             "schema": SCHEMA,
-            "kind": RadosQuery(20, DpFeatDesign(1, "smoker", None)),
+            "kind": RadosQuery(20, dp_feat_design(SCHEMA, ["smoker"])),
             "encoding": plan_encoding(largest_sum=1000 << 16, max_parties=3, fraction_bits=16),
             "paillier_key": certificate,
             "delta": Fraction(1, 10**6),
@@ -126,7 +134,7 @@ class World:
         return Query(**fields | changes)
 
     def plain_query(self, rados: int = 20, **changes) -> Query:
-        return self.query(kind=RadosQuery(rados, PlainDesign()), **changes)
+        return self.query(kind=RadosQuery(rados, plain_design(SCHEMA)), **changes)
 
     def ask(self, query: Query | None = None, key: SigningKey | None = None) -> Envelope:
         return (key or self.learner_key).sign(Kind.QUERY, (query or self.query()).to_bytes())
@@ -207,7 +215,7 @@ class Ada:
     world: World
     directory: Path
     records: Records = field(default_factory=make_records)
-    limit: Budget = field(default_factory=lambda: Budget(Fraction(1000), Fraction(1, 1000), 10))
+    limits: LedgerLimits = field(default_factory=lambda: limits("1000", "1e-3"))
     spool_bytes: int = 10_000_000
     schema: Schema = SCHEMA
     policy: Policy | None = None
@@ -218,7 +226,7 @@ class Ada:
         self.restart()
 
     def restart(self) -> None:
-        self.ledger = Ledger.open(self.directory / "ledger.sqlite", OWNER, self.limit)
+        self.ledger = Ledger.open(self.directory / "ledger.sqlite", OWNER, self.limits)
         self.attempts = Attempts(self.ledger)
         self.spools = Spools(self.directory / "spool", self.spool_bytes)
         log = Log("party.test")
@@ -228,7 +236,12 @@ class Ada:
         self.rosters.offer(self.world.roster_envelope)
         self.handler = QueryHandler(
             Holdings(
-                "ada", self.world.party_keys["ada"], self.policy or self.world.policy(), self.schema, self.records
+                "ada",
+                self.world.party_keys["ada"],
+                self.policy or self.world.policy(),
+                self.schema,
+                self.records,
+                b"test secret".ljust(32),
             ),
             attempts=self.attempts,
             spools=self.spools,
@@ -276,4 +289,8 @@ def ready(ada: Ada, query=None):
 
 
 def spent(ada: Ada) -> Fraction:
-    return ada.ledger.spent().epsilon
+    return ada.ledger.spent(SMOKER).epsilon
+
+
+def reserved(ada: Ada) -> Fraction:
+    return ada.ledger.reserved(SMOKER).epsilon

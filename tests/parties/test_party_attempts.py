@@ -1,8 +1,12 @@
+from fractions import Fraction
+
 import pytest
 
+from dpcore.privacy.filters import Loss
 from parties.attempts import AttemptState
-from parties.ledger import Budget, Charge, LedgerConflictError
-from tests.parties.party_world import Ada
+from parties.charges import Charge
+from parties.ledger import LedgerConflictError
+from tests.parties.party_world import SMOKER, Ada, reserved, spent
 from wire.cohort import Acceptance
 
 COHORT, SPOOL, MASKED, MASK_KEY = b"c" * 32, b"s" * 32, b"m" * 32, bytes(range(200, 232))
@@ -11,7 +15,8 @@ COHORT, SPOOL, MASKED, MASK_KEY = b"c" * 32, b"s" * 32, b"m" * 32, bytes(range(2
 def accept(ada: Ada, *, attempt: int = 1, not_after: int = 10_000, query_id: bytes = b"q" * 32):
     envelope = ada.world.acceptance(query_id, "ada", attempt=attempt, rows=40)
     acceptance = Acceptance.from_bytes(envelope.payload)
-    charge = Charge("marginal:smoker", Budget(ada.limit.epsilon / 10, ada.limit.delta / 10))
+    # A tenth of what the basic filter admits, and nothing for the other.
+    charge = Charge(((SMOKER, Loss(Fraction(100), Fraction(1, 20_000), Fraction(10**6), Fraction(0))),), "lea")
     return ada.attempts.accept(
         acceptance, envelope, charge, mask_key=MASK_KEY, not_after_unix_s=not_after, now_unix_s=0.0
     )
@@ -31,7 +36,7 @@ def test_the_first_answer_is_kept_byte_for_byte(ada):
     held = accept(ada)
     assert accept(ada).answer == held.answer
     assert again(ada, held) == held
-    assert ada.ledger.reserved().epsilon == ada.limit.epsilon / 10
+    assert reserved(ada) == 100
 
 
 def test_the_whole_way_survives_restarts(ada):
@@ -48,7 +53,7 @@ def test_the_whole_way_survives_restarts(ada):
     assert not charge(ada, held)
     assert again(ada, held).state is AttemptState.UPLOADED
     assert ada.attempts.end(held)
-    assert ada.ledger.spent().epsilon == ada.limit.epsilon / 10
+    assert spent(ada) == 100
 
 
 def test_a_charge_and_its_state_are_one(ada):
@@ -56,7 +61,7 @@ def test_a_charge_and_its_state_are_one(ada):
     with pytest.raises(LedgerConflictError):
         charge(ada, held)
     ada.attempts.ready(held, SPOOL)
-    assert ada.ledger.spent().epsilon == 0
+    assert spent(ada) == 0
     charge(ada, held)
     with pytest.raises(LedgerConflictError, match="other bytes"):
         charge(ada, held, spool=b"x" * 32)
@@ -77,7 +82,7 @@ def test_ending_gives_back_what_was_not_charged(ada):
     ada.attempts.ready(held, SPOOL)
     assert ada.attempts.end(held)
     assert not ada.attempts.end(held)
-    assert ada.ledger.reserved().epsilon == 0
+    assert reserved(ada) == 0
     with pytest.raises(LedgerConflictError):
         charge(ada, held)
     with pytest.raises(LedgerConflictError, match="cannot become"):
@@ -88,7 +93,7 @@ def test_an_ended_attempt_is_never_accepted_again(ada):
     held = accept(ada)
     ada.attempts.end(held)
     assert accept(ada).state is AttemptState.ENDED
-    assert ada.ledger.reserved().epsilon == 0
+    assert reserved(ada) == 0
 
 
 def test_a_burnt_attempt_stays_burnt_and_paid(ada):
@@ -100,7 +105,7 @@ def test_a_burnt_attempt_stays_burnt_and_paid(ada):
     with pytest.raises(LedgerConflictError):
         charge(ada, held)
     assert again(ada, held).state is AttemptState.BURNT
-    assert ada.ledger.spent().epsilon == ada.limit.epsilon / 10
+    assert spent(ada) == 100
 
 
 def test_unfinished_and_forgotten(ada):

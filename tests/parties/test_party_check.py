@@ -5,15 +5,19 @@ import socket
 import ssl
 import threading
 import time
+from fractions import Fraction
 
 import pytest
 
+from dpcore.privacy.filters import Loss, PrivacyLimit
 from dpcore.schema import Schema
+from parties.charges import Charge, marginal
 from parties.check import preflight
 from parties.client import CoordinatorClient
 from parties.config import PartyConfig
 from parties.database import LedgerOwner
-from parties.ledger import UNBOUNDED, Budget, Charge, Ledger
+from parties.ledger import Ledger
+from parties.limits import LedgerLimits
 from parties.work import Batch, Work
 from radofed.certificates import Authority, make_request
 from radofed.templates import PolicyChoices
@@ -193,10 +197,10 @@ def test_a_policy_that_admits_nothing_is_advice(offline):
     assert "learners and designs" in found.mend
 
 
-def test_plain_that_can_never_be_answered_is_advised(offline):
+def test_a_design_that_can_never_be_answered_is_advised(offline):
     assert run(offline)["policy"].status == "ok"
     replace_in(offline.directory("ada") / "policy.toml", "unbounded_queries = 1", "unbounded_queries = 0")
-    assert "unbounded_queries = 0" in run(offline)["policy"].mend
+    assert "unbounded_queries = 0 refuses every query of plain and dp-feat" in run(offline)["policy"].mend
 
 
 def test_a_one_class_party_is_advised(offline):
@@ -210,15 +214,17 @@ def test_the_ledger_shows_what_remains_and_is_not_made_by_looking(offline):
     path = offline.directory("ada") / "state" / "ledger.sqlite"
     assert run(offline)["ledger"].status == "ok"
     assert not path.exists()
-    ledger = Ledger.open(path, LedgerOwner("test", "ada", "data.csv"), Budget(10, 1, 1))
-    for number, loss in enumerate((Budget(4, 0), UNBOUNDED)):
+    limits = LedgerLimits(PrivacyLimit(Fraction(10), Fraction(1, 10)), unbounded_events=2)
+    ledger = Ledger.open(path, LedgerOwner("test", "ada", "data.csv"), limits)
+    four = ((marginal("smoker"), Loss.of_epsilon(Fraction(4), Fraction(0))),)
+    for number, bounds in enumerate((four, ())):
         query_id = bytes([number]) * 32
-        ledger.reserve(query_id, 1, Charge("s", loss), lapses_at_unix_s=1e12, now_unix_s=0)
+        ledger.reserve(query_id, 1, Charge(bounds, "lea"), lapses_at_unix_s=1e12, now_unix_s=0)
         ledger.charge(query_id, 1, cohort_digest=b"c" * 32, spool_digest=b"s" * 32, now_unix_s=0)
     ledger.database.close()
     found = run(offline)["ledger"]
     assert found.status == "advice"
-    assert "remaining epsilon 6" in found.detail
+    assert "marginal:smoker: spent epsilon 4, with reservations 4, remaining 6" in found.detail
     assert "without any privacy bound" in found.mend
     path.write_bytes(b"no ledger")
     assert run(offline)["ledger"].status == "failed"

@@ -173,12 +173,12 @@ def test_a_policy_that_was_read_again_governs_queries_and_ledger(federation):
         replace_in(policy, 'epsilon = "10"', 'epsilon = "2"')
         replace_in(policy, "unbounded_queries = 0", "unbounded_queries = 7")
         node.read_policy()
-        limit = node._ledger.state().limit
-        assert (limit.epsilon, limit.unbounded_events) == (2, 7)
+        limits = node._ledger.limits
+        assert (limits.lifetime.epsilon, limits.unbounded_events) == (2, 7)
         assert node._handler._holdings.policy == Policy.load(policy)
         policy.write_text("designs = [")
         node.read_policy()
-        assert node._ledger.state().limit == limit
+        assert node._ledger.limits == limits
         assert node._handler._holdings.policy.designs == ("plain", "dp-feat")
 
 

@@ -4,9 +4,11 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from dpcore.fixed_point import plan_encoding
+from dpcore.privacy.filters import PrivacyLimit
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import PlainDesign
-from parties.ledger import Budget
+from parties.charges import RECORD, joint, marginal
+from parties.limits import LedgerLimits
 from parties.policy import Policy, check_cohort, check_query
 from wire.envelopes import SigningKey, fingerprint
 from wire.errors import Code, WireError
@@ -27,7 +29,7 @@ def test_an_empty_file_denies_everything(world, tmp_path):
     policy = load(tmp_path, "")
     assert (policy.learners, policy.designs, policy.accepted_members) == ((), (), ())
     assert not policy.allow_unprotected
-    assert policy.limits.lifetime == Budget(Fraction(0), Fraction(0), 0)
+    assert policy.limits.of_ledger == LedgerLimits(PrivacyLimit(Fraction(0), Fraction(0)), 0)
     with pytest.raises(WireError) as caught:
         check(world, policy)
     assert caught.value.code is Code.POLICY_LEARNER
@@ -35,7 +37,51 @@ def test_an_empty_file_denies_everything(world, tmp_path):
 
 def test_limits_are_exact(tmp_path):
     limits = load(tmp_path, '[limits]\nepsilon = "0.1"\ndelta = "1e-5"\nunbounded_queries = 2').limits
-    assert limits.lifetime == Budget(Fraction(1, 10), Fraction(1, 100_000), 2)
+    assert limits.of_ledger == LedgerLimits(PrivacyLimit(Fraction(1, 10), Fraction(1, 100_000)), 2)
+
+
+SCOPES = """
+[limits]
+epsilon = "10"
+delta = "1e-5"
+[limits.record]
+epsilon = "3"
+delta = "1e-6"
+[limits.columns.age]
+epsilon = "2"
+delta = "0"
+[limits.features.smoker]
+epsilon = "1"
+delta = "1e-7"
+[limits.per_learner]
+epsilon = "5"
+delta = "1e-5"
+[limits.per_day]
+epsilon = "0.5"
+delta = "1e-5"
+"""
+
+
+def test_scopes_may_have_limits_of_their_own(tmp_path):
+    limits = load(tmp_path, SCOPES).limits.of_ledger
+    lifetime = PrivacyLimit(Fraction(10), Fraction(1, 10**5))
+    assert limits.of(RECORD) == PrivacyLimit(Fraction(3), Fraction(1, 10**6))
+    assert limits.of(joint("age")) == PrivacyLimit(Fraction(2), Fraction(0))
+    assert limits.of(marginal("smoker", "smokes")) == PrivacyLimit(Fraction(1), Fraction(1, 10**7))
+    assert limits.of(joint("smoker")) == limits.of(marginal("age")) == lifetime
+    assert (limits.per_learner, limits.per_day) == (
+        PrivacyLimit(Fraction(5), Fraction(1, 10**5)),
+        PrivacyLimit(Fraction(1, 2), Fraction(1, 10**5)),
+    )
+    assert "marginal:smoker epsilon 1 at delta 1e-07" in str(limits)
+
+
+@pytest.mark.parametrize(
+    "faulty", ['[limits]\ndelta = "1"', '[limits.record]\nepsilon = "1"', '[limits.columns]\nage = "1"']
+)
+def test_a_limit_that_bounds_nothing_or_is_half_given_is_refused(tmp_path, faulty):
+    with pytest.raises(ConfigurationError, match="limits"):
+        load(tmp_path, faulty)
 
 
 @pytest.mark.parametrize("value", ["0.1", "10", '"-1"', '"nan"', '"1/3"', '"1e9999"', '""', "true"])
@@ -50,7 +96,7 @@ def test_unknown_keys_and_bad_fingerprints_are_refused(tmp_path):
     with pytest.raises(ConfigurationError, match="64 hexadecimal"):
         load(tmp_path, 'accepted_members = ["abcd"]')
     with pytest.raises(ConfigurationError, match="designs"):
-        load(tmp_path, 'designs = ["gaussian"]')
+        load(tmp_path, 'designs = ["laplace"]')
 
 
 def test_a_fingerprint_may_be_written_with_or_without_colons(tmp_path):

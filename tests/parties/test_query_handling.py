@@ -10,15 +10,16 @@ import pytest
 from dpcore.errors import PlanError
 from dpcore.paillier.packing import CheckSlotError
 from dpcore.privacy.dp_feat import own_epsilon
+from dpcore.privacy.filters import NO_LOSS
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.designs import DpFeatDesign
+from dpcore.rados.protected import dp_feat_design
 from dpcore.randomness import SeededRandom, SeededRandomRefusedError
 from dpcore.schema import BooleanFeature, CategoryFeature, Label, Schema
 from parties.attempts import AttemptState
+from parties.charges import RECORD
 from parties.contribution import encrypted_chunks, masked_chunks
 from parties.handling import Holdings, QueryHandler, StoppedError
-from parties.ledger import Budget
-from tests.parties.party_world import SCHEMA, Ada, make_records, ready, refused_with, spent
+from tests.parties.party_world import SCHEMA, SMOKER, Ada, limits, make_records, ready, refused_with, reserved, spent
 from wire.cohort import Acceptance, Cohort, Ready, open_statement, sign
 from wire.envelopes import SigningKey, sha256
 from wire.errors import Code, ConnectionLostError, WireError
@@ -41,7 +42,7 @@ def test_the_whole_way(ada):
     ada.upload(envelope, cohort)
     assert ada.state(envelope) is S.UPLOADED
     assert spent(ada) == Fraction(own_epsilon(40, 20, None, Fraction(1, 10**6)))
-    assert ada.ledger.spent().delta == Fraction(1, 10**6)
+    assert ada.ledger.spent(SMOKER).delta == Fraction(1, 10**6)
     receipt = ada.hub.opened_receipt()
     sent = [chunks[0] for _, chunks in sorted(ada.hub.chunks.items())]
     assert receipt.upload_digest == upload_digest([sha256(chunk) for chunk in sent])
@@ -67,7 +68,7 @@ REFUSALS = {
     "schema": (lambda ada: ada.world.query(schema=OTHER_SCHEMA), Code.SCHEMA_MISMATCH),
     "rows": (lambda ada: ada.world.query(max_rows=39), Code.PLAN_INFEASIBLE),
     "empty design": (
-        lambda ada: ada.world.query(kind=RadosQuery(20, DpFeatDesign(1, "smoker", Fraction(1, 1000)))),
+        lambda ada: ada.world.query(kind=RadosQuery(20, dp_feat_design(SCHEMA, ["smoker"], Fraction(1, 1000)))),
         Code.PLAN_INFEASIBLE,
     ),
     "expired": (
@@ -85,7 +86,7 @@ def test_refusals_carry_their_code_and_reserve_nothing(ada, case):
     assert not ada.go(envelope)
     assert ada.hub.refusal_code is code
     assert ada.state(envelope) is None
-    assert ada.ledger.reserved().epsilon == 0
+    assert reserved(ada) == 0
 
 
 def test_a_forged_query_is_refused(ada):
@@ -109,12 +110,14 @@ def test_an_attempt_beyond_the_signed_bound_is_refused(ada):
 
 def test_a_budget_that_does_not_cover_it_is_refused(world, tmp_path):
     epsilon = Fraction(own_epsilon(40, 20, None, Fraction(1, 10**6)))
-    ada = Ada(world, tmp_path, limit=Budget(epsilon * 2 - Fraction(1, 10**20), Fraction(1)))
+    # Two of these cost the concentrated filter more than the sum of their epsilons.
+    limit = limits(epsilon * 2 - Fraction(1, 10**20), Fraction(4, 10**6))
+    ada = Ada(world, tmp_path, limits=limit)
     ada.go(world.ask())
     assert ada.hub.accepted == [True]
     ada.go(world.ask())
     assert ada.hub.accepted == [True, False]
-    assert ada.ledger.reserved().epsilon == epsilon
+    assert reserved(ada) == epsilon
 
 
 def test_another_coordinate_of_the_same_column_is_refused(world, tmp_path):
@@ -135,7 +138,10 @@ def test_plain_rados_are_recorded_as_without_a_bound(ada):
     envelope, cohort = ready(ada, ada.world.plain_query())
     ada.upload(envelope, cohort)
     state = ada.ledger.state()
-    assert (state.spent.unbounded_events, state.spent.epsilon) == (1, 0)
+    assert (state.unbounded_charged, ada.ledger.spent(RECORD)) == (1, NO_LOSS)
+    assert "without any privacy bound for whole records" in state.warning
+    # What a boolean feature's own values tell is bounded all the same.
+    assert spent(ada) > 0
 
 
 def test_an_internal_failure_while_answering_is_told_as_unavailable(ada, monkeypatch):
@@ -163,7 +169,7 @@ def test_an_answer_that_came_too_late_is_not_computed_for(ada):
     assert not ada.go(envelope)
     ada.handler.advance(ada.work(envelope, phase=Phase.FAILED))
     assert ada.state(envelope) is S.ENDED
-    assert ada.ledger.reserved().epsilon == 0
+    assert reserved(ada) == 0
 
 
 def test_work_that_is_past_answering_is_left_alone(ada):
@@ -212,7 +218,7 @@ def test_a_full_disk_ends_the_attempt_quietly(ada, monkeypatch):
     monkeypatch.undo()
     assert not ada.handler.advance(work)
     assert ada.state(envelope) is S.ENDED
-    assert (ada.hub.readies, ada.spools.used_bytes(), ada.ledger.reserved().epsilon) == ([], 0, 0)
+    assert (ada.hub.readies, ada.spools.used_bytes(), reserved(ada)) == ([], 0, 0)
     assert ada.go(ada.world.ask())
 
 
@@ -257,7 +263,7 @@ def test_a_killed_upload_goes_on_with_the_same_bytes(ada):
     assert len(ada.hub.chunks[1, 0]) == 1
     assert ada.hub.chunks[1, 1] == [first[1, 1][0]] * 2
     assert {index for _, index in ada.hub.chunks} == set(range(opened.chunks))
-    assert ada.ledger.spent().unbounded_events == 1
+    assert ada.ledger.unbounded() == 1
     ada.hub.opened_receipt()
 
 
@@ -316,7 +322,7 @@ def test_a_lost_or_changed_spool_is_never_sent(ada, charged, damage):
     assert ada.hub.receipts == []
     assert ada.state(envelope) is (S.BURNT if charged else S.ENDED)
     assert (spent(ada) > 0) is charged
-    assert ada.ledger.reserved().epsilon == 0
+    assert reserved(ada) == 0
     ada.upload(envelope, cohort)
     assert not ada.hub.chunks
 
@@ -338,9 +344,9 @@ def test_the_next_attempt_is_fresh_and_charged_anew(ada):
 
 def test_an_attempt_that_ends_without_a_charge_gives_everything_back(ada):
     envelope, _ = ready(ada)
-    assert ada.ledger.reserved().epsilon > 0
+    assert reserved(ada) > 0
     ada.handler.advance(ada.work(envelope, attempt=2, phase=Phase.PREPARING))
-    assert (ada.state(envelope), ada.ledger.reserved().epsilon, ada.spools.used_bytes()) == (S.ENDED, 0, 0)
+    assert (ada.state(envelope), reserved(ada), ada.spools.used_bytes()) == (S.ENDED, 0, 0)
 
 
 def test_queries_that_are_gone_or_expired_end(ada):
@@ -355,7 +361,7 @@ def test_queries_that_are_gone_or_expired_end(ada):
     ada.offset_s = 3600 + 301
     ada.handler.end_expired()
     assert ada.state(second) is S.ENDED
-    assert ada.ledger.reserved().epsilon == 0
+    assert reserved(ada) == 0
 
 
 def test_an_expired_query_is_not_uploaded(ada):
@@ -391,7 +397,7 @@ def test_a_roster_that_goes_back_is_not_believed(ada, world):
 def test_a_seeded_source_is_refused(ada, world):
     with pytest.raises(SeededRandomRefusedError):
         QueryHandler(
-            Holdings("ada", world.party_keys["ada"], world.policy(), SCHEMA, ada.records),
+            Holdings("ada", world.party_keys["ada"], world.policy(), SCHEMA, ada.records, bytes(32)),
             attempts=ada.attempts,
             spools=ada.spools,
             rosters=ada.rosters,

@@ -58,7 +58,10 @@ def test_node_asks_follows_verifies_and_opens(node_learner, tmp_path):
         + "".join(f"{random.uniform(0, 4):.3f},{random.randint(2)},{random.randint(2)}\n" for _ in range(n))
         for name, n in {"a": 25, "b": 31, "c": 12}.items()
     }
-    policy = PolicyChoices(designs=("plain",), allow_unprotected=True, smallest_cohort=3, unbounded_queries=10)
+    # Plain rados of a dozen rows tell much by the boolean feature, and its limit counts them.
+    policy = PolicyChoices(
+        designs=("plain",), allow_unprotected=True, smallest_cohort=3, epsilon="150", delta="1e-5", unbounded_queries=10
+    )
     with Federation(tmp_path, parties=parties, schema=SCHEMA, policy=policy) as federation:
         federation.start_all("coordinator")
         wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")

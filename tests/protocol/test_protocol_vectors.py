@@ -2,12 +2,17 @@
 
 import importlib.util
 import json
+from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from dpcore.paillier.masks import cohort_mask
+from dpcore.queries.moments import MomentsQuery
+from dpcore.rados.clipping import Clip
+from dpcore.rados.edges import Records
 from dpcore.schema import Schema
 from wire.cohort import Acceptance, Cohort, Ready, Receipt, Refusal, check_receipt, open_statement
 from wire.envelopes import Envelope
@@ -59,6 +64,27 @@ def test_query(roster):
     assert opened.query.to_bytes() == opened.envelope.payload
     # 10 rados of 2 coordinates in 51 slots of 40 bits, one of them the check slot.
     assert (opened.query.length, opened.ciphertexts, opened.chunks) == (20, 1, 1)
+
+
+@pytest.mark.parametrize("name", GOOD["other_queries"])
+def test_other_kinds_of_query(roster, name):
+    vector = GOOD["other_queries"][name]
+    opened = open_query(envelope(vector), roster, now_unix_s=GOOD["now_unix_s"])
+    assert opened.query_id.hex() == vector["query_id"]
+    assert opened.query.to_bytes() == opened.envelope.payload
+    assert opened.query.length == (4 if name == "moments" else 20)
+
+
+def test_moments_of_records():
+    vector = GOOD["moments"]
+    bits = vector["fraction_bits"]
+    x, y = np.array(vector["x"]), np.array(vector["y"], dtype=np.int8)
+    records = Records((x << (30 - bits)).astype(np.int32), y, np.ones(len(y), dtype=bool))
+    clip = Clip(Fraction(vector["norm_bound"]), bias=True)
+    assert clip.apply(x, bits).tolist() == vector["clipped"]
+    assert vector["clipped"] != vector["x"]
+    sums = MomentsQuery(clip, vector["edge_multiplier"], 3).sums(records, bits)
+    assert sums.tolist() == vector["sums"]
 
 
 def test_cohort_and_statements(roster):

@@ -2,23 +2,24 @@
 
 import json
 import re
+import sys
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
 from dpcore.privacy import dp_feat
-from radofed import planning
 from radofed.cli.framework import run
-from radofed.planning import PlanRequest, plan_cost, split_equally
-from radofed.planning_limits import largest_rados
+from radofed.planning import PlanRequest, plan_cost, sizes, split_equally
+from radofed.planning.limits import MOST_LOOKED_FOR, largest_rados
 
 ROOT = Path(__file__).resolve().parents[2]
 VECTORS = ROOT / ".." / "shared" / "vectors" / "dp_feat_exact.json"
 POOL = ("--rows", "4177", "--parties", "1", "--rados", "100")
 KEYS = {
     "feasible", "epsilon", "delta", "theorem_epsilon", "delta_per_rado", "epsilon_if_others_collude", "rados",
-    "party_rows", "acceptance_rate", "largest_rados", "reason", "suggestion", "design", "split",
+    "party_rows", "acceptance_rate", "largest_rados", "smallest_epsilon", "reason", "suggestion", "design", "split",
+    "joint", "scope", "marginal_epsilon", "marginal_epsilon_if_others_collude",
 }  # fmt: skip
 SIZES = {"ciphertexts", "upload_bytes_per_party", "estimated_seconds", "slot_bits"}
 
@@ -71,6 +72,9 @@ def test_every_figure_is_there(capsys):
     found = data(capsys, *POOL, "--epsilon-per-rado", "0.5")
     assert set(found) == KEYS
     assert found["largest_rados"] is None
+    # Truncation never lowers epsilon.
+    assert 0.99 * found["epsilon"] < found["smallest_epsilon"] <= found["epsilon"]
+    assert (found["scope"], found["joint"], found["marginal_epsilon"]) == ("marginal", False, None)
     assert found["acceptance_rate"] == pytest.approx(1, abs=1e-12)
     assert set(data(capsys, *POOL, "--coordinates", "20")) == KEYS | SIZES
 
@@ -160,7 +164,14 @@ def test_plain_has_no_bound(capsys):
     assert found["feasible"] is True
     assert all(found[key] is None for key in ("epsilon", "delta", "theorem_epsilon", "epsilon_if_others_collude"))
     assert run(["plan", "--design", "plain", "--rows", "900", "--parties", "3", "--rados", "10"]) == 0
-    assert "Warning: plain rados have no bound" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "Warning: plain rados have no bound" in text
+    assert "coded -1/+1 is bounded by itself" in text
+    # Each -1/+1 coordinate by itself is bounded as DP-FEAT's is without truncation.
+    counted = dp_feat.account([300] * 3, 10, None, Fraction("1e-6"))
+    assert found["scope"] == "none"
+    assert found["marginal_epsilon"] == counted.epsilon
+    assert found["marginal_epsilon_if_others_collude"] == counted.epsilon_if_others_collude
 
 
 def test_sizes(capsys):
@@ -181,13 +192,13 @@ def test_seconds_rest_on_what_was_measured():
     measured = json.loads((ROOT / "benchmarks/results/encryption.json").read_text())
     medians = {measure["what"]: measure["median"] for measure in measured["measures"]}
     per_ciphertext = 1e-6 * measured["setting"]["values_per_ciphertext"]
-    assert measured["setting"]["key_bits"] == planning.MEASURED_BITS
+    assert measured["setting"]["key_bits"] == sizes.MEASURED_BITS
     # Machines differ; a slip of a unit is a thousand.
     for constant, figure in (
-        (planning.ENCRYPT_S, per_ciphertext * medians["encrypt: packed, short exponent, comb"]),
-        (planning.ADD_CHECKED_S, per_ciphertext * medians["add: packed, and checked on arrival"]),
-        (planning.DECRYPT_S, per_ciphertext * medians["decrypt: packed, 2 threads"]),
-        (planning.TABLE_S, medians["encrypt: building the comb's table, once a query"]),
+        (sizes.ENCRYPT_S, per_ciphertext * medians["encrypt: packed, short exponent, comb"]),
+        (sizes.ADD_CHECKED_S, per_ciphertext * medians["add: packed, and checked on arrival"]),
+        (sizes.DECRYPT_S, per_ciphertext * medians["decrypt: packed, 2 threads"]),
+        (sizes.TABLE_S, medians["encrypt: building the comb's table, once a query"]),
     ):
         assert figure / 3 < constant < 3 * figure
 
@@ -224,6 +235,25 @@ def test_text_for_people(capsys):
         [*POOL, "--design", "plain", "--epsilon", "1"],
         [*POOL, "--design", "gauss"],
         [*POOL, "--split", "half"],
+        [*POOL, "--honest", "1"],
+        [*POOL, "--norm-bound", "2"],
+        [*POOL, "--joint"],
+        [*POOL, "--joint", "--epsilon-per-rado", "1"],
+        [*POOL, "--joint", "--epsilon", "1", "--source", "word"],
+        [*POOL, "--joint", "--epsilon", "1", "--source", "category"],
+        [*POOL, "--design", "plain", "--joint"],
+        [*POOL, "--design", "gaussian", "--coordinates", "5"],
+        [*POOL, "--design", "gaussian", "--epsilon", "1"],
+        [*POOL, "--design", "gaussian", "--epsilon", "1", "--coordinates", "5", "--norm-bound", "0"],
+        [*POOL, "--design", "gaussian", "--epsilon", "1", "--coordinates", "5", "--norm-bound", "1/2"],
+        [*POOL, "--design", "gaussian", "--epsilon", "1", "--coordinates", "5", "--support", "1"],
+        [*POOL, "--design", "gaussian", "--epsilon", "1", "--coordinates", "5", "--honest", "2"],
+        [*POOL, "--design", "gaussian", "--share-sd", "0", "--coordinates", "5"],
+        [*POOL, "--design", "moments", "--epsilon", "1", "--coordinates", "5"],
+        [*POOL[:4], "--design", "moments", "--coordinates", "5"],
+        [*POOL[:4], "--design", "moments", "--epsilon", "1", "--coordinates", "5", "--edge-weight", "-1"],
+        [*POOL, "--picture", "plan.jpg"],
+        [*POOL, "--picture", "no/such/directory/plan.png"],
         [*POOL, "--coordinates", "0"],
         [*POOL, "--key-bits", "1024"],
         [*POOL, "--party-rows", "10,20"],
@@ -258,4 +288,45 @@ def test_bad_input_is_one_sentence_and_4(capsys, arguments):
 @pytest.mark.parametrize("options", [{}, {"epsilon": Fraction(1)}, {"epsilon_per_rado": Fraction(1, 10)}])
 def test_large_plans_are_feasible(options, split):
     rows = split_equally(1_000_000, 4)
-    assert plan_cost(PlanRequest("dp-feat", rows, 10_000, split=split, coordinates=100, **options)).feasible
+    assert plan_cost(
+        PlanRequest(design="dp-feat", party_rows=rows, rados=10_000, split=split, coordinates=100, **options)
+    ).feasible
+
+
+def test_cohorts_of_any_size_have_honest_parties():
+    honest = [PlanRequest(design="plain", party_rows=(9,) * k, rados=1).honest_parties for k in range(1, 7)]
+    assert honest == [1, 2, 2, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "panels"),
+    [
+        (["--rados", "60", "--epsilon-per-rado", "1/2"], 2),
+        (["--design", "gaussian", "--rados", "60", "--epsilon", "1", "--coordinates", "3"], 2),
+        (["--design", "moments", "--epsilon", "1", "--coordinates", "3"], 1),
+        (["--design", "plain", "--rados", "60"], 1),
+    ],
+)
+def test_a_picture_is_drawn(capsys, tmp_path, arguments, panels):
+    matplotlib_image = pytest.importorskip("matplotlib.image", reason="pictures need the extra bench")
+    file = tmp_path / "plan.png"
+    data(capsys, "--rows", "4000", "--parties", "3", *arguments, "--picture", str(file))
+    pixels = matplotlib_image.imread(file)
+    assert pixels.shape[:2] == (540, 720 * panels)
+    # Something of the curves' first colour is on every panel.
+    blue = (abs(pixels[:, :, :3] - [0.122, 0.467, 0.706]).max(axis=2) < 0.02).sum(axis=0)
+    assert all(part.sum() > 50 for part in (blue[:720], blue[-720:]))
+
+
+def test_a_picture_without_matplotlib_says_what_to_install(capsys, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, found = plan(capsys, *POOL, "--picture", str(tmp_path / "plan.png"))
+    assert code == 4
+    assert "radofed[bench]" in found["error"]["message"]
+
+
+def test_what_is_looked_for_ends_somewhere(capsys):
+    found = data(capsys, "--rows", "1000000", "--parties", "1", "--rados", "10", "--epsilon", "10")
+    assert found["largest_rados"] == MOST_LOOKED_FOR
+    assert run(["plan", "--rows", "1000000", "--parties", "1", "--rados", "10", "--epsilon", "10"]) == 0
+    assert "100000 rados or more" in capsys.readouterr().out

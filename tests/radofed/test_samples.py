@@ -52,9 +52,10 @@ def test_samples_load(name, model):
 
 def test_commented_settings_are_settings_too(tmp_path):
     """What a sample shows commented out is accepted where somebody takes the comment away."""
-    for name, model in (("coordinator.toml", CoordinatorConfig), ("party.toml", PartyConfig)):
+    models = {"coordinator.toml": CoordinatorConfig, "party.toml": PartyConfig, "policy.toml": Policy}
+    for name, model in models.items():
         lines = (SAMPLES / name).read_text().splitlines()
-        settings = [line.removeprefix("# ") if re.match(r"# \w+ = ", line) else line for line in lines]
+        settings = [line.removeprefix("# ") if re.match(r"# (\w+ = |\[)", line) else line for line in lines]
         assert settings != lines
         (tmp_path / name).write_text("\n".join(settings))
         model.load(tmp_path / name)

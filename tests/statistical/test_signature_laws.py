@@ -10,7 +10,8 @@ import pytest
 from scipy import stats
 
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.designs import DpFeatDesign, PlainDesign
+from dpcore.rados.clipping import Clip
+from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, PlainDesign, SensitiveFeature
 from dpcore.rados.edges import ONE, Records, edges, sensitive_positive
 from dpcore.rados.signatures import draw, sensitive_counts
 from dpcore.rados.truncation import truncation
@@ -18,7 +19,8 @@ from dpcore.randomness import SeededRandom
 
 ACCEPT, REJECT = 1e-3, 1e-9
 EPSILON = Fraction(1, 2)
-TRUNCATED = DpFeatDesign(0, "smoker", EPSILON)
+SMOKER = SensitiveFeature(0, "smoker")
+TRUNCATED = DpFeatDesign((SMOKER,), EPSILON)
 
 
 def records(rows: int, share_positive: float = 0.5, seed: int = 11) -> Records:
@@ -65,7 +67,7 @@ def test_truncated_k_has_its_law_whatever_the_data(share_positive):
     assert fit(sample, 201, low, p=0.51) < REJECT
 
 
-@pytest.mark.parametrize("design", [PlainDesign(), DpFeatDesign(0, "smoker", None)])
+@pytest.mark.parametrize("design", [PlainDesign((0,)), DpFeatDesign((SMOKER,))])
 def test_untruncated_k_is_binomial(design):
     sample = counts(design, records(201), 20_000)
     assert fit(sample, 201, 0) > ACCEPT
@@ -124,7 +126,7 @@ def test_plain_rados_have_half_the_sum_and_a_quarter_of_the_products():
     held, n = records(300, 0.8), 20_000
     query = RadosQuery(n, PlainDesign())
     rados = query.decode(query.contribution(held, 16, SeededRandom(21)), 16)
-    ((_, block),) = edges(held, 16, None)
+    ((_, block),) = edges(held, 16)
     real = block / 2.0**16
     mean, covariance = real.sum(axis=0) / 2, real.T @ real / 4
 
@@ -142,3 +144,57 @@ def test_plain_rados_have_half_the_sum_and_a_quarter_of_the_products():
     for factor in (0.9, 1.1):
         assert mean_p_value(mean * factor) < REJECT
         assert variance_p_value(covariance * factor) < REJECT
+
+
+def support_p_value(bits: np.ndarray, rows: int, size: int) -> float:
+    """p-value that every row is as likely in a subset of exactly `size`; 0 where a subset has another size."""
+    chosen = np.unpackbits(bits, axis=1, count=rows, bitorder="little")
+    if (chosen.sum(axis=1, dtype=np.int64) != size).any():
+        return 0.0
+    share = size / rows
+    # Inclusions of one draw have covariance -share (1 - share) / (rows - 1): one degree of freedom is lost.
+    z = (chosen.sum(axis=0) - len(bits) * share) / np.sqrt(len(bits) * share * (1 - share) * rows / (rows - 1))
+    return float(stats.chi2.sf((z**2).sum(), rows - 1))
+
+
+CLIP = Clip(Fraction(2), bias=False)
+
+
+@pytest.mark.parametrize("rows", [9, 64, 201])
+@pytest.mark.parametrize("share", [Fraction(1, 5), Fraction(1, 2), Fraction(4, 5)])
+@pytest.mark.parametrize("make", [lambda f: FixedSupportDesign(f, CLIP, 0), lambda f: GaussianDesign(CLIP, 3, f)])
+def test_fixed_support_takes_every_row_as_often(rows, share, make):
+    size = round(share * rows)
+    bits = packed(make(share), records(rows), 10_000, 17)
+    assert support_p_value(bits, rows, size) > ACCEPT
+    for wrong in (size - 1, size + 1):
+        assert support_p_value(bits, rows, wrong) == 0
+    # In half of the draws where it could be either, the first row is taken and not the second.
+    chosen = np.unpackbits(bits, axis=1, count=rows, bitorder="little")
+    swapped = (np.arange(len(bits)) % 10 < 5) & (chosen[:, 0] == 0) & (chosen[:, 1] == 1)
+    chosen[swapped, 0], chosen[swapped, 1] = 1, 0
+    assert support_p_value(np.packbits(chosen, axis=1, bitorder="little"), rows, size) < 1e-6
+
+
+def test_fixed_support_takes_rows_without_regard_to_one_another():
+    """Pairs are included with size (size - 1) / (rows (rows - 1)), each, and one that sticks together is noticed."""
+    rows, size, n = 12, 4, 20_000
+    bits = packed(FixedSupportDesign(Fraction(1, 3), CLIP, 0), records(rows), n, 18)
+    chosen = np.unpackbits(bits, axis=1, count=rows, bitorder="little").astype(np.int64)
+    expected = size * (size - 1) / (rows * (rows - 1))
+    deviation = np.sqrt(n * expected * (1 - expected))
+    together = (chosen.T @ chosen)[np.triu_indices(rows, 1)]
+    assert np.abs(together - n * expected).max() < 4.5 * deviation
+    assert together.sum() == n * size * (size - 1) // 2
+    chosen[:1000, 1] = chosen[:1000, 0]
+    stuck = (chosen.T @ chosen)[0, 1]
+    assert abs(stuck - n * expected) > 4.5 * deviation
+
+
+def test_several_sensitive_features_are_each_binomial():
+    held = records(201, 0.3)
+    design = DpFeatDesign((SMOKER, SensitiveFeature(1, "drinker")))
+    bits = packed(design, held, 20_000, 19)
+    for coordinate in (0, 1):
+        positive = np.packbits(sensitive_positive(held, coordinate), bitorder="little")
+        assert fit(sensitive_counts(bits, positive, 201), 201, 0) > ACCEPT

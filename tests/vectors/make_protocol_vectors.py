@@ -8,6 +8,7 @@ messages, hashlib and Ed25519 alone, as docs/protocol.md says, not with the code
 import hashlib
 import hmac
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -147,6 +148,72 @@ def query(**changes):
     return query_pb2.Query(**fields | changes)
 
 
+def rational(numerator, denominator=1):
+    return query_pb2.Rational(numerator=numerator, denominator=denominator)
+
+
+NORM_BOUND = rational(5, 4)
+KINDS = {
+    "plain": {"rados": query_pb2.RadosQuery(rados=10, plain=query_pb2.PlainDesign())},
+    "joint": {
+        "rados": query_pb2.RadosQuery(rados=10, joint=query_pb2.JointDesign(sensitive_column="c", share_sigma=9000))
+    },
+    "fixed support": {
+        "rados": query_pb2.RadosQuery(
+            rados=10,
+            fixed_support=query_pb2.FixedSupportDesign(
+                fraction=rational(1, 3), norm_bound=NORM_BOUND, edge_sigma=5000, split=query_pb2.SPLIT_LOCAL
+            ),
+        )
+    },
+    "gaussian": {
+        "rados": query_pb2.RadosQuery(
+            rados=10, gaussian=query_pb2.GaussianDesign(norm_bound=NORM_BOUND, share_sigma=7000)
+        )
+    },
+    "moments": {
+        "moments": query_pb2.MomentsQuery(norm_bound=NORM_BOUND, edge_multiplier=640, share_sigma=900),
+        "encoding": query_pb2.Encoding(fraction_bits=7, value_bits=38, slot_bits=40),
+    },
+}
+
+
+def other_query(name):
+    changes = dict(KINDS[name])
+    fields = query()
+    if "moments" in changes:
+        fields.ClearField("rados")
+    for field, value in changes.items():
+        getattr(fields, field).CopyFrom(value)
+    return fields
+
+
+def moments_of_records():
+    """Section 6: x in units of 2^-7, y, and the sums without noise, by the definition."""
+    records = [([100, -128, 128], 1), ([-37, 128, 128], -1), ([0, 128, 128], 1), ([64, 128, 128], -1)]
+    most = (25 * 4**7) // 16 - 4**7
+    edges, products = [0] * 3, [0] * 5
+    clipped = []
+    for x, y in records:
+        free, square = x[:2], sum(v * v for v in x[:2])
+        if square > most:
+            free = [math.trunc(v * math.sqrt(most / square)) for v in free]
+        v = [*free, x[2]]
+        clipped.append(v)
+        edges = [total + 640 * y * part for total, part in zip(edges, v, strict=True)]
+        pairs = [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2)]
+        products = [total + (5 if j == k else 7) * v[j] * v[k] for total, (j, k) in zip(products, pairs, strict=True)]
+    return {
+        "fraction_bits": 7,
+        "norm_bound": "5/4",
+        "edge_multiplier": 640,
+        "x": [x for x, _ in records],
+        "y": [y for _, y in records],
+        "clipped": clipped,
+        "sums": edges + products,
+    }
+
+
 def describe(kind, envelope, **more):
     return {
         "kind": kind,
@@ -192,6 +259,15 @@ def good():
         "schema": {"canonical": SCHEMA.decode(), "digest": sha(b"rado.v1/schema\0", SCHEMA).hex()},
         "roster": describe("Roster", signed("Roster", "federation", payload(roster())), version=3),
         "query": describe("Query", asked, query_id=query_id),
+        "other_queries": {
+            name: describe(
+                "Query",
+                (envelope := signed("Query", "learner", payload(other_query(name)))),
+                query_id=sha(envelope.payload),
+            )
+            for name in KINDS
+        },
+        "moments": moments_of_records(),
         "acceptances": [describe("Acceptance", a, payload_hash=sha(a.payload)) for a in acceptances],
         "cohort": {"query_id": query_id.hex(), "attempt": 2, "digest": cohort_digest.hex()},
         "masks": {
@@ -245,6 +321,18 @@ def bad_queries():
     yield ask("delta without a denominator", "QUERY_INVALID", delta=query_pb2.Rational(numerator=1))
     yield ask("no rados", "QUERY_INVALID", rados=rado(dp_feat=dp_feat))
     yield ask("no design", "QUERY_INVALID", rados=rado(rados=10))
+    joint = query_pb2.JointDesign(sensitive_column="bias", share_sigma=9)
+    quiet = query_pb2.GaussianDesign(norm_bound=NORM_BOUND, share_sigma=2)
+    short_bound = query_pb2.GaussianDesign(norm_bound=rational(1), share_sigma=20)
+    whole = query_pb2.FixedSupportDesign(
+        fraction=rational(1), norm_bound=NORM_BOUND, edge_sigma=9, split=query_pb2.SPLIT_LOCAL
+    )
+    yield ask("joint for a column that is not there", "QUERY_INVALID", rados=rado(rados=10, joint=joint))
+    yield ask("noise below what is counted", "QUERY_INVALID", rados=rado(rados=10, gaussian=quiet))
+    yield ask("a norm bound that the bias fills", "QUERY_INVALID", rados=rado(rados=10, gaussian=short_bound))
+    yield ask("a support of all records", "QUERY_INVALID", rados=rado(rados=10, fixed_support=whole))
+    loud = query_pb2.GaussianDesign(norm_bound=NORM_BOUND, share_sigma=1 << 40)
+    yield ask("noise that overflows", "ENCODING_OVERFLOW", rados=rado(rados=10, gaussian=loud))
     yield ask("no split", "QUERY_INVALID", rados=rado(rados=10, dp_feat=unsplit))
     yield ask("a sensitive coordinate that is not boolean", "QUERY_INVALID", rados=rado(rados=10, dp_feat=absent))
     yield ask("a cohort smaller than nobody", "QUERY_INVALID", cohort_min=0)

@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from rado.v1 import envelope_pb2 as rado_dot_v1_dot_envelope__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13rado/v1/query.proto\x12\x07rado.v1\x1a\x16rado/v1/envelope.proto\"2\n\x08Rational\x12\x11\n\tnumerator\x18\x01 \x01(\x03\x12\x13\n\x0b\x64\x65nominator\x18\x02 \x01(\x03\"d\n\x0bPaillierKey\x12\x0f\n\x07learner\x18\x01 \x01(\t\x12\x0f\n\x07modulus\x18\x02 \x01(\x0c\x12\x19\n\x11not_before_unix_s\x18\x03 \x01(\x03\x12\x18\n\x10not_after_unix_s\x18\x04 \x01(\x03\"H\n\x08\x45ncoding\x12\x15\n\rfraction_bits\x18\x01 \x01(\r\x12\x12\n\nvalue_bits\x18\x02 \x01(\r\x12\x11\n\tslot_bits\x18\x03 \x01(\r\"\r\n\x0bPlainDesign\"u\n\x0c\x44pFeatDesign\x12\x19\n\x11sensitive_feature\x18\x01 \x01(\t\x12+\n\x10\x65psilon_per_rado\x18\x02 \x01(\x0b\x32\x11.rado.v1.Rational\x12\x1d\n\x05split\x18\x03 \x01(\x0e\x32\x0e.rado.v1.Split\"v\n\nRadosQuery\x12\r\n\x05rados\x18\x01 \x01(\r\x12%\n\x05plain\x18\x02 \x01(\x0b\x32\x14.rado.v1.PlainDesignH\x00\x12(\n\x07\x64p_feat\x18\x03 \x01(\x0b\x32\x15.rado.v1.DpFeatDesignH\x00\x42\x08\n\x06\x64\x65sign\"\x80\x04\n\x05Query\x12\x12\n\nfederation\x18\x01 \x01(\t\x12\x0f\n\x07learner\x18\x02 \x01(\t\x12\r\n\x05nonce\x18\x03 \x01(\x0c\x12\x16\n\x0eroster_version\x18\x04 \x01(\x04\x12\x0e\n\x06schema\x18\x05 \x01(\x0c\x12\x15\n\rschema_digest\x18\x06 \x01(\x0c\x12$\n\x05rados\x18\x07 \x01(\x0b\x32\x13.rado.v1.RadosQueryH\x00\x12#\n\x08\x65ncoding\x18\x08 \x01(\x0b\x32\x11.rado.v1.Encoding\x12%\n\x0cpaillier_key\x18\t \x01(\x0b\x32\x0f.rado.v1.Signed\x12 \n\x05\x64\x65lta\x18\n \x01(\x0b\x32\x11.rado.v1.Rational\x12\x10\n\x08max_rows\x18\x0b \x01(\x04\x12\x13\n\x0bmax_parties\x18\x0c \x01(\r\x12\x12\n\ncohort_min\x18\r \x01(\r\x12\x16\n\x0ehonest_parties\x18\x0e \x01(\r\x12\x19\n\x11\x63reated_at_unix_s\x18\x0f \x01(\x03\x12\x18\n\x10not_after_unix_s\x18\x10 \x01(\x03\x12\x17\n\x0f\x61nswer_within_s\x18\x11 \x01(\r\x12\x18\n\x10prepare_within_s\x18\x12 \x01(\r\x12\x17\n\x0fupload_within_s\x18\x13 \x01(\r\x12\x14\n\x0cmax_attempts\x18\x14 \x01(\rB\x06\n\x04kind\"+\n\x06\x43\x61ncel\x12\x10\n\x08query_id\x18\x01 \x01(\x0c\x12\x0f\n\x07learner\x18\x02 \x01(\t*/\n\x05Split\x12\x15\n\x11SPLIT_UNSPECIFIED\x10\x00\x12\x0f\n\x0bSPLIT_LOCAL\x10\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13rado/v1/query.proto\x12\x07rado.v1\x1a\x16rado/v1/envelope.proto\"2\n\x08Rational\x12\x11\n\tnumerator\x18\x01 \x01(\x03\x12\x13\n\x0b\x64\x65nominator\x18\x02 \x01(\x03\"d\n\x0bPaillierKey\x12\x0f\n\x07learner\x18\x01 \x01(\t\x12\x0f\n\x07modulus\x18\x02 \x01(\x0c\x12\x19\n\x11not_before_unix_s\x18\x03 \x01(\x03\x12\x18\n\x10not_after_unix_s\x18\x04 \x01(\x03\"H\n\x08\x45ncoding\x12\x15\n\rfraction_bits\x18\x01 \x01(\r\x12\x12\n\nvalue_bits\x18\x02 \x01(\r\x12\x11\n\tslot_bits\x18\x03 \x01(\r\"\r\n\x0bPlainDesign\"\xa9\x01\n\x0c\x44pFeatDesign\x12\x19\n\x11sensitive_feature\x18\x01 \x01(\t\x12+\n\x10\x65psilon_per_rado\x18\x02 \x01(\x0b\x32\x11.rado.v1.Rational\x12\x1d\n\x05split\x18\x03 \x01(\x0e\x32\x0e.rado.v1.Split\x12\x18\n\x10\x66urther_features\x18\x04 \x03(\t\x12\x18\n\x10rounded_features\x18\x05 \x03(\t\"<\n\x0bJointDesign\x12\x18\n\x10sensitive_column\x18\x01 \x01(\t\x12\x13\n\x0bshare_sigma\x18\x02 \x01(\x04\"\x93\x01\n\x12\x46ixedSupportDesign\x12#\n\x08\x66raction\x18\x01 \x01(\x0b\x32\x11.rado.v1.Rational\x12%\n\nnorm_bound\x18\x02 \x01(\x0b\x32\x11.rado.v1.Rational\x12\x12\n\nedge_sigma\x18\x03 \x01(\x04\x12\x1d\n\x05split\x18\x04 \x01(\x0e\x32\x0e.rado.v1.Split\"q\n\x0eGaussianDesign\x12%\n\nnorm_bound\x18\x01 \x01(\x0b\x32\x11.rado.v1.Rational\x12\x13\n\x0bshare_sigma\x18\x02 \x01(\x04\x12#\n\x08\x66raction\x18\x03 \x01(\x0b\x32\x11.rado.v1.Rational\"\x80\x02\n\nRadosQuery\x12\r\n\x05rados\x18\x01 \x01(\r\x12%\n\x05plain\x18\x02 \x01(\x0b\x32\x14.rado.v1.PlainDesignH\x00\x12(\n\x07\x64p_feat\x18\x03 \x01(\x0b\x32\x15.rado.v1.DpFeatDesignH\x00\x12%\n\x05joint\x18\x04 \x01(\x0b\x32\x14.rado.v1.JointDesignH\x00\x12\x34\n\rfixed_support\x18\x05 \x01(\x0b\x32\x1b.rado.v1.FixedSupportDesignH\x00\x12+\n\x08gaussian\x18\x06 \x01(\x0b\x32\x17.rado.v1.GaussianDesignH\x00\x42\x08\n\x06\x64\x65sign\"c\n\x0cMomentsQuery\x12%\n\nnorm_bound\x18\x01 \x01(\x0b\x32\x11.rado.v1.Rational\x12\x17\n\x0f\x65\x64ge_multiplier\x18\x02 \x01(\x04\x12\x13\n\x0bshare_sigma\x18\x03 \x01(\x04\"\xaa\x04\n\x05Query\x12\x12\n\nfederation\x18\x01 \x01(\t\x12\x0f\n\x07learner\x18\x02 \x01(\t\x12\r\n\x05nonce\x18\x03 \x01(\x0c\x12\x16\n\x0eroster_version\x18\x04 \x01(\x04\x12\x0e\n\x06schema\x18\x05 \x01(\x0c\x12\x15\n\rschema_digest\x18\x06 \x01(\x0c\x12$\n\x05rados\x18\x07 \x01(\x0b\x32\x13.rado.v1.RadosQueryH\x00\x12(\n\x07moments\x18\x15 \x01(\x0b\x32\x15.rado.v1.MomentsQueryH\x00\x12#\n\x08\x65ncoding\x18\x08 \x01(\x0b\x32\x11.rado.v1.Encoding\x12%\n\x0cpaillier_key\x18\t \x01(\x0b\x32\x0f.rado.v1.Signed\x12 \n\x05\x64\x65lta\x18\n \x01(\x0b\x32\x11.rado.v1.Rational\x12\x10\n\x08max_rows\x18\x0b \x01(\x04\x12\x13\n\x0bmax_parties\x18\x0c \x01(\r\x12\x12\n\ncohort_min\x18\r \x01(\r\x12\x16\n\x0ehonest_parties\x18\x0e \x01(\r\x12\x19\n\x11\x63reated_at_unix_s\x18\x0f \x01(\x03\x12\x18\n\x10not_after_unix_s\x18\x10 \x01(\x03\x12\x17\n\x0f\x61nswer_within_s\x18\x11 \x01(\r\x12\x18\n\x10prepare_within_s\x18\x12 \x01(\r\x12\x17\n\x0fupload_within_s\x18\x13 \x01(\r\x12\x14\n\x0cmax_attempts\x18\x14 \x01(\rB\x06\n\x04kind\"+\n\x06\x43\x61ncel\x12\x10\n\x08query_id\x18\x01 \x01(\x0c\x12\x0f\n\x07learner\x18\x02 \x01(\t*/\n\x05Split\x12\x15\n\x11SPLIT_UNSPECIFIED\x10\x00\x12\x0f\n\x0bSPLIT_LOCAL\x10\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'rado.v1.query_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SPLIT']._serialized_start=1098
-  _globals['_SPLIT']._serialized_end=1145
+  _globals['_SPLIT']._serialized_start=1760
+  _globals['_SPLIT']._serialized_end=1807
   _globals['_RATIONAL']._serialized_start=56
   _globals['_RATIONAL']._serialized_end=106
   _globals['_PAILLIERKEY']._serialized_start=108
@@ -42,12 +42,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ENCODING']._serialized_end=282
   _globals['_PLAINDESIGN']._serialized_start=284
   _globals['_PLAINDESIGN']._serialized_end=297
-  _globals['_DPFEATDESIGN']._serialized_start=299
-  _globals['_DPFEATDESIGN']._serialized_end=416
-  _globals['_RADOSQUERY']._serialized_start=418
-  _globals['_RADOSQUERY']._serialized_end=536
-  _globals['_QUERY']._serialized_start=539
-  _globals['_QUERY']._serialized_end=1051
-  _globals['_CANCEL']._serialized_start=1053
-  _globals['_CANCEL']._serialized_end=1096
+  _globals['_DPFEATDESIGN']._serialized_start=300
+  _globals['_DPFEATDESIGN']._serialized_end=469
+  _globals['_JOINTDESIGN']._serialized_start=471
+  _globals['_JOINTDESIGN']._serialized_end=531
+  _globals['_FIXEDSUPPORTDESIGN']._serialized_start=534
+  _globals['_FIXEDSUPPORTDESIGN']._serialized_end=681
+  _globals['_GAUSSIANDESIGN']._serialized_start=683
+  _globals['_GAUSSIANDESIGN']._serialized_end=796
+  _globals['_RADOSQUERY']._serialized_start=799
+  _globals['_RADOSQUERY']._serialized_end=1055
+  _globals['_MOMENTSQUERY']._serialized_start=1057
+  _globals['_MOMENTSQUERY']._serialized_end=1156
+  _globals['_QUERY']._serialized_start=1159
+  _globals['_QUERY']._serialized_end=1713
+  _globals['_CANCEL']._serialized_start=1715
+  _globals['_CANCEL']._serialized_end=1758
 # @@protoc_insertion_point(module_scope)

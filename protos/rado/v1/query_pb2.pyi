@@ -4,7 +4,9 @@ isort:skip_file
 """
 
 import builtins
+import collections.abc
 import google.protobuf.descriptor
+import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import rado.v1.envelope_pb2
@@ -118,7 +120,9 @@ Global___Encoding: typing_extensions.TypeAlias = Encoding
 
 @typing.final
 class PlainDesign(google.protobuf.message.Message):
-    """PlainDesign draws signatures uniformly from all of them. It protects no record."""
+    """PlainDesign draws signatures uniformly from all of them. It protects no record; a boolean coordinate of a row that is
+    not usable is +1, so that each one's marginal follows the binomial law.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -137,6 +141,8 @@ class DpFeatDesign(google.protobuf.message.Message):
     SENSITIVE_FEATURE_FIELD_NUMBER: builtins.int
     EPSILON_PER_RADO_FIELD_NUMBER: builtins.int
     SPLIT_FIELD_NUMBER: builtins.int
+    FURTHER_FEATURES_FIELD_NUMBER: builtins.int
+    ROUNDED_FEATURES_FIELD_NUMBER: builtins.int
     sensitive_feature: builtins.str
     """The sensitive feature's name in the schema; a boolean or threshold feature."""
     split: Global___Split.ValueType
@@ -145,17 +151,117 @@ class DpFeatDesign(google.protobuf.message.Message):
     def epsilon_per_rado(self) -> Global___Rational:
         """Algorithm 2's epsilon; absent for no truncation."""
 
+    @property
+    def further_features(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Other protected features, each by its own marginal, in ascending order of their coordinates; none with a truncation."""
+
+    @property
+    def rounded_features(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Those of the protected features that are real-valued and rounded at random to -1 or +1, in the order above."""
+
     def __init__(
         self,
         *,
         sensitive_feature: builtins.str = ...,
         epsilon_per_rado: Global___Rational | None = ...,
         split: Global___Split.ValueType = ...,
+        further_features: collections.abc.Iterable[builtins.str] | None = ...,
+        rounded_features: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["epsilon_per_rado", b"epsilon_per_rado"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["epsilon_per_rado", b"epsilon_per_rado", "sensitive_feature", b"sensitive_feature", "split", b"split"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["epsilon_per_rado", b"epsilon_per_rado", "further_features", b"further_features", "rounded_features", b"rounded_features", "sensitive_feature", b"sensitive_feature", "split", b"split"]) -> None: ...
 
 Global___DpFeatDesign: typing_extensions.TypeAlias = DpFeatDesign
+
+@typing.final
+class JointDesign(google.protobuf.message.Message):
+    """JointDesign draws signatures uniformly from all of them, and adds noise to every coordinate of one source column."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SENSITIVE_COLUMN_FIELD_NUMBER: builtins.int
+    SHARE_SIGMA_FIELD_NUMBER: builtins.int
+    sensitive_column: builtins.str
+    """The sensitive source column."""
+    share_sigma: builtins.int
+    """Standard deviation of each party's discrete Gaussian share of the noise, in units of 2^-fraction_bits; at least 3."""
+    def __init__(
+        self,
+        *,
+        sensitive_column: builtins.str = ...,
+        share_sigma: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["sensitive_column", b"sensitive_column", "share_sigma", b"share_sigma"]) -> None: ...
+
+Global___JointDesign: typing_extensions.TypeAlias = JointDesign
+
+@typing.final
+class FixedSupportDesign(google.protobuf.message.Message):
+    """FixedSupportDesign draws signatures that select the same number of records for every rado, over edges noised once."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FRACTION_FIELD_NUMBER: builtins.int
+    NORM_BOUND_FIELD_NUMBER: builtins.int
+    EDGE_SIGMA_FIELD_NUMBER: builtins.int
+    SPLIT_FIELD_NUMBER: builtins.int
+    edge_sigma: builtins.int
+    """Standard deviation of the discrete Gaussian noise on each coordinate of each record's edge, in units of
+    2^-fraction_bits; 0 for none, otherwise at least 3.
+    """
+    split: Global___Split.ValueType
+    """Who draws."""
+    @property
+    def fraction(self) -> Global___Rational:
+        """f: each party draws round(f m_p) of its m_p records, a half to even; at least one record, and not all."""
+
+    @property
+    def norm_bound(self) -> Global___Rational:
+        """R: edges are clipped to this length."""
+
+    def __init__(
+        self,
+        *,
+        fraction: Global___Rational | None = ...,
+        norm_bound: Global___Rational | None = ...,
+        edge_sigma: builtins.int = ...,
+        split: Global___Split.ValueType = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["fraction", b"fraction", "norm_bound", b"norm_bound"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["edge_sigma", b"edge_sigma", "fraction", b"fraction", "norm_bound", b"norm_bound", "split", b"split"]) -> None: ...
+
+Global___FixedSupportDesign: typing_extensions.TypeAlias = FixedSupportDesign
+
+@typing.final
+class GaussianDesign(google.protobuf.message.Message):
+    """GaussianDesign sums clipped edges and adds noise to every value of the total."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NORM_BOUND_FIELD_NUMBER: builtins.int
+    SHARE_SIGMA_FIELD_NUMBER: builtins.int
+    FRACTION_FIELD_NUMBER: builtins.int
+    share_sigma: builtins.int
+    """Standard deviation of each party's discrete Gaussian share of the noise, in units of 2^-fraction_bits; at least 3."""
+    @property
+    def norm_bound(self) -> Global___Rational:
+        """R: edges are clipped to this length."""
+
+    @property
+    def fraction(self) -> Global___Rational:
+        """As in FixedSupportDesign; absent for signatures drawn from all."""
+
+    def __init__(
+        self,
+        *,
+        norm_bound: Global___Rational | None = ...,
+        share_sigma: builtins.int = ...,
+        fraction: Global___Rational | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["fraction", b"fraction", "norm_bound", b"norm_bound"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["fraction", b"fraction", "norm_bound", b"norm_bound", "share_sigma", b"share_sigma"]) -> None: ...
+
+Global___GaussianDesign: typing_extensions.TypeAlias = GaussianDesign
 
 @typing.final
 class RadosQuery(google.protobuf.message.Message):
@@ -166,6 +272,9 @@ class RadosQuery(google.protobuf.message.Message):
     RADOS_FIELD_NUMBER: builtins.int
     PLAIN_FIELD_NUMBER: builtins.int
     DP_FEAT_FIELD_NUMBER: builtins.int
+    JOINT_FIELD_NUMBER: builtins.int
+    FIXED_SUPPORT_FIELD_NUMBER: builtins.int
+    GAUSSIAN_FIELD_NUMBER: builtins.int
     rados: builtins.int
     """n, the number of rados."""
     @property
@@ -176,18 +285,62 @@ class RadosQuery(google.protobuf.message.Message):
     def dp_feat(self) -> Global___DpFeatDesign:
         """Algorithm 2's set."""
 
+    @property
+    def joint(self) -> Global___JointDesign:
+        """All signatures, and noise on a source column's coordinates."""
+
+    @property
+    def fixed_support(self) -> Global___FixedSupportDesign:
+        """Signatures of one support, over a noised table."""
+
+    @property
+    def gaussian(self) -> Global___GaussianDesign:
+        """Noise on the total."""
+
     def __init__(
         self,
         *,
         rados: builtins.int = ...,
         plain: Global___PlainDesign | None = ...,
         dp_feat: Global___DpFeatDesign | None = ...,
+        joint: Global___JointDesign | None = ...,
+        fixed_support: Global___FixedSupportDesign | None = ...,
+        gaussian: Global___GaussianDesign | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["design", b"design", "dp_feat", b"dp_feat", "plain", b"plain"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["design", b"design", "dp_feat", b"dp_feat", "plain", b"plain", "rados", b"rados"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["design", b"design"]) -> typing.Literal["plain", "dp_feat"] | None: ...
+    def HasField(self, field_name: typing.Literal["design", b"design", "dp_feat", b"dp_feat", "fixed_support", b"fixed_support", "gaussian", b"gaussian", "joint", b"joint", "plain", b"plain"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["design", b"design", "dp_feat", b"dp_feat", "fixed_support", b"fixed_support", "gaussian", b"gaussian", "joint", b"joint", "plain", b"plain", "rados", b"rados"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["design", b"design"]) -> typing.Literal["plain", "dp_feat", "joint", "fixed_support", "gaussian"] | None: ...
 
 Global___RadosQuery: typing_extensions.TypeAlias = RadosQuery
+
+@typing.final
+class MomentsQuery(google.protobuf.message.Message):
+    """MomentsQuery asks for the sums of clipped edges and of products of their coordinates, with noise on every value."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NORM_BOUND_FIELD_NUMBER: builtins.int
+    EDGE_MULTIPLIER_FIELD_NUMBER: builtins.int
+    SHARE_SIGMA_FIELD_NUMBER: builtins.int
+    edge_multiplier: builtins.int
+    """The integer weight of an edge's coordinate; squares weigh 5 and products 7 (see the protocol document)."""
+    share_sigma: builtins.int
+    """Standard deviation of each party's discrete Gaussian share of the noise on each value; at least 3."""
+    @property
+    def norm_bound(self) -> Global___Rational:
+        """R: edges are clipped to this length."""
+
+    def __init__(
+        self,
+        *,
+        norm_bound: Global___Rational | None = ...,
+        edge_multiplier: builtins.int = ...,
+        share_sigma: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["norm_bound", b"norm_bound"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["edge_multiplier", b"edge_multiplier", "norm_bound", b"norm_bound", "share_sigma", b"share_sigma"]) -> None: ...
+
+Global___MomentsQuery: typing_extensions.TypeAlias = MomentsQuery
 
 @typing.final
 class Query(google.protobuf.message.Message):
@@ -204,6 +357,7 @@ class Query(google.protobuf.message.Message):
     SCHEMA_FIELD_NUMBER: builtins.int
     SCHEMA_DIGEST_FIELD_NUMBER: builtins.int
     RADOS_FIELD_NUMBER: builtins.int
+    MOMENTS_FIELD_NUMBER: builtins.int
     ENCODING_FIELD_NUMBER: builtins.int
     PAILLIER_KEY_FIELD_NUMBER: builtins.int
     DELTA_FIELD_NUMBER: builtins.int
@@ -236,7 +390,7 @@ class Query(google.protobuf.message.Message):
     cohort_min: builtins.int
     """The fewest parties that a cohort may have."""
     honest_parties: builtins.int
-    """Parties whose noise shares must suffice; unused by designs without noise."""
+    """Parties whose noise shares must suffice."""
     created_at_unix_s: builtins.int
     """When the query was made, Unix seconds."""
     not_after_unix_s: builtins.int
@@ -252,6 +406,10 @@ class Query(google.protobuf.message.Message):
     @property
     def rados(self) -> Global___RadosQuery:
         """Rademacher observations."""
+
+    @property
+    def moments(self) -> Global___MomentsQuery:
+        """First and second moments."""
 
     @property
     def encoding(self) -> Global___Encoding:
@@ -275,6 +433,7 @@ class Query(google.protobuf.message.Message):
         schema: builtins.bytes = ...,
         schema_digest: builtins.bytes = ...,
         rados: Global___RadosQuery | None = ...,
+        moments: Global___MomentsQuery | None = ...,
         encoding: Global___Encoding | None = ...,
         paillier_key: rado.v1.envelope_pb2.Signed | None = ...,
         delta: Global___Rational | None = ...,
@@ -289,9 +448,9 @@ class Query(google.protobuf.message.Message):
         upload_within_s: builtins.int = ...,
         max_attempts: builtins.int = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["delta", b"delta", "encoding", b"encoding", "kind", b"kind", "paillier_key", b"paillier_key", "rados", b"rados"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["answer_within_s", b"answer_within_s", "cohort_min", b"cohort_min", "created_at_unix_s", b"created_at_unix_s", "delta", b"delta", "encoding", b"encoding", "federation", b"federation", "honest_parties", b"honest_parties", "kind", b"kind", "learner", b"learner", "max_attempts", b"max_attempts", "max_parties", b"max_parties", "max_rows", b"max_rows", "nonce", b"nonce", "not_after_unix_s", b"not_after_unix_s", "paillier_key", b"paillier_key", "prepare_within_s", b"prepare_within_s", "rados", b"rados", "roster_version", b"roster_version", "schema", b"schema", "schema_digest", b"schema_digest", "upload_within_s", b"upload_within_s"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["rados"] | None: ...
+    def HasField(self, field_name: typing.Literal["delta", b"delta", "encoding", b"encoding", "kind", b"kind", "moments", b"moments", "paillier_key", b"paillier_key", "rados", b"rados"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["answer_within_s", b"answer_within_s", "cohort_min", b"cohort_min", "created_at_unix_s", b"created_at_unix_s", "delta", b"delta", "encoding", b"encoding", "federation", b"federation", "honest_parties", b"honest_parties", "kind", b"kind", "learner", b"learner", "max_attempts", b"max_attempts", "max_parties", b"max_parties", "max_rows", b"max_rows", "moments", b"moments", "nonce", b"nonce", "not_after_unix_s", b"not_after_unix_s", "paillier_key", b"paillier_key", "prepare_within_s", b"prepare_within_s", "rados", b"rados", "roster_version", b"roster_version", "schema", b"schema", "schema_digest", b"schema_digest", "upload_within_s", b"upload_within_s"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["rados", "moments"] | None: ...
 
 Global___Query: typing_extensions.TypeAlias = Query
 

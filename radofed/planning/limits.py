@@ -6,21 +6,25 @@ from fractions import Fraction
 
 from dpcore.errors import PlanError
 from dpcore.privacy.composition import LARGEST_EPSILON
-from dpcore.privacy.dp_feat import MOST_RADOS, epsilon_for
+from dpcore.privacy.dp_feat import epsilon_for
+
+MOST_LOOKED_FOR = 100_000
+"""Counting more takes seconds, and few ask for as many."""
 
 
-def largest_rados(party_rows: Sequence[int], epsilon: Fraction, delta: Fraction) -> int:
+def largest_rados(party_rows: Sequence[int], epsilon: Fraction, delta: Fraction, most: int = MOST_LOOKED_FOR) -> int:
     """The most rados, without truncation, that cost at most `epsilon` for the learner alone and can be asked at all.
 
-    party_rows: at least one a party. epsilon > 0. delta: in (0, 1), for the whole release. 0 where not even one rado
-    fits. A plan can be asked where the smallest party's own figure, which a party charges, is finite too. Agrees with
-    `dpcore.privacy.dp_feat.largest_rados` on one pool, in a few compositions instead of dozens.
+    party_rows: at least one a party. epsilon > 0. delta: in (0, 1), for the whole release. most: more are not looked
+    for. 0 where not even one rado fits. A plan can be asked where the smallest party's own figure, which a party
+    charges, is finite too. Agrees with `dpcore.privacy.dp_feat.largest_rados` on one pool, in a few compositions
+    instead of dozens.
     """
-    n, fewest = _within(sum(party_rows), epsilon, delta), min(party_rows)
+    n, fewest = _within(sum(party_rows), epsilon, delta, most), min(party_rows)
     return n if _counts(fewest, n, delta) else _last(0, n, lambda n: _counts(fewest, n, delta))
 
 
-def _within(rows: int, epsilon: Fraction, delta: Fraction) -> int:
+def _within(rows: int, epsilon: Fraction, delta: Fraction, most: int) -> int:
     """The most rados whose cost for the learner alone is at most `epsilon`; 0 where none.
 
     Epsilon grows with n, nearly as mu^2/2 + mu sqrt(2 log 1/delta) with mu^2 in proportion to n (a Gaussian's composed
@@ -34,14 +38,14 @@ def _within(rows: int, epsilon: Fraction, delta: Fraction) -> int:
         return 2 * cost / (math.sqrt(tail * tail + 2 * cost) + tail)
 
     wanted = mu(min(float(epsilon), LARGEST_EPSILON))
-    below, above = 0, MOST_RADOS + 1
+    below, above = 0, most + 1
     # One rado's loss is near 2 (m/2 - k) / (m/2), of variance 4/m.
     guess = wanted * wanted * rows / 4
     # Where the rule misleads, halving ends it.
     for step in (1, 1, 1, 2, 4, 8, 16, 32):
         if above - below <= 1:
             break
-        at = max(below + 1, min(above - 1, int(guess)))
+        at = max(below + 1, min(above - 1, int(min(guess, most))))
         cost = _alone(rows, at, delta)
         # Nothing tells where to look when no finite epsilon holds, so the range is halved.
         likely = at * (wanted / mu(cost)) ** 2 if 0 < cost < math.inf else (below + at) / 2

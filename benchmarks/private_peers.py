@@ -1,0 +1,176 @@
+"""What a central curator, who sees all rows, would pick instead of a federated moments release."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.privacy.gaussian import gaussian_mu
+
+Matrix = NDArray[np.float64]
+Vector = NDArray[np.float64]
+
+# scikit-learn from 1.8 on has no longer what diffprivlib imports.
+PINS = ("diffprivlib==0.6.6", "scikit-learn==1.7.2", "numpy<2.5")
+WORKER = Path(__file__).resolve().with_name("diffprivlib_worker.py")
+INSTALL_TIMEOUT_S, WORK_TIMEOUT_S = 600, 3600
+# AdaSSP's chance that its ridge is too small, as in the paper's experiments.
+RHO = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Rows with their bias last, (rows, d), and labels -1 or +1. norm: the declared bound R, the bias included."""
+
+    train: Matrix
+    train_labels: Vector
+    test: Matrix
+    test_labels: Vector
+    norm: float
+
+    def clipped(self) -> Matrix:
+        """Training rows, those longer than the declared norm shortened, but for the bias."""
+        lengths = np.linalg.norm(self.train[:, :-1], axis=1)
+        factors = np.minimum(1.0, np.sqrt(self.norm**2 - 1.0) / np.maximum(lengths, 1e-12))
+        return np.column_stack([self.train[:, :-1] * factors[:, np.newaxis], self.train[:, -1]])
+
+    def error(self, theta: Vector) -> float:
+        """Test error in %."""
+        return 100.0 * float(np.mean((self.test @ theta > 0) != (self.test_labels > 0)))
+
+
+class AdaSSP:
+    """Ridge regression from noisy sufficient statistics, the ridge chosen by the data: Wang, arXiv 1803.02596, Alg. 2.
+
+    Noise as published: a third of the budget each to the least eigenvalue, X^T X and X^T y, whose sensitivities B^2,
+    B^2 and B hold for a record that is added or removed. Replacing one moves them further, so this favours the peer.
+    """
+
+    def __init__(self, split: Split, delta: float) -> None:
+        rows = split.clipped()
+        self._products, self._edges, self._bound = rows.T @ rows, rows.T @ split.train_labels, split.norm
+        self._least = float(np.linalg.eigvalsh(self._products)[0])
+        self._log = np.log(6.0 / delta)
+
+    def theta(self, epsilon: float, random: np.random.Generator) -> Vector:
+        """One private draw, (d,)."""
+        d = len(self._edges)
+        square, third = self._bound**2, epsilon / 3.0
+        noise = np.sqrt(self._log) / third
+        least = max(0.0, self._least + noise * square * random.standard_normal() - self._log / third * square)
+        ridge = max(0.0, np.sqrt(d * self._log * np.log(2 * d * d / RHO)) * square / third - least)
+        upper = np.triu(random.standard_normal((d, d)))
+        products = self._products + noise * square * (upper + np.triu(upper, 1).T)
+        edges = self._edges + noise * self._bound * random.standard_normal(d)
+        theta: Vector = np.linalg.solve(products + ridge * np.eye(d), edges)
+        return theta
+
+
+@dataclass(frozen=True)
+class DescentSetting:
+    """steps T; rate, the step's length in units of the mean clipped gradient over its clip; clip, of each gradient."""
+
+    steps: int
+    rate: float
+    clip: float
+
+
+DESCENT_GRID = tuple(
+    DescentSetting(steps, rate, clip) for steps in (40, 160, 640) for rate in (2.0, 8.0) for clip in (0.25, 0.5, 1.0)
+)
+
+
+def noisy_descent(
+    split: Split, epsilon: float, delta: float, setting: DescentSetting, random: np.random.Generator
+) -> Vector:
+    """Full-batch gradient descent on the logistic loss, (d,): clipped gradients summed, Gaussian noise each step.
+
+    T steps of mu_0 = 2 clip / sigma compose to mu = sqrt(T) mu_0 exactly (neighbours: one record replaced). Returned is
+    the mean of the last half of the iterates.
+    """
+    rows, labels = split.train.astype(np.float32), split.train_labels.astype(np.float32)
+    lengths = np.linalg.norm(rows, axis=1)
+    sigma = 2.0 * setting.clip * np.sqrt(setting.steps) / gaussian_mu(epsilon, delta)
+    theta, total = np.zeros(rows.shape[1]), np.zeros(rows.shape[1])
+    for step in range(setting.steps):
+        slopes = -labels / (1.0 + np.exp(np.minimum(labels * (rows @ theta.astype(np.float32)), 50.0)))
+        slopes *= np.minimum(1.0, setting.clip / np.maximum(np.abs(slopes) * lengths, 1e-12))
+        gradient = rows.T @ slopes + sigma * random.standard_normal(len(theta))
+        theta = theta - setting.rate * gradient / (setting.clip * len(rows))
+        if step >= setting.steps // 2:
+            total += theta
+    return total / (setting.steps - setting.steps // 2)
+
+
+class UnavailableError(RuntimeError):
+    """diffprivlib cannot be had here."""
+
+
+@cache
+def diffprivlib_python() -> Path:
+    """The interpreter of an environment that holds diffprivlib, made on first use in the user's cache directory.
+
+    Raises UnavailableError where it cannot be made.
+    """
+    cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    place = cache_home / "radofed-benchmarks" / f"diffprivlib-python{sys.version_info[0]}.{sys.version_info[1]}"
+    python = place / "bin" / "python"
+    try:
+        if not python.exists():
+            _quiet([sys.executable, "-m", "venv", str(place)])
+        if not _works(python):
+            _quiet([str(python), "-m", "pip", "install", "--quiet", *PINS])
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UnavailableError(f"{', '.join(PINS)} could not be installed in {place.name}") from error
+    if not _works(python):
+        raise UnavailableError(f"{', '.join(PINS)} is installed and cannot be imported")
+    return python
+
+
+def diffprivlib_errors(
+    split: Split, epsilons: tuple[float, ...], penalties: tuple[float, ...], draws: int
+) -> NDArray[np.float64]:
+    """Test errors in % of its LogisticRegression, (epsilons, penalties, draws); NaN where a fit failed.
+
+    Objective perturbation (Chaudhuri, Monteleoni, Sarwate, JMLR 2011; neighbours: one record replaced) at delta = 0,
+    with data_norm = sqrt(R^2 - 1); it accounts for the bias itself. Raises UnavailableError.
+    """
+    python = diffprivlib_python()
+    with tempfile.TemporaryDirectory() as folder:
+        job = Path(folder) / "job.npz"
+        np.savez(
+            job,
+            train=split.train[:, :-1],
+            test=split.test[:, :-1],
+            train_labels=split.train_labels,
+            test_labels=split.test_labels,
+            norm=np.sqrt(split.norm**2 - 1.0),
+            epsilons=epsilons,
+            penalties=penalties,
+            draws=draws,
+        )
+        try:
+            done = subprocess.run(
+                [str(python), str(WORKER), str(job)], check=True, capture_output=True, timeout=WORK_TIMEOUT_S
+            )
+        except subprocess.SubprocessError as error:
+            raise UnavailableError("its run failed") from error
+    return np.array(json.loads(done.stdout), dtype=np.float64)
+
+
+def _works(python: Path) -> bool:
+    return (
+        subprocess.run([str(python), "-c", "import diffprivlib.models"], check=False, capture_output=True).returncode
+        == 0
+    )
+
+
+def _quiet(command: list[str]) -> None:
+    subprocess.run(command, check=True, capture_output=True, timeout=INSTALL_TIMEOUT_S)

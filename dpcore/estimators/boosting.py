@@ -1,0 +1,282 @@
+"""One feature a round: the boosting that RadoBoost does on rados and AdaBoost on edge vectors.
+
+Rows v_1 .. v_n are rados or edge vectors; the loss of theta is the exponential one, (1/n) sum_j exp(-theta . v_j),
+which is equation 2 of Nock, Patrini and Friedman (ICML 2015) for rados and AdaBoost's for edge vectors. With v_*k =
+max_j |v_jk| and z_jk = v_jk / v_*k in [-1, 1], round t of Algorithm 1 on weights w that sum to 1:
+
+    edge     r = sum_j w_j z_jk for the feature k that an oracle picks (equation 9)
+    step     alpha = atanh(r') / (kappa v_*k), where r' is r clipped or floored, and r' = r without either (equation 10)
+    weights  "linear":       w_j (1 - r' z_j) / (1 - r'^2) (equation 11)
+             "exponential":  w_j exp(-alpha v_j) (Schapire and Singer 1999)
+             divided by their sum, which equation 11 leaves at 1 where r' = r
+
+What is proved, and asserted at every round in tests. For z in [-1, 1], by convexity, exp(-atanh(r') z) <= (1 - r' z) /
+sqrt(1 - r'^2). With kappa = 1 the linear weights carry the product of these factors over rounds, the exponential ones
+the exponentials themselves, so that either way
+
+    loss after T rounds <= product_t (1 - r'_t r_t) / sqrt(1 - r'_t^2).
+
+Where |r'_t| <= |r_t| with the same sign, a factor is at most sqrt(1 - r'_t^2) <= exp(-r'_t^2 / 2): Lemma 4. A floor
+raises |r'_t| above |r_t|, and the factor may then exceed 1. For kappa >= 1 the linear weights do not depend on kappa
+and theta is 1 / kappa times that of kappa = 1: the loss is at most the bound to the power 1 / kappa (Jensen), hence
+exp(-sum_t r'_t^2 / (2 kappa)), equation 17. (Section 5.2 prints the step without its factor 2, with which kappa = 1
+would not give that bound.) With exponential weights Jensen's inequality gives the same in each round.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Integral
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.errors import ConfigurationError
+from dpcore.estimators.oracles import Oracle
+from dpcore.rados.losses import log_rado_loss
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+Progress = Callable[[int, int], None]
+
+Score = Callable[[Vector], float]
+"""From theta (d,) to what the kept iterate should have least of."""
+
+Selection = str | Score
+"""Which iterate is kept: one of SELECTIONS, or the one of lowest score."""
+
+LARGEST_EDGE = 1.0 - 2.0**-40
+"""Where |r_t| reaches 1, alpha_t is infinite; the step is taken with this edge instead, and boosting stops."""
+
+SMALLEST_COLUMN = 1e-300
+"""A coordinate that is nowhere larger counts as zero: a step along it could leave the doubles."""
+
+SELECTIONS = ("lowest-loss", "last")
+UPDATES = ("linear", "exponential")
+
+
+@dataclass(frozen=True)
+class BoostingRules:
+    """How to boost; valid from construction.
+
+    n_rounds: T >= 1, the most rounds. oracle: picks the feature. kappa: at least 1, divides every step. clip: in (0,
+    1], |r_t| is lowered to it before the oracle looks; None is no clip. floor: in [0, 1) and at most clip, |r_t| of the
+    picked feature is raised to it. smallest_edge: in [0, 1), a feature with |r_t| no larger counts as having none.
+    update: of the weights, one of UPDATES. patience: at least 1, boosting stops after so many rounds without a better
+    iterate; None never does.
+
+    Raises ConfigurationError where a field is out of range.
+    """
+
+    n_rounds: int
+    oracle: Oracle
+    kappa: float = 1.0
+    clip: float | None = None
+    floor: float = 0.0
+    smallest_edge: float = 1e-10
+    update: str = "linear"
+    patience: int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.n_rounds, Integral) or self.n_rounds < 1:
+            raise ConfigurationError(f"n_rounds is {self.n_rounds}: boost for at least one round")
+        if not (math.isfinite(self.kappa) and self.kappa >= 1):
+            raise ConfigurationError(f"kappa is {self.kappa}: it must be finite and at least 1")
+        if self.clip is not None and not 0 < self.clip <= 1:
+            raise ConfigurationError(f"clip is {self.clip}: it must be in (0, 1], or None")
+        if not 0 <= self.floor < 1 or self.floor > self.largest_edge:
+            raise ConfigurationError(f"floor is {self.floor}: it must be in [0, 1) and no more than clip")
+        if not 0 <= self.smallest_edge < 1:
+            raise ConfigurationError(f"smallest_edge is {self.smallest_edge}: it must be in [0, 1)")
+        if self.update not in UPDATES:
+            raise ConfigurationError(f"update is {self.update!r}: choose one of {', '.join(UPDATES)}")
+        if self.patience is not None and (not isinstance(self.patience, Integral) or self.patience < 1):
+            raise ConfigurationError(f"patience is {self.patience}: it must be at least 1, or None")
+
+    @property
+    def largest_edge(self) -> float:
+        """The most that |r_t| may be in a step."""
+        return LARGEST_EDGE if self.clip is None else min(self.clip, LARGEST_EDGE)
+
+
+@dataclass(frozen=True, eq=False)
+class RoundTrace:
+    """What happened in each round that took a step; arrays of shape (rounds,).
+
+    feature: its index. edge: its normalised edge (equation 9), in [-1, 1]. r: the edge that the step used, clipped or
+    floored, in (-1, 1). alpha: the step along the feature, in 1/units of a row. log_loss: log of the exponential loss
+    of theta after the step, in nats. log_bound: what the module's docstring proves it to be no more than, in nats.
+    """
+
+    feature: NDArray[np.int64]
+    edge: Vector
+    r: Vector
+    alpha: Vector
+    log_loss: Vector
+    log_bound: Vector
+
+
+@dataclass(frozen=True, eq=False)
+class Boosted:
+    """What boosting found.
+
+    theta: (d,), the kept iterate. best_round: how many steps it has taken. log_loss: the log of its exponential loss,
+    in nats. weights: (n,), after the last round. rounds: the trace. stopped_because: a sentence, or None where all
+    rounds ran. warning: a sentence where theta puts every row on its positive side, else None: along theta the loss
+    then falls to zero, so that it has no minimum, and more rounds go on to scale theta.
+    """
+
+    theta: Vector
+    best_round: int
+    log_loss: float
+    weights: Vector
+    rounds: RoundTrace
+    stopped_because: str | None
+    warning: str | None
+
+
+def boost(rows: Matrix, rules: BoostingRules, selection: Selection, progress: Progress | None = None) -> Boosted:
+    """Boost on rows (n, d), finite, and keep one iterate.
+
+    selection: "lowest-loss" keeps the iterate of lowest exponential loss, the first among equals and the start
+    included; "last" the last; a callable the one that it scores lowest, the last among equals and the start included.
+    Raises ConfigurationError where the selection is unknown, or the oracle admits no feature at the start.
+    """
+    if not callable(selection) and selection not in SELECTIONS:
+        raise ConfigurationError(f"selection is {selection!r}: choose one of {', '.join(SELECTIONS)}, or a callable")
+    state = Boosting(rows, rules)
+    kept = _Kept(selection, state)
+    stopped = None
+    for done in range(int(rules.n_rounds)):
+        if (stopped := state.refusal()) is not None:
+            break
+        state.step()
+        kept.see(state, done + 1)
+        if progress is not None:
+            progress(done + 1, int(rules.n_rounds))
+        if state.separated:
+            stopped = (
+                f"in round {done + 1} feature {state.feature} was at one extreme wherever there was weight, so that it "
+                "separates alone: a larger step would only scale theta"
+            )
+            break
+        if rules.patience is not None and done + 1 - kept.improved_in >= rules.patience:
+            stopped = f"after {done + 1} rounds patience = {rules.patience} rounds had found no better iterate"
+            break
+    margins = rows @ kept.theta
+    return Boosted(
+        theta=kept.theta,
+        best_round=kept.round,
+        log_loss=log_rado_loss(kept.theta, rows),
+        weights=state.weights,
+        rounds=state.trace(),
+        stopped_because=stopped,
+        warning=_SEPARATED if len(margins) and float(margins.min()) > 0 else None,
+    )
+
+
+_SEPARATED = (
+    "theta is positive on everything that it learned from: the loss falls to zero along theta, so it has no minimum "
+    "and does not measure the error on records"
+)
+
+
+class _Kept:
+    """The iterate that a selection keeps."""
+
+    def __init__(self, selection: Selection, state: "Boosting") -> None:
+        self._selection = selection
+        self.theta: Vector = state.theta.copy()
+        self.round = self.improved_in = 0
+        self._lowest = self._score(state)
+
+    def _score(self, state: "Boosting") -> float:
+        return float(self._selection(state.theta.copy())) if callable(self._selection) else state.log_loss
+
+    def see(self, state: "Boosting", rounds: int) -> None:
+        score = self._score(state)
+        better = score < self._lowest
+        if better:
+            self._lowest, self.improved_in = score, rounds
+        if better or self._selection == "last" or (callable(self._selection) and score == self._lowest):
+            self.theta, self.round = state.theta.copy(), rounds
+
+
+class Boosting:
+    """Algorithm 1 between rounds; a round costs one matrix-vector product and one weight update.
+
+    weights: (n,), they sum to 1. theta: (d,). log_loss: that of theta, in nats. feature: the last that was boosted.
+    separated: its edge was 1 or -1, so boosting must end. Call `refusal`, and `step` where it returns None.
+    """
+
+    def __init__(self, rows: Matrix, rules: BoostingRules) -> None:
+        n, d = rows.shape
+        self._rules = rules
+        self._largest = np.abs(rows).max(axis=0)
+        # A coordinate that is zero in every row keeps edge 0 and is never picked.
+        usable = self._largest > SMALLEST_COLUMN
+        # Column-major, because a step reads one column.
+        self._scaled = np.asfortranarray(np.where(usable, rows, 0.0) / np.where(usable, self._largest, 1.0))
+        self._margins = np.zeros(n)
+        self._rounds: list[tuple[int, float, float, float, float]] = []
+        self._edges: Vector = np.zeros(d)
+        self.weights: Vector = np.full(n, 1.0 / n)
+        self.theta: Vector = np.zeros(d)
+        self.log_loss = 0.0
+        self.feature: int | None = None
+        self.separated = False
+
+    def refusal(self) -> str | None:
+        """Pick the next feature; a sentence where there is none.
+
+        Raises ConfigurationError where features have edges and the oracle admits none before the first round.
+        """
+        self._edges = self.weights @ self._scaled
+        largest, smallest = self._rules.largest_edge, self._rules.smallest_edge
+        seen = np.where(np.abs(self._edges) > smallest, np.clip(self._edges, -largest, largest), 0.0)
+        done = len(self._rounds)
+        if not seen.any():
+            return f"after {done} rounds no feature has an edge above smallest_edge = {smallest:g}"
+        self.feature = self._rules.oracle(seen)
+        if self.feature is None:
+            least = float(np.abs(seen[seen != 0]).min())
+            if done == 0:
+                raise ConfigurationError(
+                    f"the oracle admits no feature, the smallest edge being {least:.3g}: make lambda_p no smaller"
+                )
+            return f"after {done} rounds the oracle admits no feature, the smallest edge being {least:.3g}"
+        return None
+
+    def step(self) -> None:
+        """Steps 2.2 and 2.3 along the feature that `refusal` picked."""
+        feature = self.feature
+        if feature is None:
+            raise ConfigurationError("there is no feature to step along: call refusal first")
+        edge = float(self._edges[feature])
+        rules = self._rules
+        r = math.copysign(min(max(abs(edge), rules.floor), rules.largest_edge), edge)
+        column = self._scaled[:, feature]
+        scaled_alpha = math.atanh(r) / rules.kappa  # atanh(r) = log((1 + r) / (1 - r)) / 2
+        alpha = scaled_alpha / float(self._largest[feature])
+        self.theta[feature] += alpha
+        self._margins += scaled_alpha * column
+        weights = self.weights * (np.exp(-scaled_alpha * column) if rules.update == "exponential" else 1.0 - r * column)
+        self.weights = weights / weights.sum()
+        # The loss of theta is that of its margins, seen as rows of one coordinate: no second product with the rows.
+        self.log_loss = log_rado_loss(np.ones(1), self._margins[:, np.newaxis])
+        self.separated = abs(edge) >= LARGEST_EDGE
+        self._rounds.append((feature, edge, r, alpha, self.log_loss))
+
+    def trace(self) -> RoundTrace:
+        """The rounds so far."""
+        feature, edge, r, alpha, log_loss = np.array(self._rounds, dtype=np.float64).reshape(-1, 5).T
+        # An edge of 1 may come out a rounding error above it.
+        factors = np.log1p(-r * np.clip(edge, -1.0, 1.0)) - 0.5 * np.log1p(-r * r)
+        return RoundTrace(
+            feature=feature.astype(np.int64),
+            edge=edge,
+            r=r,
+            alpha=alpha,
+            log_loss=log_loss,
+            log_bound=np.cumsum(factors) / self._rules.kappa,
+        )

@@ -1,0 +1,138 @@
+"""The first two moments of the edges, from rados: unbiased for every public law of drawing and noise.
+
+With inclusion probability p, independent inclusions and noise of variances v (every rado) and w (once on each edge),
+
+    E[pi] = p sum_i e_i,    Cov[pi] = p (1 - p) (sum_i e_i e_i^T + m diag(w)) + diag(v).
+
+Where every rado holds exactly p m records, drawn without replacement, inclusions i and k have covariance
+-p (1 - p) / (m - 1), so that with e' the noised edges and mu' their sum
+
+    Cov[pi] = p (1 - p) m / (m - 1) (sum_i e'_i e'_i^T - mu' mu'^T / m) + diag(v).
+
+Each party draws from its own records, and party means are not released: the parties' means are taken as equal. What
+they differ by is left out of the estimate, which is then too small by the scatter between parties.
+
+Rados of many more records than coordinates are Gaussian to a good approximation, with these two moments: the third
+cumulant of a fair coin is zero and the fourth is of order 1/m, far below what n < m rados can tell. So mean and
+covariance carry what there is to learn from. (With m <= d they are not, and each edge can be told from rados.)
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpcore.errors import ShapeError
+from dpcore.estimators.base import Matrix, RadoSample, Vector
+from dpcore.rados.law import RadoLaw
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeMoments:
+    """Estimates of sums over the m records; errors may leave the products indefinite.
+
+    edge_sum: (d,), mu = sum_i y_i x_i. product_sum: (d, d), S = sum_i x_i x_i^T, symmetric. rows: m. bias: the last
+    coordinate is the constant feature, and product_sum's last entry is m.
+    """
+
+    edge_sum: Vector
+    product_sum: Matrix
+    rows: int
+    bias: bool
+
+
+def estimate_moments(release: RadoSample, edge_sum: Vector | None = None) -> EdgeMoments:
+    """Unbiased edge moments of a release (exactly so for Gaussian rados of independent inclusions, n >= 5).
+
+    With a bias coordinate its square, S_bb = m, is known: the others are regressed on it, and S_jb is slope_j m, which
+    has a smaller variance than the sample covariance. A coordinate that was rounded to a random sign has square 1,
+    whatever the feature, so its diagonal entry is assumed, not estimated: see `assumed_squares`. edge_sum: (d,), where
+    it is known better than from these rados. Raises ShapeError where the law is of another width than the rados.
+    """
+    _check_law(release.law, release.rados.shape[1])
+    moments = _estimate(release, edge_sum)
+    if release.law.rounding is None or not release.law.rounding.any():
+        return moments
+    products = moments.product_sum.copy()
+    rounded = np.flatnonzero(release.law.rounding)
+    products[rounded, rounded] = assumed_squares(moments)[rounded]
+    return EdgeMoments(moments.edge_sum, products, moments.rows, moments.bias)
+
+
+def assumed_squares(moments: EdgeMoments) -> Vector:
+    """sum_i x_ij^2 (d,) of features in [-1, 1] that fill their range: variance (1 - c^2) / 3 in a class of mean c.
+
+    That is the beta distribution on [-1, 1] whose two parameters sum to 2, the uniform one where c is 0. The mean
+    square c^2 + (1 - c^2) / 3 is at least a third: a feature that varies less gets too small a weight, one that
+    varies more too large a weight. Without a bias only the edges' common mean is known, and stands for c.
+    """
+    mu, rows = moments.edge_sum, moments.rows
+    if not moments.bias:
+        return rows * _filled(mu / rows)
+    sums = moments.product_sum[-1]
+    positive = float(np.clip((rows + mu[-1]) / 2.0, 0.0, rows))
+    sizes = (positive, rows - positive)
+    squares: Vector = sum(
+        (
+            size * _filled((sums + sign * mu) / (2.0 * max(size, 0.5)))
+            for size, sign in zip(sizes, (1, -1), strict=True)
+        ),
+        start=np.zeros(len(mu)),
+    )
+    return squares
+
+
+def _filled(means: Vector) -> Vector:
+    square: Vector = np.clip(means, -1.0, 1.0) ** 2
+    return square + (1.0 - square) / 3.0
+
+
+def _estimate(release: RadoSample, edge_sum: Vector | None) -> EdgeMoments:
+    rados, rows, law = release.rados, release.rows, release.law
+    n = len(rados)
+    mu = rados.mean(axis=0) / law.inclusion if edge_sum is None else edge_sum
+    centred = rados - rados.mean(axis=0)
+    if not release.bias:
+        return EdgeMoments(mu, products_of(centred.T @ centred / (n - 1), mu, rows, law), rows, bias=False)
+    constant, others = centred[:, -1], centred[:, :-1]
+    energy = float(constant @ constant)
+    slopes = others.T @ constant / energy if energy > 0 else np.zeros(others.shape[1])
+    residual = others - np.outer(constant, slopes)
+    # Unbiased for the residual covariance is 1 / (n - 2). The slopes' own variance, that covariance times
+    # E[1 / energy] = 1 / ((n - 3) variance), is added by their outer product and taken off here.
+    divisor = (n - 2) * (n - 3) / (n - 4) if n > 4 else n - 1
+    slopes = np.append(slopes, 1.0)
+    covariance = _bias_variance(mu[-1], rows, law) * np.outer(slopes, slopes)
+    covariance[:-1, :-1] += residual.T @ residual / divisor
+    products = products_of(covariance, mu, rows, law)
+    products[-1, -1] = rows
+    return EdgeMoments(mu, products, rows, bias=True)
+
+
+def products_of(covariance: Matrix, edge_sum: Vector, rows: int, law: RadoLaw) -> Matrix:
+    """S (d, d) from the covariance (d, d) of rados: the module's formulae solved for sum_i e_i e_i^T."""
+    d = len(edge_sum)
+    products = (covariance - np.diag(_variances(law.rado_noise, d))) / (law.inclusion * (1.0 - law.inclusion))
+    if law.fixed_support:
+        products = products * (rows - 1) / rows + np.outer(edge_sum, edge_sum) / rows
+    unbiased: Matrix = products - rows * np.diag(_variances(law.edge_noise, d))
+    return unbiased
+
+
+def _bias_variance(edge_sum: float, rows: int, law: RadoLaw) -> float:
+    """The variance of the bias coordinate of a rado, known but for the class counts."""
+    noised = rows * (1.0 + (float(law.edge_noise[-1]) if law.edge_noise is not None else 0.0))
+    if law.fixed_support and rows > 1:
+        noised = max(noised - edge_sum**2 / rows, 0.0) * rows / (rows - 1)
+    rado_noise = float(law.rado_noise[-1]) if law.rado_noise is not None else 0.0
+    return law.inclusion * (1.0 - law.inclusion) * noised + rado_noise
+
+
+def _check_law(law: RadoLaw, d: int) -> None:
+    for name in ("rado_noise", "edge_noise", "rounding"):
+        given = getattr(law, name)
+        if given is not None and np.shape(given) != (d,):
+            raise ShapeError(f"{name} has shape {np.shape(given)}: give one value for each of the {d} coordinates")
+
+
+def _variances(given: Vector | None, d: int) -> Vector:
+    return np.zeros(d) if given is None else given

@@ -1,0 +1,132 @@
+"""The learner for noisy moments: a linear discriminant whose covariance is kept away from what noise alone looks like.
+
+A `Moments` release gives mu_hat = sum_i y_i x_i + noise and S_hat = sum_i x_i x_i^T + noise, with the noise's size.
+
+1. S_hat is symmetric but may have eigenvalues near zero or below: inverting it would turn noise into weights. In its
+   place stands the A that minimises (1/2) |A - S_hat|_F^2 - shrinkage tau^2 log det A, with tau^2 the mean over rows of
+   the row's sum of noise variances. Its eigenvectors are those of S_hat, its eigenvalues
+   (w + sqrt(w^2 + 4 shrinkage tau^2)) / 2: a large one stays, one lost in noise, whose spectrum ends at 2 tau (the
+   semicircle law), becomes a fraction of tau. Where entries off the diagonal have noise variance v and those on it 2 v
+   (about that of the `moments` query), tau^2 is about d v, the likelihood of A is exp(-|A - S_hat|_F^2 / 4 v), and A is
+   the most probable matrix under the prior |A|^(shrinkage d / 2), a Wishart law's of infinite scale.
+2. theta = A^-1 mu_hat, the minimiser of the square loss under A. For two classes of one covariance its direction is
+   Fisher's discriminant.
+3. Least squares puts its threshold halfway only where classes are of one size. With a bias the release tells sizes and
+   means of both classes and hence the scores' means u+, u- and pooled variance v: for Gaussian scores the log odds are
+   ((u+ - u-) / v) (s - (u+ + u-) / 2) + log(m+ / m-), and that is the classifier returned, in the units of a logistic
+   regression.
+
+All of it is post-processing of the release: it costs no privacy.
+"""
+
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dpcore.errors import ConfigurationError
+from dpcore.estimators.base import LinearClassifier, Matrix, Vector
+from dpcore.rados.moments import Moments
+
+CERTAIN_CLASS = 6.0
+"""The smaller class must have this many standard errors of its size, or its mean is not used: see `log_odds`."""
+
+
+class MomentsDiscriminant(LinearClassifier):
+    """A linear classifier from noisy moments; the module's docstring says how.
+
+    shrinkage: at least 0, how strongly directions lost in the release's noise are held back. The default was measured
+    over fourteen tasks at epsilon from 0.1 to 10; from 0.5 to 1.3 there is little to choose. Where there is no noise
+    it does nothing.
+
+    After `fit_moments`: `theta_` (d,), the bias, where there is one, last; `coef_` = theta_ as (1, d), `intercept_`
+    zero, `classes_` [-1, 1], and `predict` takes rows as the schema encodes them. After `fit`: `coef_` (1, features),
+    `intercept_` the bias.
+    """
+
+    def __init__(self, *, shrinkage: float = 0.8) -> None:
+        self.shrinkage = shrinkage
+
+    def fit_moments(self, moments: Moments) -> Self:
+        """Learn from a release; returns self. Raises ConfigurationError where shrinkage is negative or not finite."""
+        self.classes_ = np.array([-1, 1])
+        # Names belong to the rows of an earlier `fit`, not to a release.
+        self.__dict__.pop("feature_names_in_", None)
+        self.n_features_in_ = moments.d
+        self._keep(self._learn(moments), bias=False)
+        return self
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from the exact moments of rows, for comparison with other learners on the same rows; returns self.
+
+        X: (m, features); a bias coordinate is added. y: (m,), two classes with any labels; the second in sorted order
+        is the positive one. Raises ValueError for anything else, as scikit-learn does, and ConfigurationError as
+        `fit_moments` does.
+        """
+        edges = self._edges(X, y)
+        d = edges.shape[1]
+        products = edges.T @ edges
+        moments = Moments(
+            edge_sum=edges.sum(axis=0),
+            product_sum=(products + products.T) / 2.0,
+            rows=len(edges),
+            bias=True,
+            norm_bound=float(np.sqrt(np.square(edges).sum(axis=1).max())),
+            edge_noise=0.0,
+            product_noise=np.zeros((d, d)),
+        )
+        self._keep(self._learn(moments))
+        return self
+
+    def _learn(self, moments: Moments) -> Vector:
+        if not (np.isfinite(self.shrinkage) and self.shrinkage >= 0):
+            raise ConfigurationError(f"shrinkage is {self.shrinkage}: it must be finite and at least 0")
+        values, vectors = np.linalg.eigh(moments.product_sum)
+        raised = raise_eigenvalues(values, moments.product_noise, self.shrinkage)
+        # Without noise a direction in which the rows do not vary is left out, as in the pseudo-inverse.
+        floor = moments.d * np.finfo(np.float64).eps * float(raised.max())
+        inverses = np.where(raised > floor, 1.0 / np.maximum(raised, max(floor, np.finfo(np.float64).tiny)), 0.0)
+        theta: Vector = vectors @ (inverses * (vectors.T @ moments.edge_sum))
+        if not moments.bias:
+            return theta
+        return log_odds(theta, (vectors * raised) @ vectors.T, moments)
+
+
+def raise_eigenvalues(values: Vector, product_noise: Matrix, shrinkage: float) -> Vector:
+    """Eigenvalues (d,) that are not negative, in place of those of a matrix with noise; the module's step 1.
+
+    values: (d,). product_noise: (d, d), standard deviations. Without noise, or with shrinkage 0, negative eigenvalues
+    become zero, which is the nearest positive semi-definite matrix, and others stay.
+    """
+    level = shrinkage * float(np.square(product_noise).sum()) / len(values)
+    root = np.sqrt(np.square(values) + 4.0 * level)
+    # (w + root) / 2 would cancel for a negative w.
+    negative = 2.0 * level / np.maximum(root - values, np.finfo(np.float64).tiny)
+    raised: Vector = np.where(values > 0, (values + root) / 2.0, negative)
+    return raised
+
+
+def log_odds(theta: Vector, products: Matrix, moments: Moments) -> Vector:
+    """Theta's slopes, scaled and with a new bias, so that theta . x is a log odds; the module's step 3.
+
+    theta: (d,) with the bias last. products: (d, d), the matrix that stands for sum_i x_i x_i^T. Returns theta as it is
+    where the moments do not support the model: a class too small beside the noise, scores that do not separate the
+    classes in the right order, or a pooled variance that is not positive.
+    """
+    m = float(moments.rows)
+    slopes, balance = theta[:-1], float(moments.edge_sum[-1])
+    positives, negatives = (m + balance) / 2.0, (m - balance) / 2.0
+    smallest = max(1.0, CERTAIN_CLASS * moments.edge_noise / 2.0)
+    if min(positives, negatives) < smallest:
+        return theta
+    total, signed = float(slopes @ products[:-1, -1]), float(slopes @ moments.edge_sum[:-1])
+    upper, lower = (total + signed) / (2.0 * positives), (total - signed) / (2.0 * negatives)
+    gap = upper - lower
+    # The total variance of scores within classes, over m.
+    second = float(slopes @ products[:-1, :-1] @ slopes)
+    variance = (second - positives * upper**2 - negatives * lower**2) / m
+    if gap <= 0.0 or variance <= np.sqrt(np.finfo(np.float64).eps) * second / m:
+        return theta
+    scale = gap / variance
+    bias = float(np.log(positives / negatives)) - scale * (upper + lower) / 2.0
+    return np.append(scale * slopes, bias)

@@ -1,0 +1,353 @@
+"""Boosting of the regularised exponential rado loss: ridge, lasso, l-infinity and SLOPE (Nock, NIPS 2016).
+
+The source is "On regularizing Rademacher observation losses", arXiv 1512.05244.
+
+What is minimised is, with omega the strength and Omega the regulariser,
+
+    F(theta) = log((1/n) sum_j exp(-theta . pi_j)) + omega Omega(theta),
+
+the log of the exponential loss of rados from each of which a multiple of theta was taken: -theta . (pi_j - omega
+Omega(theta) theta / |theta|^2) = -theta . pi_j + omega Omega(theta). Over all 2^m rados the first term is m times the
+logistic loss over records less m log 2 (ICML 2015, Lemma 2), so F is m times the logistic loss with (omega / m) Omega
+added, up to a constant: with the ridge, omega is scikit-learn's 1 / C. Over n << 2^m rados it is not: the mean of the
+margins theta . pi_j grows with m and their spread with sqrt(m) only, so along many theta all are positive, and F falls
+without end unless omega is large.
+
+Each round, as in Omega-R.AdaBoost, moves one coordinate k of theta. With w the weights of the rados (in proportion to
+exp(-theta . pi_j)), pi_*k = max_j |pi_jk|, r = sum_j w_j pi_jk / pi_*k and b = atanh(r), convexity of the exponential
+gives for a move by alpha (exp(-alpha z) lies below its chord on [-pi_*k, pi_*k]; ICML 2015, proof of Lemma 4)
+
+    F(theta + alpha 1_k) - F(theta) <= log(cosh(b - alpha pi_*k) / cosh(b))
+                                       + omega (Omega(theta + alpha 1_k) - Omega(theta)).
+
+Without a regulariser the bound is least at alpha = b / pi_*k, the step of AdaBoost. The paper takes that step whatever
+Omega, which can raise F; here alpha minimises the whole bound, which is 0 at alpha = 0. So F never rises, and falls in
+every round whose coordinate is not yet optimal, because at alpha = 0 the bound has the slopes of F. How far: log cosh
+has curvature at most 1, so while the slope of Omega along the move is a constant rho, starting at theta_k = 0, the
+bound is at most -|alpha| (|r| pi_*k - omega rho) + alpha^2 pi_*k^2 / 2, and F falls by at least half the square of |r|
+- omega rho / pi_*k, where that is positive. With omega = 0 this is Lemma 4.
+
+The coordinate moved is the one of largest slope of F over pi_*k, which is |r| less what the regulariser takes back.
+"""
+
+import bisect
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpcore.errors import ConfigurationError
+from dpcore.estimators.base import Matrix, Progress, RadoClassifier, RadoSample, Vector
+from dpcore.estimators.boosting import LARGEST_EDGE
+from dpcore.estimators.edge_moments import products_of
+
+BISECTIONS = 60
+"""Halvings of the interval that holds the new coordinate."""
+
+SAME_SIZE = 1e-14
+"""Coordinates whose sizes differ relatively by no more are equal but for rounding."""
+
+
+class Regulariser(ABC):
+    """A convex Omega(theta) that depends on |theta| alone and grows with each |theta_k|."""
+
+    @abstractmethod
+    def value(self, theta: Vector) -> float:
+        """Omega(theta)."""
+
+    @abstractmethod
+    def slopes(self, theta: Vector) -> tuple[Vector, Vector]:
+        """Derivatives of Omega by |theta_k| from below and above, (d,) each; both from above where theta_k is 0."""
+
+    @abstractmethod
+    def along(self, theta: Vector, feature: int) -> Callable[[float], float]:
+        """The derivative of Omega by |theta_k| as a function of |theta_k|, the others as they stand."""
+
+    @abstractmethod
+    def unit(self, rados: Matrix) -> float:
+        """What strengths are measured in when they are chosen from these rados: positive unless all are zero."""
+
+
+@dataclass(frozen=True)
+class Ridge(Regulariser):
+    """Omega(theta) = |theta|_2^2 / 2."""
+
+    def value(self, theta: Vector) -> float:
+        """Half the square of the norm."""
+        return float(theta @ theta) / 2.0
+
+    def slopes(self, theta: Vector) -> tuple[Vector, Vector]:
+        """|theta_k|, twice."""
+        size = np.abs(theta)
+        return size, size
+
+    def along(self, theta: Vector, feature: int) -> Callable[[float], float]:  # noqa: ARG002  all coordinates are alike
+        """The size itself."""
+        return lambda size: size
+
+    def unit(self, rados: Matrix) -> float:
+        """The mean square of a coordinate: at this strength theta is about mean / unit, and margins about 1."""
+        return float(np.mean(rados**2))
+
+
+@dataclass(frozen=True, eq=False)
+class SortedNorm(Regulariser):
+    """Omega(theta) = sum_k weights_k |theta|_(k), |theta|_(1) the largest; weights (d,) not negative and not rising.
+
+    All ones: the lasso. (1, 0, ..., 0): the l-infinity norm. Otherwise SLOPE (Bogdan, van den Berg, Sabatti, Su and
+    Candes, Annals of Applied Statistics 2015).
+    """
+
+    weights: Vector
+
+    def value(self, theta: Vector) -> float:
+        """The weighted sum of the sorted sizes."""
+        return float(np.sort(np.abs(theta))[::-1] @ self.weights)
+
+    def slopes(self, theta: Vector) -> tuple[Vector, Vector]:
+        """The weights of the last and the first of the places that coordinate k may take among its equals."""
+        size = np.abs(theta)
+        ascending = np.sort(size)
+        larger = len(size) - np.searchsorted(ascending, size, side="right")
+        as_large = len(size) - np.searchsorted(ascending, size, side="left")
+        above = self.weights[larger]
+        return np.where(size > 0, self.weights[as_large - 1], above), above
+
+    def along(self, theta: Vector, feature: int) -> Callable[[float], float]:
+        """The weight of the place that a coordinate of this size takes, the first among equals."""
+        others = np.sort(np.abs(np.delete(theta, feature))).tolist()
+        weights = self.weights.tolist()
+        return lambda size: float(weights[len(others) - bisect.bisect_right(others, size)])
+
+    def unit(self, rados: Matrix) -> float:
+        """The strength from which on boosting leaves theta at zero: the largest mean over the first weight."""
+        return float(np.abs(rados.mean(axis=0)).max()) / float(self.weights[0])
+
+
+@dataclass(frozen=True, eq=False)
+class _Boosted:
+    """theta (d,); objective: F at the start and after each round; finished: no coordinate had a slope left."""
+
+    theta: Vector
+    objective: Vector
+    finished: bool
+
+
+def boost_regularised(
+    rados: Matrix, regulariser: Regulariser, strength: float, n_rounds: int, smallest_edge: float
+) -> _Boosted:
+    """At most n_rounds rounds from theta = 0; stops where no coordinate's slope over pi_*k exceeds smallest_edge."""
+    largest = np.abs(rados).max(axis=0)
+    largest = np.where(largest > 0, largest, 1.0)
+    scaled = np.asfortranarray(rados / largest)
+    theta, margins = np.zeros(rados.shape[1]), np.zeros(len(rados))
+    weights = np.full(len(rados), 1.0 / len(rados))
+    objective = [0.0]
+    for _ in range(n_rounds):
+        edges = weights @ scaled
+        below, above = regulariser.slopes(theta)
+        outward = np.where(theta == 0, np.abs(edges), np.sign(theta) * edges) - strength * above / largest
+        inward = np.where(theta == 0, 0.0, strength * below / largest - np.sign(theta) * edges)
+        gains = np.maximum(outward, inward)
+        feature = int(np.argmax(gains))
+        if gains[feature] <= smallest_edge:
+            return _Boosted(theta, np.array(objective), finished=True)
+        slope = regulariser.along(theta, feature)
+        value = _step(float(edges[feature]), float(largest[feature]), float(theta[feature]), strength, slope)
+        value = _snap(value, np.abs(np.delete(theta, feature)))
+        margins += (value - theta[feature]) * largest[feature] * scaled[:, feature]
+        theta[feature] = value
+        shift = float(margins.min())
+        weights = np.exp(shift - margins)
+        total = float(weights.sum())
+        weights /= total
+        objective.append(math.log(total / len(rados)) - shift + strength * regulariser.value(theta))
+    return _Boosted(theta, np.array(objective), finished=False)
+
+
+def _snap(value: float, others: Vector) -> float:
+    """The value, with the size of another coordinate where bisection ended beside it: Omega has a kink there."""
+    if not len(others):
+        return value
+    nearest = float(others[np.argmin(np.abs(others - abs(value)))])
+    return math.copysign(nearest, value) if math.isclose(nearest, abs(value), rel_tol=SAME_SIZE) else value
+
+
+def _step(edge: float, largest: float, old: float, strength: float, slope: Callable[[float], float]) -> float:
+    """The coordinate's value that minimises the module's bound, from `old`: a root of its derivative, by bisection."""
+    reach = math.atanh(math.copysign(min(abs(edge), LARGEST_EDGE), edge))
+
+    def loss_slope(value: float) -> float:
+        return -largest * math.tanh(reach - (value - old) * largest)
+
+    at_zero = loss_slope(0.0)
+    if abs(at_zero) <= strength * slope(0.0):
+        return 0.0
+    # The regulariser pulls towards zero, so the minimiser lies between zero and the unregularised one.
+    sign = -math.copysign(1.0, at_zero)
+    low, high = 0.0, sign * (old + reach / largest)
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2.0
+        if sign * loss_slope(sign * middle) + strength * slope(middle) < 0:
+            low = middle
+        else:
+            high = middle
+    return sign * low
+
+
+class RegularisedRadoBoost(RadoClassifier, ABC):
+    """Boosting of the regularised exponential rado loss; subclasses name the regulariser.
+
+    n_rounds: T, the most rounds. strength: omega, at least 0, in nats per unit of Omega; None chooses it among
+    `FRACTIONS` of the regulariser's unit: that whose theta, learned from some rados, has the largest correlation with
+    the labels as the other rados tell it, (theta . mu)^2 / (m theta . S theta). All coordinates are regularised, the
+    bias too: left free, it alone would separate the rados of unequal classes. n_folds: at least 2, the folds of rados
+    that choose the strength. smallest_edge: boosting stops once no coordinate's slope over pi_*k is larger. n_rados,
+    random_state: as in `RadoClassifier`. Noise in the rados is corrected for when the strength is chosen, only then.
+
+    After fitting, beside what `RadoClassifier` sets: `strength_`, the omega used; `objective_`, F at the start and
+    after each round, in nats, never rising; `finished_`, whether it stopped because no coordinate could improve;
+    `correlation_`, the cross-validated correlation, signed, for each fraction, or None where the strength was given.
+    """
+
+    FRACTIONS: ClassVar[tuple[float, ...]]
+
+    def __init__(
+        self,
+        n_rounds: int = 200,
+        *,
+        strength: float | None = None,
+        n_folds: int = 3,
+        smallest_edge: float = 1e-6,
+        n_rados: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(n_rados=n_rados, random_state=random_state)
+        self.n_rounds = n_rounds
+        self.strength = strength
+        self.n_folds = n_folds
+        self.smallest_edge = smallest_edge
+
+    @abstractmethod
+    def _regulariser(self, d: int) -> Regulariser:
+        """Omega over d coordinates."""
+
+    def _learn(self, release: RadoSample, progress: Progress | None) -> Vector:
+        self._check()
+        regulariser = self._regulariser(release.rados.shape[1])
+        self.correlation_: Vector | None = None
+        if self.strength is None:
+            self.correlation_ = self._validate(release, regulariser, progress)
+            fraction = self.FRACTIONS[int(np.argmax(self.correlation_))]
+            self.strength_ = fraction * regulariser.unit(release.rados)
+        else:
+            self.strength_ = float(self.strength)
+        boosted = boost_regularised(release.rados, regulariser, self.strength_, self.n_rounds, self.smallest_edge)
+        self.objective_, self.finished_ = boosted.objective, boosted.finished
+        return boosted.theta
+
+    def _check(self) -> None:
+        if self.n_rounds < 1:
+            raise ConfigurationError(f"n_rounds is {self.n_rounds}: boost for at least one round")
+        if self.strength is not None and not (math.isfinite(self.strength) and self.strength >= 0):
+            raise ConfigurationError(f"strength is {self.strength}: it must be finite and at least 0, or None")
+        if self.n_folds < 2:
+            raise ConfigurationError(f"n_folds is {self.n_folds}: cross-validation needs at least 2")
+        if not 0 <= self.smallest_edge < 1:
+            raise ConfigurationError(f"smallest_edge is {self.smallest_edge}: it must be in [0, 1)")
+
+    def _validate(self, release: RadoSample, regulariser: Regulariser, progress: Progress | None) -> Vector:
+        """Signed correlation for each of `FRACTIONS`; 0 where theta is 0 or noise leaves no positive variance."""
+        rados, rows = release.rados, release.rows
+        mean = rados.mean(axis=0)
+        mu = mean / release.law.inclusion
+        folds = min(self.n_folds, len(rados))
+        linear, square = np.zeros(len(self.FRACTIONS)), np.zeros(len(self.FRACTIONS))
+        fold = np.arange(len(rados)) % folds
+        for number in range(folds):
+            kept, away = rados[fold != number], rados[fold == number] - mean
+            products = products_of(away.T @ away / len(away), mu, rows, release.law)
+            for index, fraction in enumerate(self.FRACTIONS):
+                strength = fraction * regulariser.unit(kept)
+                theta = boost_regularised(kept, regulariser, strength, self.n_rounds, self.smallest_edge).theta
+                # The scale of theta says nothing of its direction, and differs between folds.
+                theta = theta / max(float(np.abs(theta).max()), np.finfo(np.float64).tiny)
+                linear[index] += theta @ mu
+                square[index] += theta @ products @ theta
+                if progress is not None:
+                    progress(number * len(self.FRACTIONS) + index + 1, folds * len(self.FRACTIONS))
+        positive = square > 0
+        correlation: Vector = np.where(
+            positive, linear * np.abs(linear) / (rows * np.where(positive, square, 1.0)), 0.0
+        )
+        return correlation / folds
+
+
+class RadoBoostL2(RegularisedRadoBoost):
+    """`RegularisedRadoBoost` with the ridge, Omega(theta) = |theta|_2^2 / 2."""
+
+    FRACTIONS = (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0)
+
+    def _regulariser(self, d: int) -> Regulariser:  # noqa: ARG002  the ridge has no weights to size
+        return Ridge()
+
+
+class RadoBoostL1(RegularisedRadoBoost):
+    """`RegularisedRadoBoost` with the lasso, Omega(theta) = sum_k |theta_k|."""
+
+    FRACTIONS = (0.0, 0.03, 0.1, 0.2, 0.4, 0.6, 0.8)
+
+    def _regulariser(self, d: int) -> Regulariser:
+        return SortedNorm(np.ones(d))
+
+
+class RadoBoostLinf(RegularisedRadoBoost):
+    """`RegularisedRadoBoost` with the l-infinity norm, Omega(theta) = max_k |theta_k|."""
+
+    FRACTIONS = (0.0, 0.03, 0.1, 0.2, 0.4, 0.6, 0.8)
+
+    def _regulariser(self, d: int) -> Regulariser:
+        return SortedNorm(np.eye(d)[0])
+
+
+class RadoBoostSlope(RegularisedRadoBoost):
+    """`RegularisedRadoBoost` with SLOPE: weight k is the standard normal's quantile at 1 - k q / (2 d), k = 1 to d.
+
+    slope_rate: q in (0, 1), the rate of false discoveries that these weights control in orthogonal designs.
+    """
+
+    FRACTIONS = (0.0, 0.03, 0.1, 0.2, 0.4, 0.6, 0.8)
+
+    def __init__(
+        self,
+        n_rounds: int = 200,
+        *,
+        slope_rate: float = 0.1,
+        strength: float | None = None,
+        n_folds: int = 3,
+        smallest_edge: float = 1e-6,
+        n_rados: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            n_rounds,
+            strength=strength,
+            n_folds=n_folds,
+            smallest_edge=smallest_edge,
+            n_rados=n_rados,
+            random_state=random_state,
+        )
+        self.slope_rate = slope_rate
+
+    def _check(self) -> None:
+        super()._check()
+        if not 0 < self.slope_rate < 1:
+            raise ConfigurationError(f"slope_rate is {self.slope_rate}: it must be strictly between 0 and 1")
+
+    def _regulariser(self, d: int) -> Regulariser:
+        normal = NormalDist()
+        return SortedNorm(np.array([normal.inv_cdf(1.0 - k * self.slope_rate / (2.0 * d)) for k in range(1, d + 1)]))

@@ -1,0 +1,148 @@
+"""Exact samples of the discrete Gaussian N_Z(0, sigma^2): P(x) proportional to exp(-x^2 / (2 sigma^2)), x an integer.
+
+Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy" (NeurIPS 2020), Algorithms 1 to 3, for an
+integer sigma, in whole arrays. Every coin of theirs, Bernoulli(exp(-gamma)), is decided by comparing a uniform number
+with exp(-gamma). Double precision decides where the two are further apart than its error; where they are not, once in
+about 2^43 coins, further bits are drawn and compared with bounds of exp(-gamma) in as much precision as it takes. So
+the law is exact, nothing is rounded, and the same bytes give the same samples on every machine. Neither a sample nor
+the time it takes is hidden from whoever shares the machine.
+"""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import gmpy2
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.errors import PlanError
+from dpcore.randomness import RandomSource
+
+LARGEST_SIGMA = 1 << 48
+"""Samples then stay far below 2^63, and their magnitudes, up to 30 sigma, below 2^53."""
+
+SMALLEST_SHARE_SIGMA = 3
+"""What is proved of sums of shares (dpcore.privacy.gaussian) needs a variance of at least 9."""
+
+# |double precision's exp(-gamma) - exp(-gamma)|: gamma is off by under 2^-50 (1 + gamma), numpy's exponential by a few
+# units in the last place, so the true error is below 2^-48.
+TOLERANCE = 2.0**-44
+_BATCH = 1 << 16
+
+
+def discrete_gaussian(sigma: int, count: int, random: RandomSource) -> NDArray[np.int64]:
+    """`count` independent samples of N_Z(0, sigma^2): int64 (count,).
+
+    Raises PlanError where sigma is not an integer from 1 to LARGEST_SIGMA.
+    """
+    if isinstance(sigma, bool) or not isinstance(sigma, int) or not 1 <= sigma <= LARGEST_SIGMA:
+        raise PlanError(f"the noise's standard deviation is {sigma}: give an integer from 1 to 2^48")
+    samples = np.empty(count, dtype=np.int64)
+    filled = 0
+    while filled < count:
+        # A third of the candidates become samples where sigma is 1, nearly half where it is large.
+        kept = _accepted(sigma, min(_BATCH, 2 * (count - filled) + 16), random)[: count - filled]
+        samples[filled : filled + len(kept)] = kept
+        filled += len(kept)
+    return samples
+
+
+def _accepted(sigma: int, count: int, random: RandomSource) -> NDArray[np.int64]:
+    """Algorithm 3 on `count` discrete Laplace candidates: those accepted, in order."""
+    t = sigma + 1
+    candidates = _discrete_laplace(t, count, random)
+
+    def gamma(index: int) -> Fraction:
+        return Fraction((abs(int(candidates[index])) * t - sigma * sigma) ** 2, 2 * sigma * sigma * t * t)
+
+    offset = np.abs(candidates).astype(np.float64) - sigma * sigma / t
+    accepted: NDArray[np.int64] = candidates[_bernoulli_exp(np.square(offset / sigma) / 2, gamma, random)]
+    return accepted
+
+
+def _discrete_laplace(t: int, count: int, random: RandomSource) -> NDArray[np.int64]:
+    """Algorithm 2 with scale t, on `count` candidates: P(x) proportional to exp(-|x| / t); those accepted, in order."""
+    low = _below(t, count, random)
+    low = low[_bernoulli_exp(low / t, lambda index: Fraction(int(low[index]), t), random)]
+    magnitude = low + t * _geometric(len(low), random)
+    negative = (np.frombuffer(random.bytes(len(low)), dtype=np.uint8) & 1).astype(bool)
+    # Minus zero would count zero twice.
+    kept = ~(negative & (magnitude == 0))
+    signed: NDArray[np.int64] = np.where(negative, -magnitude, magnitude)[kept]
+    return signed
+
+
+def _geometric(count: int, random: RandomSource) -> NDArray[np.int64]:
+    """How many coins of Bernoulli(1/e) come up before one does not: int64 (count,)."""
+    runs = np.zeros(count, dtype=np.int64)
+    going = np.arange(count)
+    while len(going):
+        going = going[_bernoulli_exp(np.ones(len(going)), lambda _: Fraction(1), random)]
+        runs[going] += 1
+    return runs
+
+
+def _below(bound: int, count: int, random: RandomSource) -> NDArray[np.int64]:
+    """Uniform integers in [0, bound), by rejection: int64 (count,)."""
+    mask = np.uint64((1 << (bound - 1).bit_length()) - 1)
+    accepted: list[NDArray[np.uint64]] = []
+    missing = count
+    while missing > 0:
+        words = _words(2 * missing + 8, random) & mask
+        words = words[words < np.uint64(bound)][:missing]
+        accepted.append(words)
+        missing -= len(words)
+    return np.concatenate([np.empty(0, dtype=np.uint64), *accepted]).astype(np.int64)
+
+
+def _words(count: int, random: RandomSource) -> NDArray[np.uint64]:
+    return np.frombuffer(random.bytes(8 * count), dtype="<u8").astype(np.uint64)
+
+
+def _bernoulli_exp(
+    gammas: NDArray[np.float64], exact: Callable[[int], Fraction], random: RandomSource
+) -> NDArray[np.bool_]:
+    """One coin of Bernoulli(exp(-gamma)) for each of `gammas`, at least 0; exact(i): the i-th as a rational."""
+    words = _words(len(gammas), random)
+    chances = np.exp(-gammas)
+    # A word is the first 64 bits of a uniform number; the conversion is off by at most 2^-53.
+    uniform = words.astype(np.float64) * 2.0**-64
+    heads = uniform < chances
+    for index in np.flatnonzero(np.abs(uniform - chances) <= TOLERANCE):
+        heads[index] = _decide(int(words[index]), exact(int(index)), random)
+    return heads
+
+
+def _decide(word: int, gamma: Fraction, random: RandomSource) -> bool:
+    """Whether the uniform number that begins with the 64 bits of `word` is below exp(-gamma); more bits as needed."""
+    bits, precision = word, 64
+    while True:
+        low, high = _exp_bounds(gamma, precision)
+        if bits + 1 <= low:
+            return True
+        if bits >= high:
+            return False
+        bits, precision = (bits << 64) | random.bits(64), precision + 64
+
+
+def _exp_bounds(gamma: Fraction, precision: int) -> tuple[int, int]:
+    """Integers around exp(-gamma) 2^precision, by MPFR's directed rounding."""
+    exponent = -gmpy2.mpq(gamma.numerator, gamma.denominator)
+    bounds = []
+    for rounding, whole in ((gmpy2.RoundDown, gmpy2.floor), (gmpy2.RoundUp, gmpy2.ceil)):
+        # floor and ceil too: outside they would be rounded to the 53 bits of the usual context.
+        with gmpy2.context(precision=precision + 16, round=rounding):
+            bounds.append(int(whole(gmpy2.exp(gmpy2.mpfr(exponent)) * gmpy2.mpz(1 << precision))))
+    return bounds[0], bounds[1]
+
+
+def tail_bound(sigma: int, summands: int, values: int) -> int:
+    """A magnitude that none of `values` sums of `summands` samples exceeds, but with probability 2^-64 in all.
+
+    N_Z(0, sigma^2) is sub-Gaussian with variance proxy sigma^2 (Canonne, Kamath and Steinke 2020): completing the
+    square, E[exp(s X)] is exp(s^2 sigma^2 / 2) times the ratio of sum_x exp(-(x - s sigma^2)^2 / (2 sigma^2)) to the
+    same sum unshifted, which by Poisson summation is the largest. Proxies of independent summands add, so P(|sum| > t)
+    <= 2 exp(-t^2 / (2 summands sigma^2)); a union bound over the values does the rest.
+    """
+    return math.ceil(sigma * math.sqrt(2 * summands * (math.log(2 * values) + 64 * math.log(2)))) + 1

@@ -1,0 +1,152 @@
+"""What a release costs, whatever its kind and design: epsilon at delta, for the learner alone and under collusion.
+
+Unit: one record is replaced, within the scope. "record": anything of it. "joint": its cell of one source column alone.
+"marginal": its value of one boolean coordinate alone, and only that coordinate's released values are covered.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+from dpcore.errors import PlanError
+from dpcore.privacy.composition import DeltaTooSmallError, InfiniteEpsilonError, VoidEpsilonError
+from dpcore.privacy.dp_feat import DpFeatAccount, account, account_of_exact_split
+from dpcore.privacy.gaussian import ShiftLaw
+from dpcore.privacy.integer_noise import IntegerNoise
+from dpcore.privacy.sensitivity import edge_squared, joint_squared, moments_squared
+from dpcore.queries.moments import MomentsQuery
+from dpcore.queries.rados import RadosQuery
+from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, JointDesign, PlainDesign
+from dpcore.rados.support import check_support
+
+Kind = RadosQuery | MomentsQuery
+Scope = Literal["none", "marginal", "joint", "record"]
+
+
+@dataclass(frozen=True)
+class ReleaseCost:
+    """The figures of one release at `delta`.
+
+    epsilon lies at or above the least one of the learner alone, which is at least epsilon_lower; it is the one to
+    state. epsilon_if_others_collude: against learner, coordinator and colluding parties. theorem_epsilon: n epsilon of
+    the paper's Theorem 6, where there is a truncation.
+    """
+
+    scope: Scope
+    epsilon: float
+    epsilon_lower: float
+    delta: float
+    epsilon_if_others_collude: float
+    theorem_epsilon: float | None = None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a release's cost depends on beside its kind.
+
+    d: coordinates of a record. fraction_bits: the encoding's. honest_parties: h, the parties whose noise shares are
+    counted under collusion.
+    """
+
+    d: int
+    fraction_bits: int
+    honest_parties: int
+
+
+def scope_of(kind: Kind) -> Scope:
+    """What a kind of query bounds, at most."""
+    if isinstance(kind, MomentsQuery):
+        return "record"
+    match kind.design:
+        case GaussianDesign():
+            return "record"
+        case FixedSupportDesign() as design:
+            return "record" if design.edge_sigma else "none"
+        case JointDesign():
+            return "joint"
+        case DpFeatDesign():
+            return "marginal"
+        case PlainDesign() as design:
+            return "marginal" if design.booleans else "none"
+
+
+def release_cost(
+    kind: Kind, party_rows: Sequence[int], delta: Fraction | float, setting: Setting
+) -> ReleaseCost | None:
+    """The cost of a release over parties with `party_rows` rows; None where nothing is bounded.
+
+    Plain rados ask for no bound, so they have none where these rows give none; a design that asks for one fails there.
+    delta: in (0, 1), for the whole release. Raises PlanError (SupportError, EmptyTruncationError, InfiniteEpsilonError,
+    WeakNoiseError and others) where the design cannot be met by these rows or has no finite epsilon.
+    """
+    scope = scope_of(kind)
+    if scope == "none":
+        return None
+    if scope == "marginal":
+        return _marginal(kind, party_rows, delta)
+    if not party_rows or min(party_rows) < 1:
+        raise PlanError(f"the parties have {list(party_rows)} rows: give at least one party, and one row for each")
+    alone = [shift_law_of(kind, rows, setting, shares=len(party_rows)).epsilon(delta) for rows in set(party_rows)]
+    honest = min(setting.honest_parties, len(party_rows))
+    others = [shift_law_of(kind, rows, setting, shares=honest).epsilon(delta) for rows in set(party_rows)]
+    return ReleaseCost(
+        scope=scope,
+        epsilon=max(bracket.upper for bracket in alone),
+        epsilon_lower=max(bracket.lower for bracket in alone),
+        delta=float(delta),
+        epsilon_if_others_collude=max(bracket.upper for bracket in others),
+    )
+
+
+def shift_law_of(kind: Kind, rows: int, setting: Setting, *, shares: int) -> ShiftLaw:
+    """The law of the squared shift that replacing one record, of a party with `rows` rows, makes in a release.
+
+    shares: noise shares that are counted; a noised table's noise is the party's own and has one. Raises PlanError where
+    the kind has no noise, SupportError where the party is too small for its set.
+    """
+    bits = setting.fraction_bits
+    match kind:
+        case MomentsQuery(share_sigma=sigma):
+            noise = IntegerNoise(sigma, shares, kind.length(setting.d))
+            return noise.law(moments_squared(kind.clip, bits, kind.edge_multiplier))
+        case RadosQuery(design=JointDesign() as joint):
+            noise = IntegerNoise(joint.share_sigma, shares, kind.rados * len(joint.coordinates))
+            return noise.law(joint_squared(joint.squared_range, bits), kind.rados, Fraction(1, 2))
+        case RadosQuery(design=GaussianDesign() as gaussian):
+            inclusion = Fraction(1, 2)
+            if gaussian.fraction is not None:
+                inclusion = Fraction(check_support(rows, gaussian.fraction), rows)
+            noise = IntegerNoise(gaussian.share_sigma, shares, kind.length(setting.d))
+            return noise.law(edge_squared(gaussian.clip, bits), kind.rados, inclusion)
+        case RadosQuery(design=FixedSupportDesign() as fixed) if fixed.edge_sigma:
+            # Rados over one noised table are post-processing of it: their number does not matter.
+            if fixed.split == "local":
+                check_support(rows, fixed.fraction)
+            return IntegerNoise(fixed.edge_sigma, 1, setting.d).law(edge_squared(fixed.clip, bits))
+        case _:
+            raise PlanError("this design adds no noise: count its marginals")
+
+
+def _marginal(kind: Kind, party_rows: Sequence[int], delta: Fraction | float) -> ReleaseCost | None:
+    """The same law for every protected coordinate, whatever its values: each is bounded by itself."""
+    assert isinstance(kind, RadosQuery)
+    counted: DpFeatAccount
+    match kind.design:
+        case DpFeatDesign(split="exact") as design:
+            counted = account_of_exact_split(party_rows, kind.rados, design.epsilon_per_rado, delta)
+        case DpFeatDesign() as design:
+            counted = account(party_rows, kind.rados, design.epsilon_per_rado, delta)
+        case _:
+            try:
+                counted = account(party_rows, kind.rados, None, delta)
+            except (InfiniteEpsilonError, VoidEpsilonError, DeltaTooSmallError):
+                return None
+    return ReleaseCost(
+        scope="marginal",
+        epsilon=counted.epsilon,
+        epsilon_lower=counted.epsilon_lower,
+        delta=counted.delta,
+        epsilon_if_others_collude=counted.epsilon_if_others_collude,
+        theorem_epsilon=counted.theorem_epsilon,
+    )

@@ -1,0 +1,142 @@
+"""The moments query: each record gives its edge vector and the products of its coordinates.
+
+From these d + d(d + 1)/2 numbers follow the mean and the covariance of the population of all 2^m rados.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.errors import PlanError, ShapeError
+from dpcore.privacy.discrete_gaussian import LARGEST_SIGMA, discrete_gaussian, tail_bound
+from dpcore.privacy.sensitivity import PRODUCT_WEIGHT, SQUARE_WEIGHT
+from dpcore.queries.base import Crowd, Keyed, Progress
+from dpcore.rados.clipping import Clip
+from dpcore.rados.designs import check_share
+from dpcore.rados.edges import BLOCK_ROWS, Records, edges
+from dpcore.rados.moments import Moments
+from dpcore.randomness import RandomSource
+
+MOST_FRACTION_BITS = 20
+"""A block's sums of products, at most BLOCK_ROWS 4^20, then are exact in double precision."""
+
+
+@dataclass(frozen=True)
+class MomentsQuery:
+    """First and second moments of clipped edges, with noise on every number.
+
+    clip: the bound R on a record's length. edge_multiplier: k, the integer weight of an edge coordinate; beside the
+    products' weight of 5 4^f, it gives the edges a precision of their own at one noise. share_sigma: the standard
+    deviation of each party's discrete Gaussian share of the noise on each value.
+
+    A contribution holds, as integers, k e_j 2^f for every coordinate, then for j <= k row by row 5 x_j^2 4^f and
+    7 x_j x_k 4^f: no product is rounded. The bias square is left out, for its sum is public: the row count.
+
+    Raises PlanError where a field is out of range.
+    """
+
+    clip: Clip
+    edge_multiplier: int
+    share_sigma: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.edge_multiplier <= LARGEST_SIGMA:
+            raise PlanError(f"edge_multiplier is {self.edge_multiplier}: give an integer from 1 to 2^48")
+        check_share(self.share_sigma)
+
+    def length(self, d: int) -> int:
+        """Values d + d(d + 1)/2, one fewer with a bias."""
+        return d + d * (d + 1) // 2 - int(self.clip.bias)
+
+    def shape(self, d: int) -> tuple[int, ...]:
+        """(length,): in the order of a contribution."""
+        return (self.length(d),)
+
+    def largest_sum(self, crowd: Crowd, fraction_bits: int) -> int:
+        """A bound on every value's magnitude: no coordinate is beyond [-1, 1], and the noise exceeds it by 2^-64."""
+        one = 1 << _checked(fraction_bits)
+        most = max(self.edge_multiplier * one, PRODUCT_WEIGHT * one * one)
+        return crowd.rows * most + tail_bound(self.share_sigma, crowd.parties, self.length(crowd.d))
+
+    def contribution(
+        self,
+        records: Records,
+        fraction_bits: int,
+        random: RandomSource,
+        progress: Progress | None = None,
+        keyed: Keyed | None = None,  # noqa: ARG002  (a kind of query that repeats no draw)
+    ) -> NDArray[np.int64]:
+        """This party's sums and its share of the noise: int64 (length,). progress is told (rows done, m_p)."""
+        sums = self.sums(records, fraction_bits, progress)
+        return sums + discrete_gaussian(self.share_sigma, len(sums), random)
+
+    def sums(self, records: Records, fraction_bits: int, progress: Progress | None = None) -> NDArray[np.int64]:
+        """The same without noise. A row that is not usable adds nothing. Raises PlanError from fraction_bits."""
+        _checked(fraction_bits)
+        d = records.d
+        edge_sum, products = np.zeros(d, dtype=np.int64), np.zeros((d, d), dtype=np.int64)
+        for first, block in edges(records, fraction_bits):
+            clipped = self.clip.apply(block, fraction_bits)
+            edge_sum += clipped.sum(axis=0)
+            # Labels cancel in products: (y x)(y x)^T = x x^T.
+            factor = clipped.astype(np.float64)
+            products += (factor.T @ factor).astype(np.int64)
+            if progress is not None:
+                progress(min(first + BLOCK_ROWS, records.rows), records.rows)
+        weighted = products * np.where(np.eye(d, dtype=bool), SQUARE_WEIGHT, PRODUCT_WEIGHT)
+        return np.concatenate([edge_sum * self.edge_multiplier, weighted[self._triangle(d)]])
+
+    def decode(self, total: NDArray[np.int64], fraction_bits: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The sums of edges (d,) and of products (d, d), symmetric, in real units; the bias square is left at zero.
+
+        Raises ShapeError where the total has no such length.
+        """
+        d = self.coordinates(total.size)
+        edge_sum = np.ldexp(total[:d].astype(np.float64), -fraction_bits) / self.edge_multiplier
+        rows, columns = self._triangle(d)
+        products = np.zeros((d, d))
+        weights = np.where(rows == columns, SQUARE_WEIGHT, PRODUCT_WEIGHT)
+        products[rows, columns] = np.ldexp(total[d:].astype(np.float64), -2 * fraction_bits) / weights
+        products[columns, rows] = products[rows, columns]
+        return edge_sum, products
+
+    def moments(self, total: NDArray[np.int64], fraction_bits: int, *, rows: int, parties: int) -> Moments:
+        """A total over `rows` records of `parties` as a learner takes it, with the size of its noise."""
+        edge_sum, products = self.decode(total, fraction_bits)
+        sigma = self.share_sigma * float(np.sqrt(parties))
+        noise = np.full(products.shape, np.ldexp(sigma, -2 * fraction_bits) / PRODUCT_WEIGHT)
+        np.fill_diagonal(noise, np.ldexp(sigma, -2 * fraction_bits) / SQUARE_WEIGHT)
+        if self.clip.bias:
+            products[-1, -1], noise[-1, -1] = rows, 0.0
+        return Moments(
+            edge_sum=edge_sum,
+            product_sum=products,
+            rows=rows,
+            bias=self.clip.bias,
+            norm_bound=float(self.clip.norm_bound),
+            edge_noise=float(np.ldexp(sigma, -fraction_bits)) / self.edge_multiplier,
+            product_noise=noise,
+        )
+
+    def coordinates(self, length: int) -> int:
+        """The d of a contribution of this length. Raises ShapeError where there is none."""
+        d = 1
+        while self.length(d) < length:
+            d += 1
+        if self.length(d) != length:
+            raise ShapeError(f"a total of {length} values is no total of moments: ask the query again")
+        return d
+
+    def _triangle(self, d: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        rows, columns = np.triu_indices(d)
+        kept = len(rows) - int(self.clip.bias)
+        return rows[:kept], columns[:kept]
+
+
+def _checked(fraction_bits: int) -> int:
+    if not 0 <= fraction_bits <= MOST_FRACTION_BITS:
+        raise PlanError(
+            f"fraction_bits is {fraction_bits}: moments take 0 to {MOST_FRACTION_BITS}, products being exact"
+        )
+    return fraction_bits

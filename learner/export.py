@@ -1,0 +1,137 @@
+"""Models for use elsewhere: as a fitted scikit-learn estimator, and in the units of the original columns."""
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from dpcore.errors import ConfigurationError
+from dpcore.features import BooleanFeature, CategoryFeature, Feature, RealFeature, plain
+from dpcore.schema import Label
+from learner.model import Model, ModelError
+
+if TYPE_CHECKING:
+    from sklearn.linear_model import LogisticRegression
+
+FORMAT = "radofed-original-units"
+FORMAT_VERSION = 1
+
+# What is said of a cell's comparison and of each policy, so that the file can be used without this program.
+_RULES = (
+    "margin = intercept + the sum of what each feature adds; positive where margin > 0, negative elsewhere",
+    "a real feature adds weight * value, in the units of its column; the value must lie within lower and upper",
+    "a boolean feature adds if_true where the cell is one of `true`, if_false where it is one of `false`",
+    "a category adds the weight beside its value, and nothing for a value that has none where unknown is 'zero'",
+    "a threshold adds if_at_least where the value is >= threshold, if_below elsewhere",
+    "out_of_bounds 'clip': take the nearest bound for the value",
+    "missing is an empty cell, unknown a text that no list holds; 'impute': take `impute` for the cell",
+    "'zero-vector' anywhere: the row has no prediction; 'refuse': the row is an error and has none either",
+    "cells are trimmed of spaces, tabs and line breaks and compared as texts: 01 is not 1",
+    "cells of typed columns are the texts true, false, decimal integers, and the shortest decimal of other numbers",
+)
+
+
+def to_sklearn(model: Model, *, classes: Literal["signs", "label"] = "signs") -> "LogisticRegression":
+    """The model as a fitted `sklearn.linear_model.LogisticRegression`.
+
+    It takes rows as the schema encodes them, without the bias: (rows, d - 1), or (rows, d) where the schema has none.
+    `feature_names_in_` are the coordinates' names; `coef_` their weights, `intercept_` the bias's, 0 where there is
+    none. `wire.tables.read_observations` encodes a file (its last column is the bias).
+
+    classes: "signs" gives `classes_` [-1, 1], the labels that `learner.model.predict` gives; "label" the schema's own
+    texts, [negative, positive], which needs exactly one of each.
+
+    Margins equal `Model.scores` up to rounding, so predictions are the same, a margin of 0 being negative in both. But
+    a row that the schema makes a zero vector has no prediction here, and the estimator gives it the intercept's.
+    `predict_proba` is the logistic function of the margin: calibrated only where the learner's theta is on that scale,
+    which nobody promises. `fit` starts afresh.
+
+    To keep a model, save it with `Model.save` and convert it after loading. A pickle or joblib file runs whatever its
+    author wrote into it when it is loaded: take one from nobody.
+
+    Raises ConfigurationError where scikit-learn is not installed or the label has not one text a side.
+    """
+    try:
+        from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (an extra, and a second to import)
+    except ModuleNotFoundError as missing:
+        raise ConfigurationError(f"{missing.name} is not installed: install radofed[learner]") from missing
+    if classes not in ("signs", "label"):
+        raise ConfigurationError(f"classes is {classes!r}: choose 'signs' or 'label'")
+    width = model.schema.d - int(model.schema.bias)
+    estimator = LogisticRegression()
+    estimator.classes_ = np.array([-1, 1] if classes == "signs" else _texts(model.schema.label))
+    estimator.coef_ = model.theta[np.newaxis, :width].copy()
+    estimator.intercept_ = model.theta[width:].copy() if model.schema.bias else np.zeros(1)
+    estimator.n_features_in_ = width
+    estimator.feature_names_in_ = np.array(model.schema.coordinates[:width], dtype=object)
+    estimator.n_iter_ = np.zeros(1, dtype=np.int32)
+    return estimator
+
+
+def to_original_units(model: Model) -> dict[str, Any]:
+    """The model in the units of the original columns, as JSON has it: nothing of the encoding is needed to use it.
+
+    A real feature's coordinate is 2 (v - lower) / (upper - lower) - 1, so its weight per unit is 2 theta /
+    (upper - lower), and -theta (upper + lower) / (upper - lower) goes into the intercept; both are rounded once, from
+    exact rationals. For a row whose cells are all present, known and within their bounds, `intercept` plus what the
+    features add is the margin of `Model.scores`, up to rounding of terms of the size weight * value. `rules` says what
+    each kind of feature adds and what is done with every other cell.
+
+    Raises ModelError where a weight per unit leaves the doubles.
+    """
+    schema, theta = model.schema, [float(value) for value in model.theta]
+    weights = dict(zip(schema.coordinates, theta, strict=True))
+    intercept = Fraction(theta[-1]) if schema.bias else Fraction(0)
+    features = []
+    for feature in schema.features:
+        features.append({**plain(feature), **_effects(feature, weights)})
+        if isinstance(feature, RealFeature):
+            lower, upper = Fraction(feature.lower), Fraction(feature.upper)
+            intercept -= Fraction(weights[feature.name]) * (upper + lower) / (upper - lower)
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "learner": model.learner,
+        "schema": schema.name,
+        "schema_digest": schema.digest.hex(),
+        "release_digest": model.release_digest.hex(),
+        "label": plain(schema.label),
+        "intercept": _double(intercept, "the intercept"),
+        "features": features,
+        "rules": list(_RULES),
+        "privacy": model.statement.to_dict(),
+        "privacy_in_words": model.statement.sentences(),
+    }
+
+
+def _effects(feature: Feature, weights: dict[str, float]) -> dict[str, Any]:
+    """What the feature's cells add to the margin."""
+    if isinstance(feature, RealFeature):
+        per_unit = 2 * Fraction(weights[feature.name]) / (Fraction(feature.upper) - Fraction(feature.lower))
+        return {"weight": _double(per_unit, f"the weight of {feature.name!r}")}
+    if isinstance(feature, CategoryFeature):
+        return {"weights": [[value, weights[name]] for value, name in _values(feature)]}
+    weight = weights[feature.name]
+    if isinstance(feature, BooleanFeature):
+        return {"if_true": weight, "if_false": -weight}
+    return {"if_at_least": weight, "if_below": -weight}
+
+
+def _values(feature: CategoryFeature) -> list[tuple[str, str]]:
+    return list(zip(feature.values, feature.coordinates, strict=True))
+
+
+def _double(number: Fraction, what: str) -> float:
+    try:
+        return float(number)
+    except OverflowError as error:
+        raise ModelError(f"{what} per unit leaves the doubles; widen the schema's bounds and train again") from error
+
+
+def _texts(label: Label) -> list[str]:
+    """The label's texts, negative first."""
+    if len(label.positive) != 1 or len(label.negative or ()) != 1:
+        raise ConfigurationError(
+            f"the label {label.column!r} has not exactly one positive and one negative text; take classes='signs'"
+        )
+    return [*(label.negative or ()), *label.positive]

@@ -1,0 +1,34 @@
+"""What a query asks for, in words."""
+
+from dpcore.queries.moments import MomentsQuery
+from dpcore.rados.designs import Design, DpFeatDesign, FixedSupportDesign, GaussianDesign, JointDesign, PlainDesign
+from wire.query_kinds import Kind
+
+
+def kind_words(kind: Kind) -> str:
+    """Such as "500 rados, dp-feat for 'smoker' without truncation"."""
+    if isinstance(kind, MomentsQuery):
+        return f"moments with records clipped to {float(kind.clip.norm_bound):.3g}"
+    return f"{kind.rados} rados, design {design_words(kind.design)}"
+
+
+def design_words(design: Design) -> str:
+    """A design with what it protects and how."""
+    match design:
+        case PlainDesign():
+            return "plain"
+        case DpFeatDesign(epsilon_per_rado=None):
+            return f"dp-feat for {_features(design)} without truncation"
+        case DpFeatDesign():
+            return f"dp-feat for {_features(design)} at epsilon {float(design.epsilon_per_rado or 0):.3g} per rado"
+        case JointDesign():
+            return f"dp-feat jointly for the column {design.column!r}"
+        case FixedSupportDesign():
+            noise = "over a noised table" if design.edge_sigma else "without noise"
+            return f"fixed-support with {float(design.fraction):.3g} of the records {noise}"
+        case GaussianDesign():
+            return f"gaussian with records clipped to {float(design.clip.norm_bound):.3g}"
+
+
+def _features(design: DpFeatDesign) -> str:
+    return ", ".join(repr(name) for name in design.names)

@@ -1,0 +1,113 @@
+"""From a request to the query's kind: designs for the schema, and noise calibrated to the epsilon asked for."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from dpcore.errors import PlanError
+from dpcore.privacy.integer_noise import smallest_share
+from dpcore.privacy.sensitivity import edge_squared, joint_squared, moments_squared
+from dpcore.queries.moments import MomentsQuery
+from dpcore.queries.rados import RadosQuery
+from dpcore.rados.clipping import Clip
+from dpcore.rados.designs import Design, FixedSupportDesign, GaussianDesign, check_fraction
+from dpcore.rados.norms import edge_multiplier, usual_norm
+from dpcore.rados.protected import dp_feat_design, joint_design, plain_design, squared_range
+from dpcore.rados.support import check_support
+from learner.requests import MomentsRequest, RadosRequest, Request
+from wire.query import MAX_VALUES
+from wire.query_kinds import Kind
+
+EDGE_FRACTION_BITS = 16
+MOMENT_FRACTION_BITS = 10
+HALF = Fraction(1, 2)
+
+
+def fraction_bits_of(request: Request) -> int:
+    """Those asked for, or what is plenty for the kind."""
+    if request.fraction_bits is not None:
+        return request.fraction_bits
+    return MOMENT_FRACTION_BITS if isinstance(request, MomentsRequest) else EDGE_FRACTION_BITS
+
+
+def kind_of(request: Request, honest_parties: int, party_rows: Sequence[int]) -> Kind:
+    """The kind of query, its noise calibrated for the shares of `honest_parties`.
+
+    party_rows: those that are known; for the worst of them a support is counted. Raises PlanError or SchemaError where
+    the schema, the rows or the sizes do not allow it, with what would work.
+    """
+    if isinstance(request, MomentsRequest):
+        return _moments(request, honest_parties)
+    d = request.schema.d
+    if request.rados > MAX_VALUES // d:
+        raise PlanError(
+            f"{request.rados} rados of {d} coordinates are more than the {MAX_VALUES} values that one query may ask "
+            f"for; ask for at most {MAX_VALUES // d} rados"
+        )
+    return RadosQuery(request.rados, _design(request, honest_parties, party_rows))
+
+
+def _design(request: RadosRequest, honest: int, party_rows: Sequence[int]) -> Design:
+    schema = request.schema
+    match request.design:
+        case "plain":
+            return plain_design(schema)
+        case "fixed-support":
+            return _fixed_support(request, party_rows)
+        case "gaussian":
+            return _gaussian(request, honest, party_rows)
+        case "dp-feat" if request.joint:
+            return _joint(request, honest)
+        case _:
+            return dp_feat_design(schema, request.sensitive_names, request.epsilon_per_rado, rounded=request.rounded)
+
+
+def _joint(request: RadosRequest, honest: int) -> Design:
+    assert request.epsilon is not None
+    (name,) = request.sensitive_names
+    schema = request.schema
+    # A feature's name stands for the column that it derives from.
+    column = name if schema.derived_from(name) else schema.sources(name)
+    if column is None:
+        raise PlanError(f"{name!r} derives from no column, so there is nothing to protect; name a source column")
+    squared = joint_squared(squared_range(schema, column), fraction_bits_of(request))
+    noised = request.rados * len(schema.derived_from(column))
+    share = smallest_share(squared, honest, noised, request.epsilon, request.delta, request.rados, HALF)
+    return joint_design(schema, column, share)
+
+
+def _clip(request: Request) -> Clip:
+    return Clip(request.norm_bound or usual_norm(request.schema), request.schema.bias)
+
+
+def _fixed_support(request: RadosRequest, party_rows: Sequence[int]) -> Design:
+    clip, fraction = _clip(request), request.support or HALF
+    check_fraction(fraction)
+    for rows in party_rows:
+        check_support(rows, fraction)
+    if request.epsilon is None:
+        return FixedSupportDesign(fraction, clip, 0)
+    squared = edge_squared(clip, fraction_bits_of(request))
+    sigma = smallest_share(squared, 1, request.schema.d, request.epsilon, request.delta)
+    return FixedSupportDesign(fraction, clip, sigma)
+
+
+def _gaussian(request: RadosRequest, honest: int, party_rows: Sequence[int]) -> Design:
+    assert request.epsilon is not None
+    clip, fraction = _clip(request), request.support
+    inclusion = HALF if fraction is None else fraction
+    check_fraction(inclusion)
+    if fraction is not None and party_rows:
+        inclusion = max(Fraction(check_support(rows, fraction), rows) for rows in party_rows)
+    squared = edge_squared(clip, fraction_bits_of(request))
+    noised = request.rados * request.schema.d
+    share = smallest_share(squared, honest, noised, request.epsilon, request.delta, request.rados, inclusion)
+    return GaussianDesign(clip, share, fraction)
+
+
+def _moments(request: MomentsRequest, honest: int) -> MomentsQuery:
+    clip, bits = _clip(request), fraction_bits_of(request)
+    multiplier = edge_multiplier(clip.norm_bound, bits, request.edge_weight)
+    least = MomentsQuery(clip, multiplier, 3)
+    squared = moments_squared(clip, bits, multiplier)
+    share = smallest_share(squared, honest, least.length(request.schema.d), request.epsilon, request.delta)
+    return MomentsQuery(clip, multiplier, share)

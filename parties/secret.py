@@ -1,0 +1,45 @@
+"""The party's secret: 32 bytes that repeatable draws derive from, kept for the life of its data."""
+
+import os
+from pathlib import Path
+
+from dpcore.errors import ConfigurationError
+from dpcore.queries.base import SECRET_BYTES
+from dpcore.randomness import RandomSource
+from parties.database import sync_directory
+
+
+def load_or_create(path: Path, random: RandomSource) -> bytes:
+    """The secret in the file, which is made where there is none, readable by its owner alone.
+
+    A secret that was lost is replaced by another one: what was noised under the old one is then noised anew, and
+    charged anew. Raises ConfigurationError where the file cannot be read or written, or is no secret.
+    """
+    try:
+        return _read(path) if path.exists() else _create(path, random)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be used ({error.strerror}); check its permissions") from error
+
+
+def _read(path: Path) -> bytes:
+    secret = path.read_bytes()
+    if len(secret) != SECRET_BYTES:
+        raise ConfigurationError(
+            f"{path}: has {len(secret)} bytes and a party's secret has {SECRET_BYTES}; restore it, or remove it to "
+            "begin a new one, which noises every table anew"
+        )
+    return secret
+
+
+def _create(path: Path, random: RandomSource) -> bytes:
+    secret = random.bytes(SECRET_BYTES)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Whole or not at all, and on disk before it is used: noise under a secret that is lost cannot be repeated.
+    unfinished = path.with_name(f".{path.name}.new")
+    with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(secret)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.rename(path)
+    sync_directory(path.parent)
+    return secret

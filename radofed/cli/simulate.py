@@ -1,0 +1,83 @@
+"""`rado simulate`: designs and learners measured on a table, over a federation that is simulated."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from radofed.cli.framework import check_new, command
+from radofed.output import Output, Result
+
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make `simulate` a command of a group."""
+    command(app, "simulate")(simulate)
+
+
+def simulate(
+    output: Output,
+    data: Annotated[Path, typer.Option(help="A CSV (also gzipped) or Parquet file.", show_default=False)],
+    parties: Annotated[int, typer.Option(help="How many parties, 2 to 1,000.", show_default=False)],
+    label: Annotated[str | None, typer.Option(help="The label's column.")] = None,
+    positive: Annotated[str | None, typer.Option(help="Its positive values, VALUE[,VALUE].")] = None,
+    schema: Annotated[Path | None, typer.Option(help="A schema; by default one is inferred, not privately.")] = None,
+    partition: Annotated[str, typer.Option(help="iid, size-skew, label-skew or by-column:NAME.")] = "iid",
+    design: Annotated[str, typer.Option(help="plain, dp-feat, fixed-support, gaussian or moments.")] = "plain",
+    rados: Annotated[int | None, typer.Option(help="How many rados; by default min(1000, m/2).")] = None,
+    sensitive: Annotated[list[str] | None, typer.Option(help="dp-feat: a feature to protect; may be repeated.")] = None,
+    joint: Annotated[bool, typer.Option("--joint", help="dp-feat: protect its column in the whole release.")] = False,
+    epsilon: Annotated[str | None, typer.Option(help="The release's epsilon to stay within, an exact decimal.")] = None,
+    delta: Annotated[str, typer.Option(help="What epsilon is counted at, an exact decimal.")] = "1e-6",
+    epsilon_per_rado: Annotated[str | None, typer.Option(help="dp-feat: Algorithm 2's epsilon, to truncate.")] = None,
+    split: Annotated[str, typer.Option(help="local: each party draws; exact: the pool.")] = "local",
+    norm_bound: Annotated[str | None, typer.Option(help="R, to which records are clipped.")] = None,
+    support: Annotated[str | None, typer.Option(help="The fraction of its records that a rado takes.")] = None,
+    learner: Annotated[str, typer.Option(help="Learners, NAME[,NAME...].")] = "mean-variance",
+    folds: Annotated[int, typer.Option(help="Stratified folds.")] = 10,
+    seed: Annotated[int, typer.Option(help="Of folds, partition and draws.")] = 0,
+    encrypt: Annotated[bool, typer.Option("--encrypt", help="Encrypt and mask, with the same figures.")] = False,
+    key_bits: Annotated[int, typer.Option(help="Size of the Paillier modulus.")] = 3072,
+    workers: Annotated[
+        int | None, typer.Option(help="Ray workers that share the parties; 0: this process. By default one a CPU.")
+    ] = None,
+    timeout_s: Annotated[float, typer.Option(help="How long a worker may take to answer, in seconds.")] = 3600.0,
+    per_fold: Annotated[
+        Path | None, typer.Option(help="Write a row for each fold and learner there (Parquet).")
+    ] = None,
+) -> Result:
+    """Measure learners by cross-validation on what a simulated federation would release of a table."""
+    if per_fold is not None:
+        check_new(per_fold)
+    from radofed.simulation.run import simulate as run_simulate
+
+    result = run_simulate(
+        data,
+        label=label,
+        positive=None if positive is None else positive.split(","),
+        schema=schema,
+        parties=parties,
+        partition=partition,
+        design=design,
+        rados=rados,
+        sensitive=tuple(sensitive or ()),
+        joint=joint,
+        epsilon=epsilon,
+        delta=delta,
+        epsilon_per_rado=epsilon_per_rado,
+        split=split,
+        norm_bound=norm_bound,
+        support=support,
+        learners=learner,
+        folds=folds,
+        seed=seed,
+        encrypt=encrypt,
+        key_bits=key_bits,
+        workers=workers,
+        timeout_s=timeout_s,
+        note=output.note,
+    )
+    if per_fold is not None:
+        result.write_rows(per_fold)
+    return Result({**result.to_dict(), "per_fold": per_fold}, "\n".join(result.sentences()))

@@ -1,0 +1,210 @@
+"""What a plan costs, as data and as sentences."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from typing import Any
+
+from dpcore.privacy.release_cost import Scope
+from radofed.planning.limits import MOST_LOOKED_FOR
+from radofed.planning.request import PlanRequest
+from radofed.planning.sizes import Sizes
+
+_PROTECTED = {
+    "marginal": "for one record's value of the sensitive coordinate, within that coordinate's own values",
+    "joint": "for one record's cell of the sensitive source column, within the whole release, and for nothing else",
+    "record": "for one whole record",
+}
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The noise of a plan.
+
+    share_sd: the standard deviation of a party's share (of a noised table, its own), in units of 2^-fraction_bits, of
+    moments in those of the sum it is added to. honest_parties: h. noise_sd: what all parties' noise amounts to on one
+    coordinate of a rado, or of the sum of edges, in real units. product_noise_sd: on a sum of products, the larger of
+    the two; moments alone. spread: the most that drawing signatures spreads a coordinate of a rado; for moments, the
+    square root of the rows, by which sampling spreads a sum.
+    """
+
+    share_sd: int
+    honest_parties: int
+    fraction_bits: int
+    noise_sd: float
+    product_noise_sd: float | None
+    spread: float
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the plan of a request costs, or why it cannot be asked.
+
+    scope: what is bounded. epsilon: for the learner alone. None where the design has no bound and where the plan is not
+    feasible, unless it is so for the figure under collusion alone. epsilon_if_others_collude: of counts, the worst
+    party's, under "local" against learner, coordinator and all other parties, under "exact" not against the
+    coordinator, which knows every count; of shared noise, with the shares of the honest parties alone; None where not
+    feasible. theorem_epsilon: n epsilon_per_rado. delta: None where nothing is counted. delta_per_rado: the
+    probability, in one rado and for the learner alone, of a value that only one of two neighbours can produce.
+    acceptance_rate: the chance that a uniform signature is admitted, for the smallest party (local) or the pool
+    (exact). largest_rados: the most, of those looked for, that stay within the request's epsilon, 0 where none do, None
+    where it has none or noise is chosen for the n asked for. smallest_epsilon: the least at which so many rados can be
+    asked: drawn without truncation, or with the most noise that a slot takes; None where there is none, and for a
+    feasible plan whose noise was chosen. marginal_epsilon: of plain rados, for each coordinate coded -1/+1 by itself,
+    for the learner alone; marginal_epsilon_if_others_collude likewise. sizes: None where coordinates are not given or
+    the plan cannot be packed. reason, suggestion: None where the plan is feasible.
+    """
+
+    request: PlanRequest
+    feasible: bool
+    scope: Scope = "none"
+    epsilon: float | None = None
+    epsilon_if_others_collude: float | None = None
+    delta: float | None = None
+    theorem_epsilon: float | None = None
+    delta_per_rado: float | None = None
+    acceptance_rate: float = 1.0
+    largest_rados: int | None = None
+    smallest_epsilon: float | None = None
+    marginal_epsilon: float | None = None
+    marginal_epsilon_if_others_collude: float | None = None
+    noise: Noise | None = None
+    sizes: Sizes | None = None
+    reason: str | None = None
+    suggestion: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every figure by name, in types that JSON has; those of `noise` and `sizes` only where there are any."""
+        request = self.request
+        return {
+            "design": request.design,
+            "joint": request.joint,
+            "split": request.split,
+            "scope": self.scope,
+            "feasible": self.feasible,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "theorem_epsilon": self.theorem_epsilon,
+            "delta_per_rado": self.delta_per_rado,
+            "epsilon_if_others_collude": self.epsilon_if_others_collude,
+            "marginal_epsilon": self.marginal_epsilon,
+            "marginal_epsilon_if_others_collude": self.marginal_epsilon_if_others_collude,
+            "rados": request.rados,
+            "party_rows": list(request.party_rows),
+            "acceptance_rate": self.acceptance_rate,
+            "largest_rados": self.largest_rados,
+            "smallest_epsilon": self.smallest_epsilon,
+            "reason": self.reason,
+            "suggestion": self.suggestion,
+            **({} if self.noise is None else asdict(self.noise)),
+            **({} if self.sizes is None else asdict(self.sizes)),
+        }
+
+    def sentences(self) -> list[str]:
+        """The same for people."""
+        return [self._what(), *self._privacy(), *self._counts(), *self._noise(), *self._effort()]
+
+    def _what(self) -> str:
+        request, parties = self.request, len(self.request.party_rows)
+        over = "one pool" if parties == 1 else f"{parties} parties with {request.rows} rows in all"
+        what = "Moments" if request.rados is None else f"{request.rados} rados of design {request.words}"
+        head = f"{what} over {over}"
+        if parties == 1:
+            return f"{head} of {request.rows} rows: for accounting only, since no cohort has one party."
+        if request.split == "exact":
+            return f"{head}, split exact: in simulation only, with a coordinator that is honest and tells nobody."
+        return f"{head}."
+
+    def _privacy(self) -> Iterator[str]:
+        if not self.feasible:
+            yield f"This cannot be asked: {self.reason}. What would work: {self.suggestion}."
+            if self.epsilon is not None:
+                yield f"Against the learner alone epsilon would be {up(self.epsilon)} at delta {self.delta:.3g}."
+        elif self.epsilon is None or self.epsilon_if_others_collude is None:
+            yield (
+                f"Warning: {self.request.words} rados{'' if self.request.design == 'plain' else ' without noise'} have "
+                "no bound. No differential privacy is claimed, and parties refuse them unless their policy allows "
+                "unprotected rados."
+            )
+        else:
+            yield (
+                f"Against the learner alone epsilon is {up(self.epsilon)} at delta {self.delta:.3g}, "
+                f"{_PROTECTED[self.scope]}."
+            )
+            yield self._collusion(up(self.epsilon_if_others_collude))
+        if self.marginal_epsilon is not None and self.marginal_epsilon_if_others_collude is not None:
+            yield (
+                f"A coordinate coded -1/+1 is bounded by itself, within its own values: epsilon "
+                f"{up(self.marginal_epsilon)} at delta {float(self.request.delta):.3g} against the learner, "
+                f"{up(self.marginal_epsilon_if_others_collude)} if everybody else works with it."
+            )
+
+    def _collusion(self, figure: str) -> str:
+        request = self.request
+        if request.design == "fixed-support":
+            return (
+                "If the coordinator and the other parties work with the learner, it is the same: noise is not shared."
+            )
+        if self.noise is not None:
+            return (
+                f"If the coordinator and all parties but {self.noise.honest_parties} work with the learner, it is "
+                f"{figure}."
+            )
+        who = "the other parties" if request.split == "exact" else "the coordinator and the other parties"
+        return f"If {who} work with the learner, it is {figure} for the worst party."
+
+    def _counts(self) -> Iterator[str]:
+        request = self.request
+        if self.theorem_epsilon is not None:
+            yield f"Theorem 6 alone would say {self.theorem_epsilon:.6g}."
+        if self.delta_per_rado:
+            yield f"In each rado, a value that gives a record away has probability {self.delta_per_rado:.3g}."
+        if request.epsilon_per_rado is not None:
+            whose = "the pool's" if request.split == "exact" else "the smallest party's"
+            yield f"Of {whose} signatures {100 * self.acceptance_rate:.4g} % are admitted."
+        if self.largest_rados is not None and request.epsilon is not None:
+            more = " or more" if self.largest_rados >= max(MOST_LOOKED_FOR, request.n) else ""
+            yield f"Within epsilon {float(request.epsilon):.6g} there is room for {self.largest_rados} rados{more}."
+
+    def _noise(self) -> Iterator[str]:
+        noise = self.noise
+        if noise is None:
+            return
+        if noise.product_noise_sd is not None:
+            yield (
+                f"Each party's noise has a standard deviation of {noise.share_sd} units; all together leave "
+                f"{noise.noise_sd:.4g} on each sum of edges and up to {noise.product_noise_sd:.4g} on each sum of "
+                f"products, over {self.request.rows} rows."
+            )
+            return
+        own = math.ldexp(noise.share_sd, -noise.fraction_bits)
+        whose = "Each record's own noise" if self.request.design == "fixed-support" else "Each party's noise"
+        where = " on the sensitive coordinates" if self.request.joint else ""
+        yield (
+            f"{whose}{where} has a standard deviation of {own:.4g} ({noise.share_sd} units of "
+            f"2^-{noise.fraction_bits}); a coordinate of a rado then has noise of {noise.noise_sd:.4g}, where drawing "
+            f"signatures spreads it by up to {noise.spread:.4g}."
+        )
+
+    def _effort(self) -> Iterator[str]:
+        if self.sizes is not None:
+            yield (
+                f"Each party uploads {self.sizes.ciphertexts} ciphertexts under a {self.request.key_bits}-bit key, "
+                f"{self.sizes.upload_bytes_per_party:,} bytes in slots of {self.sizes.slot_bits} bits; encrypting, "
+                f"adding and decrypting take about {self.sizes.estimated_seconds:.2g} s, by what was measured on two "
+                "cores, drawing rados and the network apart."
+            )
+
+
+def up(epsilon: float) -> str:
+    """Rounded up to a thousandth: a bound that is printed must not be below the one that was counted."""
+    return f"{math.ceil(Fraction(epsilon) * 1000) / 1000:.3f}"
+
+
+def two_digits_up(epsilon: float) -> str:
+    """Two significant digits, rounded up, however small."""
+    if epsilon <= 0:
+        return "any size"
+    unit = Fraction(10) ** (math.floor(math.log10(epsilon)) - 1)
+    return f"{float(math.ceil(Fraction(epsilon) / unit) * unit):.2g}"

@@ -1,0 +1,247 @@
+"""Plans with Gaussian noise: joint dp-feat, fixed support over a noised table, noised totals, moments."""
+
+import contextlib
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+
+from dpcore.errors import ConfigurationError, PlanError
+from dpcore.privacy.composition import LARGEST_EPSILON
+from dpcore.privacy.discrete_gaussian import LARGEST_SIGMA, SMALLEST_SHARE_SIGMA
+from dpcore.privacy.gaussian import WeakNoiseError, thinned_rados
+from dpcore.privacy.integer_noise import IntegerNoise, smallest_share
+from dpcore.privacy.release_cost import Kind, ReleaseCost, Setting, release_cost
+from dpcore.privacy.sensitivity import SQUARE_WEIGHT, edge_squared, joint_squared, moments_squared
+from dpcore.queries.base import Crowd
+from dpcore.queries.moments import MomentsQuery
+from dpcore.queries.rados import RadosQuery
+from dpcore.rados.clipping import Clip
+from dpcore.rados.designs import FixedSupportDesign, GaussianDesign, JointDesign
+from dpcore.rados.norms import edge_multiplier, norm_bound_of
+from dpcore.rados.support import check_support
+from learner.kinds import EDGE_FRACTION_BITS, HALF, MOMENT_FRACTION_BITS
+from radofed.planning.cost import Cost, Noise, two_digits_up, up
+from radofed.planning.request import PlanRequest
+from radofed.planning.sizes import Sizes, sizes_of
+from wire.query import MAX_VALUES
+
+# The largest squared distance of two codings of a cell.
+_SQUARED_RANGE = {"boolean": 4, "numeric": 4, "category": 2}
+
+
+def noised_cost(request: PlanRequest) -> Cost:
+    """The cost of a design with noise, chosen for the epsilon asked for or given.
+
+    Raises ConfigurationError where the norm bound leaves no room beside the bias.
+    """
+    _clip(request)
+    cost = Cost(request, feasible=False, scope="joint" if request.joint else "record", delta=float(request.delta))
+    try:
+        share = _share(request)
+        kind = _kind(request, share)
+        counted = release_cost(kind, request.party_rows, request.delta, _setting(request))
+        if counted is None:
+            return replace(cost, feasible=True, scope="none", delta=None, sizes=_sizes(request, kind))
+        cost = replace(cost, noise=_noise(request, share), largest_rados=_largest_rados(request, share))
+        sizes = _sizes(request, kind)
+    except PlanError as error:
+        return _refused(request, cost, error)
+    others = counted.epsilon_if_others_collude
+    given = request.share_sd is not None
+    if request.epsilon is not None and Fraction(others) > request.epsilon:
+        return _too_dear(request, replace(cost, smallest_epsilon=others, sizes=sizes), counted)
+    return replace(
+        cost,
+        feasible=True,
+        epsilon=counted.epsilon,
+        epsilon_if_others_collude=others,
+        smallest_epsilon=others if given else None,
+        sizes=sizes,
+    )
+
+
+def _bits(request: PlanRequest) -> int:
+    if request.fraction_bits is not None:
+        return request.fraction_bits
+    return MOMENT_FRACTION_BITS if request.design == "moments" else EDGE_FRACTION_BITS
+
+
+def _setting(request: PlanRequest) -> Setting:
+    return Setting(request.coordinates or _noised(request), _bits(request), request.honest_parties)
+
+
+def _clip(request: PlanRequest) -> Clip:
+    # Without a schema, all coordinates but the bias are taken for real-valued.
+    reals = (request.coordinates or 1) - int(request.bias)
+    try:
+        usual = request.norm_bound or norm_bound_of(real_features=reals, unit_features=0, bias=request.bias)
+        return Clip(usual, request.bias)
+    except PlanError as error:
+        raise ConfigurationError(str(error)) from error
+
+
+def _multiplier(request: PlanRequest) -> int:
+    """Edges' integer weight, as a learner's query chooses it."""
+    return edge_multiplier(_clip(request).norm_bound, _bits(request), request.edge_weight)
+
+
+def _noised(request: PlanRequest) -> int:
+    """Coordinates of a record that are noised."""
+    if request.joint and request.source != "category":
+        return 1
+    assert request.coordinates is not None
+    return request.coordinates
+
+
+def _kind(request: PlanRequest, share: int) -> Kind:
+    """The query with this share; 0 is no noise. Raises PlanError."""
+    match request.kind_name:
+        case "moments":
+            return MomentsQuery(_clip(request), _multiplier(request), share)
+        case "joint":
+            squared = _SQUARED_RANGE[request.source]
+            return RadosQuery(request.n, JointDesign("source", tuple(range(_noised(request))), squared, share))
+        case "fixed-support":
+            return RadosQuery(request.n, FixedSupportDesign(request.support or HALF, _clip(request), share))
+        case _:
+            return RadosQuery(request.n, GaussianDesign(_clip(request), share, request.support))
+
+
+def _squared(request: PlanRequest) -> Fraction | int:
+    """Delta^2 of one rado, or of the moments, in squared integer units."""
+    if request.joint:
+        return joint_squared(_SQUARED_RANGE[request.source], _bits(request))
+    if request.design == "moments":
+        return moments_squared(_clip(request), _bits(request), _multiplier(request))
+    return edge_squared(_clip(request), _bits(request))
+
+
+def _coins(request: PlanRequest) -> tuple[int, Fraction]:
+    """(n, p): a record enters each of n noised rados with probability p, at the party where that is most likely."""
+    if request.design in ("moments", "fixed-support"):
+        return 1, Fraction(1)
+    fraction = request.support
+    if fraction is None:
+        return request.n, HALF
+    return request.n, max(Fraction(check_support(rows, fraction), rows) for rows in set(request.party_rows))
+
+
+def _values(request: PlanRequest) -> int:
+    """How many of a record's numbers are noised."""
+    if request.design == "moments":
+        return _kind(request, SMALLEST_SHARE_SIGMA).length(_noised(request))
+    return _coins(request)[0] * _noised(request)
+
+
+def _honest_shares(request: PlanRequest) -> int:
+    return 1 if request.design == "fixed-support" else request.honest_parties
+
+
+def _share(request: PlanRequest) -> int:
+    """The share given, or the least that stays within the epsilon asked for; 0 for no noise. Raises PlanError."""
+    if request.share_sd is not None:
+        return request.share_sd
+    return 0 if request.epsilon is None else _least_share(request, request.epsilon)
+
+
+def _least_share(request: PlanRequest, epsilon: Fraction | float) -> int:
+    values, (n, p) = _values(request), _coins(request)
+    return smallest_share(_squared(request), _honest_shares(request), values, epsilon, request.delta, n, p)
+
+
+def _sizes(request: PlanRequest, kind: Kind) -> Sizes | None:
+    if request.coordinates is None:
+        return None
+    crowd = Crowd(request.rows, len(request.party_rows), request.coordinates)
+    return sizes_of(kind, crowd, _bits(request), request.key_bits)
+
+
+def _noise(request: PlanRequest, share: int) -> Noise:
+    bits, rows = _bits(request), request.rows
+    units = share * math.sqrt(len(request.party_rows))
+    products = None
+    if request.design == "moments":
+        noise_sd = math.ldexp(units, -bits) / _multiplier(request)
+        products = math.ldexp(units, -2 * bits) / SQUARE_WEIGHT
+        spread = math.sqrt(rows)
+    else:
+        inclusion = float(request.support or HALF)
+        noise_sd = math.ldexp(units, -bits)
+        spread = math.sqrt(rows * inclusion * (1 - inclusion))
+        if request.design == "fixed-support":
+            noise_sd = math.ldexp(share, -bits) * math.sqrt(rows * inclusion)
+    return Noise(share, _honest_shares(request), bits, noise_sd, products, spread)
+
+
+def _largest_rados(request: PlanRequest, share: int) -> int | None:
+    """The most rados that this noise pays for; None where their number does not matter or noise follows from it."""
+    if request.share_sd is None or request.epsilon is None or request.kind_name not in ("joint", "gaussian"):
+        return None
+    noise = IntegerNoise(share, _honest_shares(request), MAX_VALUES)
+    found = thinned_rados(noise.mu(_squared(request)), _coins(request)[1], request.epsilon, request.delta)
+    return min(found, MAX_VALUES // (request.coordinates or 1))
+
+
+def _too_dear(request: PlanRequest, cost: Cost, counted: ReleaseCost) -> Cost:
+    """A plan whose given noise is less than its epsilon asks for."""
+    assert request.epsilon is not None
+    others = up(counted.epsilon_if_others_collude)
+    ways = [f"ask for at most {cost.largest_rados} rados"] if cost.largest_rados else []
+    with contextlib.suppress(PlanError):
+        ways.append(f"give a share of {_least_share(request, request.epsilon)} units")
+    ways.append(f"allow an epsilon of {others}")
+    return replace(
+        cost,
+        reason=f"with this noise an epsilon of {others} is reached if others collude, and "
+        f"{float(request.epsilon):.6g} is what the plan may cost",
+        suggestion=", or ".join(ways),
+    )
+
+
+def _refused(request: PlanRequest, cost: Cost, error: PlanError) -> Cost:
+    """A plan that cannot be asked at all, with what would work."""
+    reason, _, suggestion = str(error).partition(": ")
+    if isinstance(error, WeakNoiseError):
+        with contextlib.suppress(PlanError):
+            least = _least_share(request, LARGEST_EPSILON)
+            suggestion = f"give a share of at least {least} units; that leaves an epsilon of {LARGEST_EPSILON:.0f}"
+    elif request.epsilon is not None and request.share_sd is None:
+        smallest = _smallest_epsilon(request)
+        if smallest is not None and Fraction(smallest) > request.epsilon:
+            reason = f"the noise for an epsilon of {float(request.epsilon):.6g} does not fit"
+            return replace(
+                cost,
+                smallest_epsilon=smallest,
+                reason=reason,
+                suggestion=f"allow an epsilon of {two_digits_up(smallest)}",
+            )
+    return replace(cost, noise=None, reason=reason, suggestion=suggestion)
+
+
+def _smallest_epsilon(request: PlanRequest) -> float | None:
+    """The figure under collusion of the most noise that a share and a slot can hold; None where no noise can be."""
+
+    def fits(share: int) -> bool:
+        try:
+            _sizes(request, _kind(request, share))
+        except PlanError:
+            return False
+        return True
+
+    if not fits(SMALLEST_SHARE_SIGMA):
+        return None
+    share = _last(SMALLEST_SHARE_SIGMA, LARGEST_SIGMA + 1, fits)
+    try:
+        counted = release_cost(_kind(request, share), request.party_rows, request.delta, _setting(request))
+    except PlanError:
+        return None
+    return None if counted is None else counted.epsilon_if_others_collude
+
+
+def _last(below: int, above: int, fits: Callable[[int], bool]) -> int:
+    """The last integer that fits, given that `below` does and `above` does not."""
+    while above - below > 1:
+        middle = (below + above) // 2
+        below, above = (middle, above) if fits(middle) else (below, middle)
+    return below

@@ -1,0 +1,114 @@
+"""A plan as a picture: epsilon against the number of rados, and error against epsilon."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from dpcore.errors import ConfigurationError
+from radofed.planning.cost import Cost
+from radofed.planning.planner import plan_cost
+from radofed.planning.request import PlanRequest
+
+# Points of a curve.
+_POINTS = 13
+_EPSILONS = tuple(Fraction(f) for f in ("0.1", "0.2", "0.5", "1", "2", "5", "10"))
+
+
+def check_picture(file: Path) -> None:
+    """Raise ConfigurationError where no picture can be drawn to `file`, before anything is counted."""
+    if file.suffix != ".png":
+        raise ConfigurationError(f"{file}: a picture is a .png file; give such a name")
+    if not file.parent.is_dir():
+        raise ConfigurationError(f"{file.parent}: is no directory; make it first")
+    try:
+        import matplotlib  # noqa: F401, ICN001, PLC0415  (an extra, and slow to import)
+    except ImportError as error:
+        raise ConfigurationError(
+            "a picture needs matplotlib, which is not installed: pip install 'radofed[bench]'"
+        ) from error
+
+
+def draw_plan(cost: Cost, file: Path) -> None:
+    """Write the picture of a plan, a PNG. Raises ConfigurationError as `check_picture` does."""
+    check_picture(file)
+    from matplotlib.figure import Figure  # noqa: PLC0415  (an extra, and slow to import)
+
+    request = cost.request
+    # A noised table costs the same however many rados are made of it, moments are no rados, and plain rados keep to no
+    # epsilon.
+    panels_wanted = [
+        *([_epsilon_panel] if request.kind_name not in ("moments", "fixed-support") else []),
+        *([_error_panel] if request.design != "plain" else []),
+    ]
+    figure = Figure(figsize=(4.8 * len(panels_wanted), 3.6), layout="constrained")
+    figure.suptitle(
+        f"{request.words}, {request.rows:,} rows, {len(request.party_rows)} parties, delta {float(request.delta):.2g}",
+        fontsize=10,
+    )
+    for place, panel in enumerate(panels_wanted, 1):
+        panel(figure.add_subplot(1, len(panels_wanted), place), cost)
+    figure.savefig(file, dpi=150)
+
+
+def _epsilon_panel(axes: Any, cost: Cost) -> None:
+    """Epsilon of fewer and of more rados, with the noise as it is."""
+    request = cost.request
+    if cost.noise is not None:
+        request = replace(request, share_sd=cost.noise.share_sd)
+    request = replace(request, epsilon=None, coordinates=request.coordinates if request.joint or cost.noise else None)
+    many = sorted({max(1, round(request.n * 10 ** (step / 6 - 1))) for step in range(_POINTS)})
+    costs = [plan_cost(replace(request, rados=n)) for n in many]
+    plain = request.design == "plain"
+    curves: dict[str, Callable[[Cost], float | None]] = {
+        "learner alone": lambda c: c.marginal_epsilon if plain else c.epsilon,
+        "if others collude": lambda c: c.marginal_epsilon_if_others_collude if plain else c.epsilon_if_others_collude,
+        "Theorem 6": lambda c: c.theorem_epsilon,
+    }
+    for name, figure_of in curves.items():
+        points = [(n, value) for n, c in zip(many, costs, strict=True) if (value := figure_of(c)) is not None]
+        if points:
+            axes.plot(*zip(*points, strict=True), marker="o", markersize=3, label=name)
+    axes.axvline(request.n, color="grey", linewidth=0.8, linestyle=":", label="as planned")
+    axes.set(
+        xscale="log", yscale="log", xlabel="rados n", ylabel="epsilon, one -1/+1 coordinate" if plain else "epsilon"
+    )
+    axes.legend(fontsize=8)
+
+
+def _error_panel(axes: Any, cost: Cost) -> None:
+    """What an epsilon costs: noise beside the rows, or the rados it leaves."""
+    base = replace(cost.request, share_sd=None, epsilon_per_rado=None)
+    costs = {float(epsilon): plan_cost(replace(base, epsilon=epsilon)) for epsilon in _EPSILONS}
+    errors = _errors(base, costs)
+    if not errors:
+        axes.text(0.5, 0.5, "no epsilon from 0.1 to 10 can be asked", ha="center", transform=axes.transAxes)
+        return
+    for name, points in errors.items():
+        axes.plot(*zip(*points, strict=True), marker="o", markersize=3, label=name)
+    axes.set(xscale="log", yscale="log", xlabel="epsilon", ylabel="relative error")
+    axes.legend(fontsize=8)
+
+
+def _errors(request: PlanRequest, costs: dict[float, Cost]) -> dict[str, list[tuple[float, float]]]:
+    """Curves of an error against epsilon.
+
+    Without noise a variance that is estimated from n rados is off by sqrt(2/n) of itself (a Gaussian's). With noise,
+    its standard deviation stands beside the spread of a rado, and beside the rows for moments.
+    """
+    if request.kind_name == "dp-feat":
+        counts = {epsilon: cost.largest_rados for epsilon, cost in costs.items()}
+        points = [(epsilon, math.sqrt(2 / n)) for epsilon, n in counts.items() if n]
+        return {"of a variance, from the most rados": points} if points else {}
+    noises = [(epsilon, cost.noise) for epsilon, cost in costs.items() if cost.feasible and cost.noise is not None]
+    if not noises:
+        return {}
+    if request.design == "moments":
+        return {
+            "noise of a mean edge": [(e, noise.noise_sd / request.rows) for e, noise in noises],
+            "noise of a mean product": [(e, (noise.product_noise_sd or 0) / request.rows) for e, noise in noises],
+            "sampling": [(e, noise.spread / request.rows) for e, noise in noises],
+        }
+    return {"noise / spread of a rado": [(e, noise.noise_sd / noise.spread) for e, noise in noises]}

@@ -1,0 +1,48 @@
+"""From a request to its cost."""
+
+from dataclasses import replace
+
+from dpcore.errors import PlanError
+from dpcore.queries.base import Crowd
+from dpcore.queries.rados import RadosQuery
+from dpcore.rados.designs import PlainDesign
+from learner.kinds import EDGE_FRACTION_BITS
+from radofed.planning.cost import Cost
+from radofed.planning.counts import dp_feat_cost, plain_cost
+from radofed.planning.noise import noised_cost
+from radofed.planning.request import PlanRequest
+from radofed.planning.sizes import sizes_of
+
+
+def plan_cost(request: PlanRequest) -> Cost:
+    """The cost of a request. A plan that cannot be asked is no error: it says why, and what would work.
+
+    Raises ConfigurationError where arguments contradict one another.
+    """
+    if request.kind_name not in ("plain", "dp-feat"):
+        return noised_cost(request)
+    return _with_sizes(plain_cost(request) if request.design == "plain" else dp_feat_cost(request))
+
+
+def _with_sizes(cost: Cost) -> Cost:
+    """The cost with its sizes, or as one that cannot be asked where it cannot be packed."""
+    request = cost.request
+    if request.coordinates is None:
+        return cost
+    # Signatures that are truncated sum to no more than others.
+    kind = RadosQuery(request.n, PlainDesign())
+    crowd = Crowd(request.rows, len(request.party_rows), request.coordinates)
+    try:
+        return replace(cost, sizes=sizes_of(kind, crowd, EDGE_FRACTION_BITS, request.key_bits))
+    except PlanError as error:
+        if not cost.feasible:
+            return cost
+        reason, _, suggestion = str(error).partition(": ")
+        return replace(
+            cost,
+            feasible=False,
+            epsilon=None,
+            epsilon_if_others_collude=None,
+            reason=reason,
+            suggestion=suggestion,
+        )

@@ -1,0 +1,196 @@
+"""What is to be planned, checked."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Literal, get_args
+
+from dpcore.errors import ConfigurationError
+from dpcore.paillier.public import MAXIMUM_BITS, MINIMUM_BITS
+from dpcore.privacy.dp_feat import MOST_RADOS
+from dpcore.rationals import LARGEST_INTEGER
+from radofed.planning.sizes import MEASURED_BITS
+from wire.query import MAX_PARTIES
+
+PlannedDesign = Literal["dp-feat", "plain", "fixed-support", "gaussian", "moments"]
+Split = Literal["local", "exact"]
+Source = Literal["boolean", "numeric", "category"]
+
+# Counting takes memory with the root of the rows; this many take a second.
+MOST_PLANNED_ROWS = 10**10
+# What is smaller is nothing to double precision.
+SMALLEST_DELTA = Fraction(1, 10**300)
+
+# What a design's plan takes beside rows, delta and sizes; "joint" is dp-feat with joint.
+_TAKES = {
+    "plain": {"rados"},
+    "dp-feat": {"rados", "epsilon", "epsilon_per_rado", "split"},
+    "joint": {"rados", "epsilon", "share_sd", "honest", "source", "fraction_bits"},
+    "fixed-support": {"rados", "epsilon", "share_sd", "norm_bound", "support", "bias", "fraction_bits"},
+    "gaussian": {"rados", "epsilon", "share_sd", "honest", "norm_bound", "support", "bias", "fraction_bits"},
+    "moments": {"epsilon", "share_sd", "honest", "norm_bound", "edge_weight", "bias", "fraction_bits"},
+}
+_POSITIVE = ("epsilon", "epsilon_per_rado", "norm_bound", "support", "edge_weight")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRequest:
+    """What is to be planned.
+
+    party_rows: m_p. rados: n, None for moments, which are no rados. joint: dp-feat with noise on every coordinate of
+    the sensitive source column, which `source` describes. epsilon_per_rado: Algorithm 2's, None for no truncation.
+    epsilon: a total to stay within; noise is calibrated to it, for the figure under collusion, where share_sd is not
+    given. share_sd: the standard deviation of a party's noise share (of a noised table, its whole noise), in units of
+    2^-fraction_bits. delta: for the whole release. honest: h, the parties whose shares are counted under collusion; by
+    default those of the smallest cohort that are not assumed to collude. norm_bound: R, by default that of a
+    schema whose coordinates are all real-valued. support: the fraction of its records that a party draws; by default
+    uniform signatures, and half for fixed-support. edge_weight: as in a moments request. bias: whether a
+    record has the constant coordinate. split: "local", each party truncates its own count; "exact", a coordinator
+    divides the pool's, in simulation only. coordinates: d, None where bytes and seconds
+    are not wanted and the noise does not depend on it.
+
+    Raises ConfigurationError where an argument makes no sense for any plan.
+    """
+
+    design: PlannedDesign
+    party_rows: tuple[int, ...]
+    rados: int | None = None
+    joint: bool = False
+    source: Source = "boolean"
+    epsilon_per_rado: Fraction | None = None
+    epsilon: Fraction | None = None
+    share_sd: int | None = None
+    delta: Fraction = Fraction(1, 1_000_000)
+    honest: int | None = None
+    norm_bound: Fraction | None = None
+    support: Fraction | None = None
+    edge_weight: Fraction | None = None
+    bias: bool = True
+    fraction_bits: int | None = None
+    split: Split = "local"
+    coordinates: int | None = None
+    key_bits: int = MEASURED_BITS
+
+    def __post_init__(self) -> None:
+        for name, known in (("design", PlannedDesign), ("split", Split), ("source", Source)):
+            if (word := getattr(self, name)) not in get_args(known):
+                raise ConfigurationError(f"{name} {word!r} is not known: choose {', '.join(get_args(known))}")
+        if self.joint and self.design != "dp-feat":
+            raise ConfigurationError(f"{self.design} has no joint form: plan dp-feat")
+        self._check_options()
+        self._check_privacy()
+        self._check_sizes()
+
+    def _check_options(self) -> None:
+        takes = _TAKES[self.kind_name]
+        fields = type(self).__dataclass_fields__
+        for name in set().union(*_TAKES.values()) - takes:
+            if getattr(self, name) != fields[name].default:
+                words = name.replace("_", " ")
+                raise ConfigurationError(
+                    f"{self.words} takes no {words}: leave it out, or plan "
+                    f"{' or '.join(_words(design) for design, taken in _TAKES.items() if name in taken)}"
+                )
+        if "rados" in takes and self.rados is None:
+            raise ConfigurationError("how many rados: give their number")
+        if "share_sd" not in takes:
+            return
+        if self.epsilon is None and self.share_sd is None and self.design != "fixed-support":
+            raise ConfigurationError(
+                f"{self.words} adds noise: give the epsilon that it is to stay within, or a share's standard deviation"
+            )
+        if self.coordinates is None and (self.design in ("gaussian", "fixed-support", "moments")):
+            raise ConfigurationError(f"{self.words} noises every coordinate of a record: give their number")
+        if self.coordinates is None and self.source == "category":
+            raise ConfigurationError("a category has a coordinate for each of its values: give their number")
+
+    def _check_privacy(self) -> None:
+        if not SMALLEST_DELTA <= self.delta < 1:
+            raise ConfigurationError(f"delta is {plain(self.delta)}: choose a number between 0 and 1, such as 1e-6")
+        if self.epsilon_per_rado is not None and self.epsilon is not None:
+            raise ConfigurationError("epsilon per rado truncates and a total epsilon does not: give one of the two")
+        for name in _POSITIVE:
+            value: Fraction | None = getattr(self, name)
+            if value is None:
+                continue
+            words = name.replace("_", " ")
+            if value <= 0:
+                raise ConfigurationError(f"{words} is {plain(value)}: make it positive, or leave it out")
+            if value > LARGEST_INTEGER:
+                raise ConfigurationError(f"{words} is {plain(value)}: that bounds nothing, give a smaller one")
+            if name != "epsilon" and max(value.numerator, value.denominator) > LARGEST_INTEGER:
+                raise ConfigurationError(f"{words} has more than 63 bits above or below the line: write it shorter")
+        if self.support is not None and self.support >= 1:
+            raise ConfigurationError(f"support is {plain(self.support)}: a rado takes a part of the rows, below 1")
+
+    def _check_sizes(self) -> None:
+        if not 1 <= len(self.party_rows) <= MAX_PARTIES:
+            raise ConfigurationError(f"{len(self.party_rows)} parties: give 1 to {MAX_PARTIES}")
+        if min(self.party_rows) < 1:
+            raise ConfigurationError(f"a party has {min(self.party_rows)} rows: give each at least one")
+        if sum(self.party_rows) > MOST_PLANNED_ROWS:
+            raise ConfigurationError(f"{sum(self.party_rows)} rows: a plan takes at most {MOST_PLANNED_ROWS} in all")
+        if self.rados is not None and not 1 <= self.rados <= MOST_RADOS:
+            raise ConfigurationError(f"{self.rados} rados: ask for 1 to {MOST_RADOS}")
+        if self.coordinates is not None and self.coordinates < 1:
+            raise ConfigurationError(f"{self.coordinates} coordinates: a row has at least one")
+        if self.share_sd is not None and self.share_sd < 1:
+            raise ConfigurationError(f"a share's standard deviation is {self.share_sd} units: give a positive integer")
+        if self.honest is not None and not 1 <= self.honest <= len(self.party_rows):
+            raise ConfigurationError(f"{self.honest} honest parties of {len(self.party_rows)}: give 1 to all of them")
+        if not MINIMUM_BITS <= self.key_bits <= MAXIMUM_BITS:
+            raise ConfigurationError(f"a key of {self.key_bits} bits: choose {MINIMUM_BITS} to {MAXIMUM_BITS}")
+
+    @property
+    def kind_name(self) -> str:
+        """The design, "joint" for dp-feat with joint."""
+        return "joint" if self.joint else self.design
+
+    @property
+    def words(self) -> str:
+        """The design for people."""
+        return _words(self.kind_name)
+
+    @cached_property
+    def rows(self) -> int:
+        """The pool's row count M."""
+        return sum(self.party_rows)
+
+    @property
+    def n(self) -> int:
+        """The number of rados, of a design that has some."""
+        assert self.rados is not None
+        return self.rados
+
+    @property
+    def honest_parties(self) -> int:
+        """Those given; else, of the smallest cohort of the default plan, those that are not assumed to collude."""
+        if self.honest is not None:
+            return self.honest
+        parties = len(self.party_rows)
+        colluders = max(0, min(1, parties - 2))
+        return max(1, min(parties, max(colluders + 2, parties - 1)) - colluders)
+
+
+def _words(kind_name: str) -> str:
+    return "joint dp-feat" if kind_name == "joint" else kind_name
+
+
+def split_equally(rows: int, parties: int) -> tuple[int, ...]:
+    """Row counts that differ by one at most. Raises ConfigurationError where a party would have none."""
+    if rows < 1 or not 1 <= parties <= MAX_PARTIES:
+        raise ConfigurationError(
+            f"{rows} rows over {parties} parties: give at least one row and 1 to {MAX_PARTIES} parties"
+        )
+    if parties > rows:
+        raise ConfigurationError(f"{parties} parties share {rows} rows: give at least one row for each party")
+    each, left = divmod(rows, parties)
+    return (each + 1,) * left + (each,) * (parties - left)
+
+
+def plain(number: Fraction) -> str:
+    """A number for people, also where it is beyond what a double holds."""
+    try:
+        return f"{float(number):.6g}"
+    except OverflowError:
+        return "out of any range"

@@ -1,0 +1,165 @@
+"""From a design's name and options to what the learner asks and the parties compute: the one place that knows designs.
+
+What is asked is a `learner.requests.Request`, planned by learner.planning as any other. A draw over the pool
+(split = exact) exists in simulation alone: there the query travels without it, and parties compute another kind.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import cast
+
+from dpcore.errors import ConfigurationError, PlanError
+from dpcore.features import nearest
+from dpcore.privacy.dp_feat import largest_rados
+from dpcore.privacy.release_cost import Kind
+from dpcore.privacy.statement import PrivacyStatement, statement_for
+from dpcore.queries.rados import RadosQuery
+from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, Split
+from dpcore.schema import RealFeature, Schema
+from learner.requests import MomentsRequest, RadosDesign, RadosRequest, Request
+from wire.query import Query, setting_of
+
+MOST_RADOS = 1000
+"""Nock, Patrini and Friedman (ICML 2015), section 4: n = min(1000, m / 2)."""
+
+NAMES = ("plain", "dp-feat", "fixed-support", "gaussian", "moments")
+_EXACT = ("epsilon", "epsilon_per_rado", "norm_bound", "support")
+_WORDS = {
+    "rados": "a number of rados",
+    "sensitive": "a sensitive feature",
+    "joint": "joint",
+    "epsilon": "epsilon",
+    "epsilon_per_rado": "epsilon per rado",
+    "split": "split = exact",
+    "norm_bound": "a norm bound",
+    "support": "a support",
+}
+_WHERE = {
+    "rados": ("plain", "dp-feat", "fixed-support", "gaussian"),
+    "sensitive": ("dp-feat",),
+    "joint": ("dp-feat",),
+    "epsilon": ("dp-feat", "fixed-support", "gaussian", "moments"),
+    "epsilon_per_rado": ("dp-feat",),
+    "split": ("dp-feat", "fixed-support"),
+    "norm_bound": ("fixed-support", "gaussian", "moments"),
+    "support": ("fixed-support", "gaussian"),
+}
+
+HONEST_COORDINATOR = (
+    "One draw over the pool was divided by the coordinator (split = exact), which knows every party's part: the "
+    "figures assume that it does so honestly and tells nobody. No node offers this; it is for simulation."
+)
+
+
+@dataclass(frozen=True)
+class DesignOptions:
+    """What is asked of the federation.
+
+    name: one of `NAMES`. rados: n; None takes min(1000, m/2), fewer where dp-feat's epsilon asks for it. sensitive:
+    the features that dp-feat protects, real-valued ones by one-bit rounding. joint: dp-feat protects the source column
+    of the one sensitive feature within the whole release. epsilon, delta: the whole release's target. epsilon_per_rado:
+    Algorithm 2's truncation. split: see `Split`. norm_bound: R, to which records are clipped. support: the fraction of
+    its records that a rado takes.
+
+    Raises ConfigurationError where an option is out of range or does not belong to the design.
+    """
+
+    name: str = "plain"
+    rados: int | None = None
+    sensitive: tuple[str, ...] = ()
+    joint: bool = False
+    epsilon: Fraction | None = None
+    delta: Fraction = Fraction(1, 10**6)
+    epsilon_per_rado: Fraction | None = None
+    split: Split = "local"
+    norm_bound: Fraction | None = None
+    support: Fraction | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in NAMES:
+            raise ConfigurationError(f"no design is called {self.name!r}; {nearest(self.name, NAMES)}")
+        if self.rados is not None and self.rados < 2:
+            raise ConfigurationError(f"{self.rados} rados: learners need at least 2")
+        for name in _EXACT:
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ConfigurationError(f"{_WORDS[name]} of {float(value):g}: it must be positive")
+        if not 0 < self.delta < 1:
+            raise ConfigurationError(f"delta is {float(self.delta):g}: choose one between 0 and 1, such as 1e-6")
+        if self.split not in ("local", "exact"):
+            raise ConfigurationError(f"split is {self.split!r}: choose local or exact")
+        for name, where in _WHERE.items():
+            if getattr(self, name) not in (None, (), False, "local") and self.name not in where:
+                known = ", ".join(where)
+                raise ConfigurationError(f"{_WORDS[name]} does not belong to the design {self.name}, but to {known}")
+        self._check_needs()
+
+    def _check_needs(self) -> None:
+        if self.name == "dp-feat" and not self.sensitive:
+            raise ConfigurationError("dp-feat needs a sensitive feature: name one")
+        if self.joint and (self.epsilon_per_rado is not None or self.split != "local" or len(self.sensitive) != 1):
+            raise ConfigurationError(
+                "joint protects one sensitive feature's column, without truncation or split = exact"
+            )
+        if self.epsilon is None and (self.joint or self.name in ("gaussian", "moments")):
+            raise ConfigurationError(f"{'joint' if self.joint else self.name} adds noise: give the epsilon it is for")
+        if self.split == "exact" and self.name == "dp-feat" and self.epsilon_per_rado is None:
+            raise ConfigurationError("split = exact divides a truncation: give epsilon per rado")
+
+    def request(self, schema: Schema, folds: Sequence[Sequence[int]]) -> Request:
+        """What the learner asks in every fold. folds: the parties' training rows in each.
+
+        Raises PlanError where two rados, or those asked for, cost more than epsilon.
+        """
+        if self.name == "moments":
+            assert self.epsilon is not None, "moments are asked for with an epsilon"
+            return MomentsRequest(schema=schema, delta=self.delta, epsilon=self.epsilon, norm_bound=self.norm_bound)
+        real = {feature.name for feature in schema.features if isinstance(feature, RealFeature)}
+        marginal = self.name == "dp-feat" and not self.joint
+        return RadosRequest(
+            schema=schema,
+            rados=self._rados(folds),
+            design=cast("RadosDesign", self.name),
+            sensitive=self.sensitive or None,
+            joint=self.joint,
+            rounded=tuple(name for name in self.sensitive if name in real) if marginal else (),
+            # A pool that is divided is truncated as a whole: the query says nothing of it.
+            epsilon_per_rado=None if self.split == "exact" else self.epsilon_per_rado,
+            epsilon=None if marginal else self.epsilon,
+            delta=self.delta,
+            norm_bound=self.norm_bound,
+            support=self.support,
+        )
+
+    def _rados(self, folds: Sequence[Sequence[int]]) -> int:
+        usual = max(2, min(MOST_RADOS, min(map(sum, folds)) // 2))
+        if self.epsilon is None or self.name != "dp-feat" or self.joint:
+            return self.rados or usual
+        pools = {(sum(rows),) if self.split == "exact" else tuple(sorted(rows)) for rows in folds}
+        epsilon = float(self.epsilon)
+        most = min(largest_rados(pool, self.epsilon_per_rado, epsilon, self.delta) for pool in pools)
+        if most < (self.rados or 2):
+            raise PlanError(
+                f"{self.rados or 2} rados cost more than epsilon {epsilon:g} at delta {float(self.delta):g}: at most "
+                f"{most} stay within it; ask for fewer, raise epsilon, or have more rows"
+            )
+        return self.rados or min(most, usual)
+
+    def computed(self, asked: Kind) -> Kind:
+        """What parties compute where this was asked: the same, but where the pool is divided."""
+        if self.split == "local":
+            return asked
+        assert isinstance(asked, RadosQuery)
+        design = asked.design
+        assert isinstance(design, DpFeatDesign | FixedSupportDesign)
+        if isinstance(design, DpFeatDesign):
+            design = replace(design, epsilon_per_rado=self.epsilon_per_rado)
+        return replace(asked, design=replace(design, split="exact"))
+
+    def statement(self, kind: Kind, query: Query, party_rows: Sequence[int]) -> PrivacyStatement:
+        """What the release of one fold protects. kind: what was computed. Raises PlanError."""
+        said = statement_for(kind, party_rows, query.delta, schema=query.schema, setting=setting_of(query))
+        if self.split == "exact":
+            return replace(said, assumptions=(HONEST_COORDINATOR, *said.assumptions))
+        return said

@@ -1,0 +1,165 @@
+"""One query through party, coordinator and learner code, without sockets.
+
+    learner: plan -> parties: contributions -> parties: encrypt, mask -> coordinator: check, multiply -> learner: open
+
+Without encryption the travel forms are added as integers mod 2^w and centred as the learner's decoder does. Masks
+cancel in the whole sum, so both ways give the same values, bit for bit.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.aggregate import check_chunk, multiply
+from dpcore.fixed_point import from_total
+from dpcore.paillier.public import PublicKey
+from dpcore.paillier.secret import SecretKey
+from dpcore.privacy.release_cost import Kind
+from dpcore.queries.rados import RadosQuery
+from learner.opening import open_total
+from learner.planning import Plan, plan_query
+from learner.requests import Request
+from radofed.simulation.designs import DesignOptions
+from radofed.simulation.exact_split import divided_counts
+from radofed.simulation.party import ATTEMPT, Ask, Share, seeded
+from radofed.simulation.workers import Hosts
+from wire.cohort import Cohort
+from wire.envelopes import Envelope, SigningKey
+from wire.envelopes import Kind as Message
+from wire.query import PaillierKey, open_query
+from wire.roster import Member, Role, Roster, certificate_san
+from wire.status import Total
+from wire.upload import Chunk
+
+FEDERATION, LEARNER, COORDINATOR = "simulation", "learner", "coordinator"
+# A simulation has no clock: everything happens in this second.
+NOW_UNIX_S = 1_000_000_000
+_LEAST_BITS = 2048
+
+
+Progress = Callable[[int, int], None]
+"""Told (uploads multiplied in, of how many)."""
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedFold:
+    """One fold's query, signed and opened as every node opens it; nobody has been asked.
+
+    kind: what parties compute. parts: the rows of each party, as places in the table.
+    """
+
+    plan: Plan
+    roster: Roster
+    ask: Ask
+    parts: tuple[NDArray[np.int64], ...]
+
+    @property
+    def kind(self) -> Kind:
+        """What parties compute: what was asked, but where a coordinator divides the draw."""
+        return self.ask.kind
+
+    @property
+    def party_rows(self) -> tuple[int, ...]:
+        """Training rows of each party, in the roster's order."""
+        return tuple(len(part) for part in self.parts)
+
+
+class Federation:
+    """A roster of simulated parties, a coordinator and a learner.
+
+    secret: the learner's key where contributions are to be encrypted, else None.
+    """
+
+    def __init__(self, hosts: Hosts, parties: Sequence[str], seed: int, secret: SecretKey | None) -> None:
+        self._hosts, self._parties, self._seed, self._secret = hosts, tuple(parties), seed, secret
+        self._learner = SigningKey.generate()
+        self._keys = hosts.signing_keys()
+        # Without encryption a modulus of the least size stands in the query, and nothing is encrypted under it.
+        public = PublicKey((1 << (_LEAST_BITS - 1)) | 1) if secret is None else secret.public_key
+        key = PaillierKey(LEARNER, public, NOW_UNIX_S, NOW_UNIX_S + 10 * 365 * 24 * 3600)
+        self._certificate: Envelope = key.sign(self._learner)
+
+    def plan(
+        self, options: DesignOptions, request: Request, parts: Sequence[NDArray[np.int64]], fold: int
+    ) -> PlannedFold:
+        """Plan and sign fold `fold`'s query, its rows being `parts`.
+
+        Raises PlanError, SchemaError or another RadofedError where it cannot be asked.
+        """
+        roster = self._roster([len(part) for part in parts], stated=options.split == "local")
+        plan = plan_query(
+            request,
+            roster=roster,
+            learner=LEARNER,
+            certificate=self._certificate,
+            random=seeded(self._seed, fold, LEARNER, "nonce"),
+            now_unix_s=NOW_UNIX_S,
+        )
+        envelope = self._learner.sign(Message.QUERY, plan.query.to_bytes())
+        opened = open_query(envelope, roster, now_unix_s=NOW_UNIX_S)
+        return PlannedFold(plan, roster, Ask(fold, opened, options.computed(opened.query.kind)), tuple(parts))
+
+    def ask(self, planned: PlannedFold, progress: Progress | None = None) -> NDArray[np.int64]:
+        """The opened total of every party's contribution: (length,) int64.
+
+        Raises PlanError or another RadofedError where a party or the learner refuses.
+        """
+        shares = self._shares(planned)
+        if self._secret is None:
+            encoding = planned.ask.opened.query.encoding
+            return from_total(self._hosts.residues(planned.ask, shares), len(shares), encoding)
+        return self._open(planned, shares, self._secret, progress)
+
+    def _roster(self, rows: Sequence[int], *, stated: bool) -> Roster:
+        """The roster of one fold. A pool that is divided is not planned by what each party could do alone."""
+        members = [
+            Member(Role.COORDINATOR, COORDINATOR, b"", certificate_san(FEDERATION, Role.COORDINATOR, COORDINATOR)),
+            Member(
+                Role.LEARNER, LEARNER, self._learner.public_bytes, certificate_san(FEDERATION, Role.LEARNER, LEARNER)
+            ),
+        ]
+        for party, count in zip(self._parties, rows, strict=True):
+            san = certificate_san(FEDERATION, Role.PARTY, party)
+            members.append(Member(Role.PARTY, party, self._keys[party], san, count if stated else None))
+        return Roster(FEDERATION, 1, NOW_UNIX_S, tuple(members))
+
+    def _shares(self, planned: PlannedFold) -> list[Share]:
+        ask = planned.ask
+        if ask.kind == ask.opened.query.kind:
+            return [Share(party, part) for party, part in zip(self._parties, planned.parts, strict=True)]
+        assert isinstance(ask.kind, RadosQuery), "only rados are divided"
+        counts = divided_counts(ask.kind, planned.party_rows, seeded(self._seed, ask.fold, COORDINATOR, "split"))
+        return [
+            Share(party, part, column)
+            for party, part, column in zip(self._parties, planned.parts, np.ascontiguousarray(counts.T), strict=True)
+        ]
+
+    def _open(
+        self, planned: PlannedFold, shares: Sequence[Share], secret: SecretKey, progress: Progress | None
+    ) -> NDArray[np.int64]:
+        opened = planned.ask.opened
+        cohort = Cohort(opened.query_id, ATTEMPT, tuple(self._hosts.acceptances(planned.ask, shares)))
+        total, receipts = self._product(planned, shares, cohort, progress)
+        header = Total(cohort, receipts, opened.chunks, opened.ciphertexts)
+        return open_total(header, total, opened, planned.roster, secret).values
+
+    def _product(
+        self, planned: PlannedFold, shares: Sequence[Share], cohort: Cohort, progress: Progress | None
+    ) -> tuple[list[bytes], tuple[Envelope, ...]]:
+        """The coordinator's part: every chunk is checked and multiplied in as it comes, and forgotten."""
+        opened = planned.ask.opened
+        products: list[bytes] = []
+        receipts: list[Envelope] = []
+        for upload in self._hosts.uploads(planned.ask, shares, cohort.open(planned.roster), cohort.digest):
+            for index, ciphertexts in enumerate(upload.chunks):
+                check_chunk(opened, Chunk.of(index, ciphertexts))
+                if not receipts:
+                    products.append(ciphertexts)
+                else:
+                    products[index] = multiply(opened.public_key, [products[index], ciphertexts])
+            receipts.append(upload.receipt)
+            if progress is not None:
+                progress(len(receipts), len(shares))
+        return products, tuple(receipts)

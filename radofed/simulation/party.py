@@ -1,0 +1,139 @@
+"""What simulated parties compute, several of them in one process: the code of `parties.contribution`.
+
+A `Host` is plain Python; radofed.simulation.workers makes a Ray actor of it. What it draws depends on the seed, the
+fold, the party and the purpose alone, so neither the number of hosts nor encryption changes a number. What encrypts
+and masks comes from the operating system, and cancels.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from numpy.typing import NDArray
+
+from dpcore.fixed_point import to_residues
+from dpcore.paillier.obfuscation import Obfuscator
+from dpcore.privacy.release_cost import Kind
+from dpcore.queries.base import SECRET_BYTES, Keyed
+from dpcore.queries.rados import RadosQuery
+from dpcore.rados.edges import Records
+from dpcore.randomness import SeededRandom, SystemRandom
+from parties.contribution import encrypted_chunks, integer_vector, masked_chunks
+from radofed.simulation.exact_split import divided_contribution
+from wire.cohort import Acceptance, Receipt, sign
+from wire.envelopes import Envelope, SigningKey, sha256
+from wire.query import OpenedQuery
+from wire.upload import upload_digest
+
+ATTEMPT = 1
+"""Nobody falls away in a simulation."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ask:
+    """One fold's query. kind: how parties compute; opened.query.kind, but where a coordinator divides the draw."""
+
+    fold: int
+    opened: OpenedQuery
+    kind: Kind
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """One party's part of a fold. rows: places in the table. counts: (n,), what a coordinator handed it, or None."""
+
+    party: str
+    rows: NDArray[np.int64]
+    counts: NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Upload:
+    """What one party sends: its masked chunks, in order, and its signed receipt."""
+
+    chunks: tuple[bytes, ...]
+    receipt: Envelope
+
+
+def seeded(seed: int, fold: int, who: str, purpose: str) -> SeededRandom:
+    """The draws of one party (or the coordinator) for one purpose of one fold."""
+    return SeededRandom(f"radofed/simulation/{seed}/{fold}/{who}/{purpose}".encode())
+
+
+class Host:
+    """Some parties of a simulation. features, labels, usable: the whole table's `Records` arrays, not copied."""
+
+    def __init__(
+        self,
+        features: NDArray[np.int32],
+        labels: NDArray[np.int8],
+        usable: NDArray[np.bool_],
+        seed: int,
+        parties: Sequence[str],
+    ) -> None:
+        self._features, self._labels, self._usable, self._seed = features, labels, usable, seed
+        self._keys = {party: SigningKey.generate() for party in parties}
+        self._mask_keys: dict[str, X25519PrivateKey] = {}
+        self._obfuscator: Obfuscator | None = None
+
+    def signing_keys(self) -> dict[str, bytes]:
+        """The public half of each party's key, for the roster."""
+        return {party: key.public_bytes for party, key in self._keys.items()}
+
+    def residues(self, ask: Ask, shares: Sequence[Share]) -> NDArray[np.uint64]:
+        """The sum of the shares' travel forms mod 2^64, of which 2^w is a divisor: uint64 (length,)."""
+        encoding = ask.opened.query.encoding
+        total = np.zeros(ask.opened.query.length, dtype=np.uint64)
+        for share in shares:
+            total += to_residues(self._values(ask, share), encoding)
+        return total
+
+    def acceptances(self, ask: Ask, shares: Sequence[Share]) -> list[Envelope]:
+        """Each party's signed acceptance, with a fresh mask key."""
+        self._mask_keys = {share.party: X25519PrivateKey.generate() for share in shares}
+        said = [
+            Acceptance(
+                ask.opened.query_id,
+                ATTEMPT,
+                share.party,
+                len(share.rows),
+                self._mask_keys[share.party].public_key().public_bytes_raw(),
+            )
+            for share in shares
+        ]
+        return [sign(acceptance, self._keys[acceptance.party]) for acceptance in said]
+
+    def upload(self, ask: Ask, share: Share, acceptances: Sequence[Acceptance], cohort_digest: bytes) -> Upload:
+        """One party's encrypted and masked contribution."""
+        opened = ask.opened
+        if self._obfuscator is None or self._obfuscator.public_key != opened.public_key:
+            # One for all parties of this host: its table takes a third of a second and 27 MB.
+            self._obfuscator = Obfuscator(opened.public_key, SystemRandom())
+        values = self._values(ask, share)
+        bare = encrypted_chunks(opened, values, len(share.rows), self._obfuscator)
+        masked = masked_chunks(
+            opened,
+            values,
+            bare,
+            own_name=share.party,
+            own_key=self._mask_keys[share.party],
+            acceptances=acceptances,
+            cohort_digest=cohort_digest,
+        )
+        chunks = tuple(masked)
+        digest = upload_digest([sha256(chunk) for chunk in chunks])
+        receipt = Receipt(opened.query_id, ATTEMPT, share.party, cohort_digest, digest, len(chunks), opened.ciphertexts)
+        return Upload(chunks, sign(receipt, self._keys[share.party]))
+
+    def _values(self, ask: Ask, share: Share) -> NDArray[np.int64]:
+        records = Records(self._features[share.rows], self._labels[share.rows], self._usable[share.rows])
+        random = seeded(self._seed, ask.fold, share.party, "contribution")
+        query = ask.opened.query
+        # A party keeps its secret for the life of its data, whatever it is asked.
+        secret = SeededRandom(f"radofed/simulation/{self._seed}/{share.party}/secret".encode()).bytes(SECRET_BYTES)
+        keyed = Keyed(secret, query.schema.digest)
+        if share.counts is None:
+            return integer_vector(ask.opened, records, random, keyed=keyed)
+        assert isinstance(ask.kind, RadosQuery), "only rados are divided"
+        return divided_contribution(ask.kind, records, query.encoding.fraction_bits, share.counts, random, keyed)

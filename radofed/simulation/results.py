@@ -1,0 +1,177 @@
+"""What a simulation found: a row for each learner and fold, their means, and what the release protects."""
+
+import importlib
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from dpcore.errors import ConfigurationError
+from dpcore.privacy.statement import PrivacyStatement
+
+Sees = Literal["rados", "moments", "rows", "labels"]
+"""What a learner was given: a release of the federation, or, for comparison, the pooled rows or their labels."""
+
+
+@dataclass(frozen=True)
+class FoldRow:
+    """One learner on one fold. test_error: a fraction of the test rows. seconds: of training alone."""
+
+    fold: int
+    learner: str
+    sees: Sees
+    test_error: float
+    auc: float
+    seconds: float
+    training_rows: int
+    test_rows: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One learner over all folds: means, and the sample standard deviation of the error."""
+
+    learner: str
+    sees: Sees
+    test_error_mean: float
+    test_error_std: float
+    auc_mean: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class FederationFacts:
+    """How the federation was set up. colluders: c; party_rows: the fewest and the most training rows of a party."""
+
+    parties: int
+    colluders: int
+    cohort_min: int
+    honest_parties: int
+    partition: str
+    design: str
+    rados: int | None
+    party_rows: tuple[int, int]
+    encrypted: bool
+    upload_bytes_per_party: int | None
+    workers: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class SimulationResult:
+    """A table: `rows` has one entry for each fold and learner, `summaries` one for each learner.
+
+    privacy: of the fold that costs most; each fold is a release by itself, as one federation would make one. notes:
+    what to know beside the figures.
+    """
+
+    rows: tuple[FoldRow, ...]
+    privacy: PrivacyStatement
+    federation: FederationFacts
+    table_rows: int
+    unusable_rows: int
+    coordinates: int
+    folds: int
+    seed: int
+    seconds: float
+    notes: tuple[str, ...]
+
+    @property
+    def summaries(self) -> tuple[Summary, ...]:
+        """One for each learner, in the order given, then logistic and majority."""
+        return tuple(self._summary(name) for name in dict.fromkeys(row.learner for row in self.rows))
+
+    def _summary(self, learner: str) -> Summary:
+        mine = [row for row in self.rows if row.learner == learner]
+        errors = [row.test_error for row in mine]
+        return Summary(
+            learner,
+            mine[0].sees,
+            statistics.fmean(errors),
+            statistics.stdev(errors),
+            statistics.fmean(row.auc for row in mine),
+            statistics.fmean(row.seconds for row in mine),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the rows, in types that JSON has; `results` by learner's name."""
+        results = {}
+        for summary in self.summaries:
+            figures = asdict(summary)
+            results[figures.pop("learner")] = figures
+        return {
+            "results": results,
+            "privacy": self.privacy.to_dict(),
+            "federation": {**asdict(self.federation), "party_rows": list(self.federation.party_rows)},
+            "table": {"rows": self.table_rows, "unusable_rows": self.unusable_rows, "coordinates": self.coordinates},
+            "folds": self.folds,
+            "seed": self.seed,
+            "seconds": self.seconds,
+            "notes": list(self.notes),
+        }
+
+    def columns(self) -> dict[str, list[Any]]:
+        """The rows, column by column."""
+        return {field.name: [getattr(row, field.name) for row in self.rows] for field in fields(FoldRow)}
+
+    def to_pandas(self) -> Any:
+        """The rows as a data frame. Raises ConfigurationError where pandas is not installed."""
+        try:
+            pandas = importlib.import_module("pandas")
+        except ModuleNotFoundError as missing:
+            raise ConfigurationError("pandas is not installed: use .rows or .columns(), or install it") from missing
+        return pandas.DataFrame(self.columns())
+
+    def write_rows(self, path: Path) -> None:
+        """The rows as a Parquet file. Raises FileExistsError where there is one already."""
+        import pyarrow as pa  # noqa: PLC0415  (slow to import, and only this needs it)
+        import pyarrow.parquet as pq  # noqa: PLC0415  (as above)
+
+        with path.open("xb") as file:
+            pq.write_table(pa.table(self.columns()), file)
+
+    def sentences(self) -> list[str]:
+        """For people: the table, how the federation was set up, what is protected, and the notes."""
+        return [*_table(self.summaries), "", *self._setting(), "", *self.privacy.sentences(), *self.notes]
+
+    def _setting(self) -> list[str]:
+        facts = self.federation
+        least, most = facts.party_rows
+        asked = facts.design if facts.rados is None else f"{facts.rados} rados, design {facts.design}"
+        way = "encrypted and masked" if facts.encrypted else "as integers, without encryption"
+        parties = (
+            f"{facts.parties} parties of {least} to {most} training rows ({facts.partition}), c = {facts.colluders} "
+            f"assumed to collude; {asked}, summed {way}."
+        )
+        work = (
+            f"{self.folds} folds of {self.table_rows} rows with {self.coordinates} coordinates, seed {self.seed}: "
+            f"{self.seconds:.1f} s, {facts.seconds:.1f} s of it in the federation."
+        )
+        return [parties, work]
+
+
+def _table(summaries: tuple[Summary, ...]) -> list[str]:
+    width = max(len("learner"), *(len(summary.learner) for summary in summaries))
+    lines = [f"{'learner':{width}}  sees     test error         AUC    seconds a fold"]
+    for each in summaries:
+        auc = "    -" if math.isnan(each.auc_mean) else f"{each.auc_mean:.3f}"
+        lines.append(
+            f"{each.learner:{width}}  {each.sees:7}  {100 * each.test_error_mean:5.2f} % "
+            f"+- {100 * each.test_error_std:5.2f}   {auc}  {each.seconds:9.3f}"
+        )
+    return lines
+
+
+def worst(statements: Sequence[PrivacyStatement]) -> PrivacyStatement:
+    """The statement of the fold that costs most under collusion, the first among equals."""
+    return max(statements, key=lambda said: said.epsilon_if_others_collude or 0.0)
+
+
+def note_if_several(folds: int) -> str:
+    """What a figure over folds means."""
+    return (
+        f"Each of the {folds} folds made a release of its own; privacy is stated for one release, at the fold that "
+        "costs most. A federation would make one."
+    )

@@ -1,0 +1,343 @@
+"""`radofed.simulate`: folds of a table, each asked of a simulated federation, and every learner tested on the rest."""
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.errors import ConfigurationError
+from dpcore.estimators.base import RadoSample
+from dpcore.paillier.secret import SecretKey
+from dpcore.privacy.statement import PrivacyStatement
+from dpcore.queries.moments import MomentsQuery
+from dpcore.rados.edges import ONE
+from dpcore.rados.moments import Moments
+from dpcore.randomness import SystemRandom
+from dpcore.schema import Schema
+from radofed.simulation.designs import DesignOptions
+from radofed.simulation.evaluation import Fold, check_learners, measure, named_learners
+from radofed.simulation.federation import Federation, PlannedFold, Progress
+from radofed.simulation.partitions import Partition
+from radofed.simulation.results import (
+    FederationFacts,
+    FoldRow,
+    SimulationResult,
+    note_if_several,
+    worst,
+)
+from radofed.simulation.table import SimulationTable, read_table
+from radofed.simulation.workers import Hosts, start_hosts
+
+Note = Callable[[str], None]
+"""Told a sentence about the progress."""
+
+LEAST_PARTIES, MOST_PARTIES = 2, 1000
+TIMEOUT_S = 3600.0
+KEY_BITS = 3072
+_LARGEST_SEED = 2**32 - 1
+_MANY_UPLOADS = 20
+
+
+@dataclass(frozen=True)
+class SimulationOptions:
+    """How a simulation runs.
+
+    parties: K, 2 to 1,000. folds: F, at least 2, stratified by class. seed: of folds, partition and every draw of the
+    parties. encrypt: whether contributions travel encrypted and masked, under a key of `key_bits`. workers: Ray actors
+    that the parties are dealt out to; 0 computes in this process; None is one for each CPU. timeout_s: for each answer
+    of an actor. Raises ConfigurationError.
+    """
+
+    parties: int
+    partition: Partition
+    design: DesignOptions
+    folds: int = 10
+    seed: int = 0
+    encrypt: bool = False
+    key_bits: int = KEY_BITS
+    workers: int | None = None
+    timeout_s: float = TIMEOUT_S
+
+    def __post_init__(self) -> None:
+        ranges = {
+            "parties": (self.parties, LEAST_PARTIES, MOST_PARTIES),
+            "folds": (self.folds, 2, 1000),
+            "seed": (self.seed, 0, _LARGEST_SEED),
+            "workers": (0 if self.workers is None else self.workers, 0, MOST_PARTIES),
+        }
+        for name, (value, least, most) in ranges.items():
+            if not least <= value <= most:
+                raise ConfigurationError(f"{name} is {value}: choose {least} to {most}")
+        if not self.timeout_s > 0:
+            raise ConfigurationError(f"timeout_s is {self.timeout_s}: give a positive number of seconds")
+
+    @property
+    def actors(self) -> int:
+        """How many Ray actors."""
+        return (os.cpu_count() or 1) if self.workers is None else self.workers
+
+
+def simulate(
+    data: str | Path,
+    *,
+    label: str | None = None,
+    positive: str | Sequence[str] | None = None,
+    schema: Schema | str | Path | None = None,
+    parties: int = 10,
+    partition: str = "iid",
+    design: str = "plain",
+    rados: int | None = None,
+    sensitive: str | Sequence[str] = (),
+    joint: bool = False,
+    epsilon: Fraction | float | str | None = None,
+    delta: Fraction | float | str = "1e-6",
+    epsilon_per_rado: Fraction | float | str | None = None,
+    split: str = "local",
+    norm_bound: Fraction | float | str | None = None,
+    support: Fraction | float | str | None = None,
+    learners: str | Sequence[str] | Mapping[str, Any] = ("mean-variance",),
+    folds: int = 10,
+    seed: int = 0,
+    encrypt: bool = False,
+    key_bits: int = KEY_BITS,
+    workers: int | None = None,
+    timeout_s: float = TIMEOUT_S,
+    note: Note | None = None,
+) -> SimulationResult:
+    """Cross-validate learners on releases of a simulated federation; `rado simulate` is the same.
+
+    data: a CSV (also gzipped) or Parquet file, read through `schema` (one, or its file), or through one that is
+    inferred from the whole table with `label` and its `positive` values, which is not private. parties, partition: see
+    `Partition`; the training rows of each fold are divided. design and the options up to `support`: see
+    `DesignOptions`; exact numbers may be written as texts, such as "1e-6". learners: names, or a mapping from names to
+    objects with fit_release, fit_moments or (for comparison, on the pooled rows) fit; `logistic`, scikit-learn's
+    default on the same rows, and `majority` are always there. The rest: see `SimulationOptions`. note: told of the
+    progress.
+
+    The same seed gives the same figures, whatever `workers` and `encrypt` are. Raises ConfigurationError, SchemaError,
+    DataError or PlanError, with what would work, and SimulationError where a learner or a worker fails.
+    """
+    options = SimulationOptions(
+        parties=parties,
+        partition=Partition.parse(partition),
+        design=DesignOptions(
+            name=design,
+            rados=rados,
+            sensitive=(sensitive,) if isinstance(sensitive, str) else tuple(sensitive),
+            joint=joint,
+            epsilon=exact("epsilon", epsilon),
+            delta=exact("delta", delta) or Fraction(0),
+            epsilon_per_rado=exact("epsilon per rado", epsilon_per_rado),
+            split=split,  # type: ignore[arg-type]  # any other word is refused
+            norm_bound=exact("the norm bound", norm_bound),
+            support=exact("the support", support),
+        ),
+        folds=folds,
+        seed=seed,
+        encrypt=encrypt,
+        key_bits=key_bits,
+        workers=workers,
+        timeout_s=timeout_s,
+    )
+    chosen = named_learners(learners)
+    check_learners(chosen, moments=options.design.name == "moments")
+    values = (positive,) if isinstance(positive, str) else positive
+    table = read_table(
+        Path(data),
+        label=label,
+        positive=values,
+        schema=_schema(schema),
+        group_column=options.partition.column,
+    )
+    return run_simulation(table, options, chosen, note or (lambda _: None))
+
+
+def run_simulation(
+    table: SimulationTable, options: SimulationOptions, learners: Mapping[str, Any], note: Note
+) -> SimulationResult:
+    """The simulation of a table that has been read. Raises as `simulate` does."""
+    begin = time.perf_counter()
+    splits = _folds(table, options)
+    parts = [_parts(table, training, options, number) for number, (training, _) in enumerate(splits, start=1)]
+    request = options.design.request(table.schema, [[len(part) for part in fold] for fold in parts])
+    names = party_names(options.parties)
+    secret = SecretKey.generate(SystemRandom(), bits=options.key_bits) if options.encrypt else None
+    with start_hosts(table.records, options.seed, names, workers=options.actors, timeout_s=options.timeout_s) as hosts:
+        federation = Federation(hosts, names, options.seed, secret)
+        planned = [federation.plan(options.design, request, part, number) for number, part in enumerate(parts, start=1)]
+        # Before anybody is asked: what has no finite bound is refused here.
+        privacy = _privacy(options, planned)
+        note(_set_up(planned[0], options))
+        rows: list[FoldRow] = []
+        asking_s = 0.0
+        for number, (each, (training, test)) in enumerate(zip(planned, splits, strict=True), start=1):
+            started = time.perf_counter()
+            release = _release(each, federation.ask(each, _uploads(note, number)), table.schema)
+            asked_s = time.perf_counter() - started
+            asking_s += asked_s
+            rows += measure(learners, _fold(table, release, number, training, test), options.seed)
+            note(
+                f"fold {number} of {options.folds}: asked in {asked_s:.2f} s, learned in {_learned(rows, number):.2f} s"
+            )
+        facts = _facts(options, planned, hosts, asking_s)
+    return SimulationResult(
+        rows=tuple(rows),
+        privacy=privacy,
+        federation=facts,
+        table_rows=table.records.rows,
+        unusable_rows=int((~table.records.usable).sum()),
+        coordinates=table.schema.d,
+        folds=options.folds,
+        seed=options.seed,
+        seconds=time.perf_counter() - begin,
+        notes=(note_if_several(options.folds), *table.notes),
+    )
+
+
+def party_names(parties: int) -> tuple[str, ...]:
+    """Names of simulated parties, in the roster's order."""
+    return tuple(f"party-{number:04d}" for number in range(1, parties + 1))
+
+
+def exact(what: str, value: Fraction | float | str | None) -> Fraction | None:
+    """A number as an exact fraction, a double as its shortest decimal. Raises ConfigurationError."""
+    if value is None:
+        return None
+    try:
+        found = Fraction(value if isinstance(value, Fraction) else str(value))
+    except (ValueError, ZeroDivisionError) as error:
+        raise ConfigurationError(f"{what} of {value!r} is not a finite number: write, say, 1e-6 or 1/2") from error
+    if not found > 0:
+        raise ConfigurationError(f"{what} is {value}: it must be positive")
+    return found
+
+
+def _schema(schema: Schema | str | Path | None) -> Schema | None:
+    if schema is None or isinstance(schema, Schema):
+        return schema
+    path = Path(schema)
+    try:
+        return Schema.from_toml(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: cannot be read ({error}); give a schema in TOML") from error
+
+
+def _folds(table: SimulationTable, options: SimulationOptions) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Training and test rows of each fold, ascending. A row that is not usable is in every training set, as a zero."""
+    from sklearn.model_selection import StratifiedKFold  # noqa: PLC0415  (a second that a refusal need not wait)
+
+    usable = np.flatnonzero(table.records.usable)
+    positive = table.records.labels[usable] > 0
+    fewest = min(int(positive.sum()), int((~positive).sum()))
+    if fewest == 0:
+        raise ConfigurationError("all usable rows have one label: say which values are positive, or take another table")
+    if fewest < options.folds:
+        raise ConfigurationError(
+            f"{options.folds} folds, and the rarer class has {fewest} rows: ask for at most {max(2, fewest)} folds"
+        )
+    splitter = StratifiedKFold(options.folds, shuffle=True, random_state=options.seed)
+    rows = table.records.rows
+    folds = []
+    for _, places in splitter.split(usable, positive):
+        test = np.sort(usable[places]).astype(np.int64)
+        folds.append((np.setdiff1d(np.arange(rows), test), test))
+    return folds
+
+
+def _parts(
+    table: SimulationTable, training: NDArray[np.int64], options: SimulationOptions, number: int
+) -> tuple[NDArray[np.int64], ...]:
+    """The rows of each party, as places in the whole table."""
+    generator = np.random.default_rng([options.seed, number])
+    groups = None if table.groups is None else table.groups[training]
+    positive = table.records.labels[training] > 0
+    divided = options.partition.divide(options.parties, positive, groups, generator)
+    return tuple(training[part] for part in divided)
+
+
+def _fold(
+    table: SimulationTable,
+    release: RadoSample | Moments,
+    number: int,
+    training: NDArray[np.int64],
+    test: NDArray[np.int64],
+) -> Fold:
+    usable = training[table.records.usable[training]]
+    labels = table.records.labels
+    return Fold(
+        number=number,
+        training=_rows(table, usable),
+        labels=labels[usable],
+        test=_rows(table, test),
+        test_labels=labels[test],
+        bias=table.schema.bias,
+        release=release,
+    )
+
+
+def _rows(table: SimulationTable, places: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Rows in real units: what the schema encodes, to 2^-30."""
+    return table.records.features[places] / float(ONE)
+
+
+def _privacy(options: SimulationOptions, planned: Sequence[PlannedFold]) -> PrivacyStatement:
+    """The statement of the fold that costs most. Folds of the same sizes cost the same, and are counted once."""
+    distinct = {tuple(sorted(each.party_rows)): each for each in reversed(planned)}
+    return worst([options.design.statement(each.kind, each.plan.query, each.party_rows) for each in distinct.values()])
+
+
+def _release(planned: PlannedFold, values: NDArray[np.int64], schema: Schema) -> RadoSample | Moments:
+    """The total as a learner takes it."""
+    kind, bits = planned.kind, planned.plan.query.encoding.fraction_bits
+    rows, parties = sum(planned.party_rows), len(planned.party_rows)
+    if isinstance(kind, MomentsQuery):
+        return kind.moments(values, bits, rows=rows, parties=parties)
+    return RadoSample(kind.decode(values, bits), rows, bias=schema.bias, law=kind.law(schema.d, parties, bits))
+
+
+def _set_up(planned: PlannedFold, options: SimulationOptions) -> str:
+    """The federation in a sentence."""
+    query = planned.plan.query
+    return (
+        f"{options.parties} parties ({options.partition}), c = {planned.plan.colluders} assumed to collude, "
+        f"{query.honest_parties} counted as honest; {query.length} values a fold, design {options.design.name}"
+    )
+
+
+def _uploads(note: Note, number: int) -> Progress:
+    """Tells of every tenth of many uploads."""
+
+    def told(done: int, whole: int) -> None:
+        if whole >= _MANY_UPLOADS and done * 10 // whole > (done - 1) * 10 // whole:
+            note(f"fold {number}: {done} of {whole} uploads multiplied in")
+
+    return told
+
+
+def _learned(rows: Sequence[FoldRow], number: int) -> float:
+    return sum(row.seconds for row in rows if row.fold == number)
+
+
+def _facts(options: SimulationOptions, planned: Sequence[PlannedFold], hosts: Hosts, seconds: float) -> FederationFacts:
+    plan = planned[0].plan
+    sizes = [rows for each in planned for rows in each.party_rows]
+    return FederationFacts(
+        parties=options.parties,
+        colluders=plan.colluders,
+        cohort_min=plan.query.cohort_min,
+        honest_parties=plan.query.honest_parties,
+        partition=str(options.partition),
+        design=options.design.name,
+        rados=getattr(plan.query.kind, "rados", None),
+        party_rows=(min(sizes), max(sizes)),
+        encrypted=options.encrypt,
+        upload_bytes_per_party=plan.upload_bytes_per_party if options.encrypt else None,
+        workers=hosts.workers,
+        seconds=seconds,
+    )

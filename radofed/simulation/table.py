@@ -1,0 +1,135 @@
+"""The table of a simulation: read through a schema as parties read theirs, all rows at once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.encoding import Numbers, Source, Texts
+from dpcore.errors import ConfigurationError
+from dpcore.rados.edges import Records
+from dpcore.schema import Feature, RealFeature, Schema
+from parties.dataset import load
+from parties.schema_infer import infer
+from wire.tables import open_table, read_blocks
+
+# Bounds of a numeric feature in an inferred schema: what is beyond is clipped to them.
+LOWEST_QUANTILE, HIGHEST_QUANTILE = 0.005, 0.995
+
+NOT_PRIVATE = (
+    "The schema was inferred from the whole table: bounds at the 0.5 % and 99.5 % quantiles, the texts that occur, "
+    "missing cells imputed. This look at the data was not private and is counted nowhere; give a schema to avoid it."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class SimulationTable:
+    """Rows as a schema encodes them.
+
+    groups: (m,), the code of each row's text in the column that parties are divided by, None where they are not.
+    notes: sentences about how the table was read.
+    """
+
+    schema: Schema
+    records: Records
+    groups: NDArray[np.int64] | None
+    notes: tuple[str, ...]
+
+
+def read_table(
+    path: Path,
+    *,
+    label: str | None,
+    positive: Sequence[str] | None,
+    schema: Schema | None,
+    group_column: str | None,
+) -> SimulationTable:
+    """A CSV (also gzipped) or Parquet file, through `schema` or one inferred from it.
+
+    label, positive: the label's column and its positive texts; needed without a schema, and the schema's own otherwise.
+    group_column: what parties are divided by; an inferred schema makes no feature of it. Raises ConfigurationError,
+    SchemaError or DataError.
+    """
+    groups = None if group_column is None else _groups(path, group_column)
+    notes: list[str] = []
+    if schema is None:
+        if label is None or not positive:
+            raise ConfigurationError("say which column is the label and which of its values are positive, or a schema")
+        schema, notes = inferred_schema(path, label, positive, left_out=group_column)
+    else:
+        _check_label(schema, label, positive)
+    data = load(path, schema)
+    return SimulationTable(schema, data.records, groups, (*notes, *data.report.warnings))
+
+
+def inferred_schema(
+    path: Path, label: str, positive: Sequence[str], *, left_out: str | None = None
+) -> tuple[Schema, list[str]]:
+    """A schema drafted from a table, and notes about it. left_out: a column that shall be no feature.
+
+    A draft as `rado schema infer` makes it, but that numbers are bounded by quantiles and clipped. Raises DataError or
+    ConfigurationError.
+    """
+    draft, notes = infer(path, label, positive, name=path.name.split(".")[0])
+    kept = [feature for feature in draft.features if feature.column != left_out]
+    if not kept:
+        raise ConfigurationError(f"{path}: no column besides the label can be a feature; give a schema")
+    reals = [feature.column for feature in kept if isinstance(feature, RealFeature)]
+    bounds = _quantiles(path, reals)
+    features = tuple(_bounded(feature, bounds) for feature in kept)
+    said = [NOT_PRIVATE, *notes[1:]]  # the draft's first note asks to mend it
+    if left_out is not None:
+        said.append(f"{left_out!r} divides the rows among parties and is no feature.")
+    return replace(draft, features=features), said
+
+
+def _quantiles(path: Path, columns: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """The two quantiles of each column's numbers."""
+    if not columns:
+        return {}
+    wanted = [Source(column, "numbers") for column in dict.fromkeys(columns)]
+    seen: dict[str, list[NDArray[np.float64]]] = {source.column: [] for source in wanted}
+    for block in read_blocks(open_table(path), wanted):
+        for source, cells in block.cells.items():
+            assert isinstance(cells, Numbers)
+            seen[source.column].append(cells.values[~cells.missing])
+    found = {}
+    for column, parts in seen.items():
+        low, high = np.quantile(np.concatenate(parts), [LOWEST_QUANTILE, HIGHEST_QUANTILE])
+        found[column] = (float(low), float(high))
+    return found
+
+
+def _bounded(feature: Feature, bounds: dict[str, tuple[float, float]]) -> Feature:
+    if not isinstance(feature, RealFeature):
+        return feature
+    low, high = bounds[feature.column]
+    if low < high:
+        impute = None if feature.impute is None else min(max(feature.impute, low), high)
+        return replace(feature, lower=low, upper=high, impute=impute, out_of_bounds="clip")
+    return feature  # nearly constant: the draft's bounds, which hold every value
+
+
+def _check_label(schema: Schema, label: str | None, positive: Sequence[str] | None) -> None:
+    if label is not None and label != schema.label.column:
+        raise ConfigurationError(
+            f"the label is {label!r} and the schema's is {schema.label.column!r}: leave one of them out"
+        )
+    if positive and tuple(sorted(positive)) != schema.label.positive:
+        known = ", ".join(schema.label.positive)
+        raise ConfigurationError(f"the schema's positive values are {known}: leave --positive out, or give the same")
+
+
+def _groups(path: Path, column: str) -> NDArray[np.int64]:
+    """A code for each row: equal where the texts of `column` are; missing cells are a group of their own."""
+    source = Source(column, "texts")
+    codes: dict[str, int] = {}
+    parts = []
+    for block in read_blocks(open_table(path), [source]):
+        cells = block.cells[source]
+        assert isinstance(cells, Texts)
+        table = np.array([*(codes.setdefault(text, len(codes)) for text in cells.texts), -1], dtype=np.int64)
+        parts.append(table[cells.codes])
+    return np.concatenate(parts)

@@ -1,0 +1,137 @@
+import itertools
+
+import numpy as np
+import pytest
+
+from dpcore.errors import ShapeError
+from dpcore.estimators.base import RadoSample, draw_plain_rados
+from dpcore.estimators.edge_moments import EdgeMoments, assumed_squares, estimate_moments
+from dpcore.rados.law import PLAIN_LAW, RadoLaw
+
+M, D = 300, 4
+
+
+@pytest.fixture(scope="module")
+def table():
+    random = np.random.default_rng(1)
+    rows = random.uniform(-1, 1, size=(M, D)) @ np.array([[1, 0.5, 0, 0], [0, 0.5, 0, 0], [0, 0, 0.4, 0], [0, 0, 0, 1]])
+    rows[:, 0] = np.clip(rows[:, 0] + 0.2, -1, 1)
+    rows[:, -1] = 1.0
+    labels = np.where(rows[:, 0] + random.normal(scale=0.7, size=M) > 0.4, 1.0, -1.0)
+    return rows, labels
+
+
+def draw(edges, n, law, random):
+    """Rados by the law: every noise of it is drawn."""
+    if law.edge_noise is not None:
+        edges = edges + random.normal(size=edges.shape) * np.sqrt(law.edge_noise)
+    if law.fixed_support:
+        size = round(law.inclusion * M)
+        chosen = np.argsort(random.random((n, M)), axis=1) < size
+    else:
+        chosen = random.random((n, M)) < law.inclusion
+    rados = chosen.astype(float) @ edges
+    return rados if law.rado_noise is None else rados + random.normal(size=rados.shape) * np.sqrt(law.rado_noise)
+
+
+NOISE = np.array([0.5, 0.0, 2.0, 0.3])
+LAWS = {
+    "plain": PLAIN_LAW,
+    "sparse": RadoLaw(inclusion=0.2),
+    "rado noise": RadoLaw(rado_noise=100 * NOISE),
+    "edge noise": RadoLaw(edge_noise=NOISE),
+    "fixed support": RadoLaw(inclusion=0.25, fixed_support=True),
+    "everything": RadoLaw(inclusion=0.25, fixed_support=True, edge_noise=NOISE, rado_noise=50 * NOISE),
+}
+
+
+def z_scores(table, law, assumed_law, *, bias, n=30, repeats=400):
+    """Standardised errors of the mean estimate of mu and of S's upper triangle, over `repeats` releases."""
+    rows, labels = table
+    edges = rows * labels[:, np.newaxis]
+    random = np.random.default_rng(7)
+    triangle = np.triu_indices(D)
+    found = []
+    for _ in range(repeats):
+        moments = estimate_moments(RadoSample(rados=draw(edges, n, law, random), rows=M, bias=bias, law=assumed_law))
+        found.append(np.concatenate([moments.edge_sum, moments.product_sum[triangle]]))
+    truth = np.concatenate([edges.sum(axis=0), (rows.T @ rows)[triangle]])
+    deviation = np.std(found, axis=0, ddof=1)
+    error = np.mean(found, axis=0) - truth
+    # S_bb is known: no error and no deviation.
+    return np.where(deviation > 0, error / np.where(deviation > 0, deviation, 1.0) * np.sqrt(repeats), error)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("name", LAWS)
+def test_moments_are_unbiased_under_every_law(table, name, bias):
+    assert np.abs(z_scores(table, LAWS[name], LAWS[name], bias=bias)).max() < 4.5
+
+
+@pytest.mark.parametrize("name", [name for name in LAWS if name != "plain"])
+def test_the_wrong_law_is_noticed(table, name):
+    assert np.abs(z_scores(table, LAWS[name], PLAIN_LAW, bias=True)).max() > 9
+    larger = {
+        "sparse": RadoLaw(inclusion=0.25),
+        "rado noise": RadoLaw(rado_noise=130 * NOISE),
+        "edge noise": RadoLaw(edge_noise=1.3 * NOISE),
+        "fixed support": RadoLaw(inclusion=0.25),
+        "everything": RadoLaw(inclusion=0.25, fixed_support=True, edge_noise=1.3 * NOISE, rado_noise=50 * NOISE),
+    }
+    assert np.abs(z_scores(table, LAWS[name], larger[name], bias=True)).max() > 6
+
+
+def test_a_known_bias_makes_the_estimate_better(table):
+    rows, labels = table
+    edges = rows * labels[:, np.newaxis]
+    errors = {True: [], False: []}
+    for seed in range(100):
+        rados = draw_plain_rados(edges, 40, np.random.RandomState(seed))
+        for bias, squares in errors.items():
+            sums = estimate_moments(RadoSample(rados=rados, rows=M, bias=bias)).product_sum[-1]
+            squares.append(np.square(sums - rows.sum(axis=0)).sum())
+    assert np.mean(errors[True]) < 0.7 * np.mean(errors[False])
+
+
+def test_all_rados_give_the_exact_moments():
+    random = np.random.default_rng(3)
+    rows = np.column_stack([random.uniform(-1, 1, size=(12, 3)), np.ones(12)])
+    edges = rows * random.choice([-1.0, 1.0], size=(12, 1))
+    rados = np.array(list(itertools.product([0.0, 1.0], repeat=12))) @ edges
+    moments = estimate_moments(RadoSample(rados=rados, rows=12))
+    # The divisors are those of a sample of 4,096: a relative 1e-3.
+    assert np.allclose(moments.edge_sum, edges.sum(axis=0))
+    assert np.allclose(moments.product_sum, rows.T @ rows, rtol=2e-3, atol=2e-3)
+
+
+def test_a_rounded_coordinate_gets_the_square_of_a_feature_that_fills_its_range():
+    random = np.random.default_rng(4)
+    m = 4000
+    labels = np.where(random.random(m) < 0.3, 1.0, -1.0)
+    uniform = random.uniform(-1, 1, size=m)
+    # A beta distribution of parameters (1.5, 0.5) on [-1, 1] in class +1, uniform in class -1.
+    feature = np.where(labels > 0, 2.0 * random.beta(1.5, 0.5, size=m) - 1.0, uniform)
+    signs = np.where(random.random(m) < (1.0 + feature) / 2.0, 1.0, -1.0)
+    rows = np.column_stack([uniform, signs, np.ones(m)])
+    law = RadoLaw(rounding=np.array([False, True, False]))
+    rados = draw_plain_rados(rows * labels[:, np.newaxis], 2000, np.random.RandomState(0))
+    corrected = estimate_moments(RadoSample(rados=rados, rows=m, law=law)).product_sum
+    left = estimate_moments(RadoSample(rados=rados, rows=m)).product_sum
+    truth = float(feature @ feature)
+    assert abs(left[1, 1] / m - 1.0) < 0.15
+    assert 0.9 < corrected[1, 1] / truth < 1.1
+    corrected = corrected.copy()
+    corrected[1, 1] = left[1, 1]
+    assert np.array_equal(corrected, left)
+
+
+def test_without_a_bias_the_common_mean_stands_for_the_class_means():
+    moments = EdgeMoments(np.array([0.0, 10.0, -20.0]), np.eye(3), 20, bias=False)
+    assert np.allclose(assumed_squares(moments), 20 * np.array([1 / 3, 0.25 + 0.25, 1.0]))
+
+
+@pytest.mark.parametrize("field", ["rado_noise", "edge_noise", "rounding"])
+def test_a_law_of_another_width_is_refused(field):
+    law = RadoLaw(**{field: np.ones(2, dtype=bool if field == "rounding" else float)})
+    with pytest.raises(ShapeError, match=field):
+        estimate_moments(RadoSample(rados=np.eye(3), rows=4, law=law))

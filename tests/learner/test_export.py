@@ -1,0 +1,277 @@
+"""A model used elsewhere says what it says here: as a scikit-learn estimator, and as JSON read by nothing of ours."""
+
+import csv
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from dpcore.encoding import Numbers, Source, encode
+from dpcore.errors import ConfigurationError
+from dpcore.privacy.statement import PrivacyStatement
+from dpcore.schema import BooleanFeature, CategoryFeature, Label, RealFeature, Schema, ThresholdFeature
+from learner.export import FORMAT, to_original_units
+from learner.model import Model, ModelError, predict
+from radofed.cli.framework import run
+from wire.tables import read_observations
+
+# Names are checked on data frames; of an array, which has none, scikit-learn says so.
+pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+
+STATEMENT = PrivacyStatement("one record's 'smoker'", "marginal", 1.5, 1e-6, 2.5, None, ("Counted.",), ("Marginal.",))
+SCHEMA = Schema(
+    name="visits",
+    label=Label(column="ill", positive=("sick",), negative=("well",)),
+    features=(
+        RealFeature(name="age", lower=18.0, upper=95.0, out_of_bounds="clip", missing="impute", impute=41.5),
+        RealFeature(name="weight", column="kg", lower=-2.0, upper=180.5, missing="zero-vector"),
+        RealFeature(name="year", lower=1990.0, upper=2030.0, out_of_bounds="zero-vector"),
+        BooleanFeature(
+            name="smoker", true=("yes", "1"), false=("no",), missing="impute", unknown="impute", impute=True
+        ),
+        BooleanFeature(name="insured", true=("y",), false=("n",), unknown="zero-vector"),
+        CategoryFeature(name="ward", values=("north", "east", "0"), unknown="zero", missing="impute", impute="east"),
+        CategoryFeature(name="car", values=("red", "blue"), unknown="zero-vector", missing="zero-vector"),
+        ThresholdFeature(name="dear", column="bill", threshold=99.5, missing="impute", impute=False),
+    ),
+)
+
+
+def model(theta=None, schema=SCHEMA, seed=0):
+    weights = np.random.default_rng(seed).normal(size=schema.d) * 3 if theta is None else np.array(theta, dtype=float)
+    return Model(weights, schema, "mean-variance", bytes(range(32)), STATEMENT)
+
+
+def rows(count=400, seed=1):
+    """Cells as texts, every policy of the schema met many times."""
+    random = np.random.default_rng(seed)
+
+    def some(*texts):
+        return texts[random.integers(len(texts))]
+
+    def number(low, high):
+        return repr(float(random.uniform(low, high)))
+
+    return [
+        {
+            "age": some(number(18, 95), number(0, 120), number(18, 95), "95", ""),
+            "kg": some(number(-2, 180.5), number(-2, 180.5), "-2", "180.5", "" if random.random() < 0.2 else "70"),
+            "year": some("1990", number(1990, 2030), number(1990, 2030), number(1980, 2040)),
+            "smoker": some("yes", "no", "1", " yes ", "", "never"),
+            "insured": some("y", "n", "y", "n", "maybe" if random.random() < 0.2 else "n"),
+            "ward": some("north", "east", "0", "west", ""),
+            "car": some("red", "blue", "red", "green" if random.random() < 0.2 else "red"),
+            "bill": some("99.5", "99.4999", number(0, 200), ""),
+        }
+        for _ in range(count)
+    ]
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "rows.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows(1)[0]))
+        writer.writeheader()
+        writer.writerows(rows())
+    return path
+
+
+class NoPrediction(Exception):  # noqa: N818  (a word of the file's rules)
+    """The exported rules give the row no prediction."""
+
+
+def cell_or_imputed(feature, cell, policy):
+    if feature[policy] == "impute":
+        return feature["impute"]
+    raise NoPrediction
+
+
+def adds(feature, cell):
+    """What a feature adds to the margin, by the exported file alone."""
+    imputed = cell_or_imputed(feature, cell, "missing") if not cell else None
+    if feature["type"] == "real":
+        value = float(cell) if imputed is None else imputed
+        if not feature["lower"] <= value <= feature["upper"]:
+            if feature["out_of_bounds"] != "clip":
+                raise NoPrediction
+            value = min(max(value, feature["lower"]), feature["upper"])
+        return feature["weight"] * value
+    if feature["type"] == "threshold":
+        high = float(cell) >= feature["threshold"] if imputed is None else imputed
+        return feature["if_at_least"] if high else feature["if_below"]
+    if feature["type"] == "boolean":
+        if imputed is None and cell not in feature["true"] + feature["false"]:
+            imputed = cell_or_imputed(feature, cell, "unknown")
+        true = cell in feature["true"] if imputed is None else imputed
+        return feature["if_true"] if true else feature["if_false"]
+    weights = dict(feature["weights"])
+    value = cell if imputed is None else imputed
+    if value not in weights and feature["unknown"] != "zero":
+        raise NoPrediction
+    return weights.get(value, 0.0)
+
+
+def margin(exported, row):
+    try:
+        return exported["intercept"] + sum(adds(f, row[f["column"]].strip(" \t\r\n")) for f in exported["features"])
+    except NoPrediction:
+        return math.nan
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_exported_rules_give_the_models_margins(table, seed):
+    exported = json.loads(json.dumps(model(seed=seed).to_original_units(), allow_nan=False))
+    scores = predict(model(seed=seed), table).scores
+    found = np.array([margin(exported, row) for row in rows()])
+    assert 20 < np.isnan(scores).sum() < 380
+    assert np.array_equal(np.isnan(found), np.isnan(scores))
+    assert found == pytest.approx(scores, abs=1e-9, nan_ok=True)
+    # The comparison is not blind: one weight off by a thousandth shows.
+    exported["features"][1]["weight"] *= 1.001
+    off = np.array([margin(exported, row) for row in rows()])
+    assert np.nanmax(np.abs(off - scores)) > 1e-4
+
+
+def test_original_units_by_hand():
+    exported = model([2.0, 0.5, -1.0, 0.25, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]).to_original_units()
+    by_name = {feature["name"]: feature for feature in exported["features"]}
+    assert by_name["age"]["weight"] == pytest.approx(4 / 77, rel=1e-15)
+    assert by_name["weight"]["weight"] == pytest.approx(1 / 182.5, rel=1e-15)
+    centres = -2 * 113 / 77 - 0.5 * 178.5 / 182.5 + 4020 / 40
+    assert exported["intercept"] == pytest.approx(7 + centres, rel=1e-14)
+    assert (by_name["smoker"]["if_true"], by_name["smoker"]["if_false"]) == (0.25, -0.25)
+    assert by_name["ward"]["weights"] == [["north", 1.0], ["east", 2.0], ["0", 3.0]]
+    assert (by_name["dear"]["if_at_least"], by_name["dear"]["if_below"]) == (6.0, -6.0)
+    assert (by_name["weight"]["column"], by_name["weight"]["missing"]) == ("kg", "zero-vector")
+    assert exported["label"]["positive"] == ["sick"]
+    assert exported["format"] == FORMAT
+    assert exported["privacy"] == json.loads(json.dumps(STATEMENT.to_dict()))
+    assert exported["privacy_in_words"] == STATEMENT.sentences()
+
+
+def test_a_schema_without_bias():
+    schema = replace(SCHEMA, bias=False)
+    exported = model(schema=schema).to_original_units()
+    weights = model(schema=schema).theta
+    assert len(weights) == 11
+    assert exported["intercept"] == pytest.approx(
+        -weights[0] * 113 / 77 - weights[1] * 178.5 / 182.5 - weights[2] * 4020 / 40, rel=1e-14
+    )
+    estimator = model(schema=schema).to_sklearn()
+    x = np.random.default_rng(1).uniform(-1, 1, size=(5, 11))
+    assert estimator.intercept_.tolist() == [0.0]
+    assert estimator.n_features_in_ == 11
+    assert estimator.decision_function(x) == pytest.approx(model(schema=schema).scores(x), abs=1e-12)
+
+
+def test_a_weight_per_unit_that_is_no_double():
+    schema = Schema(
+        name="narrow", label=SCHEMA.label, features=(RealFeature(name="x", lower=0.0, upper=1e-308),), bias=False
+    )
+    with pytest.raises(ModelError, match="weight of 'x' per unit leaves the doubles; widen"):
+        to_original_units(model([10.0], schema=schema))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lower=st.floats(-1e6, 1e6),
+    width=st.floats(1e-2, 1e6),
+    theta=st.lists(st.floats(-100, 100), min_size=2, max_size=2),
+    share=st.floats(0, 1),
+)
+def test_any_bounds(lower, width, theta, share):
+    feature = RealFeature(name="x", lower=lower, upper=lower + width)
+    schema = Schema(name="one", label=SCHEMA.label, features=(feature,))
+    value = min(max(lower + share * width, feature.lower), feature.upper)
+    cells = {Source("x", "numbers"): Numbers(np.array([value]), np.zeros(1, dtype=bool))}
+    score = model(theta, schema=schema).scores(encode(schema, cells, 1, label=False).x)[0]
+    exported = model(theta, schema=schema).to_original_units()
+    term = exported["features"][0]["weight"] * value
+    # Only the rounding of the terms remains.
+    assert term + exported["intercept"] == pytest.approx(score, abs=1e-12 + 1e-15 * 8 * (abs(term) + 100))
+
+
+def test_the_estimator_predicts_as_the_model_does(table):
+    fitted = model()
+    estimator = fitted.to_sklearn()
+    check_is_fitted(estimator)
+    x, usable = read_observations(table, SCHEMA)
+    scores = predict(fitted, table)
+    assert estimator.feature_names_in_.tolist() == list(SCHEMA.coordinates[:-1])
+    assert estimator.n_features_in_ == SCHEMA.d - 1
+    assert estimator.classes_.tolist() == [-1, 1]
+    margins, labels = estimator.decision_function(x[:, :-1]), estimator.predict(x[:, :-1])
+    chances = estimator.predict_proba(x[:, :-1])
+    assert margins[usable] == pytest.approx(scores.scores[usable], abs=1e-9)
+    assert np.array_equal(labels[usable], scores.labels[usable])
+    assert {-1, 1} == set(labels[usable].tolist())
+    assert chances[usable, 1] == pytest.approx(1 / (1 + np.exp(-scores.scores[usable])), abs=1e-12)
+    # What the schema drops has no prediction in the model; here it is the intercept's.
+    assert margins[~usable] == pytest.approx(np.full((~usable).sum(), fitted.theta[-1]), abs=1e-12)
+    flipped = replace(fitted, theta=-fitted.theta).to_sklearn()
+    assert not np.array_equal(flipped.predict(x[:, :-1])[usable], scores.labels[usable])
+
+
+def test_a_margin_of_zero_is_negative_in_both():
+    estimator = model(np.zeros(SCHEMA.d)).to_sklearn()
+    assert estimator.predict(np.ones((1, SCHEMA.d - 1))).tolist() == [-1]
+
+
+def test_the_estimator_is_no_view_of_the_model():
+    fitted = model()
+    estimator = fitted.to_sklearn()
+    estimator.coef_ += 1
+    estimator.intercept_ += 1
+    assert np.array_equal(fitted.theta, model().theta)
+    # A clone is not fitted: training starts afresh.
+    assert not hasattr(clone(estimator), "coef_")
+
+
+def test_the_labels_own_texts():
+    estimator = model().to_sklearn(classes="label")
+    assert estimator.classes_.tolist() == ["well", "sick"]
+    signs = model().to_sklearn().predict(np.eye(SCHEMA.d - 1))
+    texts = estimator.predict(np.eye(SCHEMA.d - 1))
+    assert np.array_equal(texts == "sick", signs == 1)
+    for label in (
+        Label(column="ill", positive=("sick",)),
+        Label(column="ill", positive=("sick", "dead"), negative=("well",)),
+    ):
+        unclear = model(schema=replace(SCHEMA, label=label))
+        with pytest.raises(ConfigurationError, match="take classes='signs'"):
+            unclear.to_sklearn(classes="label")
+        assert unclear.to_sklearn().classes_.tolist() == [-1, 1]
+    with pytest.raises(ConfigurationError, match="choose 'signs' or 'label'"):
+        model().to_sklearn(classes="words")
+
+
+def test_without_scikit_learn(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "sklearn.linear_model", None)
+    with pytest.raises(ConfigurationError, match=r"install radofed\[learner\]"):
+        model().to_sklearn()
+
+
+def test_the_command(tmp_path, capsys):
+    saved, out = tmp_path / "model.json", tmp_path / "units.json"
+    model().save(saved)
+    assert run(["learner", "export", str(saved), "--output", str(out), "--format", "json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["data"]["features"] == 8
+    assert json.loads(out.read_text()) == json.loads(json.dumps(model().to_original_units()))
+    assert run(["learner", "export", str(saved), "--output", str(out)]) == 4
+    assert "is there already" in capsys.readouterr().err
+    other = tmp_path / "absent" / "units.json"
+    assert run(["learner", "export", str(saved), "--output", str(other)]) == 4
+    assert "choose another place" in capsys.readouterr().err
+    assert run(["learner", "export", str(out), "--output", str(tmp_path / "again.json")]) == 4
+    assert "not a model of radofed" in capsys.readouterr().err
+    assert run(["learner", "export", str(saved), "--to", "sklearn", "--output", str(tmp_path / "x")]) == 4
+    assert "a pickle, unsafe to load" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.json", "units.json"]

@@ -1,0 +1,113 @@
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from dpcore.errors import ConfigurationError, PlanError
+from dpcore.privacy.gaussian import gaussian_epsilon
+from dpcore.queries.moments import MomentsQuery
+from dpcore.rados.support import SupportError
+from learner.requests import MomentsRequest, RadosRequest
+from tests.learner.totals import SCHEMA, World
+
+EPSILON = Fraction(1)
+REQUESTS = {
+    "joint": RadosRequest(SCHEMA, 40, design="dp-feat", sensitive="smoker", joint=True, epsilon=EPSILON),
+    "fixed-support": RadosRequest(SCHEMA, 40, design="fixed-support", epsilon=EPSILON),
+    "gaussian": RadosRequest(SCHEMA, 40, design="gaussian", epsilon=EPSILON),
+    "gaussian, support": RadosRequest(SCHEMA, 40, design="gaussian", epsilon=EPSILON, support=Fraction(1, 10)),
+    "moments": MomentsRequest(SCHEMA, epsilon=EPSILON),
+}
+SCOPES = {"joint": "joint"}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_noise_is_calibrated_to_what_was_asked_under_collusion(learner_key, name):
+    plan = World(learner_key, {"a": 1000, "b": 2000, "c": 3000, "d": 1500}).plan(REQUESTS[name])
+    assert plan.query.honest_parties == 2
+    assert plan.cost.scope == SCOPES.get(name, "record")
+    # The smallest integer noise: hardly below what was asked.
+    assert 0.995 < plan.cost.epsilon_if_others_collude <= 1
+    if name != "fixed-support":
+        assert plan.cost.epsilon < 0.75 * plan.cost.epsilon_if_others_collude
+    assert any("under collusion" in line for line in plan.sentences())
+
+
+def test_a_tables_noise_does_not_depend_on_the_number_of_rados(learner_key):
+    world = World(learner_key, {"a": 1000, "b": 2000, "c": 3000})
+    few, many = (world.plan(replace(REQUESTS["fixed-support"], rados=n)).query.kind.design for n in (2, 500))
+    assert few.edge_sigma == many.edge_sigma
+    few, many = (world.plan(replace(REQUESTS["gaussian"], rados=n)).query.kind.design for n in (2, 500))
+    assert many.share_sigma > 5 * few.share_sigma
+
+
+def test_the_noise_of_moments_is_the_analytic_gaussians(learner_key):
+    """Against the sensitivity sqrt(2) (R^2 + a^2 / 2), computed here in real numbers."""
+    request = MomentsRequest(SCHEMA, epsilon=EPSILON, norm_bound=Fraction(2), edge_weight=Fraction(3, 2))
+    query = World(learner_key, {"a": 1000, "b": 2000, "c": 3000}).plan(request).query
+    kind = query.kind
+    assert isinstance(kind, MomentsQuery)
+    one = 5 * 4**query.encoding.fraction_bits
+    sensitivity = math.sqrt(2) * (4 + 1.5**2 / 2) * one
+    mu = sensitivity / (kind.share_sigma * math.sqrt(query.honest_parties))
+    assert abs(gaussian_epsilon(mu, 1e-6).upper - 1) < 1e-3
+
+
+def test_slots_hold_the_noise(learner_key):
+    for request in REQUESTS.values():
+        query = World(learner_key, {"a": 1000, "b": 2000, "c": 3000}).plan(request).query
+        design = getattr(query.kind, "design", query.kind)
+        if hasattr(design, "share_sigma"):
+            noise = 9 * design.share_sigma * math.sqrt(query.max_parties)
+        else:
+            noise = 9 * design.edge_sigma * math.sqrt(query.max_rows)
+        assert query.encoding.largest_sum > noise
+
+
+def test_records_are_clipped_to_what_most_stay_below(learner_key):
+    world = World(learner_key, {"a": 1000, "b": 2000, "c": 3000})
+    # One real feature, one boolean and the bias: 1/3 + 1 + 1.
+    assert 1.52 < world.plan(REQUESTS["gaussian"]).query.kind.design.clip.norm_bound < 1.54
+    given = replace(REQUESTS["gaussian"], norm_bound=Fraction(3, 2))
+    assert world.plan(given).query.kind.design.clip.norm_bound == Fraction(3, 2)
+
+
+def test_a_feature_may_stand_for_its_column(learner_key):
+    world = World(learner_key, {"a": 1000, "b": 2000, "c": 3000})
+    assert world.plan(REQUESTS["joint"]).query.kind.design.column == "smoker"
+    with pytest.raises(PlanError, match="derives from no column"):
+        world.plan(replace(REQUESTS["joint"], sensitive="bias"))
+
+
+def test_a_party_too_small_for_its_set_is_told_of(learner_key):
+    world = World(learner_key, {"a": 1000, "b": 4, "c": 3000})
+    for design in ("fixed-support", "gaussian"):
+        with pytest.raises(SupportError, match="of 4 rows"):
+            world.plan(replace(REQUESTS[design], support=Fraction(1, 10)))
+
+
+def test_fixed_support_without_noise_claims_nothing(learner_key):
+    plan = World(learner_key, {"a": 10, "b": 40, "c": 30}).plan(replace(REQUESTS["fixed-support"], epsilon=None))
+    assert plan.query.kind.design.edge_sigma == 0
+    assert plan.cost is None
+    assert any("Nothing is protected" in line for line in plan.sentences())
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(-1), Fraction(0), 1.0])
+def test_an_epsilon_that_makes_no_sense(epsilon):
+    for request in REQUESTS.values():
+        with pytest.raises(ConfigurationError, match="epsilon"):
+            replace(request, epsilon=epsilon)
+
+
+def test_an_epsilon_that_bounds_nothing(learner_key):
+    for request in REQUESTS.values():
+        with pytest.raises(PlanError, match="epsilon"):
+            World(learner_key, {"a": 1000, "b": 2000, "c": 3000}).plan(replace(request, epsilon=Fraction(1000)))
+
+
+@pytest.mark.parametrize("support", [Fraction(1), Fraction(3, 2)])
+def test_a_support_of_all_records_is_refused(learner_key, support):
+    with pytest.raises(PlanError, match="below 1"):
+        World(learner_key, {"a": 10, "b": 40, "c": 30}).plan(replace(REQUESTS["gaussian"], support=support))

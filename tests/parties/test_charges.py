@@ -1,0 +1,144 @@
+"""What each design is charged, beside figures that are computed without the ledger."""
+
+from fractions import Fraction
+
+import pytest
+
+from dpcore.fixed_point import plan_encoding
+from dpcore.privacy.concentrated import concentrated_epsilon
+from dpcore.privacy.dp_feat import delta_per_rado, own_epsilon
+from dpcore.privacy.gaussian import shift_law
+from dpcore.privacy.release_cost import shift_law_of
+from dpcore.queries.moments import MomentsQuery
+from dpcore.queries.rados import RadosQuery
+from dpcore.rados.clipping import Clip
+from dpcore.rados.designs import FixedSupportDesign, GaussianDesign
+from dpcore.rados.protected import dp_feat_design, joint_design, plain_design
+from dpcore.schema import BooleanFeature, CategoryFeature, Label, RealFeature, Schema
+from parties.charges import RECORD, charge_for, joint, joint_charge, marginal, record_charge
+from wire.errors import Code, WireError
+from wire.query import setting_of
+
+DELTA = Fraction(1, 10**6)
+SCHEMA = Schema(
+    name="wards",
+    label=Label(column="stayed", positive=("yes",)),
+    features=(
+        RealFeature(name="age", lower=0.0, upper=100.0),
+        BooleanFeature(name="smoker", column="smokes", true=("yes",), false=("no",)),
+        BooleanFeature(name="old", column="years", true=("yes",), false=("no",)),
+        CategoryFeature(name="ward", values=("north", "south"), unknown="zero"),
+    ),
+)
+CLIP = Clip(Fraction(2), bias=True)
+PLENTY = plan_encoding(largest_sum=1 << 50, max_parties=3, fraction_bits=10)
+
+
+def charge(world, kind, rows=200, epoch=None, **changes):
+    query = world.query(kind=kind, schema=SCHEMA, encoding=PLENTY, **changes)
+    return query, charge_for(query, rows, epoch)
+
+
+def test_dp_feat_is_charged_the_marginal_of_its_feature_by_the_partys_own_law(world):
+    _, found = charge(world, RadosQuery(20, dp_feat_design(SCHEMA, ["smoker"])))
+    ((scope, loss),) = found.bounds
+    assert (scope, found.learner, found.is_bounded) == (marginal("smoker", "smokes"), "lea", False)
+    assert (loss.epsilon, loss.delta) == (Fraction(own_epsilon(200, 20, None, DELTA)), DELTA)
+    # Twenty counts of 200 rows: nearly n mu^2 / 2, mu^2 = 4 / m.
+    assert 1 < float(loss.rho) / (20 * 2 / 200) < 1.1
+    assert 0 <= loss.failure <= DELTA / 1024
+
+
+def test_several_sensitive_features_are_each_charged(world):
+    _, found = charge(world, RadosQuery(20, dp_feat_design(SCHEMA, ["smoker", "old"])))
+    assert [scope for scope, _ in found.bounds] == [marginal("old", "years"), marginal("smoker", "smokes")]
+    assert len({loss for _, loss in found.bounds}) == 1
+
+
+def test_a_truncated_count_fails_as_often_as_its_ends_are_met(world):
+    _, found = charge(world, RadosQuery(2, dp_feat_design(SCHEMA, ["smoker"], Fraction(1))), rows=500)
+    ((_, loss),) = found.bounds
+    # More often than the share that is asked for, so it is charged as it is.
+    assert loss.failure > DELTA / 1024
+    assert float(loss.failure) == pytest.approx(2 * delta_per_rado(500, Fraction(1)), rel=1e-6)
+    assert float(loss.epsilon) == own_epsilon(500, 2, Fraction(1), DELTA)
+
+
+def test_plain_rados_are_charged_every_boolean_marginal(world):
+    _, found = charge(world, RadosQuery(20, plain_design(SCHEMA)))
+    assert [str(scope) for scope, _ in found.bounds] == ["marginal:old", "marginal:smoker"]
+    (_, loss), _ = found.bounds
+    exact = own_epsilon(200, 20, None, DELTA)
+    assert exact < float(loss.epsilon) < 1.15 * exact
+
+
+def test_plain_rados_of_few_rows_have_no_bound_and_are_no_fault(world):
+    _, found = charge(world, RadosQuery(1000, plain_design(SCHEMA)), rows=12)
+    assert found.bounds == ()
+
+
+def test_a_design_without_a_finite_bound_is_refused(world):
+    with pytest.raises(WireError) as caught:
+        charge(world, RadosQuery(1000, dp_feat_design(SCHEMA, ["smoker"])), rows=12)
+    assert caught.value.code is Code.PLAN_INFEASIBLE
+
+
+def test_joint_is_charged_its_column_and_the_columns_features(world):
+    kind = RadosQuery(20, joint_design(SCHEMA, "smokes", 5000))
+    query, found = charge(world, kind)
+    assert [scope for scope, _ in found.bounds] == [joint("smokes"), marginal("smoker", "smokes")]
+    law = shift_law_of(kind, 200, setting_of(query), shares=query.honest_parties)
+    (_, loss), (_, same) = found.bounds
+    assert loss == same
+    assert float(loss.epsilon) == law.epsilon(DELTA).upper
+    assert not found.is_bounded
+
+
+def test_a_columns_categories_are_bounded_through_the_column(world):
+    _, found = charge(world, RadosQuery(20, joint_design(SCHEMA, "ward", 5000)))
+    assert [scope for scope, _ in found.bounds] == [joint("ward")]
+    assert found.bound(marginal("ward=north", "ward")) == found.bound(joint("ward"))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        RadosQuery(20, GaussianDesign(CLIP, 50_000)),
+        RadosQuery(20, GaussianDesign(CLIP, 50_000, Fraction(1, 4))),
+        RadosQuery(20, FixedSupportDesign(Fraction(1, 2), CLIP, 8_000)),
+        MomentsQuery(CLIP, 64, 30_000_000),
+    ],
+)
+def test_noise_on_everything_is_charged_for_records_with_the_shares_of_the_honest(world, kind):
+    query, found = charge(world, kind)
+    ((scope, loss),) = found.bounds
+    assert (scope, found.is_bounded) == (RECORD, True)
+    law = shift_law_of(kind, 200, setting_of(query), shares=2)
+    assert float(loss.epsilon) == law.epsilon(DELTA).upper
+    # The two bounds say the same, but for what concentration gives away.
+    other = concentrated_epsilon(loss.rho, DELTA - loss.failure)
+    assert float(loss.epsilon) < other < 2 * float(loss.epsilon)
+
+
+def test_fixed_support_names_its_table_and_without_noise_bounds_nothing(world):
+    _, found = charge(world, RadosQuery(20, FixedSupportDesign(Fraction(1, 2), CLIP, 8_000)), epoch=b"table")
+    assert found.epoch == b"table"
+    _, bare = charge(world, RadosQuery(20, FixedSupportDesign(Fraction(1, 2), CLIP, 0)))
+    assert bare.bounds == ()
+
+
+def test_charges_of_laws_by_themselves():
+    record = record_charge("lea", law=shift_law(0.5), delta=DELTA, epoch=b"t")
+    ((_, loss),) = record.bounds
+    assert (loss.rho, loss.failure, record.epoch) == (Fraction(1, 8), 0, b"t")
+    both = joint_charge("lea", SCHEMA, ["smokes", "years"], law=shift_law(0.1, 50, Fraction(1, 2)), delta=DELTA)
+    assert [str(scope) for scope, _ in both.bounds] == [
+        "joint:smokes",
+        "joint:years",
+        "marginal:old",
+        "marginal:smoker",
+    ]
+    ((_, thinned), *_) = both.bounds
+    # Between the mean and all of the fifty.
+    assert 25 * 0.01 / 2 < float(thinned.rho) < 50 * 0.01 / 2
+    assert 0 < thinned.failure <= DELTA / 1024

@@ -1,0 +1,107 @@
+"""What a simulation refuses, and that it says what would work."""
+
+import numpy as np
+import pytest
+
+from dpcore.errors import ConfigurationError, DataError, PlanError, RadofedError
+from radofed.simulation import federation as federation_module
+from radofed.simulation.errors import SimulationError
+from tests.radofed.simulation_world import SCHEMA, Recorder, made_up, simulate
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    return made_up(tmp_path_factory.mktemp("simulate") / "made_up.csv.gz")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"parties": 1}, "parties is 1"),
+        ({"parties": 1001}, "parties is 1001"),
+        ({"parties": 161}, "161 parties and 160 training rows"),
+        ({"partition": "by-column:site", "parties": 6}, "at most 5 parties"),
+        ({"partition": "random"}, "no partition"),
+        ({"folds": 1}, "folds is 1"),
+        ({"folds": 200}, "rarer class"),
+        ({"seed": -1}, "seed is -1"),
+        ({"workers": -1}, "workers is -1"),
+        ({"timeout_s": 0.0}, "timeout_s"),
+        ({"rados": 0}, "0 rados"),
+        ({"rados": 1}, "1 rados"),
+        ({"design": "plane"}, "did you mean 'plain'"),
+        ({"design": "dp-feat"}, "needs a sensitive feature"),
+        ({"design": "gaussian"}, "give the epsilon"),
+        ({"design": "moments"}, "give the epsilon"),
+        ({"design": "plain", "epsilon": 1}, "does not belong"),
+        ({"design": "plain", "sensitive": "member"}, "does not belong"),
+        ({"design": "plain", "split": "exact"}, "does not belong"),
+        ({"design": "dp-feat", "sensitive": "member", "split": "exact"}, "give epsilon per rado"),
+        ({"design": "dp-feat", "sensitive": "member", "split": "both"}, "choose local or exact"),
+        ({"design": "dp-feat", "sensitive": "member", "epsilon": float("nan")}, "epsilon"),
+        ({"design": "dp-feat", "sensitive": "member", "epsilon": "inf"}, "epsilon"),
+        ({"design": "dp-feat", "sensitive": "member", "epsilon": 0}, "must be positive"),
+        ({"design": "dp-feat", "sensitive": "member", "epsilon": -1}, "must be positive"),
+        ({"design": "dp-feat", "sensitive": "member", "delta": 0}, "must be positive"),
+        ({"design": "dp-feat", "sensitive": "member", "delta": 1}, "between 0 and 1"),
+        ({"design": "dp-feat", "sensitive": "member", "delta": "1e-x"}, "not a finite number"),
+        ({"design": "dp-feat", "sensitive": "membr"}, "did you mean 'member'"),
+        ({"design": "dp-feat", "sensitive": "kind=a"}, "kind=a"),
+        ({"learners": []}, "no learner"),
+        ({"learners": "radobost"}, "did you mean 'radoboost'"),
+        ({"learners": ["radoboost", "radoboost"]}, "twice"),
+        ({"learners": {"logistic": Recorder()}}, "always measured"),
+        ({"learners": {"mine": object()}}, "is no learner"),
+        ({"label": "z"}, "no such column"),
+        ({"positive": "inn"}, "did you mean 'in'"),
+        ({"label": None}, "say which column"),
+        ({"label": "member", "schema": SCHEMA}, "leave one of them out"),
+        ({"positive": "out", "schema": SCHEMA}, "the schema's positive values"),
+        ({"schema": "/no/such/file.toml"}, "cannot be read"),
+        ({"positive": ["in", "out"]}, "one label"),
+        ({"encrypt": True, "key_bits": 1024}, "1024"),
+    ],
+)
+def test_bad_input_is_refused_with_what_would_work(table, options, said):
+    with pytest.raises(RadofedError, match=said) as refused:
+        simulate(table, **options)
+    assert refused.value.exit_code in (1, 4, 6)
+    if not isinstance(refused.value, PlanError) and "key_bits" not in options:
+        assert isinstance(refused.value, ConfigurationError | DataError)
+        assert refused.value.exit_code == 4
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(DataError, match="check the path"):
+        simulate(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize("fails", ["raises", "nan", "shape"])
+def test_a_learner_that_fails_says_so(table, fails):
+    class Failing:
+        def fit_release(self, release):
+            if fails == "raises":
+                raise ZeroDivisionError("no pivot")
+
+        def decision_function(self, X):
+            return np.full(len(X), np.nan) if fails == "nan" else np.zeros((len(X), 2))
+
+    said = "no pivot" if fails == "raises" else "finite numbers"
+    with pytest.raises(SimulationError, match=rf"'mine'.*fold 1.*{said}|'mine'.*{said}.*fold 1"):
+        simulate(table, learners={"mine": Failing()}, rados=5)
+
+
+def test_a_learner_s_own_refusal_keeps_its_exit_code(table):
+    from dpcore.estimators.radoboost import RadoBoost
+
+    with pytest.raises(SimulationError, match="n_rounds") as refused:
+        simulate(table, learners={"mine": RadoBoost(n_rounds=0)}, rados=5)
+    assert refused.value.exit_code == 4
+
+
+def test_what_has_no_bound_is_refused_before_anybody_is_asked(table, monkeypatch):
+    monkeypatch.setattr(federation_module.Federation, "ask", lambda *_: pytest.fail("somebody was asked"))
+    with pytest.raises(PlanError, match="no finite epsilon"):
+        simulate(
+            table, design="dp-feat", sensitive="member", epsilon_per_rado=0.5, split="exact", delta=1e-9, rados=100
+        )

@@ -1,0 +1,327 @@
+"""`radofed.simulate` and `rado simulate`, in this process: what they give, that it repeats, and what they refuse."""
+
+import csv
+import gzip
+import importlib.util
+import json
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import StratifiedKFold
+
+import radofed
+from dpcore.errors import ConfigurationError, PlanError, RadofedError
+from dpcore.rados.law import RadoLaw
+from radofed.cli.framework import run
+from radofed.simulation import federation as federation_module
+from radofed.simulation.evaluation import auc
+from tests.radofed.simulation_world import ROWS, SCHEMA, figures, made_up, recorded, simulate
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    return made_up(tmp_path_factory.mktemp("simulate") / "made_up.csv.gz")
+
+
+def test_a_simulation_repeats_and_another_seed_is_another(table):
+    learners = ["mean-variance", "radoboost", "adaboost"]
+    first, again = (simulate(table, learners=learners, folds=2) for _ in range(2))
+    assert figures(first) == figures(again)
+    assert figures(first) != figures(simulate(table, learners=learners, folds=2, seed=3))
+    assert [summary.learner for summary in first.summaries] == [*learners, "logistic", "majority"]
+    sees = {summary.learner: summary.sees for summary in first.summaries}
+    assert sees == {
+        "mean-variance": "rados",
+        "radoboost": "rados",
+        "adaboost": "rows",
+        "logistic": "rows",
+        "majority": "labels",
+    }
+    by_name = first.to_dict()["results"]
+    assert by_name["mean-variance"]["test_error_mean"] < by_name["majority"]["test_error_mean"] - 0.1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"design": "plain", "rados": 60},
+        {"design": "dp-feat", "sensitive": "member", "rados": 40, "epsilon_per_rado": 3, "delta": 0.01},
+        {
+            "design": "dp-feat",
+            "sensitive": "member",
+            "rados": 40,
+            "epsilon_per_rado": 3,
+            "delta": 0.01,
+            "split": "exact",
+        },
+        {"design": "dp-feat", "sensitive": "member", "joint": True, "epsilon": 5, "rados": 30},
+        {"design": "fixed-support", "epsilon": 20, "rados": 30, "split": "exact"},
+        {"design": "gaussian", "epsilon": 5, "rados": 30},
+    ],
+    ids=lambda options: "-".join([options["design"], *(key for key in ("split", "joint") if key in options)]),
+)
+def test_encryption_changes_no_number(table, options):
+    """P6: signatures and noise are the same, so every rado is, bit for bit."""
+    bare, bare_releases = recorded(table, parties=3, folds=2, **options)
+    sealed, sealed_releases = recorded(table, parties=3, folds=2, encrypt=True, key_bits=2048, **options)
+    assert len(bare_releases) == len(sealed_releases) == 2
+    for a, b in zip(bare_releases, sealed_releases, strict=True):
+        assert np.array_equal(a.rados, b.rados)
+        assert a.rows == b.rows
+    assert not np.array_equal(bare_releases[0].rados, bare_releases[1].rados)
+    assert figures(bare) == figures(sealed)
+    assert bare.privacy == sealed.privacy
+    assert sealed.federation.encrypted
+    assert sealed.federation.upload_bytes_per_party > 0
+    assert bare.federation.upload_bytes_per_party is None
+
+
+def test_encryption_really_happens(table, monkeypatch):
+    """A chunk that is altered on its way is noticed, so what is opened is what travelled."""
+    multiply = federation_module.multiply
+
+    def altered(key, chunks):
+        product = key.from_wire(multiply(key, chunks))
+        product[0] = product[0] * (1 + key.n) % key.n_squared  # one row more in the check slot
+        return key.to_wire(product)
+
+    monkeypatch.setattr(federation_module, "multiply", altered)
+    with pytest.raises(RadofedError, match="counts"):
+        simulate(table, encrypt=True, key_bits=2048, rados=5)
+
+
+def test_the_rados_are_those_of_the_training_rows(table):
+    """Each coordinate's mean over many plain rados is half the sum over the edges, and the bias tells the classes."""
+    result, (first, *_) = recorded(table, schema=SCHEMA, rados=1000, folds=2, partition="label-skew")
+    assert first.rows == ROWS // 2
+    assert first.rados.shape == (1000, 4)
+    assert first.bias
+    assert isinstance(first.law, RadoLaw)
+    same, bias = first.rados[:, 1], first.rados[:, 3]
+    assert np.allclose(same, 0.4 * bias, atol=ROWS * 2**-16)  # 7 of 0 to 10 is 0.4 in [-1, 1]
+    spread = np.sqrt(ROWS / 2 / 4 / 1000)
+    positive = round(ROWS / 2 * 0.5 + bias.mean())
+    assert 0 < positive < ROWS / 2
+    assert np.var(bias) == pytest.approx(ROWS / 8, rel=0.2)
+    assert abs(bias.mean() - (2 * positive - ROWS / 2) / 2) < 0.5 + 5 * spread
+    assert result.federation.party_rows == (30, 30)
+
+
+def test_logistic_is_scikit_learn_s_on_the_same_rows_and_folds(table):
+    result = simulate(table, schema=SCHEMA)
+    with gzip.open(table, "rt") as file:
+        rows = list(csv.DictReader(file))
+    x = np.array([[np.clip(float(r["x0"]), -3, 3) / 3, 0.4, 1.0 if r["member"] == "yes" else -1.0] for r in rows])
+    y = np.array([1 if r["y"] == "in" else -1 for r in rows])
+    found = [row for row in result.rows if row.learner == "logistic"]
+    for row, (training, test) in zip(
+        found, StratifiedKFold(3, shuffle=True, random_state=2).split(x, y > 0), strict=True
+    ):
+        model = LogisticRegression(max_iter=5000).fit(x[training], y[training])
+        assert row.test_error == pytest.approx(np.mean(model.predict(x[test]) != y[test]), abs=0.5 / len(test))
+        assert row.auc == pytest.approx(roc_auc_score(y[test], model.decision_function(x[test])), abs=0.003)
+        assert (row.training_rows, row.test_rows) == (len(training), len(test))
+
+
+def test_auc_counts_ties_as_half():
+    random = np.random.RandomState(5)
+    labels = random.choice([-1, 1], 300).astype(np.int8)
+    margins = np.round(random.normal(size=300) + 0.5 * labels, 1)
+    assert auc(margins, labels) == pytest.approx(roc_auc_score(labels, margins), abs=1e-12)
+    assert auc(np.zeros(300), labels) == 0.5
+    assert np.isnan(auc(margins, np.ones(300, dtype=np.int8)))
+
+
+@pytest.mark.parametrize("partition", ["iid", "size-skew", "label-skew", "by-column:site"])
+def test_partitions_change_the_parties_and_not_the_law(table, partition):
+    result, releases = recorded(table, partition=partition, rados=200)
+    assert {release.rados.shape[0] for release in releases} == {200}
+    assert sum(release.rows for release in releases) == 2 * ROWS
+    if partition == "by-column:site":
+        assert any("is no feature" in note for note in result.notes)
+        assert result.coordinates == recorded(table, rados=5)[0].coordinates - 5
+    assert result.federation.partition == partition
+
+
+def test_a_marginal_budget_sets_how_many_rados(table):
+    result = simulate(table, design="dp-feat", sensitive=["member"], epsilon="2.5", parties=2)
+    assert result.privacy.scope == "marginal"
+    assert 2.0 < result.privacy.epsilon <= 2.5
+    assert 2 <= result.federation.rados < ROWS / 3
+    with pytest.raises(PlanError, match="at most"):
+        simulate(table, design="dp-feat", sensitive=["member"], epsilon="2.5", parties=2, rados=70)
+
+
+def test_an_exact_split_says_whom_it_trusts(table):
+    options = {"design": "dp-feat", "sensitive": "member", "rados": 20, "epsilon_per_rado": "3", "delta": "0.01"}
+    exact, local = (simulate(table, split=split, **options) for split in ("exact", "local"))
+    assert "honestly" in exact.privacy.assumptions[0]
+    assert not any("honestly" in text for text in local.privacy.assumptions)
+    assert exact.privacy.epsilon < local.privacy.epsilon
+
+
+def test_noise_is_within_the_epsilon_that_was_asked_for(table):
+    result, (first, *_) = recorded(table, design="gaussian", epsilon=2, rados=50)
+    assert result.privacy.scope == "record"
+    assert result.privacy.epsilon < result.privacy.epsilon_if_others_collude <= 2
+    assert result.privacy.epsilon_if_others_collude > 1.99
+    assert (first.law.rado_noise > 0).all()
+    assert result.federation.colluders == 1
+    assert result.federation.honest_parties == 2
+
+
+def test_two_parties_have_no_colluders(table):
+    assert simulate(table, parties=2, rados=5).federation.colluders == 0
+
+
+class MomentsLearner:
+    def fit_moments(self, moments):
+        self.theta = np.linalg.solve(moments.product_sum + 10 * np.eye(moments.d), moments.edge_sum)
+
+    def decision_function(self, X):
+        return X @ self.theta
+
+
+def test_moments_go_to_learners_of_moments(table):
+    result = simulate(table, design="moments", epsilon=100, learners={"ridge": MomentsLearner()})
+    (ridge, logistic, majority) = result.summaries
+    assert ridge.sees == "moments"
+    assert abs(ridge.test_error_mean - logistic.test_error_mean) < majority.test_error_mean / 2
+    assert result.federation.rados is None
+    with pytest.raises(ConfigurationError, match="cannot learn from moments"):
+        simulate(table, design="moments", epsilon=100, learners="radoboost")
+    with pytest.raises(ConfigurationError, match="cannot learn from rados"):
+        simulate(table, learners={"ridge": MomentsLearner()})
+
+
+def test_a_row_without_values_stays_in_training_and_is_never_tested(tmp_path):
+    path = made_up(tmp_path / "t.csv")
+    lines = path.read_text().splitlines()
+    lines[5] = ",".join(["", *lines[5].split(",")[1:]])
+    path.write_text("\n".join(lines) + "\n")
+    text = SCHEMA.to_toml().replace(
+        'missing = "refuse"\nout_of_bounds = "clip"', 'missing = "zero-vector"\nout_of_bounds = "clip"'
+    )
+    schema = tmp_path / "schema.toml"
+    schema.write_text(text)
+    result, releases = recorded(path, schema=schema)
+    assert result.unusable_rows == 1
+    tested = [row.test_rows for row in result.rows if row.learner == "mine"]
+    assert sum(tested) == ROWS - 1
+    assert [release.rows for release in releases] == [ROWS - count for count in tested]
+
+
+def test_inference_is_not_private_and_says_so(table):
+    inferred, given = simulate(table, rados=5), simulate(table, rados=5, schema=SCHEMA)
+    assert any("not private" in note for note in inferred.notes)
+    assert not any("not private" in note for note in given.notes)
+    assert any("'same' is left out" in note for note in inferred.notes)
+
+
+def test_inferred_bounds_are_quantiles(tmp_path):
+    from radofed.simulation.table import read_table
+
+    random = np.random.RandomState(4)
+    values = random.normal(size=2000)
+    values[0], values[1] = 1e6, -1e6
+    rare = np.zeros(2000)
+    rare[:5] = [1, 2, 3, 4, 5]
+    path = tmp_path / "t.csv"
+    lines = [f"{v},{'' if i % 50 == 0 else v},{r},{i % 2}" for i, (v, r) in enumerate(zip(values, rare, strict=True))]
+    path.write_text("v,gaps,rare,y\n" + "\n".join(lines) + "\n")
+    schema = read_table(path, label="y", positive=["1"], schema=None, group_column=None).schema
+    v, gaps, rare_feature = schema.features
+    assert (v.lower, v.upper) == pytest.approx(tuple(np.quantile(values, [0.005, 0.995])))
+    assert v.out_of_bounds == "clip"
+    assert gaps.missing == "impute"
+    assert abs(gaps.impute) < 0.2
+    assert (rare_feature.lower, rare_feature.upper) == (0.0, 5.0)
+
+
+# The command.
+
+COMMAND = ("--label", "y", "--positive", "in", "--parties", "3", "--folds", "2", "--workers", "0")
+
+
+def test_the_command_prints_one_object(table, tmp_path, capsys):
+    rows = tmp_path / "rows.parquet"
+    arguments = ["simulate", "--data", str(table), *COMMAND, "--learner", "radoboost,mean-variance", "--seed", "2"]
+    assert run([*arguments, "--per-fold", str(rows), "--format", "json"]) == 0
+    captured = capsys.readouterr()
+    found = json.loads(captured.out)
+    data = found["data"]
+    assert found["status"] == "ok"
+    assert list(data["results"]) == ["radoboost", "mean-variance", "logistic", "majority"]
+    for summary in data["results"].values():
+        assert {"test_error_mean", "test_error_std", "auc_mean", "seconds"} <= set(summary)
+        assert 0 <= summary["test_error_mean"] <= 1
+    assert data["privacy"]["scope"] == "marginal"
+    assert data["federation"]["colluders"] == 1
+    assert "c = 1" in captured.err
+    assert "fold 2 of 2" in captured.err
+    table_rows = pq.read_table(rows).to_pydict()
+    assert table_rows["fold"] == [1] * 4 + [2] * 4
+    mean = np.mean(
+        [e for e, name in zip(table_rows["test_error"], table_rows["learner"], strict=True) if name == "majority"]
+    )
+    assert mean == pytest.approx(data["results"]["majority"]["test_error_mean"])
+    assert run([*arguments, "--per-fold", str(rows), "--format", "json"]) == 4
+
+
+def test_the_command_and_the_function_are_the_same(table, capsys):
+    assert run(["simulate", "--data", str(table), *COMMAND, "--seed", "2", "--format", "json"]) == 0
+    data = json.loads(capsys.readouterr().out)["data"]
+    found = radofed.simulate(table, label="y", positive="in", parties=3, folds=2, workers=0, seed=2).to_dict()
+    for name, summary in found["results"].items():
+        assert data["results"][name]["test_error_mean"] == summary["test_error_mean"]
+    assert data["privacy"]["epsilon"] == found["privacy"]["epsilon"]
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [(["--epsilon", "nan", "--design", "gaussian"], 4), (["--rados", "0"], 4), (["--parties", "500"], 4)],
+)
+def test_the_command_refuses_with_an_exit_code(table, capsys, options, code):
+    assert run(["simulate", "--data", str(table), *COMMAND, *options, "--format", "json"]) == code
+    assert json.loads(capsys.readouterr().out)["status"] == "error"
+
+
+def test_the_text_is_for_people(table, capsys):
+    assert run(["simulate", "--data", str(table), *COMMAND]) == 0
+    captured = capsys.readouterr()
+    assert "mean-variance  rados" in captured.out
+    assert "not private" in captured.out
+
+
+def test_without_pandas_the_columns_are_there(table):
+    result = simulate(table, rados=5)
+    columns = result.columns()
+    assert len(columns["fold"]) == len(result.rows) == 9
+    if importlib.util.find_spec("pandas") is None:
+        with pytest.raises(ConfigurationError, match="pandas is not installed"):
+            result.to_pandas()
+    else:
+        assert list(result.to_pandas().columns) == list(columns)
+
+
+def test_the_documents_example_runs(tmp_path, monkeypatch, capsys):
+    text = (Path(__file__).resolve().parents[2] / "docs" / "simulation.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    made_up(tmp_path / "patients.csv.gz", label="outcome", classes=("died", "lived"))
+    exec(code, {})
+    assert re.search(r"^mean edge 0\.\d+$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_exact_numbers():
+    from radofed.simulation.run import exact
+
+    assert exact("delta", 1e-6) == exact("delta", "1e-6") == Fraction(1, 10**6)
+    assert exact("epsilon", "1/3") == Fraction(1, 3)
+    assert exact("epsilon", None) is None

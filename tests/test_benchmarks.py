@@ -1,0 +1,168 @@
+"""The benchmarks' assembly: what is registered, what is run by default, and that each can be found in the README."""
+
+import inspect
+import json
+import re
+import sys
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from benchmarks import __main__ as assembly
+from benchmarks import dp_feat_error, dp_feat_protocol
+from benchmarks.datasets import DataSet
+from benchmarks.dp_feat_protocol import Point, Sensitive
+from benchmarks.measuring import Report, WrongResultError
+from dpcore.privacy.integer_noise import IntegerNoise
+from dpcore.privacy.sensitivity import joint_squared
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def ran(monkeypatch, tmp_path):
+    """What `main` runs, without running it."""
+    calls = []
+    monkeypatch.setattr(assembly, "RESULTS", tmp_path)
+    monkeypatch.setattr(assembly, "run_one", lambda name, *, everything: calls.append((name, everything)))
+
+    def run(*arguments):
+        calls.clear()
+        monkeypatch.setattr(sys, "argv", ["benchmarks", *arguments])
+        assembly.main()
+        return calls
+
+    return run
+
+
+@pytest.mark.parametrize("name", assembly.BENCHMARKS)
+def test_every_benchmark_runs_draws_and_claims(name):
+    module = assembly.BENCHMARKS[name]
+    everything = inspect.signature(module.run).parameters["everything"]
+    assert everything.kind is inspect.Parameter.KEYWORD_ONLY
+    assert everything.default is False
+    assert list(inspect.signature(module.draw).parameters) == ["report", "figure"]
+    assert re.fullmatch(r"Claim: .+\.", module.__doc__.partition("\n")[0])
+    assert module.__name__ == f"benchmarks.{name}"
+
+
+@pytest.mark.parametrize("name", assembly.BENCHMARKS)
+def test_the_readme_tells_of_every_benchmark(name):
+    assert f"\n## {name}\n" in (ROOT / "benchmarks/README.md").read_text()
+
+
+def test_every_module_with_a_run_is_registered():
+    modules = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef run(" in path.read_text()}
+    assert modules == set(assembly.BENCHMARKS)
+
+
+def test_every_benchmark_is_in_a_make_target():
+    assert set(assembly.QUICK) | set(assembly.SCIENCE) == set(assembly.BENCHMARKS)
+    recipes = (ROOT / "Makefile").read_text()
+    for target, arguments in (("bench", ""), ("bench-science", " --science")):
+        assert re.search(rf"^{target}:.*\n\t\$\(BIN\)/python -m benchmarks{arguments}$", recipes, re.MULTILINE)
+
+
+def test_what_is_run(ran):
+    assert ran() == [(name, False) for name in assembly.QUICK]
+    assert ran("--science") == [(name, True) for name in assembly.SCIENCE]
+    assert ran("leaks", "--all") == [("leaks", True)]
+
+
+@pytest.mark.parametrize("arguments", [("nothing",), ("leaks", "--science")])
+def test_what_is_refused(ran, arguments):
+    with pytest.raises(SystemExit) as stopped:
+        ran(*arguments)
+    assert stopped.value.code == 2
+
+
+def table(rows=400, seed=0):
+    generator = np.random.default_rng(seed)
+    numbers = generator.normal(size=(rows, 3))
+    categories = generator.choice(["a", "b"], size=(rows, 1)).astype(np.str_)
+    return DataSet("made", numbers, categories, numbers[:, 1] + 0.5 * numbers[:, 0] > 0)
+
+
+def test_the_sensitive_column_becomes_one_coordinate_of_signs(monkeypatch):
+    monkeypatch.setattr(dp_feat_protocol, "FOLDS", 2)
+    data = table()
+    number = dp_feat_protocol.folds_of(data, Sensitive("first >= median", 0, threshold=True), 1)[0]
+    assert number.train.shape == (200, 1 + 2 + 2 + 1)  # signs, numbers left, one-hot, bias
+    assert np.mean(number.train[:, 0] > 0) == pytest.approx(0.5)
+    category = dp_feat_protocol.folds_of(data, Sensitive("letter", 0, category=True), 1)[0]
+    assert category.train.shape == (200, 1 + 3 + 1)
+    assert set(category.train[:, 0]) == {-1.0, 1.0}
+    signs = dp_feat_protocol.sign_of(data.categories[:, 0], np.arange(400), Sensitive("letter", 0, category=True))
+    assert ((signs > 0) == (data.categories[:, 0] == "b")).all()
+
+
+def test_parties_share_out_every_row(monkeypatch):
+    monkeypatch.setattr(dp_feat_protocol, "FOLDS", 3)
+    fold = dp_feat_protocol.folds_of(table(), Sensitive("letter", 0, category=True), 1)[0]
+    parts = fold.parties(4)
+    assert sorted(part.rows for part in parts) == [66, 66, 67, 67]
+    assert (np.concatenate([part.labels for part in parts]) == fold.train_labels).all()
+
+
+def test_joint_is_asked_for_with_just_enough_noise():
+    ask, counted = dp_feat_protocol.joint_ask(50, 4, Fraction(1))
+    assert 0.999 < counted <= 1
+    less = IntegerNoise(int(ask.design.share_sigma * 0.99), 4, 50)
+    squared = joint_squared(dp_feat_protocol.SQUARED_RANGE, dp_feat_protocol.FRACTION_BITS)
+    assert less.law(squared, 50, Fraction(1, 2)).epsilon(dp_feat_protocol.DELTA).upper > 1.001
+
+
+def test_an_infinite_epsilon_is_none():
+    assert dp_feat_protocol.exact_epsilon([4177], 100, Fraction(1, 2)) == pytest.approx(1.34, abs=0.01)
+    assert dp_feat_protocol.exact_epsilon([4177], 100, Fraction(1, 10)) is None
+
+
+def test_points_hold_as_many_rados_as_their_epsilon_pays_for():
+    counted = dp_feat_protocol.counted_point(4177, 1000, Fraction(1))
+    assert counted.epsilon <= 1 < dp_feat_protocol.exact_epsilon([4177], counted.rados + 1, None)
+    theorem = dp_feat_protocol.theorem_point(4177, 1000, Fraction(1))
+    assert (theorem.rados, theorem.theorem) == (10, pytest.approx(1))
+    assert dp_feat_protocol.theorem_point(4177, 9, Fraction(1)) is None
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """The DP-FEAT benchmark on one small table, two folds once, five rounds."""
+    monkeypatch.setattr(dp_feat_protocol, "FOLDS", 2)
+    monkeypatch.setattr(dp_feat_protocol, "ROUNDS", 5)
+    monkeypatch.setattr(dp_feat_error, "REPEATS", 1)
+    monkeypatch.setattr(dp_feat_error, "SHARED", Path("/nowhere"))
+    monkeypatch.setattr(dp_feat_error, "PACKAGED", {"made": Sensitive("first >= median", 0, threshold=True)})
+    monkeypatch.setattr(dp_feat_error, "packaged", lambda: [table()])
+    return dp_feat_error
+
+
+def test_the_dp_feat_benchmark_reports_and_draws(small):
+    report = small.run()
+    written = json.dumps(report.as_json({}, "2000-01-01"), allow_nan=False)
+    assert "made" in written
+    (one,) = report.setting["sets"]
+    truncated = [point for point in one["points"] if point["way"] == "truncated"]
+    assert [point["theorem_epsilon"] for point in truncated[:6]] == [None, 200, 100, 50, 30, 10]
+    assert truncated[0]["exact_epsilon"] is not None
+    assert truncated[5]["exact_epsilon"] is None
+    assert any("there is no shared/data" in note for note in report.notes)
+    figure = Figure()
+    small.draw(report, figure)
+    assert len(figure.axes) == 3
+    empty = Report("dp_feat_error", "", report.setting | {"sets": []}, [], [], [])
+    small.draw(empty, Figure())
+
+
+def test_a_truncation_that_lowers_epsilon_ends_the_run():
+    none = Point("truncated", 1, 10, None, 2.0, None)
+    lower = replace(none, per_rado=Fraction(1), epsilon=1.0)
+    sensitive = Sensitive("x", 0)
+    honest = dp_feat_error.Compared("made", sensitive, 100, 2, 0.0, (none, replace(lower, epsilon=2.5)))
+    assert honest.raised() == [1.25]
+    with pytest.raises(WrongResultError, match="lowers"):
+        dp_feat_error.Compared("made", sensitive, 100, 2, 0.0, (none, lower)).raised()
