@@ -131,7 +131,7 @@ class Ask:
         total = np.zeros(query.length(fold.train.shape[1]), dtype=np.int64)
         for records in held:
             total += query.contribution(records, FRACTION_BITS, random)
-        law = query.law(fold.train.shape[1], self.parties, FRACTION_BITS)
+        law = query.law(fold.train.shape[1], [records.rows for records in held], FRACTION_BITS)
         return RadoSample(query.decode(total, FRACTION_BITS), len(fold.train), bias=True, law=law)
 
 

@@ -140,15 +140,15 @@ class Intake:
         await self._core.carry(self._store_chunk(query_id, attempt, chunk, caller.name))
 
     async def _store_chunk(self, query_id: bytes, attempt: int, chunk: Chunk, party: str) -> None:
-        about = {"query": query_id, "attempt": attempt, "party": party, "chunk": chunk.index}
+        about = {"query": query_id, "attempt": attempt, "chunk": chunk.index}
         try:
             async with self._uploads.take(party):
                 is_new = await self._store_in_turn(query_id, attempt, chunk, party)
         except WireError as error:
-            self._log.warning("chunk refused", **about, code=error.code)
+            self._log.refused("chunk refused", peer=party, code=error.code, **about)
             raise
         if is_new:
-            self._log.debug("chunk", **about)
+            self._log.debug("chunk", party=party, **about)
             await self._core.chunk_stored()
 
     async def _store_in_turn(self, query_id: bytes, attempt: int, chunk: Chunk, party: str) -> bool:

@@ -120,8 +120,8 @@ class Release:
     @property
     def law(self) -> RadoLaw:
         """How the rados were drawn, and what noise is in them. Raises ReleaseError where there are none."""
-        parties = len(self.acceptances)
-        return self._rados_query.law(self.query.schema.d, parties, self.query.encoding.fraction_bits)
+        rows = [acceptance.rows for acceptance in self.acceptances]
+        return self._rados_query.law(self.query.schema.d, rows, self.query.encoding.fraction_bits)
 
     @cached_property
     def rados(self) -> NDArray[np.float64]:

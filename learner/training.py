@@ -4,9 +4,12 @@ import importlib
 import inspect
 from typing import Any
 
+import numpy as np
+
 from dpcore.errors import ConfigurationError
 from dpcore.features import nearest
 from dpcore.queries.moments import MomentsQuery
+from dpcore.rados.synthetic import synthetic_rados as draw_synthetic
 from learner.model import Model
 from learner.release import Release
 
@@ -52,20 +55,35 @@ def _fit(estimator: Any, method: str, what: str, learner_name: str) -> Any:
     found = getattr(estimator, method, None)
     if found is None:
         others = ", ".join(name for name in LEARNERS if hasattr(_class_of(name), method))
-        raise ConfigurationError(f"{learner_name} does not learn from {what}; choose one of {others}")
+        drawn = ", or have rados drawn from them: synthetic_rados=1000" if what == "moments" else ""
+        raise ConfigurationError(f"{learner_name} does not learn from {what}; choose one of {others}{drawn}")
     return found
 
 
-def train(release: Release, learner_name: str, **options: Any) -> Model:
+def _synthetic(release: Release, count: int) -> Any:
+    from dpcore.estimators.base import RadoSample  # noqa: PLC0415  (scikit-learn takes a second)
+
+    if isinstance(count, bool) or not isinstance(count, int) or count < 2:
+        raise ConfigurationError(f"synthetic_rados is {count!r}; give a number of at least 2")
+    drawn = draw_synthetic(release.moments, count, np.random.default_rng())
+    return RadoSample(drawn, release.rows, bias=release.bias)
+
+
+def train(release: Release, learner_name: str, *, synthetic_rados: int | None = None, **options: Any) -> Model:
     """The model that a learner makes of a release.
 
-    learner_name: a key of LEARNERS. options: parameters of its estimator. Raises ConfigurationError where one is
-    unknown or out of range or the learner does not learn from such a release, ShapeError where the release has fewer
-    than two rados.
+    learner_name: a key of LEARNERS. synthetic_rados: from a release of moments, how many rados to draw with those
+    moments for a learner that takes rados; drawn anew each time. options: parameters of its estimator. Raises
+    ConfigurationError where one is unknown or out of range or the learner does not learn from such a release,
+    ShapeError where the release has fewer than two rados.
     """
     estimator = make_learner(learner_name, **options)
-    if isinstance(release.query.kind, MomentsQuery):
+    if not isinstance(release.query.kind, MomentsQuery):
+        if synthetic_rados is not None:
+            raise ConfigurationError("this release has rados of its own; leave synthetic_rados out")
+        _fit(estimator, "fit_release", "rados", learner_name)(release)
+    elif synthetic_rados is None:
         _fit(estimator, "fit_moments", "moments", learner_name)(release.moments)
     else:
-        _fit(estimator, "fit_release", "rados", learner_name)(release)
+        _fit(estimator, "fit_release", "rados", learner_name)(_synthetic(release, synthetic_rados))
     return Model(estimator.theta_, release.schema, learner_name, release.digest, release.statement)

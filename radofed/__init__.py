@@ -7,6 +7,7 @@ The public API. Every name is imported when it is first used, so that `import ra
     Session         the learner's client: ask, watch, fetch
     RadosRequest, MomentsRequest    what a learner wants; a session plans it
     Release         what a query brought, with its privacy statement
+    privacy_together   what several releases cost together, exactly
     train, Model, predict     from a release to a classifier, and to predictions on a table
     RadoBoost, MeanVariance   the learners as scikit-learn estimators
     simulate        learners and designs measured on a table, over a simulated federation
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from learner.release import Release
     from learner.requests import MomentsRequest, RadosRequest
     from learner.session import Session
+    from learner.together import privacy_together
     from learner.training import train
     from radofed import provision
     from radofed.simulation.run import simulate
@@ -45,6 +47,7 @@ _HOMES = {
     "Release": "learner.release",
     "Schema": "dpcore.schema",
     "Session": "learner.session",
+    "privacy_together": "learner.together",
     "predict": "learner.model",
     "simulate": "radofed.simulation.run",
     "train": "learner.training",
@@ -64,6 +67,7 @@ __all__ = [
     "Session",
     "__version__",
     "predict",
+    "privacy_together",
     "provision",
     "simulate",
     "train",

@@ -6,10 +6,29 @@ codes, durations and member names. Tests search a whole run's logs for a canary 
 
 import json
 import logging
+import os
 import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+REFUSALS_LOGGED = 10
+"""How many refusals of one kind, of one peer with one code, are logged within REFUSALS_WINDOW_S seconds."""
+REFUSALS_WINDOW_S = 60.0
+# Kinds counted apart at one time. Who is refused may claim any name: what is beyond these is counted as one kind.
+_MOST_KINDS = 100
+
+
+def quiet_grpc() -> None:
+    """Keep gRPC's own lines, which are not JSON, off standard error; an operator's GRPC_VERBOSITY stays.
+
+    To be called before gRPC is first imported, which is when it reads the variable.
+    """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 class JsonLines(logging.Formatter):
@@ -30,11 +49,29 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str, ensure_ascii=False)
 
 
+@dataclass
+class _Window:
+    """Refusals of one kind until the window's end."""
+
+    end: float
+    count: int = 0
+
+
 class Log:
     """A logger that takes fields by name. Bytes print as hexadecimal."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        later: Callable[[float, Callable[[], None]], None] | None = None,
+    ) -> None:
+        """clock: monotonic seconds. later: calls a function after some seconds; a thread's timer where none is given."""
         self._logger = logging.getLogger(name)
+        self._clock, self._later = clock, later or _call_later
+        self._lock = threading.Lock()
+        self._windows: dict[tuple[str, str, str], _Window] = {}
 
     def debug(self, event: str, **fields: Any) -> None:
         """For developers."""
@@ -48,6 +85,37 @@ class Log:
         """Something was refused or will be tried again."""
         self._logger.warning(event, extra={"fields": fields})
 
+    def refused(self, event: str, *, peer: str, code: str, **fields: Any) -> None:
+        """A peer was refused, which it can bring about any number of times: a warning, but not without end.
+
+        Of one event, peer and code the first REFUSALS_LOGGED of every REFUSALS_WINDOW_S seconds are logged; how many
+        more there were is logged once, as event "refusals not logged", when that time is over.
+        """
+        with self._lock:
+            kind, window = self._window((event, peer, code))
+            window.count += 1
+            first_left_out = window.count == REFUSALS_LOGGED + 1
+            is_logged = window.count <= REFUSALS_LOGGED
+        if is_logged:
+            self.warning(event, peer=peer, code=code, **fields)
+        elif first_left_out:
+            self._later(max(0.0, window.end - self._clock()), lambda: self._sum_up(kind))
+
+    def _window(self, kind: tuple[str, str, str]) -> tuple[tuple[str, str, str], _Window]:
+        """Where a refusal is counted. The lock is held; a window in which some were left out goes once it is summed up."""
+        now = self._clock()
+        for old in [k for k, w in self._windows.items() if w.end <= now and w.count <= REFUSALS_LOGGED]:
+            del self._windows[old]
+        if kind not in self._windows and len(self._windows) >= _MOST_KINDS:
+            kind = ("any event", "any of many", "any")
+        return kind, self._windows.setdefault(kind, _Window(now + REFUSALS_WINDOW_S))
+
+    def _sum_up(self, kind: tuple[str, str, str]) -> None:
+        with self._lock:
+            window = self._windows.pop(kind)
+        event, peer, code = kind
+        self.warning("refusals not logged", of=event, peer=peer, code=code, count=window.count - REFUSALS_LOGGED)
+
     def error(self, event: str, **fields: Any) -> None:
         """Something failed."""
         self._logger.error(event, extra={"fields": fields})
@@ -55,6 +123,13 @@ class Log:
     def exception(self, event: str, **fields: Any) -> None:
         """Something failed that should not have; with the trace, which holds code but no values."""
         self._logger.error(event, extra={"fields": fields}, exc_info=True)  # noqa: LOG014 - called in handlers
+
+
+def _call_later(seconds: float, call: Callable[[], None]) -> None:
+    timer = threading.Timer(seconds, call)
+    # What is left to sum up must not keep a node from ending.
+    timer.daemon = True
+    timer.start()
 
 
 def start_logging(level: str = "info", file: Path | None = None) -> None:

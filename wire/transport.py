@@ -152,10 +152,10 @@ class Gate(grpc.aio.ServerInterceptor):
         san = peer_san(context)
         member = None if san is None else self._roster().find_certificate(san)
         if member is None:
-            self._log.warning("call refused", method=method, peer=san or "no name", code=Code.PEER_UNKNOWN)
+            self._log.refused("call refused", peer=san or "no name", code=Code.PEER_UNKNOWN, method=method)
             raise WireError(Code.PEER_UNKNOWN)
         if member.role not in ALLOWED_ROLES.get(method, frozenset()):
-            self._log.warning("call refused", method=method, peer=member.name, code=Code.ROLE_FORBIDDEN)
+            self._log.refused("call refused", peer=member.name, code=Code.ROLE_FORBIDDEN, method=method)
             raise WireError(Code.ROLE_FORBIDDEN)
         return member
 

@@ -41,6 +41,7 @@ from fractions import Fraction
 from dpcore.errors import PlanError
 from dpcore.privacy.discrete_gaussian import LARGEST_SIGMA, SMALLEST_SHARE_SIGMA
 from dpcore.privacy.gaussian import ShiftLaw, WeakNoiseError, shift_law, thinned_mu
+from dpcore.privacy.sensitivity import root_up
 
 ROUNDING_VARIANCE = 4
 """rho^2, in squared integer units."""
@@ -88,7 +89,7 @@ class IntegerNoise:
         """Delta / sigma of the continuous noise that stands for this one, rounded up; Delta^2 in squared units."""
         if squared_sensitivity <= 0:
             raise PlanError("the squared sensitivity is not positive: a record that moves nothing needs no noise")
-        return _root_up(Fraction(squared_sensitivity) / (self.variance - ROUNDING_VARIANCE))
+        return root_up(Fraction(squared_sensitivity) / (self.variance - ROUNDING_VARIANCE))
 
     def law(self, squared_sensitivity: Fraction | int, n: int = 1, p: Fraction | float = 1) -> ShiftLaw:
         """What n rados with this noise cost, where a record enters each by a coin of probability p.
@@ -154,11 +155,3 @@ def _tau(square: float) -> float:
     if first >= 1:
         return math.inf
     return 2 * math.fsum(first ** (j * j) for j in range(1, 40))
-
-
-def _root_up(squared: Fraction) -> float:
-    """The root of an exact positive number, rounded up."""
-    # As many bits as a double takes, whatever the size: scale by an even power of two.
-    shift = 2 * max(0, 64 + (squared.denominator.bit_length() - squared.numerator.bit_length()) // 2)
-    root = math.isqrt(math.ceil(squared * (1 << shift))) + 1
-    return math.nextafter(math.ldexp(float(root), -shift // 2), math.inf)

@@ -45,8 +45,10 @@ def moments_squared(clip: Clip, fraction_bits: int, edge_multiplier: int) -> Fra
     return square * (2 * longest - 2 * c) + SQUARE_WEIGHT**2 * (2 * longest**2 - 2 * c * c)
 
 
-def root_up(squared: Fraction | int) -> float:
-    """The root of an exact number, in double precision, rounded up."""
-    value = Fraction(squared)
-    root = math.isqrt(math.ceil(value * (1 << 64)))
-    return math.nextafter(math.ldexp(root + 1, -32), math.inf)
+def root_up(value: Fraction | int) -> float:
+    """The root of an exact positive number, rounded up."""
+    squared = Fraction(value)
+    # As many bits as a double takes, whatever the size: scale by an even power of two.
+    shift = 2 * max(0, 64 + (squared.denominator.bit_length() - squared.numerator.bit_length()) // 2)
+    root = math.isqrt(math.ceil(squared * (1 << shift))) + 1
+    return math.nextafter(math.ldexp(float(root), -shift // 2), math.inf)

@@ -129,12 +129,12 @@ class PrivacyStatement:
         else:
             bound = [
                 (
-                    f"Against the learner alone, the release is ({_up(self.epsilon)}, {self.delta!r})-differentially "
-                    f"private for {self.unit}, within {_WITHIN[self.scope]}."
+                    f"Against the learner alone, the release is ({rounded_up(self.epsilon)}, {self.delta!r})-"
+                    f"differentially private for {self.unit}, within {_WITHIN[self.scope]}."
                 ),
                 (
-                    f"{_COLLUSION[self.scope]}, epsilon is at most {_up(self.epsilon_if_others_collude)} at the same "
-                    "delta."
+                    f"{_COLLUSION[self.scope]}, epsilon is at most {rounded_up(self.epsilon_if_others_collude)} at "
+                    "the same delta."
                 ),
             ]
             if self.theorem_epsilon is not None:
@@ -146,7 +146,7 @@ class PrivacyStatement:
         ]
 
 
-def _up(figure: float) -> str:
+def rounded_up(figure: float) -> str:
     """Four digits, rounded up: a bound that is printed must not be below the one that was counted."""
     if figure == 0:
         return "0"
@@ -228,7 +228,7 @@ def _unit(kind: Kind, schema: Schema) -> str:
 
 def _warnings(kind: Kind, schema: Schema, epsilon: float) -> tuple[str, ...]:
     weak = (
-        (f"An epsilon of {_up(epsilon)} bounds little: what is all but ruled out by the data's holder stays possible.",)
+        (f"An epsilon of {rounded_up(epsilon)} bounds little: it lets odds grow by its exponential.",)
         if epsilon > LARGE_EPSILON
         else ()
     )

@@ -1,7 +1,8 @@
 """The rados query: each record gives its edge vector to the rados whose signature selects it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ from dpcore.rados.law import RadoLaw
 from dpcore.rados.noised_table import NoisedTable
 from dpcore.rados.rounding import rounded
 from dpcore.rados.signatures import draw, packed_width
+from dpcore.rados.support import support_size
 from dpcore.randomness import RandomSource
 
 
@@ -106,12 +108,13 @@ class RadosQuery:
                 share = discrete_gaussian(design.share_sigma, len(sums) * len(design.coordinates), random)
                 sums[:, list(design.coordinates)] += share.reshape(len(sums), -1)
 
-    def law(self, d: int, parties: int, fraction_bits: int) -> RadoLaw:
-        """What the rados' law is, for a learner, over a cohort of `parties`; variances in real units.
+    def law(self, d: int, party_rows: Sequence[int], fraction_bits: int) -> RadoLaw:
+        """What the rados' law is, for a learner, over parties with these row counts; variances in real units.
 
+        With a support the inclusion is that of the pool, sum m*_p / m, each party's being a whole number of its rows.
         A design that truncates is treated as one that does not: k's variance is then a little too large.
         """
-        unit = 4.0**-fraction_bits
+        unit, parties = 4.0**-fraction_bits, len(party_rows)
         match self.design:
             case DpFeatDesign() as design if design.rounded:
                 return RadoLaw(rounding=np.isin(np.arange(d), design.rounded))
@@ -121,10 +124,11 @@ class RadosQuery:
                 return RadoLaw(rado_noise=noise)
             case FixedSupportDesign() as design:
                 noise = np.full(d, float(design.edge_sigma) ** 2 * unit)
-                return RadoLaw(inclusion=float(design.fraction), fixed_support=True, edge_noise=noise)
+                inclusion = _included(design.fraction, party_rows if design.split == "local" else (sum(party_rows),))
+                return RadoLaw(inclusion=inclusion, fixed_support=True, edge_noise=noise)
             case GaussianDesign() as design:
                 noise = np.full(d, parties * float(design.share_sigma) ** 2 * unit)
-                inclusion = 0.5 if design.fraction is None else float(design.fraction)
+                inclusion = 0.5 if design.fraction is None else _included(design.fraction, party_rows)
                 return RadoLaw(inclusion=inclusion, fixed_support=design.fraction is not None, rado_noise=noise)
             case _:
                 return RadoLaw()
@@ -179,6 +183,10 @@ class PreparedRecords:
             if self.table is not None:
                 summed = summed + self.table.noise(first, summed.shape)
             yield first, summed
+
+
+def _included(fraction: Fraction, party_rows: Sequence[int]) -> float:
+    return sum(support_size(rows, fraction) for rows in party_rows) / sum(party_rows)
 
 
 def _require(keyed: Keyed | None) -> Keyed:

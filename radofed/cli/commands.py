@@ -9,6 +9,7 @@ from radofed.cli.demo import add_to as add_demo
 from radofed.cli.export import add_to as add_export
 from radofed.cli.framework import group
 from radofed.cli.plan import add_to as add_plan
+from radofed.cli.privacy import add_to as add_privacy
 from radofed.cli.simulate import add_to as add_simulate
 
 EXIT_CODES = """Exit codes: 0 done; 1 the job failed; 2 connection or authentication; 3 timed out; 4 bad arguments or
@@ -38,6 +39,7 @@ add_demo(app)
 add_plan(app)
 add_simulate(app)
 add_export(learner.app)
+add_privacy(learner.app)
 app.add_typer(schema.app, name="schema")
 app.add_typer(provision.app, name="provision")
 app.add_typer(party.app, name="party")

@@ -295,10 +295,11 @@ def _privacy(options: SimulationOptions, planned: Sequence[PlannedFold]) -> Priv
 def _release(planned: PlannedFold, values: NDArray[np.int64], schema: Schema) -> RadoSample | Moments:
     """The total as a learner takes it."""
     kind, bits = planned.kind, planned.plan.query.encoding.fraction_bits
-    rows, parties = sum(planned.party_rows), len(planned.party_rows)
+    rows = sum(planned.party_rows)
     if isinstance(kind, MomentsQuery):
-        return kind.moments(values, bits, rows=rows, parties=parties)
-    return RadoSample(kind.decode(values, bits), rows, bias=schema.bias, law=kind.law(schema.d, parties, bits))
+        return kind.moments(values, bits, rows=rows, parties=len(planned.party_rows))
+    law = kind.law(schema.d, planned.party_rows, bits)
+    return RadoSample(kind.decode(values, bits), rows, bias=schema.bias, law=law)
 
 
 def _set_up(planned: PlannedFold, options: SimulationOptions) -> str:

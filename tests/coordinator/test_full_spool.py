@@ -65,7 +65,7 @@ def restart_with(federation: Federation, spool_bytes: int) -> None:
 
 def refused_chunks(federation: Federation) -> set[str]:
     lines = [json.loads(line) for line in federation.log("coordinator").splitlines()]
-    return {line["party"] for line in lines if line["event"] == "chunk refused" and line["code"] == "SPOOL_FULL"}
+    return {line["peer"] for line in lines if line["event"] == "chunk refused" and line["code"] == "SPOOL_FULL"}
 
 
 def test_uploads_wait_for_room_and_count_once(federation):

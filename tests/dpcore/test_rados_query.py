@@ -200,22 +200,22 @@ def test_the_bound_is_reached():
 def test_a_learner_is_told_how_rados_were_drawn():
     unit = 900 / 4.0**BITS
     for design in (PLAIN, DP_FEAT):
-        law = RadosQuery(1, design).law(5, 3, BITS)
+        law = RadosQuery(1, design).law(5, (120, 60, 240), BITS)
         assert (law.inclusion, law.fixed_support) == (0.5, False)
         assert law.rado_noise is law.edge_noise is law.rounding is None
-    several = RadosQuery(1, DESIGNS["several"]).law(5, 3, BITS)
+    several = RadosQuery(1, DESIGNS["several"]).law(5, (120, 60, 240), BITS)
     assert several.rounding.tolist() == [True, False, False, False, False]
     assert several.rado_noise is None
-    joint = RadosQuery(1, JOINT).law(5, 3, BITS)
+    joint = RadosQuery(1, JOINT).law(5, (120, 60, 240), BITS)
     assert joint.rado_noise.tolist() == pytest.approx([3 * unit, 0, 0, 3 * unit, 0])
-    gaussian = RadosQuery(1, GAUSSIAN).law(5, 3, BITS)
+    gaussian = RadosQuery(1, GAUSSIAN).law(5, (120, 60, 240), BITS)
     assert gaussian.rado_noise.tolist() == pytest.approx([3 * unit] * 5)
     assert (gaussian.inclusion, gaussian.fixed_support) == (0.5, False)
-    thinned = RadosQuery(1, THINNED).law(5, 3, BITS)
+    thinned = RadosQuery(1, THINNED).law(5, (120, 60, 240), BITS)
     assert thinned.rado_noise.tolist() == pytest.approx([3 * unit] * 5)
     assert (thinned.inclusion, thinned.fixed_support) == (1 / 3, True)
     # A table's noise is each party's own: it does not grow with their number.
-    fixed = RadosQuery(1, FIXED).law(5, 3, BITS)
+    fixed = RadosQuery(1, FIXED).law(5, (120, 60, 240), BITS)
     assert fixed.edge_noise.tolist() == pytest.approx([unit] * 5)
     assert (fixed.inclusion, fixed.fixed_support, fixed.rado_noise) == (1 / 3, True, None)
 

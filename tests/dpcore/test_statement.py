@@ -14,7 +14,7 @@ from dpcore.privacy.statement import (
     RADOS_LEAK,
     ROW_NOT_PERSON,
     PrivacyStatement,
-    _up,
+    rounded_up,
     statement_for,
     without_bound,
 )
@@ -79,8 +79,8 @@ def test_figures_are_the_counted_ones(kind):
     assert statement.epsilon_if_others_collude == cost.epsilon_if_others_collude
     assert statement.theorem_epsilon == cost.theorem_epsilon == (10.0 if kind is DP_FEAT else None)
     first, second = statement.sentences()[:2]
-    assert f"({_up(cost.epsilon)}, 1e-06)-differentially private for {statement.unit}" in first
-    assert f"at most {_up(cost.epsilon_if_others_collude)} at the same delta" in second
+    assert f"({rounded_up(cost.epsilon)}, 1e-06)-differentially private for {statement.unit}" in first
+    assert f"at most {rounded_up(cost.epsilon_if_others_collude)} at the same delta" in second
     assert ("Theorem 6" in words(statement)) == (kind is DP_FEAT)
 
 
@@ -170,7 +170,7 @@ def test_a_large_epsilon_is_called_one(kind):
     }[kind]
     statement = state(weak, (100, 150, 100) if kind is DP_FEAT else ROWS)
     assert 10 < statement.epsilon < 150
-    assert f"An epsilon of {_up(statement.epsilon)} bounds little" in statement.warnings[0]
+    assert f"An epsilon of {rounded_up(statement.epsilon)} bounds little" in statement.warnings[0]
     assert statement.warnings[1:] == modest.warnings or kind is DP_FEAT
 
 
@@ -213,11 +213,11 @@ def test_json_round_trip(kind):
 
 def test_printed_figures_are_rounded_up():
     for figure in (0.0, 1e-7, 0.12345678, 1.0, 1.33588, 9.99951, 12.306, 149.99999):
-        printed = float(_up(figure))
+        printed = float(rounded_up(figure))
         assert printed >= figure
         assert printed <= figure * 1.001 + 1e-300
-    assert _up(1.2340001) == "1.235"
-    assert _up(0.5) == "0.5000"
+    assert rounded_up(1.2340001) == "1.235"
+    assert rounded_up(0.5) == "0.5000"
 
 
 def test_delta_is_printed_in_full():

@@ -140,6 +140,12 @@ def test_moments(federation, edges):
     assert rado("learner", "predict", str(model), str(held_out))["data"]["error_rate"] < 0.3
     refused = rado("learner", "train", where, "--learner", "radoboost", "--output", str(model) + "2", code=4)
     assert "does not learn from moments" in refused["error"]["message"]
+    assert "synthetic_rados=1000" in refused["error"]["message"]
+    drawn = federation.root / "synthetic.json"
+    rado("learner", "train", where, "--learner", "radoboost", "--option", "synthetic_rados=500", "-o", str(drawn))
+    assert rado("learner", "predict", str(drawn), str(held_out))["data"]["error_rate"] < 0.4
+    together = rado("learner", "privacy", where)["data"]
+    assert together["epsilon"] == pytest.approx(release.statement.epsilon)
 
 
 @pytest.mark.parametrize(

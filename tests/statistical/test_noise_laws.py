@@ -244,7 +244,7 @@ def test_the_law_that_learners_are_told_is_the_one_drawn(query):
     parties = [records(24, seed) for seed in (5, 6)]
     total = sum(query.contribution(held, BITS, SeededRandom(40 + i)) for i, held in enumerate(parties))
     rados = query.decode(total, BITS)
-    law = query.law(4, len(parties), BITS)
+    law = query.law(4, [held.rows for held in parties], BITS)
     clip = query.design.clip if isinstance(query.design, GaussianDesign) else None
     expected, mean = np.zeros((4, 4)), np.zeros(4)
     for held in parties:
@@ -277,7 +277,7 @@ def test_edge_noise_is_what_a_learner_is_told():
     single = np.packbits(np.eye(rows, dtype=np.uint8), axis=1, bitorder="little")
     noised = prepared.sums_of(single)
     bare = RadosQuery(1, FixedSupportDesign(Fraction(1, 2), CLIP, 0)).prepare(held, BITS).sums_of(single)
-    told = query.law(4, 2, BITS).edge_noise
+    told = query.law(4, (rows,), BITS).edge_noise
     assert told is not None
     for column, variance in zip(((noised - bare) / 2.0**BITS).T, told, strict=True):
         assert scale_p_value(column, variance) > ACCEPT
