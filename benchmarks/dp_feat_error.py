@@ -303,7 +303,7 @@ def _notes(*, everything: bool, present: bool) -> list[str]:
         "that costs in truth stands beside it.",
         f"'joint' is over {PARTIES[-1]} parties and n = min(1000, m/2); the rest is for one coordinate's marginal.",
         "Exact epsilon is infinite (inf) where one rado's delta, n times, is beyond 1e-6.",
-        "The learners know nothing of a truncation: they take the covariance for that of uniform signatures.",
+        "Mean-variance undoes what a truncation does to the covariance; RadoBoost takes the rados as they are.",
         "'-': that epsilon pays for fewer than two rados or for more than min(1000, m/2), or was not tried.",
     ]
     if not present:

@@ -313,7 +313,7 @@ class Core:
             case Cancelled():
                 self._log.info("cancelled", **about)
             case Ticked() | AddingFailed():
-                self._log.info("moved on", **about, attempt=live.round.attempt, phase=live.round.phase.name)
+                self._log.info("moved on", **about, attempt=live.round.attempt, phase=live.round.phase.word)
 
     async def _add(self, live: LiveQuery) -> None:
         """Make the total, again and again while the disk fails, until it is made or the query ends."""

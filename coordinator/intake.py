@@ -192,6 +192,6 @@ def _check_uploading(live: LiveQuery, attempt: int, party: str) -> None:
     if attempt != round_.attempt:
         raise WireError(Code.ATTEMPT_MISMATCH, f"Attempt {round_.attempt} is running.")
     if round_.phase is not Phase.UPLOADING:
-        raise WireError(Code.PHASE_MISMATCH, f"It is in {round_.phase.name}.")
+        raise WireError(Code.PHASE_MISMATCH, f"It is in phase {round_.phase.word}.")
     if party not in round_.cohort:
         raise WireError(Code.COHORT_EXCLUDED)

@@ -202,7 +202,7 @@ def _check_open(round_: Round, attempt: int) -> None:
 
 def _check_phase(round_: Round, *phases: Phase) -> None:
     if round_.phase not in phases:
-        raise WireError(Code.PHASE_MISMATCH, f"It is in {round_.phase.name}.")
+        raise WireError(Code.PHASE_MISMATCH, f"It is in phase {round_.phase.word}.")
 
 
 def _answered(round_: Round, event: Answered) -> Round:
@@ -256,14 +256,15 @@ def _cancelled(round_: Round) -> Outcome:
         return round_, ()
     if round_.phase.is_terminal:
         raise WireError(Code.QUERY_CLOSED)
-    return _fail(round_, Code.CANCELLED, "")
+    detail = f"It was in phase {round_.phase.word} of attempt {round_.attempt}. {_standing(round_)}".strip()
+    return _fail(round_, Code.CANCELLED, detail)
 
 
 def _ticked(round_: Round, now: float) -> Outcome:
     if round_.phase.is_terminal or now < min(round_.deadline, round_.expires_at):
         return round_, ()
     if now >= round_.expires_at:
-        return _fail(round_, Code.QUERY_EXPIRED, f"It was in {round_.phase.name}. {_standing(round_)}".strip())
+        return _fail(round_, Code.QUERY_EXPIRED, f"It was in phase {round_.phase.word}. {_standing(round_)}".strip())
     match round_.phase:
         case Phase.ANSWERING:
             return _then_settle(_end_answering(round_, now), now)

@@ -87,7 +87,7 @@ def _query(row: dict[str, Any], chunks: dict[Any, dict[int, Any]]) -> dict[str, 
     return {
         "query_id": query_id.hex(),
         "learner": row["learner"],
-        "phase": round_.phase.name,
+        "phase": round_.phase.word,
         "attempt": round_.attempt,
         "max_attempts": round_.rules.max_attempts,
         "remaining_s": round(round_.remaining_s(now), 1),
@@ -98,7 +98,7 @@ def _query(row: dict[str, Any], chunks: dict[Any, dict[int, Any]]) -> dict[str, 
         "parties": [
             {
                 "party": party,
-                "state": round_.party_state(party).name,
+                "state": round_.party_state(party).word,
                 "rows": round_.answers[party].rows if party in round_.answers else 0,
                 "code": round_.answers[party].code if party in round_.answers else "",
                 "chunks": len(chunks.get((query_id, part, party), ())) if round_.phase is Phase.UPLOADING else 0,

@@ -26,8 +26,9 @@ TRIMMED = " \t\r\n"
 #: Integral floats below this magnitude are exact integers and are written without a fraction.
 _EXACT_INTEGERS = 2.0**53
 
-#: Characters of the longest text that is compared with others to find a near one.
+#: Characters of the longest text that is compared with others to find a near one, and of how many others.
 _LONGEST_COMPARED = 100
+_MOST_COMPARED = 1000
 
 T = TypeVar("T")
 
@@ -69,12 +70,14 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 def close_match(name: str, names: Iterable[str]) -> str | None:
     """The one of `names` that `name` was probably meant to be, None where there is none or it is too long to tell."""
-    # Comparing takes time by the square of the length, and a schema may come from a peer.
+    # Comparing takes time by the square of the length, for each of them, and a schema may come from a peer.
     known = [other for other in names if len(other) <= _LONGEST_COMPARED]
     if len(name) > _LONGEST_COMPARED:
         return None
     folded = [other for other in known if other.casefold() == name.casefold()]
-    return next(iter(folded or difflib.get_close_matches(name, known, n=1, cutoff=0.6)), None)
+    if not folded and len(known) <= _MOST_COMPARED:
+        folded = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return next(iter(folded), None)
 
 
 def require_text(field: str, value: object) -> str:
@@ -122,14 +125,15 @@ def _require_texts(field: str, values: object) -> tuple[str, ...]:
     """`values` (texts, numbers or booleans) as distinct texts, in the given order."""
     if not isinstance(values, list | tuple) or not values:
         raise SchemaFieldError(field, 'is not a list with values in it; write one, such as ["yes", "1"]')
-    texts: list[str] = []
+    # A dictionary, for its order: a schema may come from a peer, and looking through a list takes time by the square.
+    texts: dict[str, None] = {}
     for value in values:
         if not isinstance(value, str | int | float):
             raise SchemaFieldError(field, f"{value!r} is neither a text nor a number; put it in quotation marks")
         text = require_text(field, value if isinstance(value, str) else value_text(value))
         if text in texts:
             raise SchemaFieldError(field, f"{text!r} stands in the list twice; remove one")
-        texts.append(text)
+        texts[text] = None
     return tuple(texts)
 
 

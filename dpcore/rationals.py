@@ -1,11 +1,23 @@
 """Exact parameters: what may travel as a pair of 64-bit integers."""
 
+import re
 from fractions import Fraction
 
 from dpcore.errors import PlanError
 
 # A longer one could also make its exact evaluation slow.
 LARGEST_INTEGER = (1 << 63) - 1
+
+
+def exact_number(text: str) -> Fraction:
+    """The number that a decimal or a fraction such as "1e-6" or "1/2" stands for.
+
+    Raises ValueError or ZeroDivisionError where it is none, OverflowError where its exponent has four digits or more:
+    written out, such a number may not fit in memory.
+    """
+    if re.search(r"[eE][+-]?[0-9_]{4,}", text):
+        raise OverflowError(f"the exponent of {text!r} is too long")
+    return Fraction(text)
 
 
 def check_rational(name: str, value: Fraction) -> None:

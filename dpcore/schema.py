@@ -135,10 +135,23 @@ class Schema:
         }
         return {**sources, BIAS: None} if self.bias else sources
 
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {name: position for position, name in enumerate(self.coordinates)}
+
+    @cached_property
+    def _derived(self) -> dict[str, tuple[str, ...]]:
+        """Coordinates by column: whoever asks for each of them must not go through all of them each time."""
+        derived: dict[str, list[str]] = {}
+        for name, source in self._sources.items():
+            if source is not None:
+                derived.setdefault(source, []).append(name)
+        return {source: tuple(names) for source, names in derived.items()}
+
     def coordinate(self, name: str) -> int:
         """Index of the coordinate called `name`; raises SchemaError naming the nearest where there is none."""
         self.sources(name)
-        return self.coordinates.index(name)
+        return self._positions[name]
 
     def sources(self, name: str) -> str | None:
         """The column that coordinate `name` derives from, None for the bias; raises SchemaError for another name."""
@@ -148,7 +161,7 @@ class Schema:
 
     def derived_from(self, column: str) -> tuple[str, ...]:
         """All coordinates that derive from `column`, in order."""
-        return tuple(name for name, source in self._sources.items() if source == column)
+        return self._derived.get(column, ())
 
     def canonical_bytes(self) -> bytes:
         """The canonical form, as the module's docstring defines it."""

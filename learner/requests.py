@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, get_args
 
 from dpcore.errors import ConfigurationError
 from dpcore.schema import Schema
 
 RadosDesign = Literal["plain", "dp-feat", "fixed-support", "gaussian"]
+DESIGNS = (*get_args(RadosDesign), "moments")
+"""All names of designs; "moments" is a `MomentsRequest`."""
 
 _LEAST = {
     "rados": 1,
@@ -121,7 +123,8 @@ class RadosRequest(Terms):
         if self.joint and len(self.sensitive_names) != 1:
             raise ConfigurationError("joint dp-feat protects one source column; name one as sensitive")
         if (self.joint or self.design == "gaussian") and self.epsilon is None:
-            raise ConfigurationError(f"{self.design} adds noise: give the epsilon that it is to stay within")
+            words = f"{self.design}{' with joint' if self.joint else ''}"
+            raise ConfigurationError(f"{words} adds noise: give the epsilon that it is to stay within")
 
     @property
     def sensitive_names(self) -> tuple[str, ...]:

@@ -70,7 +70,17 @@ def _synthetic(release: Release, count: int) -> Any:
 
 
 def train(release: Release, learner_name: str, *, synthetic_rados: int | None = None, **options: Any) -> Model:
-    """The model that a learner makes of a release.
+    """The model that a learner makes of a release: `fitted`, then `model_of`; arguments and errors as there."""
+    return model_of(fitted(release, learner_name, synthetic_rados=synthetic_rados, **options), release, learner_name)
+
+
+def model_of(estimator: Any, release: Release, learner_name: str) -> Model:
+    """The model of an estimator that was fitted on the release."""
+    return Model(estimator.theta_, release.schema, learner_name, release.digest, release.statement)
+
+
+def fitted(release: Release, learner_name: str, *, synthetic_rados: int | None = None, **options: Any) -> Any:
+    """A learner's estimator, fitted on a release, with what it tells of its training.
 
     learner_name: a key of LEARNERS. synthetic_rados: from a release of moments, how many rados to draw with those
     moments for a learner that takes rados; drawn anew each time. options: parameters of its estimator. Raises
@@ -86,4 +96,4 @@ def train(release: Release, learner_name: str, *, synthetic_rados: int | None = 
         _fit(estimator, "fit_moments", "moments", learner_name)(release.moments)
     else:
         _fit(estimator, "fit_release", "rados", learner_name)(_synthetic(release, synthetic_rados))
-    return Model(estimator.theta_, release.schema, learner_name, release.digest, release.statement)
+    return estimator

@@ -95,6 +95,10 @@ class Attempts:
             attempts = [_attempt(row) for row in connection.execute(f"{_SELECT} ORDER BY rowid")]
         return [attempt for attempt in attempts if not attempt.state.is_over]
 
+    def cost(self, held: Attempt) -> Charge | None:
+        """What was reserved or charged for an attempt; None where nothing is (any more)."""
+        return self._ledger.cost(held.query_id, held.attempt)
+
     def accept(
         self,
         acceptance: Acceptance,

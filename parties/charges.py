@@ -18,7 +18,7 @@ from dpcore.privacy.dp_feat import own_epsilon
 from dpcore.privacy.filters import Loss
 from dpcore.privacy.gaussian import ShiftLaw
 from dpcore.privacy.laws import CountLaw, binomial_law
-from dpcore.privacy.release_cost import shift_law_of
+from dpcore.privacy.release_cost import check_inclusion, shift_law_of
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, JointDesign, PlainDesign
 from dpcore.rados.support import check_support
@@ -29,6 +29,9 @@ from wire.query import Query, setting_of
 
 FAILURE_SHARE = Fraction(1, 1024)
 """Of a query's delta: how likely a bound's failure may be, where that can be chosen."""
+# What divides a power of ten and fits 63 bits divides this one.
+_DIGITS_OF_63_BITS = 63
+_ROUNDED_DIGITS = 30
 
 
 class ScopeKind(StrEnum):
@@ -181,43 +184,60 @@ def charge_for(query: Query, rows: int, epoch: bytes | None = None) -> Charge:
     """The charge of one attempt for a party of `rows` rows.
 
     A marginal's is by the party's own law, whoever colludes. Shared noise is counted with `honest_parties` shares, this
-    party's among them: with so many the rest of any cohort that the party's policy admits may collude. epoch: as for
-    `record_charge`. Raises WireError(PLAN_INFEASIBLE) where the design is empty or has no finite bound at this size.
+    party's among them: with so many the rest of any cohort that the party's policy admits may collude. A delta that is
+    no decimal is rounded up. epoch: as for `record_charge`. Raises WireError(PLAN_INFEASIBLE) where the design is empty
+    or has no finite bound at this size.
     """
-    kind = query.kind
+    kind, delta = query.kind, _short(query.delta)
     try:
         match kind:
-            case RadosQuery(design=PlainDesign()):
-                return _plain_charge(query, kind, rows)
+            case RadosQuery(design=PlainDesign(booleans=booleans)):
+                return _plain_charge(query, kind.rados, booleans, rows, delta)
             case RadosQuery(design=DpFeatDesign() as design):
-                law, epsilon = _dp_feat(rows, kind.rados, design.epsilon_per_rado, query.delta)
+                law, epsilon = _dp_feat(rows, kind.rados, design.epsilon_per_rado, delta)
                 return marginal_charge(
                     query.learner,
                     query.schema,
                     design.names,
                     law=law,
                     rados=kind.rados,
-                    delta=query.delta,
+                    delta=delta,
                     epsilon=epsilon,
                 )
             case RadosQuery(design=FixedSupportDesign(edge_sigma=0) as design):
                 check_support(rows, design.fraction)
                 return Charge(learner=query.learner)
+        check_inclusion(kind, rows, delta)
         shift = shift_law_of(kind, rows, setting_of(query), shares=query.honest_parties)
         if isinstance(kind, RadosQuery) and isinstance(kind.design, JointDesign):
-            return joint_charge(query.learner, query.schema, (kind.design.column,), law=shift, delta=query.delta)
-        return record_charge(query.learner, law=shift, delta=query.delta, epoch=epoch)
+            return joint_charge(query.learner, query.schema, (kind.design.column,), law=shift, delta=delta)
+        return record_charge(query.learner, law=shift, delta=delta, epoch=epoch)
     except PlanError as error:
         raise WireError(Code.PLAN_INFEASIBLE, str(error)) from error
 
 
-def _plain_charge(query: Query, kind: RadosQuery, rows: int) -> Charge:
-    """Every boolean coordinate's marginal; nothing where no bound holds at delta, as plain rados promise none."""
+def _short(delta: Fraction) -> Fraction:
+    """Delta where it is a decimal; otherwise rounded up to one of 30 digits, which changes it by less than 1e-11 of it.
+
+    A learner chooses it, and a sum of fractions whose denominators share nothing grows without end: with some thousand
+    of them a ledger would take minutes to add up.
+    """
+    if 10**_DIGITS_OF_63_BITS % delta.denominator == 0:
+        return delta
+    return Fraction(math.ceil(delta * 10**_ROUNDED_DIGITS), 10**_ROUNDED_DIGITS)
+
+
+def _plain_charge(query: Query, rados: int, booleans: Sequence[int], rows: int, delta: Fraction) -> Charge:
+    """The marginal of each of the design's boolean coordinates; nothing where no bound holds at delta.
+
+    Plain rados promise none.
+    """
     try:
-        loss = plain_loss(rows, kind.rados, query.delta)
+        loss = plain_loss(rows, rados, delta)
     except PlanError:
         return Charge(learner=query.learner)
-    names = query.schema.boolean_coordinates
+    # Only for those that the design names do rows that are not usable move the count too.
+    names = (query.schema.coordinates[coordinate] for coordinate in booleans)
     return Charge(tuple((marginal(name, query.schema.sources(name) or ""), loss) for name in names), query.learner)
 
 

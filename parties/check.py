@@ -4,26 +4,31 @@ import datetime as dt
 import stat
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dpcore.errors import RadofedError
+from dpcore.errors import PlanError, RadofedError
 from dpcore.schema import Schema, differences
 from parties.client import CoordinatorClient
 from parties.config import PartyConfig
 from parties.database import LedgerOwner
 from parties.dataset import check as check_data
+from parties.feasibility import dp_feat_range
 from parties.ledger import Ledger
 from parties.policy import Policy
 from parties.probe import Served, probe
+from parties.refusals import Refusals, Refused
+from parties.rosters import Rosters
 from parties.schema_file import load_schema
 from wire.envelopes import SigningKey, fingerprint, load_public_key
-from wire.errors import WireError
+from wire.errors import CATALOGUE, Code, WireError
+from wire.logs import Log
 from wire.query import open_query
 from wire.roster import Role, Roster, open_roster
 
 FURTHEST_CLOCK_S = 60.0
+RECENT_REFUSALS_S = 7 * 86_400.0
 CERTIFICATE_WARNING_DAYS = 30
 PATIENCE_S = 5.0
 # Designs that never bound what a release tells of whole records.
@@ -97,6 +102,9 @@ class _Run:
     federation_key: bytes = field(init=False)
     roster: Roster = field(init=False)
     served: Served = field(init=False)
+    rows: int = 0
+    # What a check that failed has given all the same, by its name.
+    provided: set[str] = field(default_factory=set)
     client: CoordinatorClient | None = None
     clock_ahead_s: float = 0.0
 
@@ -108,7 +116,7 @@ class _Run:
 
     def step(self, name: str, check: Callable[[], None], needs: tuple[str, ...] = ()) -> None:
         """Make a check, unless one that it needs has not passed."""
-        passed = {finding.name for finding in self.findings if finding.ok}
+        passed = self.provided | {finding.name for finding in self.findings if finding.ok}
         missing = [need for need in needs if need not in passed]
         if missing:
             self.findings.append(Finding(name, False, f"it needs {', '.join(missing)}", ran=False))
@@ -130,12 +138,14 @@ class _Run:
         self.step("policy", self._policy)
         self.step("schema", self._schema)
         self.step("data", self._data, needs=("schema",))
+        self.step("dp-feat", self._dp_feat, needs=("policy", "data"))
         self.step("signing-key", self._signing_key)
         self.step("federation-key", self._federation_key)
         self.step("key-permissions", self._permissions)
         self.step("certificate", self._certificate)
         self.step("ledger", self._ledger, needs=("policy",))
         self.step("state-directory", self._state_directory)
+        self.step("refusals", self._refusals)
 
     def _policy(self) -> None:
         self.policy = policy = Policy.load(self.config.policy)
@@ -163,7 +173,38 @@ class _Run:
 
     def _data(self) -> None:
         report = check_data(self.schema, self.config.data)
+        self.rows = report.rows
         self.add("data", report.sentences()[0], " ".join(f"{warning}." for warning in report.warnings))
+
+    def _dp_feat(self) -> None:
+        if "dp-feat" not in self.policy.designs:
+            self.add("dp-feat", "the policy does not admit it")
+            return
+        limits = self.policy.limits
+        delta, epsilon = limits.delta_per_query, limits.epsilon
+        try:
+            found = dp_feat_range(self.rows, delta=delta, epsilon=epsilon, most_rados=limits.rados_per_query)
+        except PlanError as error:
+            self.add("dp-feat", f"no query has a bound: {error}", "Correct delta_per_query in the policy.")
+            return
+        at = f"at {self.rows} rows and delta {float(delta):g}"
+        if found.one_rado is None:
+            self.add(
+                "dp-feat",
+                f"{at} no query of even 1 rado has a finite bound",
+                f"It takes at least {found.rows_needed} rows, or a delta_per_query above {found.delta_needed:.2g}.",
+            )
+        elif not found.largest:
+            self.add(
+                "dp-feat",
+                f"{at} even 1 rado costs epsilon {found.one_rado:.3g}, and the policy's is {float(epsilon):g}",
+                "Raise epsilon, or have more rows.",
+            )
+        else:
+            self.add(
+                "dp-feat",
+                f"{at} a first query of up to {found.largest} rado(s) costs at most epsilon {float(epsilon):g}",
+            )
 
     def _signing_key(self) -> None:
         self.signing_key = SigningKey.load(self.config.signing_key)
@@ -205,6 +246,16 @@ class _Run:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
             self.add("state-directory", f"{directory} can be written")
+
+    def _refusals(self) -> None:
+        since = self.time() - RECENT_REFUSALS_S
+        same: dict[tuple[Code, str], list[Refused]] = {}
+        for refused in reversed(Refusals(self.config.state_directory).kept()):
+            if refused.at_unix_s >= since:
+                same.setdefault((refused.code, refused.detail), []).append(refused)
+        words = [_refusal_words(alike) for alike in same.values()]
+        mends = dict.fromkeys(_mend_of(code) for code, _ in same)
+        self.add("refusals", " | ".join(words) or "none in the last 7 days", " ".join(mends))
 
     # What is at the other end.
 
@@ -248,6 +299,24 @@ class _Run:
             raise CheckFailedError(
                 f"the roster is for federation {self.roster.federation!r}", "Correct federation or coordinator."
             )
+        remembered = Rosters(
+            self.config.state_directory,
+            federation=self.config.federation,
+            federation_key=self.federation_key,
+            log=Log("party.check"),
+        )
+        try:
+            remembered.check(envelope)
+        except WireError as error:
+            served, self.roster = self.roster, remembered.current
+            # What follows is about the roster that the party goes on with.
+            self.provided.add("roster")
+            other = "another roster of" if served.version == self.roster.version else "roster"
+            raise CheckFailedError(
+                f"the coordinator serves {other} version {served.version}; this party has seen version "
+                f"{self.roster.version} and goes on with that",
+                "Find out why it went back, as where its state was lost, and have the operator issue a higher version.",
+            ) from error
         self.add("roster", f"version {self.roster.version}, {len(self.roster.parties)} parties")
 
     def _clock(self) -> None:
@@ -295,12 +364,47 @@ class _Run:
         assert self.client is not None
         batch = self.client.fetch_work(0, 0)
         open_work = [work for work in batch.work if not work.phase.is_terminal]
-        wrong = []
+        wrong, mends = [], []
         for work in open_work:
-            query = open_query(work.query, self.roster, now_unix_s=self.time()).query
+            name = f"query {work.query_id.hex()[:16]}"
+            try:
+                query = open_query(work.query, self.roster, now_unix_s=self.time()).query
+            except RadofedError as error:
+                said, hint = (error.public_sentence, error.hint) if isinstance(error, WireError) else (str(error), "")
+                wrong.append(f"{name} does not open: {said}")
+                mends.append(hint)
+                continue
             found = [f"{d.field}: here {d.mine}, there {d.theirs}" for d in differences(self.schema, query.schema)]
             if found:
-                wrong.append(f"query {work.query_id.hex()[:16]} of {query.learner}: {'; '.join(found)}")
+                wrong.append(f"{name} of {query.learner}: {'; '.join(found)}")
+                mends.append(_mend_of(Code.SCHEMA_MISMATCH))
+        if batch.unreadable:
+            wrong.append(f"{batch.unreadable} could not be read at all")
+            mends.append("Update the older of the two nodes.")
         if wrong:
-            raise CheckFailedError(" | ".join(wrong), "Agree with the learner on one schema file.")
+            raise CheckFailedError(" | ".join(wrong), " ".join(filter(None, dict.fromkeys(mends))))
         self.add("queries", f"{len(open_work)} open, all with this party's schema" if open_work else "none open")
+
+
+def _refusal_words(alike: Sequence[Refused]) -> str:
+    """Refusals for one reason, the last one first."""
+    last = alike[0]
+    when = dt.datetime.fromtimestamp(last.at_unix_s, dt.UTC)
+    times = f", {len(alike)} times, the last" if len(alike) > 1 else ""
+    return (
+        f"{last.code.value}{times} at {when:%Y-%m-%d %H:%M:%S} UTC, query {last.query_id[:16]}: "
+        f"{last.detail or CATALOGUE[last.code].sentence}"
+    )
+
+
+def _mend_of(code: Code) -> str:
+    """What a party that refused with this code may do."""
+    match code:
+        case Code.SCHEMA_MISMATCH:
+            return "Agree with the learner on one schema file."
+        case Code.UNAVAILABLE:
+            return "This party's log says why it was not available."
+        case _ if code.value.startswith("POLICY_") or code is Code.BUDGET_EXCEEDED:
+            return "Whether such queries should be admitted is the data officer's decision."
+        case _:
+            return CATALOGUE[code].hint

@@ -36,12 +36,32 @@ def decide(
     check_query(policy, opened, roster, own_name)
     if not 1 <= attempt <= query.max_attempts:
         raise WireError(Code.ATTEMPT_MISMATCH, f"Attempt {attempt} of {query.max_attempts}.")
-    if query.schema.digest != schema.digest:
-        fields = ", ".join(difference.field for difference in differences(schema, query.schema))
-        raise WireError(Code.SCHEMA_MISMATCH, f"These differ: {fields}.")
+    check_schema(query, schema)
     if rows > query.max_rows:
         raise WireError(Code.PLAN_INFEASIBLE, f"This party has {rows} rows and max_rows is {query.max_rows}.")
     return charge_for(query, rows, epoch)
+
+
+def check_schema(query: Query, schema: Schema) -> None:
+    """Raise WireError(SCHEMA_MISMATCH) where the query is not about the party's own schema."""
+    if query.schema.digest != schema.digest:
+        fields = ", ".join(difference.field for difference in differences(schema, query.schema))
+        raise WireError(Code.SCHEMA_MISMATCH, f"These differ: {fields}.")
+
+
+def check_unchanged(
+    query: Query, rows: int, reserved: Charge | None, schema: Schema, records: Records, keyed: Keyed
+) -> None:
+    """Refuse to compute what was not reserved: data, schema or secret may have changed while the party was down.
+
+    rows, reserved: of the acceptance. A noised table that is not the one reserved for would be a release that nobody
+    counts. Raises WireError(SCHEMA_MISMATCH or UNAVAILABLE).
+    """
+    check_schema(query, schema)
+    if rows != records.rows:
+        raise WireError(Code.UNAVAILABLE, "The data have another number of rows than when it was accepted.")
+    if reserved != charge_for(query, rows, epoch_of(query, records, keyed)):
+        raise WireError(Code.UNAVAILABLE, "It would cost something else than what was reserved for it.")
 
 
 def epoch_of(query: Query, records: Records, keyed: Keyed) -> bytes | None:

@@ -20,10 +20,11 @@ from dpcore.randomness import RandomSource, require_system
 from dpcore.schema import Schema
 from parties.attempts import Attempt, Attempts, AttemptState
 from parties.contribution import encrypted_chunks, integer_vector, masked_chunks
-from parties.decisions import decide, epoch_of, verify_cohort
+from parties.decisions import check_unchanged, decide, epoch_of, verify_cohort
 from parties.failures import may_pass, named
 from parties.ledger import LedgerConflictError
 from parties.policy import Policy
+from parties.refusals import Refusals, Refused
 from parties.rosters import Rosters
 from parties.spool import Spool, SpoolLostError, Spools
 from parties.work import Coordinator, Work
@@ -73,6 +74,7 @@ class QueryHandler:
         attempts: Attempts,
         spools: Spools,
         rosters: Rosters,
+        refusals: Refusals,
         coordinator: Coordinator,
         random: RandomSource,
         log: Log,
@@ -81,7 +83,7 @@ class QueryHandler:
         """clock: Unix seconds. Raises SeededRandomRefusedError for any source but the system's."""
         require_system(random)
         self._holdings = holdings
-        self._attempts, self._spools, self._rosters = attempts, spools, rosters
+        self._attempts, self._spools, self._rosters, self._refusals = attempts, spools, rosters, refusals
         self._coordinator, self._random, self._log, self._clock = coordinator, random, log, clock
         self._obfuscator: Obfuscator | None = None
         self._announced: set[tuple[bytes, int]] = set()
@@ -168,7 +170,7 @@ class QueryHandler:
         except WireError as error:
             if may_pass(error):
                 raise
-            self._refuse(work, error.code, str(error))
+            self._refuse(work, error.code, error.detail)
         except (ConnectionLostError, TimedOutError):
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the others must not wait for this party
@@ -210,10 +212,16 @@ class QueryHandler:
         )
         return held
 
-    def _refuse(self, work: Work, code: Code, reason: str) -> None:
-        self._log.warning("refused", query=work.query_id, attempt=work.attempt, code=code, reason=reason)
+    def _refuse(self, work: Work, code: Code, detail: str) -> None:
+        reason = WireError(code, detail).public_sentence
+        asks = work.query.key_id.hex()
+        self._log.refused("refused", peer=asks, code=code, query=work.query_id, attempt=work.attempt, reason=reason)
         if work.attempt < 1:
             return
+        try:
+            self._refusals.note(Refused.now(self._clock(), work.query_id, work.attempt, code, detail))
+        except OSError as error:
+            self._log.warning("refusal not remembered", query=work.query_id, reason=str(error))
         refusal = Refusal(work.query_id, work.attempt, self._holdings.name, code)
         self._tell(work, lambda: self._coordinator.answer(sign(refusal, self._holdings.signing_key), accepts=False))
 
@@ -261,10 +269,10 @@ class QueryHandler:
 
         begun = time.monotonic()
         opened = open_query(work.query, self._rosters.current, now_unix_s=self._clock())
-        records = self._holdings.records
-        if held.rows != records.rows:
-            raise WireError(Code.UNAVAILABLE, "The data have another number of rows than when it was accepted.")
-        values = integer_vector(opened, records, self._random, progress, keyed=self._holdings.keyed)
+        mine, records = self._holdings, self._holdings.records
+        reserved = self._attempts.cost(held)
+        check_unchanged(opened.query, held.rows, reserved, mine.schema, records, mine.keyed)
+        values = integer_vector(opened, records, self._random, progress, keyed=mine.keyed)
         obfuscator = self._obfuscator_for(opened.public_key)
         width = opened.public_key.ciphertext_bytes
         upload_bytes = opened.ciphertexts * width

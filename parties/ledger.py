@@ -126,6 +126,12 @@ class Ledger:
             )
             return done.rowcount
 
+    def cost(self, query_id: bytes, attempt: int) -> Charge | None:
+        """What is reserved or charged for an attempt; None where nothing is."""
+        with self.database.transaction() as connection:
+            held = _find(connection, query_id, attempt)
+            return None if held is None else held.event.charge
+
     def is_charged(self, query_id: bytes, attempt: int) -> bool:
         """Whether this attempt has been paid for."""
         with self.database.transaction() as connection:

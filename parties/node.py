@@ -26,6 +26,7 @@ from parties.handling import Holdings, QueryHandler
 from parties.jobs import Jobs, pauses
 from parties.ledger import Ledger
 from parties.policy import Policy
+from parties.refusals import Refusals
 from parties.rosters import Rosters
 from parties.schema_file import load_schema
 from parties.secret import load_or_create
@@ -122,6 +123,7 @@ class PartyNode:
             attempts=attempts,
             spools=spools,
             rosters=self._rosters,
+            refusals=Refusals(config.state_directory),
             coordinator=self._client_for_queries,
             random=random_source,
             log=self._log,

@@ -19,7 +19,8 @@ from wire.errors import Code, WireError
 from wire.query import OpenedQuery, Query
 from wire.roster import Role, Roster
 
-_DECIMAL = re.compile(r"\d{1,30}(\.\d{1,30})?([eE][+-]?\d{1,3})?")
+# Within what double precision holds, in which limits are told.
+_DECIMAL = re.compile(r"\d{1,30}(\.\d{1,30})?([eE][+-]?\d{1,2})?")
 _KEY_ID = re.compile(r"[0-9a-f]{64}")
 
 

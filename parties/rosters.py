@@ -60,9 +60,7 @@ class Rosters:
         with self._lock:
             known = self._roster
             try:
-                roster = self._open(envelope)
-                if known is not None and envelope.payload != (self._envelope or envelope).payload:
-                    _check_newer(roster, known)
+                roster = self.check(envelope)
             except WireError as error:
                 self._log.error("roster refused", code=error.code, reason=str(error))
                 return False
@@ -72,6 +70,13 @@ class Rosters:
             self._envelope, self._roster = envelope, roster
             self._log.info("roster accepted", version=roster.version, members=len(roster.members))
             return True
+
+    def check(self, envelope: Envelope) -> Roster:
+        """The roster of an envelope, which is not remembered. Raises WireError where `offer` would not believe it."""
+        roster = self._open(envelope)
+        if self._roster is not None and envelope.payload != (self._envelope or envelope).payload:
+            _check_newer(roster, self._roster)
+        return roster
 
     def _open(self, envelope: Envelope) -> Roster:
         roster = open_roster(envelope, self._federation_key)

@@ -1,6 +1,7 @@
 """The party's secret: 32 bytes that repeatable draws derive from, kept for the life of its data."""
 
 import os
+import stat
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError
@@ -13,7 +14,8 @@ def load_or_create(path: Path, random: RandomSource) -> bytes:
     """The secret in the file, which is made where there is none, readable by its owner alone.
 
     A secret that was lost is replaced by another one: what was noised under the old one is then noised anew, and
-    charged anew. Raises ConfigurationError where the file cannot be read or written, or is no secret.
+    charged anew. Raises ConfigurationError where the file cannot be read or written, is no secret, or is open to
+    everybody on the machine.
     """
     try:
         return _read(path) if path.exists() else _create(path, random)
@@ -22,6 +24,12 @@ def load_or_create(path: Path, random: RandomSource) -> bytes:
 
 
 def _read(path: Path) -> bytes:
+    # A copy brought back from elsewhere, say. A group may be let in by whoever mounts the directory.
+    if path.stat().st_mode & stat.S_IRWXO:
+        raise ConfigurationError(
+            f"{path}: everybody on this machine may read it, and take the noise off that is derived from it; run: "
+            f"chmod 600 {path}"
+        )
     secret = path.read_bytes()
     if len(secret) != SECRET_BYTES:
         raise ConfigurationError(
@@ -36,7 +44,9 @@ def _create(path: Path, random: RandomSource) -> bytes:
     path.parent.mkdir(parents=True, exist_ok=True)
     # Whole or not at all, and on disk before it is used: noise under a secret that is lost cannot be repeated.
     unfinished = path.with_name(f".{path.name}.new")
-    with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+    # What a crash left there could have another mode.
+    unfinished.unlink(missing_ok=True)
+    with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(secret)
         file.flush()
         os.fsync(file.fileno())

@@ -5,6 +5,11 @@ then is the directory renamed. Its manifest holds the hash of every chunk.
 
 An attempt has up to two: the bare one with the integers that it encrypts, written before the cohort is known, and the
 masked one, which is what leaves. Once the masked one is charged for, the bare one goes.
+
+The masked one's room is taken on the disk together with the bare one's, as files of the same lengths inside the bare
+one's directory; it is written over them in place, and their directory is then renamed. A spare file beside them goes
+then: the charge, which is written next, takes that room. So a disk that fills up meanwhile does not stop the party,
+unless the file system copies on write or something else is quicker.
 """
 
 import errno
@@ -14,8 +19,9 @@ import shutil
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +35,13 @@ from wire.upload import Chunk, upload_digest
 _MANIFEST = "manifest.json"
 _VALUES = "values.bin"
 _MASKED = "-masked"
+_ROOM = "room"
+_SPARE = "spare.bin"
+# A charge changes some ten pages of 4 KiB of the ledger's file; its write-ahead log may be carried over into it then.
+_SPARE_BYTES = 256 * 1024
 _UNFINISHED = "unfinished-"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_NO_ALLOCATION = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
 
 
 class SpoolFullError(WireError):
@@ -128,31 +139,51 @@ class Spools:
 
         needed_bytes: the room that it takes, for the quota; a masked one has the room that its bare one was given.
         width: bytes of a ciphertext. values: the integers of a bare contribution; None for a masked one. Raises
-        SpoolFullError where the quota or the disk has no room, and what `chunks` raises; then nothing of it is left.
+        SpoolFullError where the quota or the disk has no room, and what `chunks` raises; then nothing of it is left,
+        but for the room of a masked one, which its bare one keeps.
         """
         final = self._path(query_id, attempt, masked=values is None)
+        bare = self._path(query_id, attempt, masked=False)
+        if values is None and bare.exists():
+            return self._write_in_room(bare, final, chunks, needed_bytes, width)
         self._discard(final)
-        promised_bytes = needed_bytes
-        if values is None and self._path(query_id, attempt, masked=False).exists():
-            promised_bytes = 0
-        self._promise(promised_bytes)
+        self._promise(needed_bytes)
         unfinished = final.with_name(_UNFINISHED + final.name)
         try:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir(mode=0o700)
             spool = _write(unfinished, chunks, width, values)
+            if values is not None:
+                _take_room(unfinished)
             unfinished.rename(final)
             sync_directory(self.directory)
         except BaseException as error:
             for left in (unfinished, final):
                 shutil.rmtree(left, ignore_errors=True)
-            if isinstance(error, OSError) and error.errno in _FULL:
-                raise SpoolFullError(
-                    needed_bytes=needed_bytes, available_bytes=None, cause="the disk is full"
-                ) from error
+            _name_a_full_disk(error, needed_bytes)
             raise
         finally:
             with self._lock:
-                self._promised_bytes -= promised_bytes
-        return Spool(final, spool.hashes, spool.ciphertexts, spool.values_hash)
+                self._promised_bytes -= needed_bytes
+        return replace(spool, path=final)
+
+    def _write_in_room(self, bare: Path, final: Path, chunks: Iterable[bytes], needed_bytes: int, width: int) -> Spool:
+        """Write a masked contribution over the room that its bare one keeps; the room stays where that fails."""
+        room = bare / _ROOM
+        try:
+            if final.exists():
+                # Of an earlier cohort and not charged for: it is the room now.
+                shutil.rmtree(room, ignore_errors=True)
+                final.rename(room)
+            room.mkdir(mode=0o700, exist_ok=True)
+            spool = _write(room, chunks, width, None)
+            room.rename(final)
+            sync_directory(self.directory)
+            (bare / _SPARE).unlink(missing_ok=True)
+        except OSError as error:
+            _name_a_full_disk(error, needed_bytes)
+            raise
+        return replace(spool, path=final)
 
     def open(self, query_id: bytes, attempt: int, *, masked: bool = False) -> Spool:
         """The contribution as its manifest has it; what it holds is checked when it is read. Raises SpoolLostError."""
@@ -218,9 +249,14 @@ def _chunk_path(directory: Path, index: int) -> Path:
     return directory / f"chunk-{index:06d}.bin"
 
 
+def _name_a_full_disk(error: BaseException, needed_bytes: int) -> None:
+    """Raise SpoolFullError where that is what the error means."""
+    if isinstance(error, OSError) and error.errno in _FULL:
+        raise SpoolFullError(needed_bytes=needed_bytes, available_bytes=None, cause="the disk is full") from error
+
+
 def _write(directory: Path, chunks: Iterable[bytes], width: int, values: NDArray[np.int64] | None) -> Spool:
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(mode=0o700)
+    """Write into a directory, over what is there."""
     hashes, ciphertexts = [], 0
     for index, data in enumerate(chunks):
         _write_durably(_chunk_path(directory, index), data)
@@ -241,7 +277,38 @@ def _write(directory: Path, chunks: Iterable[bytes], width: int, values: NDArray
 
 
 def _write_durably(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
+    with _open_in_place(path) as file:
         file.write(data)
+        file.truncate()
         file.flush()
         os.fsync(file.fileno())
+
+
+def _take_room(bare: Path) -> None:
+    """Take room on the disk for the masked one of a bare contribution, whose files have its lengths, and the charge."""
+    room = bare / _ROOM
+    room.mkdir(mode=0o700)
+    sizes = {room / file.name: file.stat().st_size for file in (*bare.glob("chunk-*.bin"), bare / _MANIFEST)}
+    for path, size_bytes in (sizes | {bare / _SPARE: _SPARE_BYTES}).items():
+        with _open_in_place(path) as taken:
+            _allocate(taken.fileno(), size_bytes)
+            os.fsync(taken.fileno())
+    sync_directory(room)
+    sync_directory(bare)
+
+
+def _open_in_place(path: Path) -> BinaryIO:
+    """A file to write, made where there is none. What is there stays: it is room that no other file must take."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb")
+
+
+def _allocate(descriptor: int, size_bytes: int) -> None:
+    """Take room on the disk for a file; not every system has a call for that."""
+    try:
+        os.posix_fallocate(descriptor, 0, size_bytes)
+    except AttributeError:
+        os.write(descriptor, bytes(size_bytes))
+    except OSError as error:
+        if error.errno not in _NO_ALLOCATION:
+            raise
+        os.write(descriptor, bytes(size_bytes))

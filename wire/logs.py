@@ -67,7 +67,7 @@ class Log:
         clock: Callable[[], float] = time.monotonic,
         later: Callable[[float, Callable[[], None]], None] | None = None,
     ) -> None:
-        """clock: monotonic seconds. later: calls a function after some seconds; a thread's timer where none is given."""
+        """clock: monotonic seconds. later: calls a function after some seconds; in a thread where none is given."""
         self._logger = logging.getLogger(name)
         self._clock, self._later = clock, later or _call_later
         self._lock = threading.Lock()
@@ -102,7 +102,7 @@ class Log:
             self._later(max(0.0, window.end - self._clock()), lambda: self._sum_up(kind))
 
     def _window(self, kind: tuple[str, str, str]) -> tuple[tuple[str, str, str], _Window]:
-        """Where a refusal is counted. The lock is held; a window in which some were left out goes once it is summed up."""
+        """Where a refusal is counted. The lock is held. A window that left some out stays until it is summed up."""
         now = self._clock()
         for old in [k for k, w in self._windows.items() if w.end <= now and w.count <= REFUSALS_LOGGED]:
             del self._windows[old]

@@ -20,6 +20,11 @@ class Phase(Enum):
     FAILED = release_pb2.PHASE_FAILED
 
     @property
+    def word(self) -> str:
+        """As people and logs read it."""
+        return self.name.lower()
+
+    @property
     def is_terminal(self) -> bool:
         """Nothing more will happen."""
         return self in (Phase.COMPLETE, Phase.FAILED)
@@ -35,6 +40,11 @@ class PartyState(Enum):
     LEFT_OUT = release_pb2.PARTY_STATE_LEFT_OUT
     UPLOADING = release_pb2.PARTY_STATE_UPLOADING
     UPLOADED = release_pb2.PARTY_STATE_UPLOADED
+
+    @property
+    def word(self) -> str:
+        """As people and logs read it."""
+        return self.name.lower()
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,13 @@
 
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from dpcore.errors import RadofedError
 from wire.errors import CATALOGUE, CODE_METADATA_KEY, Code, ConnectionLostError, TimedOutError, WireError
@@ -141,6 +142,28 @@ def peer_san(context: grpc.ServicerContext | grpc.aio.ServicerContext[Any, Any])
     return next((name.decode() for name in names if name.startswith(b"rado://")), None)
 
 
+_UNREADABLE = object()
+"""In place of a message that does not parse: gRPC itself would log a trace for each, before it is known who calls."""
+
+
+def _leniently(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    def read(data: bytes) -> Any:
+        try:
+            return deserialize(data)
+        except DecodeError:
+            return _UNREADABLE
+
+    return read
+
+
+async def _readable(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    """The messages of a stream. Raises WireError(MESSAGE_MALFORMED) at one that does not parse."""
+    async for request in requests:
+        if request is _UNREADABLE:
+            raise WireError(Code.MESSAGE_MALFORMED, "It does not parse.")
+        yield request
+
+
 class Gate(grpc.aio.ServerInterceptor):
     """Lets a call through where the certificate's member may make it, and turns errors into codes."""
 
@@ -159,12 +182,18 @@ class Gate(grpc.aio.ServerInterceptor):
             raise WireError(Code.ROLE_FORBIDDEN)
         return member
 
-    async def _answer(self, method: str, context: grpc.aio.ServicerContext[Any, Any], serve: Callable[[], Any]) -> Any:
+    async def _answer(
+        self, method: str, context: grpc.aio.ServicerContext[Any, Any], request: Any, serve: Callable[[], Any]
+    ) -> Any:
         try:
-            _caller.set(self._admit(method, context))
+            member = self._admit(method, context)
+            _caller.set(member)
+            if request is _UNREADABLE:
+                self._log.refused("call refused", peer=member.name, code=Code.MESSAGE_MALFORMED, method=method)
+                raise WireError(Code.MESSAGE_MALFORMED, "It does not parse.")
             return await serve()
         except WireError as error:
-            await context.abort(error.status, error.public_sentence, ((CODE_METADATA_KEY, error.code.value),))
+            await _abort(context, error)
         except (grpc.aio.AbortError, grpc.RpcError):
             raise
         except Exception as error:  # noqa: BLE001 - a bug must not print its insides to a peer
@@ -186,18 +215,21 @@ class Gate(grpc.aio.ServerInterceptor):
             return None
         method = handler_call_details.method
         parts = {
-            "request_deserializer": handler.request_deserializer,
+            "request_deserializer": _leniently(handler.request_deserializer),
             "response_serializer": handler.response_serializer,
         }
         if handler.unary_unary is not None:
             return grpc.unary_unary_rpc_method_handler(self._unary(method, handler.unary_unary), **parts)
         if handler.unary_stream is not None:
             return grpc.unary_stream_rpc_method_handler(self._stream(method, handler.unary_stream), **parts)
-        return grpc.stream_stream_rpc_method_handler(self._stream(method, handler.stream_stream), **parts)
+        serve = handler.stream_stream
+        return grpc.stream_stream_rpc_method_handler(
+            self._stream(method, lambda requests, context: serve(_readable(requests), context)), **parts
+        )
 
     def _unary(self, method: str, serve: Callable[..., Any]) -> Callable[..., Any]:
         async def unary(request: Any, context: Any) -> Any:
-            return await self._answer(method, context, lambda: serve(request, context))
+            return await self._answer(method, context, request, lambda: serve(request, context))
 
         return unary
 
@@ -206,13 +238,21 @@ class Gate(grpc.aio.ServerInterceptor):
             return None
 
         async def stream(request: Any, context: Any) -> Any:
-            await self._answer(method, context, nothing)
+            await self._answer(method, context, request, nothing)
             responses = serve(request, context)
             if hasattr(responses, "__aiter__"):
-                async for response in responses:
-                    yield response
+                try:
+                    async for response in responses:
+                        yield response
+                except WireError as error:
+                    await _abort(context, error)
             else:
                 # Health's Watch writes to the context itself.
                 await responses
 
         return stream
+
+
+async def _abort(context: grpc.aio.ServicerContext[Any, Any], error: WireError) -> None:
+    """End a call with an error of the catalogue."""
+    await context.abort(error.status, error.public_sentence, ((CODE_METADATA_KEY, error.code.value),))

@@ -12,12 +12,21 @@ Where every rado holds exactly p m records, drawn without replacement, inclusion
 Each party draws from its own records, and party means are not released: the parties' means are taken as equal. What
 they differ by is left out of the estimate, which is then too small by the scatter between parties.
 
+DP-FEAT's truncation leaves the coins c_i = +-1, of which k counts the heads, symmetric about half and exchangeable, so
+that E[pi] = (1/2) sum_i e_i as before; and since pi = (1/2) sum_i (1 + c_i e_ij) e_i, one party with rho = Corr(c_i,
+c_k) has
+
+    Cov[pi] = (1/4) ((1 - rho) S + rho S_j S_j^T),    4 Var[pi_j] = (1 - rho) m + rho m^2.
+
+Hence the slope of pi on pi_j is S_j / m, as without truncation, and the covariance of what is left beside pi_j is
+(1 - rho) times that without. Over parties this holds where they are alike, as above; see `restored`.
+
 Rados of many more records than coordinates are Gaussian to a good approximation, with these two moments: the third
 cumulant of a fair coin is zero and the fourth is of order 1/m, far below what n < m rados can tell. So mean and
 covariance carry what there is to learn from. (With m <= d they are not, and each edge can be told from rados.)
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -46,9 +55,11 @@ def estimate_moments(release: RadoSample, edge_sum: Vector | None = None) -> Edg
     With a bias coordinate its square, S_bb = m, is known: the others are regressed on it, and S_jb is slope_j m, which
     has a smaller variance than the sample covariance. A coordinate that was rounded to a random sign has square 1,
     whatever the feature, so its diagonal entry is assumed, not estimated: see `assumed_squares`. edge_sum: (d,), where
-    it is known better than from these rados. Raises ShapeError where the law is of another width than the rados.
+    it is known better than from these rados. Truncated rados are `restored` first. Raises ShapeError where the law is
+    of another width than the rados.
     """
     _check_law(release.law, release.rados.shape[1])
+    release = restored(release)
     moments = _estimate(release, edge_sum)
     if release.law.rounding is None or not release.law.rounding.any():
         return moments
@@ -56,6 +67,43 @@ def estimate_moments(release: RadoSample, edge_sum: Vector | None = None) -> Edg
     rounded = np.flatnonzero(release.law.rounding)
     products[rounded, rounded] = assumed_squares(moments)[rounded]
     return EdgeMoments(moments.edge_sum, products, moments.rows, moments.bias)
+
+
+def restored(release: RadoSample) -> RadoSample:
+    """The rados as if their signatures had not been truncated; those of other laws unchanged.
+
+    What a rado has along its slope on pi_j is stretched until pi_j has the variance m / 4 of a fair count. The slopes
+    have an error that the stretching magnifies: they are shrunk towards 0 as a whole, by what is best for so many means
+    of one covariance (positive-part James and Stein), which is hardly at all where pi_j varies enough. Where it does
+    not vary, its products with others are not told, and its square is assumed like that of a rounded coordinate.
+    Raises ShapeError where the law is of another width than the rados.
+    """
+    law = release.law
+    if law.central is None:
+        return release
+    n, d = release.rados.shape
+    j = law.central.coordinate
+    if j >= d:
+        raise ShapeError(f"the truncated coordinate is {j}: it must be one of the {d} coordinates")
+    mean = release.rados.mean(axis=0)
+    away = release.rados - mean
+    count = away[:, j]
+    energy = float(count @ count)
+    if energy <= np.finfo(np.float64).eps * release.rows:
+        rounding = np.zeros(d, dtype=np.bool_) if law.rounding is None else law.rounding.copy()
+        rounding[j] = True
+        return replace(release, law=replace(law, rounding=rounding, central=None))
+    slopes = away.T @ count / energy
+    left = away - np.outer(count, slopes)
+    others = np.delete(np.arange(d), j)
+    covariance = left[:, others].T @ left[:, others] / max(n - 2, 1)
+    # The slopes' covariance, were they 0, is this one over the energy: `told` would be d - 1 in the mean.
+    told = energy * float(slopes[others] @ np.linalg.lstsq(covariance, slopes[others])[0])
+    slopes[others] *= max(1.0 - (d - 3) / told, 0.0) if told > 0 and d > 3 else 1.0
+    stretch = np.sqrt(release.rows / 4.0 * (n - 1) / energy)
+    widen = np.sqrt((n - 1) / max(n - 2, 1) / (1.0 - law.central.correlation))
+    rados = mean + widen * left + np.outer(stretch * count, slopes)
+    return replace(release, rados=rados, law=replace(law, central=None))
 
 
 def assumed_squares(moments: EdgeMoments) -> Vector:
@@ -110,12 +158,20 @@ def _estimate(release: RadoSample, edge_sum: Vector | None) -> EdgeMoments:
 
 def products_of(covariance: Matrix, edge_sum: Vector, rows: int, law: RadoLaw) -> Matrix:
     """S (d, d) from the covariance (d, d) of rados: the module's formulae solved for sum_i e_i e_i^T."""
-    d = len(edge_sum)
-    products = (covariance - np.diag(_variances(law.rado_noise, d))) / (law.inclusion * (1.0 - law.inclusion))
+    products = covariance / (law.inclusion * (1.0 - law.inclusion))
     if law.fixed_support:
         products = products * (rows - 1) / rows + np.outer(edge_sum, edge_sum) / rows
-    unbiased: Matrix = products - rows * np.diag(_variances(law.edge_noise, d))
+    unbiased: Matrix = products - np.diag(noise_in_products(law, rows, len(edge_sum)))
     return unbiased
+
+
+def noise_in_products(law: RadoLaw, rows: int, d: int) -> Vector:
+    """What noise adds to S's diagonal (d,), before it is taken off."""
+    shared = _variances(law.rado_noise, d) / (law.inclusion * (1.0 - law.inclusion))
+    if law.fixed_support:
+        shared = shared * (rows - 1) / rows
+    added: Vector = shared + rows * _variances(law.edge_noise, d)
+    return added
 
 
 def _bias_variance(edge_sum: float, rows: int, law: RadoLaw) -> float:

@@ -14,6 +14,13 @@ What limits the result: n rados tell mu almost exactly, for in units of S its sq
 S only up to an error of relative size sqrt(d / n), the same that n records would leave. Learning from n records, the
 errors of mu and S cancel where the fit is good; here they do not. Therefore W is shrunk, and how much is chosen from
 the release alone: the square loss of theta from some rados on the others.
+
+Known noise can be taken off S without bias, but in n rados its sample variance has a relative standard error of
+sqrt(2 / n), and where there is much noise that error is larger than the signal. Therefore up to four such errors of it
+stay, fewer where they are small beside the signal. They act as a ridge on the noised coordinates, also in validation,
+so that a coordinate drowned in noise gets a small weight, and no luck of the draw a large one. Class means hang on S_jb
+= sum_i x_ij, which noise blurs too: each is shrunk by the share of signal in its mean square. Records have no such
+noise: scale and threshold of the direction so found are fitted anew, to the spread without what stayed.
 """
 
 from collections.abc import Iterator
@@ -24,7 +31,7 @@ import numpy as np
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import Matrix, Progress, RadoClassifier, RadoSample, Vector
-from dpcore.estimators.edge_moments import EdgeMoments, estimate_moments, products_of
+from dpcore.estimators.edge_moments import EdgeMoments, estimate_moments, noise_in_products, products_of, restored
 from dpcore.estimators.gaussian_logistic import EdgeGroup, fit_gaussian_logistic
 from dpcore.rados.moments import Moments
 
@@ -36,6 +43,15 @@ TARGETS = ("identity", "diagonal")
 
 _LEAST_VALUE = 1e-3
 """An estimate of W may be indefinite: eigenvalues are raised to this fraction of their mean."""
+
+_STANDARD_ERRORS = 4.0
+"""Of the noise's variance as drawn: what is not taken off where they are large beside the signal."""
+
+_MEAN_SQUARE = 1.0 / 3.0
+"""Of a feature, and of its mean over the records, before anything is known: uniform on [-1, 1]."""
+
+_LEAST_SIGNAL = 0.05
+"""The least share of the variance along theta that is believed to be of records and not of noise."""
 
 _LEAST_SPREAD = 0.02
 """The least variance of a feature in [-1, 1], as a fraction of the most, that is believed of a class."""
@@ -56,7 +72,7 @@ class MeanVariance(RadoClassifier):
 
     After fitting, beside what `RadoClassifier` sets: `ridge_` and `target_`, the ridge used and what it shrank towards;
     `mean_square_loss_`, the cross-validated (1/m) sum_i (1 - theta . e_i)^2 of the square loss's minimiser for each of
-    `TARGETS` and `RIDGES`, or None where nothing was validated.
+    `TARGETS` and `RIDGES`, with the noise that is kept in x_i, or None where nothing was validated.
     """
 
     def __init__(
@@ -95,12 +111,15 @@ class MeanVariance(RadoClassifier):
 
     def _learn(self, release: RadoSample, progress: Progress | None) -> Vector:
         self._check()
-        split = _Split.of(estimate_moments(release))
+        sample = restored(release)
+        moments = estimate_moments(sample)
+        noise = _Noise.of(sample)
+        split = _Split.of(noise.believed(moments, len(sample.rados)))
         if self.ridge is not None:
-            return self._accept(split, TARGETS[0], self.ridge, None)
-        loss = self._validate(release, progress)
+            return self._accept(split, TARGETS[0], self.ridge, None, noise)
+        loss = self._validate(sample, noise, progress)
         target, ridge = np.unravel_index(np.argmin(loss), loss.shape)
-        return self._accept(split, TARGETS[target], RIDGES[ridge], loss)
+        return self._accept(split, TARGETS[target], RIDGES[ridge], loss, noise)
 
     def _check(self) -> None:
         if self.ridge is not None and not (np.isfinite(self.ridge) and self.ridge >= 0):
@@ -110,14 +129,32 @@ class MeanVariance(RadoClassifier):
         if self.n_folds < 2:
             raise ConfigurationError(f"n_folds is {self.n_folds}: cross-validation needs at least 2")
 
-    def _accept(self, split: "_Split", target: str, ridge: float, loss: Matrix | None) -> Vector:
+    def _accept(
+        self, split: "_Split", target: str, ridge: float, loss: Matrix | None, noise: "_Noise | None" = None
+    ) -> Vector:
         self.ridge_, self.target_, self.mean_square_loss_ = float(ridge), target, loss
         penalties = np.full(len(split.moments.edge_sum), float(self.penalty))
         if split.moments.bias:
             penalties[-1] = 0.0
-        return fit_gaussian_logistic(split.groups(_Shrinkage.of(split, target).matrix(ridge)), penalties)
+        shrinkage = _Shrinkage.of(split, target)
+        groups = split.groups(shrinkage.matrix(ridge))
+        theta = fit_gaussian_logistic(groups, penalties)
+        if noise is None or not split.moments.bias or not noise.kept[:-1].any():
+            return theta
+        return self._without_noise(theta, groups, shrinkage.signal(theta[:-1], ridge, noise.kept[:-1]))
 
-    def _validate(self, release: RadoSample, progress: Progress | None) -> Matrix:
+    def _without_noise(self, theta: Vector, groups: list[EdgeGroup], signal: float) -> Vector:
+        """Theta's direction but for the bias, with the scale and threshold for a `signal` of the variance along it."""
+        direction = theta[:-1]
+        along = []
+        for group in groups:
+            variance = signal * float(direction @ group.covariance[:-1, :-1] @ direction)
+            mean = np.array([group.mean[:-1] @ direction, group.mean[-1]])
+            along.append(EdgeGroup(group.weight, mean, np.diag([variance, 0.0])))
+        scale, bias = fit_gaussian_logistic(along, np.array([self.penalty * float(direction @ direction), 0.0]))
+        return np.append(scale * direction, bias)
+
+    def _validate(self, release: RadoSample, noise: "_Noise", progress: Progress | None) -> Matrix:
         """Cross-validated square loss per row for each target and ridge, (targets, ridges)."""
         n, rows = len(release.rados), release.rows
         mean = release.rados.mean(axis=0)
@@ -128,12 +165,13 @@ class MeanVariance(RadoClassifier):
             if len(kept) < 2:
                 continue
             sample = RadoSample(rados=kept, rows=rows, bias=release.bias, law=release.law)
-            split = _Split.of(estimate_moments(sample, mu))
+            split = _Split.of(noise.believed(estimate_moments(sample, mu), len(kept)))
             away = held_out - mean
             products = products_of(away.T @ away / len(held_out), mu, rows, release.law)
             if release.law.rounding is not None:
                 rounded = np.flatnonzero(release.law.rounding)
-                products[rounded, rounded] = split.moments.product_sum[rounded, rounded]
+                products[rounded, rounded] = split.moments.product_sum[rounded, rounded] - noise.kept[rounded]
+            products += np.diag(noise.kept)
             for row, target in enumerate(TARGETS):
                 thetas = _Shrinkage.of(split, target).least_squares(RIDGES)
                 square = np.einsum("rj,jk,rk->r", thetas, products, thetas)
@@ -148,6 +186,42 @@ def _folds(rados: Matrix, count: int) -> Iterator[tuple[Matrix, Matrix]]:
     fold = np.arange(len(rados)) % count
     for number in range(count):
         yield rados[fold != number], rados[fold == number]
+
+
+@dataclass(frozen=True, eq=False)
+class _Noise:
+    """The noise in a release's S: whole (d,), its diagonal; kept (d,), what of it is not taken off, 0 for the bias."""
+
+    whole: Vector
+    kept: Vector
+
+    @classmethod
+    def of(cls, release: RadoSample) -> "_Noise":
+        n, d = release.rados.shape
+        whole = noise_in_products(release.law, release.rows, d)
+        error = np.sqrt(2.0 / n) * whole
+        kept = np.minimum(whole, _STANDARD_ERRORS * error**2 / (error + _MEAN_SQUARE * release.rows))
+        if release.bias:
+            kept[-1] = 0.0
+        return cls(whole, kept)
+
+    def believed(self, moments: EdgeMoments, n: int) -> EdgeMoments:
+        """The moments from n rados, S_jb shrunk, and with the noise that is kept."""
+        if not self.whole.any():
+            return moments
+        products = moments.product_sum.copy()
+        if moments.bias:
+            rows, sums = moments.rows, products[-1, :-1].copy()
+            added, added_to_bias = self.whole[:-1], self.whole[-1]
+            # Var of a sample covariance, less what it would be without noise; |x_j| <= 1.
+            squares = np.clip(np.diag(products)[:-1], 0.0, rows)
+            error = (added * (rows + added_to_bias) + squares * added_to_bias) / n
+            signal = _MEAN_SQUARE * float(rows) ** 2
+            shrunk = sums * (signal / (signal + error))
+            products[:-1, :-1] += (np.outer(shrunk, shrunk) - np.outer(sums, sums)) / rows
+            products[-1, :-1] = products[:-1, -1] = shrunk
+        products += np.diag(self.kept)
+        return EdgeMoments(moments.edge_sum, products, moments.rows, moments.bias)
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,6 +288,7 @@ class _Shrinkage:
     """W in units of its target: W = diag(unit) vectors diag(values) vectors^T diag(unit), values of mean 1."""
 
     split: _Split
+    diagonal: bool
     unit: Vector
     values: Vector
     vectors: Matrix
@@ -223,13 +298,22 @@ class _Shrinkage:
         within = split.within
         unit = np.sqrt(np.diag(within) if target == "diagonal" else np.full(len(within), split.scale))
         values, vectors = np.linalg.eigh(within / np.outer(unit, unit)) if len(within) else (np.zeros(0), within)
-        return cls(split, unit, np.maximum(values, np.finfo(np.float64).eps * len(unit)), vectors)
+        return cls(split, target == "diagonal", unit, np.maximum(values, np.finfo(np.float64).eps * len(unit)), vectors)
 
     def matrix(self, ridge: float) -> Matrix:
         """(W + ridge target) / (1 + ridge): of the same trace as W."""
         half = self.unit[:, np.newaxis] * self.vectors
         shrunk: Matrix = (half * ((self.values + ridge) / (1.0 + ridge))) @ half.T
         return shrunk
+
+    def signal(self, direction: Vector, ridge: float, noise: Vector) -> float:
+        """The share of the variance along `direction` that is not noise of these variances, at least _LEAST_SIGNAL."""
+        whole = float(direction @ self.matrix(ridge) @ direction)
+        share = float(noise @ direction**2)
+        # The identity's multiple has grown by the noise's mean.
+        target = share if self.diagonal else float(noise.mean()) * float(direction @ direction)
+        noisy = (share + ridge * target) / (1.0 + ridge)
+        return max(1.0 - noisy / whole, _LEAST_SIGNAL) if whole > 0 else 1.0
 
     def least_squares(self, ridges: Vector) -> Matrix:
         """The minimiser of the square loss with W shrunk by each ridge, (ridges, d)."""

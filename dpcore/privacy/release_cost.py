@@ -4,6 +4,7 @@ Unit: one record is replaced, within the scope. "record": anything of it. "joint
 "marginal": its value of one boolean coordinate alone, and only that coordinate's released values are covered.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,8 +21,23 @@ from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, JointDesign, PlainDesign
 from dpcore.rados.support import check_support
 
+LEAST_CHANCE = 1000
+"""Times delta: how likely a record must be to enter some rado (`check_inclusion`)."""
+
 Kind = RadosQuery | MomentsQuery
 Scope = Literal["none", "marginal", "joint", "record"]
+
+
+class RareInclusionError(PlanError):
+    """A support so small that delta could pay for releasing what it takes without noise."""
+
+    def __init__(self, *, chance: float, delta: float) -> None:
+        self.chance, self.delta = chance, delta
+        most = chance / LEAST_CHANCE
+        super().__init__(
+            f"a record enters some rado with probability {chance:.3g} and delta is {delta:.3g}, which would hide a "
+            f"record that is released as it is: choose a larger support, or a delta of at most {most:.1g}"
+        )
 
 
 @dataclass(frozen=True)
@@ -78,7 +94,8 @@ def release_cost(
 
     Plain rados ask for no bound, so they have none where these rows give none; a design that asks for one fails there.
     delta: in (0, 1), for the whole release. Raises PlanError (SupportError, EmptyTruncationError, InfiniteEpsilonError,
-    WeakNoiseError and others) where the design cannot be met by these rows or has no finite epsilon.
+    WeakNoiseError, RareInclusionError and others) where the design cannot be met by these rows or has no finite
+    epsilon.
     """
     scope = scope_of(kind)
     if scope == "none":
@@ -87,6 +104,8 @@ def release_cost(
         return _marginal(kind, party_rows, delta)
     if not party_rows or min(party_rows) < 1:
         raise PlanError(f"the parties have {list(party_rows)} rows: give at least one party, and one row for each")
+    for rows in set(party_rows):
+        check_inclusion(kind, rows, delta)
     alone = [shift_law_of(kind, rows, setting, shares=len(party_rows)).epsilon(delta) for rows in set(party_rows)]
     honest = min(setting.honest_parties, len(party_rows))
     others = [shift_law_of(kind, rows, setting, shares=honest).epsilon(delta) for rows in set(party_rows)]
@@ -126,6 +145,22 @@ def shift_law_of(kind: Kind, rows: int, setting: Setting, *, shares: int) -> Shi
             return IntegerNoise(fixed.edge_sigma, 1, setting.d).law(edge_squared(fixed.clip, bits))
         case _:
             raise PlanError("this design adds no noise: count its marginals")
+
+
+def check_inclusion(kind: Kind, rows: int, delta: Fraction | float) -> None:
+    """Raise RareInclusionError where a fixed support hardly ever takes a given one of `rows` rows.
+
+    To publish a record drawn at random is (0, 1/rows)-private. Were delta so large, an epsilon of 0 would be counted
+    for rados of one record without noise. Where the chance is LEAST_CHANCE delta, noise must hold the loss of a record
+    that is in below epsilon but for one time in LEAST_CHANCE. Raises SupportError too.
+    """
+    match kind:
+        case RadosQuery(design=GaussianDesign(fraction=Fraction() as fraction)):
+            inclusion = check_support(rows, fraction) / rows
+            chance = -math.expm1(kind.rados * math.log1p(-inclusion))
+            # Where it is likely to be in, thinning takes little from the noise.
+            if chance < min(0.5, LEAST_CHANCE * delta):
+                raise RareInclusionError(chance=chance, delta=float(delta))
 
 
 def _marginal(kind: Kind, party_rows: Sequence[int], delta: Fraction | float) -> ReleaseCost | None:

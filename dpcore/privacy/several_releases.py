@@ -15,7 +15,7 @@ from dpcore.privacy.composition import Bracket
 from dpcore.privacy.gaussian import ShiftLaw
 from dpcore.privacy.laws import CountLaw, binomial_law, pooled_law
 from dpcore.privacy.mixed import CountRelease, mixed_epsilon
-from dpcore.privacy.release_cost import Kind, ReleaseCost, Scope, Setting, scope_of, shift_law_of
+from dpcore.privacy.release_cost import Kind, ReleaseCost, Scope, Setting, check_inclusion, scope_of, shift_law_of
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, JointDesign, PlainDesign
 from dpcore.rados.truncation import truncation
@@ -99,6 +99,7 @@ def _epsilon(releases: Sequence[CountedRelease], party: str, delta: Fraction | f
             counts.append(CountRelease(_count_law(release, rows, colluding=colluding), release.kind.rados))
         else:
             members = len(release.party_rows)
+            check_inclusion(release.kind, rows, delta)
             shares = min(release.setting.honest_parties, members) if colluding else members
             shifts.append(shift_law_of(release.kind, rows, release.setting, shares=shares))
     return mixed_epsilon(counts, shifts, delta)

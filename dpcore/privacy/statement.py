@@ -44,8 +44,8 @@ _WITHIN = {
     "marginal": "that coordinate's own values",
 }
 _COLLUSION = {
-    "record": "If parties collude with the learner and the coordinator, as many as is assumed below",
-    "joint": "If parties collude with the learner and the coordinator, as many as is assumed below",
+    "record": "If other parties collude with the learner and the coordinator, as many as is said below",
+    "joint": "If other parties collude with the learner and the coordinator, as many as is said below",
     "marginal": "If the learner, the coordinator and all other parties collude",
 }
 
@@ -178,7 +178,7 @@ def statement_for(
         epsilon_if_others_collude=cost.epsilon_if_others_collude,
         theorem_epsilon=cost.theorem_epsilon,
         assumptions=_assumptions(kind, schema, len(party_rows), setting),
-        warnings=_warnings(kind, schema, cost.epsilon),
+        warnings=(*_delta_warnings(sum(party_rows), cost.delta), *_warnings(kind, schema, cost.epsilon)),
     )
 
 
@@ -224,6 +224,17 @@ def _unit(kind: Kind, schema: Schema) -> str:
             return f"one record's value in the column {design.column!r}"
         case _:
             return "one record"
+
+
+def _delta_warnings(rows: int, delta: float) -> tuple[str, ...]:
+    """To publish one record in 1/delta, drawn at random, is (0, delta)-private."""
+    if delta * rows < 1:
+        return ()
+    warning = (
+        f"With {rows} records, a delta of {delta!r} leaves room for some of them to be given away: choose one well "
+        f"below {1 / rows:.1g}."
+    )
+    return (warning,)
 
 
 def _warnings(kind: Kind, schema: Schema, epsilon: float) -> tuple[str, ...]:
@@ -272,9 +283,10 @@ def _noise(kind: Kind, parties: int, honest: int) -> str:
     match kind:
         case RadosQuery(design=FixedSupportDesign()):
             return (
-                "Every party adds noise to its own records' edges and keeps it to itself, so the two figures are the "
-                "same whoever else colludes. All releases over the same noised tables together cost this once; any "
-                "change of a table, the schema or these parameters makes a new one."
+                "Every party adds noise to its own records' edges and keeps it to itself. Nothing is asked of the "
+                "others: the two figures are the same, and all parties but the record's own may collude. All releases "
+                "over the same noised tables together cost this once; any change of a table, the schema or these "
+                "parameters makes a new one."
             )
         case _:
             return (

@@ -54,8 +54,12 @@ class MomentsQuery:
         return (self.length(d),)
 
     def largest_sum(self, crowd: Crowd, fraction_bits: int) -> int:
-        """A bound on every value's magnitude: no coordinate is beyond [-1, 1], and the noise exceeds it by 2^-64."""
+        """A bound on every value's magnitude: no coordinate is beyond [-1, 1], and the noise exceeds it by 2^-64.
+
+        Raises PlanError where clipping has no room for so many coordinates or fraction_bits.
+        """
         one = 1 << _checked(fraction_bits)
+        self.clip.check_room(crowd.d, fraction_bits)
         most = max(self.edge_multiplier * one, PRODUCT_WEIGHT * one * one)
         return crowd.rows * most + tail_bound(self.share_sigma, crowd.parties, self.length(crowd.d))
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
 from dpcore.privacy.discrete_gaussian import discrete_gaussian, tail_bound
+from dpcore.privacy.laws import binomial_law
 from dpcore.queries.base import Crowd, Keyed, Progress
 from dpcore.rados.designs import (
     Design,
@@ -20,11 +21,12 @@ from dpcore.rados.designs import (
 )
 from dpcore.rados.edges import Records, edges
 from dpcore.rados.kernel import rado_sums
-from dpcore.rados.law import RadoLaw
+from dpcore.rados.law import CentralCount, RadoLaw
 from dpcore.rados.noised_table import NoisedTable
 from dpcore.rados.rounding import rounded
 from dpcore.rados.signatures import draw, packed_width
 from dpcore.rados.support import support_size
+from dpcore.rados.truncation import truncation
 from dpcore.randomness import RandomSource
 
 
@@ -50,8 +52,11 @@ class RadosQuery:
     def largest_sum(self, crowd: Crowd, fraction_bits: int) -> int:
         """A bound on every value's magnitude: rows 2^fraction_bits, and what the noise exceeds by 2^-64 at most.
 
-        No coordinate is beyond [-1, 1], and a rado takes a row at most once.
+        No coordinate is beyond [-1, 1], and a rado takes a row at most once. Raises PlanError where clipping has no
+        room for so many coordinates or fraction_bits: no party could answer.
         """
+        if isinstance(self.design, FixedSupportDesign | GaussianDesign):
+            self.design.clip.check_room(crowd.d, fraction_bits)
         sums = crowd.rows << fraction_bits
         values = self.length(crowd.d)
         match self.design:
@@ -112,12 +117,13 @@ class RadosQuery:
         """What the rados' law is, for a learner, over parties with these row counts; variances in real units.
 
         With a support the inclusion is that of the pool, sum m*_p / m, each party's being a whole number of its rows.
-        A design that truncates is treated as one that does not: k's variance is then a little too large.
+        Raises EmptyTruncationError where a party has no admissible signature.
         """
         unit, parties = 4.0**-fraction_bits, len(party_rows)
         match self.design:
-            case DpFeatDesign() as design if design.rounded:
-                return RadoLaw(rounding=np.isin(np.arange(d), design.rounded))
+            case DpFeatDesign() as design:
+                rounding = np.isin(np.arange(d), design.rounded) if design.rounded else None
+                return RadoLaw(rounding=rounding, central=_central(design, party_rows))
             case JointDesign() as design:
                 noise = np.zeros(d)
                 noise[list(design.coordinates)] = parties * float(design.share_sigma) ** 2 * unit
@@ -187,6 +193,20 @@ class PreparedRecords:
 
 def _included(fraction: Fraction, party_rows: Sequence[int]) -> float:
     return sum(support_size(rows, fraction) for rows in party_rows) / sum(party_rows)
+
+
+def _central(design: DpFeatDesign, party_rows: Sequence[int]) -> CentralCount | None:
+    """What is public of the truncated k; coins exchangeable given it have 4 Var(k_p) = m_p (1 + (m_p - 1) rho)."""
+    if design.epsilon_per_rado is None:
+        return None
+    correlation = 0.0
+    drawn = party_rows if design.split == "local" else (sum(party_rows),)
+    for rows in drawn:
+        law = binomial_law(rows, truncation(rows, design.epsilon_per_rado)[0])
+        k = law.low + np.arange(len(law.masses))
+        variance = min(float(law.masses @ (k - rows / 2.0) ** 2), rows / 4.0)
+        correlation += (4.0 * variance - rows) / max(rows - 1, 1) / sum(drawn)
+    return CentralCount(design.coordinates[0], correlation)
 
 
 def _require(keyed: Keyed | None) -> Keyed:

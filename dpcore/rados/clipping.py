@@ -38,6 +38,12 @@ class Clip:
             raise PlanError(f"fraction_bits is {fraction_bits}: clipped vectors have 0 to {MOST_FRACTION_BITS}")
         return int(self.norm_bound**2 * (1 << 2 * fraction_bits))
 
+    def check_room(self, d: int, fraction_bits: int) -> None:
+        """Raise PlanError where squares of d coordinates at these fraction_bits might not fit int64."""
+        self.squared_units(fraction_bits)
+        if d << 2 * fraction_bits >= 1 << 63:
+            raise PlanError(f"{d} coordinates of {fraction_bits} bits are too long to clip: lower fraction_bits")
+
     def apply(self, vectors: NDArray[np.int64], fraction_bits: int) -> NDArray[np.int64]:
         """Rows shortened where they are too long, truncated toward zero: int64, a new array where one was.
 
@@ -46,9 +52,8 @@ class Clip:
 
         Raises PlanError from fraction_bits, and where there are so many coordinates that a square might not fit int64.
         """
+        self.check_room(vectors.shape[1], fraction_bits)
         most = self.squared_units(fraction_bits) - (1 << 2 * fraction_bits if self.bias else 0)
-        if vectors.shape[1] << 2 * fraction_bits >= 1 << 63:
-            raise PlanError(f"{vectors.shape[1]} coordinates of {fraction_bits} bits are too long: lower fraction_bits")
         free = vectors[:, :-1] if self.bias else vectors
         squares = np.square(free).sum(axis=1)
         long = np.flatnonzero(squares > most)

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -28,9 +28,10 @@ class Records:
     Raises ShapeError where the arrays do not fit one another, SchemaError where a value is out of range.
     """
 
-    features: NDArray[np.int32]
-    labels: NDArray[np.int8]
-    usable: NDArray[np.bool_]
+    # Not in the repr, which may end in a log.
+    features: NDArray[np.int32] = field(repr=False)
+    labels: NDArray[np.int8] = field(repr=False)
+    usable: NDArray[np.bool_] = field(repr=False)
 
     def __post_init__(self) -> None:
         self._check_shapes()

@@ -10,6 +10,22 @@ from dpcore.errors import ConfigurationError
 Vector = NDArray[np.float64]
 
 
+@dataclass(frozen=True)
+class CentralCount:
+    """A truncation of k (`dpcore.rados.truncation`), as it shows in the rados' covariance.
+
+    coordinate: j, the sensitive one, |e_ij| = 1. correlation: rho, of two records' coins [sigma_i = y_i e_ij] in one
+    party, averaged over the parties by their rows; in [-1, 0], 0 for one row. Raises ConfigurationError.
+    """
+
+    coordinate: int
+    correlation: float
+
+    def __post_init__(self) -> None:
+        if self.coordinate < 0 or not -1 <= self.correlation <= 0:
+            raise ConfigurationError(f"{self}: give a coordinate of at least 0, and a correlation from -1 to 0")
+
+
 @dataclass(frozen=True, eq=False)
 class RadoLaw:
     """What is public about how a release's rados were drawn: a learner may correct for it, at no cost of privacy.
@@ -18,9 +34,11 @@ class RadoLaw:
     every party draws exactly inclusion m_p of its records for each rado, so that inclusions are not independent.
     rado_noise: (d,) variance of the noise added to each coordinate of every rado; edge_noise: (d,) variance of the
     noise added once to each coordinate of every record's edge; rounding: (d,) whether a coordinate is a random sign
-    with the feature's value as its mean, so that its square is 1 whatever the feature. None stands for none anywhere.
+    with the feature's value as its mean, so that its square is 1 whatever the feature. central: the truncation of
+    uniform signatures. None stands for none anywhere.
 
-    Raises ConfigurationError where inclusion is not strictly between 0 and 1 or a variance is negative.
+    Raises ConfigurationError where inclusion is not strictly between 0 and 1, a variance is negative, or signatures are
+    truncated that are not uniform and without noise.
     """
 
     inclusion: float = 0.5
@@ -28,6 +46,7 @@ class RadoLaw:
     rado_noise: Vector | None = None
     edge_noise: Vector | None = None
     rounding: NDArray[np.bool_] | None = None
+    central: CentralCount | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.inclusion < 1:
@@ -36,6 +55,9 @@ class RadoLaw:
             variance = getattr(self, name)
             if variance is not None and not bool((np.isfinite(variance) & (variance >= 0)).all()):
                 raise ConfigurationError(f"{name} must be finite and not negative: give variances")
+        noised = self.rado_noise is not None or self.edge_noise is not None
+        if self.central is not None and (self.inclusion != 0.5 or self.fixed_support or noised):
+            raise ConfigurationError("central truncates uniform signatures without noise: leave out one or the other")
 
 
 PLAIN_LAW = RadoLaw()

@@ -7,6 +7,8 @@ from dpcore.errors import PlanError
 from dpcore.rados.designs import DpFeatDesign, JointDesign, PlainDesign, SensitiveFeature, Split
 from dpcore.schema import CategoryFeature, Feature, RealFeature, Schema
 
+_MOST_NAMED = 12
+
 
 def plain_design(schema: Schema) -> PlainDesign:
     """Plain rados over this schema's coordinates.
@@ -33,23 +35,27 @@ def dp_feat_design(
     rounding = frozenset(rounded)
     if stray := sorted(rounding - set(sensitive)):
         raise PlanError(f"{', '.join(stray)} is rounded but not named as sensitive: name it, or do not round it")
-    features = (_sensitive(schema, name, rounded=name in rounding) for name in sensitive)
+    # Sets, once: a query may name thousands.
+    real = frozenset(feature.name for feature in schema.features if isinstance(feature, RealFeature))
+    boolean = frozenset(schema.boolean_coordinates)
+    features = (_sensitive(schema, name, real, boolean, rounded=name in rounding) for name in sensitive)
     ordered = tuple(sorted(features, key=lambda feature: feature.coordinate))
     return DpFeatDesign(ordered, epsilon_per_rado, split)
 
 
-def _sensitive(schema: Schema, name: str, *, rounded: bool) -> SensitiveFeature:
+def _sensitive(
+    schema: Schema, name: str, real: frozenset[str], boolean: frozenset[str], *, rounded: bool
+) -> SensitiveFeature:
     coordinate, column = schema.coordinate(name), schema.sources(name)
-    real = [feature.name for feature in schema.features if isinstance(feature, RealFeature)]
     if rounded and name not in real:
         raise PlanError(f"{name!r} is not real-valued, so it is not rounded: leave it out of the rounded features")
-    if not rounded and name not in schema.boolean_coordinates:
-        known = ", ".join(schema.boolean_coordinates) or "none; declare a boolean or threshold feature"
+    if not rounded and name not in boolean:
+        known = _some(schema.boolean_coordinates) or "none; declare a boolean or threshold feature"
         remedy = ", or have it rounded to a sign" if name in real else ""
         raise PlanError(f"{name!r} is not coded -1/+1 and dp-feat cannot protect it; those that are: {known}{remedy}")
     # The marginal would be protected and then given away by the other coordinate (docs/threat-model.md, 4.4).
     if others := [other for other in schema.derived_from(str(column)) if other != name]:
-        raise PlanError(f"{', '.join(others)} derives from {column!r} too and would give {name!r} away; drop it")
+        raise PlanError(f"{_some(others)} derives from {column!r} too and would give {name!r} away; drop it")
     return SensitiveFeature(coordinate, name, rounded)
 
 
@@ -60,7 +66,7 @@ def joint_design(schema: Schema, column: str, share_sigma: int) -> JointDesign:
     """
     names = schema.derived_from(column)
     if not names:
-        columns = ", ".join(dict.fromkeys(feature.column for feature in schema.features))
+        columns = _some(list(dict.fromkeys(feature.column for feature in schema.features)))
         raise PlanError(f"no feature derives from a column {column!r}; the columns are {columns}")
     coordinates = tuple(schema.coordinate(name) for name in names)
     return JointDesign(column, coordinates, squared_range(schema, column), share_sigma)
@@ -73,3 +79,8 @@ def squared_range(schema: Schema, column: str) -> int:
 
 def _squared_range(feature: Feature) -> int:
     return 2 if isinstance(feature, CategoryFeature) else 4
+
+
+def _some(names: Sequence[str]) -> str:
+    """Names for a sentence: a schema may come from a peer, and the sentence go into a log or back to the peer."""
+    return f"{', '.join(names[:_MOST_NAMED])}{', ...' if len(names) > _MOST_NAMED else ''}"

@@ -2,6 +2,7 @@
 
 from radofed.cli.framework import ConfigOption, command, group
 from radofed.output import EXIT_CONNECTION, Output, Result
+from wire.logs import quiet_grpc
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
 
@@ -11,6 +12,7 @@ app = group("Run and look at the coordinator.")
 @command(app, "start")
 def start(_output: Output, config: ConfigOption) -> Result:
     """Serve until SIGTERM or SIGINT; then finish calls under way and keep every query's state."""
+    quiet_grpc()
     from coordinator.config import CoordinatorConfig
     from coordinator.server import serve
 
@@ -22,6 +24,7 @@ def start(_output: Output, config: ConfigOption) -> Result:
 @command(app, "status")
 def status(_output: Output, config: ConfigOption) -> Result:
     """Show health and queries; run it where the coordinator's state directory is. Exit code 2 where it does not run."""
+    quiet_grpc()
     from coordinator.config import CoordinatorConfig
     from coordinator.status import read
 
@@ -34,6 +37,8 @@ def _words(found: object, indent: str = "") -> str:
     if isinstance(found, dict):
         parts = []
         for key, value in found.items():
+            if value == "":
+                continue
             nested = isinstance(value, dict | list) and value
             parts.append(f"{indent}{key}:\n{_words(value, indent + '  ')}" if nested else f"{indent}{key}: {value}")
         return "\n".join(parts)

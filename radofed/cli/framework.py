@@ -91,6 +91,12 @@ def check_new(path: Path) -> None:
         raise ConfigurationError(f"{path}: is there already; give another file")
 
 
+def check_directory(path: Path) -> None:
+    """Raise ConfigurationError where a file cannot be made there, before hours of work end in it."""
+    if not path.parent.is_dir():
+        raise ConfigurationError(f"{path.parent}: is no directory; make it first")
+
+
 def run(arguments: list[str]) -> int:
     """Run `rado` with these arguments; the exit code. Nothing escapes."""
     output = Output.of_arguments(arguments)

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 app = group("Ask queries, fetch releases, train and predict.")
 
+LEARNER_HELP = (
+    "mean-variance, for rados and moments; radoboost, radoboost-l1, -l2, -linf or -slope, for rados; "
+    "moments-discriminant, for moments."
+)
+
 _QueryId = Annotated[str, typer.Argument(help="The query's id, or the beginning of it.", show_default=False)]
 _Timeout = Annotated[float | None, typer.Option(help="Give up waiting after this many seconds; the query goes on.")]
 
@@ -52,7 +57,7 @@ def query(
     output: Output,
     config: ConfigOption,
     schema: Annotated[Path, typer.Option(help="The schema that the parties share.", show_default=False)],
-    rados: Annotated[int | None, typer.Option(help="How many rados; every design but moments needs it.")] = None,
+    rados: Annotated[int | None, typer.Option(help="How many rados; all designs but moments need it.")] = None,
     design: Annotated[str, typer.Option(help="plain, dp-feat, fixed-support, gaussian or moments.")] = "dp-feat",
     sensitive: Annotated[
         list[str] | None,
@@ -71,11 +76,13 @@ def query(
     support: Annotated[
         str | None, typer.Option(help="fixed-support, gaussian: the fraction of its records a party draws; exact.")
     ] = None,
-    edge_weight: Annotated[str | None, typer.Option(help="moments: precision of edges beside products; exact.")] = None,
+    edge_weight: Annotated[
+        str | None, typer.Option(help="moments: how much more precise edges are than products; exact.")
+    ] = None,
     epsilon_per_rado: Annotated[
         str | None, typer.Option(help="dp-feat: Algorithm 2's epsilon, an exact decimal; by default no truncation.")
     ] = None,
-    delta: Annotated[str, typer.Option(help="What epsilon is counted at, an exact decimal.")] = "1e-6",
+    delta: Annotated[str, typer.Option(help="The delta that epsilon is counted at, an exact decimal.")] = "1e-6",
     fraction_bits: Annotated[int | None, typer.Option(help="Precision of an edge's coordinates.")] = None,
     max_rows: Annotated[int | None, typer.Option(help="The most rows that a cohort may have.")] = None,
     max_parties: Annotated[int | None, typer.Option(help="The most parties of a cohort.")] = None,
@@ -129,9 +136,12 @@ def query(
 def _request(schema: "Schema", design: str, options: dict[str, Any]) -> "Request":
     """The request that options stand for; options that were not given are None, empty or False."""
     from dpcore.errors import ConfigurationError
-    from learner.requests import MomentsRequest, RadosRequest
+    from dpcore.features import nearest
+    from learner.requests import DESIGNS, MomentsRequest, RadosRequest
 
     given = {name: value for name, value in options.items() if value is not None and value is not False and value != ()}
+    if design not in DESIGNS:
+        raise ConfigurationError(f"no design is called {design!r}; {nearest(design, DESIGNS)}")
     if design != "moments":
         if "rados" not in given:
             raise ConfigurationError(f"{design} needs --rados: say how many")
@@ -261,23 +271,31 @@ def train(
     output: Output,
     release: Annotated[Path, typer.Argument(help="The directory of a release.", show_default=False)],
     to: Annotated[Path, typer.Option("--output", "-o", help="Write the model there.", show_default=False)],
-    learner: Annotated[str, typer.Option(help="radoboost or mean-variance.")] = "mean-variance",
+    learner: Annotated[str, typer.Option(help=LEARNER_HELP)] = "mean-variance",
     option: Annotated[
         list[str] | None, typer.Option(help="A learner's option as NAME=VALUE, such as n_rounds=500; may be repeated.")
     ] = None,
 ) -> Result:
     """Train a model on a release. This costs no privacy: the release is out already."""
     from learner.release import Release
-    from learner.training import train as train_model
+    from learner.training import fitted, make_learner, model_of
 
     check_new(to)
     options = dict(_option(text) for text in option or ())
+    # What is misspelt need not wait for a release to load.
+    make_learner(learner, **{name: value for name, value in options.items() if name != "synthetic_rados"})
     loaded = Release.load(release)
     output.note(f"training {learner} on {loaded.contents} of {loaded.schema.d} coordinates ...")
-    model = train_model(loaded, learner, **options)
+    estimator = fitted(loaded, learner, **options)
+    model = model_of(estimator, loaded, learner)
     model.save(to)
+    # Such as that theta separates the rados.
+    warning = getattr(estimator, "warning_", None)
+    if warning is not None:
+        output.note(f"warning: {warning}")
     data = {"model": to, "learner": learner, "d": loaded.schema.d, "release_digest": model.release_digest}
-    return Result({**data, "privacy": model.statement.to_dict()}, f"{to}: {learner} over {loaded.rows} rows")
+    data |= {"privacy": model.statement.to_dict(), "warning": warning}
+    return Result(data, f"{to}: {learner} over {loaded.rows} rows")
 
 
 @command(app, "predict")
@@ -317,9 +335,12 @@ def predict(
 def exact(text: str, option: str) -> Fraction:
     """A decimal or fraction as an exact number. Raises ConfigurationError."""
     from dpcore.errors import ConfigurationError
+    from dpcore.rationals import exact_number
 
     try:
-        return Fraction(text)
+        return exact_number(text)
+    except OverflowError as error:
+        raise ConfigurationError(f"--{option} {text!r} is out of any range: write, say, 1e-6 or 1/2") from error
     except (ValueError, ZeroDivisionError) as error:
         raise ConfigurationError(f"--{option} {text!r} is not a number; write, say, 1e-6 or 1/2") from error
 

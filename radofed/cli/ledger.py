@@ -10,6 +10,7 @@ from radofed.output import EXIT_FAILED, Output, Result
 
 if TYPE_CHECKING:
     from parties.ledger import Ledger
+    from parties.ledger_state import LedgerState, ScopeState
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
 
@@ -30,7 +31,7 @@ def show(_output: Output, config: ConfigOption, policy: PolicyOption = None) -> 
         state = ledger.state(time.time())
     finally:
         ledger.database.close()
-    return Result(state.to_dict(), "\n".join(state.sentences()))
+    return Result(state.to_dict(), "\n".join(_table(state)))
 
 
 @command(app, "verify")
@@ -48,6 +49,34 @@ def verify(_output: Output, config: ConfigOption) -> Result:
         lines = [*faults, "stop this party, keep the file and ask the data officer"]
         return Result({"ok": False, "faults": faults}, "\n".join(lines), exit_code=EXIT_FAILED)
     return Result({"ok": True, "faults": []}, "the ledger is whole")
+
+
+def _table(state: "LedgerState") -> list[str]:
+    """A line for each scope under each limit, then what holds for all."""
+    groups: list[tuple[str, tuple[ScopeState, ...]]] = [("", state.scopes)]
+    groups += [(f"learner {name or 'unknown'}: ", states) for name, states in state.learners]
+    groups.append(("last 24 hours: ", state.day))
+    cells: list[tuple[str, ...]] = [
+        ("scope", "spent", "with reserved", "remaining", "limit", "at delta", "without a bound here")
+    ]
+    cells += [(prefix + str(each.scope), *_figures(each)) for prefix, states in groups for each in states]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["Epsilons of this data source, scope by scope:"]
+    for first, *rest in cells:
+        right = (text.rjust(width) for text, width in zip(rest, widths[1:], strict=True))
+        lines.append("  ".join([first.ljust(widths[0]), *right]))
+    counts = (
+        f"Attempts: {state.charged} charged, {state.reserved} reserved. Without a bound for whole records: "
+        f"{state.unbounded_charged} charged of {state.limits.unbounded_events} allowed, {state.remaining_unbounded} "
+        "remaining."
+    )
+    return [*lines, "", counts, *([f"Warning: {state.warning}."] if state.warning else [])]
+
+
+def _figures(state: "ScopeState") -> tuple[str, ...]:
+    spent, held, left = (f"{value:.6g}" for value in (state.spent_epsilon, state.held_epsilon, state.remaining_epsilon))
+    limit = (f"{float(state.limit.epsilon):.6g}", f"{float(state.limit.delta):.3g}")
+    return (spent, held, left, *limit, str(state.spent.unbounded))
 
 
 def _open(config: Path, policy: Path | None) -> "Ledger":

@@ -7,6 +7,7 @@ import typer
 
 from radofed.cli.framework import ConfigOption, command, group
 from radofed.output import EXIT_FAILED, Output, Result
+from wire.logs import quiet_grpc
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
 
@@ -16,6 +17,7 @@ app = group("Run and check a party.")
 @command(app, "start")
 def start(_output: Output, config: ConfigOption) -> Result:
     """Take part: answer queries as the policy allows, until SIGTERM or SIGINT."""
+    quiet_grpc()
     from parties.config import PartyConfig
     from parties.node import run
 
@@ -31,6 +33,7 @@ def check(
     against: Annotated[Path | None, typer.Option(help="Another schema file, to compare with the party's.")] = None,
 ) -> Result:
     """Look for everything that would keep this party from taking part; each fault with its cause and its mend."""
+    quiet_grpc()
     from parties.check import preflight
 
     findings = preflight(config, against=against)

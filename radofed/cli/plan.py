@@ -7,7 +7,7 @@ from typing import Annotated, cast
 
 import typer
 
-from radofed.cli.framework import command
+from radofed.cli.framework import check_new, command
 from radofed.output import Output, Result
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
@@ -21,7 +21,7 @@ def add_to(app: typer.Typer) -> None:
 def plan(
     _output: Output,
     rados: Annotated[int | None, typer.Option(help="How many rados; moments take none.", show_default=False)] = None,
-    design: Annotated[str, typer.Option(help="dp-feat, plain, fixed-support, gaussian or moments.")] = "dp-feat",
+    design: Annotated[str, typer.Option(help="plain, dp-feat, fixed-support, gaussian or moments.")] = "dp-feat",
     rows: Annotated[int | None, typer.Option(help="Rows of all parties, split as equally as can be.")] = None,
     parties: Annotated[
         int | None, typer.Option(help="With --rows: how many parties; 1 is a pool, for accounting only.")
@@ -34,12 +34,13 @@ def plan(
         str | None, typer.Option(help="A total to stay within, an exact decimal; noise is calibrated to it.")
     ] = None,
     delta: Annotated[str, typer.Option(help="What epsilon is counted at, an exact decimal.")] = "1e-6",
-    joint: Annotated[bool, typer.Option("--joint", help="dp-feat: noise on the whole sensitive column.")] = False,
+    joint: Annotated[bool, typer.Option("--joint", help="dp-feat: protect a whole source column, by noise.")] = False,
     source: Annotated[str, typer.Option(help="--joint: the sensitive column is boolean, numeric or category.")] = (
         "boolean"
     ),
     share_sd: Annotated[
-        int | None, typer.Option(help="The noise instead: a share's standard deviation, in integer units.")
+        int | None,
+        typer.Option(help="Instead of --epsilon: the standard deviation of a party's noise, in integer units."),
     ] = None,
     honest: Annotated[
         int | None, typer.Option(help="Parties whose noise counts under collusion; by default as a query would.")
@@ -56,10 +57,12 @@ def plan(
     no_bias: Annotated[bool, typer.Option("--no-bias", help="Records have no constant coordinate.")] = False,
     fraction_bits: Annotated[int | None, typer.Option(help="Of an edge's coordinate.")] = None,
     split: Annotated[str, typer.Option(help="local: each party truncates; exact: the pool, in simulation.")] = "local",
-    coordinates: Annotated[int | None, typer.Option(help="Coordinates of a row, for bytes and seconds.")] = None,
+    coordinates: Annotated[
+        int | None, typer.Option(help="Coordinates of a row; for noise on all of them, for bytes and for seconds.")
+    ] = None,
     key_bits: Annotated[int, typer.Option(help="Size of the Paillier modulus.")] = 3072,
     picture: Annotated[
-        Path | None, typer.Option(help="Draw epsilon against n, and error against epsilon, to this PNG.")
+        Path | None, typer.Option(help="Draw epsilon against n, and error against epsilon, to this new PNG.")
     ] = None,
 ) -> Result:
     """Say what a query would cost, before anyone is asked. A plan that cannot be asked says what would work."""
@@ -87,6 +90,7 @@ def plan(
         key_bits=key_bits,
     )
     if picture is not None:
+        check_new(picture)
         check_picture(picture)
     cost = plan_cost(request)
     if picture is not None:
@@ -117,10 +121,6 @@ def _optional(text: str | None, option: str) -> Fraction | None:
 
 
 def _exact(text: str, option: str) -> Fraction:
-    from dpcore.errors import ConfigurationError
     from radofed.cli.learner import exact
 
-    # An exact number with an exponent of millions would be written out digit by digit.
-    if re.search(r"[eE][+-]?[0-9]{4,}", text):
-        raise ConfigurationError(f"--{option} {text!r} is out of any range: write, say, 1e-6 or 1/2")
     return exact(text, option)

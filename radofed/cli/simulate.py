@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from radofed.cli.framework import check_new, command
+from radofed.cli.framework import check_directory, check_new, command
 from radofed.output import Output, Result
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
@@ -28,15 +28,19 @@ def simulate(
     rados: Annotated[int | None, typer.Option(help="How many rados; by default min(1000, m/2).")] = None,
     sensitive: Annotated[list[str] | None, typer.Option(help="dp-feat: a feature to protect; may be repeated.")] = None,
     joint: Annotated[bool, typer.Option("--joint", help="dp-feat: protect its column in the whole release.")] = False,
-    epsilon: Annotated[str | None, typer.Option(help="The release's epsilon to stay within, an exact decimal.")] = None,
-    delta: Annotated[str, typer.Option(help="What epsilon is counted at, an exact decimal.")] = "1e-6",
+    epsilon: Annotated[
+        str | None, typer.Option(help="The epsilon that a release is to stay within, an exact decimal.")
+    ] = None,
+    delta: Annotated[str, typer.Option(help="The delta that epsilon is counted at, an exact decimal.")] = "1e-6",
     epsilon_per_rado: Annotated[str | None, typer.Option(help="dp-feat: Algorithm 2's epsilon, to truncate.")] = None,
-    split: Annotated[str, typer.Option(help="local: each party draws; exact: the pool.")] = "local",
+    split: Annotated[str, typer.Option(help="local: each party draws; exact: one draw over the pool.")] = "local",
     norm_bound: Annotated[str | None, typer.Option(help="R, to which records are clipped.")] = None,
     support: Annotated[str | None, typer.Option(help="The fraction of its records that a rado takes.")] = None,
-    learner: Annotated[str, typer.Option(help="Learners, NAME[,NAME...].")] = "mean-variance",
-    folds: Annotated[int, typer.Option(help="Stratified folds.")] = 10,
-    seed: Annotated[int, typer.Option(help="Of folds, partition and draws.")] = 0,
+    learner: Annotated[
+        str, typer.Option(help="NAME[,NAME...]: those of `rado learner train`, and adaboost.")
+    ] = "mean-variance",
+    folds: Annotated[int, typer.Option(help="How many stratified folds.")] = 10,
+    seed: Annotated[int, typer.Option(help="Seed of folds, partition and draws.")] = 0,
     encrypt: Annotated[bool, typer.Option("--encrypt", help="Encrypt and mask, with the same figures.")] = False,
     key_bits: Annotated[int, typer.Option(help="Size of the Paillier modulus.")] = 3072,
     workers: Annotated[
@@ -50,6 +54,7 @@ def simulate(
     """Measure learners by cross-validation on what a simulated federation would release of a table."""
     if per_fold is not None:
         check_new(per_fold)
+        check_directory(per_fold)
     from radofed.simulation.run import simulate as run_simulate
 
     result = run_simulate(

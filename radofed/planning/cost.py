@@ -18,6 +18,11 @@ _PROTECTED = {
 }
 
 
+# A probability below this is not worth a sentence.
+_WORTH_SAYING = 1e-30
+_THOUSANDTH = 1e-3
+
+
 @dataclass(frozen=True)
 class Noise:
     """The noise of a plan.
@@ -132,12 +137,17 @@ class Cost:
                 f"Against the learner alone epsilon is {up(self.epsilon)} at delta {self.delta:.3g}, "
                 f"{_PROTECTED[self.scope]}."
             )
-            yield self._collusion(up(self.epsilon_if_others_collude))
+            if len(self.request.party_rows) > 1:
+                yield self._collusion(up(self.epsilon_if_others_collude))
         if self.marginal_epsilon is not None and self.marginal_epsilon_if_others_collude is not None:
             yield (
                 f"A coordinate coded -1/+1 is bounded by itself, within its own values: epsilon "
-                f"{up(self.marginal_epsilon)} at delta {float(self.request.delta):.3g} against the learner, "
-                f"{up(self.marginal_epsilon_if_others_collude)} if everybody else works with it."
+                f"{up(self.marginal_epsilon)} at delta {float(self.request.delta):.3g} against the learner"
+                + (
+                    "."
+                    if len(self.request.party_rows) == 1
+                    else f", {up(self.marginal_epsilon_if_others_collude)} if everybody else works with it."
+                )
             )
 
     def _collusion(self, figure: str) -> str:
@@ -147,10 +157,9 @@ class Cost:
                 "If the coordinator and the other parties work with the learner, it is the same: noise is not shared."
             )
         if self.noise is not None:
-            return (
-                f"If the coordinator and all parties but {self.noise.honest_parties} work with the learner, it is "
-                f"{figure}."
-            )
+            colluding = len(request.party_rows) - self.noise.honest_parties
+            parties = f" and {_several(colluding, 'party', 'parties')}" if colluding else ""
+            return f"If the coordinator{parties} {'work' if colluding else 'works'} with the learner, it is {figure}."
         who = "the other parties" if request.split == "exact" else "the coordinator and the other parties"
         return f"If {who} work with the learner, it is {figure} for the worst party."
 
@@ -158,14 +167,17 @@ class Cost:
         request = self.request
         if self.theorem_epsilon is not None:
             yield f"Theorem 6 alone would say {self.theorem_epsilon:.6g}."
-        if self.delta_per_rado:
-            yield f"In each rado, a value that gives a record away has probability {self.delta_per_rado:.3g}."
+        if self.delta_per_rado is not None and self.delta_per_rado >= _WORTH_SAYING:
+            alone = "" if len(request.party_rows) == 1 else ", for the learner alone"
+            yield f"In each rado{alone}, a value that gives a record away has probability {self.delta_per_rado:.3g}."
         if request.epsilon_per_rado is not None:
-            whose = "the pool's" if request.split == "exact" else "the smallest party's"
+            pooled = request.split == "exact" or len(request.party_rows) == 1
+            whose = "the pool's" if pooled else "the smallest party's"
             yield f"Of {whose} signatures {100 * self.acceptance_rate:.4g} % are admitted."
         if self.largest_rados is not None and request.epsilon is not None:
             more = " or more" if self.largest_rados >= max(MOST_LOOKED_FOR, request.n) else ""
-            yield f"Within epsilon {float(request.epsilon):.6g} there is room for {self.largest_rados} rados{more}."
+            room = f"{self.largest_rados} rados{more}" if self.largest_rados else "not even one rado"
+            yield f"Within epsilon {float(request.epsilon):.6g} there is room for {room}."
 
     def _noise(self) -> Iterator[str]:
         noise = self.noise
@@ -173,16 +185,16 @@ class Cost:
             return
         if noise.product_noise_sd is not None:
             yield (
-                f"Each party's noise has a standard deviation of {noise.share_sd} units; all together leave "
+                f"Each party's noise has a standard deviation of {noise.share_sd:,} units. All together they leave "
                 f"{noise.noise_sd:.4g} on each sum of edges and up to {noise.product_noise_sd:.4g} on each sum of "
-                f"products, over {self.request.rows} rows."
+                f"products, over {self.request.rows:,} rows; sampling alone spreads such a sum by {noise.spread:.4g}."
             )
             return
         own = math.ldexp(noise.share_sd, -noise.fraction_bits)
         whose = "Each record's own noise" if self.request.design == "fixed-support" else "Each party's noise"
         where = " on the sensitive coordinates" if self.request.joint else ""
         yield (
-            f"{whose}{where} has a standard deviation of {own:.4g} ({noise.share_sd} units of "
+            f"{whose}{where} has a standard deviation of {own:.4g} ({noise.share_sd:,} units of "
             f"2^-{noise.fraction_bits}); a coordinate of a rado then has noise of {noise.noise_sd:.4g}, where drawing "
             f"signatures spreads it by up to {noise.spread:.4g}."
         )
@@ -190,15 +202,30 @@ class Cost:
     def _effort(self) -> Iterator[str]:
         if self.sizes is not None:
             yield (
-                f"Each party uploads {self.sizes.ciphertexts} ciphertexts under a {self.request.key_bits}-bit key, "
-                f"{self.sizes.upload_bytes_per_party:,} bytes in slots of {self.sizes.slot_bits} bits; encrypting, "
-                f"adding and decrypting take about {self.sizes.estimated_seconds:.2g} s, by what was measured on two "
-                "cores, drawing rados and the network apart."
+                f"Each party uploads {_several(self.sizes.ciphertexts, 'ciphertext', 'ciphertexts')} under a "
+                f"{self.request.key_bits}-bit key, {self.sizes.upload_bytes_per_party:,} bytes in slots of "
+                f"{self.sizes.slot_bits} bits; encrypting, adding and decrypting take about "
+                f"{_seconds(self.sizes.estimated_seconds)} s, by what was measured on two cores, drawing rados and the "
+                "network apart."
             )
 
 
+def _several(count: int, one: str, more: str) -> str:
+    return f"{count:,} {one if count == 1 else more}"
+
+
+def _seconds(seconds: float) -> str:
+    """Two digits, never with an exponent."""
+    return f"{float(f'{seconds:.2g}'):,.15g}"
+
+
 def up(epsilon: float) -> str:
-    """Rounded up to a thousandth: a bound that is printed must not be below the one that was counted."""
+    """Rounded up to a thousandth, or to two digits where it is smaller.
+
+    A bound that is printed must not be below the one that was counted.
+    """
+    if 0 < epsilon < _THOUSANDTH:
+        return two_digits_up(epsilon)
     return f"{math.ceil(Fraction(epsilon) * 1000) / 1000:.3f}"
 
 

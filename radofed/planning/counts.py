@@ -53,7 +53,12 @@ def dp_feat_cost(request: PlanRequest) -> Cost:
         counted = _account(request)
     except PlanError as error:
         alone = None if request.epsilon is not None else _learner_alone(request)
-        whose = "" if alone is None else "parties refuse it, since if the other parties work with the learner, "
+        if alone is not None:
+            whose = "parties refuse it, since if the other parties work with the learner, "
+        else:
+            # Of several parties each counts its own law first, whoever tells the rest.
+            own = len(request.party_rows) > 1 and request.split == "local" and isinstance(error, InfiniteEpsilonError)
+            whose = "if the other parties work with the learner, " if own else ""
         reason = whose + str(error).partition(": ")[0]
         smallest = None if request.epsilon_per_rado is None else _untruncated(request)
         return replace(

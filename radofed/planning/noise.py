@@ -35,9 +35,11 @@ def noised_cost(request: PlanRequest) -> Cost:
 
     Raises ConfigurationError where the norm bound leaves no room beside the bias.
     """
-    _clip(request)
+    if not request.joint:
+        _clip(request)
     cost = Cost(request, feasible=False, scope="joint" if request.joint else "record", delta=float(request.delta))
     try:
+        _check_supports(request)
         share = _share(request)
         kind = _kind(request, share)
         counted = release_cost(kind, request.party_rows, request.delta, _setting(request))
@@ -61,6 +63,14 @@ def noised_cost(request: PlanRequest) -> Cost:
     )
 
 
+def _check_supports(request: PlanRequest) -> None:
+    """Raise SupportError where a party is too small for its set, which costs nothing to know before noise is chosen."""
+    fraction = request.support or (HALF if request.design == "fixed-support" else None)
+    if fraction is not None:
+        for rows in set(request.party_rows):
+            check_support(rows, fraction)
+
+
 def _bits(request: PlanRequest) -> int:
     if request.fraction_bits is not None:
         return request.fraction_bits
@@ -74,6 +84,8 @@ def _setting(request: PlanRequest) -> Setting:
 def _clip(request: PlanRequest) -> Clip:
     # Without a schema, all coordinates but the bias are taken for real-valued.
     reals = (request.coordinates or 1) - int(request.bias)
+    if reals < 1:
+        raise ConfigurationError("one coordinate, the bias, leaves no feature: give more coordinates, or no bias")
     try:
         usual = request.norm_bound or norm_bound_of(real_features=reals, unit_features=0, bias=request.bias)
         return Clip(usual, request.bias)
@@ -204,8 +216,9 @@ def _refused(request: PlanRequest, cost: Cost, error: PlanError) -> Cost:
     reason, _, suggestion = str(error).partition(": ")
     if isinstance(error, WeakNoiseError):
         with contextlib.suppress(PlanError):
-            least = _least_share(request, LARGEST_EPSILON)
-            suggestion = f"give a share of at least {least} units; that leaves an epsilon of {LARGEST_EPSILON:.0f}"
+            target = LARGEST_EPSILON if request.epsilon is None else request.epsilon
+            least = _least_share(request, target)
+            suggestion = f"give a share of at least {least} units; that leaves an epsilon of {float(target):.6g}"
     elif request.epsilon is not None and request.share_sd is None:
         smallest = _smallest_epsilon(request)
         if smallest is not None and Fraction(smallest) > request.epsilon:

@@ -87,10 +87,9 @@ class PlanRequest:
         for name in set().union(*_TAKES.values()) - takes:
             if getattr(self, name) != fields[name].default:
                 words = name.replace("_", " ")
-                raise ConfigurationError(
-                    f"{self.words} takes no {words}: leave it out, or plan "
-                    f"{' or '.join(_words(design) for design, taken in _TAKES.items() if name in taken)}"
-                )
+                *others, last = (_words(design) for design, taken in _TAKES.items() if name in taken)
+                known = f"{', '.join(others)} or {last}" if others else last
+                raise ConfigurationError(f"{self.words} takes no {words}: leave it out, or plan {known}")
         if "rados" in takes and self.rados is None:
             raise ConfigurationError("how many rados: give their number")
         if "share_sd" not in takes:
@@ -106,7 +105,8 @@ class PlanRequest:
 
     def _check_privacy(self) -> None:
         if not SMALLEST_DELTA <= self.delta < 1:
-            raise ConfigurationError(f"delta is {plain(self.delta)}: choose a number between 0 and 1, such as 1e-6")
+            tiny = f"below {float(SMALLEST_DELTA):g}" if 0 < self.delta < SMALLEST_DELTA else plain(self.delta)
+            raise ConfigurationError(f"delta is {tiny}: choose a number between 0 and 1, such as 1e-6")
         if self.epsilon_per_rado is not None and self.epsilon is not None:
             raise ConfigurationError("epsilon per rado truncates and a total epsilon does not: give one of the two")
         for name in _POSITIVE:

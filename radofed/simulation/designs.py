@@ -80,7 +80,7 @@ class DesignOptions:
         if self.name not in NAMES:
             raise ConfigurationError(f"no design is called {self.name!r}; {nearest(self.name, NAMES)}")
         if self.rados is not None and self.rados < 2:
-            raise ConfigurationError(f"{self.rados} rados: learners need at least 2")
+            raise ConfigurationError(f"{self.rados} rados: ask for at least 2, fewer teach nothing")
         for name in _EXACT:
             value = getattr(self, name)
             if value is not None and value <= 0:
@@ -140,9 +140,10 @@ class DesignOptions:
         epsilon = float(self.epsilon)
         most = min(largest_rados(pool, self.epsilon_per_rado, epsilon, self.delta) for pool in pools)
         if most < (self.rados or 2):
+            fewer = f"ask for at most {most}, " if most >= 2 else ""
             raise PlanError(
-                f"{self.rados or 2} rados cost more than epsilon {epsilon:g} at delta {float(self.delta):g}: at most "
-                f"{most} stay within it; ask for fewer, raise epsilon, or have more rows"
+                f"{self.rados or 2} rados cost more than epsilon {epsilon:g} at delta {float(self.delta):g}: {fewer}"
+                "raise epsilon, or have more rows"
             )
         return self.rados or min(most, usual)
 

@@ -5,7 +5,7 @@ import importlib
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -66,8 +66,8 @@ def named_learners(chosen: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
     Raises ConfigurationError where a name is unknown, taken, or given twice, or an object is no learner.
     """
     if isinstance(chosen, str):
-        chosen = chosen.split(",")
-    if not chosen:
+        chosen = [name.strip() for name in chosen.split(",")]
+    if not chosen or "" in chosen:
         raise ConfigurationError(f"no learner: choose among {', '.join((*LEARNERS, *ROW_LEARNERS))}")
     if not isinstance(chosen, Mapping):
         if len(set(chosen)) < len(chosen):
@@ -85,6 +85,8 @@ def named_learners(chosen: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _known(name: str) -> Any:
+    if name in (LOGISTIC, MAJORITY):
+        raise ConfigurationError(f"{name!r} is always measured: leave it out")
     if name in ROW_LEARNERS:
         module, class_name = ROW_LEARNERS[name]
         return getattr(importlib.import_module(module), class_name)()
@@ -127,9 +129,8 @@ def _measured(name: str, learner: Any, fold: Fold) -> FoldRow:
             f"learner {name!r} gave margins that are no {len(fold.test_labels)} finite numbers on fold {fold.number}"
         )
     predicted = np.where(margins > 0, 1, -1)
-    return _row(
-        name, sees, float(np.mean(predicted != fold.test_labels)), auc(margins, fold.test_labels), seconds, fold
-    )
+    wrong, area = float(np.mean(predicted != fold.test_labels)), auc(margins, fold.test_labels)
+    return replace(_row(name, sees, wrong, area, seconds, fold), warning=getattr(learner, "warning_", None))
 
 
 def _train(learner: Any, fold: Fold) -> Sees:

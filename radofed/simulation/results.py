@@ -3,6 +3,7 @@
 import importlib
 import math
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -17,7 +18,11 @@ Sees = Literal["rados", "moments", "rows", "labels"]
 
 @dataclass(frozen=True)
 class FoldRow:
-    """One learner on one fold. test_error: a fraction of the test rows. seconds: of training alone."""
+    """One learner on one fold.
+
+    test_error: a fraction of the test rows. seconds: of training alone. warning: what the learner says of its training,
+    such as that it separates all rados, else None.
+    """
 
     fold: int
     learner: str
@@ -27,6 +32,7 @@ class FoldRow:
     seconds: float
     training_rows: int
     test_rows: int
+    warning: str | None = None
 
 
 @dataclass(frozen=True)
@@ -134,16 +140,27 @@ class SimulationResult:
 
     def sentences(self) -> list[str]:
         """For people: the table, how the federation was set up, what is protected, and the notes."""
-        return [*_table(self.summaries), "", *self._setting(), "", *self.privacy.sentences(), *self.notes]
+        return [
+            *_table(self.summaries),
+            "",
+            *self._setting(),
+            "",
+            "What a federation's release of this kind protects, and what it does not:",
+            *(f"  - {sentence}" for sentence in self.privacy.sentences()),
+            "",
+            "Notes:",
+            *(f"  - {sentence}" for sentence in self.notes),
+        ]
 
     def _setting(self) -> list[str]:
         facts = self.federation
         least, most = facts.party_rows
         asked = facts.design if facts.rados is None else f"{facts.rados} rados, design {facts.design}"
         way = "encrypted and masked" if facts.encrypted else "as integers, without encryption"
+        sizes = f"{least} training rows each" if least == most else f"{least} to {most} training rows"
         parties = (
-            f"{facts.parties} parties of {least} to {most} training rows ({facts.partition}), c = {facts.colluders} "
-            f"assumed to collude; {asked}, summed {way}."
+            f"{facts.parties} parties of {sizes} ({facts.partition}), c = {facts.colluders} assumed to collude; "
+            f"{asked}, summed {way}."
         )
         work = (
             f"{self.folds} folds of {self.table_rows} rows with {self.coordinates} coordinates, seed {self.seed}: "
@@ -167,6 +184,12 @@ def _table(summaries: tuple[Summary, ...]) -> list[str]:
 def worst(statements: Sequence[PrivacyStatement]) -> PrivacyStatement:
     """The statement of the fold that costs most under collusion, the first among equals."""
     return max(statements, key=lambda said: said.epsilon_if_others_collude or 0.0)
+
+
+def learners_warnings(rows: Sequence[FoldRow], folds: int) -> list[str]:
+    """What learners said of their training, each once, with the number of folds."""
+    counted = Counter((row.learner, row.warning) for row in rows if row.warning is not None)
+    return [f"{learner}, in {count} of {folds} folds: {warning}." for (learner, warning), count in counted.items()]
 
 
 def note_if_several(folds: int) -> str:

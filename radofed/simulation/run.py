@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import RadoSample
+from dpcore.paillier.public import MAXIMUM_BITS, MINIMUM_BITS
 from dpcore.paillier.secret import SecretKey
 from dpcore.privacy.statement import PrivacyStatement
 from dpcore.queries.moments import MomentsQuery
 from dpcore.rados.edges import ONE
 from dpcore.rados.moments import Moments
 from dpcore.randomness import SystemRandom
+from dpcore.rationals import exact_number
 from dpcore.schema import Schema
 from radofed.simulation.designs import DesignOptions
 from radofed.simulation.evaluation import Fold, check_learners, measure, named_learners
@@ -28,6 +30,7 @@ from radofed.simulation.results import (
     FederationFacts,
     FoldRow,
     SimulationResult,
+    learners_warnings,
     note_if_several,
     worst,
 )
@@ -74,6 +77,8 @@ class SimulationOptions:
         for name, (value, least, most) in ranges.items():
             if not least <= value <= most:
                 raise ConfigurationError(f"{name} is {value}: choose {least} to {most}")
+        if not MINIMUM_BITS <= self.key_bits <= MAXIMUM_BITS:
+            raise ConfigurationError(f"a key of {self.key_bits} bits: choose {MINIMUM_BITS} to {MAXIMUM_BITS}")
         if not self.timeout_s > 0:
             raise ConfigurationError(f"timeout_s is {self.timeout_s}: give a positive number of seconds")
 
@@ -196,7 +201,7 @@ def run_simulation(
         folds=options.folds,
         seed=options.seed,
         seconds=time.perf_counter() - begin,
-        notes=(note_if_several(options.folds), *table.notes),
+        notes=(note_if_several(options.folds), *table.notes, *learners_warnings(rows, options.folds)),
     )
 
 
@@ -210,7 +215,9 @@ def exact(what: str, value: Fraction | float | str | None) -> Fraction | None:
     if value is None:
         return None
     try:
-        found = Fraction(value if isinstance(value, Fraction) else str(value))
+        found = value if isinstance(value, Fraction) else exact_number(str(value))
+    except OverflowError as error:
+        raise ConfigurationError(f"{what} of {value!r} is out of any range: write, say, 1e-6 or 1/2") from error
     except (ValueError, ZeroDivisionError) as error:
         raise ConfigurationError(f"{what} of {value!r} is not a finite number: write, say, 1e-6 or 1/2") from error
     if not found > 0:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dpcore.encoding import Numbers, Source, Texts
 from dpcore.errors import ConfigurationError
 from dpcore.rados.edges import Records
-from dpcore.schema import Feature, RealFeature, Schema
+from dpcore.schema import BooleanFeature, Feature, RealFeature, Schema
 from parties.dataset import load
 from parties.schema_infer import infer
 from wire.tables import open_table, read_blocks
@@ -79,10 +79,27 @@ def inferred_schema(
     reals = [feature.column for feature in kept if isinstance(feature, RealFeature)]
     bounds = _quantiles(path, reals)
     features = tuple(_bounded(feature, bounds) for feature in kept)
-    said = [NOT_PRIVATE, *notes[1:]]  # the draft's first note asks to mend it
+    # The draft's first note asks to mend it, and so do those about missing cells.
+    said = [NOT_PRIVATE, *(note for note in notes[1:] if " missing cells: " not in note), *_imputed(features)]
     if left_out is not None:
         said.append(f"{left_out!r} divides the rows among parties and is no feature.")
     return replace(draft, features=features), said
+
+
+def _imputed(features: Sequence[Feature]) -> list[str]:
+    """What stands in for missing cells, in a sentence where there are any."""
+    parts = [f"{_stand_in(feature)} in {feature.column!r}" for feature in features if feature.impute is not None]
+    return [f"Missing cells are imputed: {', '.join(parts)}."] if parts else []
+
+
+def _stand_in(feature: Feature) -> str:
+    match feature:
+        case RealFeature():
+            return f"{feature.impute:g}"
+        case BooleanFeature():
+            return repr((feature.true if feature.impute else feature.false)[0])
+        case _:
+            return repr(feature.impute)
 
 
 def _quantiles(path: Path, columns: Sequence[str]) -> dict[str, tuple[float, float]]:

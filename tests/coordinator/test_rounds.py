@@ -186,6 +186,7 @@ def test_cancelling_and_expiring_end_any_phase(events):
     round_, _ = play(start(), *events)
     cancelled, _ = play(round_, Cancelled())
     assert (cancelled.phase, cancelled.code) == (Phase.FAILED, Code.CANCELLED)
+    assert cancelled.detail.startswith(f"It was in phase {round_.phase.name.lower()} of attempt 1.")
     assert step(cancelled, Cancelled(), 2.0) == (cancelled, ())
     refused(Code.QUERY_CLOSED, step, cancelled, ready("b"), 2.0)
     expired, _ = play(round_, Ticked(), now=EXPIRES_AT)

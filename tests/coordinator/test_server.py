@@ -314,9 +314,9 @@ def test_status_of_a_running_and_of_a_stopped_coordinator(world, start_node):
     for seen in (up, stopped):
         (query,) = seen["queries"]
         assert query["query_id"] == opened.query_id.hex()
-        assert (query["phase"], query["attempt"], query["learner"]) == ("UPLOADING", 1, "lea")
+        assert (query["phase"], query["attempt"], query["learner"]) == ("uploading", 1, "lea")
         assert 0 < query["remaining_s"] <= 60
-        assert [p["state"] for p in query["parties"]] == ["UPLOADED", "UPLOADING", "UPLOADING", "REFUSED"]
+        assert [p["state"] for p in query["parties"]] == ["uploaded", "uploading", "uploading", "refused"]
         assert [p["chunks"] for p in query["parties"]] == [1, 0, 0, 0]
         json.dumps(seen)
 

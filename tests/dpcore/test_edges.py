@@ -131,3 +131,9 @@ def test_a_digest_names_every_value_and_the_order():
     assert len({other.digest for other in others} | {held.digest}) == len(others) + 1
     # Memory order is no part of it.
     assert Records(np.asfortranarray(held.features), held.labels, held.usable).digest == held.digest
+
+
+def test_the_repr_shows_no_value():
+    held = records()
+    assert repr(held) == "Records()"
+    assert str(int(held.features[0, 0])) not in repr(held)

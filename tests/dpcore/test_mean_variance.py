@@ -9,7 +9,7 @@ from sklearn.model_selection import train_test_split
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import RadoSample, draw_plain_rados
 from dpcore.estimators.mean_variance import RIDGES, TARGETS, MeanVariance
-from dpcore.rados.law import RadoLaw
+from dpcore.rados.law import CentralCount, RadoLaw
 from dpcore.rados.moments import Moments
 
 
@@ -124,6 +124,95 @@ def test_correcting_for_known_noise_beats_not_knowing_it(law):
             cosines.append(cosine(MeanVariance().fit_release(sample).theta_, wanted))
     assert np.mean(aware) > 0.97
     assert np.mean(aware) > np.mean(unaware) + 0.02
+
+
+def redundant_table(random, m=800):
+    """Coordinate 0 is one of four looks at what decides the class: the rest does without it."""
+    hidden = random.normal(size=m)
+    rows = np.clip((hidden[:, np.newaxis] + random.normal(scale=0.6, size=(m, 4))) / 3.0, -1, 1)
+    rows = np.column_stack([np.sign(rows[:, 0]), rows[:, 1:], random.uniform(-1, 1, size=(m, 4)), np.ones(m)])
+    return rows, np.where(hidden + random.normal(scale=0.3, size=m) > 0, 1, -1)
+
+
+@pytest.mark.parametrize("noise", [100.0, 10.0])
+def test_a_drowned_column_is_not_worse_than_no_column(noise):
+    """Where the rest does without it. noise: of a rado's coordinate, over its variance m / 4."""
+    random = np.random.default_rng(12)
+    aware, unaware, dropped = [], [], []
+    for seed in range(12):
+        rows, labels = redundant_table(random)
+        rados = draw_plain_rados(rows * labels[:, np.newaxis], 400, np.random.RandomState(seed))
+        variances = np.append(noise * len(rows) / 4, np.zeros(rows.shape[1] - 1))
+        rados = rados + random.normal(size=rados.shape) * np.sqrt(variances)
+        for law, errors in ((RadoLaw(rado_noise=variances), aware), (RadoLaw(), unaware)):
+            fitted = MeanVariance().fit_release(RadoSample(rados=rados, rows=len(rows), law=law))
+            errors.append(np.mean(fitted.predict(rows) != labels))
+        fitted = MeanVariance().fit_release(RadoSample(rados=rados[:, 1:], rows=len(rows)))
+        dropped.append(np.mean(fitted.predict(rows[:, 1:]) != labels))
+    assert abs(np.mean(aware) - np.mean(dropped)) < 0.008
+    assert np.mean(aware) < np.mean(unaware) + 0.008
+
+
+def test_a_noised_column_that_matters_is_used():
+    """More than no column, and more than by who does not know of the noise."""
+    random = np.random.default_rng(15)
+    aware, unaware, dropped = [], [], []
+    for seed in range(12):
+        rows = np.column_stack(
+            [random.choice([-1.0, 1.0], size=800), random.uniform(-1, 1, size=(800, 4)), np.ones(800)]
+        )
+        # Alike in sign, so that without the one the other misleads.
+        rows[:, 1] = np.clip(0.5 * rows[:, 0] + 0.5 * rows[:, 1], -1, 1)
+        labels = np.where(rows @ [1.0, -1.5, 0.4, 0.0, 0.0, 0.0] + random.normal(scale=0.2, size=800) > 0, 1, -1)
+        rados = draw_plain_rados(rows * labels[:, np.newaxis], 400, np.random.RandomState(seed))
+        variances = np.array([3.0 * 800 / 4, 0, 0, 0, 0, 0])
+        rados = rados + random.normal(size=rados.shape) * np.sqrt(variances)
+        for law, errors in ((RadoLaw(rado_noise=variances), aware), (RadoLaw(), unaware)):
+            fitted = MeanVariance().fit_release(RadoSample(rados=rados, rows=800, law=law))
+            errors.append(np.mean(fitted.predict(rows) != labels))
+        fitted = MeanVariance().fit_release(RadoSample(rados=rados[:, 1:], rows=800))
+        dropped.append(np.mean(fitted.predict(rows[:, 1:]) != labels))
+    assert np.mean(aware) < np.mean(unaware) - 0.01
+    assert np.mean(aware) < np.mean(dropped) - 0.05
+
+
+@pytest.mark.parametrize("law", [RadoLaw(rado_noise=np.full(6, 2000.0)), RadoLaw(edge_noise=np.full(6, 10.0))])
+def test_noise_on_everything_does_not_make_one_class_of_two(law):
+    """The threshold belongs between the classes, not where a spread of noise would have the larger one win."""
+    random = np.random.default_rng(13)
+    aware, unaware = [], []
+    for seed in range(10):
+        rows, _labels, _edges = make_table(800, 6, 30 + seed)
+        margins = rows @ random.normal(size=6) + random.normal(scale=0.3, size=800)
+        labels = np.where(margins > np.quantile(margins, 0.65), 1, -1)
+        edges = rows * labels[:, np.newaxis]
+        if law.edge_noise is not None:
+            edges = edges + random.normal(size=edges.shape) * np.sqrt(law.edge_noise)
+        rados = draw_plain_rados(edges, 100, np.random.RandomState(seed))
+        if law.rado_noise is not None:
+            rados = rados + random.normal(size=rados.shape) * np.sqrt(law.rado_noise)
+        for known, errors in ((law, aware), (RadoLaw(), unaware)):
+            fitted = MeanVariance().fit_release(RadoSample(rados=rados, rows=800, law=known))
+            errors.append(np.mean(fitted.predict(rows) != labels))
+    assert np.mean(aware) < np.mean(unaware) - 0.03
+    assert np.mean(aware) < 0.35 - 0.05
+
+
+def test_a_truncated_count_does_not_spoil_the_model():
+    random = np.random.default_rng(14)
+    aware, unaware = [], []
+    for _ in range(6):
+        rows, labels = redundant_table(random)
+        edges = rows * labels[:, np.newaxis]
+        heads = np.argsort(random.random((400, 800)), axis=1) < random.integers(395, 406, size=(400, 1))
+        rados = (heads == (edges[:, 0] > 0)).astype(float) @ edges
+        # Var(k) is 10, that of eleven equally likely counts.
+        told = RadoLaw(central=CentralCount(0, (4 * 10 - 800) / 799 / 800))
+        for law, errors in ((told, aware), (RadoLaw(), unaware)):
+            fitted = MeanVariance().fit_release(RadoSample(rados=rados, rows=800, law=law))
+            errors.append(np.mean(fitted.predict(rows) != labels))
+    assert np.mean(aware) < np.mean(unaware) - 0.03
+    assert 0.02 < np.mean(aware) < 0.2
 
 
 def exact_moments(rows, labels, noise=0.0, seed=0):

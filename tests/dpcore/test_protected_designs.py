@@ -1,5 +1,6 @@
 """Designs for a schema, and the refusals where a schema does not allow one; designs that no field may break."""
 
+import time
 from fractions import Fraction
 
 import pytest
@@ -33,6 +34,21 @@ SCHEMA = Schema(
 )
 # age 0, ward 1 to 3, smoker 4, heavy 5, pulse 6, fast 7, rhythm 8 and 9, bias 10.
 CLIP = Clip(Fraction(2), bias=True)
+
+
+def test_designs_of_thousands_of_features_are_quickly_made():
+    """A schema may come from a peer: nothing may take time by the square of its size."""
+    names = [f"b{i:x}" for i in range(4000)]
+    features = [BooleanFeature(name=name, true=("y",), false=("n",)) for name in names]
+    schema = Schema(name="wide", label=SCHEMA.label, features=tuple(features))
+    begun = time.process_time()
+    assert plain_design(schema).booleans == tuple(range(4000))
+    assert dp_feat_design(schema, names).names == tuple(names)
+    assert time.process_time() - begun < 0.5
+    for call in (lambda: joint_design(schema, "none", 5), lambda: dp_feat_design(schema, ["bias"])):
+        with pytest.raises(PlanError, match=r"bb, \.\.\.") as caught:
+            call()
+        assert len(str(caught.value)) < 300
 
 
 def test_plain_rados_know_the_boolean_coordinates():

@@ -1,5 +1,6 @@
 """The rados query: what each design sums, what it adds, and what it tells a learner."""
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -21,6 +22,7 @@ from dpcore.rados.designs import (
 from dpcore.rados.edges import ONE, Records, edges
 from dpcore.rados.noised_table import NoisedTable
 from dpcore.rados.signatures import draw
+from dpcore.rados.truncation import truncation
 from dpcore.randomness import SeededRandom
 
 BITS = 16
@@ -203,6 +205,7 @@ def test_a_learner_is_told_how_rados_were_drawn():
         law = RadosQuery(1, design).law(5, (120, 60, 240), BITS)
         assert (law.inclusion, law.fixed_support) == (0.5, False)
         assert law.rado_noise is law.edge_noise is law.rounding is None
+        assert (law.central is None) == (design is PLAIN)
     several = RadosQuery(1, DESIGNS["several"]).law(5, (120, 60, 240), BITS)
     assert several.rounding.tolist() == [True, False, False, False, False]
     assert several.rado_noise is None
@@ -218,6 +221,28 @@ def test_a_learner_is_told_how_rados_were_drawn():
     fixed = RadosQuery(1, FIXED).law(5, (120, 60, 240), BITS)
     assert fixed.edge_noise.tolist() == pytest.approx([unit] * 5)
     assert (fixed.inclusion, fixed.fixed_support, fixed.rado_noise) == (1 / 3, True, None)
+
+
+def test_a_learner_is_told_how_a_truncated_count_varies():
+    """Against the definition: k is binomial given low <= k <= m - low, coins exchangeable given k."""
+    tight = Fraction(1, 10)
+
+    def correlation(rows):
+        low, high = truncation(rows, tight)
+        k = np.arange(low, high + 1)
+        mass = np.array([math.comb(rows, value) for value in k], dtype=float)
+        # E[c_i c_l] of two of the m coins is ((2k - m)^2 - m) / (m (m - 1)).
+        return float(mass @ ((2.0 * k - rows) ** 2 - rows)) / mass.sum() / rows / (rows - 1)
+
+    sizes = (120, 60, 240)
+    sensitive = (SensitiveFeature(1, "s", rounded=True),)
+    local = RadosQuery(1, DpFeatDesign(sensitive, tight)).law(5, sizes, BITS)
+    assert local.central.coordinate == 1
+    assert local.central.correlation == pytest.approx(sum(m * correlation(m) for m in sizes) / 420, rel=1e-9)
+    assert local.rounding.tolist() == [False, True, False, False, False]
+    pooled = RadosQuery(1, DpFeatDesign(sensitive, tight, "exact")).law(5, sizes, BITS)
+    assert pooled.central.correlation == pytest.approx(correlation(420), rel=1e-9)
+    assert RadosQuery(1, DpFeatDesign(sensitive)).law(5, sizes, BITS).central is None
 
 
 def test_decoding_divides_by_the_unit():

@@ -9,7 +9,14 @@ from dpcore.errors import PlanError
 from dpcore.privacy.dp_feat import account, account_of_exact_split
 from dpcore.privacy.gaussian import WeakNoiseError, gaussian_delta, thinned_epsilon
 from dpcore.privacy.integer_noise import ROUNDING_VARIANCE
-from dpcore.privacy.release_cost import Setting, release_cost, scope_of, shift_law_of
+from dpcore.privacy.release_cost import (
+    RareInclusionError,
+    Setting,
+    check_inclusion,
+    release_cost,
+    scope_of,
+    shift_law_of,
+)
 from dpcore.privacy.sensitivity import edge_squared, joint_squared, moments_squared, root_up
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
@@ -192,6 +199,23 @@ def test_releases_that_cannot_be_met_are_refused():
     for kind in (DP_FEAT, RadosQuery(5, FixedSupportDesign(Fraction(1, 4), CLIP, 0))):
         with pytest.raises(PlanError, match="no noise"):
             shift_law_of(kind, 400, SETTING, shares=2)
+
+
+def test_a_record_that_hardly_ever_enters_is_not_paid_for_by_delta():
+    one = RadosQuery(3, GaussianDesign(CLIP, 3, Fraction(1, 10**7)))
+    assert shift_law_of(one, 10**7, SETTING, shares=2).epsilon(DELTA).upper == 0
+    with pytest.raises(RareInclusionError) as caught:
+        release_cost(one, (10**7,), DELTA, SETTING)
+    assert caught.value.chance == pytest.approx(3e-7, rel=1e-6)
+    # Both sides of the border, which more rados move.
+    for rados, refused in ((99, True), (101, False)):
+        kind = RadosQuery(rados, GaussianDesign(CLIP, 20_000, Fraction(1, 10**5)))
+        if refused:
+            with pytest.raises(RareInclusionError):
+                check_inclusion(kind, 10**5, DELTA)
+        else:
+            check_inclusion(kind, 10**5, DELTA)
+    check_inclusion(GAUSSIAN, 10**7, DELTA)
 
 
 def test_an_exact_split_takes_a_party_of_any_size():

@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import time
 from pathlib import Path
 
 import pytest
@@ -374,3 +375,23 @@ def test_the_sample_file_is_a_schema_that_shows_every_type():
     schema = Schema.from_toml(path.read_text(encoding="utf-8"), source=path.name)
     assert {feature.type for feature in schema.features} == {"real", "boolean", "category", "threshold"}
     assert Schema.from_toml(schema.to_toml()) == schema
+
+
+def test_a_category_of_very_many_values_is_quickly_read():
+    """A schema may come from a peer: nothing may take time by the square of its size."""
+    category = CategoryFeature(name="c", values=tuple(f"{i:x}" for i in range(60_000)))
+    schema = Schema(name="wide", label=Label(column="y", positive=("1",)), features=(category,))
+    canonical = schema.canonical_bytes()
+    begun = time.process_time()
+    assert Schema.from_canonical(canonical).d == 60_001
+    assert time.process_time() - begun < 3
+
+
+def test_a_name_is_not_compared_with_very_many():
+    name = "a" * 40 + "bcdefghij" * 5
+    many = [f"{name}={i:x}" for i in range(60_000)]
+    begun = time.process_time()
+    assert close_match(f"{name[::-1]}=0", many) is None
+    assert close_match(many[-1].upper(), many) == many[-1]
+    assert time.process_time() - begun < 2
+    assert close_match("smokes", ["age", "smoker"]) == "smoker"

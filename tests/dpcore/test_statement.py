@@ -131,19 +131,31 @@ def test_record_level_releases_warn_of_nothing_that_is_bounded(kind):
     assert "one record, which is replaced by any other; row counts are public" in words(statement)
 
 
+@pytest.mark.parametrize("kind", [BOOLEANS, DP_FEAT, JOINT, GAUSSIAN, FIXED, MOMENTS])
+def test_a_delta_that_is_large_for_so_many_records_is_called_so(kind):
+    rows = sum(ROWS)
+    large, small = (state(kind, delta=Fraction(1, rows + change)) for change in (0, 1))
+    said = [text for text in large.warnings if "leaves room for some of them to be given away" in text]
+    assert len(said) == 1
+    assert f"With {rows} records" in said[0]
+    assert said[0].endswith("well below 8e-05.")
+    assert "given away:" not in words(small)
+
+
 @pytest.mark.parametrize("kind", [JOINT, GAUSSIAN, MOMENTS])
 @pytest.mark.parametrize(("honest", "counted"), [(1, 1), (2, 2), (3, 3), (9, 3)])
 def test_shares_that_are_counted_are_said(kind, honest, counted):
     text = words(state(kind, setting=replace(SETTING, honest_parties=honest)))
     assert "one from each of the 3 parties" in text
     assert f"counts {counted}, the record's own party among them: all parties but {counted} may collude" in text
-    assert "as many as is assumed below" in text
+    assert "If other parties collude with the learner and the coordinator, as many as is said below" in text
 
 
 def test_fixed_support_says_that_its_noise_is_paid_once():
     statement = state(FIXED)
     assert statement.epsilon == statement.epsilon_if_others_collude
     assert "All releases over the same noised tables together cost this once" in words(statement)
+    assert "the two figures are the same, and all parties but the record's own may collude" in words(statement)
     assert "shares" not in words(statement)
 
 

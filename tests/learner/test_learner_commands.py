@@ -163,3 +163,33 @@ def test_no_file_is_written_over(setting, learner, tmp_path):
     scores = tmp_path / "scores.csv"
     assert learner("predict", model, str(rows), "--output", str(scores), config=False)[0] == 0
     assert scores.read_text().count("\n") == 3
+
+
+def test_rados_that_a_model_separates_are_said_to_be(learner, tmp_path):
+    _, found = learner.json("query", "--schema", str(tmp_path / "schema.toml"), "--rados", "2", "--sensitive", "smoker",
+                            "--max-rows", "10000")  # fmt: skip
+    release = found["data"]["release"]
+    arguments = ("train", release, "--learner", "radoboost", "--output")
+    code, out, err = learner(*arguments, str(tmp_path / "a.json"), "--format", "json", config=False)
+    assert code == 0
+    # Two rados lie on one side of some plane through zero.
+    assert "has no minimum" in json.loads(out)["data"]["warning"]
+    assert "warning: theta is positive on everything" in err
+    plain = ("train", release, "--output", str(tmp_path / "b.json"), "--format", "json")
+    assert json.loads(learner(*plain, config=False)[1])["data"]["warning"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--design", "gausian", "--rados", "5"], "did you mean 'gaussian'"),
+        (["--design", "momnts", "--epsilon", "1"], "did you mean 'moments'"),
+        (["--design", "gaussian", "--rados", "5", "--epsilon", "1e99999999"], "out of any range"),
+        (["--sensitive", "smoker", "--rados", "5", "--joint"], "dp-feat with joint adds noise"),
+    ],
+)
+def test_what_is_misspelt_asks_nobody(learner, tmp_path, arguments, said):
+    code, _, err = learner("query", "--schema", str(tmp_path / "schema.toml"), *arguments)
+    assert code == 4
+    assert said in err
+    assert learner.asked == []

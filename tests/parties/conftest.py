@@ -5,7 +5,10 @@ import pytest
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness import SystemRandom
+from tests.federation import Federation, wait_until
+from tests.parties.check_world import ALLOWED, PARTIES
 from tests.parties.party_world import Ada, World
+from tests.parties.test_party_node import ROWS, SCHEMA
 
 
 @pytest.fixture(scope="session")
@@ -38,3 +41,21 @@ def csv_file(tmp_path):
         return path
 
     return write
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A federation with a coordinator that runs; tests must not change its files."""
+    with Federation(
+        tmp_path_factory.mktemp("served"), parties=dict.fromkeys(PARTIES, ROWS), schema=SCHEMA, policy=ALLOWED
+    ) as made:
+        made.start("coordinator")
+        wait_until(lambda: '"listening"' in made.log("coordinator"), what="the coordinator")
+        yield made
+
+
+@pytest.fixture
+def offline(tmp_path):
+    """A federation whose files a test may spoil; nothing runs."""
+    with Federation(tmp_path, parties=dict.fromkeys(PARTIES, ROWS), schema=SCHEMA, policy=ALLOWED) as made:
+        yield made

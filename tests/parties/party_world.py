@@ -24,6 +24,7 @@ from parties.handling import Holdings, QueryHandler
 from parties.ledger import Ledger
 from parties.limits import LedgerLimits
 from parties.policy import Policy
+from parties.refusals import Refusals
 from parties.rosters import Rosters
 from parties.spool import Spools
 from parties.work import Batch, Work
@@ -234,6 +235,7 @@ class Ada:
             self.directory, federation=FEDERATION, federation_key=self.world.federation_key.public_bytes, log=log
         )
         self.rosters.offer(self.world.roster_envelope)
+        self.refusals = Refusals(self.directory)
         self.handler = QueryHandler(
             Holdings(
                 "ada",
@@ -246,6 +248,7 @@ class Ada:
             attempts=self.attempts,
             spools=self.spools,
             rosters=self.rosters,
+            refusals=self.refusals,
             coordinator=self.hub,
             random=SystemRandom(),
             log=log,

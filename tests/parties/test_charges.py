@@ -72,6 +72,30 @@ def test_plain_rados_are_charged_every_boolean_marginal(world):
     assert exact < float(loss.epsilon) < 1.15 * exact
 
 
+def test_plain_rados_are_charged_nothing_for_a_boolean_that_another_coordinate_shares_the_column_of(world):
+    """Its rows that are not usable stay zero, so its count is of fewer rows than the party has."""
+    twice = (*SCHEMA.features, BooleanFeature(name="heavy smoker", column="smokes", true=("much",), false=("no",)))
+    schema = Schema(name="wards", label=SCHEMA.label, features=twice)
+    design = plain_design(schema)
+    assert [schema.coordinates[j] for j in design.booleans] == ["old"]
+    query = world.query(kind=RadosQuery(20, design), schema=schema, encoding=PLENTY)
+    assert [str(scope) for scope, _ in charge_for(query, 200).bounds] == ["marginal:old"]
+
+
+@pytest.mark.parametrize(("rows", "refused"), [(2_000_000, True), (2_000, True), (1_000, False)])
+def test_delta_does_not_pay_for_a_record_without_noise(world, rows, refused):
+    """A rado of one record in two million, without noise to speak of, is (0, 1e-6)-private."""
+    kind = RadosQuery(1, GaussianDesign(CLIP, 50_000, Fraction(1, rows)))
+    encoding = plan_encoding(largest_sum=1 << 50, max_parties=3, fraction_bits=10)
+    query = world.query(kind=kind, schema=SCHEMA, encoding=encoding, max_rows=10_000_000)
+    if not refused:
+        assert charge_for(query, rows).is_bounded
+        return
+    with pytest.raises(WireError, match="larger support") as caught:
+        charge_for(query, rows)
+    assert caught.value.code is Code.PLAN_INFEASIBLE
+
+
 def test_plain_rados_of_few_rows_have_no_bound_and_are_no_fault(world):
     _, found = charge(world, RadosQuery(1000, plain_design(SCHEMA)), rows=12)
     assert found.bounds == ()
@@ -125,6 +149,28 @@ def test_fixed_support_names_its_table_and_without_noise_bounds_nothing(world):
     assert found.epoch == b"table"
     _, bare = charge(world, RadosQuery(20, FixedSupportDesign(Fraction(1, 2), CLIP, 0)))
     assert bare.bounds == ()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        RadosQuery(20, plain_design(SCHEMA)),
+        RadosQuery(20, dp_feat_design(SCHEMA, ["smoker"])),
+        RadosQuery(20, GaussianDesign(CLIP, 50_000)),
+        RadosQuery(20, joint_design(SCHEMA, "smokes", 5000)),
+    ],
+)
+def test_a_delta_that_is_no_decimal_is_rounded_up(world, kind):
+    """Sums of what a learner makes up would take a ledger longer with every query."""
+    odd = Fraction(1_000_003, (1 << 61) - 1)
+    _, found = charge(world, kind, delta=odd)
+    for _, loss in found.bounds:
+        assert odd < loss.delta < odd * (1 + Fraction(1, 10**11))
+        for part in (loss.epsilon, loss.delta, loss.rho, loss.failure):
+            assert 2**1100 * 10**30 % part.denominator == 0
+    for exact in (DELTA, Fraction(1, 2**62), Fraction(3, 5**26)):
+        _, found = charge(world, RadosQuery(20, joint_design(SCHEMA, "smokes", 5000)), delta=exact)
+        assert {loss.delta for _, loss in found.bounds} == {exact}
 
 
 def test_charges_of_laws_by_themselves():

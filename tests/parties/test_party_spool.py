@@ -190,3 +190,81 @@ def test_changed_or_lost_integers_are_noticed(spools, damage):
     path.unlink() if damage == "lost" else path.write_bytes(b"\1" + path.read_bytes()[1:])
     with pytest.raises(SpoolLostError, match="values"):
         spools.open(QUERY, 1).values()
+
+
+def full_but_for_what_is_taken(path):
+    """A disk without room for another file."""
+    if not path.exists():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return path.open("r+b")
+
+
+def test_the_masked_one_is_written_into_room_that_was_taken_with_the_bare_one(spools, monkeypatch):
+    bare = write_bare(spools, np.arange(3)).path
+    taken = {file.name: file.stat() for file in (bare / "room").iterdir()}
+    assert all(stat.st_blocks * 512 >= stat.st_size > 0 for stat in taken.values())
+    monkeypatch.setattr("parties.spool._open_in_place", full_but_for_what_is_taken)
+    masked = write(spools, [chunk.replace(b"b", b"m") for chunk in CHUNKS])
+    masked.verify()
+    assert {file.name: (file.stat().st_ino, file.stat().st_size) for file in masked.path.iterdir()} == {
+        name: (stat.st_ino, stat.st_size) for name, stat in taken.items()
+    }
+    # The charge did not come, and the cohort is another: the same room again.
+    again = write(spools, [chunk.replace(b"b", b"n") for chunk in CHUNKS])
+    again.verify()
+    assert again.digest != masked.digest
+    spools.open(QUERY, 1).verify()
+    spools.remove(QUERY, 1)
+    assert leftovers(spools) == []
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_room_outlives_masking_that_was_cut_off(spools, monkeypatch, restarts):
+    write_bare(spools, np.arange(3))
+
+    def cut_off():
+        yield b"m" * 1000
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write(spools, cut_off())
+    with pytest.raises(SpoolLostError):
+        found_again(spools)
+    spools = Spools(spools.directory, 10_000) if restarts else spools
+    monkeypatch.setattr("parties.spool._open_in_place", full_but_for_what_is_taken)
+    write(spools)
+    assert [found_again(spools).chunk(index).ciphertexts for index in range(3)] == CHUNKS
+
+
+def test_a_disk_without_room_for_the_masked_one_refuses_the_bare_one(spools, monkeypatch):
+    def full(_descriptor, _offset, length):
+        raise OSError(errno.ENOSPC, f"{length} bytes more")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(SpoolFullError, match="the disk is full"):
+        write_bare(spools, np.arange(3))
+    assert leftovers(spools) == []
+
+
+@pytest.mark.parametrize("lacks", ["the call", "support"])
+def test_room_is_taken_where_the_system_cannot_allocate(spools, monkeypatch, lacks):
+    if lacks == "the call":
+        monkeypatch.delattr(os, "posix_fallocate")
+    else:
+
+        def unsupported(*_):
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+        monkeypatch.setattr(os, "posix_fallocate", unsupported)
+    room = write_bare(spools, np.arange(3)).path / "room"
+    assert sorted(file.stat().st_size for file in room.glob("chunk-*")) == [500, 1000, 1000]
+    write(spools).verify()
+
+
+def test_a_bare_contribution_without_room_is_masked_all_the_same(spools):
+    """One that a version before this wrote."""
+    room = write_bare(spools, np.arange(3)).path / "room"
+    for file in room.iterdir():
+        file.unlink()
+    room.rmdir()
+    write(spools).verify()

@@ -4,7 +4,7 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from dpcore.fixed_point import plan_encoding
-from dpcore.privacy.filters import PrivacyLimit
+from dpcore.privacy.filters import NO_LOSS, PrivacyLimit
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import PlainDesign
 from parties.charges import RECORD, joint, marginal
@@ -38,6 +38,21 @@ def test_an_empty_file_denies_everything(world, tmp_path):
 def test_limits_are_exact(tmp_path):
     limits = load(tmp_path, '[limits]\nepsilon = "0.1"\ndelta = "1e-5"\nunbounded_queries = 2').limits
     assert limits.of_ledger == LedgerLimits(PrivacyLimit(Fraction(1, 10), Fraction(1, 100_000)), 2)
+
+
+@pytest.mark.parametrize("epsilon", ["1e400", "1e-400", "1e100", "-1", "inf", "nan", " 1", "1/3"])
+def test_limits_that_no_figure_could_be_told_of_are_refused(tmp_path, epsilon):
+    with pytest.raises(ConfigurationError, match="exact decimal"):
+        load(tmp_path, f'[limits]\nepsilon = "{epsilon}"\ndelta = "1e-5"')
+
+
+@pytest.mark.parametrize("epsilon", ["9" * 30 + "e99", "1e-99", "0"])
+def test_a_limit_of_any_size_that_is_read_can_be_counted_with(tmp_path, epsilon):
+    limit = load(tmp_path, f'[limits]\nepsilon = "{epsilon}"\ndelta = "1e-5"').limits.of_ledger.lifetime
+    assert limit.admits(NO_LOSS)
+    assert limit.spent(NO_LOSS) == 0
+    assert limit.left(NO_LOSS) >= 0
+    assert "at delta 1e-05" in str(limit)
 
 
 SCOPES = """

@@ -244,6 +244,7 @@ def test_text_for_people(capsys):
         [*POOL, "--design", "plain", "--joint"],
         [*POOL, "--design", "gaussian", "--coordinates", "5"],
         [*POOL, "--design", "gaussian", "--epsilon", "1"],
+        [*POOL, "--design", "gaussian", "--epsilon", "1", "--coordinates", "1"],
         [*POOL, "--design", "gaussian", "--epsilon", "1", "--coordinates", "5", "--norm-bound", "0"],
         [*POOL, "--design", "gaussian", "--epsilon", "1", "--coordinates", "5", "--norm-bound", "1/2"],
         [*POOL, "--design", "gaussian", "--epsilon", "1", "--coordinates", "5", "--support", "1"],
@@ -323,6 +324,38 @@ def test_a_picture_without_matplotlib_says_what_to_install(capsys, tmp_path, mon
     code, found = plan(capsys, *POOL, "--picture", str(tmp_path / "plan.png"))
     assert code == 4
     assert "radofed[bench]" in found["error"]["message"]
+
+
+def test_a_picture_is_not_drawn_over_a_file(capsys, tmp_path):
+    file = tmp_path / "plan.png"
+    file.write_bytes(b"mine")
+    code, found = plan(capsys, *POOL, "--picture", str(file))
+    assert code == 4
+    assert "is there already" in found["error"]["message"]
+    assert file.read_bytes() == b"mine"
+
+
+def test_words_fit_the_number_of_parties(capsys):
+    assert run(["plan", *POOL]) == 0
+    assert "work with the learner" not in capsys.readouterr().out
+    noise = ("plan", "--design", "moments", "--rows", "4000", "--coordinates", "3", "--epsilon", "1")
+    for parties, who in (("2", "the coordinator works"), ("3", "the coordinator and 1 party work")):
+        assert run([*noise, "--parties", parties]) == 0
+        text = capsys.readouterr().out
+        assert f"If {who} with the learner, it is 1.000." in text
+        assert "1 ciphertext under" in text
+    assert run([*noise, "--parties", "4", "--epsilon", "0.0002"]) == 0
+    assert "work with the learner, it is 0.0002." in capsys.readouterr().out
+
+
+def test_who_gives_a_value_away_is_said(capsys):
+    found = data(capsys, "--rows", "12", "--parties", "3", "--rados", "10")
+    assert found["reason"].startswith("if the other parties work with the learner, 10 rados at delta")
+    # Four rows of one party, and all twelve for the learner alone.
+    assert "probability 0.0625" in found["reason"]
+    assert found["delta_per_rado"] == pytest.approx(2**-12)
+    pool = data(capsys, "--rows", "12", "--parties", "1", "--rados", "10")
+    assert pool["reason"].startswith("10 rados at delta")
 
 
 def test_what_is_looked_for_ends_somewhere(capsys):

@@ -77,6 +77,30 @@ def test_joint_noise_protects_one_column(capsys):
     assert numeric["noise_sd"] == pytest.approx(found["noise_sd"], rel=1e-5)
 
 
+def test_joint_noise_needs_coordinates_for_categories_alone(capsys):
+    joint = ("--rows", "4000", "--parties", "4", "--joint", "--epsilon", "1", "--rados", "50")
+    bare = data(capsys, *joint)
+    assert bare["feasible"]
+    assert bare["share_sd"] == data(capsys, *joint, "--coordinates", "5")["share_sd"]
+    assert "ciphertexts" not in bare
+
+
+def test_a_party_too_small_for_its_set_is_refused_without_noise_too(capsys):
+    small = ("--party-rows", "3,4000", "--coordinates", "5", "--rados", "9", "--design", "fixed-support")
+    found = data(capsys, *small, "--support", "1/10")
+    assert not found["feasible"]
+    assert "between 0.333 and 0.667" in found["suggestion"]
+    assert data(capsys, *small, "--support", "1/3")["feasible"]
+
+
+def test_weak_noise_is_told_what_the_epsilon_needs(capsys):
+    weak = ("--design", "moments", *FOUR, "--epsilon", "1")
+    found = data(capsys, *weak, "--share-sd", "5")
+    enough = re.search(r"at least (\d+) units; that leaves an epsilon of 1$", found["suggestion"])
+    assert enough
+    assert data(capsys, *weak, "--share-sd", enough[1])["feasible"]
+
+
 def test_a_noised_table_costs_the_same_for_all_rados_and_under_collusion(capsys):
     few, many = (
         data(capsys, "--design", "fixed-support", *FOUR, "--rados", n, "--epsilon", "2") for n in ("1", "9999")

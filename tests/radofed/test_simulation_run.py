@@ -299,6 +299,38 @@ def test_the_text_is_for_people(table, capsys):
     assert "not private" in captured.out
 
 
+def test_rows_for_a_directory_that_is_not_there_are_refused_before_any_work(table, tmp_path, capsys):
+    rows = tmp_path / "no" / "rows.parquet"
+    assert run(["simulate", "--data", str(table), *COMMAND, "--per-fold", str(rows)]) == 4
+    captured = capsys.readouterr()
+    assert "is no directory" in captured.err
+    assert "fold 1" not in captured.err
+
+
+def test_rados_of_one_side_are_said_to_be(tmp_path):
+    path = tmp_path / "apart.csv"
+    path.write_text("x,y\n" + "".join(f"{2 * (i % 2) - 1},{i % 2}\n" for i in range(60)))
+    found = radofed.simulate(
+        path, label="y", positive="1", parties=3, folds=2, workers=0, learners=" radoboost , mean-variance"
+    )
+    said = [note for note in found.notes if note.startswith("radoboost, in 2 of 2 folds: ")]
+    assert len(said) == 1
+    assert "no minimum" in said[0]
+    assert not any(note.startswith("mean-variance, in") for note in found.notes)
+
+
+def test_what_stands_for_missing_cells_is_one_sentence(tmp_path):
+    path = tmp_path / "gaps.csv"
+    path.write_text(
+        "a,b,y\n"
+        + "".join(f"{'' if i % 7 == 0 else i % 10},{'' if i % 8 == 0 else 'uv'[i % 2]},{i % 2}\n" for i in range(80))
+    )
+    notes = radofed.simulate(path, label="y", positive="1", parties=2, folds=2, workers=0).notes
+    (said,) = (note for note in notes if "issing cells are imputed:" in note)
+    assert said.endswith("in 'a', 'v' in 'b'.")
+    assert not any("choose a constant" in note for note in notes)
+
+
 def test_without_pandas_the_columns_are_there(table):
     result = simulate(table, rados=5)
     columns = result.columns()

@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpcore.estimators.base import RadoSample
+from dpcore.estimators.edge_moments import restored
 from dpcore.privacy.discrete_gaussian import LARGEST_SIGMA, discrete_gaussian
 from dpcore.queries.base import Keyed
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.clipping import Clip
-from dpcore.rados.designs import FixedSupportDesign, GaussianDesign, JointDesign
+from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, JointDesign, SensitiveFeature
 from dpcore.rados.edges import ONE, Records
+from dpcore.rados.law import RadoLaw
 from dpcore.rados.noised_table import NoisedTable
 from dpcore.rados.rounding import rounded
 from dpcore.rados.signatures import draw
@@ -267,6 +270,44 @@ def test_the_law_that_learners_are_told_is_the_one_drawn(query):
     assert np.abs(root @ (rados.mean(axis=0) - mean)).max() < 4.5 / np.sqrt(len(rados))
     for factor in (0.9, 1.1):
         assert np.abs(whitened * factor - np.eye(4)).max() > 0.05
+
+
+@pytest.mark.parametrize("per_rado", [Fraction(1, 2), Fraction(1, 4)])
+def test_truncated_rados_have_the_covariance_that_learners_are_told(per_rado):
+    """Over two parties of one size, by the formula of `edge_moments`: within 5 %; another correlation is rejected."""
+    parties = [records(120, seed) for seed in (5, 6)]
+    query = RadosQuery(20_000, DpFeatDesign((SensitiveFeature(1, "s"),), per_rado))
+    total = sum(query.contribution(held, BITS, SeededRandom(50 + i)) for i, held in enumerate(parties))
+    rados = query.decode(total, BITS)
+    told = query.law(4, [held.rows for held in parties], BITS).central
+    assert told is not None
+    tables = [
+        held.labels[:, None]
+        * (np.sign(held.features) * (np.abs(held.features.astype(np.int64)) >> 30 - BITS))
+        / 2**BITS
+        for held in parties
+    ]
+    found, mean = np.cov(rados.T), sum(table.sum(axis=0) for table in tables) / 2
+
+    def farthest(rho: float) -> float:
+        products = [table.T @ table for table in tables]
+        expected = sum((1 - rho) * product + rho * np.outer(product[1], product[1]) for product in products) / 4
+        values, vectors = np.linalg.eigh(expected)
+        if values[0] <= 0:
+            return np.inf
+        root = vectors.T / np.sqrt(values)[:, None]
+        assert np.abs(root @ (rados.mean(axis=0) - mean)).max() < 4.5 / np.sqrt(len(rados)) or rho != told.correlation
+        return float(np.abs(root @ found @ root.T - np.eye(4)).max())
+
+    assert farthest(told.correlation) < 0.05
+    for wrong in (0.0, 0.8 * told.correlation, 1.2 * told.correlation):
+        assert farthest(wrong) > 0.1
+    # And as a learner restores them: those of uniform signatures.
+    plain = restored(RadoSample(rados, 240, bias=True, law=RadoLaw(central=told)))
+    assert plain.law.central is None
+    root = np.linalg.inv(np.linalg.cholesky(sum(table.T @ table for table in tables) / 4))
+    assert np.abs(root @ np.cov(plain.rados.T) @ root.T - np.eye(4)).max() < 0.07
+    assert np.abs(root @ found @ root.T - np.eye(4)).max() > 0.2
 
 
 def test_edge_noise_is_what_a_learner_is_told():

@@ -1,0 +1,82 @@
+"""Members that are refused again and again: each call gets its code, and the log stays small."""
+
+import grpc
+import pytest
+
+from radofed.cli.coordinator import _words
+from tests.coordinator.world import PARTIES, refused
+from wire.errors import Code
+from wire.logs import REFUSALS_LOGGED
+from wire.transport import CODE_METADATA_KEY
+from wire.upload import Chunk
+
+TIMES = REFUSALS_LOGGED + 5
+REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+NOT_A_MESSAGE = b"\xff\xff"
+
+
+def code_of(call, *arguments):
+    with pytest.raises(grpc.RpcError) as caught:
+        list(call(*arguments, timeout=10))
+    return dict(caught.value.trailing_metadata()).get(CODE_METADATA_KEY)
+
+
+def logged(caplog):
+    """How many lines of each event and code; nothing may be there but this log's own."""
+    assert {record.name for record in caplog.records} <= {"coordinator"}
+    assert not any(record.exc_info for record in caplog.records)
+    fields = [(record.getMessage(), getattr(record, "fields", {})) for record in caplog.records]
+    seen = [(event, str(f["code"]), f["peer"]) for event, f in fields if event == "call refused"]
+    return {each: seen.count(each) for each in seen}
+
+
+def test_a_role_that_may_not_call_does_not_fill_the_log(clients, caplog):
+    ask = clients["ann"].channel.unary_unary("/rado.v1.LearnerService/ListQueries")
+    for _ in range(TIMES):
+        assert code_of(ask, b"") == Code.ROLE_FORBIDDEN
+    assert logged(caplog) == {("call refused", "ROLE_FORBIDDEN", "ann"): REFUSALS_LOGGED}
+
+
+def test_a_message_that_does_not_parse_is_refused_by_its_code_and_leaves_no_trace(clients, caplog):
+    upload = clients["ann"].channel.unary_unary("/rado.v1.PartyService/UploadChunk")
+    for _ in range(TIMES):
+        assert code_of(upload, NOT_A_MESSAGE) == Code.MESSAGE_MALFORMED
+    # Whoever may not call is told that, whatever it sends.
+    assert code_of(clients["lea"].channel.unary_unary("/rado.v1.PartyService/UploadChunk"), NOT_A_MESSAGE) == (
+        Code.ROLE_FORBIDDEN
+    )
+    assert logged(caplog) == {
+        ("call refused", "MESSAGE_MALFORMED", "ann"): REFUSALS_LOGGED,
+        ("call refused", "ROLE_FORBIDDEN", "lea"): 1,
+    }
+
+
+def test_a_stream_s_message_that_does_not_parse_is_refused_by_its_code(clients, caplog):
+    reflect = clients["ann"].channel.stream_stream(REFLECTION)
+    assert code_of(reflect, iter([NOT_A_MESSAGE])) == Code.MESSAGE_MALFORMED
+    assert logged(caplog) == {}
+
+
+def test_refused_chunks_do_not_fill_the_log(clients, world, caplog):
+    opened = world.open(world.query())
+    clients["lea"].submit(opened.envelope)
+    clients.to_uploading(opened.query_id, PARTIES[:3])
+    for _ in range(TIMES):
+        refused(Code.CHUNK_MALFORMED, clients["ann"].upload, opened.query_id, Chunk.of(0, b"x"))
+    said = [record.fields for record in caplog.records if record.getMessage() == "chunk refused"]
+    assert [(fields["peer"], fields["code"]) for fields in said] == [("ann", Code.CHUNK_MALFORMED)] * REFUSALS_LOGGED
+
+
+def test_words_of_a_status_say_nothing_where_there_is_nothing_to_say():
+    query = {
+        "phase": "answering",
+        "code": "",
+        "detail": "",
+        "spool_bytes": 0,
+        "parties": [{"party": "ann", "code": ""}],
+    }
+    words = _words({"running": True, "cause": "", "queries": [query]})
+    assert "phase: answering" in words
+    assert "spool_bytes: 0" in words
+    for name in ("code", "detail", "cause"):
+        assert name not in words

@@ -1,0 +1,20 @@
+"""What tests of the preflight share."""
+
+from parties.check import preflight
+from radofed.templates import PolicyChoices
+
+ALLOWED = PolicyChoices(designs=("plain", "dp-feat"), allow_unprotected=True, unbounded_queries=1)
+PARTIES = ("ada", "bo", "cy")
+
+
+def run(federation, **options):
+    findings = preflight(federation.member("ada").config, **options)
+    names = [finding.name for finding in findings]
+    assert len(set(names)) == len(names)
+    return {finding.name: finding for finding in findings}
+
+
+def replace_in(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))

@@ -1,0 +1,40 @@
+"""What nodes write on standard error is their log, and nothing of gRPC's own, also where TLS fails."""
+
+import datetime as dt
+import json
+import socket
+
+from radofed.certificates import Authority
+from tests.federation import wait_until
+from tests.parties.test_party_check import TlsServer, certificate_files
+
+
+def events(federation, name):
+    lines = federation.log(name).splitlines()
+    wrong = [line for line in lines if not line.startswith("{")]
+    assert wrong == []
+    return [json.loads(line)["event"] for line in lines]
+
+
+def test_a_party_whose_coordinator_is_not_believed_logs_json_alone(offline, tmp_path):
+    now = dt.datetime.now(dt.UTC)
+    files = certificate_files(tmp_path, Authority.create("snoop", now), "coordinator", ("127.0.0.1",), now)
+    with TlsServer(*files, int(offline.address.rpartition(":")[2])):
+        offline.start("ada")
+        wait_until(lambda: offline.log("ada").count('"no work"') >= 2, what="two calls that failed")
+        offline.stop("ada")
+    assert "no work" in events(offline, "ada")
+
+
+def test_a_coordinator_that_is_called_without_tls_logs_json_alone(offline):
+    offline.start("coordinator")
+    wait_until(lambda: '"listening"' in offline.log("coordinator"), what="the coordinator")
+    host, _, port = offline.address.rpartition(":")
+    for _ in range(3):
+        with socket.create_connection((host, int(port)), 10) as plain:
+            plain.settimeout(10)
+            plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            while plain.recv(1000):
+                pass
+    offline.stop("coordinator")
+    assert events(offline, "coordinator")[-1] == "stopped"
