@@ -41,10 +41,9 @@ def privacy_together(
 
 def sentences(cost: ReleaseCost, releases: int, what: str) -> list[str]:
     """The figures in words. what: whose protection they are, such as "one record"."""
-    alone = (
-        f"Together the {releases} releases are ({rounded_up(cost.epsilon)}, {cost.delta!r})-differentially private for "
-        f"{what} against the learner alone."
-    )
+    who = f"Together the {releases} releases are" if releases > 1 else "The release by itself is"
+    figures = f"({rounded_up(cost.epsilon)}, {cost.delta!r})"
+    alone = f"{who} {figures}-differentially private for {what} against the learner alone."
     collusion = (
         "Under the collusion that their statements assume, epsilon is at most "
         f"{rounded_up(cost.epsilon_if_others_collude)} at the same delta."

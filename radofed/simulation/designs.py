@@ -51,6 +51,11 @@ HONEST_COORDINATOR = (
     "figures assume that it does so honestly and tells nobody. No node offers this; it is for simulation."
 )
 
+NOT_THE_COORDINATOR = (
+    "The figure under collusion is about the learner and all other parties. It does not cover the coordinator, "
+    "whatever is said of it above."
+)
+
 
 @dataclass(frozen=True)
 class DesignOptions:
@@ -162,5 +167,7 @@ class DesignOptions:
         """What the release of one fold protects. kind: what was computed. Raises PlanError."""
         said = statement_for(kind, party_rows, query.delta, schema=query.schema, setting=setting_of(query))
         if self.split == "exact":
-            return replace(said, assumptions=(HONEST_COORDINATOR, *said.assumptions))
+            # Who knows every party's count sees the record's own party through the total.
+            counted = (NOT_THE_COORDINATOR,) if self.name == "dp-feat" else ()
+            return replace(said, assumptions=(HONEST_COORDINATOR, *counted, *said.assumptions))
         return said
