@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from dpcore.errors import PlanError
+from dpcore.privacy.dp_feat import largest_rados
 from dpcore.privacy.integer_noise import smallest_share
 from dpcore.privacy.sensitivity import edge_squared, joint_squared, moments_squared
 from dpcore.queries.moments import MomentsQuery
@@ -13,7 +14,7 @@ from dpcore.rados.designs import Design, FixedSupportDesign, GaussianDesign, che
 from dpcore.rados.norms import edge_multiplier, usual_norm
 from dpcore.rados.protected import dp_feat_design, joint_design, plain_design, squared_range
 from dpcore.rados.support import check_support
-from learner.requests import MomentsRequest, RadosRequest, Request
+from learner.requests import USUAL_RADOS, MomentsRequest, RadosRequest, Request
 from wire.query import MAX_VALUES
 from wire.query_kinds import Kind
 
@@ -32,21 +33,41 @@ def fraction_bits_of(request: Request) -> int:
 def kind_of(request: Request, honest_parties: int, party_rows: Sequence[int]) -> Kind:
     """The kind of query, its noise calibrated for the shares of `honest_parties`.
 
-    party_rows: those that are known; for the worst of them a support is counted. Raises PlanError or SchemaError where
+    party_rows: those that are known; for the worst of them a support is counted, and for the pool of them the rados
+    that an epsilon allows: parties that state no rows only add to it. Raises PlanError or SchemaError where
     the schema, the rows or the sizes do not allow it, with what would work.
     """
     if isinstance(request, MomentsRequest):
         return _moments(request, honest_parties)
     d = request.schema.d
-    if request.rados > MAX_VALUES // d:
+    rados = _rados(request, party_rows)
+    if rados > MAX_VALUES // d:
         raise PlanError(
-            f"{request.rados} rados of {d} coordinates are more than the {MAX_VALUES} values that one query may ask "
+            f"{rados} rados of {d} coordinates are more than the {MAX_VALUES} values that one query may ask "
             f"for; ask for at most {MAX_VALUES // d} rados"
         )
-    return RadosQuery(request.rados, _design(request, honest_parties, party_rows))
+    return RadosQuery(rados, _design(request, rados, honest_parties, party_rows))
 
 
-def _design(request: RadosRequest, honest: int, party_rows: Sequence[int]) -> Design:
+def _rados(request: RadosRequest, party_rows: Sequence[int]) -> int:
+    """The number asked for, or as epsilon allows where dp-feat is to stay within a total."""
+    if request.design != "dp-feat" or request.joint or request.epsilon is None:
+        assert request.rados is not None, "a request without a number of rados stays within an epsilon"
+        return request.rados
+    if not party_rows:
+        raise PlanError("no party's rows are known, so rados cannot be counted; give their number, and no epsilon")
+    epsilon = float(request.epsilon)
+    most = largest_rados(party_rows, request.epsilon_per_rado, epsilon, request.delta)
+    if most < (request.rados or 1):
+        fewer = f"ask for at most {most}, " if most else ""
+        raise PlanError(
+            f"{request.rados or 1} rados cost more than epsilon {epsilon:g} at delta {float(request.delta):g}: {fewer}"
+            "raise epsilon, or have more rows"
+        )
+    return request.rados or min(most, USUAL_RADOS)
+
+
+def _design(request: RadosRequest, rados: int, honest: int, party_rows: Sequence[int]) -> Design:
     schema = request.schema
     match request.design:
         case "plain":
@@ -54,14 +75,14 @@ def _design(request: RadosRequest, honest: int, party_rows: Sequence[int]) -> De
         case "fixed-support":
             return _fixed_support(request, party_rows)
         case "gaussian":
-            return _gaussian(request, honest, party_rows)
+            return _gaussian(request, rados, honest, party_rows)
         case "dp-feat" if request.joint:
-            return _joint(request, honest)
+            return _joint(request, rados, honest)
         case _:
             return dp_feat_design(schema, request.sensitive_names, request.epsilon_per_rado, rounded=request.rounded)
 
 
-def _joint(request: RadosRequest, honest: int) -> Design:
+def _joint(request: RadosRequest, rados: int, honest: int) -> Design:
     assert request.epsilon is not None
     (name,) = request.sensitive_names
     schema = request.schema
@@ -70,8 +91,8 @@ def _joint(request: RadosRequest, honest: int) -> Design:
     if column is None:
         raise PlanError(f"{name!r} derives from no column, so there is nothing to protect; name a source column")
     squared = joint_squared(squared_range(schema, column), fraction_bits_of(request))
-    noised = request.rados * len(schema.derived_from(column))
-    share = smallest_share(squared, honest, noised, request.epsilon, request.delta, request.rados, HALF)
+    noised = rados * len(schema.derived_from(column))
+    share = smallest_share(squared, honest, noised, request.epsilon, request.delta, rados, HALF)
     return joint_design(schema, column, share)
 
 
@@ -91,7 +112,7 @@ def _fixed_support(request: RadosRequest, party_rows: Sequence[int]) -> Design:
     return FixedSupportDesign(fraction, clip, sigma)
 
 
-def _gaussian(request: RadosRequest, honest: int, party_rows: Sequence[int]) -> Design:
+def _gaussian(request: RadosRequest, rados: int, honest: int, party_rows: Sequence[int]) -> Design:
     assert request.epsilon is not None
     clip, fraction = _clip(request), request.support
     inclusion = HALF if fraction is None else fraction
@@ -99,8 +120,8 @@ def _gaussian(request: RadosRequest, honest: int, party_rows: Sequence[int]) -> 
     if fraction is not None and party_rows:
         inclusion = max(Fraction(check_support(rows, fraction), rows) for rows in party_rows)
     squared = edge_squared(clip, fraction_bits_of(request))
-    noised = request.rados * request.schema.d
-    share = smallest_share(squared, honest, noised, request.epsilon, request.delta, request.rados, inclusion)
+    noised = rados * request.schema.d
+    share = smallest_share(squared, honest, noised, request.epsilon, request.delta, rados, inclusion)
     return GaussianDesign(clip, share, fraction)
 
 

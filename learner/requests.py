@@ -7,6 +7,9 @@ from typing import Literal, get_args
 from dpcore.errors import ConfigurationError
 from dpcore.schema import Schema
 
+USUAL_RADOS = 1000
+"""Nock, Patrini and Friedman (ICML 2015), section 4, take n = min(1000, m / 2)."""
+
 RadosDesign = Literal["plain", "dp-feat", "fixed-support", "gaussian"]
 DESIGNS = (*get_args(RadosDesign), "moments")
 """All names of designs; "moments" is a `MomentsRequest`."""
@@ -73,21 +76,25 @@ class Terms:
 class RadosRequest(Terms):
     """What a learner wants: n rados over a schema.
 
+    rados: n; for dp-feat without `joint` it may be left out, and is then the most that stay within `epsilon`, up to
+    USUAL_RADOS.
+
     design: "plain" protects boolean coordinates, each by its own marginal; "dp-feat" names those to protect in
     `sensitive`, boolean or threshold features, or real-valued ones that are also in `rounded`; with `joint`, a single
     source column is protected within the whole release, by noise; "fixed-support" and "gaussian" protect records, by
     noise on their edges or on the total.
 
-    epsilon_per_rado: Algorithm 2's epsilon for dp-feat, None for no truncation. epsilon: the total that noise is
-    calibrated to, at `delta`, when all but the honest parties collude; joint dp-feat, gaussian and fixed-support need
-    it, but fixed-support may do without and then protects nothing. norm_bound: R, to which records are clipped; by
-    default what most records of the schema stay below. support: the fraction of its records that a party draws for each
-    rado; fixed-support draws half by default, gaussian draws uniform signatures.
+    epsilon_per_rado: Algorithm 2's epsilon for dp-feat, None for no truncation. epsilon: for dp-feat without `joint`
+    the total that the figure for the learner alone stays within; elsewhere the total that noise is calibrated to, at
+    `delta`, when all but the honest parties collude; joint dp-feat, gaussian and fixed-support need it, but fixed-
+    support may do without and then protects nothing. norm_bound: R, to which records are clipped; by default what most
+    records of the schema stay below. support: the fraction of its records that a party draws for each rado; fixed-
+    support draws half by default, gaussian draws uniform signatures.
 
     Raises ConfigurationError where an option makes no sense for any roster.
     """
 
-    rados: int = field(kw_only=False)
+    rados: int | None = field(default=None, kw_only=False)
     design: RadosDesign = "plain"
     sensitive: str | tuple[str, ...] | None = None
     joint: bool = False
@@ -106,7 +113,7 @@ class RadosRequest(Terms):
             "plain": set(),
             "dp-feat": {"sensitive", "joint", "epsilon"}
             if self.joint
-            else {"sensitive", "rounded", "epsilon_per_rado"},
+            else {"sensitive", "rounded", "epsilon_per_rado", "epsilon"},
             "fixed-support": {"epsilon", "norm_bound", "support"},
             "gaussian": {"epsilon", "norm_bound", "support"},
         }[self.design]
@@ -117,6 +124,11 @@ class RadosRequest(Terms):
         self._check_needs()
 
     def _check_needs(self) -> None:
+        if self.rados is None and (self.design != "dp-feat" or self.joint or self.epsilon is None):
+            raise ConfigurationError(
+                f"{self.design} needs the number of rados; only dp-feat without joint chooses it, to stay within an "
+                "epsilon"
+            )
         if self.design == "dp-feat" and not self.sensitive_names:
             choices = ", ".join(self.schema.boolean_coordinates) or "none; declare a boolean or threshold feature"
             raise ConfigurationError(f"dp-feat needs a sensitive feature; those of the schema: {choices}")

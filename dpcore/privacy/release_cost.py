@@ -11,8 +11,8 @@ from fractions import Fraction
 from typing import Literal
 
 from dpcore.errors import PlanError
-from dpcore.privacy.composition import DeltaTooSmallError, InfiniteEpsilonError, VoidEpsilonError
-from dpcore.privacy.dp_feat import DpFeatAccount, account, account_of_exact_split
+from dpcore.privacy.composition import Bracket, DeltaTooSmallError, InfiniteEpsilonError, VoidEpsilonError
+from dpcore.privacy.dp_feat import DpFeatAccount, account, account_of_exact_split, delta_for
 from dpcore.privacy.gaussian import ShiftLaw
 from dpcore.privacy.integer_noise import IntegerNoise
 from dpcore.privacy.sensitivity import edge_squared, joint_squared, moments_squared
@@ -116,6 +116,25 @@ def release_cost(
         delta=float(delta),
         epsilon_if_others_collude=max(bracket.upper for bracket in others),
     )
+
+
+def release_delta(kind: Kind, party_rows: Sequence[int], epsilon: float, setting: Setting) -> Bracket | None:
+    """The least delta of the learner alone at which a release is (epsilon, delta)-private; None where none is bounded.
+
+    The other way round of `release_cost`; the upper end is the one to state. Raises PlanError where epsilon is out of
+    range, the design cannot be met by these rows, or one draw over the pool was divided (split = exact).
+    """
+    match scope_of(kind), kind:
+        case "none", _:
+            return None
+        case "marginal", RadosQuery(design=DpFeatDesign(split="exact")):
+            raise PlanError("a draw over the pool, split = exact, is counted at a delta only")
+        case "marginal", RadosQuery(design=DpFeatDesign() as design):
+            return delta_for(party_rows, kind.rados, design.epsilon_per_rado, epsilon)
+        case "marginal", RadosQuery():
+            return delta_for(party_rows, kind.rados, None, epsilon)
+    brackets = [shift_law_of(kind, rows, setting, shares=len(party_rows)).delta(epsilon) for rows in set(party_rows)]
+    return max(brackets, key=lambda bracket: bracket.upper)
 
 
 def shift_law_of(kind: Kind, rows: int, setting: Setting, *, shares: int) -> ShiftLaw:

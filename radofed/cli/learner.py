@@ -143,7 +143,8 @@ def _request(schema: "Schema", design: str, options: dict[str, Any]) -> "Request
     if design not in DESIGNS:
         raise ConfigurationError(f"no design is called {design!r}; {nearest(design, DESIGNS)}")
     if design != "moments":
-        if "rados" not in given:
+        counted = design == "dp-feat" and "joint" not in given and "epsilon" in given
+        if "rados" not in given and not counted:
             raise ConfigurationError(f"{design} needs --rados: say how many")
         if "edge_weight" in given:
             raise ConfigurationError(f"{design} takes no --edge-weight; leave it out or choose moments")

@@ -14,6 +14,7 @@ from dpcore.privacy.release_cost import (
     Setting,
     check_inclusion,
     release_cost,
+    release_delta,
     scope_of,
     shift_law_of,
 )
@@ -224,3 +225,22 @@ def test_an_exact_split_takes_a_party_of_any_size():
     cost = release_cost(RadosQuery(50, pooled), (400, 1), DELTA, SETTING)
     assert cost is not None
     assert cost.epsilon == release_cost(FIXED, (400,), DELTA, SETTING).epsilon
+
+
+@pytest.mark.parametrize("name", [*NOISED, "dp-feat", "plain"])
+def test_delta_for_the_stated_epsilon_is_the_delta_it_was_stated_for(name):
+    kind = {**NOISED, "dp-feat": DP_FEAT, "plain": RadosQuery(9, PlainDesign((1,)))}[name]
+    cost = release_cost(kind, ROWS, DELTA, SETTING)
+    found = release_delta(kind, ROWS, cost.epsilon, SETTING)
+    assert found.lower <= found.upper <= DELTA * (1 + 1e-9)
+    # Within the bracket's 1 % of epsilon, which moves delta by some per cent.
+    assert found.upper > 0.85 * DELTA
+    assert release_delta(kind, ROWS, cost.epsilon * 0.8, SETTING).upper > DELTA
+
+
+def test_delta_where_there_is_none():
+    assert release_delta(RadosQuery(9, PlainDesign()), ROWS, 1.0, SETTING) is None
+    with pytest.raises(PlanError, match="split = exact"):
+        release_delta(RadosQuery(20, DpFeatDesign((SMOKER,), MILD, "exact")), ROWS, 1.0, SETTING)
+    with pytest.raises(PlanError, match="epsilon"):
+        release_delta(MOMENTS, ROWS, -1.0, SETTING)

@@ -5,6 +5,7 @@ from fractions import Fraction
 import pytest
 
 from dpcore.errors import ConfigurationError, PlanError
+from dpcore.privacy.dp_feat import account
 from dpcore.privacy.gaussian import gaussian_epsilon
 from dpcore.queries.moments import MomentsQuery
 from dpcore.rados.support import SupportError
@@ -111,3 +112,33 @@ def test_an_epsilon_that_bounds_nothing(learner_key):
 def test_a_support_of_all_records_is_refused(learner_key, support):
     with pytest.raises(PlanError, match="below 1"):
         World(learner_key, {"a": 10, "b": 40, "c": 30}).plan(replace(REQUESTS["gaussian"], support=support))
+
+
+def test_dp_feat_takes_as_many_rados_as_epsilon_allows(learner_key):
+    world = World(learner_key, {"a": 1000, "b": 2000, "c": 3000})
+    request = RadosRequest(SCHEMA, design="dp-feat", sensitive="smoker", epsilon=Fraction(2))
+    plan = world.plan(request)
+    n = plan.query.kind.rados
+    assert 10 < n < 1000
+    assert plan.cost.epsilon <= 2
+    assert account((1000, 2000, 3000), n + 1, None, Fraction(1, 10**6)).epsilon > 2
+    assert world.plan(replace(request, rados=n)).query.kind.rados == n
+    with pytest.raises(PlanError, match=f"ask for at most {n}"):
+        world.plan(replace(request, rados=n + 1))
+    assert world.plan(replace(request, epsilon=Fraction(100))).query.kind.rados == 1000
+
+
+def test_an_epsilon_for_parties_that_state_no_rows(learner_key):
+    request = RadosRequest(SCHEMA, design="dp-feat", sensitive="smoker", epsilon=Fraction(2))
+    with pytest.raises(PlanError, match="no party's rows are known"):
+        World(learner_key, {"a": None, "b": None, "c": None}).plan(request)
+    # Who states none only adds to the pool.
+    some = World(learner_key, {"a": 1000, "b": 2000, "c": None}).plan(request).query.kind.rados
+    all_three = World(learner_key, {"a": 1000, "b": 2000, "c": 3000}).plan(request).query.kind.rados
+    assert 1 < some < all_three
+
+
+def test_an_epsilon_that_not_even_one_rado_meets(learner_key):
+    request = RadosRequest(SCHEMA, design="dp-feat", sensitive="smoker", epsilon=Fraction(1, 1000))
+    with pytest.raises(PlanError, match="raise epsilon, or have more rows"):
+        World(learner_key, {"a": 100, "b": 200, "c": 300}).plan(request)
