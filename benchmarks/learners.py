@@ -318,4 +318,4 @@ def draw(report: Report, figure: Figure) -> None:
     axes.set_yticks(places, names)
     axes.grid(axis="y", alpha=0.3)
     axes.set_xlabel(f"test error in %, median of {REPEATS} repeats of {FOLDS} folds")
-    figure.legend(loc="outside lower center", ncols=len(axes.get_legend_handles_labels()[1]))
+    figure.legend(loc="outside lower center", ncols=3)

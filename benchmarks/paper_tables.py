@@ -345,4 +345,4 @@ def draw(report: Report, figure: Figure) -> None:
     right.set_ylabel("points above AdaBoost on the same edges")
     right.set_title("RadoBoost: plain, strong (-); best fixed support, median (:)", fontsize=9)
     if sets:
-        right.legend()
+        right.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
