@@ -29,7 +29,7 @@ import numpy as np
 from dpcore.errors import PlanError
 from dpcore.privacy.composition import Bracket, delta_bracket, epsilon_bracket
 from dpcore.privacy.dp_feat_exact_split import known_rest_law
-from dpcore.privacy.laws import MOST_ROWS, CountLaw, binomial_law, binomial_mass, pooled_law
+from dpcore.privacy.laws import MOST_ROWS, CountLaw, binomial_law, binomial_mass, hardly_truncated, pooled_law
 from dpcore.rados.truncation import truncation
 
 MOST_RADOS = 10_000_000
@@ -197,10 +197,14 @@ def _worst(parties: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The parties among which the worst own law is: without truncation the one with the fewest rows.
 
     Binomial(m + 1) is Binomial(m) plus an independent coin, which is post-processing. Truncated laws are not ordered so
-    (low is rounded to an integer), and each is counted.
+    (low is rounded to an integer), and each is counted, but for those whose truncation lies beyond the window: these
+    are binomials within 2^-TAIL_BITS, and `trimmed`, by which the one with the fewest rows is counted, has room for two
+    such distances.
     """
     distinct = sorted(set(parties))
-    return distinct[:1] if all(low == 0 for _, low in distinct) else distinct
+    free = [party for party in distinct if party[1] == 0]
+    nearly = [party for party in distinct if hardly_truncated(*party)]
+    return [*free[:1], *nearly[:1], *(party for party in distinct if party[1] > 0 and not hardly_truncated(*party))]
 
 
 def _rados(rados: int) -> int:

@@ -51,6 +51,11 @@ def _window(rows: int) -> int:
     return max(0, rows // 2 - half_width)
 
 
+def hardly_truncated(rows: int, low: int) -> bool:
+    """Whether a truncation cuts nothing but what the window does: the law is the binomial, within `trimmed`."""
+    return 0 < low < _window(rows)
+
+
 def _halves(rows: int, low: int) -> NDArray[np.float64]:
     """Binomial(rows, 1/2) on low..rows-low, divided by the mass of its mode.
 

@@ -104,17 +104,18 @@ def release_cost(
         return _marginal(kind, party_rows, delta)
     if not party_rows or min(party_rows) < 1:
         raise PlanError(f"the parties have {list(party_rows)} rows: give at least one party, and one row for each")
-    for rows in set(party_rows):
-        check_inclusion(kind, rows, delta)
-    alone = [shift_law_of(kind, rows, setting, shares=len(party_rows)).epsilon(delta) for rows in set(party_rows)]
+    for size in set(party_rows):
+        check_inclusion(kind, size, delta)
+    rows = _most_exposed(kind, party_rows)
+    alone = shift_law_of(kind, rows, setting, shares=len(party_rows)).epsilon(delta)
     honest = min(setting.honest_parties, len(party_rows))
-    others = [shift_law_of(kind, rows, setting, shares=honest).epsilon(delta) for rows in set(party_rows)]
+    others = shift_law_of(kind, rows, setting, shares=honest).epsilon(delta)
     return ReleaseCost(
         scope=scope,
-        epsilon=max(bracket.upper for bracket in alone),
-        epsilon_lower=max(bracket.lower for bracket in alone),
+        epsilon=alone.upper,
+        epsilon_lower=alone.lower,
         delta=float(delta),
-        epsilon_if_others_collude=max(bracket.upper for bracket in others),
+        epsilon_if_others_collude=others.upper,
     )
 
 
@@ -133,8 +134,24 @@ def release_delta(kind: Kind, party_rows: Sequence[int], epsilon: float, setting
             return delta_for(party_rows, kind.rados, design.epsilon_per_rado, epsilon)
         case "marginal", RadosQuery():
             return delta_for(party_rows, kind.rados, None, epsilon)
-    brackets = [shift_law_of(kind, rows, setting, shares=len(party_rows)).delta(epsilon) for rows in set(party_rows)]
-    return max(brackets, key=lambda bracket: bracket.upper)
+    rows = _most_exposed(kind, party_rows)
+    return shift_law_of(kind, rows, setting, shares=len(party_rows)).delta(epsilon)
+
+
+def _most_exposed(kind: Kind, party_rows: Sequence[int]) -> int:
+    """The rows of a party whose record costs most.
+
+    A party's size matters through the chance p that a rado takes a record, and through nothing else. The larger p is,
+    the more coins fall "in" (K ~ Binomial(n, p) grows stochastically), and each one that does raises delta
+    (dpcore.privacy.gaussian). Raises SupportError where any party is too small for its set.
+    """
+    match kind:
+        case RadosQuery(design=GaussianDesign(fraction=Fraction() as fraction)):
+            return max(set(party_rows), key=lambda rows: Fraction(check_support(rows, fraction), rows))
+        case RadosQuery(design=FixedSupportDesign(split="local", fraction=fraction)):
+            for rows in set(party_rows):
+                check_support(rows, fraction)
+    return min(party_rows)
 
 
 def shift_law_of(kind: Kind, rows: int, setting: Setting, *, shares: int) -> ShiftLaw:

@@ -33,6 +33,9 @@ class MomentsQuery:
     A contribution holds, as integers, k e_j 2^f for every coordinate, then for j <= k row by row 5 x_j^2 4^f and
     7 x_j x_k 4^f: no product is rounded. The bias square is left out, for its sum is public: the row count.
 
+    Sensitivity: with S = R^2 4^f, sqrt(k^2 (2 S - 2 c) + 50 (S^2 - c^2)) at its maximum over c. Proof:
+    dpcore.privacy.sensitivity.moments_squared.
+
     Raises PlanError where a field is out of range.
     """
 

@@ -22,7 +22,12 @@ who learns each party's part; for simulation, and no query carries it."""
 class PlainDesign:
     """Signatures uniform over all of {-1, +1}^m. Protects boolean coordinates alone, each by its own marginal.
 
-    booleans: the coordinates coded -1/+1, ascending. Raises PlanError where one is out of range or not in order.
+    booleans: the coordinates coded -1/+1, ascending.
+
+    Sensitivity: one flipped value shifts such a coordinate by one in each rado, and the count behind it is
+    Binomial(m, 1/2) whatever the data. Proof: dpcore.privacy.dp_feat.
+
+    Raises PlanError where a coordinate is out of range or not in order.
     """
 
     booleans: tuple[int, ...] = ()
@@ -60,6 +65,11 @@ class DpFeatDesign:
     an exact positive rational; None draws uniform signatures, which gives the lowest exact epsilon
     (dpcore.privacy.dp_feat). With several features there is no truncation: a second one would make the first marginal
     depend on the data. split: see `Split`; "exact" needs a truncation to divide.
+
+    Sensitivity: one flipped value shifts the coordinate by one in each rado; the count behind it is a binomial,
+    truncated with epsilon_per_rado, whatever the data. The signs of a rounded feature differ between neighbours by such
+    a flip or not at all, by a chance of its own: the divergence is at most the mean of the two, so at most the flip's.
+    Proof: dpcore.privacy.dp_feat.
 
     Raises PlanError where a field is out of range.
     """
@@ -108,6 +118,9 @@ class JointDesign:
     share_sigma: the standard deviation of each party's discrete Gaussian share of the noise on each of those
     coordinates of every rado, in units of 2^-fraction_bits.
 
+    Sensitivity: sqrt(squared_range) 2^fraction_bits in each rado that the record enters, by a fair coin that is the
+    same for both neighbours. Proof: dpcore.privacy.sensitivity.joint_squared and, of the coin, dpcore.privacy.gaussian.
+
     Raises PlanError where a field is out of range.
     """
 
@@ -135,6 +148,9 @@ class FixedSupportDesign:
     record's edge, in units of 2^-fraction_bits; 0 adds none and protects nothing. split: "exact" draws round(f m)
     records of the pool.
 
+    Sensitivity: 2 R 2^fraction_bits, of the noised table. Rados over it, however many, are post-processing, for what is
+    drawn does not look at the data. Proof: dpcore.privacy.sensitivity.edge_squared.
+
     Raises PlanError where a field is out of range.
     """
 
@@ -158,6 +174,10 @@ class GaussianDesign:
     fraction: None draws uniform signatures; otherwise each party draws round(fraction m_p) of its records for each
     rado. clip: to which edges are cut. share_sigma: the standard deviation of each party's share of the noise, as in
     `JointDesign`.
+
+    Sensitivity: 2 R 2^fraction_bits in each rado that the record enters, by a coin that is the same for both neighbours
+    (of 1/2, or of what a rado takes of the party's rows). Proof: dpcore.privacy.sensitivity.edge_squared and, of the
+    coin, dpcore.privacy.gaussian.
 
     Raises PlanError where a field is out of range.
     """

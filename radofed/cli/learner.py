@@ -57,7 +57,10 @@ def query(
     output: Output,
     config: ConfigOption,
     schema: Annotated[Path, typer.Option(help="The schema that the parties share.", show_default=False)],
-    rados: Annotated[int | None, typer.Option(help="How many rados; all designs but moments need it.")] = None,
+    rados: Annotated[
+        int | None,
+        typer.Option(help="How many rados. Moments take none, dp-feat by default as many as --epsilon allows."),
+    ] = None,
     design: Annotated[str, typer.Option(help="plain, dp-feat, fixed-support, gaussian or moments.")] = "dp-feat",
     sensitive: Annotated[
         list[str] | None,

@@ -20,7 +20,10 @@ def add_to(app: typer.Typer) -> None:
 
 def plan(
     _output: Output,
-    rados: Annotated[int | None, typer.Option(help="How many rados; moments take none.", show_default=False)] = None,
+    rados: Annotated[
+        int | None,
+        typer.Option(help="How many rados. Moments take none, dp-feat by default as many as --epsilon allows."),
+    ] = None,
     design: Annotated[str, typer.Option(help="plain, dp-feat, fixed-support, gaussian or moments.")] = "dp-feat",
     rows: Annotated[int | None, typer.Option(help="Rows of all parties, split as equally as can be.")] = None,
     parties: Annotated[

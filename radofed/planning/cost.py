@@ -113,7 +113,7 @@ class Cost:
     def _what(self) -> str:
         request, parties = self.request, len(self.request.party_rows)
         over = "one pool" if parties == 1 else f"{parties} parties with {request.rows} rows in all"
-        what = "Moments" if request.rados is None else f"{request.rados} rados of design {request.words}"
+        what = "Moments" if request.rados is None else f"{many_rados(request.rados)} of design {request.words}"
         head = f"{what} over {over}"
         if parties == 1:
             return f"{head} of {request.rows} rows: for accounting only, since no cohort has one party."
@@ -176,8 +176,8 @@ class Cost:
             yield f"Of {whose} signatures {100 * self.acceptance_rate:.4g} % are admitted."
         if self.largest_rados is not None and request.epsilon is not None:
             more = " or more" if self.largest_rados >= max(MOST_LOOKED_FOR, request.n) else ""
-            room = f"{self.largest_rados} rados{more}" if self.largest_rados else "not even one rado"
-            yield f"Within epsilon {float(request.epsilon):.6g} there is room for {room}."
+            room = f"room for {many_rados(self.largest_rados)}{more}" if self.largest_rados else "no room for a rado"
+            yield f"Within epsilon {float(request.epsilon):.6g} there is {room}."
 
     def _noise(self) -> Iterator[str]:
         noise = self.noise
@@ -208,6 +208,11 @@ class Cost:
                 f"{_seconds(self.sizes.estimated_seconds)} s, by what was measured on two cores, drawing rados and the "
                 "network apart."
             )
+
+
+def many_rados(count: int) -> str:
+    """So many rados, for people."""
+    return "1 rado" if count == 1 else f"{count} rados"
 
 
 def _several(count: int, one: str, more: str) -> str:

@@ -16,7 +16,7 @@ from dpcore.privacy.dp_feat import (
 )
 from dpcore.privacy.laws import binomial_mass
 from dpcore.rados.truncation import admissible_range
-from radofed.planning.cost import Cost, up
+from radofed.planning.cost import Cost, many_rados, up
 from radofed.planning.limits import MOST_LOOKED_FOR, largest_rados
 from radofed.planning.request import PlanRequest
 
@@ -72,10 +72,10 @@ def dp_feat_cost(request: PlanRequest) -> Cost:
     cost = replace(cost, smallest_epsilon=smallest)
     if request.epsilon is not None and Fraction(counted.epsilon) > request.epsilon:
         reason = (
-            f"{request.rados} rados cost an epsilon of {up(counted.epsilon)}, and {float(request.epsilon):.6g} is what "
-            "they may cost"
+            f"{many_rados(request.n)} cost{'s' if request.n == 1 else ''} an epsilon of {up(counted.epsilon)}, and "
+            f"{float(request.epsilon):.6g} is what may be spent"
         )
-        fewer = f"ask for at most {cost.largest_rados} rados, or " if cost.largest_rados else ""
+        fewer = f"ask for at most {many_rados(cost.largest_rados)}, or " if cost.largest_rados else ""
         return replace(cost, reason=reason, suggestion=f"{fewer}allow an epsilon of {up(counted.epsilon)}")
     return replace(
         cost,

@@ -7,8 +7,10 @@ from dpcore.queries.base import Crowd
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import PlainDesign
 from learner.kinds import EDGE_FRACTION_BITS
+from learner.requests import USUAL_RADOS
 from radofed.planning.cost import Cost
 from radofed.planning.counts import dp_feat_cost, plain_cost
+from radofed.planning.limits import largest_rados
 from radofed.planning.noise import noised_cost
 from radofed.planning.request import PlanRequest
 from radofed.planning.sizes import sizes_of
@@ -21,6 +23,11 @@ def plan_cost(request: PlanRequest) -> Cost:
     """
     if request.kind_name not in ("plain", "dp-feat"):
         return noised_cost(request)
+    if request.chooses_rados:
+        assert request.epsilon is not None, "rados are chosen to stay within an epsilon"
+        most = largest_rados(request.party_rows, request.epsilon, request.delta, most=USUAL_RADOS)
+        # Where not even one stays within it, that one's refusal says what would work.
+        request = replace(request, rados=max(1, most))
     return _with_sizes(plain_cost(request) if request.design == "plain" else dp_feat_cost(request))
 
 

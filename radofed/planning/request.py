@@ -37,8 +37,9 @@ _POSITIVE = ("epsilon", "epsilon_per_rado", "norm_bound", "support", "edge_weigh
 class PlanRequest:
     """What is to be planned.
 
-    party_rows: m_p. rados: n, None for moments, which are no rados. joint: dp-feat with noise on every coordinate of
-    the sensitive source column, which `source` describes. epsilon_per_rado: Algorithm 2's, None for no truncation.
+    party_rows: m_p. rados: n, None for moments, which are no rados, and for dp-feat without `joint` where as many are
+    to be planned as `epsilon` allows, up to USUAL_RADOS. joint: dp-feat with noise on every coordinate of the sensitive
+    source column, which `source` describes. epsilon_per_rado: Algorithm 2's, None for no truncation.
     epsilon: a total to stay within; noise is calibrated to it, for the figure under collusion, where share_sd is not
     given. share_sd: the standard deviation of a party's noise share (of a noised table, its whole noise), in units of
     2^-fraction_bits. delta: for the whole release. honest: h, the parties whose shares are counted under collusion; by
@@ -90,8 +91,9 @@ class PlanRequest:
                 *others, last = (_words(design) for design, taken in _TAKES.items() if name in taken)
                 known = f"{', '.join(others)} or {last}" if others else last
                 raise ConfigurationError(f"{self.words} takes no {words}: leave it out, or plan {known}")
-        if "rados" in takes and self.rados is None:
-            raise ConfigurationError("how many rados: give their number")
+        if "rados" in takes and self.rados is None and not self.chooses_rados:
+            allowed = ", or the epsilon that they are to stay within" if self.kind_name == "dp-feat" else ""
+            raise ConfigurationError(f"how many rados: give their number{allowed}")
         if "share_sd" not in takes:
             return
         if self.epsilon is None and self.share_sd is None and self.design != "fixed-support":
@@ -155,6 +157,11 @@ class PlanRequest:
     def rows(self) -> int:
         """The pool's row count M."""
         return sum(self.party_rows)
+
+    @property
+    def chooses_rados(self) -> bool:
+        """Whether the number of rados follows from epsilon."""
+        return self.kind_name == "dp-feat" and self.rados is None and self.epsilon is not None
 
     @property
     def n(self) -> int:

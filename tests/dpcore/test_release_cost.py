@@ -6,6 +6,7 @@ from fractions import Fraction
 import pytest
 
 from dpcore.errors import PlanError
+from dpcore.privacy import release_cost as release_cost_module
 from dpcore.privacy.dp_feat import account, account_of_exact_split
 from dpcore.privacy.gaussian import WeakNoiseError, gaussian_delta, thinned_epsilon
 from dpcore.privacy.integer_noise import ROUNDING_VARIANCE
@@ -167,6 +168,28 @@ def test_a_party_whose_rows_are_included_more_often_is_the_one_counted():
     both, small = (release_cost(kind, rows, DELTA, SETTING) for rows in ((800, 12), (12, 12)))
     large = release_cost(kind, (800, 800), DELTA, SETTING)
     assert both.epsilon == small.epsilon > 1.05 * large.epsilon
+
+
+@pytest.mark.parametrize("name", NOISED)
+def test_the_most_exposed_of_parties_of_all_sizes_is_counted_and_no_other(name, monkeypatch):
+    kind, sizes = NOISED[name], (12, 14, 15, 100, 104, 250, 999)
+    shares = {"alone": len(sizes), "others": 2}
+    every = {
+        whose: [shift_law_of(kind, rows, SETTING, shares=count).epsilon(DELTA).upper for rows in sizes]
+        for whose, count in shares.items()
+    }
+    counted = []
+
+    def spied(kind, rows, setting, *, shares):
+        counted.append(rows)
+        return shift_law_of(kind, rows, setting, shares=shares)
+
+    monkeypatch.setattr(release_cost_module, "shift_law_of", spied)
+    cost = release_cost(kind, sizes, DELTA, SETTING)
+    assert cost.epsilon == pytest.approx(max(every["alone"]), rel=1e-9)
+    assert cost.epsilon_if_others_collude == pytest.approx(max(every["others"]), rel=1e-9)
+    # A thousand parties of a thousand sizes are counted as fast as one.
+    assert len(counted) == 2
 
 
 def test_what_the_law_of_the_shift_says_is_what_is_stated():

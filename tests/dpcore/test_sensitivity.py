@@ -1,6 +1,8 @@
 """Sensitivities against a search for neighbouring integer records that break them: it finds none, and comes close."""
 
 import math
+import pkgutil
+import re
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -20,7 +22,7 @@ from dpcore.privacy.sensitivity import (
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.clipping import Clip
-from dpcore.rados.designs import FixedSupportDesign
+from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, JointDesign, PlainDesign
 from dpcore.rados.edges import Records
 from dpcore.rados.protected import squared_range
 from dpcore.schema import BooleanFeature, CategoryFeature, Feature, Label, RealFeature, Schema, ThresholdFeature
@@ -166,6 +168,18 @@ def test_a_zero_row_is_no_further_than_a_record():
 
 def test_squares_and_products_weigh_what_the_proof_needs():
     assert PRODUCT_WEIGHT**2 <= 2 * SQUARE_WEIGHT**2 < (PRODUCT_WEIGHT + 0.1) ** 2
+
+
+@pytest.mark.parametrize(
+    "design", [PlainDesign, DpFeatDesign, JointDesign, FixedSupportDesign, GaussianDesign, MomentsQuery]
+)
+def test_every_design_states_its_sensitivity_and_where_its_proof_is(design):
+    _, found, said = str(design.__doc__).partition("Sensitivity: ")
+    assert found
+    sources = re.findall(r"dpcore(?:\.\w+)+", said.partition("Proof:")[2])
+    assert sources
+    for source in sources:
+        assert len(str(pkgutil.resolve_name(source).__doc__)) > 100
 
 
 def codings(feature: Feature) -> list[tuple[int, ...]]:

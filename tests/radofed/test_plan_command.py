@@ -132,6 +132,25 @@ def test_a_total_to_stay_within(capsys):
     assert "at most 58 rados" in beyond["suggestion"]
 
 
+def test_an_epsilon_alone_gives_the_number_of_rados(capsys):
+    found = data(capsys, *POOL[:4], "--epsilon", "1")
+    assert (found["feasible"], found["rados"], found["largest_rados"]) == (True, 58, 58)
+    assert found["epsilon"] <= 1
+    # As a query does, no more than are of use.
+    ample = data(capsys, "--rows", "10000000", "--parties", "4", "--epsilon", "3")
+    assert (ample["rados"], ample["feasible"]) == (1000, True)
+    assert ample["largest_rados"] > 1000
+    little = data(capsys, "--rows", "40", "--parties", "1", "--epsilon", "0.01")
+    assert (little["feasible"], little["rados"], little["largest_rados"]) == (False, 1, 0)
+    allowed = re.search(r"allow an epsilon of (\S+)$", little["suggestion"])
+    assert allowed
+    assert data(capsys, "--rows", "40", "--parties", "1", "--epsilon", allowed[1])["feasible"]
+    assert run(["plan", "--rows", "40", "--parties", "1", "--epsilon", "0.01"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("1 rado of design dp-feat")
+    assert "Within epsilon 0.01 there is no room for a rado." in told
+
+
 def test_what_is_suggested_works(capsys):
     pool = ("--rows", "4177", "--parties", "1", "--epsilon-per-rado", "0.3")
     found = data(capsys, *pool, "--rados", "100")
