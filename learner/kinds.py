@@ -1,6 +1,6 @@
 """From a request to the query's kind: designs for the schema, and noise calibrated to the epsilon asked for."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 from dpcore.errors import PlanError
@@ -56,15 +56,32 @@ def _rados(request: RadosRequest, party_rows: Sequence[int]) -> int:
         return request.rados
     if not party_rows:
         raise PlanError("no party's rows are known, so rados cannot be counted; give their number, and no epsilon")
-    epsilon = float(request.epsilon)
-    most = largest_rados(party_rows, request.epsilon_per_rado, epsilon, request.delta)
-    if most < (request.rados or 1):
-        fewer = f"ask for at most {most}, " if most else ""
+    most = rados_within(request.epsilon, request.delta, [party_rows], request.epsilon_per_rado, asked=request.rados)
+    return request.rados or min(most, USUAL_RADOS)
+
+
+def rados_within(
+    epsilon: Fraction,
+    delta: Fraction,
+    pools: Iterable[Sequence[int]],
+    epsilon_per_rado: Fraction | None,
+    *,
+    asked: int | None,
+    fewest: int = 1,
+) -> int:
+    """The most dp-feat rados that stay within a total, whichever of the pools (each a sequence of m_p) is asked.
+
+    asked: a number that was asked for; fewest: what makes sense. Raises PlanError where the most is below either.
+    """
+    most = min(largest_rados(pool, epsilon_per_rado, float(epsilon), delta) for pool in pools)
+    least = asked or fewest
+    if most < least:
+        fewer = f"ask for at most {most}, " if most >= fewest else ""
         raise PlanError(
-            f"{request.rados or 1} rados cost more than epsilon {epsilon:g} at delta {float(request.delta):g}: {fewer}"
+            f"{least} rados cost more than epsilon {float(epsilon):g} at delta {float(delta):g}: {fewer}"
             "raise epsilon, or have more rows"
         )
-    return request.rados or min(most, USUAL_RADOS)
+    return most
 
 
 def _design(request: RadosRequest, rados: int, honest: int, party_rows: Sequence[int]) -> Design:

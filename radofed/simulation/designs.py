@@ -9,19 +9,16 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import cast
 
-from dpcore.errors import ConfigurationError, PlanError
+from dpcore.errors import ConfigurationError
 from dpcore.features import nearest
-from dpcore.privacy.dp_feat import largest_rados
 from dpcore.privacy.release_cost import Kind
 from dpcore.privacy.statement import PrivacyStatement, statement_for
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, Split
 from dpcore.schema import RealFeature, Schema
-from learner.requests import MomentsRequest, RadosDesign, RadosRequest, Request
+from learner.kinds import rados_within
+from learner.requests import USUAL_RADOS, MomentsRequest, RadosDesign, RadosRequest, Request
 from wire.query import Query, setting_of
-
-MOST_RADOS = 1000
-"""Nock, Patrini and Friedman (ICML 2015), section 4: n = min(1000, m / 2)."""
 
 NAMES = ("plain", "dp-feat", "fixed-support", "gaussian", "moments")
 _EXACT = ("epsilon", "epsilon_per_rado", "norm_bound", "support")
@@ -138,18 +135,12 @@ class DesignOptions:
         )
 
     def _rados(self, folds: Sequence[Sequence[int]]) -> int:
-        usual = max(2, min(MOST_RADOS, min(map(sum, folds)) // 2))
+        usual = max(2, min(USUAL_RADOS, min(map(sum, folds)) // 2))
         if self.epsilon is None or self.name != "dp-feat" or self.joint:
             return self.rados or usual
         pools = {(sum(rows),) if self.split == "exact" else tuple(sorted(rows)) for rows in folds}
-        epsilon = float(self.epsilon)
-        most = min(largest_rados(pool, self.epsilon_per_rado, epsilon, self.delta) for pool in pools)
-        if most < (self.rados or 2):
-            fewer = f"ask for at most {most}, " if most >= 2 else ""
-            raise PlanError(
-                f"{self.rados or 2} rados cost more than epsilon {epsilon:g} at delta {float(self.delta):g}: {fewer}"
-                "raise epsilon, or have more rows"
-            )
+        # From one rado nothing is learned.
+        most = rados_within(self.epsilon, self.delta, pools, self.epsilon_per_rado, asked=self.rados, fewest=2)
         return self.rados or min(most, usual)
 
     def computed(self, asked: Kind) -> Kind:
