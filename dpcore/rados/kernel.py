@@ -40,6 +40,15 @@ def rado_sums(edges: NDArray[np.int64], selection: NDArray[np.uint8]) -> NDArray
     return sums
 
 
+def add_rado_sums(total: NDArray[np.int64], edges: NDArray[np.int64], selection: NDArray[np.uint8]) -> None:
+    """Add to each of n sums the edge vectors that it selects, in place.
+
+    total: int64 (n, d). edges: int64 (rows, d). selection: uint8 (ceil(rows/8), n), C-contiguous: byte [g, j] holds the
+    rows 8g to 8g + 7 of rado j, row 8g + i in bit i; bits beyond the last row must be zero.
+    """
+    total += rado_sums(edges, np.ascontiguousarray(selection.T))
+
+
 def _largest(edges: NDArray[np.int64]) -> int:
     """The largest magnitude, as a Python integer: abs of int64's least value is itself in NumPy."""
     return max(int(edges.max()), -int(edges.min()))
