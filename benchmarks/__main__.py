@@ -11,8 +11,11 @@ from matplotlib.figure import Figure
 
 from benchmarks import (
     accounting,
+    data_path,
     dp_feat_error,
     encryption,
+    federated_run,
+    fewer_ciphertexts,
     leaks,
     learners,
     paper_tables,
@@ -21,8 +24,10 @@ from benchmarks import (
     private_erm,
     rado_kernel,
     record_level,
+    scaling,
+    startup,
 )
-from benchmarks.measuring import Neighbours, machine
+from benchmarks.measuring import Neighbours, Report, Target, machine, targets_table
 
 RESULTS = Path(__file__).resolve().parent / "results"
 # Above this, what else runs is told beside the times.
@@ -30,6 +35,11 @@ QUIET_CORES = 0.1
 BENCHMARKS = {
     "encryption": encryption,
     "rado_kernel": rado_kernel,
+    "data_path": data_path,
+    "federated_run": federated_run,
+    "scaling": scaling,
+    "startup": startup,
+    "fewer_ciphertexts": fewer_ciphertexts,
     "learners": learners,
     "accounting": accounting,
     "leaks": leaks,
@@ -40,7 +50,18 @@ BENCHMARKS = {
     "record_level": record_level,
     "private_erm": private_erm,
 }
-QUICK = ("encryption", "rado_kernel", "learners", "accounting", "leaks", "predicates", "parity")
+QUICK = (
+    "encryption",
+    "rado_kernel",
+    "data_path",
+    "federated_run",
+    "scaling",
+    "startup",
+    "fewer_ciphertexts",
+    "accounting",
+    "predicates",
+    "parity",
+)
 SCIENCE = (
     "learners",
     "accounting",
@@ -68,15 +89,16 @@ def main() -> None:
         parser.error(f"there is no benchmark {unknown[0]}: choose from {', '.join(BENCHMARKS)}")
     RESULTS.mkdir(exist_ok=True)
     names = SCIENCE if options.science else options.names or QUICK
-    for name in names:
-        run_one(name, everything=options.all or options.science)
+    targets = [target for name in names for target in run_one(name, everything=options.all or options.science)]
+    if len(names) > 1 and targets:
+        print(targets_table(targets))
 
 
-def run_one(name: str, *, everything: bool) -> None:
-    """Run one benchmark, print its tables, write its JSON and picture."""
+def run_one(name: str, *, everything: bool) -> list[Target]:
+    """Run one benchmark, print its tables, write its JSON and picture; the figures that were to be reached."""
     print(f"{name} ...", file=sys.stderr)
     start, neighbours = time.perf_counter(), Neighbours()
-    report = BENCHMARKS[name].run(everything=everything)
+    report: Report = BENCHMARKS[name].run(everything=everything)
     busy = neighbours.cores_busy()
     at = {**machine(), "cores_busy_elsewhere": busy}
     date = datetime.now(UTC).date().isoformat()
@@ -86,11 +108,13 @@ def run_one(name: str, *, everything: bool) -> None:
     BENCHMARKS[name].draw(report, figure)
     figure.suptitle(f"{name} ({at['cores']} cores, Python {at['python']}, {date})", fontsize=10)
     figure.savefig(RESULTS / f"{name}.png", dpi=100)
-    print("\n\n".join(str(table) for table in report.tables))
+    tables = [*report.tables, *([targets_table(report.targets)] if report.targets else [])]
+    print("\n\n".join(str(table) for table in tables))
     print("\n".join(["", *report.notes]))
     if busy is not None and busy > QUIET_CORES:
         print(f"Other processes kept {busy} cores busy meanwhile: repeat this on a quiet machine.")
     print(f"\n{name} took {time.perf_counter() - start:.0f} s; results/{name}.json, results/{name}.png\n", flush=True)
+    return report.targets
 
 
 if __name__ == "__main__":

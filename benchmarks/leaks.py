@@ -27,7 +27,7 @@ from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import Design, DpFeatDesign, JointDesign, PlainDesign, SensitiveFeature
 from dpcore.rados.edges import ONE, Records
 from dpcore.rados.leaks import KnownAllButOneBit, most_accurate
-from dpcore.rados.signatures import draw as draw_signatures
+from dpcore.rados.signatures import signatures_of, whole
 from dpcore.rados.statements.reconstruction import UnrecoverableError, reconstruct_edges
 from dpcore.randomness import SeededRandom
 
@@ -81,7 +81,7 @@ class Recovered:
 def recover(m: int, d: int, n: int, seed: int) -> Recovered:
     held = records(m, d, seed)
     truth = edges_of(held)
-    selection = np.concatenate(list(draw_signatures(PlainDesign(), held, n, SeededRandom(seed))))
+    selection = whole(signatures_of(PlainDesign(), held, n, SeededRandom(seed)))
     bits = np.unpackbits(selection, axis=1, count=m, bitorder="little").astype(np.bool_)
     rados = bits.astype(np.int64) @ truth
     components, guessed = independent_components(rados, min(m, d), seed)

@@ -14,7 +14,19 @@ from typing import Any
 from matplotlib.figure import Figure
 
 REPEATS = 5
-LIBRARIES = ("radofed", "numpy", "scipy", "scikit-learn", "gmpy2", "phe", "dp-accounting")
+LIBRARIES = (
+    "radofed",
+    "numpy",
+    "numba",
+    "scipy",
+    "scikit-learn",
+    "gmpy2",
+    "phe",
+    "tenseal",
+    "pyarrow",
+    "ray",
+    "dp-accounting",
+)
 
 
 class WrongResultError(RuntimeError):
@@ -52,6 +64,39 @@ MEASURE_HEADER = ("", "median", "min", "max", "unit")
 
 
 @dataclass(frozen=True)
+class Target:
+    """A figure that was to be reached on two cores, beside what was measured (a median).
+
+    at_least: whether the figure is a floor; otherwise it is a ceiling.
+    """
+
+    what: str
+    unit: str
+    figure: float
+    measured: float
+    at_least: bool
+
+    @property
+    def met(self) -> bool:
+        """Whether it was reached."""
+        return self.measured >= self.figure if self.at_least else self.measured <= self.figure
+
+    def cells(self) -> tuple[str, ...]:
+        """What a table shows of it."""
+        bound = "at least" if self.at_least else "at most"
+        return (
+            self.what,
+            f"{bound} {number(self.figure)}",
+            number(self.measured),
+            self.unit,
+            "yes" if self.met else "no",
+        )
+
+
+TARGET_HEADER = ("target", "figure", "measured", "unit", "met")
+
+
+@dataclass(frozen=True)
 class Table:
     """Text for people: a header, and rows as wide as it."""
 
@@ -73,7 +118,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Report:
-    """What one benchmark found. `measures` and `ratios` go into its JSON file with `setting`; `tables` are printed."""
+    """What one benchmark found. `measures`, `ratios` and `targets` go into its JSON file with `setting`.
+
+    `tables` are printed.
+    """
 
     name: str
     claim: str
@@ -82,6 +130,7 @@ class Report:
     ratios: list[Measure]
     tables: list[Table]
     notes: list[str] = field(default_factory=list)
+    targets: list[Target] = field(default_factory=list)
 
     def as_json(self, machine: dict[str, Any], date: str) -> dict[str, Any]:
         """The content of benchmarks/results/<name>.json."""
@@ -93,12 +142,18 @@ class Report:
             "setting": self.setting,
             "measures": [_rounded(measure) for measure in self.measures],
             "ratios": [_rounded(ratio) for ratio in self.ratios],
+            "targets": [_rounded(target) | {"met": target.met} for target in self.targets],
             "notes": self.notes,
         }
 
 
-def _rounded(measure: Measure) -> dict[str, Any]:
-    return {key: float(f"{v:.5g}") if isinstance(v, float) else v for key, v in asdict(measure).items()}
+def targets_table(targets: Sequence[Target]) -> Table:
+    """What was to be reached, what was measured, and whether that is enough."""
+    return Table("Targets (two cores)", TARGET_HEADER, [target.cells() for target in targets])
+
+
+def _rounded(figure: Measure | Target) -> dict[str, Any]:
+    return {key: float(f"{v:.5g}") if isinstance(v, float) else v for key, v in asdict(figure).items()}
 
 
 def number(value: float) -> str:
@@ -110,14 +165,22 @@ def number(value: float) -> str:
     return f"{value:#.3g}" if abs(value) >= 1e-3 else f"{value:.2e}"
 
 
-def take_turns(candidates: Mapping[str, Callable[[], object]], repeats: int = REPEATS) -> dict[str, list[float]]:
+def take_turns(
+    candidates: Mapping[str, Callable[[], object]],
+    repeats: int = REPEATS,
+    before: Mapping[str, Callable[[], object]] | None = None,
+) -> dict[str, list[float]]:
     """Seconds of each candidate, `repeats` times, after one call that does not count.
 
     The candidates take turns, so that whatever else the machine does slows them alike; ratios are taken turn by turn.
+    before: what a candidate needs each time and what is not its own time.
     """
+    before = before or {}
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for turn in range(repeats + 1):
         for name, work in candidates.items():
+            if name in before:
+                before[name]()
             gc.collect()
             start = time.perf_counter()
             work()

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from sklearn.datasets import make_classification
 
 from benchmarks.datasets import RULES, SHARED, DataSet, read
+from benchmarks.environments import UnavailableError
 from benchmarks.measuring import Measure, Report, Table, ratio, require
 from benchmarks.private_peers import (
     PINS,
     Comparison,
     DescentSetting,
     Split,
-    UnavailableError,
     diffprivlib_errors,
     diffprivlib_python,
     noisy_descent,

@@ -1,18 +1,13 @@
 """What a central curator, who sees all rows, would pick instead of a federated moments release."""
 
-import json
-import os
-import subprocess
-import sys
-import tempfile
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.environments import environment, work
 from benchmarks.measuring import Measure
 from dpcore.privacy.gaussian import gaussian_mu
 
@@ -22,8 +17,6 @@ Errors = dict[str, NDArray[np.float64]]
 
 # scikit-learn from 1.8 on has no longer what diffprivlib imports.
 PINS = ("diffprivlib==0.6.6", "scikit-learn==1.7.2", "numpy<2.5")
-WORKER = Path(__file__).resolve().with_name("diffprivlib_worker.py")
-INSTALL_TIMEOUT_S, WORK_TIMEOUT_S = 600, 3600
 # AdaSSP's chance that its ridge is too small, as in the paper's experiments.
 RHO = 0.05
 
@@ -154,29 +147,9 @@ def noisy_descent(
     return total / (setting.steps - setting.steps // 2)
 
 
-class UnavailableError(RuntimeError):
-    """diffprivlib cannot be had here."""
-
-
-@cache
 def diffprivlib_python() -> Path:
-    """The interpreter of an environment that holds diffprivlib, made on first use in the user's cache directory.
-
-    Raises UnavailableError where it cannot be made.
-    """
-    cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    place = cache_home / "radofed-benchmarks" / f"diffprivlib-python{sys.version_info[0]}.{sys.version_info[1]}"
-    python = place / "bin" / "python"
-    try:
-        if not python.exists():
-            _quiet([sys.executable, "-m", "venv", str(place)])
-        if not _works(python):
-            _quiet([str(python), "-m", "pip", "install", "--quiet", *PINS])
-    except (OSError, subprocess.SubprocessError) as error:
-        raise UnavailableError(f"{', '.join(PINS)} could not be installed in {place.name}") from error
-    if not _works(python):
-        raise UnavailableError(f"{', '.join(PINS)} is installed and cannot be imported")
-    return python
+    """The interpreter of an environment that holds diffprivlib. Raises UnavailableError where it cannot be made."""
+    return environment("diffprivlib", PINS, "diffprivlib.models")
 
 
 def diffprivlib_errors(
@@ -187,35 +160,14 @@ def diffprivlib_errors(
     Objective perturbation (Chaudhuri, Monteleoni, Sarwate, JMLR 2011; neighbours: one record replaced) at delta = 0,
     with data_norm = sqrt(R^2 - 1); it accounts for the bias itself. Raises UnavailableError.
     """
-    python = diffprivlib_python()
-    with tempfile.TemporaryDirectory() as folder:
-        job = Path(folder) / "job.npz"
-        np.savez(
-            job,
-            train=split.train[:, :-1],
-            test=split.test[:, :-1],
-            train_labels=split.train_labels,
-            test_labels=split.test_labels,
-            norm=np.sqrt(split.norm**2 - 1.0),
-            epsilons=epsilons,
-            penalties=penalties,
-            draws=draws,
-        )
-        try:
-            done = subprocess.run(
-                [str(python), str(WORKER), str(job)], check=True, capture_output=True, timeout=WORK_TIMEOUT_S
-            )
-        except subprocess.SubprocessError as error:
-            raise UnavailableError("its run failed") from error
-    return np.array(json.loads(done.stdout), dtype=np.float64)
-
-
-def _works(python: Path) -> bool:
-    return (
-        subprocess.run([str(python), "-c", "import diffprivlib.models"], check=False, capture_output=True).returncode
-        == 0
-    )
-
-
-def _quiet(command: list[str]) -> None:
-    subprocess.run(command, check=True, capture_output=True, timeout=INSTALL_TIMEOUT_S)
+    job = {
+        "train": split.train[:, :-1],
+        "test": split.test[:, :-1],
+        "train_labels": split.train_labels,
+        "test_labels": split.test_labels,
+        "norm": np.sqrt(split.norm**2 - 1.0),
+        "epsilons": epsilons,
+        "penalties": penalties,
+        "draws": draws,
+    }
+    return np.array(work(diffprivlib_python(), "diffprivlib_worker.py", job), dtype=np.float64)

@@ -19,6 +19,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
 from benchmarks.datasets import RULES, SHARED, DataSet, read
+from benchmarks.environments import UnavailableError
 from benchmarks.measuring import Measure, Report, Table, ratio, require
 from benchmarks.private_peers import (
     DESCENT_GRID,
@@ -28,7 +29,6 @@ from benchmarks.private_peers import (
     DescentSetting,
     Errors,
     Split,
-    UnavailableError,
     diffprivlib_errors,
     diffprivlib_python,
     noisy_descent,

@@ -5,16 +5,22 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from coordinator.aggregate import multiply
+from coordinator.cluster import ClusterSum
 from coordinator.live import LiveQuery
 from coordinator.spool import Spool
 from wire.upload import Chunk
 
 
 class Adding:
-    """Multiplies chunk by chunk in one thread of its own: a large total holds up neither uploads nor a small total."""
+    """Multiplies chunk by chunk in one thread of its own: a large total holds up neither uploads nor a small total.
 
-    def __init__(self, spool: Spool) -> None:
-        self._spool = spool
+    A chunk's ciphertexts are shared out over all processors (coordinator.aggregate.multiply), with the interpreter's
+    lock released, so that statements and uploads are taken meanwhile. In memory there are one product and two uploads
+    of a chunk, however many parties there are.
+    """
+
+    def __init__(self, spool: Spool, cluster: ClusterSum | None = None) -> None:
+        self._spool, self._cluster = spool, cluster
         self._thread = ThreadPoolExecutor(1, "adding")
 
     async def make(self, live: LiveQuery, stopping: Callable[[], bool]) -> bool:
@@ -23,6 +29,8 @@ class Adding:
         The uploads stay: who calls drops them once the round is complete. Raises SpoolDamagedError where a chunk is not
         what was acknowledged, WireError(SPOOL_FULL) or OSError where the disk fails.
         """
+        if self._cluster is not None:
+            await asyncio.to_thread(self._cluster.make, live, stopping)
         made = self._spool.held_total(live.query_id)
         loop = asyncio.get_running_loop()
         for index in range(live.chunks):

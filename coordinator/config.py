@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dpcore.errors import ConfigurationError
+from wire.cluster_jobs import ClusterSettings
 from wire.configuration import ConfigPath, Configuration, TlsConfiguration
 
 
@@ -27,8 +28,17 @@ class Limits(Configuration):
     finished_per_learner: Annotated[int, Field(ge=1)] = 200
 
 
+class CoordinatorCluster(ClusterSettings):
+    """The coordinator's cluster. from_bytes: a query whose cohort's uploads have at least so many is added there."""
+
+    from_bytes: Annotated[int, Field(ge=0)] = 1 << 28
+
+
 class CoordinatorConfig(Configuration):
-    """coordinator.toml. listen: "host:port", port 0 for any free one; roster: the signed roster's file."""
+    """coordinator.toml. listen: "host:port", port 0 for any free one; roster: the signed roster's file.
+
+    cluster: a Ray cluster that makes large totals; without it this machine makes all, and Ray is not imported.
+    """
 
     federation: str
     name: str = "coordinator"
@@ -38,6 +48,7 @@ class CoordinatorConfig(Configuration):
     state_directory: ConfigPath
     tls: TlsConfiguration
     limits: Limits = Limits()
+    cluster: CoordinatorCluster | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_file: ConfigPath | None = None
 

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from coordinator.adding import Adding
+from coordinator.cluster import ClusterSum
 from coordinator.config import Limits
 from coordinator.events import (
     Action,
@@ -52,7 +53,8 @@ T = TypeVar("T")
 class Core:
     """All queries of one coordinator. Used from one event loop; `start` first.
 
-    clock: monotonic seconds, for durations. wall_clock: Unix seconds, for the ends that queries were signed with.
+    cluster: makes large totals. clock: monotonic seconds, for durations. wall_clock: Unix seconds, for the ends that
+    queries were signed with.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Core:
         limits: Limits,
         log: Log,
         *,
+        cluster: ClusterSum | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
@@ -79,7 +82,7 @@ class Core:
         self._carried: set[asyncio.Task[Any]] = set()
         # One thread of its own: a commit must not queue behind uploads.
         self._store_thread = ThreadPoolExecutor(1, "store")
-        self._adding = Adding(spool)
+        self._adding = Adding(spool, cluster)
         self._revision = store.revision
 
     @property

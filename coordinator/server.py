@@ -14,6 +14,7 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from coordinator.cluster import ClusterSum
 from coordinator.config import CoordinatorConfig
 from coordinator.core import Core
 from coordinator.intake import Intake
@@ -93,7 +94,9 @@ class Node:
             store=store,
             log=self._log,
         )
-        core = Core(store, Spool(config.spool_directory, config.limits.spool_bytes), config.limits, self._log)
+        spool = Spool(config.spool_directory, config.limits.spool_bytes)
+        cluster = None if config.cluster is None else ClusterSum(config.cluster, spool, self._log)
+        core = Core(store, spool, config.limits, self._log, cluster=cluster)
         await core.start()
         stack.push_async_callback(core.drain)
         server = self._build(core, membership)

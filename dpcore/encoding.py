@@ -6,7 +6,7 @@ encode the same cell to the same coordinate.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from dpcore.features import (
     ThresholdFeature,
     value_text,
 )
+from dpcore.fixed_point import STORED_FRACTION_BITS, store
 from dpcore.schema import Schema
 
 Floats = NDArray[np.float64]
@@ -101,13 +102,30 @@ class EncodedRows:
 
 
 @dataclass(frozen=True)
-class _Column:
-    """One encoded feature: values (m,) or (m, k), and masks of the rows where a policy acted."""
+class StoredRows:
+    """What EncodedRows says, in the fixed point of a party's records.
 
-    values: Floats
-    imputed: Mask
-    clipped: Mask
-    dropped: Mask
+    features: (m, d) int32 in units of 2^-30 (dpcore.fixed_point.store of the coordinates). The others as there, with
+    labels.
+    """
+
+    features: NDArray[np.int32]
+    labels: NDArray[np.int8]
+    usable: Mask
+    tallies: tuple[Tally, ...]
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One encoded feature, and masks (m,) of the rows where a policy acted, None where it acted on none.
+
+    values: (m,) float64, or (m, k) bool for coordinates that are 0 or 1.
+    """
+
+    values: Floats | Mask
+    imputed: Mask | None = None
+    clipped: Mask | None = None
+    dropped: Mask | None = None
 
 
 def sources(schema: Schema, *, label: bool) -> tuple[Source, ...]:
@@ -128,29 +146,62 @@ def encode(schema: Schema, cells: Mapping[Source, Cells], rows: int, *, label: b
     cell, feature by feature, that a policy refuses.
     """
     x = np.empty((rows, schema.d))
-    usable = np.ones(rows, dtype=np.bool_)
+    usable, tallies = _fill(schema, cells, x)
+    labels = None
+    if label:
+        labels, tally = _labelled(schema.label, cells, usable)
+        tallies.append(tally)
+    x[~usable] = 0.0
+    return EncodedRows(x, labels, usable, tuple(tallies))
+
+
+def encode_stored(schema: Schema, cells: Mapping[Source, Cells], rows: int) -> StoredRows:
+    """Encode `rows` rows with their labels as a party stores them: `store` of what `encode` gives, without the doubles.
+
+    cells: an entry for each of `sources(schema, label=True)`. Raises CellError as `encode` does.
+    """
+    features = np.empty((rows, schema.d), dtype=np.int32)
+    usable, tallies = _fill(schema, cells, features)
+    labels, tally = _labelled(schema.label, cells, usable)
+    features[~usable] = 0
+    return StoredRows(features, labels, usable, (*tallies, tally))
+
+
+def _fill(schema: Schema, cells: Mapping[Source, Cells], x: NDArray[Any]) -> tuple[Mask, list[Tally]]:
+    """Write the features and the bias into x, (m, d) of doubles or of stored integers.
+
+    Gives which rows the features leave usable, and the features' tallies; what is in the other rows does not matter.
+    """
+    usable = np.ones(len(x), dtype=np.bool_)
     tallies = []
     start = 0
     for feature in schema.features:
         column = _encode_feature(feature, cells[source_of(feature)])
-        width = len(feature.coordinates)
-        x[:, start : start + width] = column.values.reshape(rows, width)
-        start += width
-        usable &= ~column.dropped
-        counts = (int(mask.sum()) for mask in (column.imputed, column.clipped, column.dropped))
+        stop = start + len(feature.coordinates)
+        _put(column.values, x[:, start:stop])
+        start = stop
+        if column.dropped is not None:
+            usable &= ~column.dropped
+        counts = (_count(mask) for mask in (column.imputed, column.clipped, column.dropped))
         tallies.append(Tally(feature.name, *counts))
     if schema.bias:
-        x[:, start] = 1.0
-    labels = None
-    if label:
-        label_cells = cells[Source(schema.label.column, "texts")]
-        assert isinstance(label_cells, Texts), "labels are to be read as texts"
-        labels, dropped = _encode_label(schema.label, label_cells)
-        usable &= ~dropped
-        labels[~usable] = 1
-        tallies.append(Tally(schema.label.column, zero_vectors=int(dropped.sum())))
-    x[~usable] = 0.0
-    return EncodedRows(x, labels, usable, tuple(tallies))
+        _put(np.ones((len(x), 1), dtype=np.bool_), x[:, start:])
+    return usable, tallies
+
+
+def _put(values: Floats | Mask, place: NDArray[Any]) -> None:
+    """Write an encoded feature into its columns, of doubles or of stored integers."""
+    if place.dtype == np.float64:
+        place[:] = values.reshape(place.shape)
+    elif values.dtype == np.bool_:
+        place[:] = values
+        place <<= STORED_FRACTION_BITS
+    else:
+        store(np.asarray(values, dtype=np.float64).reshape(place.shape), out=place)
+
+
+def _count(mask: Mask | None) -> int:
+    return 0 if mask is None else int(np.count_nonzero(mask))
 
 
 def _encode_feature(feature: Feature, cells: Cells) -> _Column:
@@ -162,12 +213,19 @@ def _encode_feature(feature: Feature, cells: Cells) -> _Column:
 
 
 def _encode_real(feature: RealFeature, cells: Numbers) -> _Column:
+    filled = cells.values
+    if cells.missing.any():
+        filled = np.where(cells.missing, feature.lower if feature.impute is None else feature.impute, filled)
+    # NaN is an extreme where there is one, and is within nothing.
+    if len(filled) == 0 or (filled.min() >= feature.lower and filled.max() <= feature.upper):
+        imputed, dropped = _missing(feature, cells.missing)
+        return _Column(_scaled(feature, filled), imputed, None, dropped)
     _refuse_not_finite(feature.column, cells)
     imputed, dropped = _missing(feature, cells.missing)
-    present = ~cells.missing
-    below, above = present & (cells.values < feature.lower), present & (cells.values > feature.upper)
-    beyond = below | above
-    if feature.out_of_bounds == "refuse" and beyond.any():
+    # What is filled in for a missing cell is within the bounds.
+    above = filled > feature.upper
+    beyond = above | (filled < feature.lower)
+    if feature.out_of_bounds == "refuse":
         row = int(beyond.argmax())
         side, bound = ("above", "upper") if above[row] else ("below", "lower")
         limit = value_text(feature.upper if above[row] else feature.lower)
@@ -177,55 +235,69 @@ def _encode_real(feature: RealFeature, cells: Numbers) -> _Column:
             f'is {side} the schema\'s {bound} bound {limit}; set out_of_bounds = "clip" or "zero-vector", or mend the '
             "file",
         )
-    fill = feature.lower if feature.impute is None else feature.impute
-    bounded = np.clip(np.where(cells.missing, fill, cells.values), feature.lower, feature.upper)
-    scaled = 2.0 * ((bounded - feature.lower) / (feature.upper - feature.lower)) - 1.0
+    scaled = _scaled(feature, np.clip(filled, feature.lower, feature.upper))
     if feature.out_of_bounds == "clip":
         return _Column(scaled, imputed, beyond, dropped)
-    return _Column(scaled, imputed, np.zeros_like(beyond), dropped | beyond)
+    return _Column(scaled, imputed, None, _either(dropped, beyond))
+
+
+def _scaled(feature: RealFeature, bounded: Floats) -> Floats:
+    """2 ((v - lower) / (upper - lower)) - 1, rounded after each operation, in that order; v within the bounds."""
+    scaled: Floats = bounded - feature.lower
+    scaled /= feature.upper - feature.lower
+    scaled *= 2.0
+    scaled -= 1.0
+    return scaled
 
 
 def _encode_threshold(feature: ThresholdFeature, cells: Numbers) -> _Column:
     _refuse_not_finite(feature.column, cells)
     imputed, dropped = _missing(feature, cells.missing)
-    high = np.where(cells.missing, bool(feature.impute), cells.values >= feature.threshold)
-    return _Column(np.where(high, 1.0, -1.0), imputed, np.zeros_like(imputed), dropped)
+    high = cells.values >= feature.threshold
+    if cells.missing.any():
+        high = np.where(cells.missing, bool(feature.impute), high)
+    return _Column(np.where(high, 1.0, -1.0), imputed, None, dropped)
 
 
 def _encode_boolean(feature: BooleanFeature, cells: Texts) -> _Column:
     meaning = dict.fromkeys(feature.true, 1) | dict.fromkeys(feature.false, 0)
     codes = _look_up(cells, meaning)
-    imputed, dropped = _missing(feature, cells.codes < 0)
-    unknown = (codes < 0) & (cells.codes >= 0)
-    _refuse_unknown(feature, unknown, "is neither in true nor in false of the schema")
-    imputed, dropped = _also(unknown, feature.unknown, imputed, dropped)
-    true = np.where(imputed, bool(feature.impute), codes == 1)
-    return _Column(np.where(true, 1.0, -1.0), imputed, np.zeros_like(imputed), dropped)
+    imputed, dropped = _absent(feature, cells, codes, "is neither in true nor in false of the schema")
+    true = codes == 1
+    if imputed is not None:
+        true = np.where(imputed, bool(feature.impute), true)
+    return _Column(np.where(true, 1.0, -1.0), imputed, None, dropped)
 
 
 def _encode_category(feature: CategoryFeature, cells: Texts) -> _Column:
     places = {text: place for place, text in enumerate(feature.values)}
     codes = _look_up(cells, places)
-    imputed, dropped = _missing(feature, cells.codes < 0)
-    unknown = (codes < 0) & (cells.codes >= 0)
-    _refuse_unknown(feature, unknown, "is a category that the schema does not list in values")
-    imputed, dropped = _also(unknown, feature.unknown, imputed, dropped)
-    if feature.impute is not None:
+    imputed, dropped = _absent(feature, cells, codes, "is a category that the schema does not list in values")
+    if imputed is not None and feature.impute is not None:
         codes = np.where(imputed, places[feature.impute], codes)
-    one_hot = codes[:, None] == np.arange(len(places))
-    return _Column(one_hot.astype(np.float64), imputed, np.zeros_like(imputed), dropped)
+    return _Column(codes[:, None] == np.arange(len(places)), imputed, None, dropped)
+
+
+def _labelled(label: Label, cells: Mapping[Source, Cells], usable: Mask) -> tuple[NDArray[np.int8], Tally]:
+    """Labels, +1 in rows that are not usable, and their tally; `usable` loses the rows whose label is dropped."""
+    label_cells = cells[Source(label.column, "texts")]
+    assert isinstance(label_cells, Texts), "labels are to be read as texts"
+    labels, dropped = _encode_label(label, label_cells)
+    usable &= ~dropped
+    labels[~usable] = 1
+    return labels, Tally(label.column, zero_vectors=_count(dropped))
 
 
 def _encode_label(label: Label, cells: Texts) -> tuple[NDArray[np.int8], Mask]:
     meaning = dict.fromkeys(label.positive, 1) | dict.fromkeys(label.negative or (), 0)
     codes = _look_up(cells, meaning)
     missing = cells.codes < 0
-    unknown = (codes < 0) & ~missing if label.negative is not None else np.zeros_like(missing)
-    if label.missing == "refuse" and (missing | unknown).any():
-        row = int((missing | unknown).argmax())
+    dropped = codes < 0 if label.negative is not None else missing
+    if label.missing == "refuse" and dropped.any():
+        row = int(dropped.argmax())
         found = "there is no label" if missing[row] else "is in neither positive nor negative of the schema's label"
         raise CellError(row, label.column, f'{found}; set label.missing = "zero-vector", or mend the file')
-    return np.where(codes == 1, 1, -1).astype(np.int8), missing | unknown
+    return np.where(codes == 1, np.int8(1), np.int8(-1)), dropped
 
 
 def _look_up(cells: Texts, meaning: Mapping[str, int]) -> NDArray[np.int64]:
@@ -234,31 +306,49 @@ def _look_up(cells: Texts, meaning: Mapping[str, int]) -> NDArray[np.int64]:
     return table[cells.codes]
 
 
-def _missing(feature: Feature, missing: Mask) -> tuple[Mask, Mask]:
+def _missing(feature: Feature, missing: Mask) -> tuple[Mask | None, Mask | None]:
     """Masks (imputed, dropped) of the cells that are missing; raises CellError where the policy refuses them."""
-    if feature.missing == "refuse" and missing.any():
+    if not missing.any():
+        return None, None
+    if feature.missing == "refuse":
         sentence = 'the cell is empty; set missing = "impute" or "zero-vector" for the feature, or mend the file'
         raise CellError(int(missing.argmax()), feature.column, sentence)
-    nothing = np.zeros_like(missing)
-    return (missing, nothing) if feature.missing == "impute" else (nothing, missing)
+    return (missing, None) if feature.missing == "impute" else (None, missing)
 
 
-def _also(unknown: Mask, policy: str, imputed: Mask, dropped: Mask) -> tuple[Mask, Mask]:
-    """The masks with the unknown cells in the one that their policy names; "zero" is in neither."""
-    if policy == "impute":
-        return imputed | unknown, dropped
-    return (imputed, dropped | unknown) if policy == "zero-vector" else (imputed, dropped)
+def _absent(
+    feature: BooleanFeature | CategoryFeature, cells: Texts, codes: NDArray[np.int64], unknown_is: str
+) -> tuple[Mask | None, Mask | None]:
+    """Masks (imputed, dropped) of the cells that are missing or that mean nothing, `codes` being what each means.
 
-
-def _refuse_unknown(feature: BooleanFeature | CategoryFeature, unknown: Mask, found: str) -> None:
-    if feature.unknown == "refuse" and unknown.any():
-        row = int(unknown.argmax())
+    An unknown cell that stays zero is in neither. Raises CellError where a policy refuses a cell.
+    """
+    nothing = codes < 0
+    if not nothing.any():
+        return None, None
+    missing = cells.codes < 0
+    imputed, dropped = _missing(feature, missing)
+    unknown = nothing & ~missing
+    if not unknown.any():
+        return imputed, dropped
+    if feature.unknown == "refuse":
         choices = '"zero", "impute" or "zero-vector"' if feature.type == "category" else '"impute" or "zero-vector"'
-        raise CellError(row, feature.column, f"{found}; add it, set unknown = {choices}, or mend the file")
+        sentence = f"{unknown_is}; add it, set unknown = {choices}, or mend the file"
+        raise CellError(int(unknown.argmax()), feature.column, sentence)
+    if feature.unknown == "impute":
+        return _either(imputed, unknown), dropped
+    return (imputed, _either(dropped, unknown)) if feature.unknown == "zero-vector" else (imputed, dropped)
+
+
+def _either(first: Mask | None, second: Mask) -> Mask:
+    return second if first is None else first | second
 
 
 def _refuse_not_finite(column: str, cells: Numbers) -> None:
-    bad = ~np.isfinite(cells.values) & ~cells.missing
+    finite = np.isfinite(cells.values)
+    if finite.all():
+        return
+    bad = ~(finite | cells.missing)
     if bad.any():
         sentence = "is not a finite number; leave the cell empty where nothing is known"
         raise CellError(int(bad.argmax()), column, sentence)

@@ -20,33 +20,20 @@ MAX_SLOT_BITS = 64
 MAX_VALUE_BITS = 62
 
 
-def store(features: NDArray[np.float64]) -> NDArray[np.int32]:
+def store(features: NDArray[np.float64], out: NDArray[np.int32] | None = None) -> NDArray[np.int32]:
     """Features as integers in units of 2^-30, truncated toward zero: trunc(x * 2^30), any shape.
 
-    The product is exact, a power of two being only a change of exponent. Raises DataError where a feature is NaN or
-    beyond [-1, 1].
+    The product is exact, a power of two being only a change of exponent. out: where to write the result, of the same
+    shape; a new array where it is None. Raises DataError where a feature is NaN or beyond [-1, 1].
     """
     x = np.asarray(features, dtype=np.float64)
-    # Written so that NaN, which compares false with everything, is refused too.
-    if not bool(np.all(np.abs(x) <= 1.0)):
+    # The extremes are NaN where anything is, and NaN compares false with everything.
+    if x.size and not (x.min() >= -1.0 and x.max() <= 1.0):
         raise DataError("a feature is not a number in [-1, 1]: scale it by its declared bounds before it is stored")
-    return np.trunc(np.ldexp(x, STORED_FRACTION_BITS)).astype(np.int32)
-
-
-def at_fraction_bits(stored: NDArray[np.int32], fraction_bits: int) -> NDArray[np.int32]:
-    """Stored features in units of 2^-fraction_bits, truncated toward zero; any shape, |result| <= 2^fraction_bits.
-
-    Equals trunc(x * 2^f) of the original x exactly. Proof: let y = x * 2^30 and N = 2^(30-f). For y >= 0,
-    floor(floor(y) / N) = floor(y / N), since for an integer q: q <= floor(y)/N iff qN <= floor(y) iff qN <= y (qN is an
-    integer) iff q <= y/N. Truncation is an odd function, so the same holds for y < 0.
-
-    Raises PlanError where fraction_bits is not in 0..30.
-    """
-    _check_fraction_bits(fraction_bits)
-    shift = STORED_FRACTION_BITS - fraction_bits
-    # An arithmetic shift rounds down; adding N - 1 to the negative ones first makes that a rounding toward zero.
-    toward_zero = (stored >> 31) & np.int32((1 << shift) - 1)
-    return np.asarray((stored + toward_zero) >> shift, dtype=np.int32)
+    stored = np.empty(x.shape, dtype=np.int32) if out is None else out
+    # A conversion from double to integer truncates toward zero.
+    np.copyto(stored, x * float(1 << STORED_FRACTION_BITS), casting="unsafe")
+    return stored
 
 
 def _check_fraction_bits(fraction_bits: int) -> None:

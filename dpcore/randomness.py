@@ -11,7 +11,7 @@ import hashlib
 import os
 import threading
 from abc import ABC, abstractmethod
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
@@ -21,6 +21,11 @@ from dpcore.errors import ConfigurationError
 
 KEY_BYTES = 32
 REKEY_AFTER_BYTES = 1 << 20
+STREAMS = 1 << 64
+"""Streams that one key has, each of up to 2^68 bytes."""
+
+# What is encrypted to fill an array, a part at a time, so that both stay in a core's cache.
+_ZEROS = bytes(1 << 18)
 
 
 class SeededRandomRefusedError(ConfigurationError):
@@ -97,8 +102,9 @@ class _DerivedDraws(ABC):
                 return candidate
 
 
-def _keystream(key: builtins.bytes) -> CipherContext:
-    return Cipher(algorithms.AES256(key), modes.CTR(b"\0" * 16)).encryptor()
+def _keystream(key: builtins.bytes, stream: int = 0) -> CipherContext:
+    first_counter = stream.to_bytes(8, "big") + bytes(8)
+    return Cipher(algorithms.AES256(key), modes.CTR(first_counter)).encryptor()
 
 
 class _ForkCount:
@@ -151,19 +157,38 @@ class SystemRandom(_DerivedDraws):
 class KeyedRandom(_DerivedDraws):
     """AES-256-CTR under a secret key of 32 bytes, for draws that must come out the same again: a noised table's.
 
-    As good as the key is secret and used for one purpose. Raises ValueError for a key of another length.
+    stream: which of the key's 2^64 streams; its counter begins at `stream` (8 bytes, big-endian) and 8 zero bytes, so
+    that no two share a cipher block below 2^68 bytes each, and any of them can be drawn by whoever holds the key, in
+    any order.
+
+    As good as the key is secret and used for one purpose. Raises ValueError for a key of another length, or where there
+    is no such stream.
     """
 
     is_system = False
 
-    def __init__(self, key: builtins.bytes) -> None:
+    def __init__(self, key: builtins.bytes, stream: int = 0) -> None:
         if len(key) != KEY_BYTES:
             raise ValueError(f"a key has {KEY_BYTES} bytes, not {len(key)}")
-        self._cipher = _keystream(key)
+        if not 0 <= stream < STREAMS:
+            raise ValueError(f"there is no stream {stream}: a key has streams 0 to 2^64 - 1")
+        self._cipher = _keystream(key, stream)
 
     def bytes(self, count: int) -> builtins.bytes:
         """The stream's next `count` bytes. Raises ValueError where count is negative."""
         return self._cipher.update(bytes(count))
+
+    def fill(self, out: NDArray[Any]) -> None:
+        """Overwrite an array, of whatever kind, with the stream's next bytes; nothing is copied.
+
+        Raises ValueError where `out` is not C-contiguous.
+        """
+        if not out.flags.c_contiguous:
+            raise ValueError("only an array without gaps can be filled: give a C-contiguous one")
+        whole, zeros = out.reshape(-1).view(np.uint8), memoryview(_ZEROS)
+        for first in range(0, len(whole), len(_ZEROS)):
+            part = whole[first : first + len(_ZEROS)]
+            self._cipher.update_into(zeros[: len(part)], part.data)
 
 
 class SeededRandom(_DerivedDraws):

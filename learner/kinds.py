@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 from dpcore.errors import PlanError
+from dpcore.fraction_bits import FractionBits
 from dpcore.predicates.checking import check
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.expressions import is_boolean
@@ -17,7 +18,14 @@ from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.clipping import Clip
-from dpcore.rados.designs import Design, FixedSupportDesign, GaussianDesign, check_fraction
+from dpcore.rados.designs import (
+    Design,
+    DpFeatDesign,
+    FixedSupportDesign,
+    GaussianDesign,
+    PlainDesign,
+    check_fraction,
+)
 from dpcore.rados.norms import edge_multiplier, usual_norm
 from dpcore.rados.protected import dp_feat_design, joint_design, plain_design, squared_range
 from dpcore.rados.support import check_support
@@ -30,14 +38,17 @@ from learner.requests import (
     Request,
     StatisticRequest,
 )
-from wire.query import MAX_VALUES
+from wire.limits import MAX_VALUES
 
+# Of kinds with noise, whose grain they are; rados without any have as many as their number asks for.
 EDGE_FRACTION_BITS = 16
 MOMENT_FRACTION_BITS = 10
 GRADIENT_FRACTION_BITS = 12
 VALUE_FRACTION_BITS = 10
 COUNT_FRACTION_BITS = 6
 HALF = Fraction(1, 2)
+# A party states at least how many rows it has; its table may grow before it answers.
+GROWTH = 4
 # At which Laplace's and Gaussian noise are compared: the failure probability of a batch's half-width.
 _COMPARED_AT = 0.05
 # Parts are this much smaller than asked for: each release is counted with the slack of its own integer noise, and the
@@ -46,7 +57,7 @@ _PART_MARGIN = 1 - Fraction(1, 1 << 30)
 
 
 def fraction_bits_of(request: Request) -> int:
-    """Those asked for, or what is plenty for the kind."""
+    """Those asked for, or what is plenty for the kind: what noise is calibrated in."""
     if request.fraction_bits is not None:
         return request.fraction_bits
     match request:
@@ -61,6 +72,18 @@ def fraction_bits_of(request: Request) -> int:
             return 0 if pure else COUNT_FRACTION_BITS
         case RadosRequest():
             return EDGE_FRACTION_BITS
+
+
+def fraction_bits_within(request: Request, kind: Kind) -> FractionBits:
+    """The fraction bits among which a plan of this kind chooses those of fewest ciphertexts."""
+    if request.fraction_bits is None and isinstance(kind, RadosQuery) and chooses_bits(kind.design):
+        return FractionBits.for_rados(kind.rados)
+    return FractionBits.exactly(fraction_bits_of(request))
+
+
+def chooses_bits(design: Design) -> bool:
+    """Whether the fraction bits change neither noise nor clipping."""
+    return isinstance(design, PlainDesign | DpFeatDesign)
 
 
 def kind_of(request: Request, honest_parties: int, party_rows: Sequence[int]) -> Kind:

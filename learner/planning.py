@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import cached_property
 
 from dpcore.errors import ConfigurationError, PlanError
-from dpcore.fixed_point import plan_encoding
+from dpcore.fraction_bits import fewest_ciphertexts
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.paillier.public import PublicKey
 from dpcore.privacy.release_cost import ReleaseCost, release_cost, scope_of
@@ -20,15 +20,13 @@ from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.randomness import RandomSource, SystemRandom
 from learner.kind_words import kind_words
-from learner.kinds import fraction_bits_of, kind_of
+from learner.kinds import GROWTH, fraction_bits_within, kind_of
 from learner.requests import Request
 from wire.envelopes import Envelope, sha256
 from wire.query import MAX_QUERY_BYTES, PaillierKey, Query, setting_of
 from wire.roster import Roster
 
 NONCE_BYTES = 32
-# A party states at least how many rows it has; its table may grow before it answers.
-GROWTH = 4
 ROWS_OF_UNSTATED_PARTY = 1_000_000
 
 
@@ -120,12 +118,10 @@ def plan_query(
     max_rows = request.max_rows or sum(GROWTH * m if m else ROWS_OF_UNSTATED_PARTY for m in rows)
     stated = tuple(m for m in rows if m is not None)
     kind = kind_of(request, cohort_min - colluders, stated)
-    bits = fraction_bits_of(request)
-    # The check slot carries the cohort's row count and wraps like any other slot.
-    largest_sum = max(kind.largest_sum(Crowd(max_rows, max_parties, request.schema.d), bits), max_rows)
-    encoding = plan_encoding(largest_sum=largest_sum, max_parties=max_parties, fraction_bits=bits)
     expires = created + request.expires_after_s
     key = PaillierKey.from_bytes(certificate.payload)
+    crowd, bits = Crowd(max_rows, max_parties, request.schema.d), fraction_bits_within(request, kind)
+    encoding = fewest_ciphertexts(kind, crowd, bits, key.public_key.bits)
     if expires > key.not_after_unix_s:
         raise ConfigurationError(
             "the Paillier key's year ends before the query would; make a new key with `rado learner keygen`, and keep "

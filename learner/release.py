@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from dpcore.erm.margin_weights import WEIGHT_BITS
 from dpcore.errors import ConfigurationError, RadofedError
+from dpcore.frozen import frozen
 from dpcore.predicates.notation import described
 from dpcore.privacy.release_cost import Kind
 from dpcore.privacy.statement import PrivacyStatement
@@ -60,9 +61,9 @@ class ReleaseError(ConfigurationError):
 class Release:
     """What was released, with its query, cohort, receipts, roster and privacy statement.
 
-    integers: int64, read-only: (n, d) rados in units of 2^-fraction_bits, or (length,) of another kind. Valid from
-    construction: raises ReleaseError where the parts are not of one query, WireError where one is malformed. Signatures
-    are checked by `verify`, and were when the total was opened.
+    integers: int64, read-only: (n, d) rados in units of 2^-fraction_bits, or (length,) of another kind; copied unless
+    they are read-only already. Valid from construction: raises ReleaseError where the parts are not of one query,
+    WireError where one is malformed. Signatures are checked by `verify`, and were when the total was opened.
     """
 
     query_envelope: Envelope
@@ -74,7 +75,7 @@ class Release:
     integers: NDArray[np.int64] = field(repr=False)
 
     def __post_init__(self) -> None:
-        integers = np.array(self.integers, dtype=np.int64, order="C")
+        integers = frozen(self.integers, np.int64)
         expected = self.query.kind.shape(self.query.schema.d)
         if integers.shape != expected or self.integers.dtype != np.int64:
             found = f"{self.integers.dtype} {self.integers.shape}"
@@ -83,7 +84,6 @@ class Release:
             raise ReleaseError("the cohort is another query's; fetch the release again")
         if len(self.receipts) != len(self.acceptances):
             raise ReleaseError("there is not one receipt for each member of the cohort; fetch the release again")
-        integers.setflags(write=False)
         object.__setattr__(self, "integers", integers)
 
     @cached_property
@@ -266,6 +266,7 @@ class Release:
                     f"{directory}: the digest is {found_digest} and the file says {claimed}: the release was changed "
                     "after it was saved; fetch it again"
                 )
+            integers.setflags(write=False)
             release = cls._from_json(content, integers)
             # Whoever changes a field and recomputes the digest still has to agree with the signed query and cohort.
             same = release.to_json() == content
@@ -339,7 +340,7 @@ def _array_in(directory: Path) -> Path:
 def _digest(content: dict[str, Any], integers: NDArray[np.int64]) -> bytes:
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
     digest = hashlib.sha256(_DOMAIN + len(text).to_bytes(8, "big") + text)
-    digest.update(np.ascontiguousarray(integers, dtype="<i8").tobytes())
+    digest.update(np.ascontiguousarray(integers, dtype="<i8").reshape(-1).data)
     return digest.digest()
 
 

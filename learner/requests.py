@@ -40,7 +40,9 @@ class Terms:
     delta: what epsilon is counted and charged at. max_rows: the most rows of a cohort; by default four times what the
     roster states, a million where it states nothing. cohort_min: the fewest parties of a cohort; by default
     max(c + 2, parties - 1). colluders: c, the parties assumed to collude with coordinator and learner; by default
-    min(1, parties - 2). fraction_bits: of a coordinate.
+    min(1, parties - 2). fraction_bits: of a coordinate, or of a statistic's value; by default, of rados without noise
+    as many as go into the fewest ciphertexts, from what n rados can tell up to 16 (dpcore.fraction_bits), and of other
+    kinds a fixed number.
 
     Raises ConfigurationError where an option makes no sense for any roster.
     """

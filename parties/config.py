@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from wire.cluster_jobs import ClusterSettings
 from wire.configuration import ConfigPath, Configuration, TlsConfiguration
 from wire.roster import NAME
 
@@ -31,12 +32,20 @@ def split_target(target: str) -> tuple[str, int]:
     return match["host"].strip("[]"), int(match["port"])
 
 
+class PartyCluster(ClusterSettings):
+    """The party's cluster. from_rows: a table of at least so many rows is summed there."""
+
+    from_rows: int = Field(default=10_000_000, ge=1)
+
+
 class PartyConfig(Configuration):
     """Where a party finds its coordinator, keys, policy, schema and data, and where it keeps its state.
 
     `schema_file` is the key `schema` of the file. `ledger` is `ledger.sqlite` in the state directory where none is
     given. `data_source` names the data that the ledger counts for: the data file's name where none is given; set it to
-    the old name when the same rows move to another file.
+    the old name when the same rows move to another file. `spare_obfuscators` is how many lie ready in memory between
+    queries, about 1 KB and a millisecond's work each. `cluster` is a Ray cluster that sums rows; without it this
+    machine does, and Ray is not imported.
     """
 
     federation: Annotated[str, AfterValidator(_member_name)]
@@ -51,7 +60,9 @@ class PartyConfig(Configuration):
     data: ConfigPath
     data_source: str | None = Field(default=None, min_length=1)
     spool_bytes: int = Field(default=10_000_000_000, ge=1 << 20)
+    spare_obfuscators: int = Field(default=1000, ge=0, le=1 << 16)
     tls: TlsConfiguration
+    cluster: PartyCluster | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_file: ConfigPath | None = None
 

@@ -7,12 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dpcore.encoding import EncodedRows, Tally
-from dpcore.fixed_point import store
+from dpcore.encoding import StoredRows, Tally
+from dpcore.errors import DataError
 from dpcore.rados.edges import Records
 from dpcore.schema import Schema
-from wire.tables import Progress, encoded_blocks
+from wire.tables import Progress, open_table, stored_blocks
+
+# Large enough that memory which is no longer needed goes back to the system at once.
+_SLAB_BYTES = 64 << 20
+# More is in no memory, and still a size that can be asked for; a damaged file may claim any number.
+_MOST_ROWS = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -69,34 +75,89 @@ class Dataset:
 def load(path: str | Path, schema: Schema, progress: Progress | None = None) -> Dataset:
     """Read a CSV or Parquet file through a schema into records of 32-bit fixed point.
 
+    Beside the records' own memory it takes that of a few blocks of rows and, for a CSV, of a slab of records; nothing
+    that grows with the file.
+
     progress: called with the number of rows read so far. Raises DataError, naming file, line (row for Parquet) and
     column, for a file that cannot be read, has no rows or lacks a column, and for every cell that is not a number,
-    not finite, or refused by the schema's policy.
+    not finite, or refused by the schema's policy; also where the records do not fit into memory.
     """
-    counted = _Counted(str(path), schema)
-    blocks = []
-    for rows in encoded_blocks(path, schema, label=True, progress=progress):
-        counted.add(rows)
-        assert rows.labels is not None, "labels were asked for"
-        blocks.append((store(rows.x), rows.labels, rows.usable))
-    report = counted.report()
-    features = np.empty((report.rows, schema.d), dtype=np.int32)
-    labels, usable = np.empty(report.rows, dtype=np.int8), np.empty(report.rows, dtype=np.bool_)
-    end = report.rows
-    while blocks:  # from the back, so that each block's memory goes as the table's comes
-        part = blocks.pop()
-        here = slice(end - len(part[2]), end)
-        features[here], labels[here], usable[here] = part
-        end = here.start
-    return Dataset(schema, Records(features, labels, usable), report)
+    table = open_table(path)
+    counted = _Counted(table.path, schema)
+    try:
+        joined = _Joined(schema.d, table.rows)
+        for rows in stored_blocks(table, schema, progress):
+            counted.add(rows)
+            joined.add(rows)
+        records = joined.records()
+    except MemoryError:
+        raise DataError(
+            "has more rows than fit into memory; use a machine with more, or fewer rows", file=table.path
+        ) from None
+    return Dataset(schema, records, counted.report())
 
 
 def check(schema: Schema, path: str | Path, progress: Progress | None = None) -> LoadReport:
     """Read a whole file as `load` does, keep nothing, and report; raises DataError as `load` does."""
-    counted = _Counted(str(path), schema)
-    for rows in encoded_blocks(path, schema, label=True, progress=progress):
+    table = open_table(path)
+    counted = _Counted(table.path, schema)
+    for rows in stored_blocks(table, schema, progress):
         counted.add(rows)
     return counted.report()
+
+
+class _Joined:
+    """Blocks of rows joined into one: in slabs, of which the first holds all `expected` rows where that is known."""
+
+    def __init__(self, d: int, expected: int | None) -> None:
+        self._d = d
+        self._slab_rows = max(1, _SLAB_BYTES // (4 * d))
+        self._full: list[_Arrays] = []
+        first_rows = self._slab_rows if expected is None else min(max(expected, 0), _MOST_ROWS)
+        self._slab = _arrays(first_rows, d)
+        self._filled = 0
+
+    def add(self, block: StoredRows) -> None:
+        first, rows = 0, len(block.usable)
+        while first < rows:
+            room = len(self._slab[2]) - self._filled
+            if not room:
+                self._full.append(self._slab)
+                self._slab, self._filled = _arrays(self._slab_rows, self._d), 0
+                continue
+            stop = min(rows, first + room)
+            here = slice(self._filled, self._filled + stop - first)
+            for place, part in zip(self._slab, (block.features, block.labels, block.usable), strict=True):
+                place[here] = part[first:stop]
+            first, self._filled = stop, here.stop
+
+    def records(self) -> Records:
+        """All rows, in their order; nothing can be added afterwards."""
+        features, labels, usable = self._slab
+        if self._full or self._filled < len(usable):
+            features, labels, usable = self._in_one()
+        return Records(features, labels, usable)
+
+    def _in_one(self) -> "_Arrays":
+        parts = self._full
+        parts.append((self._slab[0][: self._filled], self._slab[1][: self._filled], self._slab[2][: self._filled]))
+        del self._slab
+        end = sum(len(part[2]) for part in parts)
+        whole = _arrays(end, self._d)
+        while parts:  # from the back, so that each slab's memory goes as the whole's comes
+            part = parts.pop()
+            here = slice(end - len(part[2]), end)
+            for place, values in zip(whole, part, strict=True):
+                place[here] = values
+            end = here.start
+        return whole
+
+
+_Arrays = tuple[NDArray[np.int32], NDArray[np.int8], NDArray[np.bool_]]
+
+
+def _arrays(rows: int, d: int) -> _Arrays:
+    return np.empty((rows, d), dtype=np.int32), np.empty(rows, dtype=np.int8), np.empty(rows, dtype=np.bool_)
 
 
 class _Counted:
@@ -107,11 +168,10 @@ class _Counted:
         self._rows = self._usable = self._positive = 0
         self._tallies = tuple(Tally(name) for name in (*(f.name for f in schema.features), schema.label.column))
 
-    def add(self, rows: EncodedRows) -> None:
-        assert rows.labels is not None
+    def add(self, rows: StoredRows) -> None:
         self._rows += len(rows.usable)
-        self._usable += int(rows.usable.sum())
-        self._positive += int((rows.usable & (rows.labels == 1)).sum())
+        self._usable += int(np.count_nonzero(rows.usable))
+        self._positive += int(np.count_nonzero(rows.usable & (rows.labels == 1)))
         self._tallies = tuple(mine + more for mine, more in zip(self._tallies, rows.tallies, strict=True))
 
     def report(self) -> LoadReport:

@@ -12,10 +12,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from dpcore.errors import RadofedError
 from dpcore.paillier.masks import MaskKeyError
-from dpcore.paillier.obfuscation import Obfuscator
-from dpcore.paillier.public import PublicKey
 from dpcore.queries.base import Keyed
 from dpcore.rados.edges import Records
+from dpcore.rados.row_sums import RowSums, sum_on_threads
 from dpcore.randomness import RandomSource, require_system
 from dpcore.schema import Schema
 from parties.attempts import Attempt, Attempts, AttemptState
@@ -23,6 +22,7 @@ from parties.contribution import encrypted_chunks, integer_vector, masked_chunks
 from parties.decisions import check_unchanged, decide, epoch_of, verify_cohort
 from parties.failures import may_pass, named
 from parties.ledger import LedgerConflictError
+from parties.obfuscators import Obfuscators
 from parties.policy import Policy
 from parties.refusals import Refusals, Refused
 from parties.rosters import Rosters
@@ -46,7 +46,7 @@ class StoppedError(RadofedError):
 
 @dataclass(frozen=True)
 class Holdings:
-    """What a party brings to every query: who it is, what it allows, its rows, and its secret (parties.secret)."""
+    """What a party brings to every query: who it is, what it allows, its rows and who sums them, its secret."""
 
     name: str
     signing_key: SigningKey
@@ -54,6 +54,7 @@ class Holdings:
     schema: Schema
     records: Records
     secret: bytes = field(repr=False)
+    row_sums: RowSums = sum_on_threads
 
     @property
     def keyed(self) -> Keyed:
@@ -78,6 +79,7 @@ class QueryHandler:
         coordinator: Coordinator,
         random: RandomSource,
         log: Log,
+        obfuscators: Obfuscators | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """clock: Unix seconds. Raises SeededRandomRefusedError for any source but the system's."""
@@ -85,7 +87,7 @@ class QueryHandler:
         self._holdings = holdings
         self._attempts, self._spools, self._rosters, self._refusals = attempts, spools, rosters, refusals
         self._coordinator, self._random, self._log, self._clock = coordinator, random, log, clock
-        self._obfuscator: Obfuscator | None = None
+        self._obfuscators = obfuscators or Obfuscators(random, spare=0)
         self._announced: set[tuple[bytes, int]] = set()
         # Chunks acknowledged since this process began: what the coordinator said that it holds is older.
         self._arrived: dict[tuple[bytes, int], set[int]] = {}
@@ -203,6 +205,7 @@ class QueryHandler:
             not_after_unix_s=opened.query.not_after_unix_s,
             now_unix_s=self._clock(),
         )
+        self._obfuscators.expect(opened.public_key, opened.ciphertexts)
         self._log.info(
             "accepted",
             query=work.query_id,
@@ -272,16 +275,17 @@ class QueryHandler:
         mine, records = self._holdings, self._holdings.records
         reserved = self._attempts.cost(held)
         check_unchanged(opened.query, held.rows, reserved, mine.schema, records, mine.keyed)
-        values = integer_vector(opened, records, self._random, progress, keyed=mine.keyed)
-        obfuscator = self._obfuscator_for(opened.public_key)
+        values = integer_vector(opened, records, self._random, progress, keyed=mine.keyed, row_sums=mine.row_sums)
         width = opened.public_key.ciphertext_bytes
         upload_bytes = opened.ciphertexts * width
-        chunks = encrypted_chunks(opened, values, records.rows, obfuscator, progress)
+        source = self._obfuscators.source(opened.public_key)
+        chunks = encrypted_chunks(opened, values, records.rows, source, progress)
         # Room for the masked one as well: once there is a cohort, everybody waits for this party.
         needed_bytes = 2 * upload_bytes + values.nbytes
         spool = self._spools.write(
             held.query_id, held.attempt, chunks, needed_bytes=needed_bytes, width=width, values=values
         )
+        self._obfuscators.rest(opened.public_key)
         check_time(opened.query, self._clock())
         self._attempts.ready(held, spool.digest)
         self._log.info(
@@ -292,12 +296,6 @@ class QueryHandler:
             bytes=upload_bytes,
             seconds=round(time.monotonic() - begun, 3),
         )
-
-    def _obfuscator_for(self, key: PublicKey) -> Obfuscator:
-        """The last key's table is kept: queries of one learner come in a row."""
-        if self._obfuscator is None or self._obfuscator.public_key != key:
-            self._obfuscator = Obfuscator(key, self._random)
-        return self._obfuscator
 
     def _upload(self, work: Work, held: Attempt, wanted: Callable[[], bool]) -> None:
         """Verify the cohort, charge, send. No byte leaves before the charge is on disk."""

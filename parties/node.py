@@ -16,15 +16,18 @@ from pathlib import Path
 from typing import Self
 
 from dpcore.errors import ConfigurationError, DataError, RadofedError
+from dpcore.rados.row_sums import RowSums, sum_on_threads
 from dpcore.randomness import RandomSource, SystemRandom
 from parties.attempts import Attempts
 from parties.client import CoordinatorClient
+from parties.cluster import ClusterRowSums
 from parties.config import PartyConfig
 from parties.database import LedgerOwner
 from parties.dataset import Dataset, load
 from parties.handling import Holdings, QueryHandler
 from parties.jobs import Jobs, pauses
 from parties.ledger import Ledger
+from parties.obfuscators import Obfuscators
 from parties.policy import Policy
 from parties.refusals import Refusals
 from parties.rosters import Rosters
@@ -110,6 +113,7 @@ class PartyNode:
             federation_key=load_public_key(config.federation_key),
             log=self._log,
         )
+        row_sums: RowSums = sum_on_threads if config.cluster is None else ClusterRowSums(config.cluster, self._log)
         signing_key = SigningKey.load(config.signing_key)
         self._own_key = signing_key.public_bytes
         dataset = self._load()
@@ -118,8 +122,10 @@ class PartyNode:
         opened.callback(self._ledger.database.close)
         attempts, spools = Attempts(self._ledger), Spools(config.state_directory / "spool", config.spool_bytes)
         spools.keep_only((held.query_id, held.attempt) for held in attempts.unfinished())
+        obfuscators = Obfuscators(random_source, config.spare_obfuscators)
+        opened.callback(obfuscators.close)
         self._handler = QueryHandler(
-            Holdings(config.name, signing_key, policy, dataset.schema, dataset.records, secret),
+            Holdings(config.name, signing_key, policy, dataset.schema, dataset.records, secret, row_sums),
             attempts=attempts,
             spools=spools,
             rosters=self._rosters,
@@ -127,6 +133,7 @@ class PartyNode:
             coordinator=self._client_for_queries,
             random=random_source,
             log=self._log,
+            obfuscators=obfuscators,
         )
 
     def _open_ledger(self, policy: Policy) -> Ledger:

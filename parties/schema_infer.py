@@ -15,7 +15,8 @@ from dpcore.encoding import CellError, Numbers, Texts
 from dpcore.errors import ConfigurationError
 from dpcore.features import Missing, MissingLabel, close_match
 from dpcore.schema import BIAS, BooleanFeature, CategoryFeature, Feature, Label, RealFeature, Schema
-from wire.tables import no_such_column, numbers, open_table, texts
+from wire.columns import numbers, texts
+from wire.tables import no_such_column, open_table
 
 MOST_CATEGORIES = 30
 

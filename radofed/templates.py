@@ -37,6 +37,14 @@ spool_bytes = 50_000_000_000      # uploads on disk, over all open queries
 query_life_s = 7_776_000          # how far away the end of a query may be
 keep_finished_s = 86_400          # how long a total can still be fetched
 finished_per_learner = 200        # the oldest beyond that many are dropped before
+
+# A Ray cluster of the coordinator's own, which makes large totals; see docs/operating.md. Without it this machine does.
+# [cluster]
+# address = "auto"                  # this machine is a node of it; else the head's "host:port"
+# token_file = "ray.token"          # default: where Ray itself looks
+# workers = 8                       # tasks at one time, a processor each
+# from_bytes = 268_435_456          # a query whose uploads have at least so many is added there
+# timeout_s = 300                   # the longest wait for an answer; then this machine goes on
 """
 
 
@@ -59,9 +67,19 @@ state_directory = "state"             # spools and attempts; survives restarts
 # data_source = "data.csv"            # what the ledger counts for; keep it when the rows move to another file
 # ledger = "state/ledger.sqlite"      # the privacy ledger of the data source; back it up, never restore an old copy
 spool_bytes = 10_000_000_000          # contributions on disk
+spare_obfuscators = 1000              # made ahead once idle for 30 s, in memory only, 1 KB each
 log_level = "info"
 # log_file = "party.log"              # default: standard error
-{_TLS}"""
+{_TLS}
+# A Ray cluster of the party's own, which sums its rows; see docs/operating.md. Whoever is in it can read them.
+# Without it this machine does.
+# [cluster]
+# address = "auto"                    # this machine is a node of it; else the head's "host:port"
+# token_file = "ray.token"            # default: where Ray itself looks
+# workers = 8                         # tasks at one time, a processor each
+# from_rows = 10_000_000              # a table of at least so many is summed there
+# timeout_s = 300                     # the longest wait for an answer; then this machine sums
+"""
 
 
 @dataclass(frozen=True)

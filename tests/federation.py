@@ -1,5 +1,7 @@
 """A real federation for tests: processes on loopback, mutual TLS, files on disk."""
 
+import io
+import json
 import os
 import signal
 import socket
@@ -7,10 +9,11 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Self
 
+from radofed.cli.framework import run
 from radofed.provision import Provisioned, provision
 from wire.roster import Role
 
@@ -30,6 +33,15 @@ def wait_until(condition, *, timeout_s: float = 30.0, what: str = "it"):
             return value
         time.sleep(0.05)
     raise AssertionError(f"waited {timeout_s} s for {what}")
+
+
+def rado(*arguments: str, code: int = 0) -> dict:
+    """Run `rado ... --format json` in this process, which spares its start, and return the one object it prints."""
+    printed, told = io.StringIO(), io.StringIO()
+    with redirect_stdout(printed), redirect_stderr(told):
+        found = run([*arguments, "--format", "json"])
+    assert found == code, printed.getvalue() + told.getvalue()
+    return json.loads(printed.getvalue())
 
 
 class Federation:

@@ -13,10 +13,14 @@ import pytest
 from matplotlib.figure import Figure
 
 from benchmarks import __main__ as assembly
-from benchmarks import dp_feat_error, dp_feat_protocol
+from benchmarks import dp_feat_error, dp_feat_protocol, encryption, federated_run, measuring, scaling
 from benchmarks.datasets import DataSet
 from benchmarks.dp_feat_protocol import Point, Sensitive
-from benchmarks.measuring import Report, WrongResultError
+from benchmarks.environments import UnavailableError, work
+from benchmarks.flower import Flower
+from benchmarks.measuring import Report, Target, WrongResultError, targets_table
+from benchmarks.node_processes import Event
+from benchmarks.scaling import Curve
 from dpcore.privacy.integer_noise import IntegerNoise
 from dpcore.privacy.sensitivity import joint_squared
 
@@ -28,7 +32,7 @@ def ran(monkeypatch, tmp_path):
     """What `main` runs, without running it."""
     calls = []
     monkeypatch.setattr(assembly, "RESULTS", tmp_path)
-    monkeypatch.setattr(assembly, "run_one", lambda name, *, everything: calls.append((name, everything)))
+    monkeypatch.setattr(assembly, "run_one", lambda name, *, everything: calls.append((name, everything)) or [])
 
     def run(*arguments):
         calls.clear()
@@ -166,3 +170,139 @@ def test_a_truncation_that_lowers_epsilon_ends_the_run():
     assert honest.raised() == [1.25]
     with pytest.raises(WrongResultError, match="lowers"):
         dp_feat_error.Compared("made", sensitive, 100, 2, 0.0, (none, lower)).raised()
+
+
+@pytest.mark.parametrize(
+    ("measured", "at_least", "met"), [(2, True, True), (1.9, True, False), (2, False, True), (2.1, False, False)]
+)
+def test_a_target_is_met_on_its_side(measured, at_least, met):
+    target = Target("speed", "times", 2, measured, at_least=at_least)
+    assert target.met is met
+    assert targets_table([target]).rows == [
+        (
+            "speed",
+            f"at {'least' if at_least else 'most'} 2.00",
+            measuring.number(measured),
+            "times",
+            "yes" if met else "no",
+        )
+    ]
+    (written,) = Report("x", "", {}, [], [], [], targets=[target]).as_json({}, "2000-01-01")["targets"]
+    assert (written["figure"], written["met"]) == (2, met)
+
+
+def test_targets_of_all_benchmarks_are_printed_last(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(assembly, "RESULTS", tmp_path)
+
+    def run(*, everything):
+        return Report(
+            "x", "", {"everything": everything}, [], [], [], targets=[Target("speed", "s", 2, 3, at_least=False)]
+        )
+
+    for name in ("parity", "leaks"):
+        monkeypatch.setattr(assembly.BENCHMARKS[name], "run", run)
+        monkeypatch.setattr(assembly.BENCHMARKS[name], "draw", lambda report, figure: None)
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "parity", "leaks"])
+    assembly.main()
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[-2:]] == ["speed", "speed"]
+    assert json.loads((tmp_path / "leaks.json").read_text())["targets"][0]["met"] is False
+
+
+def test_what_comes_before_a_candidate_is_not_its_time(monkeypatch):
+    clock = iter(range(100))
+    calls = []
+    monkeypatch.setattr(measuring.time, "perf_counter", lambda: next(clock))
+    seconds = measuring.take_turns(
+        {"a": lambda: calls.append("a")}, 2, {"a": lambda: (next(clock), calls.append("before"))}
+    )
+    assert calls == ["before", "a"] * 3
+    assert seconds == {"a": [1, 1]}
+
+
+def test_a_worker_that_fails_is_unavailable():
+    with pytest.raises(UnavailableError, match="flower_worker"):
+        work(Path(sys.executable), "flower_worker.py", {"parties": 1})
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0])
+def test_exponents_are_fitted(exponent):
+    curve = Curve("m", {size: [3 * size**exponent] * 3 for size in (2, 8, 64)})
+    assert curve.exponent == pytest.approx(exponent)
+    assert curve.growth() == pytest.approx(32**exponent)
+
+
+def test_the_scaling_benchmark_reports_and_draws(monkeypatch):
+    def worked(job):
+        if "sizes" in job:
+            return {
+                "seconds": [[size["m"] * size["d"] * size["n"] / 5e10] for size in job["sizes"]],
+                "most_bytes": 2**30,
+            }
+        return {"seconds": [job["parties"] ** 0.5], "most_bytes": 2**28, "most_bytes_beyond": 2**20}
+
+    monkeypatch.setattr(scaling, "worked", worked)
+    report = scaling.run()
+    assert report.setting["exponents"] == {"m": 1, "d": 1, "n": 1, "K": 0.5}
+    assert [(target.what.partition(",")[0], target.met) for target in report.targets] == [
+        ("contribution", True),
+        ("time", True),
+        ("the process's memory", True),
+        ("coordinator's memory", True),
+    ]
+    figure = Figure()
+    scaling.draw(report, figure)
+    assert len(figure.axes) == 4
+
+
+def test_a_contribution_that_is_slow_misses_its_target(monkeypatch):
+    slow = Curve("m", {size: [5.0] for size in scaling.GROWING["m"]})
+    parties = Curve("K", {4: [1.0], 400: [101.0]})
+    runs = {k: scaling.Simulated([1.0], held, 0) for k, held in ((4, 100), (400, 200))}
+    assert [target.met for target in scaling._targets((slow, 2**31), parties, runs)] == [False] * 4
+
+
+def test_phases_end_with_the_last_party():
+    names = ("query submitted", "answer", "ready", "receipt", "complete")
+    events = [Event("coordinator", at, name, {}) for place, name in enumerate(names) for at in (place, place + 0.5)]
+    # What parties log of the same name does not count.
+    found = federated_run._marks([*events, Event("party-1", 99.0, "ready", {})])
+    assert list(found.values()) == [0.5, 1.5, 2.5, 3.5, 4.5]
+
+
+@pytest.mark.parametrize("peer", [Flower([3.0, 1.0], 20.0), "no network"])
+def test_the_federated_benchmark_reports_and_draws(peer):
+    ways = {name: federated_run.Way([16.0, 17.0], [{"accept": 0.5, "add": 1.0}] * 2) for name in ("moments", "rados")}
+    ways = {federated_run.POOLED: federated_run.Way([16.0, 16.0], [{"iterations": 9.0}] * 2), **ways}
+    seconds = {federated_run.POOLED: [2.0, 2.0], "moments": [2.9, 3.0], "rados": [10.1, 10.2]}
+    report = federated_run._report(seconds, ways, peer)
+    assert [target.met for target in report.targets] == [True, False]
+    assert ("Flower was not run" in " ".join(report.notes)) is isinstance(peer, str)
+    figure = Figure()
+    federated_run.draw(report, figure)
+    assert len(figure.axes) == 2
+
+
+def test_made_rows_can_be_learned():
+    made = federated_run.make_rows(4_000, 1)
+    assert np.abs(made.x).max() <= 1
+    least_squares = np.linalg.lstsq(np.column_stack([made.x, np.ones(4_000)]), made.y.astype(float), rcond=None)[0]
+    assert 5 < made.error(least_squares) < 30
+    assert made.error(-least_squares) > 70
+
+
+def test_the_encryption_benchmark_reports_and_draws(monkeypatch):
+    def unavailable(mine, theirs):
+        raise UnavailableError("no network")
+
+    once = measuring.take_turns
+    monkeypatch.setattr(encryption, "take_turns", lambda works, before=None: once(works, 1, before))
+    monkeypatch.setattr(encryption, "lattice", unavailable)
+    small = {"KEY_BITS": 2048, "RADOS": 10, "COORDINATES": 25, "PHE_VALUES": 2, "PHE_PASSES": 2}
+    small |= {"FULL_EXPONENT_CIPHERTEXTS": 2, "DECRYPTED_CIPHERTEXTS": 4}
+    for name, value in small.items():
+        monkeypatch.setattr(encryption, name, value)
+    report = encryption.run()
+    assert len(report.targets) == 4
+    assert "TenSEAL was not run: no network." in report.notes
+    json.dumps(report.as_json({}, "2000-01-01"), allow_nan=False)
+    encryption.draw(report, Figure())

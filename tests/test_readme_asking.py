@@ -2,18 +2,16 @@
 
 import io
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
-from contextlib import redirect_stdout
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from learner.federation import Federation as Asked
+from radofed.cli.framework import run
 from radofed.templates import PolicyChoices
 from tests.federation import Federation, wait_until
 
@@ -44,16 +42,11 @@ def assert_says(found: str, printed: str):
 
 
 def rado(command: str, where: Path, *more: str) -> str:
-    result = subprocess.run(
-        [sys.executable, "-m", "radofed", *shlex.split(command)[1:], *more],
-        cwd=where,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
+    """What a command line prints in that directory; it runs in this process, which spares its start."""
+    with chdir(where), redirect_stdout(io.StringIO()) as printed, redirect_stderr(io.StringIO()) as told:
+        code = run([*shlex.split(command)[1:], *more])
+    assert code == 0, printed.getvalue() + told.getvalue()
+    return printed.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -62,15 +55,11 @@ def told(tmp_path_factory):
     where = tmp_path_factory.mktemp("readme")
     names: dict = {}
     printed = []
-    before = Path.cwd()
-    os.chdir(where)
-    try:
+    with chdir(where):
         for code, _ in PYTHON:
             with redirect_stdout(io.StringIO()) as text:
                 exec(compile(code, "README.md", "exec"), names)
             printed.append(text.getvalue())
-    finally:
-        os.chdir(before)
     return where, names, printed
 
 

@@ -3,7 +3,7 @@
 import difflib
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, ValidationInfo
 
@@ -59,10 +59,15 @@ def _keys_at(model: type[BaseModel], location: tuple[Any, ...]) -> list[str]:
     for part in location:
         field = next((f for name, f in model.model_fields.items() if str(part) in (name, f.alias)), None)
         annotation = field.annotation if field else None
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+        tables = [kind for kind in (annotation, *get_args(annotation)) if _is_table(kind)]
+        if not tables:
             break
-        model = annotation
+        model = tables[0]
     return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _is_table(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
 class TlsConfiguration(Configuration):

@@ -14,6 +14,7 @@ from dpcore.schema import Schema
 from rado.v1 import query_pb2
 from wire.envelopes import Envelope, Kind, SigningKey, parse
 from wire.errors import Code, WireError
+from wire.limits import MAX_PARTIES, MAX_VALUES
 from wire.query_kinds import read_kind, write_kind
 from wire.rationals import rational_from_proto, rational_to_proto
 from wire.roster import Role, Roster, open_from
@@ -21,8 +22,6 @@ from wire.upload import ciphertexts_per_chunk
 
 CLOCK_SKEW_S = 300
 MAX_QUERY_BYTES = 512 * 1024
-MAX_VALUES = 1 << 28
-MAX_PARTIES = 1 << 16
 MAX_PHASE_S = 7 * 24 * 3600
 MAX_ATTEMPTS = 100
 

@@ -9,29 +9,39 @@ import csv
 import gzip
 import io
 import zlib
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from dpcore.encoding import CellError, Cells, EncodedRows, Numbers, Source, Texts, encode, sources
+from dpcore.encoding import CellError, Cells, EncodedRows, Source, StoredRows, encode, encode_stored, sources
 from dpcore.errors import DataError
-from dpcore.features import TRIMMED, close_match, value_text
+from dpcore.features import TRIMMED, close_match
+from dpcore.rados.row_sums import processors
 from dpcore.schema import Schema
+from wire.columns import cells, is_text
 
 Progress = Callable[[int], None]
+FileState = tuple[int, int, int] | None
+"""What changes when a file is replaced or written to: inode, bytes, time of the last change; None where it is gone."""
+Result = TypeVar("Result")
 
 _CSV_BLOCK_BYTES = 1 << 20
 _PARQUET_BATCH_ROWS = 1 << 14
+# What is read ahead of a column of a row group; without it Arrow holds whole row groups, and in the end the file.
+_PARQUET_BUFFER_BYTES = 1 << 16
+# Blocks that are read before they are wanted, for each thread.
+_BLOCKS_AHEAD = 2
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _PARQUET = (".parquet", ".pq")
 _UNREADABLE = (OSError, EOFError, zlib.error, csv.Error, UnicodeDecodeError, pa.ArrowException)
@@ -51,9 +61,21 @@ class Table(Protocol):
 
     path: str
     columns: tuple[str, ...]
+    state: FileState
 
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Arrow batches with at least `columns`, under their names."""
+    @property
+    def rows(self) -> int | None:
+        """Rows as the file says before they are read, None where it does not: to make room, not to rely on."""
+        ...
+
+    def batches(
+        self, columns: Sequence[str], *, numbers: Collection[str] = (), coded: Collection[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        """Arrow batches with at least `columns`, under their names.
+
+        numbers: columns that may come as doubles, the same ones as wire.columns.numbers makes of what comes otherwise.
+        coded: columns of texts that may come dictionary-encoded. Both are only faster.
+        """
         ...
 
     def error(self, sentence: str, *, row: int | None = None, column: str | None = None) -> DataError:
@@ -92,7 +114,7 @@ class CsvTable:
     """A CSV file in UTF-8: one header line, cells in double quotes where they hold a delimiter or a line break."""
 
     def __init__(self, path: str, delimiter: str) -> None:
-        self.path, self._delimiter = path, delimiter
+        self.path, self.state, self._delimiter = path, _state(path), delimiter
         self.columns: tuple[str, ...] = ()
         try:
             with self._text() as stream:
@@ -112,33 +134,58 @@ class CsvTable:
         if len(fields) == 1 and any(mark in fields[0] for mark in ";\t|"):
             raise self.error(f"the header looks separated by something else than {delimiter!r}; save the file with it")
 
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of `columns`, all of them texts; none where nothing follows the header."""
+    rows = None
+
+    def batches(
+        self, columns: Sequence[str], *, numbers: Collection[str] = (), coded: Collection[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        """Arrow batches of `columns`, texts but for `numbers` and `coded`; none where nothing follows the header.
+
+        From the first block on in which Arrow's reader refuses a number, such as a cell of blanks alone, everything
+        comes as texts, of which more is understood: what a cell means does not depend on the others.
+        """
         if not self._has_rows:
             return
-        names = [f"c{place}" for place in range(len(self.columns))]  # headers may be blank or repeat where unused
-        wanted = [names[self.columns.index(column)] for column in columns]
+        types = dict.fromkeys(columns, pa.string())
+        types |= dict.fromkeys(coded, pa.dictionary(pa.int32(), pa.string())) | dict.fromkeys(numbers, pa.float64())
+        rows = 0
         try:
-            reader = pa.csv.open_csv(
-                pa.input_stream(self.path, compression="gzip" if self._compressed else None),
-                pa.csv.ReadOptions(
-                    column_names=names, skip_rows_after_names=self._header_rows, block_size=_CSV_BLOCK_BYTES
-                ),
-                # An empty line of a table with one column is a missing cell.
-                pa.csv.ParseOptions(
-                    delimiter=self._delimiter, newlines_in_values=True, ignore_empty_lines=len(names) > 1
-                ),
-                pa.csv.ConvertOptions(
-                    column_types=dict.fromkeys(names, pa.string()),
-                    include_columns=wanted,
-                    null_values=[],
-                    strings_can_be_null=False,
-                ),
-            )
-            for batch in reader:
-                yield batch.rename_columns(list(columns))
+            if numbers:
+                try:
+                    for batch in self._stream(types):
+                        yield batch
+                        rows += batch.num_rows
+                except pa.ArrowInvalid:
+                    types = dict.fromkeys(columns, pa.string())
+                else:
+                    return
+            for batch in self._stream(types):
+                if rows < batch.num_rows:
+                    yield batch.slice(rows)
+                rows = max(0, rows - batch.num_rows)
         except _UNREADABLE as error:
             raise self._unreadable(error) from None
+
+    def _stream(self, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+        """All rows, block by block: the columns of `types` in their order, as those types."""
+        names = [f"c{place}" for place in range(len(self.columns))]  # headers may be blank or repeat where unused
+        wanted = {names[self.columns.index(column)]: kind for column, kind in types.items()}
+        reader = pa.csv.open_csv(
+            pa.input_stream(self.path, compression="gzip" if self._compressed else None),
+            pa.csv.ReadOptions(
+                column_names=names, skip_rows_after_names=self._header_rows, block_size=_CSV_BLOCK_BYTES
+            ),
+            # An empty line of a table with one column is a missing cell.
+            pa.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True, ignore_empty_lines=len(names) > 1),
+            pa.csv.ConvertOptions(
+                column_types=wanted,
+                include_columns=list(wanted),
+                null_values=[""],  # of numbers alone
+                strings_can_be_null=False,
+            ),
+        )
+        for batch in reader:
+            yield batch.rename_columns(list(types))
 
     def error(self, sentence: str, *, row: int | None = None, column: str | None = None) -> DataError:
         """The error about data row `row`, with the line on which it begins."""
@@ -211,20 +258,30 @@ class ParquetTable:
     """A Parquet file; only the columns that are asked for are read."""
 
     def __init__(self, path: str) -> None:
-        self.path = path
+        self.path, self.state = path, _state(path)
         try:
             with pq.ParquetFile(path) as file:
+                self.rows: int = file.metadata.num_rows
                 self.columns = tuple(str(name).strip(TRIMMED) for name in file.schema_arrow.names)
                 self._names = dict(zip(self.columns, file.schema_arrow.names, strict=True))
+                self._texts = {
+                    name for name, kind in zip(self.columns, file.schema_arrow.types, strict=True) if is_text(kind)
+                }
         except _UNREADABLE:
             raise self._unreadable() from None
         _check_header(self, self.columns)
 
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of `columns`, in the file's own types."""
+    def batches(
+        self, columns: Sequence[str], *, numbers: Collection[str] = (), coded: Collection[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        """Arrow batches of `columns`, in the file's own types but for `coded`."""
+        del numbers
+        names = [self._names[column] for column in columns]
+        read_dictionary = [self._names[column] for column in coded if column in self._texts]
         try:
-            with pq.ParquetFile(self.path) as file:
-                names = [self._names[column] for column in columns]
+            with pq.ParquetFile(
+                self.path, read_dictionary=read_dictionary, buffer_size=_PARQUET_BUFFER_BYTES, pre_buffer=False
+            ) as file:
                 for batch in file.iter_batches(batch_size=_PARQUET_BATCH_ROWS, columns=names):
                     yield batch.select(names).rename_columns(list(columns))
         except _UNREADABLE:
@@ -238,27 +295,78 @@ class ParquetTable:
         return self.error("is not a readable Parquet file: cut off, damaged or of another kind; write it again")
 
 
-def read_blocks(table: Table, wanted: Sequence[Source], progress: Progress | None = None) -> Iterator[Block]:
+def read_blocks(table: Table, wanted: Sequence[Source], progress: Progress | None = None) -> Generator[Block]:
     """The wanted columns of a table, block by block.
 
     progress: called with the number of rows read so far. Raises DataError for a column that is absent, a cell that is
     not a number where one is wanted, a malformed row, and a table without rows.
     """
+
+    def read(block: Block) -> Block:
+        return block
+
+    return _each_block(table, wanted, read, progress)
+
+
+def _each_block(
+    table: Table, wanted: Sequence[Source], work: Callable[[Block], Result], progress: Progress | None
+) -> Generator[Result]:
+    """What `work` makes of each block, in order, on threads; raises as read_blocks does and CellErrors of `work` too.
+
+    Whatever the threads do, the error is the one of the first block that has one, after the results of those before it.
+    """
     for source in wanted:
         if source.column not in table.columns:
             raise no_such_column(table, source.column)
-    rows = 0
-    for batch in table.batches(list(dict.fromkeys(source.column for source in wanted))):
+
+    def made(batch: pa.RecordBatch, first_row: int) -> tuple[Result, int]:
         try:
-            cells = {source: _cells(batch.column(source.column), source) for source in wanted}
+            read = {source: cells(batch.column(source.column), source) for source in wanted}
+            return work(Block(first_row, batch.num_rows, read)), batch.num_rows
         except CellError as error:
-            raise located(table, error, rows) from None
-        yield Block(rows, batch.num_rows, cells)
-        rows += batch.num_rows
-        if progress is not None:
-            progress(rows)
+            raise located(table, error, first_row) from None
+
+    rows = 0
+    with closing(_ahead(made, table, wanted)) as results:
+        for result, more in results:
+            yield result
+            rows += more
+            if progress is not None:
+                progress(rows)
     if rows == 0:
         raise table.error("there is a header but no rows; give a table with at least one row")
+
+
+def _ahead(made: Callable[[pa.RecordBatch, int], Result], table: Table, wanted: Sequence[Source]) -> Generator[Result]:
+    """`made` of each batch and its first row, in order, on a thread for each processor, a few batches ahead."""
+    numeric, coded = ({source.column for source in wanted if source.kind == kind} for kind in ("numbers", "texts"))
+    columns = list(dict.fromkeys(source.column for source in wanted))
+    # Where a column is wanted in both ways, its texts say both.
+    batches = table.batches(columns, numbers=numeric - coded, coded=coded - numeric)
+    threads = processors()
+    pending: deque[Future[Result]] = deque()
+    failure: DataError | None = None
+    first_row = 0
+    with ThreadPoolExecutor(threads, "encode") as pool:
+        try:
+            while failure is None:
+                try:
+                    batch = next(batches, None)
+                except DataError as error:  # told once those before it are told
+                    failure = error
+                    break
+                if batch is None:
+                    break
+                pending.append(pool.submit(made, batch, first_row))
+                first_row += batch.num_rows
+                if len(pending) > _BLOCKS_AHEAD * threads:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+    if failure is not None:
+        raise failure
 
 
 def no_such_column(table: Table, column: str) -> DataError:
@@ -282,16 +390,23 @@ def encoded_blocks(
     Raises DataError for whatever the file or one of its cells is not, naming file, line (or row) and column, and after
     the last block where the file was written to meanwhile.
     """
-    before = _state(path)
+
+    def encoded(block: Block) -> EncodedRows:
+        return encode(schema, block.cells, block.rows, label=label)
+
     table = open_table(path)
-    for block in read_blocks(table, sources(schema, label=label), progress):
-        try:
-            yield encode(schema, block.cells, block.rows, label=label)
-        except CellError as error:
-            raise located(table, error, block.first_row) from None
-    if _state(path) != before:
-        # The header was read before the rows: what was yielded may be of two files.
-        raise table.error("changed while it was being read; wait until it is written, then read it again")
+    yield from _each_block(table, sources(schema, label=label), encoded, progress)
+    _check_unchanged(table)
+
+
+def stored_blocks(table: Table, schema: Schema, progress: Progress | None = None) -> Iterator[StoredRows]:
+    """The rows of a table with their labels as a party stores them, block by block; raises as encoded_blocks does."""
+
+    def stored(block: Block) -> StoredRows:
+        return encode_stored(schema, block.cells, block.rows)
+
+    yield from _each_block(table, sources(schema, label=True), stored, progress)
+    _check_unchanged(table)
 
 
 def read_observations(path: str | Path, schema: Schema) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -303,8 +418,7 @@ def read_observations(path: str | Path, schema: Schema) -> tuple[NDArray[np.floa
     return np.concatenate([block.x for block in blocks]), np.concatenate([block.usable for block in blocks])
 
 
-def _state(path: str | Path) -> tuple[int, int, int] | None:
-    """What changes when a file is replaced or written to; None where there is none."""
+def _state(path: str | Path) -> FileState:
     try:
         found = Path(path).stat()
     except OSError:
@@ -312,78 +426,14 @@ def _state(path: str | Path) -> tuple[int, int, int] | None:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
+def _check_unchanged(table: Table) -> None:
+    if _state(table.path) != table.state:
+        # The header was read before the rows: what was yielded may be of two files.
+        raise table.error("changed while it was being read; wait until it is written, then read it again")
+
+
 def _check_header(table: Table, columns: tuple[str, ...]) -> None:
     for name, count in Counter(columns).items():
         if name and count > 1:
             first, second = [place for place, other in enumerate(columns, start=1) if other == name][:2]
             raise table.error(f"columns {first} and {second} have the same header; rename one")
-
-
-def _cells(array: pa.Array, source: Source) -> Cells:
-    return numbers(array, source.column) if source.kind == "numbers" else texts(array, source.column)
-
-
-def numbers(array: pa.Array, column: str) -> Numbers:
-    """An Arrow column as doubles: texts are parsed as decimal numbers, empty ones and nulls are missing.
-
-    Raises CellError for a text that is not a number and for a column of a type that has none.
-    """
-    kind = array.type
-    if pa.types.is_dictionary(kind):
-        return numbers(array.dictionary_decode(), column)
-    if _is_text(kind):
-        trimmed = _trim(array)
-        array = pc.if_else(pc.equal(trimmed, ""), None, trimmed)
-        try:
-            array = array.cast(pa.float64())
-        except pa.ArrowInvalid:
-            array = pa.array([_number(cell, row, column) for row, cell in enumerate(array.to_pylist())], pa.float64())
-    elif pa.types.is_boolean(kind):
-        array = array.cast(pa.int8()).cast(pa.float64())
-    elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind):
-        array = array.cast(pa.float64(), safe=False)
-    else:
-        raise CellError(None, column, f"the column is of type {kind}, not a number; convert it")
-    missing = array.is_null().to_numpy(zero_copy_only=False)
-    values = array.fill_null(0.0).to_numpy(zero_copy_only=False)
-    return Numbers(np.asarray(values, dtype=np.float64), np.asarray(missing, dtype=np.bool_))
-
-
-def texts(array: pa.Array, column: str) -> Texts:
-    """An Arrow column as codes of its distinct texts (dpcore.features.value_text); empty texts and nulls are missing.
-
-    Raises CellError for a column of a nested or binary type.
-    """
-    kind = array.type
-    if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        raise CellError(None, column, f"the column is of type {kind}, which has no texts; convert it")
-    if pa.types.is_dictionary(kind):
-        array = array.dictionary_decode()
-    encoded = (_trim(array) if _is_text(array.type) else array).dictionary_encode()
-    found = tuple("" if value is None else value_text(value) for value in encoded.dictionary.to_pylist())
-    codes = encoded.indices.fill_null(len(found)).to_numpy(zero_copy_only=False)
-    # One more place, for nulls; empty texts go where they go.
-    places = np.array([*(place if text else -1 for place, text in enumerate(found)), -1], dtype=np.int64)
-    return Texts(places[codes], found)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
-
-
-def _trim(array: pa.Array) -> pa.Array:
-    # Trimmed bytewise, which is exact in UTF-8 because what is trimmed is ASCII.
-    return pc.ascii_trim(array.cast(pa.string()), characters=TRIMMED)
-
-
-def _number(cell: str | None, row: int, column: str) -> float | None:
-    """One cell as a number, for blocks that Arrow's parser refused; a leading plus is all that it is stricter about."""
-    if cell is None:
-        return None
-    try:
-        if "_" in cell:  # Python's own notation for literals, not a decimal number
-            raise ValueError
-        return float(cell)
-    except ValueError:
-        sentence = "is not a number; write it with a decimal point, or leave the cell empty"
-        raise CellError(row, column, sentence) from None

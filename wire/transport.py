@@ -38,7 +38,9 @@ SERVER_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    # Clients ping between calls too: without this a learner that is idle for a minute is cut off for its pings.
+    ("grpc.keepalive_permit_without_calls", 1),
     # Two coordinators on one port would split a federation.
     ("grpc.so_reuseport", 0),
 ]

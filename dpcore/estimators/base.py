@@ -24,6 +24,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpcore.errors import ConfigurationError, DataError, ShapeError
+from dpcore.frozen import frozen
 from dpcore.rados.law import PLAIN_LAW, RadoLaw
 
 Vector = NDArray[np.float64]
@@ -73,7 +74,7 @@ class RadoSample:
     """Rados with the two facts that learning from them needs; the plainest `RadoRelease`.
 
     rados: (n, d) with n >= 2 and d >= 1, finite. rows: m >= 1. bias: the last coordinate is the constant feature.
-    law: how they were drawn.
+    law: how they were drawn. Rados that are read-only float64 in row order, like a release's, are not copied.
     Raises ShapeError for another shape, DataError where a rado is not finite, ConfigurationError for rows < 1.
     """
 
@@ -83,14 +84,14 @@ class RadoSample:
     law: RadoLaw = PLAIN_LAW
 
     def __post_init__(self) -> None:
-        rados = np.array(self.rados, dtype=np.float64)
+        rados = frozen(self.rados, np.float64)
         if rados.ndim != 2 or rados.shape[0] < 2 or rados.shape[1] < 1:
             raise ShapeError(f"rados have shape {rados.shape}: give (n, d) with at least two rados and one coordinate")
-        if not np.isfinite(rados).all():
+        # A NaN is both the least and the greatest of what it is among.
+        if not np.isfinite([rados.min(), rados.max()]).all():
             raise DataError("a rado is not finite: decode the release again, or ask its query again")
         if self.rows < 1:
             raise ConfigurationError(f"a release over {self.rows} rows: give the row count of its cohort, at least 1")
-        rados.setflags(write=False)
         object.__setattr__(self, "rados", rados)
 
 
@@ -128,9 +129,11 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         self.classes_, codes = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError("y holds one class: a classifier needs rows of two classes.")
-        if bias:
-            rows = np.column_stack([rows, np.ones(len(rows))])
-        edges: Matrix = np.where(codes == 1, 1.0, -1.0)[:, np.newaxis] * rows
+        signs = np.where(codes == 1, 1.0, -1.0)
+        features = rows.shape[1]
+        edges: Matrix = np.empty((len(rows), features + int(bias)))
+        np.multiply(rows, signs[:, np.newaxis], out=edges[:, :features])
+        edges[:, features:] = signs[:, np.newaxis]
         return edges
 
     def _keep(self, theta: Vector, *, bias: bool = True) -> None:
@@ -205,5 +208,6 @@ class RadoClassifier(LinearClassifier, metaclass=ABCMeta):
         if count < 2:
             raise ValueError(f"n_rados is {count}: ask for at least 2.")
         rados = draw_plain_rados(edges, count, check_random_state(self.random_state))
+        rados.setflags(write=False)
         self._keep(self._learn(RadoSample(rados=rados, rows=len(edges)), None))
         return self

@@ -10,6 +10,8 @@ max_j |v_jk| and z_jk = v_jk / v_*k in [-1, 1], round t of Algorithm 1 on weight
              "exponential":  w_j exp(-alpha v_j) (Schapire and Singer 1999)
              divided by their sum, which equation 11 leaves at 1 where r' = r
 
+The rows are read and never copied or scaled: of sum_j w_j z_jk, v_*k is taken out of the sum.
+
 What is proved, and asserted at every round in tests. For z in [-1, 1], by convexity, exp(-atanh(r') z) <= (1 - r' z) /
 sqrt(1 - r'^2). With kappa = 1 the linear weights carry the product of these factors over rounds, the exponential ones
 the exponentials themselves, so that either way
@@ -33,7 +35,7 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.oracles import Oracle
-from dpcore.rados.losses import log_rado_loss
+from dpcore.rados.losses import log_loss_of_margins
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -167,7 +169,7 @@ def boost(rows: Matrix, rules: BoostingRules, selection: Selection, progress: Pr
     return Boosted(
         theta=kept.theta,
         best_round=kept.round,
-        log_loss=log_rado_loss(kept.theta, rows),
+        log_loss=log_loss_of_margins(margins),
         weights=state.weights,
         rounds=state.trace(),
         stopped_because=stopped,
@@ -179,6 +181,12 @@ _SEPARATED = (
     "theta is positive on everything that it learned from: the loss falls to zero along theta, so it has no minimum "
     "and does not measure the error on records"
 )
+
+
+def largest_sizes(rows: Matrix) -> Vector:
+    """max_j |v_jk| for each coordinate, (d,), without a matrix of sizes."""
+    largest: Vector = np.maximum(rows.max(axis=0), -rows.min(axis=0))
+    return largest
 
 
 class _Kept:
@@ -211,12 +219,11 @@ class Boosting:
 
     def __init__(self, rows: Matrix, rules: BoostingRules) -> None:
         n, d = rows.shape
+        self._rows = rows
         self._rules = rules
-        self._largest = np.abs(rows).max(axis=0)
+        self._largest = largest_sizes(rows)
         # A coordinate that is zero in every row keeps edge 0 and is never picked.
-        usable = self._largest > SMALLEST_COLUMN
-        # Column-major, because a step reads one column.
-        self._scaled = np.asfortranarray(np.where(usable, rows, 0.0) / np.where(usable, self._largest, 1.0))
+        self._usable = self._largest > SMALLEST_COLUMN
         self._margins = np.zeros(n)
         self._rounds: list[tuple[int, float, float, float, float]] = []
         self._edges: Vector = np.zeros(d)
@@ -231,7 +238,9 @@ class Boosting:
 
         Raises ConfigurationError where features have edges and the oracle admits none before the first round.
         """
-        self._edges = self.weights @ self._scaled
+        self._edges = np.divide(
+            self.weights @ self._rows, self._largest, out=np.zeros_like(self.theta), where=self._usable
+        )
         largest, smallest = self._rules.largest_edge, self._rules.smallest_edge
         seen = np.where(np.abs(self._edges) > smallest, np.clip(self._edges, -largest, largest), 0.0)
         done = len(self._rounds)
@@ -255,15 +264,14 @@ class Boosting:
         edge = float(self._edges[feature])
         rules = self._rules
         r = math.copysign(min(max(abs(edge), rules.floor), rules.largest_edge), edge)
-        column = self._scaled[:, feature]
+        column = self._rows[:, feature] / self._largest[feature]
         scaled_alpha = math.atanh(r) / rules.kappa  # atanh(r) = log((1 + r) / (1 - r)) / 2
         alpha = scaled_alpha / float(self._largest[feature])
         self.theta[feature] += alpha
         self._margins += scaled_alpha * column
-        weights = self.weights * (np.exp(-scaled_alpha * column) if rules.update == "exponential" else 1.0 - r * column)
-        self.weights = weights / weights.sum()
-        # The loss of theta is that of its margins, seen as rows of one coordinate: no second product with the rows.
-        self.log_loss = log_rado_loss(np.ones(1), self._margins[:, np.newaxis])
+        self.weights *= np.exp(-scaled_alpha * column) if rules.update == "exponential" else 1.0 - r * column
+        self.weights /= self.weights.sum()
+        self.log_loss = log_loss_of_margins(self._margins)
         self.separated = abs(edge) >= LARGEST_EDGE
         self._rounds.append((feature, edge, r, alpha, self.log_loss))
 

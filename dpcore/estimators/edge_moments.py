@@ -27,12 +27,57 @@ covariance carry what there is to learn from. (With m <= d they are not, and eac
 """
 
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
 from dpcore.errors import ShapeError
 from dpcore.estimators.base import Matrix, RadoSample, Vector
 from dpcore.rados.law import RadoLaw
+
+_BLOCK_VALUES = 1 << 14
+"""Values of a rado matrix that are centred at once: enough for BLAS, and a small part of the matrix."""
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """Mean and scatter of n rados: all that estimates of edge moments read of them.
+
+    count: n. mean: (d,). scatter: (d, d), sum_j (pi_j - mean) (pi_j - mean)^T, symmetric.
+    """
+
+    count: int
+    mean: Vector
+    scatter: Matrix
+
+    @classmethod
+    def of(cls, rados: Matrix) -> Self:
+        """Of rados (n, d), n >= 1, in blocks that are centred before they are squared: the mean may be far from 0."""
+        n, d = rados.shape
+        mean, scatter = rados.mean(axis=0), np.zeros((d, d))
+        step = max(1, _BLOCK_VALUES // d)
+        for first in range(0, n, step):
+            away = rados[first : first + step] - mean
+            scatter += away.T @ away
+        return cls(n, mean, scatter)
+
+    def about(self, centre: Vector) -> Matrix:
+        """The scatter about another point, sum_j (pi_j - centre) (pi_j - centre)^T."""
+        moved = self.mean - centre
+        scatter: Matrix = self.scatter + self.count * np.outer(moved, moved)
+        return scatter
+
+    def without(self, part: "Spread") -> "Spread":
+        """That of the rados that are not in `part`, of which there must be some."""
+        count = self.count - part.count
+        mean = self.mean + (self.mean - part.mean) * (part.count / count)
+        apart = mean - part.mean
+        between = (count * part.count / self.count) * np.outer(apart, apart)
+        return Spread(count, mean, self.scatter - part.scatter - between)
+
+    def mapped(self, centre: Vector, to: Matrix) -> "Spread":
+        """That of the rados centre + (pi_j - centre) `to`, `to` (d, d)."""
+        return Spread(self.count, centre + (self.mean - centre) @ to, to.T @ self.scatter @ to)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,22 +100,31 @@ def estimate_moments(release: RadoSample, edge_sum: Vector | None = None) -> Edg
     With a bias coordinate its square, S_bb = m, is known: the others are regressed on it, and S_jb is slope_j m, which
     has a smaller variance than the sample covariance. A coordinate that was rounded to a random sign has square 1,
     whatever the feature, so its diagonal entry is assumed, not estimated: see `assumed_squares`. edge_sum: (d,), where
-    it is known better than from these rados. Truncated rados are `restored` first. Raises ShapeError where the law is
-    of another width than the rados.
+    it is known better than from these rados. Truncated rados are as `restoration` makes them. Raises ShapeError where
+    the law is of another width than the rados.
     """
-    _check_law(release.law, release.rados.shape[1])
-    release = restored(release)
-    moments = _estimate(release, edge_sum)
-    if release.law.rounding is None or not release.law.rounding.any():
+    spread = Spread.of(release.rados)
+    to, law = restoration(spread, release.rows, release.law)
+    whole = spread if to is None else spread.mapped(spread.mean, to)
+    return moments_of(whole, release.rows, law, bias=release.bias, edge_sum=edge_sum)
+
+
+def moments_of(spread: Spread, rows: int, law: RadoLaw, *, bias: bool, edge_sum: Vector | None = None) -> EdgeMoments:
+    """`estimate_moments` from the spread of at least two rados that are not truncated, or are restored."""
+    _check_law(law, len(spread.mean))
+    moments = _estimate(spread, rows, law, bias=bias, edge_sum=edge_sum)
+    if law.rounding is None or not law.rounding.any():
         return moments
     products = moments.product_sum.copy()
-    rounded = np.flatnonzero(release.law.rounding)
+    rounded = np.flatnonzero(law.rounding)
     products[rounded, rounded] = assumed_squares(moments)[rounded]
     return EdgeMoments(moments.edge_sum, products, moments.rows, moments.bias)
 
 
-def restored(release: RadoSample) -> RadoSample:
-    """The rados as if their signatures had not been truncated; those of other laws unchanged.
+def restoration(spread: Spread, rows: int, law: RadoLaw) -> tuple[Matrix | None, RadoLaw]:
+    """A (d, d) such that rados mean + (pi_j - mean) A are as if signatures had not been truncated, and their law.
+
+    None for the identity, which is all that other laws need. spread: of all rados; their mean stays.
 
     What a rado has along its slope on pi_j is stretched until pi_j has the variance m / 4 of a fair count. The slopes
     have an error that the stretching magnifies: they are shrunk towards 0 as a whole, by what is best for so many means
@@ -78,32 +132,30 @@ def restored(release: RadoSample) -> RadoSample:
     not vary, its products with others are not told, and its square is assumed like that of a rounded coordinate.
     Raises ShapeError where the law is of another width than the rados.
     """
-    law = release.law
+    n, d = spread.count, len(spread.mean)
+    _check_law(law, d)
     if law.central is None:
-        return release
-    n, d = release.rados.shape
+        return None, law
     j = law.central.coordinate
     if j >= d:
         raise ShapeError(f"the truncated coordinate is {j}: it must be one of the {d} coordinates")
-    mean = release.rados.mean(axis=0)
-    away = release.rados - mean
-    count = away[:, j]
-    energy = float(count @ count)
-    if energy <= np.finfo(np.float64).eps * release.rows:
+    energy = float(spread.scatter[j, j])
+    if energy <= np.finfo(np.float64).eps * rows:
         rounding = np.zeros(d, dtype=np.bool_) if law.rounding is None else law.rounding.copy()
         rounding[j] = True
-        return replace(release, law=replace(law, rounding=rounding, central=None))
-    slopes = away.T @ count / energy
-    left = away - np.outer(count, slopes)
+        return None, replace(law, rounding=rounding, central=None)
+    slopes = spread.scatter[:, j] / energy
+    # What is left of (pi - mean) beside its slope on the count is (pi - mean) times this.
+    left = np.eye(d)
+    left[j] -= slopes
     others = np.delete(np.arange(d), j)
-    covariance = left[:, others].T @ left[:, others] / max(n - 2, 1)
+    covariance = (spread.scatter - energy * np.outer(slopes, slopes))[np.ix_(others, others)] / max(n - 2, 1)
     # The slopes' covariance, were they 0, is this one over the energy: `told` would be d - 1 in the mean.
     told = energy * float(slopes[others] @ np.linalg.lstsq(covariance, slopes[others])[0])
     slopes[others] *= max(1.0 - (d - 3) / told, 0.0) if told > 0 and d > 3 else 1.0
-    stretch = np.sqrt(release.rows / 4.0 * (n - 1) / energy)
-    widen = np.sqrt((n - 1) / max(n - 2, 1) / (1.0 - law.central.correlation))
-    rados = mean + widen * left + np.outer(stretch * count, slopes)
-    return replace(release, rados=rados, law=replace(law, central=None))
+    to: Matrix = np.sqrt((n - 1) / max(n - 2, 1) / (1.0 - law.central.correlation)) * left
+    to[j] += np.sqrt(rows / 4.0 * (n - 1) / energy) * slopes
+    return to, replace(law, central=None)
 
 
 def assumed_squares(moments: EdgeMoments) -> Vector:
@@ -134,23 +186,20 @@ def _filled(means: Vector) -> Vector:
     return square + (1.0 - square) / 3.0
 
 
-def _estimate(release: RadoSample, edge_sum: Vector | None) -> EdgeMoments:
-    rados, rows, law = release.rados, release.rows, release.law
-    n = len(rados)
-    mu = rados.mean(axis=0) / law.inclusion if edge_sum is None else edge_sum
-    centred = rados - rados.mean(axis=0)
-    if not release.bias:
-        return EdgeMoments(mu, products_of(centred.T @ centred / (n - 1), mu, rows, law), rows, bias=False)
-    constant, others = centred[:, -1], centred[:, :-1]
-    energy = float(constant @ constant)
-    slopes = others.T @ constant / energy if energy > 0 else np.zeros(others.shape[1])
-    residual = others - np.outer(constant, slopes)
+def _estimate(spread: Spread, rows: int, law: RadoLaw, *, bias: bool, edge_sum: Vector | None) -> EdgeMoments:
+    n, scatter = spread.count, spread.scatter
+    mu = spread.mean / law.inclusion if edge_sum is None else edge_sum
+    if not bias:
+        return EdgeMoments(mu, products_of(scatter / (n - 1), mu, rows, law), rows, bias=False)
+    energy = float(scatter[-1, -1])
+    slopes = scatter[:-1, -1] / energy if energy > 0 else np.zeros(len(scatter) - 1)
+    residual = scatter[:-1, :-1] - energy * np.outer(slopes, slopes)
     # Unbiased for the residual covariance is 1 / (n - 2). The slopes' own variance, that covariance times
     # E[1 / energy] = 1 / ((n - 3) variance), is added by their outer product and taken off here.
     divisor = (n - 2) * (n - 3) / (n - 4) if n > 4 else n - 1
     slopes = np.append(slopes, 1.0)
     covariance = _bias_variance(mu[-1], rows, law) * np.outer(slopes, slopes)
-    covariance[:-1, :-1] += residual.T @ residual / divisor
+    covariance[:-1, :-1] += residual / divisor
     products = products_of(covariance, mu, rows, law)
     products[-1, -1] = rows
     return EdgeMoments(mu, products, rows, bias=True)

@@ -23,7 +23,6 @@ so that a coordinate drowned in noise gets a small weight, and no luck of the dr
 noise: scale and threshold of the direction so found are fitted anew, to the spread without what stayed.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -31,8 +30,16 @@ import numpy as np
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import Matrix, Progress, RadoClassifier, RadoSample, Vector
-from dpcore.estimators.edge_moments import EdgeMoments, estimate_moments, noise_in_products, products_of, restored
+from dpcore.estimators.edge_moments import (
+    EdgeMoments,
+    Spread,
+    moments_of,
+    noise_in_products,
+    products_of,
+    restoration,
+)
 from dpcore.estimators.gaussian_logistic import EdgeGroup, fit_gaussian_logistic
+from dpcore.rados.law import RadoLaw
 from dpcore.rados.moments import Moments
 
 RIDGES: Vector = np.array([0.0, 0.003, 0.01, 0.03, 0.1, 0.4, 1.5, 5.0])
@@ -108,13 +115,12 @@ class MeanVariance(RadoClassifier):
 
     def _learn(self, release: RadoSample, progress: Progress | None) -> Vector:
         self._check()
-        sample = restored(release)
-        moments = estimate_moments(sample)
-        noise = _Noise.of(sample)
-        split = _Split.of(noise.believed(moments, len(sample.rados)))
+        told = _Told.of(release)
+        noise = _Noise.of(told)
+        split = _Split.of(noise.believed(told.moments(told.whole), told.whole.count))
         if self.ridge is not None:
             return self._accept(split, TARGETS[0], self.ridge, None, noise)
-        loss = self._validate(sample, noise, progress)
+        loss = self._validate(told, noise, progress)
         target, ridge = np.unravel_index(np.argmin(loss), loss.shape)
         return self._accept(split, TARGETS[target], RIDGES[ridge], loss, noise)
 
@@ -151,38 +157,58 @@ class MeanVariance(RadoClassifier):
         scale, bias = fit_gaussian_logistic(along, np.array([self.penalty * float(direction @ direction), 0.0]))
         return np.append(scale * direction, bias)
 
-    def _validate(self, release: RadoSample, noise: "_Noise", progress: Progress | None) -> Matrix:
+    def _validate(self, told: "_Told", noise: "_Noise", progress: Progress | None) -> Matrix:
         """Cross-validated square loss per row for each target and ridge, (targets, ridges)."""
-        n, rows = len(release.rados), release.rows
-        mean = release.rados.mean(axis=0)
-        mu = mean / release.law.inclusion
+        n, rows, law = told.whole.count, told.rows, told.law
+        mu = told.whole.mean / law.inclusion
         folds = min(self.n_folds, n // 2) if n > 3 else n
         loss = np.ones((len(TARGETS), len(RIDGES)))
-        for fold, (kept, held_out) in enumerate(_folds(release.rados, folds)):
-            if len(kept) < 2:
+        for fold in range(folds):
+            held_out = told.fold(fold, folds)
+            if n - held_out.count < 2:
                 continue
-            sample = RadoSample(rados=kept, rows=rows, bias=release.bias, law=release.law)
-            split = _Split.of(noise.believed(estimate_moments(sample, mu), len(kept)))
-            away = held_out - mean
-            products = products_of(away.T @ away / len(held_out), mu, rows, release.law)
-            if release.law.rounding is not None:
-                rounded = np.flatnonzero(release.law.rounding)
+            kept = told.whole.without(held_out)
+            split = _Split.of(noise.believed(told.moments(kept, mu), kept.count))
+            products = products_of(held_out.about(told.whole.mean) / held_out.count, mu, rows, law)
+            if law.rounding is not None:
+                rounded = np.flatnonzero(law.rounding)
                 products[rounded, rounded] = split.moments.product_sum[rounded, rounded] - noise.kept[rounded]
             products += np.diag(noise.kept)
             for row, target in enumerate(TARGETS):
                 thetas = _Shrinkage.of(split, target).least_squares(RIDGES)
                 square = np.einsum("rj,jk,rk->r", thetas, products, thetas)
-                loss[row] += (square - 2.0 * thetas @ mu) / rows * (len(held_out) / n)
+                loss[row] += (square - 2.0 * thetas @ mu) / rows * (held_out.count / n)
             if progress is not None:
                 progress(fold + 1, folds)
         return loss
 
 
-def _folds(rados: Matrix, count: int) -> Iterator[tuple[Matrix, Matrix]]:
-    """(kept, held out) for each fold. Rados are exchangeable, so any split will do: no randomness is needed."""
-    fold = np.arange(len(rados)) % count
-    for number in range(count):
-        yield rados[fold != number], rados[fold == number]
+@dataclass(frozen=True, eq=False)
+class _Told:
+    """What a release's rados tell, restored where their signatures were truncated; the rados are read, not copied."""
+
+    rados: Matrix
+    rows: int
+    bias: bool
+    law: RadoLaw
+    whole: Spread
+    centre: Vector
+    to: Matrix | None
+
+    @classmethod
+    def of(cls, release: RadoSample) -> "_Told":
+        spread = Spread.of(release.rados)
+        to, law = restoration(spread, release.rows, release.law)
+        whole = spread if to is None else spread.mapped(spread.mean, to)
+        return cls(release.rados, release.rows, release.bias, law, whole, spread.mean, to)
+
+    def fold(self, number: int, count: int) -> Spread:
+        """A fold's spread. Rados are exchangeable, so any split will do: no randomness is needed."""
+        spread = Spread.of(self.rados[number::count])
+        return spread if self.to is None else spread.mapped(self.centre, self.to)
+
+    def moments(self, spread: Spread, edge_sum: Vector | None = None) -> EdgeMoments:
+        return moments_of(spread, self.rows, self.law, bias=self.bias, edge_sum=edge_sum)
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,12 +219,12 @@ class _Noise:
     kept: Vector
 
     @classmethod
-    def of(cls, release: RadoSample) -> "_Noise":
-        n, d = release.rados.shape
-        whole = noise_in_products(release.law, release.rows, d)
+    def of(cls, told: _Told) -> "_Noise":
+        n, d = told.rados.shape
+        whole = noise_in_products(told.law, told.rows, d)
         error = np.sqrt(2.0 / n) * whole
-        kept = np.minimum(whole, _STANDARD_ERRORS * error**2 / (error + _MEAN_SQUARE * release.rows))
-        if release.bias:
+        kept = np.minimum(whole, _STANDARD_ERRORS * error**2 / (error + _MEAN_SQUARE * told.rows))
+        if told.bias:
             kept[-1] = 0.0
         return cls(whole, kept)
 

@@ -67,7 +67,7 @@ class MomentsDiscriminant(LinearClassifier):
             product_sum=(products + products.T) / 2.0,
             rows=len(edges),
             bias=True,
-            norm_bound=float(np.sqrt(np.square(edges).sum(axis=1).max())),
+            norm_bound=float(np.sqrt(np.einsum("ij,ij->i", edges, edges).max())),
             edge_noise=0.0,
             product_noise=np.zeros((d, d)),
         )

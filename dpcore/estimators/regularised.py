@@ -39,11 +39,12 @@ from statistics import NormalDist
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import Matrix, Progress, RadoClassifier, RadoSample, Vector
 from dpcore.estimators.boosting import LARGEST_EDGE
-from dpcore.estimators.edge_moments import products_of
+from dpcore.estimators.edge_moments import Spread, products_of
 
 BISECTIONS = 60
 """Halvings of the interval that holds the new coordinate."""
@@ -68,8 +69,11 @@ class Regulariser(ABC):
         """The derivative of Omega by |theta_k| as a function of |theta_k|, the others as they stand."""
 
     @abstractmethod
-    def unit(self, rados: Matrix) -> float:
-        """What strengths are measured in when they are chosen from these rados: positive unless all are zero."""
+    def unit(self, rados: Matrix, shares: Vector) -> float:
+        """What strengths are measured in when they are chosen from these rados: positive unless all are zero.
+
+        shares: (n,), what each rado counts for; they sum to 1.
+        """
 
 
 @dataclass(frozen=True)
@@ -89,9 +93,10 @@ class Ridge(Regulariser):
         """The size itself."""
         return lambda size: size
 
-    def unit(self, rados: Matrix) -> float:
+    def unit(self, rados: Matrix, shares: Vector) -> float:
         """The mean square of a coordinate: at this strength theta is about mean / unit, and margins about 1."""
-        return float(np.mean(rados**2))
+        squares: Vector = np.einsum("jk,jk->j", rados, rados)
+        return float(squares @ shares / rados.shape[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,9 +128,9 @@ class SortedNorm(Regulariser):
         weights = self.weights.tolist()
         return lambda size: float(weights[len(others) - bisect.bisect_right(others, size)])
 
-    def unit(self, rados: Matrix) -> float:
+    def unit(self, rados: Matrix, shares: Vector) -> float:
         """The strength from which on boosting leaves theta at zero: the largest mean over the first weight."""
-        return float(np.abs(rados.mean(axis=0)).max()) / float(self.weights[0])
+        return float(np.abs(shares @ rados).max()) / float(self.weights[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,36 +142,64 @@ class _Boosted:
     finished: bool
 
 
+@dataclass(frozen=True)
+class Rounds:
+    """At most n_rounds rounds; they stop where no coordinate's slope over pi_*k exceeds smallest_edge."""
+
+    n_rounds: int
+    smallest_edge: float
+
+
+def all_alike(count: int) -> Vector:
+    """Shares of so many rados that all count the same."""
+    return np.full(count, 1.0 / count)
+
+
 def boost_regularised(
-    rados: Matrix, regulariser: Regulariser, strength: float, n_rounds: int, smallest_edge: float
+    rados: Matrix, shares: Vector, regulariser: Regulariser, strength: float, rounds: Rounds
 ) -> _Boosted:
-    """At most n_rounds rounds from theta = 0; stops where no coordinate's slope over pi_*k exceeds smallest_edge."""
-    largest = np.abs(rados).max(axis=0)
+    """Rounds from theta = 0 on F, with the mean over rados taken by shares.
+
+    rados: (n, d), read and neither copied nor scaled. shares: (n,), not negative, they sum to 1; a rado without a share
+    is not learned from.
+    """
+    kept = shares > 0
+    largest = _largest_sizes(rados, kept)
     largest = np.where(largest > 0, largest, 1.0)
-    scaled = np.asfortranarray(rados / largest)
     theta, margins = np.zeros(rados.shape[1]), np.zeros(len(rados))
-    weights = np.full(len(rados), 1.0 / len(rados))
+    weights = shares
     objective = [0.0]
-    for _ in range(n_rounds):
-        edges = weights @ scaled
+    for _ in range(rounds.n_rounds):
+        edges = (weights @ rados) / largest
         below, above = regulariser.slopes(theta)
         outward = np.where(theta == 0, np.abs(edges), np.sign(theta) * edges) - strength * above / largest
         inward = np.where(theta == 0, 0.0, strength * below / largest - np.sign(theta) * edges)
         gains = np.maximum(outward, inward)
         feature = int(np.argmax(gains))
-        if gains[feature] <= smallest_edge:
+        if gains[feature] <= rounds.smallest_edge:
             return _Boosted(theta, np.array(objective), finished=True)
         slope = regulariser.along(theta, feature)
         value = _step(float(edges[feature]), float(largest[feature]), float(theta[feature]), strength, slope)
         value = _snap(value, np.abs(np.delete(theta, feature)))
-        margins += (value - theta[feature]) * largest[feature] * scaled[:, feature]
+        margins += (value - theta[feature]) * rados[:, feature]
         theta[feature] = value
-        shift = float(margins.min())
-        weights = np.exp(shift - margins)
+        shift = float(margins.min(initial=np.inf, where=kept))
+        # A rado that is not learned from may have a margin far below the others': its exponential is not taken.
+        weights = np.exp(shift - margins, out=np.zeros_like(shares), where=kept)
+        weights *= shares
         total = float(weights.sum())
         weights /= total
-        objective.append(math.log(total / len(rados)) - shift + strength * regulariser.value(theta))
+        objective.append(math.log(total) - shift + strength * regulariser.value(theta))
     return _Boosted(theta, np.array(objective), finished=False)
+
+
+def _largest_sizes(rados: Matrix, kept: NDArray[np.bool_]) -> Vector:
+    """max_j |pi_jk| over those kept, (d,)."""
+    among = kept[:, np.newaxis]
+    largest: Vector = np.maximum(
+        rados.max(axis=0, initial=0.0, where=among), -rados.min(axis=0, initial=0.0, where=among)
+    )
+    return largest
 
 
 def _snap(value: float, others: Vector) -> float:
@@ -243,12 +276,17 @@ class RegularisedRadoBoost(RadoClassifier, ABC):
         if self.strength is None:
             self.correlation_ = self._validate(release, regulariser, progress)
             fraction = self.FRACTIONS[int(np.argmax(self.correlation_))]
-            self.strength_ = fraction * regulariser.unit(release.rados)
+            self.strength_ = fraction * regulariser.unit(release.rados, all_alike(len(release.rados)))
         else:
             self.strength_ = float(self.strength)
-        boosted = boost_regularised(release.rados, regulariser, self.strength_, self.n_rounds, self.smallest_edge)
+        shares = all_alike(len(release.rados))
+        boosted = boost_regularised(release.rados, shares, regulariser, self.strength_, self._rounds)
         self.objective_, self.finished_ = boosted.objective, boosted.finished
         return boosted.theta
+
+    @property
+    def _rounds(self) -> Rounds:
+        return Rounds(self.n_rounds, self.smallest_edge)
 
     def _check(self) -> None:
         if self.n_rounds < 1:
@@ -269,11 +307,12 @@ class RegularisedRadoBoost(RadoClassifier, ABC):
         linear, square = np.zeros(len(self.FRACTIONS)), np.zeros(len(self.FRACTIONS))
         fold = np.arange(len(rados)) % folds
         for number in range(folds):
-            kept, away = rados[fold != number], rados[fold == number] - mean
-            products = products_of(away.T @ away / len(away), mu, rows, release.law)
+            held_out = Spread.of(rados[number::folds])
+            products = products_of(held_out.about(mean) / held_out.count, mu, rows, release.law)
+            shares = (fold != number) / (len(rados) - held_out.count)
+            unit = regulariser.unit(rados, shares)
             for index, fraction in enumerate(self.FRACTIONS):
-                strength = fraction * regulariser.unit(kept)
-                theta = boost_regularised(kept, regulariser, strength, self.n_rounds, self.smallest_edge).theta
+                theta = boost_regularised(rados, shares, regulariser, fraction * unit, self._rounds).theta
                 # The scale of theta says nothing of its direction, and differs between folds.
                 theta = theta / max(float(np.abs(theta).max()), np.finfo(np.float64).tiny)
                 linear[index] += theta @ mu

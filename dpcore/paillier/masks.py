@@ -24,15 +24,14 @@ from collections.abc import Mapping
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 from dpcore.errors import RadofedError
+from dpcore.randomness import KeyedRandom
 
 _DOMAIN = b"rado.v1/mask\0"
-_SLOT_BYTES = 8
 
 
 class MaskKeyError(RadofedError):
@@ -63,7 +62,7 @@ def cohort_mask(
     """
     if own_name in peers:
         raise ValueError(f"{own_name!r} stands among its own peers")
-    total = np.zeros(shape, dtype=np.uint64)
+    total, stream = np.zeros(shape, dtype=np.uint64), np.empty(shape, dtype="<u8")
     for peer, public in peers.items():
         lesser, greater = sorted((own_name, peer))
         info = _DOMAIN + query_id + attempt.to_bytes(4, "big") + _named(lesser) + _named(greater)
@@ -71,7 +70,8 @@ def cohort_mask(
             shared = own_key.exchange(X25519PublicKey.from_public_bytes(public))
         except ValueError as error:
             raise MaskKeyError(peer) from error
-        stream = _stream(HKDF(SHA256(), 32, cohort_digest, info).derive(shared), shape)
+        # The one array is filled again for each peer: a cohort of hundreds has a stream for every two members.
+        KeyedRandom(HKDF(SHA256(), 32, cohort_digest, info).derive(shared)).fill(stream)
         # Unsigned arithmetic is mod 2^64, of which 2^w is a divisor.
         if own_name == lesser:
             total += stream
@@ -83,9 +83,3 @@ def cohort_mask(
 def _named(name: str) -> bytes:
     octets = name.encode()
     return len(octets).to_bytes(1, "big") + octets
-
-
-def _stream(key: bytes, shape: tuple[int, int]) -> NDArray[np.uint64]:
-    cipher = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
-    octets = cipher.update(bytes(shape[0] * shape[1] * _SLOT_BYTES))
-    return np.frombuffer(octets, dtype="<u8").reshape(shape).astype(np.uint64)

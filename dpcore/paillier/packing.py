@@ -13,6 +13,7 @@ it were the cohort's. Masks that cancel in the whole sum alone (dpcore.paillier.
 from collections.abc import Sequence
 
 import numpy as np
+from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from dpcore.errors import PlanError, ShapeError, SlotOverflowError, TotalError
@@ -60,7 +61,7 @@ def pack(
     encoding: Encoding,
     modulus_bits: int,
     mask: NDArray[np.uint64] | None = None,
-) -> list[int]:
+) -> list[mpz]:
     """One party's plaintexts, each below 2^(modulus_bits - 1).
 
     values: (L,), the party's sums in units of 2^-fraction_bits. rows: its row count. mask: (ciphertexts, slots), one
@@ -82,7 +83,8 @@ def pack(
     laid_out[:, 1:] = padded.reshape(count, slots - 1)
     residues = to_residues(laid_out, encoding, mask).astype(_LITTLE_U64, copy=False)
     octets = residues.view(np.uint8).reshape(count, slots, 8)[:, :, : encoding.slot_bits // 8]
-    return [int.from_bytes(row.tobytes(), "little") for row in octets]
+    width, serial = slots * encoding.slot_bits // 8, memoryview(octets.tobytes())
+    return [mpz.from_bytes(serial[at : at + width], "little") for at in range(0, len(serial), width)]
 
 
 def unpack_total(
@@ -101,12 +103,10 @@ def unpack_total(
         raise TotalError(f"{len(plaintexts)} plaintexts came for {length} values, which take {count}: fetch them all")
     slot_bytes = encoding.slot_bits // 8
     allowed_bits = slots * encoding.slot_bits
-    serial = bytearray()
     for index, plaintext in enumerate(plaintexts):
-        whole = int(plaintext)
-        if whole < 0 or whole.bit_length() > allowed_bits:
-            raise PlaintextRangeError(ciphertext=index, bits=whole.bit_length(), allowed_bits=allowed_bits)
-        serial += whole.to_bytes(slots * slot_bytes, "little")
+        if plaintext < 0 or plaintext.bit_length() > allowed_bits:
+            raise PlaintextRangeError(ciphertext=index, bits=plaintext.bit_length(), allowed_bits=allowed_bits)
+    serial = b"".join([plaintext.to_bytes(slots * slot_bytes, "little") for plaintext in plaintexts])
     octets = np.zeros((count, slots, 8), dtype=np.uint8)
     octets[:, :, :slot_bytes] = np.frombuffer(serial, dtype=np.uint8).reshape(count, slots, slot_bytes)
     totals = octets.reshape(count, slots * 8).view(_LITTLE_U64).astype(np.uint64, copy=False)

@@ -3,30 +3,36 @@
 Keys are Blum keys (p = q = 3 mod 4, gcd(p-1, q-1) = 2), which short-exponent obfuscation needs
 (dpcore.paillier.obfuscation). `phe` is imported only when one of its objects is asked for.
 
-Decryption is not constant time. It runs over whole totals on the learner's own machine, so what shows outside is the
-time of a total of many ciphertexts.
+Decryption is not constant time, and it is the learner's secret key that could leak. It runs over whole totals on the
+learner's own machine, so what shows outside is the time of a total of many ciphertexts; a ciphertext that another chose
+is decrypted only once everything that is signed about the total has held, and nothing tells its sender when that was.
+That is enough on a machine of the learner's own. It is not on one shared with strangers, who could see the caches: do
+not decrypt there, and offer no decryption as a service.
 """
 
 import base64
 import binascii
-import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeAlias
 
 import gmpy2
 from gmpy2 import mpz
 
 from dpcore.errors import ConfigurationError
 from dpcore.paillier.public import DEFAULT_BITS, InvalidKeyError, PublicKey
+from dpcore.paillier.threads import cores, over_ranges
 from dpcore.randomness import RandomSource, require_system
 
 # GMP runs a Baillie-PSW test and 16 further Miller-Rabin rounds: a composite passes with probability below 4^-16 even
 # where it was chosen to.
 _PRIMALITY_ROUNDS = 40
-_DECRYPT_CHUNK = 16
+# Short beside a total, so that no processor is idle for long at its end; An eighth of a second at 3072 bits.
+_DECRYPT_RUN = 16
+
+Progress: TypeAlias = Callable[[int, int], None]
+
 _KEY_TYPE = "DAJ"
 _ALGORITHM = "PAI-GN1"
 
@@ -90,28 +96,40 @@ class SecretKey:
         """The half that everyone may have."""
         return type(self).public_key_type(self.p * self.q)
 
-    def decrypt_many(self, ciphertexts: Sequence[int], *, threads: int | None = None) -> list[int]:
+    def decrypt_many(
+        self, ciphertexts: Sequence[int], *, threads: int | None = None, progress: Progress | None = None
+    ) -> list[mpz]:
         """The plaintexts in [0, n), in order, by the Chinese remainder theorem (Paillier 1999, section 7).
 
-        threads: how many work, None for one a processor. Raises InvalidCiphertextError where a ciphertext is not
+        threads: how many work, None for one a processor. progress: told (plaintexts done, of how many) again and again,
+        in the calling thread; it may raise to stop the work. Raises InvalidCiphertextError where a ciphertext is not
         between 0 and n^2 or shares a factor with n (nothing is decrypted then), ValueError where threads < 1.
         """
         self.public_key.validate(ciphertexts)
-        chunks = [ciphertexts[at : at + _DECRYPT_CHUNK] for at in range(0, len(ciphertexts), _DECRYPT_CHUNK)]
-        with ThreadPoolExecutor(threads if threads is not None else os.cpu_count()) as pool:
-            return [plaintext for done in pool.map(self._decrypt_chunk, chunks) for plaintext in done]
+        plaintexts: list[mpz] = []
+        threads = cores() if threads is None else threads
+        # Also a few are shared out.
+        size = max(1, min(_DECRYPT_RUN, len(ciphertexts) // max(1, threads)))
+        for done in over_ranges(
+            lambda start, stop: self._decrypt_run(ciphertexts[start:stop]), len(ciphertexts), size=size, threads=threads
+        ):
+            plaintexts += done
+            if progress is not None:
+                progress(len(plaintexts), len(ciphertexts))
+        return plaintexts
 
-    def _decrypt_chunk(self, ciphertexts: Sequence[int]) -> list[int]:
+    def _decrypt_run(self, ciphertexts: Sequence[int]) -> list[mpz]:
         p, q, minus_q_inverse, minus_p_inverse, p_inverse = self._constants
+        p_squared, q_squared = p * p, q * q
         whole = [mpz(ciphertext) for ciphertext in ciphertexts]
         # powmod_base_list releases the interpreter lock for the whole list.
-        powers_p = gmpy2.powmod_base_list([c % (p * p) for c in whole], p - 1, p * p)
-        powers_q = gmpy2.powmod_base_list([c % (q * q) for c in whole], q - 1, q * q)
+        powers_p = gmpy2.powmod_base_list([c % p_squared for c in whole], p - 1, p_squared)
+        powers_q = gmpy2.powmod_base_list([c % q_squared for c in whole], q - 1, q_squared)
         plaintexts = []
         for power_p, power_q in zip(powers_p, powers_q, strict=True):
             m_p = (power_p - 1) // p * minus_q_inverse % p
             m_q = (power_q - 1) // q * minus_p_inverse % q
-            plaintexts.append(int(m_p + p * ((m_q - m_p) * p_inverse % q)))
+            plaintexts.append(m_p + p * ((m_q - m_p) * p_inverse % q))
         return plaintexts
 
     @cached_property

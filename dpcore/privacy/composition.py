@@ -225,13 +225,24 @@ def _self_convolved(pieces: NDArray[np.float64], n: int, cut: float) -> tuple[in
 
     A circular convolution by Fourier transforms, so the mass outside comes back inside.
     """
-    # It takes a while to import, which commands that never count privacy should not wait for.
-    from scipy import fft  # noqa: PLC0415  (lazy for the reason above)
-
     low, high = _window(pieces, n, cut)
-    length = fft.next_fast_len(max(high - low + 1, len(pieces)), real=True)
-    whole = fft.irfft(fft.rfft(pieces, length) ** n, length)
+    length = _fast_length(max(high - low + 1, len(pieces)))
+    # NumPy's transforms are SciPy's pocketfft, whose import a plan would wait for.
+    whole = np.fft.irfft(np.fft.rfft(pieces, length) ** n, length)
     return low, np.roll(whole, -(low % length))[: high - low + 1]
+
+
+def _fast_length(least: int) -> int:
+    """The least length of at least `least` that has no prime factor above 5, for which transforms are fast."""
+    best = 1 << (least - 1).bit_length()
+    fives = 1
+    while fives < best:
+        odd = fives
+        while odd < best:
+            best = min(best, odd << (-(-least // odd) - 1).bit_length())
+            odd *= 3
+        fives *= 5
+    return best
 
 
 def _window(pieces: NDArray[np.float64], n: int, cut: float) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
 from dpcore.rados.edges import Records
+from dpcore.rados.row_sums import RowSums, sum_on_threads
 from dpcore.randomness import RandomSource
 
 Progress = Callable[[int, int], None]
@@ -65,10 +66,12 @@ class SumQuery(Protocol[Decoded_co]):
         random: RandomSource,
         progress: Progress | None = None,
         keyed: Keyed | None = None,
+        row_sums: RowSums = sum_on_threads,
     ) -> NDArray[np.int64]:
         """This party's sum over its records, its share of the noise included: int64 (length,).
 
         In units of 2^-fraction_bits, but for what the kind says otherwise. keyed: needed where a draw is repeatable.
+        row_sums: who adds up, where there are many rows; it changes nothing of what is drawn or added.
         """
         ...
 

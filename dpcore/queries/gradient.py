@@ -15,6 +15,7 @@ from dpcore.privacy.discrete_gaussian import discrete_gaussian, tail_bound
 from dpcore.queries.base import Crowd, Keyed, Progress
 from dpcore.rados.designs import check_share
 from dpcore.rados.edges import BLOCK_ROWS, Records, edges
+from dpcore.rados.row_sums import RowSums, sum_on_threads
 from dpcore.randomness import RandomSource
 from dpcore.rationals import check_rational
 
@@ -84,6 +85,7 @@ class GradientQuery:
         random: RandomSource,
         progress: Progress | None = None,
         keyed: Keyed | None = None,  # noqa: ARG002  (a kind of query that repeats no draw)
+        row_sums: RowSums = sum_on_threads,  # noqa: ARG002  (one product for each row takes one thread little time)
     ) -> NDArray[np.int64]:
         """This party's sum and its share of the noise: int64 (d,). progress is told (rows done, m_p)."""
         return self.sums(records, fraction_bits, progress) + discrete_gaussian(self.share_sigma, records.d, random)

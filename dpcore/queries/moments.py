@@ -14,8 +14,9 @@ from dpcore.privacy.sensitivity import PRODUCT_WEIGHT, SQUARE_WEIGHT
 from dpcore.queries.base import Crowd, Keyed, Progress
 from dpcore.rados.clipping import Clip
 from dpcore.rados.designs import check_share
-from dpcore.rados.edges import BLOCK_ROWS, Records, edges
+from dpcore.rados.edges import Records, edges
 from dpcore.rados.moments import Moments
+from dpcore.rados.row_sums import RowSums, sum_on_threads
 from dpcore.randomness import RandomSource
 
 MOST_FRACTION_BITS = 20
@@ -73,24 +74,23 @@ class MomentsQuery:
         random: RandomSource,
         progress: Progress | None = None,
         keyed: Keyed | None = None,  # noqa: ARG002  (a kind of query that repeats no draw)
+        row_sums: RowSums = sum_on_threads,
     ) -> NDArray[np.int64]:
         """This party's sums and its share of the noise: int64 (length,). progress is told (rows done, m_p)."""
-        sums = self.sums(records, fraction_bits, progress)
+        sums = self.sums(records, fraction_bits, progress, row_sums)
         return sums + discrete_gaussian(self.share_sigma, len(sums), random)
 
-    def sums(self, records: Records, fraction_bits: int, progress: Progress | None = None) -> NDArray[np.int64]:
+    def sums(
+        self,
+        records: Records,
+        fraction_bits: int,
+        progress: Progress | None = None,
+        row_sums: RowSums = sum_on_threads,
+    ) -> NDArray[np.int64]:
         """The same without noise. A row that is not usable adds nothing. Raises PlanError from fraction_bits."""
-        _checked(fraction_bits)
         d = records.d
-        edge_sum, products = np.zeros(d, dtype=np.int64), np.zeros((d, d), dtype=np.int64)
-        for first, block in edges(records, fraction_bits):
-            clipped = self.clip.apply(block, fraction_bits)
-            edge_sum += clipped.sum(axis=0)
-            # Labels cancel in products: (y x)(y x)^T = x x^T.
-            factor = clipped.astype(np.float64)
-            products += (factor.T @ factor).astype(np.int64)
-            if progress is not None:
-                progress(min(first + BLOCK_ROWS, records.rows), records.rows)
+        total = row_sums(MomentsPart(d, _checked(fraction_bits), self.clip), records, progress)
+        edge_sum, products = total[0], total[1:]
         weighted = products * np.where(np.eye(d, dtype=bool), SQUARE_WEIGHT, PRODUCT_WEIGHT)
         return np.concatenate([edge_sum * self.edge_multiplier, weighted[self._triangle(d)]])
 
@@ -139,6 +139,32 @@ class MomentsQuery:
         rows, columns = np.triu_indices(d)
         kept = len(rows) - int(self.clip.bias)
         return rows[:kept], columns[:kept]
+
+
+@dataclass(frozen=True)
+class MomentsPart:
+    """What a run of rows adds (dpcore.rados.row_sums.RowPart): the sum of clipped edges, then of their products."""
+
+    d: int
+    fraction_bits: int
+    clip: Clip
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(d + 1, d)."""
+        return (self.d + 1, self.d)
+
+    def add(self, total: NDArray[np.int64], records: Records, first_row: int) -> None:  # noqa: ARG002  (any rows add up)
+        """As `RowPart` says."""
+        from dpcore.rados.compiled_clipping import clip_in_place  # noqa: PLC0415  (numba takes half a second to import)
+
+        for _, block in edges(records, self.fraction_bits):
+            clip_in_place(self.clip, block, self.fraction_bits)
+            factor = block.astype(np.float64)
+            # Integers below 2^53: exact in whatever order the library adds.
+            total[0] += (np.ones(len(factor)) @ factor).astype(np.int64)
+            # Labels cancel in products: (y x)(y x)^T = x x^T.
+            total[1:] += (factor.T @ factor).astype(np.int64)
 
 
 def _checked(fraction_bits: int) -> int:

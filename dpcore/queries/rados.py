@@ -1,6 +1,6 @@
 """The rados query: each record gives its edge vector to the rados whose signature selects it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -19,15 +19,26 @@ from dpcore.rados.designs import (
     JointDesign,
     PlainDesign,
 )
-from dpcore.rados.edges import Records, edges
-from dpcore.rados.kernel import rado_sums
+from dpcore.rados.edges import BLOCK_ROWS, Records, edges, sensitive_positive
+from dpcore.rados.kernel import add_rado_sums
 from dpcore.rados.law import CentralCount, RadoLaw
 from dpcore.rados.noised_table import NoisedTable
 from dpcore.rados.rounding import rounded
-from dpcore.rados.signatures import draw, packed_width
+from dpcore.rados.row_sums import RowPart, RowSums, sum_on_threads
+from dpcore.rados.signatures import (
+    GivenSignatures,
+    Signatures,
+    Truncation,
+    UniformSignatures,
+    check_drawable,
+    signatures_of,
+)
 from dpcore.rados.support import support_size
 from dpcore.rados.truncation import truncation
 from dpcore.randomness import RandomSource
+
+# Tries per rado up to which summing all candidates is cheaper than drawing them twice, once to count.
+_MOST_DRAWS_SUMMED = 2.0
 
 
 @dataclass(frozen=True)
@@ -74,21 +85,15 @@ class RadosQuery:
         random: RandomSource,
         progress: Progress | None = None,
         keyed: Keyed | None = None,
+        row_sums: RowSums = sum_on_threads,
     ) -> NDArray[np.int64]:
         """This party's part of each rado: int64 (n d,), in units of 2^-fraction_bits.
 
-        Signatures are drawn in blocks and forgotten. progress is told (rados done, n) after each block. Raises what
-        `dpcore.rados.signatures.draw` and `dpcore.rados.edges.edges` raise, and ConfigurationError where the design
-        needs `keyed` and there is none.
+        Signatures are drawn block by block of rows and forgotten: memory for n d sums and one block on each thread.
+        progress is told (rows done, m_p). Raises what `dpcore.rados.signatures.signatures_of` and
+        `dpcore.rados.edges.edges` raise, and ConfigurationError where the design needs `keyed` and there is none.
         """
-        prepared = self.prepare(records, fraction_bits, keyed)
-        sums = np.empty((self.rados, records.d), dtype=np.int64)
-        done = 0
-        for selection in draw(self.design, prepared.records, self.rados, random):
-            sums[done : done + len(selection)] = prepared.sums_of(selection)
-            done += len(selection)
-            if progress is not None:
-                progress(done, self.rados)
+        sums = self.prepare(records, fraction_bits, keyed).drawn_sums(self.rados, random, progress, row_sums)
         self.add_noise(sums, random)
         return sums.reshape(-1)
 
@@ -144,7 +149,7 @@ class RadosQuery:
 
         Raises ShapeError where the total's length is no positive multiple of n.
         """
-        return np.ldexp(self.integers(total).astype(np.float64), -fraction_bits)
+        return np.multiply(self.integers(total), 2.0**-fraction_bits)
 
     def integers(self, total: NDArray[np.int64]) -> NDArray[np.int64]:
         """The rados in units of 2^-fraction_bits, (n, d). Raises ShapeError as `decode` does."""
@@ -163,32 +168,86 @@ class PreparedRecords:
     table: NoisedTable | None
 
     def sums_of(self, selection: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """The sums for given signatures, without shared noise: int64 (block, d).
+        """The sums for whole signatures, without shared noise: int64 (n, d). selection: packed bits (n, ceil(m/8))."""
+        return self.sums_over(GivenSignatures(self.records.rows, selection))
 
-        selection: packed bits (block, ceil(m/8)). Over integers the parties' sums add up to the pooled sum of the
-        concatenated signatures, bit for bit (P6). Raises ShapeError where selection does not fit the records.
+    def sums_over(
+        self,
+        signatures: Signatures,
+        progress: Progress | None = None,
+        row_sums: RowSums = sum_on_threads,
+    ) -> NDArray[np.int64]:
+        """The sums for these signatures, without shared noise: int64 (n, d).
+
+        Over integers the parties' sums add up to the pooled sum of the concatenated signatures, bit for bit (P6).
+        Raises ShapeError where the signatures are of another number of rows.
         """
-        if selection.ndim != 2 or selection.shape[1] != packed_width(self.records.rows):
-            raise ShapeError(f"selection has shape {selection.shape}: give (rados, {packed_width(self.records.rows)})")
-        sums = np.zeros((selection.shape[0], self.records.d), dtype=np.int64)
-        for first, block in self._edges():
-            sums += rado_sums(block, selection[:, first // 8 : first // 8 + packed_width(len(block))])
-        return sums
+        if signatures.rows != self.records.rows:
+            raise ShapeError(f"signatures of {signatures.rows} rows for {self.records.rows} records: draw them anew")
+        part = RadoPart(signatures, self.records.d, self.fraction_bits, self.design, self.table)
+        return row_sums(part, self.records, progress)
 
-    def _edges(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    def drawn_sums(
+        self, rados: int, random: RandomSource, progress: Progress | None = None, row_sums: RowSums = sum_on_threads
+    ) -> NDArray[np.int64]:
+        """The sums for what `signatures_of` draws from `random`, in fewer passes: int64 (rados, d).
+
+        Where a truncation admits most signatures, k is read off the sums of the candidates, all of which are summed.
+        """
+        admitted = Truncation.of(self.design, self.records.rows)
+        if admitted is None or admitted.expected_draws > _MOST_DRAWS_SUMMED:
+            counting = _watched(row_sums, progress, done=False)
+            return self.sums_over(signatures_of(self.design, self.records, rados, random, counting), progress, row_sums)
+        check_drawable(self.design, rados)
+        coordinate = admitted.coordinate
+        sums: list[NDArray[np.int64]] = []
+        negative = self.records.rows - _positive(self.records, coordinate)
+
+        def counts(candidates: UniformSignatures) -> NDArray[np.int64]:
+            # Of later rounds, which have few candidates, progress tells nothing but that all rows are done.
+            summing = _watched(row_sums, progress, done=True) if sums else row_sums
+            sums.append(self.sums_over(candidates, progress, summing))
+            # Selected rows with e = +1 less those with e = -1; and what agrees is either the former or not the latter.
+            return negative + (sums[-1][:, coordinate] >> self.fraction_bits)
+
+        drawn = admitted.draw(rados, random, counts)
+        return np.concatenate([total[kept] for total, (_, kept) in zip(sums, drawn.rounds, strict=True)])
+
+
+@dataclass(frozen=True, eq=False)
+class RadoPart:
+    """What a run of rows adds to the rados (dpcore.rados.row_sums.RowPart). d: coordinates. table: noise on the edges.
+
+    It holds the key of the signatures, and of the table: it goes to the party's own workers only.
+    """
+
+    signatures: Signatures
+    d: int
+    fraction_bits: int
+    design: Design
+    table: NoisedTable | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n, d)."""
+        return (self.signatures.rados, self.d)
+
+    def add(self, total: NDArray[np.int64], records: Records, first_row: int) -> None:
+        """As `RowPart` says."""
+        from dpcore.rados.compiled_clipping import clip_in_place  # noqa: PLC0415  (numba takes half a second to import)
+
         design = self.design
         sensitive: tuple[int, ...] = ()
         if isinstance(design, PlainDesign):
             sensitive = design.booleans
         elif isinstance(design, DpFeatDesign):
             sensitive = design.coordinates
-        for first, block in edges(self.records, self.fraction_bits, sensitive):
-            summed = block
+        for first, block in edges(records, self.fraction_bits, sensitive):
             if isinstance(design, FixedSupportDesign | GaussianDesign):
-                summed = design.clip.apply(block, self.fraction_bits)
+                clip_in_place(design.clip, block, self.fraction_bits)
             if self.table is not None:
-                summed = summed + self.table.noise(first, summed.shape)
-            yield first, summed
+                np.add(block, self.table.noise(first_row + first, block.shape), out=block)
+            add_rado_sums(total, block, self.signatures.block(first_row + first))
 
 
 def _included(fraction: Fraction, party_rows: Sequence[int]) -> float:
@@ -207,6 +266,24 @@ def _central(design: DpFeatDesign, party_rows: Sequence[int]) -> CentralCount | 
         variance = min(float(law.masses @ (k - rows / 2.0) ** 2), rows / 4.0)
         correlation += (4.0 * variance - rows) / max(rows - 1, 1) / sum(drawn)
     return CentralCount(design.coordinates[0], correlation)
+
+
+def _positive(records: Records, coordinate: int) -> int:
+    """Rows whose edge is +1 there. Raises what `sensitive_positive` raises: every row is looked at."""
+    return sum(
+        int(np.count_nonzero(sensitive_positive(records.between(first, first + BLOCK_ROWS), coordinate)))
+        for first in range(0, records.rows, BLOCK_ROWS)
+    )
+
+
+def _watched(row_sums: RowSums, progress: Progress | None, *, done: bool) -> RowSums:
+    """The same, which lets `progress` stop a pass that it does not tell the progress of: all is done, or nothing."""
+
+    def watched(part: RowPart, records: Records, progress: Progress | None = progress) -> NDArray[np.int64]:
+        tell = progress
+        return row_sums(part, records, tell and (lambda _, rows: tell(rows if done else 0, rows)))
+
+    return watched
 
 
 def _require(keyed: Keyed | None) -> Keyed:

@@ -14,6 +14,7 @@ from dpcore.predicates.expressions import Predicate, is_boolean
 from dpcore.privacy.noise_shares import NoiseShares
 from dpcore.queries.base import Crowd, Keyed, Progress
 from dpcore.rados.edges import Records
+from dpcore.rados.row_sums import RowSums, sum_on_threads
 from dpcore.randomness import RandomSource
 from dpcore.schema import Schema
 
@@ -71,6 +72,7 @@ class StatisticQuery:
         random: RandomSource,
         progress: Progress | None = None,
         keyed: Keyed | None = None,  # noqa: ARG002  (a kind of query that repeats no draw)
+        row_sums: RowSums = sum_on_threads,  # noqa: ARG002  (predicates are fastest on one thread)
     ) -> NDArray[np.int64]:
         """This party's sums and its share of the noise: int64 (M,). progress is told (rows done, m_p)."""
         exact = sums(self.predicates, self.schema, records, _checked(fraction_bits), progress)

@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.errors import SchemaError, ShapeError
-from dpcore.fixed_point import STORED_FRACTION_BITS, at_fraction_bits
+from dpcore.errors import PlanError, SchemaError, ShapeError
+from dpcore.fixed_point import STORED_FRACTION_BITS
 
 ONE = 1 << STORED_FRACTION_BITS
 
@@ -56,13 +56,16 @@ class Records:
             raise ShapeError("there is no row or no coordinate: give at least one of each")
 
     def _check_values(self) -> None:
-        if int(self.features.max()) > ONE or int(self.features.min()) < -ONE:
-            raise SchemaError("a feature is beyond [-1, 1]: scale it by the schema's bounds, or clip it")
-        if not bool(np.isin(self.labels, (-1, 1)).all()):
+        if not bool((np.abs(self.labels) == 1).all()):
             raise SchemaError("a label is neither -1 nor +1: encode labels by the schema")
-        unusable = ~self.usable
-        if bool(unusable.any()) and (bool(self.features[unusable].any()) or bool((self.labels[unusable] != 1).any())):
-            raise SchemaError("a row marked as not usable has values: give it zero features and label +1")
+        # Block by block, so that memory is passed through once and nothing large is made.
+        for first in range(0, self.rows, BLOCK_ROWS):
+            rows = slice(first, first + BLOCK_ROWS)
+            features, usable = self.features[rows], self.usable[rows]
+            if int(features.max()) > ONE or int(features.min()) < -ONE:
+                raise SchemaError("a feature is beyond [-1, 1]: scale it by the schema's bounds, or clip it")
+            if not bool(usable.all()) and (features[~usable].any() or (self.labels[rows][~usable] != 1).any()):
+                raise SchemaError("a row marked as not usable has values: give it zero features and label +1")
 
     @property
     def rows(self) -> int:
@@ -95,22 +98,32 @@ def edges(
 ) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """The edge vectors y x, block after block: (first row, int64 (block, d) in units of 2^-fraction_bits).
 
-    Truncation toward zero commutes with the label's sign, so y trunc(x) = trunc(y x). The sensitive coordinates of a
-    row that is not usable are +1 (2^fraction_bits): every row then moves each k by a fair coin. block_rows: a multiple
-    of 8, so that blocks of rows are whole bytes of packed selection bits.
+    Equals y trunc(v 2^f) of the original feature v exactly. Proof: a record keeps x = trunc(v 2^30); let N = 2^(30-f).
+    For v >= 0, floor(x / N) = floor(v 2^f), since for an integer q: q <= floor(v 2^30) / N iff q N <= floor(v 2^30) iff
+    q N <= v 2^30 (q N is an integer) iff q <= v 2^f. Truncation is an odd function, so the same holds for v < 0, and
+    the label's sign may come after it.
 
-    Raises ShapeError where one of `sensitive` is no coordinate or block_rows no multiple of 8, PlanError from
-    fraction_bits.
+    The sensitive coordinates of a row that is not usable are +1 (2^fraction_bits): every row then moves each k by a
+    fair coin. block_rows: a multiple of 8, so that blocks of rows are whole bytes of packed selection bits.
+
+    Raises ShapeError where one of `sensitive` is no coordinate or block_rows no multiple of 8, PlanError where
+    fraction_bits is not in 0..30.
     """
     if block_rows < 8 or block_rows % 8:
         raise ShapeError(f"block_rows is {block_rows}: give a positive multiple of 8")
     for coordinate in sensitive:
         _check_coordinate(records, coordinate)
+    if not 0 <= fraction_bits <= STORED_FRACTION_BITS:
+        raise PlanError(f"fraction_bits is {fraction_bits}: choose 0 to {STORED_FRACTION_BITS}")
+    from dpcore.rados.compiled import fill_edges  # noqa: PLC0415 - Numba, only where something is computed
+
+    coordinates = np.asarray(sensitive, dtype=np.int64)
     for first in range(0, records.rows, block_rows):
         rows = slice(first, first + block_rows)
-        block = at_fraction_bits(records.features[rows], fraction_bits).astype(np.int64)
-        block *= records.labels[rows, np.newaxis]
-        block[np.ix_(~records.usable[rows], np.asarray(sensitive, dtype=np.intp))] = 1 << fraction_bits
+        features = np.require(records.features[rows], requirements=("C", "A"))
+        labels, usable = np.ascontiguousarray(records.labels[rows]), np.ascontiguousarray(records.usable[rows])
+        block = np.empty(features.shape, dtype=np.int64)
+        fill_edges(features, labels, usable, coordinates, fraction_bits, block)
         yield first, block
 
 

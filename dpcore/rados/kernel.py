@@ -1,17 +1,25 @@
 """Rado sums: which rows, added up, exactly, over integers."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ShapeError, SlotOverflowError
 
-# Every integer up to 2^53 is a double, so a floating-point product all of whose partial sums stay below is exact.
-EXACT_DOUBLE = 1 << 53
+LINE_BYTES = 64
+
+EXACT_INT32 = 1 << 31
 EXACT_INT64 = 1 << 63
 
-# Unpacked bits of one step: rows x rados doubles, 32 MiB.
+# Rows of whole signatures that are turned into groups at a time: a multiple of 8.
 STEP_ROWS = 4096
-STEP_RADOS = 1024
+
+# Fewer rows at a time than this in int32 cost more than int64 saves.
+LEAST_ROWS = 256
+
+# Below this many rados two tables of 16 are cheaper than one of 256, and the sums are the same.
+FEW_RADOS = 300
 
 
 def rado_sums(edges: NDArray[np.int64], selection: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -20,52 +28,97 @@ def rado_sums(edges: NDArray[np.int64], selection: NDArray[np.uint8]) -> NDArray
     edges: (m, d) int64, any unit. selection: (n, ceil(m/8)) uint8, row i in bit i mod 8 of byte i div 8; bits beyond
     row m must be zero. Nock, Patrini, Friedman (ICML 2015), Definition 1, in the form sum of e_i over sigma_i = y_i.
 
-    Rows and rados are taken in steps, so the working memory is bounded. A step is a product of doubles where every
-    partial sum, in whatever order the library adds, is below 2^53 in magnitude, and of integers otherwise.
-
     Raises ShapeError where the arrays do not fit, SlotOverflowError where a sum might leave int64.
     """
-    _check(edges, selection)
-    rows, d = edges.shape
-    sums = np.zeros((selection.shape[0], d), dtype=np.int64)
-    for first_row in range(0, rows, STEP_ROWS):
-        block = edges[first_row : first_row + STEP_ROWS]
-        exact_in_double = _largest(block) * len(block) < EXACT_DOUBLE
-        factor = block.astype(np.float64) if exact_in_double else block
-        columns = slice(first_row // 8, -(-(first_row + len(block)) // 8))
-        for first_rado in range(0, selection.shape[0], STEP_RADOS):
-            rados = slice(first_rado, first_rado + STEP_RADOS)
-            bits = np.unpackbits(selection[rados, columns], axis=1, count=len(block), bitorder="little")
-            sums[rados] += (bits.astype(factor.dtype) @ factor).astype(np.int64)
-    return sums
+    _check(edges, selection.T)
+    check_room(largest(edges) * len(edges))
+    total = np.zeros((len(selection), edges.shape[1]), dtype=np.int64)
+    for first_row in range(0, len(edges), STEP_ROWS):
+        groups = selection[:, first_row // 8 : (first_row + STEP_ROWS) // 8].T
+        add_rado_sums(total, edges[first_row : first_row + STEP_ROWS], groups)
+    return total
 
 
 def add_rado_sums(total: NDArray[np.int64], edges: NDArray[np.int64], selection: NDArray[np.uint8]) -> None:
-    """Add to each of n sums the edge vectors that it selects, in place.
+    """Add to each of n sums the edge vectors that it selects, in place, exactly.
 
-    total: int64 (n, d). edges: int64 (rows, d). selection: uint8 (ceil(rows/8), n), C-contiguous: byte [g, j] holds the
-    rows 8g to 8g + 7 of rado j, row 8g + i in bit i; bits beyond the last row must be zero.
+    total: int64 (n, d), C-contiguous and aligned. edges: int64 (rows, d), any unit. selection: uint8
+    (ceil(rows/8), n): byte [g, j] holds the rows 8g to 8g + 7 of rado j, row 8g + i in bit i; bits beyond the last row
+    must be zero. Inputs that are C-contiguous and aligned are read where they are, others are copied.
+
+    Runs without the interpreter's lock: several threads may add at once, each to its own total.
+
+    Raises ShapeError where the arrays do not fit, SlotOverflowError where a sum might leave int64; the total is then
+    as it was.
     """
-    total += rado_sums(edges, np.ascontiguousarray(selection.T))
+    _check(edges, selection)
+    if total.dtype != np.int64 or total.shape != (selection.shape[1], edges.shape[1]):
+        raise ShapeError(
+            f"total is {total.dtype} of shape {total.shape}: give int64 ({selection.shape[1]}, {edges.shape[1]})"
+        )
+    if not total.flags.carray:
+        raise ShapeError("total is read-only, not aligned or a view that is not C-contiguous: give an array of its own")
+    magnitude = largest(edges)
+    if total.size == 0:
+        return
+    check_room(magnitude * len(edges) + largest(total))
+    from dpcore.rados import compiled  # noqa: PLC0415 - Numba, only where something is computed
+
+    kind, rows = _cells(magnitude, len(edges))
+    tiles, sums, tables = (_aligned(size, kind) for size in compiled.scratch_sizes(*total.shape))
+    edges, selection = np.require(edges, requirements=("C", "A")), np.ascontiguousarray(selection)
+    for first_row in range(0, len(edges), rows):
+        groups = slice(first_row // 8, (first_row + rows) // 8 if first_row + rows < len(edges) else None)
+        compiled.add_sums(
+            total,
+            edges[first_row : first_row + rows],
+            selection[groups].reshape(-1),
+            tiles,
+            sums,
+            tables,
+            total.shape[0] < FEW_RADOS,
+        )
 
 
-def _largest(edges: NDArray[np.int64]) -> int:
-    """The largest magnitude, as a Python integer: abs of int64's least value is itself in NumPy."""
-    return max(int(edges.max()), -int(edges.min()))
+def _cells(magnitude: int, rows: int) -> tuple[type[np.int32 | np.int64], int]:
+    """The integers to add up in, and how many rows at a time, a multiple of 8 or all, so that no sum leaves them."""
+    fitting = rows if magnitude == 0 else min(rows, (EXACT_INT32 - 1) // magnitude)
+    if fitting == rows:
+        return np.int32, rows
+    if fitting >= LEAST_ROWS:
+        return np.int32, fitting // 8 * 8
+    return np.int64, rows
+
+
+def _aligned(size: int, kind: type[np.int32 | np.int64]) -> NDArray[Any]:
+    """Uninitialised cells that begin a cache line: vectors across two lines make the kernel a third slower."""
+    width = np.dtype(kind).itemsize
+    cells = np.empty(size + LINE_BYTES // width, dtype=kind)
+    first = -cells.__array_interface__["data"][0] % LINE_BYTES // width
+    return cells[first : first + size]
+
+
+def largest(values: NDArray[np.int64]) -> int:
+    """The largest magnitude, as a Python integer: abs of int64's least value is itself in NumPy. 0 for no values."""
+    return max(int(values.max()), -int(values.min())) if values.size else 0
 
 
 def _check(edges: NDArray[np.int64], selection: NDArray[np.uint8]) -> None:
+    """Whether the arrays fit; selection: (groups, n)."""
     if edges.ndim != 2 or edges.dtype != np.int64 or 0 in edges.shape:
         raise ShapeError(f"edges are {edges.dtype} of shape {edges.shape}: give int64 (rows, coordinates), none empty")
     rows = edges.shape[0]
-    if selection.ndim != 2 or selection.dtype != np.uint8 or selection.shape[1] != -(-rows // 8):
+    if selection.ndim != 2 or selection.dtype != np.uint8 or selection.shape[0] != -(-rows // 8):
         raise ShapeError(
-            f"selection is {selection.dtype} of shape {selection.shape}: give uint8 (rados, {-(-rows // 8)}) "
-            f"for {rows} rows"
+            f"selection is {selection.dtype} with {selection.shape} groups and rados: give uint8 bits, "
+            f"{-(-rows // 8)} groups for {rows} rows"
         )
-    if rows % 8 and bool((selection[:, -1] >> (rows % 8)).any()):
+    if rows % 8 and bool((selection[-1] >> (rows % 8)).any()):
         raise ShapeError("selection has bits beyond the last row: set them to zero")
-    largest_sum = _largest(edges) * rows
+
+
+def check_room(largest_sum: int) -> None:
+    """Raise SlotOverflowError where a sum of this magnitude might leave int64."""
     if largest_sum >= EXACT_INT64:
         raise SlotOverflowError(
             needed_bits=largest_sum.bit_length() + 1, available_bits=64, remedy="lower fraction_bits or take fewer rows"

@@ -27,9 +27,15 @@ def log_rado_loss(theta: Vector, rados: Matrix) -> float:
 
     Equation 2. Raises ShapeError where the widths differ or there is no rado.
     """
-    exponents = -_products(theta, rados)
-    largest = float(exponents.max())
-    return largest + math.log(float(np.exp(exponents - largest).mean()))
+    return log_loss_of_margins(_products(theta, rados))
+
+
+def log_loss_of_margins(margins: Vector) -> float:
+    """The same of the products theta . pi_j, where they are known: log((1/n) sum_j exp(-margin_j)), n at least 1."""
+    smallest = float(margins.min())
+    exponentials = np.subtract(smallest, margins)
+    np.exp(exponentials, out=exponentials)
+    return math.log(float(exponentials.mean())) - smallest
 
 
 def exponential_rado_loss(theta: Vector, rados: Matrix) -> float:

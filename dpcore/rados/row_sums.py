@@ -5,20 +5,28 @@ in any order, on any machine, gives the same total bit for bit.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from contextlib import closing
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.rados.edges import BLOCK_ROWS, Records
+from dpcore.rados.kernel import check_room, largest
 
 Progress = Callable[[int, int], None]
 """Told (rows done, rows). It may raise to stop the work."""
 
 RUN_BLOCKS = 16
-"""Blocks of BLOCK_ROWS rows that one step takes: the grain of progress and of sharing."""
+"""Blocks of BLOCK_ROWS rows that one step takes at most: the grain of progress and of sharing."""
+
+# Steps for each thread, so that none waits long for the last one.
+_STEPS_EACH = 8
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class RowPart(Protocol):
@@ -35,7 +43,8 @@ class RowPart(Protocol):
     def add(self, total: NDArray[np.int64], records: Records, first_row: int) -> None:
         """Add what these rows give to `total`, in place. Safe to call from several threads, each with its own total.
 
-        records: consecutive rows of the party's, the first of which is its row `first_row`, a multiple of BLOCK_ROWS.
+        records: consecutive rows of the party's, the first of which is its row `first_row`, a multiple of BLOCK_ROWS;
+        whole blocks of BLOCK_ROWS, but for the party's last.
         """
         ...
 
@@ -48,30 +57,61 @@ class RowSums(Protocol):
         ...
 
 
+def processors() -> int:
+    """Processors that this process may use, at least one."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def on_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> Generator[Result]:
+    """What `function` gives for each item, in order, computed on a thread for each processor; on none for one item.
+
+    Whoever stops taking results, by an error or otherwise, stops the work: items that were not begun are left out, and
+    no thread is left running.
+    """
+    threads = min(processors(), len(items))
+    if threads <= 1:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        # `map` cancels what was not begun when it is closed or fails; leaving the pool waits for the rest.
+        yield from pool.map(function, items)
+
+
 def sum_on_threads(part: RowPart, records: Records, progress: Progress | None = None) -> NDArray[np.int64]:
     """The total over all rows, runs of blocks on a thread for each processor."""
-    run_rows = RUN_BLOCKS * BLOCK_ROWS
-    starts = range(0, records.rows, run_rows)
-    threads = min(os.cpu_count() or 1, len(starts))
-    totals = [np.zeros(part.shape, dtype=np.int64) for _ in range(threads)]
-    free = list(totals)
+    blocks = -(-records.rows // BLOCK_ROWS)
+    run_rows = BLOCK_ROWS * min(RUN_BLOCKS, -(-blocks // (_STEPS_EACH * processors())))
+    # A thread takes a total that is free and puts it back, so there are as many as threads and none is used by two.
+    free: list[NDArray[np.int64]] = []
 
     def run(first_row: int) -> int:
-        total = free.pop()
         try:
-            part.add(total, records.between(first_row, first_row + run_rows), first_row)
-        finally:
-            free.append(total)
+            total = free.pop()
+        except IndexError:
+            total = np.zeros(part.shape, dtype=np.int64)
+        part.add(total, records.between(first_row, first_row + run_rows), first_row)
+        free.append(total)
         return min(run_rows, records.rows - first_row)
 
     done = 0
-    with ThreadPoolExecutor(threads) as pool:
-        try:
-            for rows in pool.map(run, starts):
-                done += rows
-                if progress is not None:
-                    progress(done, records.rows)
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-    return np.asarray(np.sum(totals, axis=0))
+    with closing(on_threads(run, range(0, records.rows, run_rows))) as runs:
+        for rows in runs:
+            done += rows
+            if progress is not None:
+                progress(done, records.rows)
+    whole = free.pop()
+    for total in free:
+        add_exactly(whole, total)
+    return whole
+
+
+def add_exactly(total: NDArray[np.int64], added: NDArray[np.int64]) -> None:
+    """Add to a total what some of the rows gave, in place. Both: int64, of one shape.
+
+    Each may be exact and their sum not: raises SlotOverflowError where that might leave int64; the total is then as it
+    was.
+    """
+    check_room(largest(total) + largest(added))
+    total += added

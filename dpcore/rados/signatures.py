@@ -1,15 +1,22 @@
-"""Signatures, drawn as packed selection bits.
+"""Signatures, drawn as packed selection bits, block by block of rows.
 
 A rado needs of a signature sigma only which records it selects: s_i = [sigma_i = y_i]. For fixed labels the map from
 sigma to s is one to one, so s is uniform over {0, 1}^m exactly where sigma is uniform over {-1, +1}^m: bits are drawn,
-and labels do not enter.
+and labels do not enter. Packing: dpcore.rados.packed.
 
-Packing: row i is bit i mod 8 of byte i div 8 (little-endian bit order); bits beyond the last row are zero.
+What `signatures_of` gives is a description, of a key and small tables, from which any block of rows can be drawn, by
+any thread or machine, in any order, and again if need be. One key for all blocks is enough: block b has the key's
+stream b (dpcore.randomness.KeyedRandom), no two of which share a cipher block. m = 5,000,000 rows and 1,000 rados take
+2^26 of those blocks, and even 2^40 of them can be told from uniform bits with an advantage of 2^-49 at most, beside
+what AES-256 itself gives away (Bellare, Desai, Jokipii, Rogaway, FOCS 1997: q^2 / 2^129). Who has the key has the
+signatures, so a description lives, in memory, as long as the contribution that it is for, and goes nowhere but to the
+party's own workers.
 """
 
 import math
-from collections.abc import Iterator
-from fractions import Fraction
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +24,15 @@ from numpy.typing import NDArray
 from dpcore.errors import PlanError, ShapeError
 from dpcore.privacy.laws import binomial_mass
 from dpcore.rados.designs import Design, DpFeatDesign, FixedSupportDesign, GaussianDesign, PlainDesign
-from dpcore.rados.edges import Records, sensitive_positive
-from dpcore.rados.support import check_support, draw_subsets
+from dpcore.rados.edges import BLOCK_ROWS, ONE, Records, sensitive_positive
+from dpcore.rados.packed import last_byte, ones_per_rado, packed_width, rows_of_block
+from dpcore.rados.row_sums import RowSums, sum_on_threads
+from dpcore.rados.support import check_support, subsets
 from dpcore.rados.truncation import truncation
-from dpcore.randomness import RandomSource
+from dpcore.randomness import KEY_BYTES, KeyedRandom, RandomSource
 
-# Packed selection bits that one block of rados may take.
-BLOCK_BYTES = 1 << 24
+# Packed selection bits that a block of candidates may take, where more are drawn than kept.
+CANDIDATE_BYTES = 1 << 24
 
 # Tries per rado that rejection may be expected to need.
 MOST_EXPECTED_DRAWS = 10_000
@@ -40,9 +49,92 @@ class RejectionError(PlanError):
         )
 
 
-def packed_width(rows: int) -> int:
-    """Bytes of one packed signature of m = rows."""
-    return -(-rows // 8)
+class Signatures(Protocol):
+    """n signatures over m rows, of which any block can be drawn at any time. Frozen, and can be pickled."""
+
+    @property
+    def rows(self) -> int:
+        """Rows, m."""
+        ...
+
+    @property
+    def rados(self) -> int:
+        """Rados, n."""
+        ...
+
+    def block(self, first_row: int) -> NDArray[np.uint8]:
+        """The block of BLOCK_ROWS rows, or the last ones, from `first_row` on: uint8 (ceil(rows/8), n), group-major.
+
+        A new array, the same bits each time. Raises ShapeError where no block begins there.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class UniformSignatures:
+    """Independent signatures, each uniform over {0, 1}^m: the bits of the key's streams. key: 32 bytes, secret."""
+
+    rows: int
+    rados: int
+    key: bytes = field(repr=False)
+
+    def block(self, first_row: int) -> NDArray[np.uint8]:
+        """As `Signatures` says."""
+        rows = rows_of_block(first_row, self.rows)
+        selection = np.empty((packed_width(rows), self.rados), dtype=np.uint8)
+        KeyedRandom(self.key, first_row // BLOCK_ROWS).fill(selection)
+        selection[-1] &= last_byte(rows)
+        return selection
+
+
+@dataclass(frozen=True, eq=False)
+class KeptSignatures:
+    """Of rounds of candidates the ones that were admitted, in the order drawn.
+
+    rounds: candidates and, ascending, the indices of those that are kept.
+    """
+
+    rounds: tuple[tuple[UniformSignatures, NDArray[np.int64]], ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows, m."""
+        return self.rounds[0][0].rows
+
+    @property
+    def rados(self) -> int:
+        """Rados, n."""
+        return sum(len(kept) for _, kept in self.rounds)
+
+    def block(self, first_row: int) -> NDArray[np.uint8]:
+        """As `Signatures` says."""
+        parts = [
+            candidates.block(first_row) if len(kept) == candidates.rados else candidates.block(first_row)[:, kept]
+            for candidates, kept in self.rounds
+        ]
+        return np.concatenate(parts, axis=1) if len(parts) > 1 else np.ascontiguousarray(parts[0])
+
+
+@dataclass(frozen=True, eq=False)
+class GivenSignatures:
+    """Whole signatures that somebody has. selection: uint8 (n, ceil(m/8)); raises ShapeError where it is not."""
+
+    rows: int
+    selection: NDArray[np.uint8] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if self.selection.ndim != 2 or self.selection.shape[1] != packed_width(self.rows):
+            raise ShapeError(f"selection has shape {self.selection.shape}: give (rados, {packed_width(self.rows)})")
+
+    @property
+    def rados(self) -> int:
+        """Rados, n."""
+        return len(self.selection)
+
+    def block(self, first_row: int) -> NDArray[np.uint8]:
+        """As `Signatures` says."""
+        first = first_row // 8
+        return self.selection[:, first : first + packed_width(rows_of_block(first_row, self.rows))].T.copy()
 
 
 def expected_draws(rows: int, low: int) -> float:
@@ -51,7 +143,7 @@ def expected_draws(rows: int, low: int) -> float:
     The acceptance probability does not depend on the data, so neither does the time that drawing takes.
     """
     mass = binomial_mass(rows, low)
-    return math.inf if mass == 0 else 1 / mass
+    return math.inf if mass == 0 else max(1.0, 1 / mass)
 
 
 def sensitive_counts(selection: NDArray[np.uint8], positive: NDArray[np.uint8], rows: int) -> NDArray[np.int64]:
@@ -63,69 +155,120 @@ def sensitive_counts(selection: NDArray[np.uint8], positive: NDArray[np.uint8], 
     return np.asarray(rows - differing, dtype=np.int64)
 
 
-def draw(
-    design: Design, records: Records, rados: int, random: RandomSource, block_bytes: int = BLOCK_BYTES
-) -> Iterator[NDArray[np.uint8]]:
-    """Packed selection bits of `rados` signatures, independent, each uniform over the design's set, in blocks.
+@dataclass(frozen=True)
+class AgreeingRows:
+    """The part (dpcore.rados.row_sums.RowPart) that counts k: (n,), the rows with [selected] = [e = +1]."""
 
-    Yields uint8 (block, ceil(m/8)); the blocks together have `rados` rows, and each takes about `block_bytes`. Under a
-    truncation whole signatures are drawn until k is in the truncation of this party's own row count (Algorithm 2's
-    rejection), which leaves the uniform law on the admitted set. The records of a rounded feature are rounded already.
+    signatures: Signatures
+    coordinate: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n,)."""
+        return (self.signatures.rados,)
+
+    def add(self, total: NDArray[np.int64], records: Records, first_row: int) -> None:
+        """As `RowPart` says."""
+        for first in range(0, records.rows, BLOCK_ROWS):
+            here = records.between(first, first + BLOCK_ROWS)
+            positive = np.packbits(sensitive_positive(here, self.coordinate), bitorder="little")
+            differing = self.signatures.block(first_row + first)
+            differing ^= positive[:, np.newaxis]
+            total += here.rows - ones_per_rado(differing)
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """What Algorithm 2 admits for m = rows: low <= k <= rows - low, k on this sensitive coordinate."""
+
+    rows: int
+    low: int
+    coordinate: int
+
+    @classmethod
+    def of(cls, design: Design, rows: int) -> "Truncation | None":
+        """A design's, None where it has none. Raises EmptyTruncationError, and RejectionError as `expected_draws`."""
+        if not isinstance(design, DpFeatDesign) or design.epsilon_per_rado is None:
+            return None
+        admitted = cls(rows, truncation(rows, design.epsilon_per_rado)[0], design.coordinates[0])
+        if admitted.expected_draws > MOST_EXPECTED_DRAWS:
+            raise RejectionError(expected_draws=admitted.expected_draws, most_expected_draws=MOST_EXPECTED_DRAWS)
+        return admitted
+
+    @property
+    def expected_draws(self) -> float:
+        """Tries that one signature needs on average."""
+        return expected_draws(self.rows, self.low)
+
+    def draw(
+        self, rados: int, random: RandomSource, counts: Callable[[UniformSignatures], NDArray[np.int64]]
+    ) -> KeptSignatures:
+        """Signatures that are admitted, independent, each uniform over all such: Algorithm 2's rejection.
+
+        counts: tells k, (n,), of candidates; it is called once for each round, in order. A round has as many candidates
+        as will probably be enough for the rados that are missing; where nearly all are admitted, just as many. The
+        first admitted ones in the order drawn are kept: which are kept depends on k alone.
+        """
+        most = max(rados, CANDIDATE_BYTES // packed_width(min(BLOCK_ROWS, self.rows)))
+        tries, missing, rounds = self.expected_draws, rados, []
+        while missing:
+            # The candidates that are needed are negative binomial; this is their mean and four standard deviations.
+            wanted = missing * tries + 4 * math.sqrt(missing * tries * (tries - 1))
+            candidates = UniformSignatures(self.rows, min(most, round(wanted)), random.bytes(KEY_BYTES))
+            k = counts(candidates)
+            kept = np.flatnonzero((k >= self.low) & (k <= self.rows - self.low))[:missing]
+            rounds.append((candidates, kept))
+            missing -= len(kept)
+        return KeptSignatures(tuple(rounds))
+
+
+def check_drawable(design: Design, rados: int) -> None:
+    """Raise PlanError where a party draws no such signatures."""
+    if rados < 1:
+        raise PlanError(f"{rados} rados: ask for at least one")
+    if isinstance(design, DpFeatDesign | FixedSupportDesign) and design.split != "local":
+        raise PlanError(f"split is {design.split!r}: a party draws for itself only where it is 'local'")
+
+
+def _check_coded(records: Records, coordinates: Sequence[int]) -> None:
+    """Raise what `sensitive_positive` raises of any of these coordinates, in one pass over the rows."""
+    for first in range(0, records.rows if coordinates else 0, BLOCK_ROWS):
+        here = records.between(first, first + BLOCK_ROWS)
+        fit = np.abs(here.features) == ONE
+        fit |= ~here.usable[:, np.newaxis]
+        if max(coordinates) >= records.d or not fit[:, coordinates].all():
+            for coordinate in coordinates:
+                sensitive_positive(here, coordinate)
+
+
+def signatures_of(
+    design: Design, records: Records, rados: int, random: RandomSource, row_sums: RowSums = sum_on_threads
+) -> Signatures:
+    """`rados` signatures, independent, each uniform over the design's set.
+
+    Under a truncation whole signatures are drawn until k is in the truncation of this party's own row count (Algorithm
+    2's rejection), which leaves the uniform law on the admitted set. The records of a rounded feature are rounded
+    already. row_sums: how their k are counted.
 
     Raises PlanError where rados < 1 or the design is drawn by a coordinator, EmptyTruncationError, RejectionError or
     SupportError where the design cannot be met, ShapeError or SchemaError where a sensitive coordinate is not there or
-    not coded -1/+1; all before the first block.
+    not coded -1/+1; all before anything is drawn.
     """
-    if rados < 1:
-        raise PlanError(f"{rados} rados: ask for at least one")
-    if block_bytes < 1:
-        raise ShapeError(f"block_bytes is {block_bytes}: give at least 1")
-    if isinstance(design, DpFeatDesign | FixedSupportDesign) and design.split != "local":
-        raise PlanError(f"split is {design.split!r}: a party draws for itself only where it is 'local'")
-    block = max(1, block_bytes // packed_width(records.rows))
-    sizes = [min(block, rados - first) for first in range(0, rados, block)]
-    if isinstance(design, PlainDesign):
-        # The marginals that are counted for them hold for -1/+1 alone.
-        for coordinate in design.booleans:
-            sensitive_positive(records, coordinate)
+    check_drawable(design, rados)
+    # The marginals that are counted for them hold for -1/+1 alone.
+    if isinstance(design, PlainDesign | DpFeatDesign):
+        _check_coded(records, design.booleans if isinstance(design, PlainDesign) else design.coordinates)
     if isinstance(design, FixedSupportDesign | GaussianDesign) and design.fraction is not None:
-        support = check_support(records.rows, design.fraction)
-        return (np.concatenate(list(draw_subsets(records.rows, support, size, random))) for size in sizes)
-    if isinstance(design, DpFeatDesign):
-        positives = [np.packbits(sensitive_positive(records, j), bitorder="little") for j in design.coordinates]
-        if design.epsilon_per_rado is not None:
-            low = _admitted_low(records.rows, design.epsilon_per_rado)
-            return (_central(size, positives[0], records.rows, low, block, random) for size in sizes)
-    return (_uniform(size, records.rows, random) for size in sizes)
+        size = check_support(records.rows, design.fraction)
+        return subsets(records.rows, np.full(rados, size, dtype=np.int64), random)
+    admitted = Truncation.of(design, records.rows)
+    if admitted is not None:
+        coordinate = admitted.coordinate
+        return admitted.draw(rados, random, lambda drawn: row_sums(AgreeingRows(drawn, coordinate), records))
+    return UniformSignatures(records.rows, rados, random.bytes(KEY_BYTES))
 
 
-def _admitted_low(rows: int, epsilon_per_rado: Fraction) -> int:
-    low, _ = truncation(rows, epsilon_per_rado)
-    tries = expected_draws(rows, low)
-    if tries > MOST_EXPECTED_DRAWS:
-        raise RejectionError(expected_draws=tries, most_expected_draws=MOST_EXPECTED_DRAWS)
-    return low
-
-
-def _uniform(count: int, rows: int, random: RandomSource) -> NDArray[np.uint8]:
-    width = packed_width(rows)
-    bits = np.frombuffer(random.bytes(count * width), dtype=np.uint8).reshape(count, width).copy()
-    bits[:, -1] &= 0xFF >> (8 * width - rows)
-    return bits
-
-
-def _central(
-    count: int, positive: NDArray[np.uint8], rows: int, low: int, block: int, random: RandomSource
-) -> NDArray[np.uint8]:
-    """`count` uniform signatures with low <= k <= rows - low, by rejection in batches of at most `block`."""
-    accepted = np.empty((count, packed_width(rows)), dtype=np.uint8)
-    tries = expected_draws(rows, low)
-    filled = 0
-    while filled < count:
-        candidates = _uniform(min(block, math.ceil((count - filled) * tries) + 8), rows, random)
-        k = sensitive_counts(candidates, positive, rows)
-        # The first ones that are admitted, in the order drawn: which are kept must depend on k alone.
-        kept = candidates[(k >= low) & (k <= rows - low)][: count - filled]
-        accepted[filled : filled + len(kept)] = kept
-        filled += len(kept)
-    return accepted
+def whole(signatures: Signatures) -> NDArray[np.uint8]:
+    """All bits at once: uint8 (n, ceil(m/8)). For simulation and tests."""
+    blocks = [signatures.block(first) for first in range(0, signatures.rows, BLOCK_ROWS)]
+    return np.ascontiguousarray(np.concatenate(blocks).T)

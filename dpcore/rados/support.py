@@ -1,16 +1,33 @@
-"""Fixed support: signatures that select exactly m*_p of a party's m_p records, uniformly."""
+"""Fixed support: signatures that select exactly m*_p of a party's m_p records, uniformly.
 
-from collections.abc import Iterator
+Every row enters a rado by a coin of its own first, with a chance p near m*_p / m_p that few random bits give. Given how
+many rows that selects, every set of that many is equally likely. Then as many of the selected ones, chosen uniformly,
+are taken out as there are too many; or of the others put in as there are too few. So every set of m*_p rows is equally
+likely: whichever coins fell and rows were moved, a permutation of the rows permutes what is drawn, and not its chance.
+
+What is drawn is drawn block by block of rows, so only numbers are decided over the whole signature: how many of the
+rows to be moved lie in each block, which is what drawing that many rows without replacement gives.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.errors import PlanError
-from dpcore.randomness import RandomSource
+from dpcore.errors import PlanError, ShapeError
+from dpcore.rados.edges import BLOCK_ROWS
+from dpcore.rados.packed import last_byte, ones_per_rado, packed_width, rows_of_block
+from dpcore.rados.row_sums import on_threads
+from dpcore.randomness import KEY_BYTES, KeyedRandom, RandomSource
 
-# Random keys that one block of signatures may take.
-BLOCK_KEYS = 1 << 21
+# What moving one row costs, in random bits drawn: measured.
+_MOVE_BITS = 300
+# Coins of this many bits at most: with more, fewer rows are moved than drawing the bits costs.
+_MOST_COIN_BITS = 8
+# Words of a keystream that are drawn at once.
+_FEWEST_WORDS, _MOST_WORDS = 1 << 8, 1 << 16
 
 
 class SupportError(PlanError):
@@ -41,20 +58,142 @@ def check_support(rows: int, fraction: Fraction) -> int:
     return size
 
 
-def draw_subsets(rows: int, size: int, count: int, random: RandomSource) -> Iterator[NDArray[np.uint8]]:
-    """Packed selection bits of `count` independent subsets, each uniform over those of exactly `size` of `rows` rows.
+@dataclass(frozen=True)
+class Coin:
+    """A coin that shows one with a chance of exactly ones / 2^bits, from `bits` fair bits. bits 0: always the same."""
 
-    Yields uint8 (block, ceil(rows/8)), bits as in dpcore.rados.signatures. A subset is where independent uniform 64-bit
-    keys are among the `size` smallest. Where two keys tie across that border the whole subset is drawn anew: given no
-    tie, every subset is equally likely, the keys being exchangeable.
+    ones: int
+    bits: int
+
+    @classmethod
+    def near(cls, share: Fraction) -> "Coin":
+        """The coin that makes drawing subsets of this share of the rows cheapest. share: from 0 to 1."""
+        coins = [cls(round(share * (1 << bits)), bits) for bits in range(_MOST_COIN_BITS + 1)]
+        return min(coins, key=lambda coin: coin.bits + _MOVE_BITS * abs(share - coin.chance))
+
+    @property
+    def chance(self) -> Fraction:
+        """Of a one."""
+        return Fraction(self.ones, 1 << self.bits)
+
+    def toss(self, stream: KeyedRandom, shape: tuple[int, int]) -> NDArray[np.uint8]:
+        """Eight independent coins in each byte: uint8, this shape.
+
+        From the last bit of ones / 2^bits to the first: a one there is an "or" with a fair bit, which makes a chance p
+        (1 + p) / 2, and a zero an "and", which makes it p / 2.
+        """
+        if not 0 < self.ones < 1 << self.bits:
+            return np.full(shape, 0xFF if self.ones else 0, dtype=np.uint8)
+        # Below the last one of `ones` the chance is zero; that one makes it a half, which is a fair bit.
+        unused = (self.ones & -self.ones).bit_length() - 1
+        shown = np.empty(shape, dtype=np.uint8)
+        stream.fill(shown)
+        fair = np.empty_like(shown) if self.bits - unused > 1 else shown
+        for place in range(unused + 1, self.bits):
+            stream.fill(fair)
+            (np.bitwise_or if self.ones >> place & 1 else np.bitwise_and)(shown, fair, out=shown)
+        return shown
+
+
+@dataclass(frozen=True, eq=False)
+class SubsetSignatures:
+    """Signatures each of which is uniform among those that select an exact number of rows; see `subsets`.
+
+    coins, chosen: keys, of the coins and of which rows of a block are moved. moves: int16 (blocks, n), how many rows of
+    each block are taken out of each rado or, negative, put in.
     """
-    block = max(1, BLOCK_KEYS // rows)
-    done = 0
-    while done < count:
-        drawn = min(block, count - done)
-        keys = np.frombuffer(random.bytes(8 * drawn * rows), dtype="<u8").reshape(drawn, rows)
-        border = np.partition(keys, size - 1, axis=1)[:, size - 1 : size]
-        chosen = keys <= border
-        exact = chosen[chosen.sum(axis=1) == size]
-        done += len(exact)
-        yield np.packbits(exact, axis=1, bitorder="little")
+
+    rows: int
+    coin: Coin
+    coins: bytes = field(repr=False)
+    chosen: bytes = field(repr=False)
+    moves: NDArray[np.int16] = field(repr=False)
+
+    @property
+    def rados(self) -> int:
+        """Rados, n."""
+        return int(self.moves.shape[1])
+
+    def block(self, first_row: int) -> NDArray[np.uint8]:
+        """The block of rows that begins at this one: uint8 (groups, n), group-major."""
+        from dpcore.rados.compiled_support import move  # noqa: PLC0415  (numba takes half a second to import)
+
+        number, rows = first_row // BLOCK_ROWS, rows_of_block(first_row, self.rows)
+        selection = _tossed(self.coin, self.coins, first_row, self.rows, self.rados)
+        moves = self.moves[number].astype(np.int64)
+        _fed(
+            lambda first_rado, words: move(selection, rows, moves, first_rado, _mask(rows), words),
+            KeyedRandom(self.chosen, number),
+            np.uint16,
+            rados=self.rados,
+            words=2 * int(np.abs(moves).sum()),
+        )
+        return selection
+
+
+def subsets(rows: int, sizes: NDArray[np.int64], random: RandomSource) -> SubsetSignatures:
+    """A signature for each of `sizes`, independent, uniform over those that select exactly as many of `rows` rows.
+
+    sizes: (n,), each from 0 to rows. The coins are tossed twice: now, to count what they select in each block, and when
+    a block is asked for. Memory: 2 bytes for each rado and block.
+
+    Raises ShapeError where a size is out of range.
+    """
+    from dpcore.rados.compiled_support import allot  # noqa: PLC0415  (numba takes half a second to import)
+
+    if sizes.ndim != 1 or not len(sizes) or int(sizes.min()) < 0 or int(sizes.max()) > rows:
+        raise ShapeError(f"a subset of {rows} rows has 0 to {rows} of them: give such sizes, at least one")
+    coin = Coin.near(Fraction(int(sizes.sum()), rows * len(sizes)))
+    coins, allotted, chosen = (random.bytes(KEY_BYTES) for _ in range(3))
+    starts = range(0, rows, BLOCK_ROWS)
+    counts = np.empty((len(sizes), len(starts)), dtype=np.uint16)
+
+    def count(first_row: int) -> None:
+        counts[:, first_row // BLOCK_ROWS] = ones_per_rado(_tossed(coin, coins, first_row, rows, len(sizes)))
+
+    for _ in on_threads(count, starts):
+        pass
+    excess = counts.sum(axis=1, dtype=np.int64) - sizes
+    # Rows are moved out of the selected ones where there are too many, in from the others where there are too few.
+    movable, few = counts, excess < 0
+    movable[few] = np.minimum(BLOCK_ROWS, rows - np.asarray(starts)).astype(np.uint16) - counts[few]
+    moved, moves = np.zeros_like(movable), np.abs(excess)
+    shift = BLOCK_ROWS.bit_length() - 1
+    _fed(
+        lambda first_rado, words: allot(movable, moved, moves, first_rado, shift, _mask(len(starts) << shift), words),
+        KeyedRandom(allotted),
+        np.uint64,
+        rados=len(sizes),
+        words=2 * int(moves.sum()),
+    )
+    signed = np.ascontiguousarray(moved.T).astype(np.int16)
+    signed[:, few] *= -1
+    return SubsetSignatures(rows, coin, coins, chosen, signed)
+
+
+def _tossed(coin: Coin, key: bytes, first_row: int, rows: int, rados: int) -> NDArray[np.uint8]:
+    here = rows_of_block(first_row, rows)
+    selection = coin.toss(KeyedRandom(key, first_row // BLOCK_ROWS), (packed_width(here), rados))
+    selection[-1] &= last_byte(here)
+    return selection
+
+
+def _mask(numbers: int) -> int:
+    """The bits of a number below `numbers`."""
+    return (1 << (numbers - 1).bit_length()) - 1
+
+
+def _fed(
+    loop: Callable[[int, NDArray[np.unsignedinteger]], int],
+    stream: KeyedRandom,
+    kind: type[np.unsignedinteger],
+    *,
+    rados: int,
+    words: int,
+) -> None:
+    """Give a loop of compiled_support the words of a stream until it has done all rados. words: about how many."""
+    buffer = np.empty(min(max(words, _FEWEST_WORDS), _MOST_WORDS), dtype=kind)
+    rado = 0
+    while rado < rados:
+        stream.fill(buffer)
+        rado = loop(rado, buffer)

@@ -203,10 +203,10 @@ class Cost:
         if self.sizes is not None:
             yield (
                 f"Each party uploads {_several(self.sizes.ciphertexts, 'ciphertext', 'ciphertexts')} under a "
-                f"{self.request.key_bits}-bit key, {self.sizes.upload_bytes_per_party:,} bytes in slots of "
-                f"{self.sizes.slot_bits} bits; encrypting, adding and decrypting take about "
-                f"{_seconds(self.sizes.estimated_seconds)} s, by what was measured on two cores, drawing rados and the "
-                "network apart."
+                f"{self.request.key_bits}-bit key, {self.sizes.upload_bytes_per_party:,} bytes: slots of "
+                f"{self.sizes.slot_bits} bits, values with {self.sizes.fraction_bits} fraction bits. Encrypting, "
+                f"adding and decrypting take about {_seconds(self.sizes.estimated_seconds)} s, by what was measured on "
+                "two cores, drawing rados and the network apart."
             )
 
 

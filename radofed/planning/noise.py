@@ -7,6 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from dpcore.errors import ConfigurationError, PlanError
+from dpcore.fraction_bits import FractionBits
 from dpcore.privacy.composition import LARGEST_EPSILON
 from dpcore.privacy.discrete_gaussian import LARGEST_SIGMA, SMALLEST_SHARE_SIGMA
 from dpcore.privacy.gaussian import WeakNoiseError, thinned_rados
@@ -24,7 +25,7 @@ from learner.kinds import EDGE_FRACTION_BITS, HALF, MOMENT_FRACTION_BITS
 from radofed.planning.cost import Cost, Noise, two_digits_up, up
 from radofed.planning.request import PlanRequest
 from radofed.planning.sizes import Sizes, sizes_of
-from wire.query import MAX_VALUES
+from wire.limits import MAX_VALUES
 
 # The largest squared distance of two codings of a cell.
 _SQUARED_RANGE = {"boolean": 4, "numeric": 4, "category": 2}
@@ -166,7 +167,7 @@ def _sizes(request: PlanRequest, kind: Kind) -> Sizes | None:
     if request.coordinates is None:
         return None
     crowd = Crowd(request.rows, len(request.party_rows), request.coordinates)
-    return sizes_of(kind, crowd, _bits(request), request.key_bits)
+    return sizes_of(kind, crowd, FractionBits.exactly(_bits(request)), request.key_bits)
 
 
 def _noise(request: PlanRequest, share: int) -> Noise:

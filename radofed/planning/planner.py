@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from dpcore.errors import PlanError
+from dpcore.fraction_bits import FractionBits
 from dpcore.queries.base import Crowd
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import PlainDesign
-from learner.kinds import EDGE_FRACTION_BITS
 from learner.requests import USUAL_RADOS
 from radofed.planning.cost import Cost
 from radofed.planning.counts import dp_feat_cost, plain_cost
@@ -39,8 +39,10 @@ def _with_sizes(cost: Cost) -> Cost:
     # Signatures that are truncated sum to no more than others.
     kind = RadosQuery(request.n, PlainDesign())
     crowd = Crowd(request.rows, len(request.party_rows), request.coordinates)
+    given = request.fraction_bits
+    bits = FractionBits.for_rados(request.n) if given is None else FractionBits.exactly(given)
     try:
-        return replace(cost, sizes=sizes_of(kind, crowd, EDGE_FRACTION_BITS, request.key_bits))
+        return replace(cost, sizes=sizes_of(kind, crowd, bits, request.key_bits))
     except PlanError as error:
         if not cost.feasible:
             return cost

@@ -10,7 +10,7 @@ from dpcore.paillier.public import MAXIMUM_BITS, MINIMUM_BITS
 from dpcore.privacy.dp_feat import MOST_RADOS
 from dpcore.rationals import LARGEST_INTEGER
 from radofed.planning.sizes import MEASURED_BITS
-from wire.query import MAX_PARTIES
+from wire.limits import MAX_PARTIES
 
 PlannedDesign = Literal["dp-feat", "plain", "fixed-support", "gaussian", "moments"]
 Split = Literal["local", "exact"]
@@ -23,8 +23,8 @@ SMALLEST_DELTA = Fraction(1, 10**300)
 
 # What a design's plan takes beside rows, delta and sizes; "joint" is dp-feat with joint.
 _TAKES = {
-    "plain": {"rados"},
-    "dp-feat": {"rados", "epsilon", "epsilon_per_rado", "split"},
+    "plain": {"rados", "fraction_bits"},
+    "dp-feat": {"rados", "epsilon", "epsilon_per_rado", "split", "fraction_bits"},
     "joint": {"rados", "epsilon", "share_sd", "honest", "source", "fraction_bits"},
     "fixed-support": {"rados", "epsilon", "share_sd", "norm_bound", "support", "bias", "fraction_bits"},
     "gaussian": {"rados", "epsilon", "share_sd", "honest", "norm_bound", "support", "bias", "fraction_bits"},
@@ -46,9 +46,9 @@ class PlanRequest:
     default those of the smallest cohort that are not assumed to collude. norm_bound: R, by default that of a
     schema whose coordinates are all real-valued. support: the fraction of its records that a party draws; by default
     uniform signatures, and half for fixed-support. edge_weight: as in a moments request. bias: whether a
-    record has the constant coordinate. split: "local", each party truncates its own count; "exact", a coordinator
-    divides the pool's, in simulation only. coordinates: d, None where bytes and seconds
-    are not wanted and the noise does not depend on it.
+    record has the constant coordinate. fraction_bits: of a coordinate, None for as many as a learner's query takes.
+    split: "local", each party truncates its own count; "exact", a coordinator divides the pool's, in simulation only.
+    coordinates: d, None where bytes and seconds are not wanted and the noise does not depend on it.
 
     Raises ConfigurationError where an argument makes no sense for any plan.
     """

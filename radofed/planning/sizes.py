@@ -8,13 +8,13 @@ with their square. Drawing and summing rados, and the network, come on top.
 from dataclasses import dataclass
 
 from dpcore.errors import PlanError
-from dpcore.fixed_point import plan_encoding
+from dpcore.fraction_bits import FractionBits, fewest_ciphertexts
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.privacy.release_cost import Kind
 from dpcore.queries.base import Crowd
 from dpcore.queries.rados import RadosQuery
-from learner.planning import GROWTH
-from wire.query import MAX_VALUES
+from learner.kinds import GROWTH
+from wire.limits import MAX_VALUES
 
 # Seconds for one ciphertext, and for the table that a party builds once a query.
 MEASURED_BITS = 3072
@@ -26,19 +26,24 @@ DECRYPT_S = 66.847e-6 * 62
 
 @dataclass(frozen=True)
 class Sizes:
-    """What travels: ciphertexts each party uploads, their bytes without envelopes, the width of a slot, seconds."""
+    """What travels: ciphertexts each party uploads, their bytes without envelopes, seconds.
+
+    slot_bits: the width of a slot. fraction_bits: of a value, chosen for the fewest ciphertexts or as they were given.
+    """
 
     ciphertexts: int
     upload_bytes_per_party: int
     slot_bits: int
+    fraction_bits: int
     estimated_seconds: float
 
 
-def sizes_of(kind: Kind, crowd: Crowd, fraction_bits: int, key_bits: int) -> Sizes:
+def sizes_of(kind: Kind, crowd: Crowd, bits: FractionBits, key_bits: int) -> Sizes:
     """The sizes of a query of this kind.
 
-    crowd: as it is; the slots leave the room that a learner's query leaves for tables that grow. Raises PlanError where
-    a query may not ask for as many values, SlotOverflowError where its sums do not fit a slot.
+    crowd: as it is; the slots leave the room that a learner's query leaves for tables that grow. bits: those that the
+    plan may choose. Raises PlanError where a query may not ask for as many values, SlotOverflowError where its sums do
+    not fit a slot.
     """
     length = kind.length(crowd.d)
     if length > MAX_VALUES:
@@ -46,14 +51,11 @@ def sizes_of(kind: Kind, crowd: Crowd, fraction_bits: int, key_bits: int) -> Siz
         remedy = f"ask for at most {rados} rados" if rados else "use fewer coordinates"
         raise PlanError(f"{length} values are more than the {MAX_VALUES} of one query: {remedy}")
     planned = Crowd(GROWTH * crowd.rows, crowd.parties, crowd.d)
-    encoding = plan_encoding(
-        largest_sum=max(kind.largest_sum(planned, fraction_bits), planned.rows),
-        max_parties=crowd.parties,
-        fraction_bits=fraction_bits,
-    )
+    encoding = fewest_ciphertexts(kind, planned, bits, key_bits)
     ciphertexts = ciphertext_count(length, encoding, key_bits)
     longer = key_bits / MEASURED_BITS
     # Parties encrypt at the same time; the coordinator adds each one's.
     exponentiations = TABLE_S + ciphertexts * (ENCRYPT_S + DECRYPT_S)
     seconds = longer**3 * exponentiations + longer**2 * crowd.parties * ciphertexts * ADD_CHECKED_S
-    return Sizes(ciphertexts, ciphertexts * 2 * -(-key_bits // 8), encoding.slot_bits, seconds)
+    upload_bytes = ciphertexts * 2 * -(-key_bits // 8)
+    return Sizes(ciphertexts, upload_bytes, encoding.slot_bits, encoding.fraction_bits, seconds)

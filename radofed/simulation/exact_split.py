@@ -16,7 +16,8 @@ given the counts each party's part is uniform among its subsets of that size.
 Integers throughout: the laws are exact. Whoever divides knows every count; a node never does this.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +26,9 @@ from dpcore.errors import PlanError
 from dpcore.queries.base import Keyed
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign
-from dpcore.rados.edges import Records, sensitive_positive
-from dpcore.rados.signatures import MOST_EXPECTED_DRAWS, RejectionError, expected_draws
-from dpcore.rados.support import BLOCK_KEYS, check_support, draw_subsets
+from dpcore.rados.edges import BLOCK_ROWS, Records, sensitive_positive
+from dpcore.rados.signatures import MOST_EXPECTED_DRAWS, RejectionError, Signatures, expected_draws
+from dpcore.rados.support import check_support, subsets
 from dpcore.rados.truncation import truncation
 from dpcore.randomness import RandomSource
 
@@ -93,50 +94,53 @@ def _binomials(rows: int, count: int, random: RandomSource) -> Counts:
 def support_counts(party_rows: Sequence[int], size: int, rados: int, random: RandomSource) -> Counts:
     """How many of `size` records, uniform among the pool's, are each party's: multivariate hypergeometric, (n, K)."""
     pool = sum(party_rows)
-    starts = np.concatenate([[0], np.cumsum(party_rows)[:-1]])
-    blocks = [
-        np.add.reduceat(np.unpackbits(block, axis=1, count=pool, bitorder="little"), starts, axis=1, dtype=np.int64)
-        for block in draw_subsets(pool, size, rados, random)
-    ]
-    return np.concatenate(blocks)
+    drawn = subsets(pool, np.full(rados, size, dtype=np.int64), random)
+    party = np.repeat(np.arange(len(party_rows)), party_rows)
+    counts = np.zeros((len(party_rows), rados), dtype=np.int64)
+    for first in range(0, pool, BLOCK_ROWS):
+        here = party[first : first + BLOCK_ROWS]
+        bits = np.unpackbits(drawn.block(first), axis=0, count=len(here), bitorder="little")
+        present, starts = np.unique(here, return_index=True)
+        counts[present] += np.add.reduceat(bits, starts, axis=0, dtype=np.int64)
+    return counts.T.copy()
 
 
-def subsets_of_sizes(rows: int, sizes: Counts, random: RandomSource) -> Iterator[NDArray[np.uint8]]:
-    """Packed bits of one subset for each of `sizes`, in order, uniform among those of that size: (block, ceil(rows/8)).
+@dataclass(frozen=True, eq=False)
+class AgreeingSignatures:
+    """Signatures (dpcore.rados.signatures.Signatures) that select where a row is in a subset and e = +1, or in neither.
 
-    sizes: (n,), each from 0 to `rows`. A subset is where independent uniform 64-bit keys are among the `size` smallest;
-    where two keys tie across that border the subset is drawn anew, which leaves all equally likely.
+    agreeing: the subsets. positive: bool (m,), [e = +1].
     """
-    block = max(1, BLOCK_KEYS // rows)
-    for first in range(0, len(sizes), block):
-        wanted = sizes[first : first + block]
-        chosen = np.zeros((len(wanted), rows), dtype=np.bool_)
-        missing = np.arange(len(wanted))
-        while len(missing):
-            keys = np.frombuffer(random.bytes(8 * len(missing) * rows), dtype="<u8").reshape(len(missing), rows)
-            border = np.sort(keys, axis=1)[np.arange(len(missing)), np.maximum(wanted[missing] - 1, 0)]
-            chosen[missing] = (keys <= border[:, np.newaxis]) & (wanted[missing] > 0)[:, np.newaxis]
-            missing = missing[chosen[missing].sum(axis=1) != wanted[missing]]
-        yield np.packbits(chosen, axis=1, bitorder="little")
+
+    agreeing: Signatures
+    positive: NDArray[np.bool_] = field(repr=False)
+
+    @property
+    def rows(self) -> int:
+        """Rows, m."""
+        return self.agreeing.rows
+
+    @property
+    def rados(self) -> int:
+        """Rados, n."""
+        return self.agreeing.rados
+
+    def block(self, first_row: int) -> NDArray[np.uint8]:
+        """As `Signatures` says."""
+        here = self.positive[first_row : first_row + BLOCK_ROWS]
+        negative = np.packbits(~here, bitorder="little")
+        return self.agreeing.block(first_row) ^ negative[:, np.newaxis]
 
 
-def signatures_of(
-    kind: RadosQuery, records: Records, counts: Counts, random: RandomSource
-) -> Iterator[NDArray[np.uint8]]:
-    """Packed selection bits of this party, uniform given its counts. counts: (n,), its column of `divided_counts`.
+def divided_signatures(kind: RadosQuery, records: Records, counts: Counts, random: RandomSource) -> Signatures:
+    """This party's signatures, uniform given its counts. counts: (n,), its column of `divided_counts`.
 
     records: as the design sums them, so rounded already.
     """
-    design, rows = kind.design, records.rows
-    subsets = subsets_of_sizes(rows, counts, random)
-    if not isinstance(design, DpFeatDesign):
-        yield from subsets
-        return
-    positive = np.packbits(sensitive_positive(records, design.coordinates[0]), bitorder="little")
-    spare = np.packbits(np.ones(rows, dtype=np.bool_), bitorder="little")
-    for agreeing in subsets:
-        # Selected where the row agrees and e = +1, or does not and e = -1.
-        yield ~(agreeing ^ positive) & spare
+    chosen = subsets(records.rows, counts, random)
+    if isinstance(kind.design, DpFeatDesign):
+        return AgreeingSignatures(chosen, sensitive_positive(records, kind.design.coordinates[0]))
+    return chosen
 
 
 def divided_contribution(
@@ -144,7 +148,6 @@ def divided_contribution(
 ) -> NDArray[np.int64]:
     """What `RadosQuery.contribution` gives, for signatures with the counts that the coordinator handed out: (n d,)."""
     prepared = kind.prepare(records, fraction_bits, keyed)
-    blocks = [prepared.sums_of(selection) for selection in signatures_of(kind, prepared.records, counts, random)]
-    sums = np.concatenate(blocks)
+    sums = prepared.sums_over(divided_signatures(kind, prepared.records, counts, random))
     kind.add_noise(sums, random)
     return sums.reshape(-1)

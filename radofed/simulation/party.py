@@ -5,10 +5,12 @@ fold, the party, the purpose and (where learners ask) the question alone, so nei
 changes a number. What encrypts and masks comes from the operating system, and cancels.
 """
 
+import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
@@ -68,7 +70,11 @@ def seeded(seed: int, fold: int, who: str, purpose: str, question: str = "") -> 
 
 
 class Host:
-    """Some parties of a simulation. features, labels, usable: the whole table's `Records` arrays, not copied."""
+    """Some parties of a simulation. features, labels, usable: the whole table's `Records` arrays, not copied.
+
+    key_seed: 32 bytes of the operating system's, of one simulation, from which all parties' keys derive; so a host that
+    is lost can be made again, and goes on as the same parties.
+    """
 
     def __init__(
         self,
@@ -77,10 +83,13 @@ class Host:
         usable: NDArray[np.bool_],
         seed: int,
         parties: Sequence[str],
+        key_seed: bytes,
     ) -> None:
         self._features, self._labels, self._usable, self._seed = features, labels, usable, seed
-        self._keys = {party: SigningKey.generate() for party in parties}
-        self._mask_keys: dict[str, X25519PrivateKey] = {}
+        self._key_seed = key_seed
+        self._keys = {
+            party: SigningKey(Ed25519PrivateKey.from_private_bytes(self._key(b"sign", party))) for party in parties
+        }
         self._obfuscator: Obfuscator | None = None
 
     def signing_keys(self) -> dict[str, bytes]:
@@ -96,15 +105,15 @@ class Host:
         return total
 
     def acceptances(self, ask: Ask, shares: Sequence[Share]) -> list[Envelope]:
-        """Each party's signed acceptance, with a fresh mask key."""
-        self._mask_keys = {share.party: X25519PrivateKey.generate() for share in shares}
+        """Each party's signed acceptance, with the query's mask key."""
+        query_id = ask.opened.query_id
         said = [
             Acceptance(
-                ask.opened.query_id,
+                query_id,
                 ATTEMPT,
                 share.party,
                 len(share.rows),
-                self._mask_keys[share.party].public_key().public_bytes_raw(),
+                self._mask_key(query_id, share.party).public_key().public_bytes_raw(),
             )
             for share in shares
         ]
@@ -123,7 +132,7 @@ class Host:
             values,
             bare,
             own_name=share.party,
-            own_key=self._mask_keys[share.party],
+            own_key=self._mask_key(opened.query_id, share.party),
             acceptances=acceptances,
             cohort_digest=cohort_digest,
         )
@@ -131,6 +140,13 @@ class Host:
         digest = upload_digest([sha256(chunk) for chunk in chunks])
         receipt = Receipt(opened.query_id, ATTEMPT, share.party, cohort_digest, digest, len(chunks), opened.ciphertexts)
         return Upload(chunks, sign(receipt, self._keys[share.party]))
+
+    def _mask_key(self, query_id: bytes, party: str) -> X25519PrivateKey:
+        """Fresh for each query."""
+        return X25519PrivateKey.from_private_bytes(self._key(b"mask" + query_id, party))
+
+    def _key(self, purpose: bytes, party: str) -> bytes:
+        return hmac.digest(self._key_seed, purpose + b"\0" + party.encode(), "sha256")
 
     def _values(self, ask: Ask, share: Share) -> NDArray[np.int64]:
         records = Records(self._features[share.rows], self._labels[share.rows], self._usable[share.rows])

@@ -4,32 +4,30 @@ Ray stays inside one machine or one organisation's cluster. A cluster that is st
 asks for a token and has no dashboard; one that is running already is used as it is. Ray is imported when it is used.
 """
 
-import os
-import secrets
-import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.errors import ConfigurationError, RadofedError
+from dpcore.errors import RadofedError
 from dpcore.rados.edges import Records
+from dpcore.randomness import KEY_BYTES, SystemRandom
 from radofed.simulation.errors import SimulationError, SimulationTimedOutError
 from radofed.simulation.party import Ask, Host, Share, Upload
 from wire.cohort import Acceptance
 from wire.envelopes import Envelope
+from wire.ray_cluster import start_on_loopback
 
 START_TIMEOUT_S = 120.0
+# How often what one party was asked may be lost with a worker.
+_LOSSES = 3
 # Uploads that may wait for the coordinator, for each worker.
 _AHEAD = 2
-_MEBIBYTE = 1 << 20
-_STORE_BYTES = 256 * _MEBIBYTE
-# Without it, Ray on Linux listens on every interface; its name is that of the systems where loopback is the default.
-_LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
 
 class Hosts(Protocol):
@@ -65,8 +63,8 @@ def start_hosts(
     """Hosts for these parties over this table, as a context that ends them.
 
     workers: Ray actors, 0 for none: then this process computes. timeout_s: for each answer of an actor. Raises
-    ConfigurationError where Ray is not installed or cannot be kept to loopback, SimulationTimedOutError where it does
-    not start.
+    ConfigurationError where Ray is not installed or cannot be kept to loopback, SimulationTimedOutError where an actor
+    does not start.
     """
     if workers == 0:
         return nullcontext(LocalHosts(records, seed, parties))
@@ -79,7 +77,7 @@ class LocalHosts:
     workers = 0
 
     def __init__(self, records: Records, seed: int, parties: Sequence[str]) -> None:
-        self._host = Host(records.features, records.labels, records.usable, seed, parties)
+        self._host = Host(records.features, records.labels, records.usable, seed, parties, _key_seed())
 
     def signing_keys(self) -> dict[str, bytes]:
         """See Hosts."""
@@ -118,21 +116,36 @@ class _Refused:
         self.sentence, self.exit_code = sentence, exit_code
 
 
+@dataclass(frozen=True, eq=False)
+class _Call:
+    """What was asked of an actor. arguments: the method's name first."""
+
+    place: int
+    arguments: tuple[Any, ...]
+    actor: Any
+    reference: Any
+
+
 class RayHosts:
-    """Parties dealt out to Ray actors in turn. The table goes to Ray's object store once; actors read it there."""
+    """Parties dealt out to Ray actors in turn. The table goes to Ray's object store once; actors read it there.
+
+    An actor that is lost is made again on what is left of the cluster, and asked again what it had not answered.
+    """
 
     def __init__(self, records: Records, seed: int, parties: Sequence[str], *, workers: int, timeout_s: float) -> None:
         self.workers, self._timeout_s, self._seed = workers, timeout_s, seed
         self._records, self._parties = records, tuple(parties)
         self._place = {party: place % workers for place, party in enumerate(parties)}
+        self._key_seed = _key_seed()
         self._ray: Any = None
+        self._table: list[Any] = []
         self._actors: list[Any] = []
         self._started = False
 
     def __enter__(self) -> Self:
-        self._ray = _import_ray()
-        if not self._ray.is_initialized():
-            self._start()
+        records = self._records
+        object_bytes = 2 * (records.features.nbytes + records.labels.nbytes + records.usable.nbytes)
+        self._ray, self._started = start_on_loopback(cpus=self.workers, object_bytes=object_bytes)
         try:
             self._make_actors()
         except BaseException:
@@ -145,31 +158,19 @@ class RayHosts:
     ) -> None:
         self._end()
 
-    def _start(self) -> None:
-        arrays = (self._records.features, self._records.labels, self._records.usable)
-        self._ray.init(
-            num_cpus=self.workers,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level="ERROR",
-            object_store_memory=_STORE_BYTES + 2 * sum(array.nbytes for array in arrays),
-        )
-        self._started = True
-        address = str(self._ray.get_runtime_context().gcs_address)
-        if not address.startswith(("127.", "[::1]", "localhost:")):
-            self._end()
-            raise ConfigurationError(
-                f"Ray listens on {address} and could not be kept to loopback: simulate with 0 workers"
-            )
-
     def _make_actors(self) -> None:
         records = self._records
-        table = [self._ray.put(array) for array in (records.features, records.labels, records.usable)]
+        self._table = [self._ray.put(array) for array in (records.features, records.labels, records.usable)]
+        self._actors = [self._actor(place) for place in range(self.workers)]
+        self._get(
+            [self._call(place, "signing_keys") for place in range(self.workers)], "starting workers", START_TIMEOUT_S
+        )
+
+    def _actor(self, place: int) -> Any:
+        """A host of a place's parties. All that it knows is in its arguments, so it can be made again."""
+        mine = [party for party in self._parties if self._place[party] == place]
         actor = self._ray.remote(num_cpus=1, max_restarts=0)(_Guarded)
-        for place in range(self.workers):
-            mine = [party for party in self._parties if self._place[party] == place]
-            self._actors.append(actor.remote(*table, self._seed, mine))
-        self._get([each.call.remote("signing_keys") for each in self._actors], "starting workers", START_TIMEOUT_S)
+        return actor.remote(*self._table, self._seed, mine, self._key_seed)
 
     def _end(self) -> None:
         for actor in self._actors:
@@ -182,23 +183,21 @@ class RayHosts:
     def signing_keys(self) -> dict[str, bytes]:
         """See Hosts."""
         keys: dict[str, bytes] = {}
-        for found in self._get([actor.call.remote("signing_keys") for actor in self._actors], "making keys"):
+        for found in self._get([self._call(place, "signing_keys") for place in range(self.workers)], "making keys"):
             keys.update(found)
         return keys
 
     def residues(self, ask: Ask, shares: Sequence[Share]) -> NDArray[np.uint64]:
         """See Hosts."""
         asked = self._ray.put(ask)
-        parts = self._get(
-            [actor.call.remote("residues", asked, mine) for actor, mine in self._dealt(shares)], "drawing contributions"
-        )
-        return np.asarray(np.sum(parts, axis=0, dtype=np.uint64))
+        calls = [self._call(place, "residues", asked, mine) for place, mine in self._dealt(shares)]
+        return np.asarray(np.sum(self._get(calls, "drawing contributions"), axis=0, dtype=np.uint64))
 
     def acceptances(self, ask: Ask, shares: Sequence[Share]) -> list[Envelope]:
         """See Hosts."""
         dealt = self._dealt(shares)
         asked = self._ray.put(ask)
-        found = self._get([actor.call.remote("acceptances", asked, mine) for actor, mine in dealt], "accepting")
+        found = self._get([self._call(place, "acceptances", asked, mine) for place, mine in dealt], "accepting")
         by_party = {
             share.party: said
             for (_, mine), part in zip(dealt, found, strict=True)
@@ -211,57 +210,55 @@ class RayHosts:
     ) -> Iterator[Upload]:
         """See Hosts."""
         asked, accepted = self._ray.put(ask), self._ray.put(tuple(acceptances))
-        waiting: deque[Any] = deque()
+        waiting: deque[_Call] = deque()
         for share in shares:
-            actor = self._actors[self._place[share.party]]
-            waiting.append(actor.call.remote("upload", asked, share, accepted, cohort_digest))
+            waiting.append(self._call(self._place[share.party], "upload", asked, share, accepted, cohort_digest))
             if len(waiting) >= _AHEAD * self.workers:
                 yield from self._get([waiting.popleft()], "encrypting")
         while waiting:
             yield from self._get([waiting.popleft()], "encrypting")
 
-    def _dealt(self, shares: Sequence[Share]) -> list[tuple[Any, list[Share]]]:
-        return [
-            (actor, [share for share in shares if self._place[share.party] == place])
-            for place, actor in enumerate(self._actors)
-        ]
+    def _dealt(self, shares: Sequence[Share]) -> list[tuple[int, list[Share]]]:
+        dealt: list[list[Share]] = [[] for _ in range(self.workers)]
+        for share in shares:
+            dealt[self._place[share.party]].append(share)
+        return list(enumerate(dealt))
 
-    def _get(self, references: list[Any], what: str, timeout_s: float | None = None) -> list[Any]:
-        limit = self._timeout_s if timeout_s is None else timeout_s
-        try:
-            found: list[Any] = self._ray.get(references, timeout=limit)
-        except self._ray.exceptions.GetTimeoutError as error:
-            raise SimulationTimedOutError(what, limit) from error
-        except self._ray.exceptions.OutOfMemoryError as error:
-            raise SimulationError(
-                f"Ray ended a worker while {what}, as this machine's memory is nearly full: use fewer workers, or 0"
-            ) from error
-        except self._ray.exceptions.RayError as error:
-            last = str(error).strip().splitlines()[-1]
-            raise SimulationError(f"a worker failed while {what}: {last}; use fewer workers, or 0") from error
+    def _call(self, place: int, method: str, *arguments: Any) -> _Call:
+        actor = self._actors[place]
+        return _Call(place, (method, *arguments), actor, actor.call.remote(method, *arguments))
+
+    def _get(self, calls: list[_Call], what: str, timeout_s: float | None = None) -> list[Any]:
+        found = [self._answer(call, what, self._timeout_s if timeout_s is None else timeout_s) for call in calls]
         for answer in found:
             if isinstance(answer, _Refused):
                 raise SimulationError(answer.sentence, exit_code=answer.exit_code)
         return found
 
+    def _answer(self, call: _Call, what: str, timeout_s: float) -> Any:
+        """One actor's answer; where its process or machine is lost, that of another one like it."""
+        exceptions = self._ray.exceptions
+        for losses_left in reversed(range(_LOSSES + 1)):
+            try:
+                return self._ray.get(call.reference, timeout=timeout_s)
+            except exceptions.GetTimeoutError as error:
+                raise SimulationTimedOutError(what, timeout_s) from error
+            except exceptions.OutOfMemoryError as error:
+                raise SimulationError(
+                    f"Ray ended a worker while {what}, as this machine's memory is nearly full: use fewer workers, or 0"
+                ) from error
+            except exceptions.RayError as error:
+                is_lost = isinstance(error, (exceptions.RayActorError, exceptions.ObjectLostError))
+                if not is_lost or not losses_left:
+                    last = str(error).strip().splitlines()[-1]
+                    raise SimulationError(f"a worker failed while {what}: {last}; use fewer workers, or 0") from error
+            if self._actors[call.place] is call.actor:
+                # It may only be out of reach.
+                self._ray.kill(call.actor)
+                self._actors[call.place] = self._actor(call.place)
+            call = self._call(call.place, *call.arguments)
+        raise AssertionError("the last loss is raised above")
 
-def _import_ray() -> Any:
-    """Ray, told before its import to keep to loopback and to ask for a token."""
-    if (known := sys.modules.get("ray")) is not None:
-        if known.is_initialized():
-            return known
-        if os.environ.get(_LOOPBACK) != "0":
-            raise ConfigurationError(
-                "Ray was imported before it could be kept to loopback: simulate before importing it, connect it to a "
-                "cluster of yours first, or simulate with 0 workers"
-            )
-    os.environ |= {_LOOPBACK: "0", "RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}
-    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    try:
-        import ray  # noqa: PLC0415  (half a second, and only where it is used)
-        import ray.exceptions  # noqa: PLC0415  (as above)
-    except ModuleNotFoundError as missing:
-        raise ConfigurationError(
-            f"{missing.name} is not installed: install radofed[ray], or simulate with 0 workers"
-        ) from missing
-    return ray
+
+def _key_seed() -> bytes:
+    return SystemRandom().bytes(KEY_BYTES)

@@ -31,13 +31,56 @@ def test_a_product_encrypts_the_sum_over_all_members(plaintexts):
     assert multiply(key, uploads[:1]) == uploads[0]
 
 
-def test_chunks_that_do_not_match_are_refused():
+def uploads_of(members, length):
+    key, random = TEST_KEY.public_key, SeededRandom(2)
+    return [key.to_wire([1 + random.below(key.n_squared - 1) for _ in range(length)]) for _ in range(members)]
+
+
+@pytest.mark.parametrize("length", [1, 63, 64, 131])
+def test_any_number_of_threads_makes_the_same_bytes(length):
+    key, uploads = TEST_KEY.public_key, uploads_of(4, length)
+    products = [1] * length
+    for upload in uploads:
+        products = [a * int(b) % key.n_squared for a, b in zip(products, key.from_wire(upload), strict=True)]
+    for threads in (None, 1, 2, 3, 8):
+        assert multiply(key, iter(uploads), threads=threads) == key.to_wire(products)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_no_more_than_three_chunks_are_in_memory_however_many_members_there_are(threads):
+    alive, most = [0], [0]
+
+    class Counted(bytes):
+        def __del__(self):
+            alive[0] -= 1
+
+    def uploads():
+        for octets in originals:
+            alive[0] += 1
+            most[0] = max(most[0], alive[0])
+            yield Counted(octets)
+
+    originals = uploads_of(20, 100)
+    assert multiply(TEST_KEY.public_key, uploads(), threads=threads) == multiply(TEST_KEY.public_key, originals)
+    # The first, the one that is multiplied, and the next.
+    assert most[0] <= 4
+    assert alive[0] == 0
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_chunks_that_do_not_match_are_refused(threads):
     key = TEST_KEY.public_key
-    width = key.ciphertext_bytes
     with pytest.raises(ShapeError):
-        multiply(key, [])
-    with pytest.raises(ShapeError):
-        multiply(key, [b"\1" * width, b"\1" * 2 * width])
+        multiply(key, [], threads=threads)
+    for lengths in ((1, 2), (2, 1), (100, 100, 101, 100), (100, 99)):
+        chunks = [upload for length in lengths for upload in uploads_of(1, length)]
+        with pytest.raises(ShapeError, match="same chunk"):
+            multiply(key, chunks, threads=threads)
+
+
+def test_no_thread_multiplies_nothing():
+    with pytest.raises(ValueError, match="at least 1"):
+        multiply(TEST_KEY.public_key, uploads_of(2, 1), threads=0)
 
 
 def test_lengths_follow_from_the_query(world):

@@ -2,10 +2,12 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dpcore.errors import ConfigurationError, ShapeError
 from dpcore.estimators.base import RadoSample, draw_plain_rados
-from dpcore.estimators.edge_moments import EdgeMoments, assumed_squares, estimate_moments, restored
+from dpcore.estimators.edge_moments import EdgeMoments, Spread, assumed_squares, estimate_moments, restoration
 from dpcore.rados.law import PLAIN_LAW, CentralCount, RadoLaw
 
 M, D = 300, 4
@@ -150,6 +152,12 @@ def central_table(random, m=300):
     return rows, rows * np.where(rows[:, 0] + rows[:, 2] + random.normal(size=m) > 0, 1.0, -1.0)[:, np.newaxis]
 
 
+def restored(rados, rows, law):
+    spread = Spread.of(rados)
+    to, _law = restoration(spread, rows, law)
+    return spread.mean + (rados - spread.mean) @ to
+
+
 COUNTS = np.array([148, 149, 150, 151, 152])
 CENTRAL = RadoLaw(central=CentralCount(0, (4 * 2.0 - 300) / 299 / 300))
 
@@ -179,7 +187,7 @@ def test_slopes_on_a_count_that_hardly_varies_are_shrunk_to_what_it_tells():
         rados = draw_central(edges, 40, COUNTS, random)
         away = rados - rados.mean(axis=0)
         found = away[:, 1:].T @ away[:, 0] / (away[:, 0] @ away[:, 0])
-        plain = restored(RadoSample(rados, 300, law=CENTRAL)).rados
+        plain = restored(rados, 300, CENTRAL)
         covariance = np.cov(plain.T)
         assert covariance[0, 0] == pytest.approx(300 / 4)
         shrunk = covariance[0, 1:] / covariance[0, 0]
@@ -188,7 +196,7 @@ def test_slopes_on_a_count_that_hardly_varies_are_shrunk_to_what_it_tells():
     rados = draw_central(edges, 4000, COUNTS, random)
     away = rados - rados.mean(axis=0)
     found = away[:, 1:].T @ away[:, 0] / (away[:, 0] @ away[:, 0])
-    shrunk = np.cov(restored(RadoSample(rados, 300, law=CENTRAL)).rados.T)[0, 1:] / 75
+    shrunk = np.cov(restored(rados, 300, CENTRAL).T)[0, 1:] / 75
     ratio = np.linalg.norm(shrunk) / np.linalg.norm(found)
     assert 0.8 < ratio < 1.0
 
@@ -211,4 +219,33 @@ def test_a_truncation_that_cannot_be_is_refused():
         with pytest.raises(ConfigurationError, match="truncates uniform signatures"):
             RadoLaw(central=CentralCount(0, -0.1), **other)
     with pytest.raises(ShapeError, match="truncated coordinate"):
-        restored(RadoSample(np.eye(3), 4, law=RadoLaw(central=CentralCount(3, -0.1))))
+        restored(np.eye(3), 4, RadoLaw(central=CentralCount(3, -0.1)))
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 1000), n=st.integers(3, 60), d=st.integers(1, 6), folds=st.integers(2, 3))
+def test_spreads_are_those_of_the_definition(seed, n, d, folds):
+    """Of all rados, about another point, without a part, and mapped; far from 0, where squares would cancel."""
+    random = np.random.default_rng(seed)
+    rados = 1e6 + random.normal(size=(n, d))
+    part, others = rados[::folds], np.delete(rados, np.s_[::folds], axis=0)
+    to, centre = random.normal(size=(d, d)), 1e6 + random.normal(size=d)
+    whole = Spread.of(rados)
+    left, mapped = whole.without(Spread.of(part)), whole.mapped(centre, to)
+    cases = (
+        (whole, rados),
+        (left, others),
+        (mapped, centre + (rados - centre) @ to),
+    )
+    for found, values in cases:
+        away = values - values.mean(axis=0)
+        assert found.count == len(values)
+        assert np.allclose(found.mean, values.mean(axis=0), rtol=1e-12)
+        assert np.allclose(found.scatter, away.T @ away, rtol=1e-6, atol=1e-6)
+    assert np.allclose(whole.about(centre), (rados - centre).T @ (rados - centre), rtol=1e-6, atol=1e-6)
+
+
+def test_blocks_are_all_of_the_rados():
+    rados = np.random.default_rng(0).normal(size=(2 * 16384 // 40 + 7, 40))
+    assert np.allclose(Spread.of(rados).scatter, np.cov(rados.T) * (len(rados) - 1), rtol=1e-9, atol=1e-9)
+    assert Spread.of(rados[1::3]).count == len(rados[1::3])

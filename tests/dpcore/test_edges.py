@@ -1,6 +1,8 @@
+"""Edges equal label times truncated feature in Python integers; records are valid from construction."""
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpcore.errors import PlanError, SchemaError, ShapeError
@@ -23,14 +25,41 @@ def whole(held: Records, fraction_bits: int, sensitive: tuple[int, ...] = (), bl
     return np.concatenate([block for _, block in edges(held, fraction_bits, sensitive, block_rows)])
 
 
-@given(st.integers(0, 30), st.integers(1, 40), st.integers(0, 2**32 - 1))
-def test_edges_are_label_times_truncated_feature(fraction_bits, rows, seed):
-    held = records(rows, seed=seed, unusable=())
-    exact = [
-        [int(label) * (abs(int(value)) >> (30 - fraction_bits)) * (1 if value >= 0 else -1) for value in row]
-        for row, label in zip(held.features, held.labels, strict=True)
+def exact_edges(held: Records, fraction_bits: int, sensitive: tuple[int, ...]) -> list[list[int]]:
+    """Python integers, value by value."""
+    return [
+        [
+            1 << fraction_bits
+            if not usable and j in sensitive
+            else int(label) * (abs(int(value)) >> (30 - fraction_bits)) * (1 if value >= 0 else -1)
+            for j, value in enumerate(row)
+        ]
+        for row, label, usable in zip(held.features, held.labels, held.usable, strict=True)
     ]
-    assert whole(held, fraction_bits).tolist() == exact
+
+
+@given(
+    st.integers(0, 30),
+    st.integers(1, 40),
+    st.integers(0, 2**32 - 1),
+    st.sets(st.integers(0, 39)),
+    st.sampled_from([(), (1,), (0, 3)]),
+    st.booleans(),
+)
+@settings(deadline=None)
+def test_edges_are_label_times_truncated_feature(fraction_bits, rows, seed, unusable, sensitive, turned):
+    held = records(rows, seed=seed, unusable=tuple(row for row in unusable if row < rows))
+    if turned:
+        held = Records(np.asfortranarray(held.features), np.repeat(held.labels, 2)[::2], held.usable)
+    assert whole(held, fraction_bits, sensitive).tolist() == exact_edges(held, fraction_bits, sensitive)
+
+
+@pytest.mark.parametrize("fraction_bits", [0, 1, 16, 29, 30])
+def test_extreme_features_are_truncated_toward_zero(fraction_bits):
+    values = np.array([0, 1, ONE - 1, ONE, (1 << 14) - 1, 1 << 14, (1 << 14) + 1], dtype=np.int32)
+    features = np.concatenate([values, -values])[:, np.newaxis].repeat(2, axis=0)
+    held = Records(features, np.tile([1, -1], 14).astype(np.int8), np.ones(28, dtype=bool))
+    assert whole(held, fraction_bits).tolist() == exact_edges(held, fraction_bits, ())
 
 
 def test_blocks_cover_all_rows_in_order():
@@ -72,8 +101,9 @@ def test_sensitive_coordinate_must_be_boolean_and_exist():
 def test_bad_block_and_bad_fraction_bits_are_refused():
     with pytest.raises(ShapeError, match="multiple of 8"):
         next(edges(records(), 16, (), 12))
-    with pytest.raises(PlanError):
-        next(edges(records(), 31))
+    for fraction_bits in (-1, 31):
+        with pytest.raises(PlanError):
+            next(edges(records(), fraction_bits))
 
 
 def parts() -> dict[str, np.ndarray]:

@@ -4,16 +4,18 @@ import importlib.util
 import json
 from pathlib import Path
 
+import gmpy2
 import numpy as np
 import pytest
+from gmpy2 import mpz
 
 import dpcore.paillier.packing
 import dpcore.paillier.public
 from dpcore import errors
 from dpcore.fixed_point import Encoding
-from dpcore.paillier.obfuscation import Comb
+from dpcore.paillier.comb import Comb
 from dpcore.paillier.packing import ciphertext_count, open_total, pack, unpack_total
-from dpcore.paillier.public import PublicKey
+from dpcore.paillier.public import DEFAULT_BITS, MAXIMUM_BITS, MINIMUM_BITS, PublicKey
 from dpcore.paillier.secret import SecretKey
 
 VECTORS = Path(__file__).resolve().parents[1] / "vectors"
@@ -79,8 +81,8 @@ def test_paillier(case):
         plaintext, r, obfuscator, ciphertext = integers(
             encryption[k] for k in ("plaintext", "r", "obfuscator", "ciphertext")
         )
-        assert pow(r, key.n, key.n_squared) == obfuscator
-        assert key.raw_encrypt(plaintext, obfuscator) == ciphertext
+        assert gmpy2.powmod(r, key.n, key.n_squared) == obfuscator
+        assert key.raw_encrypt(plaintext, mpz(obfuscator)) == ciphertext
         assert secret.decrypt_many([ciphertext]) == [plaintext]
         ciphertexts.append(ciphertext)
     assert key.to_wire(ciphertexts).hex() == case["wire"]
@@ -90,9 +92,50 @@ def test_paillier(case):
         key.add_many(total, [ciphertext])
     assert total == [int(case["product"]["ciphertext"], 16)]
     assert secret.decrypt_many(total) == [int(case["product"]["plaintext"], 16)]
-    base, exponent, obfuscator = integers(case["short_exponent"][k] for k in ("base", "exponent", "obfuscator"))
-    comb = Comb(base, key.n_squared, -(-key.bits // 2), teeth=6, tables=2)
-    assert comb.power(exponent) == obfuscator
+
+
+@pytest.mark.parametrize("case", cases("paillier.json"))
+def test_short_exponents(case):
+    n, given = int(case["n"], 16), case["short_exponents"]
+    x, base = int(given["x"], 16), int(given["base"], 16)
+    assert gmpy2.powmod(-x * x % n, n, n * n) == base
+    comb = Comb(base, n, -(-n.bit_length() // 2), teeth=6, tables=2)
+    for exponent, obfuscator in zip(integers(given["exponents"]), integers(given["obfuscators"]), strict=True):
+        assert comb.power(exponent) == obfuscator
+
+
+@pytest.mark.parametrize("case", cases("paillier.json"))
+def test_plaintexts_that_are_added(case):
+    secret = SecretKey.for_tests(int(case["p"], 16), int(case["q"], 16))
+    bare = int(case["encryptions"][3]["ciphertext"], 16)
+    numbers = [int(each["added"]) for each in case["masked"]]
+    made = secret.public_key.add_plaintexts([bare] * len(numbers), numbers)
+    assert made == integers(each["ciphertext"] for each in case["masked"])
+    assert secret.decrypt_many(made) == integers(each["plaintext"] for each in case["masked"])
+
+
+@pytest.mark.parametrize("case", cases("paillier.json"))
+def test_totals_from_values_to_values(case):
+    secret, given = SecretKey.for_tests(int(case["p"], 16), int(case["q"], 16)), case["total"]
+    key, encoding, length = secret.public_key, Encoding(**given["encoding"]), len(given["values"])
+    product = [mpz(1)]
+    for each in given["contributions"]:
+        packed = pack(np.array(each["values"], dtype=np.int64), each["rows"], encoding, key.bits)
+        assert packed == [int(each["plaintext"], 16)]
+        ciphertext = key.raw_encrypt(packed[0], mpz(each["obfuscator"], 16))
+        assert ciphertext == int(each["ciphertext"], 16)
+        key.add_many(product, [ciphertext])
+    assert product == [int(given["ciphertext"], 16)]
+    plaintexts = secret.decrypt_many(product)
+    assert plaintexts == [int(given["plaintext"], 16)]
+    parties = len(given["contributions"])
+    opened = open_total(plaintexts, length, parties, encoding, key.bits, rows=given["rows"])
+    assert opened.tolist() == given["values"]
+
+
+def test_every_length_of_key_is_there():
+    bits = {case.values[0]["bits"] for case in cases("paillier.json")}
+    assert {MINIMUM_BITS, DEFAULT_BITS, MAXIMUM_BITS} <= bits
 
 
 @pytest.mark.parametrize("case", cases("paillier_bad_inputs.json"))

@@ -13,13 +13,13 @@ from dpcore.fixed_point import (
     MAX_VALUE_BITS,
     STORED_FRACTION_BITS,
     Encoding,
-    at_fraction_bits,
     check_fits,
     from_total,
     plan_encoding,
     store,
     to_residues,
 )
+from dpcore.rados.edges import Records, edges
 
 
 @st.composite
@@ -31,25 +31,19 @@ def encodings(draw):
 
 class TestStore:
     @settings(deadline=None)
-    @given(st.floats(-1, 1), st.integers(0, STORED_FRACTION_BITS))
-    def test_shortening_equals_truncating_the_feature_itself(self, x, fraction_bits):
-        stored = store(np.array([x]))
+    @given(st.floats(-1, 1), st.integers(0, STORED_FRACTION_BITS), st.sampled_from([-1, 1]))
+    def test_an_edge_is_the_label_times_the_truncated_feature_itself(self, x, fraction_bits, label):
+        stored = store(np.array([[x]]))
         assert stored.dtype == np.int32
-        assert int(stored[0]) == int(Fraction(x) * 2**STORED_FRACTION_BITS)
-        shortened = at_fraction_bits(stored, fraction_bits)
-        assert shortened.dtype == np.int32
+        assert int(stored[0, 0]) == int(Fraction(x) * 2**STORED_FRACTION_BITS)
+        records = Records(stored, np.array([label], dtype=np.int8), np.array([True]))
+        ((_, block),) = edges(records, fraction_bits)
         # int() of a Fraction truncates toward zero, exactly.
-        assert int(shortened[0]) == int(Fraction(x) * 2**fraction_bits)
+        assert block.tolist() == [[label * int(Fraction(x) * 2**fraction_bits)]]
 
     def test_the_ends_are_exact(self):
         stored = store(np.array([-1.0, -0.0, 1.0, 5e-324, -5e-324]))
         assert stored.tolist() == [-(2**30), 0, 2**30, 0, 0]
-        assert at_fraction_bits(stored, 16).tolist() == [-(2**16), 0, 2**16, 0, 0]
-        assert at_fraction_bits(stored, 0).tolist() == [-1, 0, 1, 0, 0]
-
-    def test_truncation_is_toward_zero_on_both_sides(self):
-        stored = store(np.array([[0.75, -0.75], [0.499, -0.499]]))
-        assert at_fraction_bits(stored, 1).tolist() == [[1, -1], [0, 0]]
 
     @pytest.mark.parametrize("bad", [1.0000000000000002, -1.0000000000000002, np.nan, np.inf, -np.inf])
     def test_a_feature_out_of_range_is_refused(self, bad):
@@ -58,11 +52,6 @@ class TestStore:
 
     def test_no_features_are_fine(self):
         assert store(np.empty((0, 3))).shape == (0, 3)
-
-    @pytest.mark.parametrize("bad", [-1, 31])
-    def test_fraction_bits_out_of_range_are_refused(self, bad):
-        with pytest.raises(PlanError, match="fraction_bits"):
-            at_fraction_bits(np.zeros(1, dtype=np.int32), bad)
 
 
 class TestEncoding:

@@ -3,13 +3,17 @@
 import json
 import pickle
 import sys
+from itertools import pairwise
 
 import gmpy2
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dpcore.errors import CiphertextError, ConfigurationError, ShapeError
 from dpcore.paillier.obfuscation import Obfuscator
-from dpcore.paillier.public import InvalidCiphertextError, InvalidKeyError, PublicKey
+from dpcore.paillier.pool import ObfuscatorPool
+from dpcore.paillier.public import InvalidCiphertextError, InvalidKeyError, PublicKey, times_one_plus
 from dpcore.paillier.secret import SecretKey, public_key_from_jwk, public_key_to_jwk, public_key_to_phe
 from dpcore.randomness import SeededRandom, SeededRandomRefusedError, SystemRandom
 
@@ -29,9 +33,9 @@ def encrypted(count):
 
 
 class TestPublicKey:
-    @pytest.mark.parametrize("n", [N, 0, 1, -N, (1 << 2047) - 1, -((1 << 2048) - 1), (1 << 16384) + 1], ids=hash)
+    @pytest.mark.parametrize("n", [N, 0, 1, -N, (1 << 2047) - 1, -((1 << 2048) - 1), 1 << 4096 | 1], ids=hash)
     def test_a_modulus_of_the_wrong_length_is_refused(self, n):
-        with pytest.raises(InvalidKeyError, match="2048 to 16384"):
+        with pytest.raises(InvalidKeyError, match="2048 to 4096"):
             PublicKey(n)
 
     def test_the_least_legal_length(self):
@@ -53,8 +57,8 @@ class TestPublicKey:
         assert PublicKey.for_tests(N) == PUBLIC
 
     def test_the_longest_legal_key_prints(self):
-        longest = PublicKey((1 << 16383) + 1)
-        assert repr(longest) == f"PublicKey(bits=16384, fingerprint={longest.fingerprint()})"
+        longest = PublicKey((1 << 4095) + 1)
+        assert repr(longest) == f"PublicKey(bits=4096, fingerprint={longest.fingerprint()})"
 
     def test_sizes(self):
         assert (PUBLIC.bits, PUBLIC.ciphertext_bytes, PUBLIC.n_squared) == (512, 128, N * N)
@@ -68,6 +72,37 @@ class TestEncryption:
         assert TEST_KEY.decrypt_many(ciphertexts) == plaintexts
         assert TEST_KEY.decrypt_many(ciphertexts, threads=1) == plaintexts
         assert TEST_KEY.decrypt_many([]) == []
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.integers(0, 2), st.integers(0, N_SQUARED - 1), st.integers(-(N**2), N**2))
+    def test_the_short_way_to_multiply_by_one_plus_n_m(self, edge, factor, m):
+        factor = [factor, N_SQUARED - 1, factor % N][edge]
+        expected = factor * (1 + N * m) % N_SQUARED
+        assert times_one_plus(gmpy2.mpz(factor), m, gmpy2.mpz(N), gmpy2.mpz(N_SQUARED)) == expected
+
+    @pytest.mark.parametrize("count", [1, 2, 15, 16, 17, 70])
+    @pytest.mark.parametrize("threads", [None, 1, 2, 5])
+    def test_decryption_is_shared_out_and_tells_how_far_it_is(self, count, threads):
+        told = []
+        plaintexts = [N - 1 - index for index in range(count)]
+        ciphertexts = PUBLIC.encrypt_many(plaintexts, OBFUSCATOR)
+        assert TEST_KEY.decrypt_many(ciphertexts, threads=threads, progress=lambda *so_far: told.append(so_far)) == (
+            plaintexts
+        )
+        assert told == sorted(told)
+        assert told[-1] == (count, count)
+        assert all(later - sooner <= 16 for (sooner, _), (later, _) in pairwise([(0, count), *told]))
+
+    def test_who_is_told_of_progress_may_stop_the_work(self):
+        def stop(done, _):
+            raise InterruptedError(done)
+
+        with pytest.raises(InterruptedError):
+            TEST_KEY.decrypt_many(encrypted(40), progress=stop)
+
+    def test_no_thread_decrypts_nothing(self):
+        with pytest.raises(ValueError, match="at least 1"):
+            TEST_KEY.decrypt_many(encrypted(2), threads=0)
 
     def test_one_plaintext_never_encrypts_twice_alike(self):
         assert len(set(PUBLIC.encrypt_many([42] * 200, OBFUSCATOR))) == 200
@@ -143,6 +178,7 @@ class TestWire:
         assert len(octets) == 7 * 128
         assert octets[:128] == b"\0" * 127 + b"\1"
         assert PUBLIC.from_wire(octets) == ciphertexts
+        assert PUBLIC.from_wire(memoryview(octets)[128:-128]) == ciphertexts[1:-1]
         assert PUBLIC.from_wire(b"") == []
 
     @pytest.mark.parametrize("surplus", [1, 127])
@@ -174,7 +210,7 @@ class TestSecretKey:
         with pytest.raises(SeededRandomRefusedError):
             SecretKey.generate(SeededRandom(1))
 
-    @pytest.mark.parametrize("bits", [512, 2046, 2047, 3073])
+    @pytest.mark.parametrize("bits", [512, 2046, 2047, 3073, 4098])
     def test_a_length_that_no_key_has_is_refused(self, bits):
         with pytest.raises(InvalidKeyError):
             SecretKey.generate(SystemRandom(), bits=bits)
@@ -220,6 +256,13 @@ class TestFullKey:
         ciphertexts = public.encrypt_many(plaintexts, obfuscator)
         assert len(set(ciphertexts)) == 22
         assert full_key.decrypt_many(ciphertexts) == plaintexts
+        with ObfuscatorPool(public, SystemRandom()) as pool:
+            pool.prepare(30)
+            more = public.from_wire(public.to_wire(public.encrypt_many(plaintexts, pool)))
+        public.validate(more)
+        assert len({*ciphertexts, *more}) == 44
+        public.add_many(more, public.add_plaintexts(ciphertexts, [-5] * 22))
+        assert full_key.decrypt_many(more) == [(2 * m - 5) % public.n for m in plaintexts]
 
     def test_phe_opens_ours_and_we_open_phes(self, full_key):
         theirs = full_key.to_phe()

@@ -1,6 +1,10 @@
 """The rados query: what each design sums, what it adds, and what it tells a learner."""
 
 import math
+import pickle
+import threading
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import numpy as np
@@ -8,8 +12,10 @@ import pytest
 
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
 from dpcore.privacy.discrete_gaussian import tail_bound
+from dpcore.queries import rados
 from dpcore.queries.base import Crowd, Keyed, SumQuery
 from dpcore.queries.rados import RadosQuery
+from dpcore.rados import row_sums, signatures
 from dpcore.rados.clipping import Clip
 from dpcore.rados.designs import (
     DpFeatDesign,
@@ -19,9 +25,10 @@ from dpcore.rados.designs import (
     PlainDesign,
     SensitiveFeature,
 )
-from dpcore.rados.edges import ONE, Records, edges
+from dpcore.rados.edges import BLOCK_ROWS, ONE, Records, edges
 from dpcore.rados.noised_table import NoisedTable
-from dpcore.rados.signatures import draw
+from dpcore.rados.row_sums import RowSums, sum_on_threads
+from dpcore.rados.signatures import GivenSignatures, signatures_of, whole
 from dpcore.rados.truncation import truncation
 from dpcore.randomness import SeededRandom
 
@@ -47,13 +54,13 @@ DESIGNS = {
 ALL = pytest.mark.parametrize("design", DESIGNS.values(), ids=DESIGNS.keys())
 
 
-def party(rows: int, seed: int) -> Records:
+def party(rows: int, seed: int, unusable: float = 0.1) -> Records:
     generator = np.random.default_rng(seed)
     features = generator.integers(-ONE, ONE, size=(rows, 5), endpoint=True).astype(np.int32)
     features[:, 1] = generator.choice([-ONE, ONE], size=rows)
     features[:, 4] = ONE
     labels = generator.choice([-1, 1], size=rows).astype(np.int8)
-    usable = generator.random(rows) > 0.1
+    usable = generator.random(rows) > unusable
     features[~usable], labels[~usable] = 0, 1
     return Records(features, labels, usable)
 
@@ -90,16 +97,16 @@ def test_federated_sums_equal_the_pooled_rados(design):
     """P6: parties of unequal size, row counts that are no multiples of 8, some rows not usable."""
     query = RadosQuery(40, design)
     total, expected = np.zeros(200, dtype=np.int64), np.zeros((40, 5), dtype=np.int64)
-    bits, whole = [], []
+    bits, summed = [], []
     for number, held in enumerate(PARTIES):
         total += query.contribution(held, BITS, SeededRandom(number), keyed=keyed(number))
         random = SeededRandom(number)
         prepared = query.prepare(held, BITS, keyed(number))
-        drawn = np.concatenate(list(draw(design, prepared.records, 40, random)))
+        drawn = whole(signatures_of(design, prepared.records, 40, random))
         bits.append(np.unpackbits(drawn, axis=1, count=held.rows, bitorder="little"))
-        whole.append(summed_by_hand(design, held, number))
+        summed.append(summed_by_hand(design, held, number))
         expected += noise_of(design, 40, random)
-    expected += np.concatenate(bits, axis=1).astype(np.int64) @ np.concatenate(whole)
+    expected += np.concatenate(bits, axis=1).astype(np.int64) @ np.concatenate(summed)
     assert np.array_equal(query.integers(total), expected)
 
 
@@ -115,8 +122,8 @@ def test_one_pool_of_records_sums_to_the_same(design):
         query.prepare(held, BITS).sums_of(np.packbits(bits, axis=1, bitorder="little"))
         for held, bits in zip(PARTIES, chosen, strict=True)
     ]
-    whole = np.packbits(np.concatenate(chosen, axis=1), axis=1, bitorder="little")
-    assert np.array_equal(sum(parts), query.prepare(pooled, BITS).sums_of(whole))
+    together = np.packbits(np.concatenate(chosen, axis=1), axis=1, bitorder="little")
+    assert np.array_equal(sum(parts), query.prepare(pooled, BITS).sums_of(together))
 
 
 def test_edges_are_clipped_before_they_are_summed():
@@ -168,12 +175,112 @@ def test_a_secret_is_asked_for_exactly_where_draws_repeat(design):
         assert np.array_equal(without, query.contribution(PARTIES[1], BITS, SeededRandom(1), keyed=keyed(1)))
 
 
-def test_blocks_of_rows_and_rados_do_not_change_the_sum():
-    held, query = party(9000, 3), RadosQuery(3, PlainDesign())
-    (selection,) = draw(query.design, held, 3, SeededRandom(7))
-    bits = np.unpackbits(selection, axis=1, count=9000, bitorder="little").astype(np.int64)
-    (block,) = (block for _, block in edges(held, BITS, (), 16384))
-    assert np.array_equal(query.contribution(held, BITS, SeededRandom(7)).reshape(3, 5), bits @ block)
+def in_runs(blocks: int, threads: int) -> RowSums:
+    """Runs of so many blocks, the last ones first, on so many threads."""
+
+    def summed(part, records, progress=None):
+        part = pickle.loads(pickle.dumps(part))
+        starts = list(range(0, records.rows, blocks * BLOCK_ROWS))[::-1]
+
+        def run(first: int) -> np.ndarray:
+            total = np.zeros(part.shape, dtype=np.int64)
+            part.add(total, records.between(first, first + blocks * BLOCK_ROWS), first)
+            return total
+
+        with ThreadPoolExecutor(threads) as pool:
+            return sum(pool.map(run, starts))
+
+    return summed
+
+
+LARGE = party(4 * BLOCK_ROWS + 77, 9)
+WAYS = [sum_on_threads, in_runs(1, 1), in_runs(1, 4), in_runs(2, 2), in_runs(3, 4), in_runs(9, 1)]
+NARROW = {
+    "most admitted": DpFeatDesign((SMOKER,), Fraction(3, 100)),
+    "few admitted": DpFeatDesign((SMOKER,), Fraction(3, 1000)),
+}
+
+
+@pytest.mark.parametrize("design", (DESIGNS | NARROW).values(), ids=(DESIGNS | NARROW).keys())
+def test_a_contribution_is_its_definition_on_any_threads_and_in_any_runs(design):
+    """Bit for bit: whole signatures of the same description, unpacked, times the edges; noise is drawn after them."""
+    query, random = RadosQuery(21, design), SeededRandom(7)
+    held = query.prepare(LARGE, BITS, keyed(2)).records
+    bits = np.unpackbits(whole(signatures_of(design, held, 21, random)), axis=1, count=held.rows, bitorder="little")
+    sensitive = {PlainDesign: PLAIN.booleans, DpFeatDesign: getattr(design, "coordinates", ())}.get(type(design), ())
+    expected = np.zeros((21, 5), dtype=np.int64)
+    for first, block in edges(held, BITS, sensitive):
+        summed = CLIP.apply(block, BITS) if isinstance(design, GaussianDesign | FixedSupportDesign) else block
+        if design is FIXED:
+            table = NoisedTable.of(LARGE, design, BITS, keyed(2).schema_digest, keyed(2).secret)
+            summed = summed + table.noise(first, summed.shape)
+        expected += bits[:, first : first + len(block)].astype(np.int64) @ summed
+    query.add_noise(expected, random)
+    # Rounding takes a party long, and knows nothing of threads.
+    for way in WAYS if design is not DESIGNS["several"] else WAYS[:2]:
+        found = query.contribution(LARGE, BITS, SeededRandom(7), keyed=keyed(2), row_sums=way)
+        assert np.array_equal(found.reshape(21, 5), expected)
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1, 100), Fraction(1, 500)])
+def test_summing_candidates_or_counting_first_gives_the_same(epsilon, monkeypatch):
+    """The same draws, the same signatures, whichever way is cheaper for the truncation."""
+    design, held = DpFeatDesign((SMOKER,), epsilon), party(2 * BLOCK_ROWS + 3, 4)
+    monkeypatch.setattr(signatures, "CANDIDATE_BYTES", 512 * 20)
+    found = []
+    for most in (0.0, 1e9):
+        monkeypatch.setattr(rados, "_MOST_DRAWS_SUMMED", most)
+        found.append(RadosQuery(30, design).contribution(held, BITS, SeededRandom(5)))
+    assert np.array_equal(*found)
+    chosen = whole(signatures_of(design, held, 30, SeededRandom(5)))
+    assert np.array_equal(RadosQuery(30, design).prepare(held, BITS).sums_of(chosen).reshape(-1), found[0])
+
+
+def test_truncated_sums_count_rows_that_are_not_usable_as_plus_one():
+    """A truncation to two thirds of the spread: were k counted wrongly, rados beyond it would be kept."""
+    held, low = party(999, 12, unusable=0.4), truncation(999, Fraction(2, 25))[0]
+    design = DpFeatDesign((SMOKER,), Fraction(2, 25))
+    totals = RadosQuery(400, design).contribution(held, BITS, SeededRandom(5)).reshape(400, 5)
+    positive = np.where(held.usable, held.features[:, 1].astype(np.int64) * held.labels > 0, True)
+    k = (totals[:, 1] >> BITS) + np.count_nonzero(~positive)
+    assert low <= k.min() < low + 5 < 999 - low - 5 < k.max() <= 999 - low
+
+
+@pytest.mark.parametrize("name", ["plain", "dp-feat", "thinned", "few admitted"])
+def test_memory_is_for_sums_and_blocks_not_for_signatures(name, monkeypatch):
+    monkeypatch.setattr(row_sums, "processors", lambda: 2)
+    rows, n = 1 << 18, 2000
+    features = np.full((rows, 2), ONE, dtype=np.int32)
+    held = Records(features, np.ones(rows, np.int8), np.ones(rows, bool))
+    design = {
+        "plain": PlainDesign((0,)),
+        "dp-feat": DpFeatDesign((SensitiveFeature(0, "s"),), Fraction(1)),
+        "few admitted": DpFeatDesign((SensitiveFeature(0, "s"),), Fraction(1, 400)),
+        "thinned": GaussianDesign(Clip(Fraction(2), bias=False), 30, Fraction(1, 3)),
+    }[name]
+    RadosQuery(1, design).contribution(held.between(0, 5000), 4, SeededRandom(1))
+    tracemalloc.start()
+    RadosQuery(n, design).contribution(held, 4, SeededRandom(1))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # All bits are 65 MB, or four times that of candidates. A block is 1 MB, or 4 MB of candidates, on each thread.
+    assert peak < (24 if name == "few admitted" else 8) << 20
+
+
+def test_work_that_is_stopped_stops(monkeypatch):
+    monkeypatch.setattr(row_sums, "processors", lambda: 2)
+    before = threading.active_count()
+    for design in (PLAIN, NARROW["most admitted"], NARROW["few admitted"], FIXED):
+        told = []
+
+        def stop(done: int, of: int, told=told) -> None:
+            told.append((done, of))
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            RadosQuery(3, design).contribution(LARGE, BITS, SeededRandom(1), stop, keyed=keyed(1))
+        assert len(told) == 1
+        assert threading.active_count() == before
 
 
 @ALL
@@ -254,12 +361,17 @@ def test_decoding_divides_by_the_unit():
             query.decode(bad, 16)
 
 
-def test_progress_reaches_the_end():
+@pytest.mark.parametrize("design", (DESIGNS | NARROW).values(), ids=(DESIGNS | NARROW).keys())
+def test_progress_ascends_to_the_end(design):
     told: list[tuple[int, int]] = []
-    RadosQuery(30, PlainDesign()).contribution(
-        party(20, 1), BITS, SeededRandom(1), lambda done, of: told.append((done, of))
+    RadosQuery(30, design).contribution(
+        LARGE, BITS, SeededRandom(1), lambda done, of: told.append((done, of)), keyed=keyed(1)
     )
-    assert told[-1] == (30, 30)
+    done = [rows for rows, _ in told]
+    assert done == sorted(done)
+    assert told[-1] == (LARGE.rows, LARGE.rows)
+    assert {of for _, of in told} == {LARGE.rows}
+    assert len(set(done)) > 3
 
 
 def test_it_is_a_sum_query_and_refuses_nonsense():
@@ -271,3 +383,5 @@ def test_it_is_a_sum_query_and_refuses_nonsense():
     for shape in ((1, 1), (1, 3), (2,)):
         with pytest.raises(ShapeError, match="selection has shape"):
             prepared.sums_of(np.zeros(shape, dtype=np.uint8))
+    with pytest.raises(ShapeError, match="8 rows for 9 records"):
+        prepared.sums_over(GivenSignatures(8, np.zeros((1, 1), dtype=np.uint8)))

@@ -165,6 +165,39 @@ def test_the_keyed_stream_is_aes_of_a_counter():
     assert KeyedRandom(bytes(range(32))).bytes(48) == expected
 
 
+def test_a_keys_streams_begin_at_counters_of_their_own():
+    """Stream s is AES of s (8 bytes, big-endian) and an ascending 8 bytes."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    key = bytes(range(32))
+    block_cipher = Cipher(algorithms.AES256(key), modes.ECB()).encryptor()
+    for stream in (0, 1, 255, 256, 2**64 - 1):
+        expected = b"".join(
+            block_cipher.update(stream.to_bytes(8, "big") + counter.to_bytes(8, "big")) for counter in range(3)
+        )
+        assert KeyedRandom(key, stream).bytes(48) == expected
+    assert KeyedRandom(key).bytes(48) == KeyedRandom(key, 0).bytes(48)
+    for nowhere in (-1, 2**64):
+        with pytest.raises(ValueError, match="stream"):
+            KeyedRandom(key, nowhere)
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (3, 5), ((1 << 18) - 1,), (3, 1 << 18), (1 << 18, 4)])
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.uint64])
+def test_an_array_is_filled_with_the_bytes_that_would_be_given(shape, kind):
+    filled, given = KeyedRandom(bytes(32), 3), KeyedRandom(bytes(32), 3)
+    for _ in range(2):
+        out = np.ones(shape, dtype=kind)
+        filled.fill(out)
+        assert out.tobytes() == given.bytes(out.nbytes)
+    assert filled.bytes(7) == given.bytes(7)
+
+
+def test_only_arrays_without_gaps_are_filled():
+    with pytest.raises(ValueError, match="contiguous"):
+        KeyedRandom(bytes(32)).fill(np.zeros((4, 4), dtype=np.uint8)[:, :2])
+
+
 @pytest.mark.parametrize("length", [0, 16, 31, 33])
 def test_a_key_of_another_length_is_refused(length):
     with pytest.raises(ValueError, match="32 bytes"):

@@ -16,7 +16,9 @@ from dpcore.estimators.regularised import (
     RadoBoostLinf,
     RadoBoostSlope,
     Ridge,
+    Rounds,
     SortedNorm,
+    all_alike,
     boost_regularised,
 )
 from dpcore.rados.losses import log_rado_loss
@@ -38,6 +40,10 @@ def rados():
     return mean + random.normal(size=(60, D)) * np.array([2.0, 1.0, 3.0, 1.0, 4.0])
 
 
+def boosted_on(rados, regulariser, strength, n_rounds, smallest_edge):
+    return boost_regularised(rados, all_alike(len(rados)), regulariser, strength, Rounds(n_rounds, smallest_edge))
+
+
 def objective(theta, rados, regulariser, strength):
     return log_rado_loss(theta, rados) + strength * regulariser.value(theta)
 
@@ -47,7 +53,7 @@ def objective(theta, rados, regulariser, strength):
 def test_the_objective_is_the_regularised_loss_and_never_rises(rados, name, strength):
     regulariser = REGULARISERS[name]
     for rounds in (1, 2, 3, 10, 100):
-        boosted = boost_regularised(rados, regulariser, strength, rounds, 1e-8)
+        boosted = boosted_on(rados, regulariser, strength, rounds, 1e-8)
         steps = np.diff(boosted.objective)
         assert steps.max(initial=-1.0) <= 1e-12
         assert math.isclose(
@@ -61,7 +67,7 @@ def test_the_first_round_falls_by_half_the_square_of_the_edge_that_is_left(rados
     """The bound of the module with a constant slope, as the lasso has; with strength 0 it is Lemma 4."""
     largest = np.abs(rados).max(axis=0)
     left = np.abs(rados.mean(axis=0)) / largest - strength / largest
-    fallen = boost_regularised(rados, REGULARISERS["l1"], strength, 1, 0.0).objective[1]
+    fallen = boosted_on(rados, REGULARISERS["l1"], strength, 1, 0.0).objective[1]
     assert fallen <= -(left.max() ** 2) / 2
     # And it is a bound on this loss, not on nothing: twice the fall is more than the step gave.
     assert fallen > -4 * left.max() ** 2
@@ -71,7 +77,7 @@ def test_the_first_round_falls_by_half_the_square_of_the_edge_that_is_left(rados
 def test_separable_regularisers_reach_the_minimum(rados, name, strength):
     """Coordinate by coordinate ends at the minimum where Omega is a sum over coordinates and F has one."""
     regulariser = REGULARISERS[name]
-    boosted = boost_regularised(rados, regulariser, strength, 20_000, 1e-9)
+    boosted = boosted_on(rados, regulariser, strength, 20_000, 1e-9)
     assert boosted.finished
     found = [
         minimize(objective, start, args=(rados, regulariser, strength), method="Powell", options={"ftol": 1e-14})
@@ -83,10 +89,26 @@ def test_separable_regularisers_reach_the_minimum(rados, name, strength):
 @pytest.mark.parametrize("name", REGULARISERS)
 def test_it_ends_where_no_single_coordinate_improves(rados, name):
     regulariser, strength = REGULARISERS[name], 0.6
-    boosted = boost_regularised(rados, regulariser, strength, 20_000, 1e-9)
+    boosted = boosted_on(rados, regulariser, strength, 20_000, 1e-9)
     assert boosted.finished
     for axis, step in itertools.product(np.eye(D), (-1e-2, -1e-4, 1e-4, 1e-2)):
         assert objective(boosted.theta + step * axis, rados, regulariser, strength) >= boosted.objective[-1] - 1e-9
+
+
+@pytest.mark.parametrize("name", REGULARISERS)
+def test_a_rado_without_a_share_is_as_good_as_absent(rados, name):
+    """Whatever it is: one that is far larger than the others, and far on their wrong side, changes nothing."""
+    kept = np.arange(len(rados) + 20) % 4 != 0
+    everything = np.full((len(kept), D), -1e4)
+    everything[kept] = rados
+    rounds = Rounds(50, 1e-8)
+    found = boost_regularised(everything, kept / len(rados), REGULARISERS[name], 0.3, rounds)
+    without = boosted_on(rados, REGULARISERS[name], 0.3, rounds.n_rounds, rounds.smallest_edge)
+    assert np.allclose(found.theta, without.theta, rtol=1e-9, atol=1e-12)
+    assert np.allclose(found.objective, without.objective, rtol=1e-9, atol=1e-12)
+    assert REGULARISERS[name].unit(everything, kept / len(rados)) == pytest.approx(
+        REGULARISERS[name].unit(rados, all_alike(len(rados)))
+    )
 
 
 def test_without_strength_a_round_is_that_of_radoboost(rados):
@@ -139,7 +161,7 @@ def test_the_norms_are_what_their_names_say():
     assert math.isclose(value[RadoBoostSlope], wanted)
     # At its unit of strength a norm leaves theta at zero, just below it does not.
     for kind in (RadoBoostL1, RadoBoostLinf, RadoBoostSlope):
-        unit = kind()._regulariser(3).unit(sample.rados)
+        unit = kind()._regulariser(3).unit(sample.rados, all_alike(len(sample.rados)))
         assert not kind(strength=unit).fit_release(sample).theta_.any()
         assert kind(strength=0.999 * unit).fit_release(sample).theta_.any()
 
@@ -154,7 +176,9 @@ def test_the_strength_is_chosen_from_the_rados_and_helps():
         edges = rows * labels[:, np.newaxis]
         sample = RadoSample(draw_plain_rados(edges, 100, np.random.RandomState(seed)), rows=400)
         chosen = RadoBoostL2().fit_release(sample)
-        assert chosen.strength_ in [f * Ridge().unit(sample.rados) for f in RadoBoostL2.FRACTIONS]
+        assert chosen.strength_ in [
+            f * Ridge().unit(sample.rados, all_alike(len(sample.rados))) for f in RadoBoostL2.FRACTIONS
+        ]
         assert chosen.correlation_.shape == (len(RadoBoostL2.FRACTIONS),)
         none = RadoBoostL2(strength=0.0).fit_release(sample)
         excess.append(np.mean(edges @ chosen.theta_ <= 0) - np.mean(edges @ none.theta_ <= 0))

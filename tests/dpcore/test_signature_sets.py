@@ -19,7 +19,8 @@ from dpcore.rados.designs import (
 )
 from dpcore.rados.edges import ONE, Records
 from dpcore.rados.losses import log_rado_loss
-from dpcore.rados.signatures import draw
+from dpcore.rados.signatures import signatures_of as drawn_from
+from dpcore.rados.signatures import whole
 from dpcore.rados.statements.of_designs import signatures_of
 from dpcore.rados.statements.signature_sets import (
     SignatureSet,
@@ -127,7 +128,7 @@ def held() -> Records:
 
 @pytest.mark.parametrize("name", DESIGNS)
 def test_a_designs_set_is_what_it_draws_from(name):
-    packed = np.concatenate(list(draw(DESIGNS[name], held(), 20_000, SeededRandom(12))))
+    packed = whole(drawn_from(DESIGNS[name], held(), 20_000, SeededRandom(12)))
     drawn = np.unique(np.unpackbits(packed, axis=1, count=M, bitorder="little"), axis=0).astype(bool)
     assert np.array_equal(drawn, enumerated(signatures_of(DESIGNS[name], held())))
 

@@ -16,8 +16,8 @@ from learner.session import Session
 from parties.dataset import load
 from radofed.cli.framework import run
 from radofed.templates import PolicyChoices
-from tests.end_to_end.test_main_job import SCHEMA, rado, table
-from tests.federation import Federation, wait_until
+from tests.end_to_end.test_main_job import SCHEMA, table
+from tests.federation import Federation, rado, wait_until
 from wire.envelopes import load_public_key
 
 ROWS = {"a": 900, "b": 1300, "c": 700}

@@ -1,8 +1,6 @@
 """Every design over real processes, with a 3072-bit key: asked, charged, opened, and what its noise is."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +9,10 @@ import pytest
 from dpcore.schema import Schema
 from learner.release import Release
 from parties.dataset import load
+from radofed.cli.framework import run
 from radofed.templates import PolicyChoices
-from tests.end_to_end.test_main_job import SCHEMA, rado, table
-from tests.federation import Federation, wait_until
+from tests.end_to_end.test_main_job import SCHEMA, table
+from tests.federation import Federation, rado, wait_until
 from wire.envelopes import load_public_key
 
 ROWS = {"a": 150, "b": 220, "c": 90}
@@ -163,13 +162,13 @@ def test_moments(federation, edges):
         (("--rados", "3", "--sensitive", "ward=north"), "not coded -1/+1"),
     ],
 )
-def test_a_plan_that_cannot_be_is_refused_before_anybody_is_asked(federation, options, says):
+def test_a_plan_that_cannot_be_is_refused_before_anybody_is_asked(federation, options, says, capsys):
     config, schema = str(federation.learner.config), str(federation.root / "schema.toml")
     before = rado("learner", "list", "--config", config)["data"]["queries"]
-    command = [sys.executable, "-m", "radofed", "learner", "query", "--config", config, "--schema", schema, *options]
-    found = subprocess.run([*command, "--format", "json"], capture_output=True, text=True, check=False)
-    assert found.returncode in (4, 6), found.stdout + found.stderr
-    assert says in json.loads(found.stdout)["error"]["message"]
+    code = run(["learner", "query", "--config", config, "--schema", schema, *options, "--format", "json"])
+    printed = capsys.readouterr().out
+    assert code in (4, 6), printed
+    assert says in json.loads(printed)["error"]["message"]
     assert rado("learner", "list", "--config", config)["data"]["queries"] == before
 
 

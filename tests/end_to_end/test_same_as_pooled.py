@@ -32,7 +32,7 @@ from dpcore.rados.edges import Records
 from dpcore.rados.noised_table import NoisedTable
 from dpcore.rados.protected import dp_feat_design, joint_design, plain_design
 from dpcore.rados.rounding import rounded
-from dpcore.rados.signatures import draw
+from dpcore.rados.signatures import signatures_of, whole
 from dpcore.randomness import SeededRandom, SystemRandom
 from dpcore.schema import Schema
 from learner.opening import open_total
@@ -84,7 +84,7 @@ def keyed(name: str) -> Keyed:
 class Setting:
     """Keys, a roster and a query; contributions and their product."""
 
-    def __init__(self, kind, secret: SecretKey, fraction_bits: int = FRACTION_BITS) -> None:
+    def __init__(self, kind, secret: SecretKey, obfuscator: Obfuscator, fraction_bits: int = FRACTION_BITS) -> None:
         now = int(time.time())
         self.keys = {name: SigningKey.generate() for name in (*ROWS, "learner")}
         members = [Member(Role.COORDINATOR, "coordinator", b"", certificate_san("f", Role.COORDINATOR, "coordinator"))]
@@ -92,7 +92,7 @@ class Setting:
             role = Role.LEARNER if name == "learner" else Role.PARTY
             members.append(Member(role, name, key.public_bytes, certificate_san("f", role, name)))
         self.roster = Roster("f", 1, now, tuple(members))
-        self.secret, self.fraction_bits = secret, fraction_bits
+        self.secret, self.obfuscator, self.fraction_bits = secret, obfuscator, fraction_bits
         self.opened = self.ask(kind, now)
         self.records = {name: records(rows, seed) for seed, (name, rows) in enumerate(ROWS.items())}
         self.vectors = {
@@ -137,9 +137,8 @@ class Setting:
         ]
         signed = tuple(sign(acceptance, self.keys[acceptance.party]) for acceptance in self.acceptances)
         self.cohort = Cohort(self.opened.query_id, 1, signed)
-        obfuscator = Obfuscator(self.opened.public_key, SystemRandom())
         self.bare = {
-            name: list(encrypted_chunks(self.opened, vector, ROWS[name], obfuscator))
+            name: list(encrypted_chunks(self.opened, vector, ROWS[name], self.obfuscator))
             for name, vector in self.vectors.items()
         }
 
@@ -210,10 +209,16 @@ def secret() -> SecretKey:
     return SecretKey.generate(SystemRandom(), bits=3072)
 
 
+@pytest.fixture(scope="module")
+def obfuscator(secret) -> Obfuscator:
+    """One table for the one key: each obfuscator is drawn anew, whatever the kind."""
+    return Obfuscator(secret.public_key, SystemRandom())
+
+
 @pytest.fixture(scope="module", params=KINDS)
-def setting(request, secret) -> Setting:
+def setting(request, secret, obfuscator) -> Setting:
     kind = KINDS[request.param]
-    return Setting(kind, secret, BITS.get(type(kind), FRACTION_BITS))
+    return Setting(kind, secret, obfuscator, BITS.get(type(kind), FRACTION_BITS))
 
 
 def edges_of(setting: Setting, name: str) -> np.ndarray:
@@ -246,7 +251,7 @@ def pooled_rados(setting: Setting) -> np.ndarray:
     for name, part in setting.records.items():
         random = SeededRandom(name.encode())
         drawn = kind.prepare(part, setting.fraction_bits, keyed(name)).records
-        selection = np.vstack(list(draw(design, drawn, kind.rados, random)))
+        selection = whole(signatures_of(design, drawn, kind.rados, random))
         bits = np.unpackbits(selection, axis=1, count=part.rows, bitorder="little")
         edges = edges_of(setting, name)
         for j in range(kind.rados):

@@ -14,6 +14,7 @@ from dpcore.rados.designs import DpFeatDesign, PlainDesign, SensitiveFeature
 from dpcore.schema import BooleanFeature, CategoryFeature, RealFeature, Schema
 from learner.keys import VALIDITY_S, LearnerKey
 from learner.requests import RadosRequest
+from radofed.planning import PlanRequest, plan_cost
 from tests.learner.totals import REQUEST, SCHEMA, World
 from wire.envelopes import Kind
 from wire.query import open_query
@@ -88,6 +89,44 @@ def test_overflow_names_the_number_to_change(world):
     assert world.plan(replace(request, fraction_bits=19)).query.encoding.slot_bits == 64
     with pytest.raises(SlotOverflowError, match="lower fraction_bits by 1"):
         world.plan(request)
+
+
+@pytest.mark.parametrize(
+    ("rows", "rados", "bits", "fewer"),
+    [(10_000, 7000, None, True), (50_000, 1000, None, True), (1000, 10, None, False), (50_000, 1000, 14, False)],
+)
+def test_a_session_chooses_the_bits_that_rado_plan_names(learner_key, rows, rados, bits, fewer):
+    """Fewer than 16 where that saves ciphertexts, none where it does not, and those that were asked for."""
+    request = replace(PLAIN, rados=rados, fraction_bits=bits)
+    plan = World(learner_key, named(4, rows)).plan(request)
+    encoding = plan.query.encoding
+    sizes = plan_cost(
+        PlanRequest(
+            design="plain",
+            party_rows=(rows,) * 4,
+            rados=rados,
+            fraction_bits=bits,
+            coordinates=SCHEMA.d,
+            key_bits=plan.public_key.bits,
+        )
+    ).sizes
+    assert (sizes.fraction_bits, sizes.slot_bits) == (encoding.fraction_bits, encoding.slot_bits)
+    assert sizes.ciphertexts == plan.ciphertexts
+    words = f"slots of {encoding.slot_bits} bits, values with {encoding.fraction_bits} fraction bits"
+    assert words in plan.sentences()[1]
+    usual = World(learner_key, named(4, rows)).plan(replace(request, fraction_bits=16))
+    assert encoding.fraction_bits == bits if bits else (encoding.fraction_bits < 16) is fewer
+    assert (plan.ciphertexts < usual.ciphertexts) is fewer
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"design": "gaussian", "epsilon": Fraction(3)}, {"design": "fixed-support"}],
+)
+def test_bits_in_which_noise_or_clipping_is_counted_stay(learner_key, change):
+    rows = named(4, 200_000)
+    assert World(learner_key, rows).plan(replace(PLAIN, rados=1000, **change)).query.encoding.fraction_bits == 16
+    assert World(learner_key, rows).plan(replace(PLAIN, rados=1000)).query.encoding.fraction_bits < 16
 
 
 def test_an_empty_design_says_what_would_work(world):

@@ -44,7 +44,13 @@ def make_release(world, integers=None, **changes):
     return Release(**(fields | changes))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def world(learner_key):
+    """Shared: no test changes it, and a plan takes a while."""
+    return World(learner_key, dict(ROWS))
+
+
+@pytest.fixture(scope="module")
 def release(world):
     return make_release(world)
 
@@ -71,8 +77,8 @@ def change_json(directory, change, *, forge=False):
 
 @settings(max_examples=25, deadline=None)
 @given(integers=arrays.arrays(np.int64, (4, 3), elements=st.integers(-(1 << 62), 1 << 62)))
-def test_what_is_saved_reads_back(learner_key, integers):
-    release = make_release(World(learner_key, dict(ROWS)), integers)
+def test_what_is_saved_reads_back(release, integers):
+    release = replace(release, integers=integers)
     with tempfile.TemporaryDirectory() as directory:
         release.save(Path(directory) / "deep" / "release")
         again = Release.load(Path(directory) / "deep" / "release")

@@ -31,7 +31,8 @@ SCHEMA = Schema(
     ),
 )
 
-REQUEST = RadosRequest(schema=SCHEMA, rados=40, design="dp-feat", sensitive="smoker", max_rows=10_000)
+# With the fraction bits that a plan would choose, the total would be too small to have several chunks.
+REQUEST = RadosRequest(schema=SCHEMA, rados=40, design="dp-feat", sensitive="smoker", max_rows=10_000, fraction_bits=16)
 
 
 @dataclass

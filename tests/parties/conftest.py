@@ -2,7 +2,7 @@ from functools import partial
 
 import pytest
 
-from dpcore.paillier.obfuscation import Obfuscator
+from dpcore.paillier.pool import ObfuscatorPool
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness import SystemRandom
 from tests.federation import Federation, wait_until
@@ -29,8 +29,8 @@ def ada(world, tmp_path):
 
 @pytest.fixture
 def small_comb(monkeypatch):
-    """Little is encrypted in these tests: the full table would take longer than all the rest."""
-    monkeypatch.setattr("parties.handling.Obfuscator", partial(Obfuscator, short_exponent_bits=512, teeth=4, tables=2))
+    """Little is encrypted in these tests: full exponents would take longer than all the rest."""
+    monkeypatch.setattr("parties.obfuscators.ObfuscatorPool", partial(ObfuscatorPool, short_exponent_bits=512))
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """A party's table as records: every policy does what it declares; test_table_errors.py has what is refused."""
 
 import gzip
+import math
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -9,10 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpcore.encoding import Numbers, Source, Texts, encode
+from dpcore.encoding import CellError, Numbers, Source, Texts, encode, encode_stored
+from dpcore.errors import DataError
+from dpcore.fixed_point import store
 from dpcore.schema import RealFeature, Schema
 from parties.dataset import check, load
-from wire.tables import read_observations
+from wire.tables import open_table, read_observations
 
 TOML = """
 schema_version = 1
@@ -232,6 +236,115 @@ def test_many_blocks_keep_their_order_and_report_progress(csv_file, monkeypatch)
     assert len(seen) > 10
     assert seen == sorted(seen)
     assert seen[-1] == 500
+
+
+@pytest.mark.parametrize("name", ["data.csv", "data.parquet"])
+@pytest.mark.parametrize("slab_rows", [1, 7, 500, 1000])
+def test_slabs_change_nothing_and_nothing_is_kept_beside_the_records(csv_file, monkeypatch, name, slab_rows):
+    monkeypatch.setattr("wire.tables._CSV_BLOCK_BYTES", 256)
+    monkeypatch.setattr("wire.tables._PARQUET_BATCH_ROWS", 64)
+    monkeypatch.setattr("parties.dataset._SLAB_BYTES", slab_rows * 4 * STRICT.d)
+    ages = np.arange(500) % 101
+    jobs, labels = np.where(ages % 3, "clerk", "nurse"), np.where(ages % 2, "yes", "no")
+    if name == "data.csv":
+        rows = zip(ages, jobs, labels, strict=True)
+        path = csv_file(HEADER + "".join(f"{age},yes,{job},1,{label}\n" for age, job, label in rows), name)
+    else:
+        path = csv_file(b"", name)
+        table = {"age": ages, "smoker": ["yes"] * 500, "job": jobs, "pixel": np.ones(500), "ill": labels}
+        pq.write_table(pa.table(table), path, row_group_size=150)
+    records = load(path, STRICT).records
+    expected = np.trunc((2.0 * (ages / 100.0) - 1.0) * 2.0**30)
+    assert np.array_equal(records.features[:, 0], expected)
+    assert np.array_equal(records.features[:, 2] != 0, jobs == "clerk")
+    assert np.array_equal(records.labels, np.where(ages % 2, 1, -1))
+    assert records.usable.all()
+    for array, width in ((records.features, 4 * STRICT.d), (records.labels, 1), (records.usable, 1)):
+        held = array if array.base is None else array.base
+        assert held.nbytes == 500 * width
+
+
+@pytest.mark.parametrize("claimed", [-(1 << 63), -1, 0, 1, 2, 3, 1000])
+def test_how_many_rows_a_file_says_it_has_is_not_relied_on(tmp_path, monkeypatch, claimed):
+    path = tmp_path / "data.parquet"
+    table = {"age": [25.0, 50.0], "smoker": ["yes", "no"], "job": ["clerk"] * 2, "pixel": [1, 9], "ill": ["yes", "no"]}
+    pq.write_table(pa.table(table), path)
+    true = load(path, STRICT).records
+    opened = open_table(path)
+    assert opened.rows == 2
+    opened.rows = claimed
+    monkeypatch.setattr("parties.dataset.open_table", lambda _: opened)
+    assert load(path, STRICT).records.digest == true.digest
+
+
+@pytest.mark.parametrize("claimed", [1 << 50, (1 << 63) - 1])
+def test_more_rows_than_memory_is_an_error_that_says_so(tmp_path, monkeypatch, claimed):
+    path = tmp_path / "data.parquet"
+    pq.write_table(pa.table({name: ["1"] for name in HEADER.strip().split(",")}), path)
+    opened = open_table(path)
+    opened.rows = claimed
+    monkeypatch.setattr("parties.dataset.open_table", lambda _: opened)
+    with pytest.raises(DataError, match="more rows than fit into memory"):
+        load(path, STRICT)
+
+
+@st.composite
+def policies_and_cells(draw):
+    """A schema with any policies, and cells that meet all of them."""
+
+    odd, lenient = draw(st.booleans()), draw(st.booleans())  # whether anything is out of the way, and whether it may be
+
+    def policy(*others):
+        return draw(st.sampled_from(others if lenient else ("refuse", *others)))
+
+    parts = {}
+    for name, impute in (("real", "75.0"), ("boolean", "true"), ("category", '"nurse"'), ("threshold", "true")):
+        policies = {"missing": policy("impute", "zero-vector")}
+        if name in ("boolean", "category"):
+            policies["unknown"] = policy("impute", "zero-vector", *(["zero"] if name == "category" else []))
+        lines = [f'{key} = "{value}"' for key, value in policies.items()]
+        parts[name] = "\n".join([*lines, *([f"impute = {impute}"] if "impute" in policies.values() else [])])
+    schema = schema_with(policy("zero-vector"), policy("clip", "zero-vector"), **parts)
+    m = draw(st.integers(1, 12))
+    number = st.floats(-500, 500) | st.just(500.0 if lenient else math.nan) if odd else st.floats(0, 100)
+
+    def numbers():
+        missing = draw(st.lists(st.booleans() if odd else st.just(value=False), min_size=m, max_size=m))
+        return Numbers(np.array(draw(st.lists(number, min_size=m, max_size=m))), np.array(missing))
+
+    def texts(*known):
+        codes = st.lists(st.integers(-1, 2) if odd else st.integers(0, 1), min_size=m, max_size=m)
+        return Texts(np.array(draw(codes)), (*known, "cook"))
+
+    return (
+        schema,
+        m,
+        {
+            Source("age", "numbers"): numbers(),
+            Source("smoker", "texts"): texts("yes", "no"),
+            Source("job", "texts"): texts("clerk", "nurse"),
+            Source("pixel", "numbers"): numbers(),
+            Source("ill", "texts"): texts("yes", "no"),
+        },
+    )
+
+
+@given(policies_and_cells())
+def test_rows_are_stored_as_they_are_encoded(case):
+    schema, m, cells = case
+    try:
+        rows = encode(schema, cells, m, label=True)
+    except CellError as error:
+        with pytest.raises(CellError, match=re.escape(str(error))):
+            encode_stored(schema, cells, m)
+        return
+    stored = encode_stored(schema, cells, m)
+    assert stored.features.dtype == np.int32
+    assert np.array_equal(stored.features, store(rows.x))
+    assert np.array_equal(stored.labels, rows.labels)
+    assert np.array_equal(stored.usable, rows.usable)
+    assert stored.tallies == rows.tallies
+    assert not stored.features[~stored.usable].any()
 
 
 @given(

@@ -199,9 +199,9 @@ def test_the_users_own_file_without_anything_boolean(tmp_path):
 
 @contextmanager
 def running_demo(temporary):
-    """A demo whose coordinator and four parties run, with its temporary files under a directory of the test's."""
+    """A demo whose coordinator and two parties run, with its temporary files under a directory of the test's."""
     with subprocess.Popen(
-        [sys.executable, "-m", "radofed", "demo", "--format", "json"],
+        [sys.executable, "-m", "radofed", "demo", "--format", "json", "--parties", "2"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | {"TMPDIR": str(temporary)},
         start_new_session=True,
     ) as process:  # fmt: skip
@@ -210,7 +210,7 @@ def running_demo(temporary):
                 break
         # In the background: a full pipe must not keep the demo from ending.
         threading.Thread(target=process.stderr.read, daemon=True).start()
-        wait_until(lambda: len(processes_about(temporary)) >= 5, timeout_s=60, what="the nodes")
+        wait_until(lambda: len(processes_about(temporary)) >= 3, timeout_s=60, what="the nodes")
         yield process
 
 

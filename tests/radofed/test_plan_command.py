@@ -21,7 +21,7 @@ KEYS = {
     "party_rows", "acceptance_rate", "largest_rados", "smallest_epsilon", "reason", "suggestion", "design", "split",
     "joint", "scope", "marginal_epsilon", "marginal_epsilon_if_others_collude",
 }  # fmt: skip
-SIZES = {"ciphertexts", "upload_bytes_per_party", "estimated_seconds", "slot_bits"}
+SIZES = {"ciphertexts", "upload_bytes_per_party", "estimated_seconds", "slot_bits", "fraction_bits"}
 
 
 def plan(capsys, *arguments):

@@ -14,8 +14,9 @@ from dpcore.queries.base import Keyed
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.clipping import Clip
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, PlainDesign, SensitiveFeature
-from dpcore.rados.edges import Records
-from dpcore.rados.signatures import RejectionError, draw
+from dpcore.rados.edges import Records, sensitive_positive
+from dpcore.rados.signatures import RejectionError, sensitive_counts, whole
+from dpcore.rados.signatures import signatures_of as drawn_locally
 from dpcore.rados.support import SupportError
 from dpcore.rados.truncation import EmptyTruncationError, truncation
 from dpcore.randomness import SeededRandom
@@ -23,9 +24,8 @@ from radofed.simulation.exact_split import (
     central_counts,
     divided_contribution,
     divided_counts,
+    divided_signatures,
     divides,
-    signatures_of,
-    subsets_of_sizes,
     support_counts,
 )
 
@@ -58,7 +58,7 @@ def signatures(kind, counts, seed=b"parties"):
     """The pooled signatures as tuples of bits."""
     parts = [
         np.unpackbits(
-            np.vstack(list(signatures_of(kind, part, column, SeededRandom(seed + bytes([place]))))),
+            whole(divided_signatures(kind, part, column, SeededRandom(seed + bytes([place])))),
             axis=1,
             count=part.rows,
             bitorder="little",
@@ -105,6 +105,14 @@ def test_fixed_support_is_uniform_on_subsets_of_the_pool():
     assert abs(surprise(signatures(kind, counts), subsets)) < 5
 
 
+def test_as_many_rows_agree_as_the_coordinator_hands_out():
+    for place, part in enumerate(PARTIES):
+        counts = np.arange(600) % (part.rows + 1)
+        drawn = whole(divided_signatures(dp_feat(), part, counts, SeededRandom(place)))
+        positive = np.packbits(sensitive_positive(part, 1), bitorder="little")
+        assert sensitive_counts(drawn, positive, part.rows).tolist() == counts.tolist()
+
+
 def _rounded_in_proportion(generator):
     """Every party gets its share of k, rounded."""
     k = central_counts(ROWS, LOW, RADOS, SeededRandom(5)).sum(axis=1)
@@ -142,7 +150,7 @@ def test_each_party_truncating_for_itself_is_another_law():
     local = DpFeatDesign((SensitiveFeature(1, "s"),), EPSILON)
     parts = [
         np.unpackbits(
-            np.vstack(list(draw(local, part, RADOS, SeededRandom(place)))), axis=1, count=part.rows, bitorder="little"
+            whole(drawn_locally(local, part, RADOS, SeededRandom(place))), axis=1, count=part.rows, bitorder="little"
         )
         for place, part in enumerate(PARTIES)
     ]
@@ -181,39 +189,6 @@ def test_support_counts_are_hypergeometric():
             exact = math.comb(size, value) * math.comb(others, 11 - value) / math.comb(sum(rows), 11)
             share = float((counts[:, party] == value).mean())
             assert abs(share - exact) <= 5 * math.sqrt(exact * (1 - exact) / len(counts)) + 1e-12
-
-
-def test_subsets_have_their_sizes_and_no_row_is_favoured():
-    sizes = np.tile([0, 1, 5, 12, 13], 4000)
-    subsets = np.vstack(list(subsets_of_sizes(13, sizes, SeededRandom(10))))
-    bits = np.unpackbits(subsets, axis=1, bitorder="little")
-    assert not bits[:, 13:].any()
-    assert np.array_equal(bits.sum(axis=1), sizes)
-    for size in (1, 5, 12):
-        share = bits[sizes == size, :13].mean(axis=0)
-        p = size / 13
-        assert np.abs(share - p).max() < 5 * math.sqrt(p * (1 - p) / 4000)
-
-
-class _Tied(SeededRandom):
-    """Gives keys that tie across the border first, then fair ones."""
-
-    def __init__(self) -> None:
-        super().__init__(1)
-        self.tied = 1
-
-    def bytes(self, count: int) -> bytes:
-        if self.tied:
-            self.tied -= 1
-            return bytes(count)
-        return super().bytes(count)
-
-
-def test_a_tie_across_the_border_is_drawn_anew():
-    random = _Tied()
-    subsets = np.vstack(list(subsets_of_sizes(10, np.full(50, 4), random)))
-    assert random.tied == 0
-    assert (np.unpackbits(subsets, axis=1).sum(axis=1) == 4).all()
 
 
 @pytest.mark.parametrize("kind", [dp_feat(rados=40), fixed_support(rados=40)])

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpcore.estimators.base import RadoSample
-from dpcore.estimators.edge_moments import restored
+from dpcore.estimators.edge_moments import Spread, restoration
 from dpcore.privacy.discrete_gaussian import LARGEST_SIGMA, discrete_gaussian
 from dpcore.queries.base import Keyed
 from dpcore.queries.moments import MomentsQuery
@@ -22,7 +21,7 @@ from dpcore.rados.edges import ONE, Records
 from dpcore.rados.law import RadoLaw
 from dpcore.rados.noised_table import NoisedTable
 from dpcore.rados.rounding import rounded
-from dpcore.rados.signatures import draw
+from dpcore.rados.signatures import signatures_of
 from dpcore.randomness import SeededRandom
 
 ACCEPT, REJECT = 1e-3, 1e-9
@@ -145,9 +144,9 @@ def test_a_noised_tables_noise_has_its_law():
 def noise_in(query: RadosQuery, held: Records, seed: int) -> np.ndarray:
     """What a contribution adds to the sums over its own signatures, which are drawn first."""
     prepared = query.prepare(held, BITS)
-    selection = np.concatenate(list(draw(query.design, prepared.records, query.rados, SeededRandom(seed))))
+    signatures = signatures_of(query.design, prepared.records, query.rados, SeededRandom(seed))
     whole = query.integers(query.contribution(held, BITS, SeededRandom(seed)))
-    return whole - prepared.sums_of(selection)
+    return whole - prepared.sums_over(signatures)
 
 
 @pytest.mark.parametrize("fraction", [None, Fraction(1, 4)])
@@ -303,10 +302,10 @@ def test_truncated_rados_have_the_covariance_that_learners_are_told(per_rado):
     for wrong in (0.0, 0.8 * told.correlation, 1.2 * told.correlation):
         assert farthest(wrong) > 0.1
     # And as a learner restores them: those of uniform signatures.
-    plain = restored(RadoSample(rados, 240, bias=True, law=RadoLaw(central=told)))
-    assert plain.law.central is None
+    to, law = restoration(Spread.of(rados), 240, RadoLaw(central=told))
+    assert law.central is None
     root = np.linalg.inv(np.linalg.cholesky(sum(table.T @ table for table in tables) / 4))
-    assert np.abs(root @ np.cov(plain.rados.T) @ root.T - np.eye(4)).max() < 0.07
+    assert np.abs(root @ np.cov((rados @ to).T) @ root.T - np.eye(4)).max() < 0.07
     assert np.abs(root @ found @ root.T - np.eye(4)).max() > 0.2
 
 

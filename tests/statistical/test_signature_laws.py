@@ -13,7 +13,7 @@ from dpcore.queries.rados import RadosQuery
 from dpcore.rados.clipping import Clip
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, PlainDesign, SensitiveFeature
 from dpcore.rados.edges import ONE, Records, edges, sensitive_positive
-from dpcore.rados.signatures import draw, sensitive_counts
+from dpcore.rados.signatures import sensitive_counts, signatures_of, whole
 from dpcore.rados.truncation import truncation
 from dpcore.randomness import SeededRandom
 
@@ -31,7 +31,7 @@ def records(rows: int, share_positive: float = 0.5, seed: int = 11) -> Records:
 
 
 def packed(design, held: Records, rados: int, seed: int) -> np.ndarray:
-    return np.concatenate(list(draw(design, held, rados, SeededRandom(seed))))
+    return whole(signatures_of(design, held, rados, SeededRandom(seed)))
 
 
 def counts(design, held: Records, rados: int, seed: int = 3) -> np.ndarray:
@@ -116,7 +116,7 @@ def test_rows_are_included_independently():
     products = (signs.T @ signs)[np.triu_indices(40, 1)] / np.sqrt(len(bits))
     assert ACCEPT < stats.chi2.sf((products**2).sum(), len(products)) < 1 - ACCEPT
     paired = signs.copy()
-    paired[:2000, 1] = paired[:2000, 0]
+    paired[:4000, 1] = paired[:4000, 0]
     products = (paired.T @ paired)[np.triu_indices(40, 1)] / np.sqrt(len(bits))
     assert stats.chi2.sf((products**2).sum(), len(products)) < 1e-6
 
@@ -186,7 +186,7 @@ def test_fixed_support_takes_rows_without_regard_to_one_another():
     together = (chosen.T @ chosen)[np.triu_indices(rows, 1)]
     assert np.abs(together - n * expected).max() < 4.5 * deviation
     assert together.sum() == n * size * (size - 1) // 2
-    chosen[:1000, 1] = chosen[:1000, 0]
+    chosen[:2000, 1] = chosen[:2000, 0]
     stuck = (chosen.T @ chosen)[0, 1]
     assert abs(stuck - n * expected) > 4.5 * deviation
 

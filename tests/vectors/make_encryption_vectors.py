@@ -2,13 +2,16 @@
 
 Run it with `python tests/vectors/make_encryption_vectors.py`. Everything is drawn from seeds, so that a second run
 writes the same bytes (tests/dpcore/test_encryption_vectors.py compares). Expected values are computed here with
-Python's integers alone, not with the code that the vectors test; only keys and random numbers come from dpcore.
+Python's integers and GMP's modular power alone, not with the code that the vectors test; only random numbers and the
+two short keys come from dpcore, the primes of the long ones from paillier_test_primes.json.
 """
 
 import hashlib
 import json
 import sys
 from pathlib import Path
+
+import gmpy2
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -19,6 +22,10 @@ FORMAT = (
     "Integers that may exceed 2^53 are decimal strings; plaintexts, keys and ciphertexts are lower-case hexadecimal "
     "without a prefix."
 )
+
+
+def power(base, exponent, modulus):
+    return int(gmpy2.powmod(base, exponent, modulus))
 
 
 def hexadecimal(number):
@@ -91,6 +98,10 @@ def packing(random):
                      extremes=True),
         packing_case(random, "a key of 3072 bits", w=43, slot_bits=48, modulus_bits=3072, length=100, parties=2,
                      masked=False, extremes=False),
+        packing_case(random, "a key of 2048 bits", w=36, slot_bits=40, modulus_bits=2048, length=60, parties=3,
+                     masked=False, extremes=True),
+        packing_case(random, "a key of 4096 bits", w=43, slot_bits=48, modulus_bits=4096, length=90, parties=2,
+                     masked=True, extremes=True),
     ]  # fmt: skip
     good = {"description": f"Packing, docs/protocol.md. {FORMAT}", "cases": cases}
     return good, {
@@ -131,19 +142,74 @@ def bad_totals(source):
     ]  # fmt: skip
 
 
-def key_case(random, name, key):
-    p, q = key.p, key.q
+def encryption(random, n, plaintext):
+    r = 1 + random.below(n - 1)
+    obfuscator = power(r, n, n * n)
+    ciphertext = (1 + n * plaintext) * obfuscator % (n * n)
+    return {"plaintext": plaintext, "r": r, "obfuscator": obfuscator, "ciphertext": ciphertext}
+
+
+def product(ciphertexts, n):
+    result = 1
+    for ciphertext in ciphertexts:
+        result = result * ciphertext % (n * n)
+    return result
+
+
+def short_exponents(random, n):
+    """Obfuscators H^a for H = h^n mod n^2, h = -x^2 mod n, as a comb or any other way must give them."""
+    x, length = 2 + random.below(n - 2), -(-n.bit_length() // 2)
+    base = power(-x * x % n, n, n * n)
+    exponents = [0, 1, 2 ** (length - 1), 2**length - 1, random.below(2**length), random.below(2**length)]
+    return {
+        "x": hexadecimal(x),
+        "base": hexadecimal(base),
+        "exponents": [hexadecimal(exponent) for exponent in exponents],
+        "obfuscators": [hexadecimal(power(base, exponent, n * n)) for exponent in exponents],
+    }
+
+
+def masked(random, n, ciphertext, plaintext):
+    """A ciphertext to which a plaintext is added, below zero as well, as a member's masks are."""
+    numbers = [random.below(n), -random.below(n), 0]
+    return [
+        {
+            "added": str(number),
+            "ciphertext": hexadecimal(ciphertext * (1 + n * (number % n)) % (n * n)),
+            "plaintext": hexadecimal((plaintext + number) % n),
+        }
+        for number in numbers
+    ]
+
+
+def total(random, n, parties=3, w=30, slot_bits=32):
+    """Values all the way: packed, encrypted under given obfuscators, multiplied, decrypted, unpacked."""
+    slots = (n.bit_length() - 1) // slot_bits
+    bound = (2 ** (w - 1) - 1) // parties
+    contributions = []
+    for _ in range(parties):
+        values = [random.below(2 * bound + 1) - bound for _ in range(slots - 1)]
+        rows = random.below(50_000)
+        (plaintext,) = packed(values, rows, None, w=w, slot_bits=slot_bits, slots=slots)
+        contributions.append({"rows": rows, "values": values, **encryption(random, n, plaintext)})
+    return {
+        "encoding": {"fraction_bits": 12, "value_bits": w, "slot_bits": slot_bits},
+        "contributions": [
+            {k: v if k in ("rows", "values") else hexadecimal(v) for k, v in each.items() if k != "r"}
+            for each in contributions
+        ],
+        "ciphertext": hexadecimal(product([each["ciphertext"] for each in contributions], n)),
+        "plaintext": hexadecimal(sum(each["plaintext"] for each in contributions)),
+        "rows": sum(each["rows"] for each in contributions),
+        "values": [sum(column) for column in zip(*(each["values"] for each in contributions), strict=True)],
+    }
+
+
+def key_case(random, name, p, q):
     n = p * q
     plaintexts = [0, 1, n - 1, random.below(n), random.below(n)]
-    encryptions, product = [], 1
-    for plaintext in plaintexts:
-        r = 1 + random.below(n - 1)
-        obfuscator = pow(r, n, n * n)
-        ciphertext = (1 + n * plaintext) * obfuscator % (n * n)
-        product = product * ciphertext % (n * n)
-        encryptions.append({"plaintext": plaintext, "r": r, "obfuscator": obfuscator, "ciphertext": ciphertext})
-    x, exponent = 2 + random.below(n - 2), random.below(2 ** -(-n.bit_length() // 2))
-    base = pow(-x * x % n, n, n * n)
+    encryptions = [encryption(random, n, plaintext) for plaintext in plaintexts]
+    ciphertexts = [each["ciphertext"] for each in encryptions]
     return {
         "name": name,
         "p": hexadecimal(p),
@@ -153,27 +219,24 @@ def key_case(random, name, key):
         "ciphertext_bytes": 2 * -(-n.bit_length() // 8),
         "fingerprint": hashlib.sha256(n.to_bytes(-(-n.bit_length() // 8), "big")).hexdigest(),
         "encryptions": [{k: hexadecimal(v) for k, v in e.items()} for e in encryptions],
-        "product": {"ciphertext": hexadecimal(product), "plaintext": hexadecimal(sum(plaintexts) % n)},
-        "wire": "".join(format(e["ciphertext"], f"0{4 * -(-n.bit_length() // 8)}x") for e in encryptions),
-        "short_exponent": {
-            "x": hexadecimal(x),
-            "base": hexadecimal(base),
-            "exponent": hexadecimal(exponent),
-            "obfuscator": hexadecimal(pow(base, exponent, n * n)),
-        },
+        "product": {"ciphertext": hexadecimal(product(ciphertexts, n)), "plaintext": hexadecimal(sum(plaintexts) % n)},
+        "wire": "".join(format(ciphertext, f"0{4 * -(-n.bit_length() // 8)}x") for ciphertext in ciphertexts),
+        "short_exponents": short_exponents(random, n),
+        "masked": masked(random, n, ciphertexts[3], plaintexts[3]),
+        "total": total(random, n),
     }
 
 
 def paillier(random):
-    small = SecretKey.generate_test_key(random, bits=512)
-    odd = SecretKey.generate_test_key(random, bits=516)
-    full = SecretKey.generate_test_key(random, bits=2048)
+    small, odd = (SecretKey.generate_test_key(random, bits=bits) for bits in (512, 516))
+    kept = json.loads((Path(__file__).parent / "paillier_test_primes.json").read_text())["keys"]
+    full = {key["bits"]: (int(key["p"], 16), int(key["q"], 16)) for key in kept}
     good = {
         "description": f"Paillier with generator n + 1. The keys are test keys. {FORMAT}",
         "cases": [
-            key_case(random, "a test key of 512 bits", small),
-            key_case(random, "a test key whose length is no whole number of bytes", odd),
-            key_case(random, "a test key of the least legal length", full),
+            key_case(random, "a test key of 512 bits", small.p, small.q),
+            key_case(random, "a test key whose length is no whole number of bytes", odd.p, odd.q),
+            *(key_case(random, f"a test key of {bits} bits", p, q) for bits, (p, q) in full.items()),
         ],
     }
     n, ok = small.p * small.q, 2 + random.below(small.p)
@@ -186,7 +249,7 @@ def paillier(random):
         return {"name": name, "n": hexadecimal(modulus), "ciphertexts": [], "fails_at": "public_key",
                 "error": "InvalidKeyError", "index": None}  # fmt: skip
 
-    legal = full.p * full.q
+    legal = full[2048][0] * full[2048][1]
     bad = [
         case("zero", [ok, 0, ok], 1),
         case("n squared", [ok, ok, n * n], 2),
@@ -197,6 +260,7 @@ def paillier(random):
         key("a modulus of 512 bits", n),
         key("an even modulus", legal - 1),
         key("no modulus", 0),
+        key("a modulus of 4098 bits", (1 << 4097) + 1),
     ]
     return good, {"description": f"Ciphertexts and keys that must be refused. {FORMAT}", "cases": bad}
 

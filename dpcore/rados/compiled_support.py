@@ -1,0 +1,85 @@
+"""Compiled loops of dpcore.rados.support: one row at a time is moved in or out of a rado's support.
+
+Both take words of a keystream in turn, return where they ran out of them, and go on from there with the next ones, so
+that what is drawn does not depend on how the stream is cut. Integers alone: the law is exact.
+"""
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from dpcore.rados.compiling import compiled
+
+_INT64 = types.int64
+
+
+def _given(kind: types.Type, dimensions: int) -> types.Array:
+    return types.Array(kind, dimensions, "C", readonly=True)
+
+
+@compiled(
+    _INT64(_given(types.uint16, 2), types.uint16[:, ::1], types.int64[::1], *[_INT64] * 3, _given(types.uint64, 1))
+)
+def allot(
+    movable: NDArray[np.uint16],
+    moved: NDArray[np.uint16],
+    moves: NDArray[np.int64],
+    first_rado: int,
+    block_shift: int,
+    mask: int,
+    words: NDArray[np.uint64],
+) -> int:
+    """Allot each rado's moves to blocks, as drawing without replacement would: the rado that words ran out at.
+
+    movable: (n, blocks), how many rows of each block may be moved. moved: (n, blocks), how many are; raised in place.
+    moves: (n,), how many are still to be allotted; lowered in place. A word names a block and a number below
+    2^block_shift; it is a hit where that is below what the block has left, so each hit is uniform among all rows that
+    are left.
+    """
+    used = 0
+    blocks = movable.shape[1]
+    for rado in range(first_rado, len(movable)):
+        while moves[rado] > 0:
+            if used == len(words):
+                return rado
+            word = words[used] & np.uint64(mask)
+            used += 1
+            block = np.int64(word >> np.uint64(block_shift))
+            member = np.int64(word & np.uint64((1 << block_shift) - 1))
+            if block < blocks and member < np.int64(movable[rado, block]) - np.int64(moved[rado, block]):
+                moved[rado, block] += np.uint16(1)
+                moves[rado] -= 1
+    return len(movable)
+
+
+@compiled(_INT64(types.uint8[:, ::1], _INT64, types.int64[::1], *[_INT64] * 2, _given(types.uint16, 1)))
+def move(
+    selection: NDArray[np.uint8],
+    rows: int,
+    moves: NDArray[np.int64],
+    first_rado: int,
+    mask: int,
+    words: NDArray[np.uint16],
+) -> int:
+    """Take uniformly chosen rows of a block out of each rado, or put them in: the rado that words ran out at.
+
+    selection: uint8 (groups, n), changed in place. moves: (n,), how many rows to take out of each rado, or, negative,
+    to put in; brought to zero in place. A word names a row; it is a hit where the row is one of those that may be moved
+    still, so each hit is uniform among them.
+    """
+    used = 0
+    for rado in range(first_rado, selection.shape[1]):
+        taken_out = moves[rado] > 0
+        while moves[rado] != 0:
+            if used == len(words):
+                return rado
+            row = np.int64(words[used]) & mask
+            used += 1
+            if row >= rows:
+                continue
+            bit = np.uint8(1 << (row & 7))
+            byte = selection[row >> 3, rado]
+            if ((byte & bit) != 0) == taken_out:
+                selection[row >> 3, rado] = byte ^ bit
+                moves[rado] += -1 if taken_out else 1
+    return int(selection.shape[1])

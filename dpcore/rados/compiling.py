@@ -1,0 +1,147 @@
+"""Compiling functions for this processor at import, and keeping the machine code for the next process.
+
+Numba's own cache names its files by function and line and writes the index before the code: a process that stops in
+between, or two versions or processors that share a directory, can leave one's code under the other's name. Here the
+name holds a digest of everything that the code depends on, so whatever is found under a name was compiled from this
+source for this processor; processes that compile at once write the same files, each whole, by renaming.
+
+The code lies beside the source (`__pycache__`), else in the user's cache directory, or in NUMBA_CACHE_DIR where that
+is set. Whoever can write there chooses what runs, as with Python's own `.pyc` files, and the names can be guessed: so a
+directory that every user of the machine may write to, or that another user owns, is passed over. Where none can be
+written, what can be read is used, and else everything is compiled anew in each process, which takes seconds. To compile
+ahead, import the modules of compiled functions once, where the directory of the source can be written.
+"""
+
+import hashlib
+import inspect
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ParamSpec, Self, TypeVar
+
+import numba
+from numba.core import caching
+from numba.core.registry import cpu_target
+
+# Not in Numba's types.
+_config: Any = numba.config
+
+
+def _locator(name: str) -> Any:
+    """Numba's class for a kind of directory; up to 0.61 their names begin with an underscore."""
+    return getattr(caching, name, None) or getattr(caching, f"_{name}")
+
+
+_UserProvided: Any = _locator("UserProvidedCacheLocator")
+_InTree: Any = _locator("InTreeCacheLocator")
+_UserWide: Any = _locator("UserWideCacheLocator")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def compiled(*signatures: str | Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Compile a function for these signatures now, or load it; it runs without holding the interpreter's lock.
+
+    What it calls must be in its own file: the digest covers that file and this one. Every process compiles the
+    signatures in the order given, so the cache's numbers of them agree too.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        try:
+            return _compile(function, signatures, cached=True)
+        # No directory, no space, a damaged file, which can raise anything: the work can be done without the cache. What
+        # is wrong with the function itself is raised again.
+        except Exception:  # noqa: BLE001
+            return _compile(function, signatures, cached=False)
+
+    return decorate
+
+
+def _compile(function: Callable[P, R], signatures: tuple[str | Any, ...], *, cached: bool) -> Callable[P, R]:
+    dispatcher: Any = numba.njit(nogil=True)(function)
+    if cached:
+        cache: Any = _Cache
+        dispatcher._cache = cache(function)  # noqa: SLF001 - what `cache=True` does, with names that are safe
+    for signature in signatures:
+        dispatcher.compile(signature)
+    dispatcher.disable_compile()
+    compiled_function: Callable[P, R] = dispatcher
+    return compiled_function
+
+
+def _digest(source_path: str) -> str:
+    digest = hashlib.sha256()
+    for path in (source_path, inspect.getfile(compiled)):
+        with open(path, "rb") as source:  # noqa: PTH123 - Numba's paths are strings
+            digest.update(hashlib.sha256(source.read()).digest())
+    target = cpu_target.target_context.codegen().magic_tuple()
+    digest.update(repr((numba.__version__, target)).encode())
+    return digest.hexdigest()[:32]
+
+
+def _is_safe(directory: str, source_path: str) -> bool:
+    """Whether only root, this process's user or the source's owner decides what is in a directory (or their groups)."""
+    if not Path(directory).is_absolute():
+        # A home that is not known leaves a path below whatever directory the process runs in.
+        return False
+    try:
+        path = Path(directory).resolve(strict=True)
+        trusted = {0, os.geteuid(), Path(source_path).stat().st_uid}
+        here, above = path.stat(), path.parent.stat()
+    except OSError:
+        return False
+    # In a sticky directory, such as the one for temporary files, nobody else can put another one in the place of this.
+    replaceable = above.st_mode & stat.S_IWOTH and not above.st_mode & stat.S_ISVTX
+    return here.st_uid in trusted and not here.st_mode & stat.S_IWOTH and not replaceable
+
+
+class _ByContent:
+    """Names a cache's files by content; takes a safe directory that cannot be written if the file is there."""
+
+    _py_file: str
+
+    def get_source_stamp(self) -> str:
+        return _digest(self._py_file)
+
+    def get_disambiguator(self) -> str:
+        return _digest(self._py_file)
+
+    @classmethod
+    def from_function(cls, function: Callable[..., Any], source_path: str) -> Self | None:
+        """The locator, or None for the next kind of directory to be tried."""
+        writable: Self | None = super().from_function(function, source_path)  # type: ignore[misc]
+        readable = cls(function, source_path)  # type: ignore[call-arg]
+        if not _is_safe(readable.get_cache_path(), source_path):  # type: ignore[attr-defined]
+            return None
+        if writable is not None:
+            return writable
+        name = f"{function.__qualname__}-{readable.get_disambiguator()}"
+        try:
+            files = os.listdir(readable.get_cache_path())  # type: ignore[attr-defined]  # noqa: PTH208
+        except OSError:
+            return None
+        return readable if any(name in file and file.endswith(".nbi") for file in files) else None
+
+
+class _GivenDirectory(_ByContent, _UserProvided):  # type: ignore[misc]
+    @classmethod
+    def from_function(cls, function: Callable[..., Any], source_path: str) -> Self | None:
+        return super().from_function(function, source_path) if _config.CACHE_DIR else None
+
+
+class _BesideTheSource(_ByContent, _InTree):  # type: ignore[misc]
+    pass
+
+
+class _OfTheUser(_ByContent, _UserWide):  # type: ignore[misc]
+    pass
+
+
+class _Files(caching.CompileResultCacheImpl):
+    _locator_classes: Any = [_GivenDirectory, _BesideTheSource, _OfTheUser]  # noqa: RUF012 - as the base has it
+
+
+class _Cache(caching.FunctionCache):
+    _impl_class = _Files

@@ -1,0 +1,43 @@
+"""What a command loads before it can answer: seconds come with libraries, and libraries can be seen."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import json, sys
+from radofed.cli.framework import run
+code = run(sys.argv[1:])
+sys.stderr.write("\\n" + json.dumps([code, sorted({name.partition(".")[0] for name in sys.modules})]))
+"""
+# What takes seconds, and neither help nor a plan computes with; numba also comes as llvmlite.
+SLOW = {"numba", "llvmlite", "ray", "sklearn", "matplotlib", "pyarrow", "phe", "tenseal", "grpc", "google"}
+SIZES = ("--rows", "4000", "--parties", "4", "--coordinates", "18")
+
+
+def loaded(*arguments):
+    done = subprocess.run([sys.executable, "-c", SCRIPT, *arguments], capture_output=True, text=True, check=True)
+    code, names = json.loads(done.stderr.rpartition("\n")[2])
+    assert code == 0
+    assert done.stdout
+    return set(names)
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("plan", "--help"), ("learner", "query", "--help")])
+def test_help_loads_nothing_that_computes(arguments):
+    assert not loaded(*arguments) & (SLOW | {"numpy", "scipy", "gmpy2", "cryptography"})
+
+
+@pytest.mark.parametrize("design", ["dp-feat", "plain"])
+def test_a_plan_without_noise_loads_numpy_and_nothing_slower(design):
+    found = loaded("plan", "--design", design, "--rados", "100", *SIZES)
+    assert "numpy" in found
+    assert not found & (SLOW | {"scipy"})
+
+
+def test_a_plan_with_noise_loads_scipy_s_functions_too():
+    found = loaded("plan", "--design", "gaussian", "--rados", "10", "--epsilon", "1", *SIZES)
+    assert "scipy" in found
+    assert not found & SLOW

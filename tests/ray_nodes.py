@@ -1,0 +1,157 @@
+"""A Ray cluster of several nodes on this machine's loopback, behind a token, in a process of its own.
+
+The process that runs the tests never imports Ray: a driver ends with its cluster, and some tests end clusters.
+"""
+
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LOOPBACK = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Whatever else fills this machine's memory must not fail the test.
+    "RAY_memory_monitor_refresh_ms": "0",
+}
+# Ray names a process after what it computes.
+_ITEM, _ACTOR = b"ray::run_item", b"ray::_Guarded"
+
+
+class RayNodes:
+    """A cluster: a head without processors, and nodes of one each. token_file, address: what a driver needs."""
+
+    def __init__(self, directory: Path, *, nodes: int, authenticated: bool = True) -> None:
+        self.token_file = directory / "ray.token"
+        self.token_file.write_text(secrets.token_hex(32))
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        mode = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self.token_file)}
+        # Not the user's, where Ray notes the cluster that others then join; short, since sockets are in it.
+        self._temporary = tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True)
+        mode["RAY_TMPDIR"] = self._temporary.name
+        self.environment = clean | LOOPBACK | mode | ({} if authenticated else {"RAY_AUTH_MODE": "disabled"})
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, str(nodes)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=ROOT,
+            env=self.environment,
+        )
+        self.address = self._say("address")
+
+    def add_node(self) -> None:
+        """Another node of one processor."""
+        self._say("add")
+
+    def remove_busy_node(self) -> None:
+        """Wait until a node is computing an item, and kill all its processes."""
+        self._say("remove")
+
+    def remove_node_of_actor(self) -> None:
+        """Wait until an actor of the simulation runs on a node, and kill all the node's processes."""
+        self._say("remove actor")
+
+    def kill_busy_worker(self) -> None:
+        """Wait until a process is computing an item, and kill -9 it."""
+        self._say("kill")
+
+    def end(self) -> None:
+        """End all of the cluster."""
+        if self._process.poll() is None:
+            self._say("end")
+            self._process.wait(60)
+            self._temporary.cleanup()
+
+    def _say(self, word: str) -> str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(word + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        assert answer, f"the cluster's process ended at {word!r}"
+        return answer.strip()
+
+
+def slowly(function, shared, payload):
+    """The function's result, late enough for its worker to be lost before. To be made a partial of."""
+    time.sleep(0.5)
+    return function(shared, payload)
+
+
+def for_ever(shared, payload):
+    """No result."""
+    time.sleep(10_000)
+
+
+def cut_off(function, public_key, uploads):
+    """The first ciphertext of the product alone. To be made a partial of."""
+    return function(public_key, uploads)[: public_key.ciphertext_bytes]
+
+
+def zeros(function, public_key, uploads):
+    """No ciphertexts. To be made a partial of."""
+    return bytes(len(uploads[0]))
+
+
+def wrong_shape(function, shared, payload):
+    """A sum of fewer coordinates. To be made a partial of."""
+    return function(shared, payload)[:, 1:]
+
+
+def wait_for(title: bytes, raylets: list[int]) -> tuple[int, int]:
+    """(process, raylet) of a worker that has such a title."""
+    while True:
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+                if parent in raylets and (process / "cmdline").read_bytes().startswith(title):
+                    return int(process.name), parent
+        time.sleep(0.02)
+
+
+def serve(nodes: int) -> None:
+    """Start the cluster and do what standard input says."""
+    from ray.cluster_utils import Cluster
+
+    small = {"object_store_memory": 100 << 20}
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **small})
+    others = {}
+
+    def add():
+        node = cluster.add_node(num_cpus=1, **small)
+        others[node.all_processes["raylet"][0].process.pid] = node
+
+    for _ in range(nodes):
+        add()
+    for line in sys.stdin:
+        answer = ""
+        match line.strip():
+            case "address":
+                answer = cluster.address
+            case "add":
+                add()
+            case "remove":
+                cluster.remove_node(others.pop(wait_for(_ITEM, list(others))[1]), allow_graceful=False)
+            case "remove actor":
+                cluster.remove_node(others.pop(wait_for(_ACTOR, list(others))[1]), allow_graceful=False)
+            case "kill":
+                os.kill(wait_for(_ITEM, list(others))[0], signal.SIGKILL)
+            case "end":
+                break
+        sys.stdout.write(f"{answer}\n")
+        sys.stdout.flush()
+    cluster.shutdown()
+    sys.stdout.write("ended\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]))
