@@ -22,6 +22,8 @@ class Adding:
     def __init__(self, spool: Spool, cluster: ClusterSum | None = None) -> None:
         self._spool, self._cluster = spool, cluster
         self._thread = ThreadPoolExecutor(1, "adding")
+        # Large totals take turns on the cluster: each would start a process, and none may take the uploads' threads.
+        self._cluster_thread = ThreadPoolExecutor(1, "cluster")
 
     async def make(self, live: LiveQuery, stopping: Callable[[], bool]) -> bool:
         """Multiply the cohort's chunks and store the products. False where it was stopped before the end.
@@ -29,10 +31,10 @@ class Adding:
         The uploads stay: who calls drops them once the round is complete. Raises SpoolDamagedError where a chunk is not
         what was acknowledged, WireError(SPOOL_FULL) or OSError where the disk fails.
         """
-        if self._cluster is not None:
-            await asyncio.to_thread(self._cluster.make, live, stopping)
-        made = self._spool.held_total(live.query_id)
         loop = asyncio.get_running_loop()
+        if self._cluster is not None and self._cluster.wants(live):
+            await loop.run_in_executor(self._cluster_thread, self._cluster.make, live, stopping)
+        made = self._spool.held_total(live.query_id)
         for index in range(live.chunks):
             if stopping():
                 return False
@@ -45,5 +47,6 @@ class Adding:
         self._spool.put_total(live.query_id, Chunk.of(index, multiply(live.opened.public_key, uploads)))
 
     def close(self) -> None:
-        """End the thread."""
+        """End the threads."""
         self._thread.shutdown()
+        self._cluster_thread.shutdown()

@@ -33,26 +33,31 @@ class ClusterSum:
         self._settings, self._spool, self._log = settings, spool, log
         check_in_background(settings, log)
 
+    def wants(self, live: LiveQuery) -> bool:
+        """Whether what is missing of a total is large enough for the cluster."""
+        missing = self._missing(live)
+        upload_bytes = len(live.round.cohort) * sum(chunk_bytes(live.opened, index) for index in missing)
+        return upload_bytes >= max(1, self._settings.from_bytes)
+
     def make(self, live: LiveQuery, stopping: Callable[[], bool]) -> None:
-        """Make and store the chunks of a large total that are not there; those of a small one are left.
+        """Make and store the chunks of a total that are not there.
 
         Where the cluster fails, that is logged and the rest is left to this machine: parties were charged, and a total
         that comes later is worth more to them than none. Raises what reading and writing the spool raises.
         """
-        made = self._spool.held_total(live.query_id)
-        missing = [index for index in range(live.chunks) if index not in made]
-        parties = live.round.cohort
-        upload_bytes = len(parties) * sum(chunk_bytes(live.opened, index) for index in missing)
-        if not missing or upload_bytes < self._settings.from_bytes:
-            return
+        missing = self._missing(live)
         about = {"query": live.query_id, "attempt": live.round.attempt}
-        self._log.info("adding on the cluster", **about, chunks=len(missing), bytes=upload_bytes)
+        self._log.info("adding on the cluster", **about, chunks=len(missing), parties=len(live.round.cohort))
         try:
             self._make(live, missing, stopping)
         except _StoppedError:
             return
         except (ClusterError, ConfigurationError) as error:
             self._log.warning("cluster failed, adding on this machine", **about, reason=str(error))
+
+    def _missing(self, live: LiveQuery) -> list[int]:
+        made = self._spool.held_total(live.query_id)
+        return [index for index in range(live.chunks) if index not in made]
 
     def _make(self, live: LiveQuery, missing: Sequence[int], stopping: Callable[[], bool]) -> None:
         opened, parties = live.opened, live.round.cohort
@@ -70,7 +75,7 @@ class ClusterSum:
 
         # Chunks go out one after the other, so only those of the items under way are unfinished.
         unfinished: dict[int, list[bytes]] = {}
-        with ClusterJob(self._settings, product_of_run, opened.public_key) as job:
+        with ClusterJob(self._settings, product_of_run, opened.public_key, idle) as job:
             for number, product in job.results(len(missing) * len(runs), load, idle):
                 idle()
                 products = unfinished.setdefault(number // len(runs), [])

@@ -54,7 +54,7 @@ def create_key(
     """Make a key and write it to a new file that only its owner may read; seconds for 3072 bits.
 
     random: None for the operating system's, the only one that is not refused. Raises ConfigurationError where the
-    file exists or cannot be written, or `bits` is odd or below 2048; nothing is left behind then.
+    file exists or cannot be written, or `bits` is odd or not in 2048..4096; nothing is left behind then.
     """
     if path.exists():
         raise _exists(path)

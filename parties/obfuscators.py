@@ -26,6 +26,7 @@ class Obfuscators:
     def __init__(self, random: RandomSource, spare: int, *, idle_s: float = IDLE_S) -> None:
         self._random, self._spare, self._idle_s = random, spare, idle_s
         self._until_spare: threading.Timer | None = None
+        self._is_closed = False
         self._lock = threading.Lock()
         # In the order of their last use.
         self._pools: dict[PublicKey, ObfuscatorPool] = {}
@@ -42,20 +43,28 @@ class Obfuscators:
     def rest(self, key: PublicKey) -> None:
         """A contribution under this key is encrypted: after a while, make spare ones for the next."""
         self._pool(key).keep(0)
-        if self._spare:
-            with self._lock:
-                self._stop_waiting_locked()
-                self._until_spare = threading.Timer(self._idle_s, lambda: self._pool(key).keep(self._spare))
-                self._until_spare.daemon = True
-                self._until_spare.start()
+        with self._lock:
+            self._stop_waiting_locked()
+            if self._spare and not self._is_closed:
+                timer = threading.Timer(self._idle_s, lambda: self._make_spare(key, timer))
+                self._until_spare = timer
+                timer.daemon = True
+                timer.start()
 
     def close(self) -> None:
         """Forget all and end the threads."""
         with self._lock:
+            self._is_closed = True
             self._stop_waiting_locked()
             pools, self._pools = list(self._pools.values()), {}
         for pool in pools:
             pool.close()
+
+    def _make_spare(self, key: PublicKey, timer: threading.Timer) -> None:
+        with self._lock:
+            # One that was already firing when a query came, or this was closed, comes too late.
+            if self._until_spare is timer and key in self._pools:
+                self._pools[key].keep(self._spare)
 
     def _stop_waiting(self) -> None:
         with self._lock:

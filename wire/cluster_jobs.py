@@ -91,8 +91,16 @@ class ClusterJob:
     ClusterError on entering where the cluster cannot be used, ConfigurationError where Ray is not installed.
     """
 
-    def __init__(self, settings: ClusterSettings, function: Callable[[Any, Any], Any], shared: Any) -> None:
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        function: Callable[[Any, Any], Any],
+        shared: Any,
+        connecting: Callable[[], None] = lambda: None,
+    ) -> None:
+        """connecting: called each second until the cluster is reached; what it raises passes through."""
         self._settings, self._function, self._shared = settings, function, shared
+        self._connecting = connecting
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
@@ -105,7 +113,7 @@ class ClusterJob:
             raise ClusterError(f"the process that speaks with the cluster did not start: {error}") from error
         try:
             self._send((self._settings, program_version(), self._function, self._shared))
-            self._receive()
+            self._receive(self._connecting)
         except BaseException:
             self._end()
             raise

@@ -158,8 +158,8 @@ CATALOGUE: dict[Code, Entry] = {
     ),
     Code.KEY_INVALID: Entry(
         _S.INVALID_ARGUMENT,
-        "The Paillier key is too small, malformed, out of date or not certified by the learner.",
-        "Make a key with `rado learner keygen` (2048 bits or more).",
+        "The Paillier key is too short or too long, malformed, out of date or not certified by the learner.",
+        "Make a key with `rado learner keygen` (2048 to 4096 bits).",
         4,
     ),
     Code.ENCODING_OVERFLOW: Entry(

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from dpcore.rados.clipping import Clip
 from dpcore.rados.compiling import compiled
 
+_LARGEST = (1 << 63) - 1
+
 
 def clip_in_place(clip: Clip, vectors: NDArray[np.int64], fraction_bits: int) -> None:
     """Shorten the rows that are too long. vectors: (rows, d) int64, C-contiguous; units and errors as of `Clip.apply`.
@@ -18,7 +20,9 @@ def clip_in_place(clip: Clip, vectors: NDArray[np.int64], fraction_bits: int) ->
     """
     clip.check_room(vectors.shape[1], fraction_bits)
     bias_squared = 1 << 2 * fraction_bits if clip.bias else 0
-    _shorten(vectors, vectors.shape[1] - int(clip.bias), clip.squared_units(fraction_bits) - bias_squared)
+    # No squared length is beyond the largest integer, so a bound that is changes nothing.
+    most = min(clip.squared_units(fraction_bits) - bias_squared, _LARGEST)
+    _shorten(vectors, vectors.shape[1] - int(clip.bias), most)
 
 
 @compiled(types.void(types.int64[:, ::1], types.int64, types.int64))

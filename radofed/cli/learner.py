@@ -33,7 +33,7 @@ Timeout = Annotated[float | None, typer.Option(help="Give up waiting after this 
 def keygen(
     output: Output,
     config: ConfigOption,
-    bits: Annotated[int, typer.Option(help="Size of the Paillier modulus; 2048 is the least.")] = 3072,
+    bits: Annotated[int, typer.Option(help="Size of the Paillier modulus, 2048 to 4096.")] = 3072,
 ) -> Result:
     """Make the Paillier key that opens this learner's totals. An existing key is never overwritten."""
     from learner.config import LearnerConfig

@@ -48,8 +48,8 @@ def one_upload_an_item(monkeypatch):
 def compute_by(monkeypatch, other):
     """Have workers call another function of (the real one, shared, payload)."""
 
-    def job(settings, function, shared):
-        return ClusterJob(settings, partial(other, function), shared)
+    def job(settings, function, shared, connecting):
+        return ClusterJob(settings, partial(other, function), shared, connecting)
 
     monkeypatch.setattr("coordinator.cluster.ClusterJob", job)
 

@@ -40,6 +40,15 @@ def test_a_row_that_rounding_leaves_too_long_is_shortened_again():
     assert np.array_equal(vectors, expected)
 
 
+@pytest.mark.parametrize("bound", [Fraction(181), Fraction(182), Fraction(10**6)])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_bound_beyond_the_largest_integer_shortens_nothing(bound, bias):
+    """181^2 4^24 fits 63 bits, 182^2 4^24 does not; no row is nearly as long."""
+    vectors = np.full((2, 3), 1 << 24, dtype=np.int64)
+    clip_in_place(Clip(bound, bias), vectors, 24)
+    assert (vectors == 1 << 24).all()
+
+
 def test_what_does_not_fit_is_refused_as_by_definition():
     clip = Clip(Fraction(2), bias=False)
     for vectors, bits in ((np.zeros((2, 3), np.int64), MOST_FRACTION_BITS + 1), (np.zeros((2, 3), np.int64), -1)):

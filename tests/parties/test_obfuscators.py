@@ -68,6 +68,20 @@ def test_a_query_that_comes_meanwhile_puts_the_spare_ones_off():
     assert waiting.finished.is_set()
 
 
+def test_a_timer_that_is_late_makes_nothing():
+    obfuscators = Obfuscators(SystemRandom(), spare=7, idle_s=3600)
+    obfuscators.rest(KEYS[0])
+    timer = obfuscators._until_spare
+    obfuscators.expect(KEYS[0], 2)
+    timer.function()
+    assert obfuscators.source(KEYS[0])._stock().kept == 0
+    obfuscators.rest(KEYS[0])
+    timer = obfuscators._until_spare
+    obfuscators.close()
+    timer.function()
+    assert not obfuscators._pools
+
+
 def test_without_spare_ones_nothing_waits():
     obfuscators = Obfuscators(SystemRandom(), spare=0, idle_s=0.0)
     obfuscators.rest(KEYS[0])
