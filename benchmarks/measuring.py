@@ -237,14 +237,16 @@ class Neighbours:
 
 
 def _seconds_of_others() -> float | None:
-    """Processor seconds since boot that this process did not use, from Linux's /proc/stat."""
+    """Processor seconds since boot that neither this process nor its ended children used, from Linux's /proc/stat."""
     try:
         counters = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]
     except OSError:
         return None
     user, nice, system, _idle, _waiting, interrupts, soft_interrupts, stolen = map(int, counters)
     busy = user + nice + system + interrupts + soft_interrupts + stolen
-    return busy / os.sysconf("SC_CLK_TCK") - time.process_time()
+    children = os.times()
+    own = time.process_time() + children.children_user + children.children_system
+    return busy / os.sysconf("SC_CLK_TCK") - own
 
 
 def _version(distribution: str) -> str | None:
