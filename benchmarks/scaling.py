@@ -166,9 +166,11 @@ def draw(report: Report, figure: Figure) -> None:
         spread = [[m.median - m.minimum for m in shown.values()], [m.maximum - m.median for m in shown.values()]]
         axes.errorbar(sizes, medians, yerr=spread, fmt="o", color="tab:blue")
         factor = np.exp(np.mean(np.log(medians) - exponent * np.log(sizes)))
-        axes.plot(sizes, factor * sizes**exponent, color="tab:orange", label=f"{grows}^{exponent:.2f}")
+        axes.plot(sizes, factor * sizes**exponent, color="tab:orange")
         axes.set_xscale("log")
         axes.set_yscale("log")
+        axes.set_xticks(sizes, [f"{size:,}" for size in sizes], rotation=45)
+        axes.set_xticks([], minor=True)
         axes.set_xlabel(grows)
-        axes.legend()
+        axes.set_title(f"{grows}^{exponent:.2f}", fontsize=10)
     figure.axes[0].set_ylabel("seconds (median, min to max)")
