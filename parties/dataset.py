@@ -127,8 +127,9 @@ class _Joined:
                 continue
             stop = min(rows, first + room)
             here = slice(self._filled, self._filled + stop - first)
-            for place, part in zip(self._slab, (block.features, block.labels, block.usable), strict=True):
-                place[here] = part[first:stop]
+            features, labels, usable = self._slab
+            features[here], labels[here] = block.features[first:stop], block.labels[first:stop]
+            usable[here] = block.usable[first:stop]
             first, self._filled = stop, here.stop
 
     def records(self) -> Records:
@@ -143,14 +144,13 @@ class _Joined:
         parts.append((self._slab[0][: self._filled], self._slab[1][: self._filled], self._slab[2][: self._filled]))
         del self._slab
         end = sum(len(part[2]) for part in parts)
-        whole = _arrays(end, self._d)
+        features, labels, usable = _arrays(end, self._d)
         while parts:  # from the back, so that each slab's memory goes as the whole's comes
             part = parts.pop()
             here = slice(end - len(part[2]), end)
-            for place, values in zip(whole, part, strict=True):
-                place[here] = values
+            features[here], labels[here], usable[here] = part
             end = here.start
-        return whole
+        return features, labels, usable
 
 
 _Arrays = tuple[NDArray[np.int32], NDArray[np.int8], NDArray[np.bool_]]
