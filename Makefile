@@ -2,8 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-# Each file's tests stay together: many share a federation of processes.
-PARALLEL := -n auto --dist loadfile
+# Each file's tests stay together: many share a federation of processes. In the order of their names, so that the last
+# files are short ones and no processor waits for a long one at the end.
+PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo test test-all lint bench bench-science proto clean
 
