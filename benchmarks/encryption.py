@@ -26,7 +26,6 @@ from benchmarks.measuring import (
     Report,
     Table,
     Target,
-    cores,
     ratio,
     require,
     take_turns,
@@ -38,6 +37,7 @@ from dpcore.paillier.packing import open_total, pack
 from dpcore.paillier.pool import ObfuscatorPool
 from dpcore.paillier.public import Ciphertext, PublicKey
 from dpcore.paillier.secret import SecretKey
+from dpcore.processors import processors
 from dpcore.randomness import RandomSource, SystemRandom
 
 KEY_BITS = 3072
@@ -171,9 +171,9 @@ def _addition(at: _Setting, ours: list[Ciphertext]) -> PerValue:
         "check": lambda: at.key.validate(at.key.from_wire(upload)),
         "packed, of spooled bytes, 1 thread": lambda: multiply(at.key, [upload] * UPLOADS, threads=1),
     }
-    if cores() > 1:
-        every = f"packed, of spooled bytes, {cores()} threads"
-        candidates[every] = lambda: multiply(at.key, [upload] * UPLOADS, threads=cores())
+    if processors() > 1:
+        every = f"packed, of spooled bytes, {processors()} threads"
+        candidates[every] = lambda: multiply(at.key, [upload] * UPLOADS, threads=processors())
     counts = {PHE: PHE_PASSES * len(pairs), "check": len(at.mine)}
     added = (UPLOADS - 1) * len(at.mine)
     seconds = take_turns(candidates)
@@ -202,10 +202,10 @@ def _decryption(at: _Setting, ours: list[Ciphertext], comb: Obfuscator) -> PerVa
         "packed, 1 thread": lambda: open_with(1),
         "the exponentiations alone, 1 thread": lambda: _exponentiations(at.secret, total, 1),
     }
-    if cores() > 1:
-        candidates[f"packed, {cores()} threads"] = lambda: open_with(cores())
-        candidates[f"the exponentiations alone, {cores()} threads"] = lambda: _exponentiations(
-            at.secret, total, cores()
+    if processors() > 1:
+        candidates[f"packed, {processors()} threads"] = lambda: open_with(processors())
+        candidates[f"the exponentiations alone, {processors()} threads"] = lambda: _exponentiations(
+            at.secret, total, processors()
         )
     seconds = take_turns(candidates)
     return {way: [s / (len(sums) if way == PHE else count) for s in values] for way, values in seconds.items()}
@@ -274,7 +274,7 @@ class _Found:
         """The figures to reach, at the usual key."""
         medians = {measure.what: measure.median for measure in self.ratios()}
         wanted = {f"encrypt: {PHE} / {way}": least for way, least in LEAST_TIMES_ENCRYPT.items()}
-        wanted[f"decrypt: {PHE} / packed, {cores()} thread{'s' if cores() > 1 else ''}"] = LEAST_TIMES_DECRYPT
+        wanted[f"decrypt: {PHE} / packed, {processors()} thread{'s' if processors() > 1 else ''}"] = LEAST_TIMES_DECRYPT
         targets = [Target(what, "times", least, medians[what], at_least=True) for what, least in wanted.items()]
         size = self.bytes_per_value["packed"]
         return [

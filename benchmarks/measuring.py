@@ -13,6 +13,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from dpcore.processors import processors
+
 REPEATS = 5
 LIBRARIES = (
     "radofed",
@@ -204,17 +206,10 @@ def draw_seconds(report: Report, figure: Figure) -> None:
     axes.set_xlabel("seconds (median, min to max)")
 
 
-def cores() -> int:
-    """Processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def machine() -> dict[str, Any]:
     """What a reader needs to place the times; nothing that identifies the machine."""
     return {
-        "cores": cores(),
+        "cores": processors(),
         "architecture": platform.machine(),
         "system": platform.system(),
         "python": platform.python_version(),

@@ -22,10 +22,10 @@ from benchmarks.measuring import (
     Report,
     Table,
     Target,
-    cores,
     number,
     require,
 )
+from dpcore.processors import processors
 
 # Long enough that what is not per row, coordinate or rado does not count.
 USUAL = {"m": 200_000, "d": 18, "n": 1_000}
@@ -94,7 +94,7 @@ class Simulated:
 def simulated(parties: int) -> Simulated:
     """Encrypted queries over so many parties, in a process of their own."""
     repeats = FEWER_REPEATS if parties >= FEWER_REPEATS_FROM else REPEATS
-    return Simulated(**worked({**SIMULATED, "parties": parties, "repeats": repeats, "workers": cores()}))
+    return Simulated(**worked({**SIMULATED, "parties": parties, "repeats": repeats, "workers": processors()}))
 
 
 def run(*, everything: bool = False) -> Report:  # noqa: ARG001 - every benchmark takes it; this one has one size
@@ -109,7 +109,7 @@ def run(*, everything: bool = False) -> Report:  # noqa: ARG001 - every benchmar
     exponents = [Measure.of(f"exponent of {curve.grows}", "", [curve.exponent]) for curve in curves]
     setting: dict[str, Any] = {
         "contribution": USUAL,
-        "simulation": SIMULATED | {"workers": cores()},
+        "simulation": SIMULATED | {"workers": processors()},
         "exponents": {curve.grows: round(curve.exponent, 3) for curve in curves},
     }
     usual = ", ".join(f"{name} = {size:,}" for name, size in USUAL.items())

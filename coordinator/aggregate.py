@@ -8,7 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from dpcore.errors import CiphertextError, ShapeError
 from dpcore.paillier.public import Ciphertext, PublicKey
-from dpcore.paillier.threads import cores, even_ranges, lock_released
+from dpcore.paillier.threads import even_ranges, lock_released
+from dpcore.processors import processors
 from wire.errors import Code, WireError
 from wire.query import OpenedQuery
 from wire.upload import Chunk
@@ -48,7 +49,7 @@ def multiply(public_key: PublicKey, chunks: Iterable[bytes], *, threads: int | N
     memory does not grow with their number. threads: how many work, None for one a processor; the bytes are the same
     for any number. Raises ShapeError where the chunks are none or differ in length, ValueError where threads < 1.
     """
-    threads = cores() if threads is None else threads
+    threads = processors() if threads is None else threads
     if threads < 1:
         raise ValueError(f"{threads} threads: give at least 1")
     each = iter(chunks)

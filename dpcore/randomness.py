@@ -121,6 +121,11 @@ def _count_fork() -> None:
 os.register_at_fork(after_in_child=_count_fork)
 
 
+def this_process() -> tuple[int, int]:
+    """What tells this process from those that it was forked from: its id, and how often its ancestors forked."""
+    return os.getpid(), _ForkCount.value
+
+
 class _ThreadState(threading.local):
     """One thread's cipher; `owner` is the process that keyed it, None before first use."""
 
@@ -146,7 +151,7 @@ class SystemRandom(_DerivedDraws):
     def bytes(self, count: int) -> builtins.bytes:
         """`count` random bytes. Raises ValueError where count is negative."""
         zeros = bytes(count)
-        state, owner = self._state, (os.getpid(), _ForkCount.value)
+        state, owner = self._state, this_process()
         if state.cipher is None or state.owner != owner or state.bytes_left < count:
             state.cipher = _keystream(os.urandom(KEY_BYTES))
             state.owner, state.bytes_left = owner, REKEY_AFTER_BYTES

@@ -13,7 +13,7 @@ from typing import Any
 
 from dpcore.errors import RadofedError
 from wire.cluster_jobs import run_item
-from wire.ray_cluster import connect
+from wire.ray_cluster import connect, last_line
 
 _WAIT_S = 0.2
 
@@ -42,7 +42,7 @@ class _Tasks:
                 task = self._task.remote(self._version, self._function, self._shared, payload)
             except Exception as error:  # noqa: BLE001 - Ray's own, of many classes
                 with self._changed:
-                    self._failure = _sentence(error)
+                    self._failure = last_line(error)
                     self._changed.notify()
                 return
             with self._changed:
@@ -69,9 +69,9 @@ class _Tasks:
         try:
             return True, self._ray.get(task, timeout=self._timeout_s)
         except exceptions.RayTaskError as error:
-            raise RadofedError(f"a worker of the cluster failed: {_sentence(error)}") from error
+            raise RadofedError(f"a worker of the cluster failed: {last_line(error)}") from error
         except exceptions.RayError as error:
-            return False, _sentence(error)
+            return False, last_line(error)
 
 
 def main(descriptor: int) -> None:
@@ -84,15 +84,10 @@ def main(descriptor: int) -> None:
         threading.Thread(target=tasks.submit, daemon=True).start()
         tasks.give_back()
     except Exception as error:  # noqa: BLE001 - whatever it is, the parent is to know
-        connection.send(("failed", _sentence(error)))
+        connection.send(("failed", last_line(error)))
     finally:
         # Ray's own way out may wait for a cluster that is not there any more.
         os._exit(1)
-
-
-def _sentence(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[-1].strip() if lines else type(error).__name__
 
 
 if __name__ == "__main__":

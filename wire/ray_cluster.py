@@ -77,7 +77,7 @@ def connect(address: str, token_file: Path | None) -> Any:
     try:
         ray.init(address=found, log_to_driver=False, logging_level="ERROR", configure_logging=False)
     except (ray.exceptions.RayError, ConnectionError, RuntimeError, ValueError) as error:
-        raise ConfigurationError(f"the Ray cluster at {found} cannot be used: {_last_line(error)}") from error
+        raise ConfigurationError(f"the Ray cluster at {found} cannot be used: {last_line(error)}") from error
     if ray.cluster_resources().get("CPU", 0) < 1:
         raise ConfigurationError(f"the Ray cluster at {found} has no processor: start its nodes with --num-cpus")
     return ray
@@ -180,6 +180,7 @@ def _import() -> Any:
     return ray
 
 
-def _last_line(error: BaseException) -> str:
+def last_line(error: BaseException) -> str:
+    """What Ray's errors say, below the traces that they carry; the class where they say nothing."""
     lines = str(error).strip().splitlines()
-    return lines[-1] if lines else type(error).__name__
+    return lines[-1].strip() if lines else type(error).__name__

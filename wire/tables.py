@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from dpcore.encoding import CellError, Cells, EncodedRows, Source, StoredRows, encode, encode_stored, sources
 from dpcore.errors import DataError
 from dpcore.features import TRIMMED, close_match
-from dpcore.rados.row_sums import processors
+from dpcore.processors import processors
 from dpcore.schema import Schema
 from wire.columns import cells, is_text
 

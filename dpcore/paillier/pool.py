@@ -13,7 +13,6 @@ of how the pool is built, not of how it is used:
 What no program can see is a snapshot of a whole machine that is resumed twice (dpcore.randomness): do not resume one.
 """
 
-import os
 import threading
 import weakref
 from contextlib import suppress
@@ -22,7 +21,7 @@ from typing import NoReturn, Self
 from dpcore.errors import ConfigurationError
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.public import Ciphertext, PublicKey
-from dpcore.randomness import RandomSource, require_system
+from dpcore.randomness import RandomSource, require_system, this_process
 
 MOST_READY = 1 << 16
 """The most entries that a pool is asked to keep: about 64 MB at 3072 bits, 60 to 70 s of one processor."""
@@ -31,23 +30,6 @@ MOST_READY = 1 << 16
 _BATCH = 16
 
 _Process = tuple[int, int]
-
-
-class _Forks:
-    """How often this process's ancestors have forked, as seen from here: a process id alone could come back."""
-
-    count = 0
-
-
-def _count_fork() -> None:
-    _Forks.count += 1
-
-
-os.register_at_fork(after_in_child=_count_fork)
-
-
-def _this_process() -> _Process:
-    return os.getpid(), _Forks.count
 
 
 class _Stock:
@@ -98,7 +80,7 @@ class _Stock:
 
     def close(self) -> None:
         """Forget all; the thread ends soon. Does nothing in another process, where the lock may be held for ever."""
-        if self.process == _this_process():
+        if self.process == this_process():
             with self.changed:
                 self.is_closed = True
                 self.entries.clear()
@@ -155,10 +137,10 @@ class ObfuscatorPool:
     def draw_many(self, count: int) -> list[Ciphertext]:
         """`count` obfuscators that were never handed out before. Raises ValueError where count is negative."""
         while True:
-            process = _this_process()
+            process = this_process()
             drawn = self._drawn(_checked(count))
             # A signal's handler may fork in the middle: what came before that, the parent has as well.
-            if process == _this_process():
+            if process == this_process():
                 return drawn
 
     def close(self) -> None:
@@ -184,7 +166,7 @@ class ObfuscatorPool:
 
     def _stock(self) -> _Stock:
         """This process's entries. No lock is taken: after a fork it could be held for ever."""
-        process = _this_process()
+        process = this_process()
         stock = self._stocks.get(process)
         if stock is None:
             # One step: of several threads, one's stock is everybody's. An ancestor's is of no use here.

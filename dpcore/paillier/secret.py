@@ -22,7 +22,8 @@ from gmpy2 import mpz
 
 from dpcore.errors import ConfigurationError
 from dpcore.paillier.public import DEFAULT_BITS, InvalidKeyError, PublicKey
-from dpcore.paillier.threads import cores, over_ranges
+from dpcore.paillier.threads import over_ranges
+from dpcore.processors import processors
 from dpcore.randomness import RandomSource, require_system
 
 # GMP runs a Baillie-PSW test and 16 further Miller-Rabin rounds: a composite passes with probability below 4^-16 even
@@ -107,7 +108,7 @@ class SecretKey:
         """
         self.public_key.validate(ciphertexts)
         plaintexts: list[mpz] = []
-        threads = cores() if threads is None else threads
+        threads = processors() if threads is None else threads
         # Also a few are shared out.
         size = max(1, min(_DECRYPT_RUN, len(ciphertexts) // max(1, threads)))
         for done in over_ranges(

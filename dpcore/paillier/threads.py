@@ -5,7 +5,6 @@ else the process does. A thread that lets go this often gets the lock back late 
 short holds on to it instead.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,14 +12,9 @@ from typing import TypeVar
 
 import gmpy2
 
+from dpcore.processors import processors
+
 T = TypeVar("T")
-
-
-def cores() -> int:
-    """The processors that this process may use."""
-    # Where the operating system knows no affinity, all of them.
-    affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 @contextmanager
@@ -42,7 +36,7 @@ def over_ranges(work: Callable[[int, int], T], count: int, *, size: int, threads
     the first range that fails, and ranges that have not begun by then never do. Raises ValueError where threads or size
     is below 1.
     """
-    threads = cores() if threads is None else threads
+    threads = processors() if threads is None else threads
     if threads < 1 or size < 1:
         raise ValueError(f"{threads} threads for ranges of {size}: give at least 1 of each")
     ranges = [(start, min(start + size, count)) for start in range(0, count, size)]

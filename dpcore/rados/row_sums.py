@@ -4,7 +4,6 @@ What is summed over rows is independent of how rows are cut, because it is integ
 in any order, on any machine, gives the same total bit for bit.
 """
 
-import os
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -13,6 +12,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.processors import processors
 from dpcore.rados.edges import BLOCK_ROWS, Records
 from dpcore.rados.kernel import check_room, largest
 
@@ -55,13 +55,6 @@ class RowSums(Protocol):
     def __call__(self, part: RowPart, records: Records, progress: Progress | None = None) -> NDArray[np.int64]:
         """The total over all rows: int64, `part.shape`. Raises what the part or `progress` raises."""
         ...
-
-
-def processors() -> int:
-    """Processors that this process may use, at least one."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def on_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> Generator[Result]:

@@ -21,7 +21,7 @@ from radofed.simulation.errors import SimulationError, SimulationTimedOutError
 from radofed.simulation.party import Ask, Host, Share, Upload
 from wire.cohort import Acceptance
 from wire.envelopes import Envelope
-from wire.ray_cluster import start_on_loopback
+from wire.ray_cluster import last_line, start_on_loopback
 
 START_TIMEOUT_S = 120.0
 # How often what one party was asked may be lost with a worker.
@@ -250,8 +250,8 @@ class RayHosts:
             except exceptions.RayError as error:
                 is_lost = isinstance(error, (exceptions.RayActorError, exceptions.ObjectLostError))
                 if not is_lost or not losses_left:
-                    last = str(error).strip().splitlines()[-1]
-                    raise SimulationError(f"a worker failed while {what}: {last}; use fewer workers, or 0") from error
+                    said = last_line(error)
+                    raise SimulationError(f"a worker failed while {what}: {said}; use fewer workers, or 0") from error
             if self._actors[call.place] is call.actor:
                 # It may only be out of reach.
                 self._ray.kill(call.actor)

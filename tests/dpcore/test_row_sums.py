@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from dpcore.errors import SlotOverflowError
+from dpcore.processors import processors
 from dpcore.rados import row_sums
 from dpcore.rados.edges import BLOCK_ROWS, Records
-from dpcore.rados.row_sums import RUN_BLOCKS, add_exactly, on_threads, processors, sum_on_threads
+from dpcore.rados.row_sums import RUN_BLOCKS, add_exactly, on_threads, sum_on_threads
 
 
 def numbered(rows: int) -> Records:

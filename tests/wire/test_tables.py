@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dpcore.encoding import CellError, Source
 from dpcore.errors import DataError
-from dpcore.rados.row_sums import processors
+from dpcore.processors import processors
 from wire import tables
 from wire.columns import numbers, texts
 from wire.tables import open_table, read_blocks
