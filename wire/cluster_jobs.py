@@ -71,16 +71,18 @@ def _address(text: str) -> str:
 
 
 class ClusterSettings(Configuration):
-    """A Ray cluster of this node's own organisation: whoever is in it can read all that it is given.
-
-    token_file: the cluster's token, where it is not in one of Ray's own places. workers: tasks at one time, each on one
-    processor. timeout_s: the longest wait for any one answer; the work is then done on this machine.
-    """
+    """A Ray cluster of this node's own organisation. Every program in the cluster can read what it is given."""
 
     address: Annotated[str, AfterValidator(_address)]
+    """Address of the cluster's head as `"host:port"`, or `"auto"` for the cluster that this machine is a node of."""
     token_file: ConfigPath | None = None
+    """File with the cluster's token. Default: where Ray looks (`RAY_AUTH_TOKEN`, `RAY_AUTH_TOKEN_PATH`,
+    `~/.ray/auth_token`). A cluster that requires no token is refused."""
     workers: Annotated[int, Field(ge=1, le=10_000)] = 8
+    """Tasks at one time, each on one processor. Each task has at most two items of about 4 MiB under way, which
+    bounds memory."""
     timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 300.0
+    """Longest wait for one answer, in seconds. The node then does the work itself."""
 
 
 class ClusterJob:
