@@ -1,13 +1,16 @@
-"""The notebook runs from top to bottom, and what it says of itself is so."""
+"""The tutorial runs from top to bottom, prints what is stored in it, and what it says is so."""
 
+import io
 import json
 import math
+import re
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-NOTEBOOK = Path(__file__).resolve().parents[1] / "docs/asking.ipynb"
+NOTEBOOK = Path(__file__).resolve().parents[1] / "docs/tutorials/asking.ipynb"
 
 
 @pytest.fixture(scope="module")
@@ -16,24 +19,40 @@ def cells():
 
 
 @pytest.fixture(scope="module")
-def names(cells):
-    """What is defined once all cells of code ran in order, in a fresh namespace."""
+def ran(cells):
+    """What is defined once all cells of code ran in order, in a fresh namespace, and what each printed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MPLBACKEND", "Agg")
         defined: dict = {"__name__": "__main__"}
+        printed = []
         for number, cell in enumerate(cells):
             if cell["cell_type"] == "code":
-                exec(compile("".join(cell["source"]), f"cell {number}", "exec"), defined)
-        yield defined
+                with redirect_stdout(io.StringIO()) as text:
+                    exec(compile("".join(cell["source"]), f"cell {number}", "exec"), defined)
+                printed.append(text.getvalue())
+        yield defined, printed
         defined["plt"].close("all")
 
 
-def test_it_is_kept_without_outputs(cells):
-    assert cells
-    for cell in cells:
-        if cell["cell_type"] == "code":
-            assert cell["outputs"] == []
-            assert cell["execution_count"] is None
+@pytest.fixture(scope="module")
+def names(ran):
+    return ran[0]
+
+
+def test_it_is_stored_with_what_it_prints(cells, ran):
+    number = r"-?\d+(?:\.\d+)?"
+    stored = [cell["outputs"] for cell in cells if cell["cell_type"] == "code"]
+    for outputs, printed in zip(stored, ran[1], strict=True):
+        text = "".join("".join(part["text"]) for part in outputs if part["output_type"] == "stream")
+        assert re.sub(number, "#", text).split() == re.sub(number, "#", printed).split(), "run `make notebooks`"
+        figures, found = ([float(figure) for figure in re.findall(number, said)] for said in (text, printed))
+        assert np.allclose(figures, found, rtol=0.04, atol=0.005)
+
+
+def test_its_two_plots_are_stored(cells):
+    outputs = [part for cell in cells if cell["cell_type"] == "code" for part in cell["outputs"]]
+    assert sum("image/png" in part.get("data", {}) for part in outputs) == 2
+    assert not [part for part in outputs if part["output_type"] == "error"]
 
 
 def test_statistics_are_right_to_their_noise(names):
