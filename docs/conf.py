@@ -36,10 +36,12 @@ html_show_sourcelink = False
 html_theme_options = {"navbar_end": ["theme-switcher"], "footer_start": ["copyright"], "footer_end": []}
 
 _CODE = re.compile(r"(`[^`]*`)")
+_SENTENCES = ("attribute", "data", "property")
+_plain: dict[str, list[str]] = {}
 _MARKUP = re.compile(r"[*|]|(?<=\w)_(?!\w)")
 
 
-def _escape_markup(_app: Any, _what: str, _name: str, _object: Any, _options: Any, lines: list[str]) -> None:
+def _escape_markup(_app: Any, what: str, name: str, _object: Any, _options: Any, lines: list[str]) -> None:
     """Take docstrings as plain text: `code` in backticks, blocks of code indented, |theta|^2 and theta_ no markup."""
     for number, line in enumerate(lines):
         if line.endswith(":") and lines[number + 1 : number + 2] == [""] and lines[number + 2].startswith("    "):
@@ -47,8 +49,17 @@ def _escape_markup(_app: Any, _what: str, _name: str, _object: Any, _options: An
         parts = _CODE.split(line)
         parts[::2] = [_MARKUP.sub(r"\\\g<0>", part) for part in parts[::2]]
         lines[number] = "".join(parts)
+    if what in _SENTENCES:
+        _plain[name] = list(lines)
+
+
+def _restore(_app: Any, what: str, name: str, _object: Any, _options: Any, lines: list[str]) -> None:
+    """A property's docstring is a sentence: napoleon takes what comes before a colon for its type."""
+    if what in _SENTENCES:
+        lines[:] = _plain.pop(name)
 
 
 def setup(app: Any) -> None:
-    """Register the hook before napoleon's, which writes markup."""
+    """Register one hook before napoleon's, which writes markup, and one after it."""
     app.connect("autodoc-process-docstring", _escape_markup, priority=100)
+    app.connect("autodoc-process-docstring", _restore, priority=900)

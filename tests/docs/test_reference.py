@@ -1,5 +1,6 @@
 """The generated reference follows the code, and every error has a page that explains it."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -43,5 +44,5 @@ def test_the_command_names_the_page_of_an_error(capsys):
 
 def test_every_public_name_is_in_the_reference():
     page = (ROOT / "docs/reference/api.md").read_text()
-    missing = [name for name in radofed.__all__ if f":: radofed.{name}\n" not in page]
+    missing = [name for name in radofed.__all__ if not re.search(rf":: radofed\.{name}[(\n]", page)]
     assert not missing
