@@ -86,7 +86,6 @@ def main() -> None:
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        draw_terminal("rado --help", rado("rado --help", directory), "help")
         draw_terminal(PLAN, rado(PLAN, directory), "plan-moments")
         (PICTURES / "plan.png").unlink(missing_ok=True)
         rado(f"{PLAN} --picture {PICTURES / 'plan.png'}", directory)
