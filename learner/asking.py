@@ -4,7 +4,7 @@ import hashlib
 from typing import Any
 
 from dpcore.errors import ConfigurationError
-from dpcore.features import nearest
+from dpcore.records.features import nearest
 from learner.federation import BudgetedOracle
 from learner.model import Model
 from learner.training import LEARNERS, import_class, make_estimator

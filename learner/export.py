@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from dpcore.errors import ConfigurationError
-from dpcore.features import BooleanFeature, CategoryFeature, Feature, RealFeature, plain
-from dpcore.schema import Label
+from dpcore.records.features import BooleanFeature, CategoryFeature, Feature, RealFeature, plain
+from dpcore.records.schema import Label
 from learner.model import Model, ModelError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def to_sklearn(model: Model, *, classes: Literal["signs", "label"] = "signs") ->
 
     It takes rows as the schema encodes them, without the bias: (rows, d - 1), or (rows, d) where the schema has none.
     `feature_names_in_` are the coordinates' names; `coef_` their weights, `intercept_` the bias's, 0 where there is
-    none. `wire.tables.read_observations` encodes a file (its last column is the bias).
+    none. `radofed.common.tables.tables.read_observations` encodes a file (its last column is the bias).
 
     classes: "signs" gives `classes_` [-1, 1], the labels that `learner.model.predict` gives; "label" the schema's own
     texts, [negative, positive], which needs exactly one of each.

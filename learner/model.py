@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, DataError, RadofedError, ShapeError
-from dpcore.privacy.statement import PrivacyStatement
-from dpcore.schema import Schema
+from dpcore.queries.statement import PrivacyStatement
+from dpcore.records.schema import Schema
 from learner.files import write_durably
-from wire.tables import encoded_blocks, read_observations
+from radofed.common.tables.tables import encoded_blocks, read_observations
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
@@ -150,7 +150,7 @@ def predict(model: Model, path: str | Path) -> Predictions:
     """Scores and labels of the rows of a CSV or Parquet file; its label column is not needed and not read.
 
     A row that the schema's policies make a zero vector has no prediction. A score of exactly zero is -1, as in the
-    estimators. Raises DataError as wire.tables does.
+    estimators. Raises DataError as radofed.common.tables.tables does.
     """
     x, usable = read_observations(path, model.schema)
     scores = model.scores(x)
@@ -163,7 +163,7 @@ def predict(model: Model, path: str | Path) -> Predictions:
 def error_rate(model: Model, path: str | Path) -> float:
     """The fraction of rows of a labelled file on which the model is wrong, over the rows that are usable.
 
-    Raises DataError as wire.tables does, and where no row is usable.
+    Raises DataError as radofed.common.tables.tables does, and where no row is usable.
     """
     wrong = usable = 0
     for block in encoded_blocks(path, model.schema, label=True):

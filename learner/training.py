@@ -11,10 +11,10 @@ from typing import Any, Literal, get_args, get_origin
 import numpy as np
 
 from dpcore.errors import ConfigurationError
-from dpcore.features import nearest
+from dpcore.estimators.synthetic_rados import synthetic_rados as draw_synthetic
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.synthetic import synthetic_rados as draw_synthetic
+from dpcore.records.features import nearest
 from learner.model import Model
 from learner.release import Release
 

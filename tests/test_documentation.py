@@ -14,18 +14,18 @@ import numpy as np
 import pytest
 import typer
 
+from dpcore.accounting.filters import NO_LOSS, PrivacyLimit
 from dpcore.estimators.conjunction import rows_needed
 from dpcore.estimators.private_newton import PrivateNewton
-from dpcore.pac.finite_class import finite_class_guarantee
-from dpcore.pac.parity import parity_guarantee
 from dpcore.predicates import parser
 from dpcore.predicates.notation import parse, to_text
 from dpcore.predicates.parser import PredicateSyntaxError
-from dpcore.privacy.filters import NO_LOSS, PrivacyLimit
+from dpcore.research.pac.finite_class import finite_class_guarantee
+from dpcore.research.pac.parity import parity_guarantee
 from dpcore.statistics.noise import LaplaceNoise, planned_noise
 from dpcore.statistics.sample_size import Batch, separate_rows
 from learner.asking import ASKING, make_asking
-from parties.charges import RECORD, charge_for
+from parties.ledger.charges import RECORD, charge_for
 from radofed.cli.commands import app
 from radofed.simulation.asking import simulated_federation
 

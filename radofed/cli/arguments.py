@@ -9,7 +9,7 @@ from typing import Any
 def exact(text: str, option: str) -> Fraction:
     """A decimal or fraction as an exact number. Raises ConfigurationError."""
     from dpcore.errors import ConfigurationError
-    from dpcore.rationals import exact_number
+    from dpcore.numbers.rationals import exact_number
 
     try:
         return exact_number(text)

@@ -14,7 +14,7 @@ from radofed.cli.framework import ConfigOption, command, group
 from radofed.output import Output, QueryProgress, Result, progress_sentence
 
 if TYPE_CHECKING:
-    from dpcore.schema import Schema
+    from dpcore.records.schema import Schema
     from learner.planning import Plan
     from learner.release import Release
     from learner.requests import RadosDesign, Request
@@ -134,7 +134,7 @@ def query(
 def _request(schema: "Schema", design: str, options: dict[str, Any]) -> "Request":
     """The request that options stand for; options that were not given are None, empty or False."""
     from dpcore.errors import ConfigurationError
-    from dpcore.features import nearest
+    from dpcore.records.features import nearest
     from learner.requests import DESIGNS, MomentsRequest, RadosRequest
 
     given = {name: value for name, value in options.items() if value is not None and value is not False and value != ()}

@@ -13,7 +13,7 @@ from radofed.cli.learner import Timeout
 from radofed.output import Output, QueryProgress, Result
 
 if TYPE_CHECKING:
-    from dpcore.schema import Schema
+    from dpcore.records.schema import Schema
     from learner.federation import BudgetedOracle, Federation
     from learner.model import Model
 
@@ -72,7 +72,7 @@ def train(
     refuse in the middle it keeps its last iterate and says what was spent.
     """
     from dpcore.errors import ConfigurationError
-    from dpcore.features import nearest
+    from dpcore.records.features import nearest
     from learner.asking import ASKING
     from learner.training import LEARNERS
 
@@ -152,7 +152,7 @@ def evaluate(
 
     One batch of statistics, charged as any other query.
     """
-    from dpcore.statistics.evaluation import evaluate as ask_evaluation
+    from dpcore.evaluation.evaluation import evaluate as ask_evaluation
     from learner.model import Model
 
     loaded = Model.load(model)
@@ -271,7 +271,7 @@ def predict(
     """Predict the label of every row, and count the errors where the file has labels."""
     from learner.model import Model, error_rate
     from learner.model import predict as predict_rows
-    from wire.tables import open_table
+    from radofed.common.tables.tables import open_table
 
     if to is not None:
         check_new(to)

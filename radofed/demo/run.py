@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dpcore.errors import ConfigurationError, PlanError
-from dpcore.schema import Schema
+from dpcore.records.schema import Schema
 from radofed.demo.baselines import Baselines, baselines
 from radofed.demo.processes import ChildError, Children, ended_by_signals, has_content, wait_for
 from radofed.demo.tables import DemoData, Split, digits, own_file, party_names
@@ -206,7 +206,7 @@ def _data(options: DemoOptions, directory: Path) -> DemoData:
 
 
 def _count_rows(file: Path, schema: Schema) -> int:
-    from parties.dataset import check  # noqa: PLC0415  (the demo itself stands in for each party here)
+    from parties.data.dataset import check  # noqa: PLC0415  (the demo itself stands in for each party here)
 
     return check(schema, file).rows
 
@@ -224,7 +224,7 @@ def _sensitive(options: DemoOptions, schema: Schema, note: Callable[[str], None]
 
 
 def _truncation(options: DemoOptions, fewest_rows: int, note: Callable[[str], None]) -> Fraction | None:
-    from dpcore.privacy.dp_feat import own_epsilon  # noqa: PLC0415  (slow to import)
+    from dpcore.accounting.dp_feat import own_epsilon  # noqa: PLC0415  (slow to import)
 
     if options.data is not None or options.epsilon_per_rado is not None:
         return options.epsilon_per_rado
@@ -240,8 +240,8 @@ def _policy(
     options: DemoOptions, sensitive: str | None, truncation: Fraction | None, fewest_rows: int
 ) -> PolicyChoices:
     """What the demo's parties allow: this query and no other, at what it costs the smallest party."""
-    from dpcore.privacy.dp_feat import own_epsilon  # noqa: PLC0415  (slow to import)
-    from dpcore.privacy.filters import BASIC_SHARE  # noqa: PLC0415  (as above)
+    from dpcore.accounting.dp_feat import own_epsilon  # noqa: PLC0415  (slow to import)
+    from dpcore.accounting.filters import BASIC_SHARE  # noqa: PLC0415  (as above)
 
     if sensitive is None:
         own = _plain_epsilon(fewest_rows, options.rados)
@@ -275,7 +275,7 @@ def _policy(
 
 def _plain_epsilon(fewest_rows: int, rados: int) -> float:
     """What a boolean feature's own values tell at most: at the smallest party that is large enough to have a bound."""
-    from parties.charges import plain_loss  # noqa: PLC0415  (slow to import)
+    from parties.ledger.charges import plain_loss  # noqa: PLC0415  (slow to import)
 
     for rows in itertools.count(fewest_rows):
         with suppress(PlanError):
@@ -328,6 +328,6 @@ def _train(
 
 
 def _statement(release: dict[str, Any]) -> list[str]:
-    from dpcore.privacy.statement import PrivacyStatement  # noqa: PLC0415  (slow to import)
+    from dpcore.queries.statement import PrivacyStatement  # noqa: PLC0415  (slow to import)
 
     return PrivacyStatement.from_dict(release["privacy"]).sentences()

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
-from dpcore.features import Label, RealFeature, ThresholdFeature
-from dpcore.schema import Schema
-from wire.tables import encoded_blocks
+from dpcore.records.features import Label, RealFeature, ThresholdFeature
+from dpcore.records.schema import Schema
+from radofed.common.tables.tables import encoded_blocks
 
 Split = Literal["iid", "label-skew"]
 Floats = NDArray[np.float64]

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.estimators.base import RadoSample
-from dpcore.features import nearest
-from dpcore.rados.moments import Moments
+from dpcore.records.features import nearest
+from dpcore.statistics.moments import Moments
 from learner.asking import ASKING
 from learner.training import LEARNERS, import_class, make_estimator
 from radofed.simulation.errors import SimulationError, SimulationTimedOutError

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dpcore.errors import ConfigurationError
-from dpcore.privacy.statement import PrivacyStatement
+from dpcore.queries.statement import PrivacyStatement
 
 Sees = Literal["rados", "moments", "answers", "rows", "labels"]
 """What a learner was given: a release of the federation, answers to its own questions, or, for comparison, the pooled

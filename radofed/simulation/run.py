@@ -17,19 +17,20 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import RadoSample
+from dpcore.numbers.rationals import exact_number
 from dpcore.paillier.public import MAXIMUM_BITS, MINIMUM_BITS
 from dpcore.paillier.secret import SecretKey
-from dpcore.privacy.statement import PrivacyStatement
+from dpcore.progress import Progress
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.edges import ONE
-from dpcore.rados.moments import Moments
-from dpcore.randomness import SystemRandom
-from dpcore.rationals import exact_number
-from dpcore.schema import Schema
+from dpcore.queries.statement import PrivacyStatement
+from dpcore.randomness.sources import SystemRandom
+from dpcore.records.records import ONE
+from dpcore.records.schema import Schema
+from dpcore.statistics.moments import Moments
 from radofed.simulation.designs import DesignOptions, given_words
 from radofed.simulation.evaluation import Fold, asks, check_learners, from_release, measure, named_learners
-from radofed.simulation.federation import Federation, PlannedFold, Progress
+from radofed.simulation.federation import Federation, PlannedFold
 from radofed.simulation.partitions import Partition
 from radofed.simulation.results import (
     FederationFacts,

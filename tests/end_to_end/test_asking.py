@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpcore.schema import Schema
+from dpcore.records.schema import Schema
 from learner.config import LearnerConfig
 from learner.federation import Federation as Asked
 from learner.journal import SessionSource
 from learner.release import Release
 from learner.session import Session
-from parties.dataset import load
+from parties.data.dataset import load
 from radofed.cli.framework import run
 from radofed.templates import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA, table

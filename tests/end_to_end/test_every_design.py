@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpcore.schema import Schema
+from dpcore.records.schema import Schema
 from learner.release import Release
-from parties.dataset import load
+from parties.data.dataset import load
 from radofed.cli.framework import run
 from radofed.templates import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA, table

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpcore.encoding import Numbers, Source, Texts, encode
 from dpcore.errors import ConfigurationError, DataError, ShapeError
 from dpcore.estimators.mean_variance import MeanVariance
-from dpcore.privacy.release_cost import Setting
-from dpcore.privacy.statement import statement_for
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.protected import dp_feat_design
+from dpcore.queries.release_cost import Setting
+from dpcore.queries.statement import statement_for
+from dpcore.rados.schema_designs import dp_feat_design
+from dpcore.records.encoding import Numbers, Source, Texts, encode
 from learner.model import Model, ModelError, error_rate, predict
 from learner.release import Release
 from learner.training import LEARNERS, make_learner, train

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 import radofed
-from dpcore.schema import Schema
+from dpcore.records.schema import Schema
 
 ROWS = 240
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from dpcore.errors import ConfigurationError
-from dpcore.schema import Schema
+from dpcore.records.schema import Schema
 from parties.policy import Policy
 from radofed.demo.baselines import baselines
 from radofed.demo.processes import ChildError, Children, ended_by_signals, wait_for

@@ -11,8 +11,8 @@ import pytest
 
 from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.predicates.expressions import AtLeast, Flag, LabelIs
-from dpcore.rados.edges import Records
-from dpcore.schema import Schema
+from dpcore.records.records import Records
+from dpcore.records.schema import Schema
 from learner.asking import ASKING, make_asking
 from learner.requests import StatisticRequest
 from radofed.cli.framework import run

@@ -188,9 +188,9 @@ import ray
 from radofed.simulation import federation, run, workers
 from radofed.simulation.designs import DesignOptions
 from dpcore.paillier.secret import SecretKey
-from dpcore.rados.edges import ONE, Records
-from dpcore.randomness import SystemRandom
-from dpcore.schema import Label, RealFeature, Schema
+from dpcore.records.records import ONE, Records
+from dpcore.randomness.sources import SystemRandom
+from dpcore.records.schema import Label, RealFeature, Schema
 
 schema = Schema(
     name="s",

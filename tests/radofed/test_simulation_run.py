@@ -17,7 +17,7 @@ from sklearn.model_selection import StratifiedKFold
 
 import radofed
 from dpcore.errors import ConfigurationError, PlanError, RadofedError
-from dpcore.rados.law import RadoLaw
+from dpcore.rados.distribution import RadoLaw
 from radofed.cli.framework import run
 from radofed.simulation import federation as federation_module
 from radofed.simulation.evaluation import auc
