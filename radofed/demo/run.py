@@ -322,7 +322,7 @@ def _train(
     for name in LEARNERS:
         note(f"training {name} on the rados")
         file = models / f"{name}.json"
-        children.run(f"train-{name}", "learner", "train", str(release), "--learner", name, "--output", str(file))
+        children.run(f"train-{name}", "learner", "train", str(release), "--estimator", name, "--output", str(file))
         errors[name] = error_rate(Model.load(file), data.test)
     return errors
 
