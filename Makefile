@@ -23,7 +23,7 @@ $(DOCS_READY): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all,dev,docs]'
 	@touch $(DOCS_READY)
 
-demo: $(READY)  ## four organisations learn one model over gRPC with real encryption, on this machine
+demo: $(READY)  ## four organisations learn over gRPC with real encryption: whole records protected, then rados
 	$(BIN)/rado demo
 
 test: $(READY)  ## the tests, under ten minutes on two cores

@@ -19,9 +19,9 @@ from dp_accounting.pld import common, privacy_loss_distribution
 from matplotlib.figure import Figure
 
 from benchmarks.measuring import Measure, Report, Table, number, require, take_turns
-from dpcore.privacy.composition import Bracket, InfiniteEpsilonError
-from dpcore.privacy.dp_feat import epsilon_for, largest_rados, own_epsilon, theorem_epsilon
-from dpcore.privacy.gaussian import thinned_epsilon, thinned_mu
+from dpcore.accounting.composition import Bracket, InfiniteEpsilonError
+from dpcore.accounting.dp_feat import epsilon_for, largest_rados, own_epsilon, theorem_epsilon
+from dpcore.accounting.gaussian import thinned_epsilon, thinned_mu
 
 DELTA = Fraction(1, 10**6)
 PLANNED_EPSILON = 1.0

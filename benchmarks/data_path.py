@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from sklearn.preprocessing import MinMaxScaler
 
 from benchmarks.measuring import MEASURE_HEADER, Measure, Report, Table, draw_seconds, ratio, require
-from dpcore.features import Label, RealFeature
-from dpcore.rados.edges import ONE
-from dpcore.schema import Schema
-from parties.dataset import load
+from dpcore.records.features import Label, RealFeature
+from dpcore.records.records import ONE
+from dpcore.records.schema import Schema
+from parties.data.dataset import load
 
 ROWS, REALS, COUNTS = 5_000_000, 12, 5
 WRITTEN_ROWS = 250_000

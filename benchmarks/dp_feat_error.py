@@ -52,9 +52,9 @@ from benchmarks.dp_feat_protocol import (
     truncated_points,
 )
 from benchmarks.measuring import Measure, Report, Table, number, require
+from dpcore.accounting.composition import RELATIVE_WIDTH
+from dpcore.accounting.dp_feat import delta_per_rado
 from dpcore.estimators.base import MOST_RADOS_FROM_ROWS
-from dpcore.privacy.composition import RELATIVE_WIDTH
-from dpcore.privacy.dp_feat import delta_per_rado
 
 # Each draws folds and rados anew; a large set has one.
 REPEATS = 3

@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedKFold
 
 from benchmarks.datasets import DataSet
+from dpcore.accounting.composition import DeltaTooSmallError, InfiniteEpsilonError, VoidEpsilonError
+from dpcore.accounting.dp_feat import epsilon_for, largest_rados, theorem_epsilon
+from dpcore.accounting.integer_noise import IntegerNoise, smallest_share
+from dpcore.accounting.sensitivity import joint_squared
 from dpcore.estimators.base import RadoClassifier, RadoSample
 from dpcore.estimators.mean_variance import MeanVariance
 from dpcore.estimators.radoboost import RadoBoost
-from dpcore.fixed_point import store
-from dpcore.privacy.composition import DeltaTooSmallError, InfiniteEpsilonError, VoidEpsilonError
-from dpcore.privacy.dp_feat import epsilon_for, largest_rados, theorem_epsilon
-from dpcore.privacy.integer_noise import IntegerNoise, smallest_share
-from dpcore.privacy.sensitivity import joint_squared
+from dpcore.numbers.fixed_point import store
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import Design, DpFeatDesign, JointDesign, SensitiveFeature
-from dpcore.rados.edges import Records
-from dpcore.randomness import SeededRandom
+from dpcore.randomness.sources import SeededRandom
+from dpcore.records.records import Records
 
 Matrix = NDArray[np.float64]
 

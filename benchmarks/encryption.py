@@ -31,14 +31,14 @@ from benchmarks.measuring import (
     take_turns,
 )
 from coordinator.aggregate import multiply
-from dpcore.fixed_point import Encoding, plan_encoding
+from dpcore.numbers.fixed_point import Encoding, plan_encoding
+from dpcore.numbers.processors import processors
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.packing import open_total, pack
 from dpcore.paillier.pool import ObfuscatorPool
 from dpcore.paillier.public import Ciphertext, PublicKey
 from dpcore.paillier.secret import SecretKey
-from dpcore.processors import processors
-from dpcore.randomness import RandomSource, SystemRandom
+from dpcore.randomness.sources import RandomSource, SystemRandom
 
 KEY_BITS = 3072
 OTHER_KEY_BITS = (2048, 4096)

@@ -18,9 +18,9 @@ from benchmarks.measuring import MEASURE_HEADER, Measure, Report, Table, number,
 from dpcore.estimators.base import RadoClassifier, RadoSample
 from dpcore.estimators.mean_variance import MeanVariance
 from dpcore.estimators.radoboost import RadoBoost
-from dpcore.fraction_bits import MOST_FRACTION_BITS, FractionBits, fewest_ciphertexts, least_fraction_bits
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.queries.base import Crowd
+from dpcore.queries.fraction_bits import MOST_FRACTION_BITS, FractionBits, fewest_ciphertexts, least_fraction_bits
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import PlainDesign
 from learner.kinds import GROWTH

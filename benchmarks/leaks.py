@@ -21,15 +21,15 @@ from sklearn.decomposition import FastICA
 from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.measuring import REPEATS, Measure, Report, Table, require
+from dpcore.accounting.gaussian import shift_law, thinned_mu
 from dpcore.errors import DataError
-from dpcore.privacy.gaussian import shift_law, thinned_mu
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import Design, DpFeatDesign, JointDesign, PlainDesign, SensitiveFeature
-from dpcore.rados.edges import ONE, Records
-from dpcore.rados.leaks import KnownAllButOneBit, most_accurate
 from dpcore.rados.signatures import signatures_of, whole
-from dpcore.rados.statements.reconstruction import UnrecoverableError, reconstruct_edges
-from dpcore.randomness import SeededRandom
+from dpcore.randomness.sources import SeededRandom
+from dpcore.records.records import ONE, Records
+from dpcore.research.leaks import KnownAllButOneBit, most_accurate
+from dpcore.research.paper.reconstruction import UnrecoverableError, reconstruct_edges
 
 FRACTION_BITS = 16
 UNIT = 1 << FRACTION_BITS

@@ -13,7 +13,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from dpcore.processors import processors
+from dpcore.numbers.processors import processors
 
 REPEATS = 5
 LIBRARIES = (

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from dpcore.features import Label, RealFeature
-from dpcore.schema import Schema
+from dpcore.records.features import Label, RealFeature
+from dpcore.records.schema import Schema
 from learner.config import LearnerConfig
 from learner.keys import create_key
 from learner.session import Session

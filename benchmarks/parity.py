@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.measuring import MEASURE_HEADER, Measure, Report, Table, draw_seconds, ratio, require, take_turns
-from dpcore.pac.gf2 import solve
-from dpcore.pac.parity import flips, learn_parity, parity_guarantee
-from dpcore.randomness import SeededRandom
+from dpcore.randomness.sources import SeededRandom
+from dpcore.research.pac.gf2 import solve
+from dpcore.research.pac.parity import flips, learn_parity, parity_guarantee
 
 D, ALPHA, BETA, EPSILON = 256, 0.1, 0.05, Fraction(1)
 # With --all: as many rows as a tenth of both ask for.

@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.measuring import MEASURE_HEADER, Measure, Report, Table, draw_seconds, ratio, require, take_turns
-from dpcore.features import Label, RealFeature
 from dpcore.predicates.checking import check
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import Predicate
 from dpcore.predicates.frontend import x, y
-from dpcore.rados.edges import ONE, Records
-from dpcore.schema import Schema
+from dpcore.records.features import Label, RealFeature
+from dpcore.records.records import ONE, Records
+from dpcore.records.schema import Schema
 
 ROWS, COORDINATES, PREDICATES = 1_000_000, 20, 10_000
 ONE_BY_ONE = 250

@@ -41,22 +41,22 @@ from benchmarks.record_level import (
     splits_of,
     without_privacy,
 )
-from dpcore.erm.basis import Basis
-from dpcore.erm.margin_weights import WEIGHT_BITS, Loss
+from dpcore.accounting.gaussian import ShiftLaw, gaussian_mu, together
+from dpcore.accounting.integer_noise import ROUNDING_VARIANCE, IntegerNoise
+from dpcore.accounting.sensitivity import gradient_squared, moments_squared
+from dpcore.estimators.oracle import WHOLE, GradientEstimate
 from dpcore.estimators.private_newton import PrivateNewton
-from dpcore.fixed_point import store
-from dpcore.oracle import WHOLE, GradientEstimate
-from dpcore.privacy.gaussian import ShiftLaw, gaussian_mu, together
-from dpcore.privacy.integer_noise import ROUNDING_VARIANCE, IntegerNoise
-from dpcore.privacy.sensitivity import gradient_squared, moments_squared
+from dpcore.numbers.fixed_point import store
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.queries.moments import MomentsQuery
-from dpcore.rados.clipping import Clip
-from dpcore.rados.edges import Records
-from dpcore.rados.moments import Moments
-from dpcore.rados.norms import edge_multiplier, usual_norm
-from dpcore.randomness import RandomSource, SeededRandom
-from dpcore.schema import CategoryFeature, Label, RealFeature, Schema
+from dpcore.queries.norms import edge_multiplier, usual_norm
+from dpcore.randomness.sources import RandomSource, SeededRandom
+from dpcore.records.basis import Basis
+from dpcore.records.clipping import Clip
+from dpcore.records.margin_weights import WEIGHT_BITS, Loss
+from dpcore.records.records import Records
+from dpcore.records.schema import CategoryFeature, Label, RealFeature, Schema
+from dpcore.statistics.moments import Moments
 
 EPSILONS, STATED_EPSILON = (0.3, 1.0, 3.0), 1.0
 SETS, QUICK_SETS = ("abalone", "wine_white", "eeg_eye_state", "magic", "adult"), ("abalone", "wine_white")
@@ -97,7 +97,7 @@ class PartiesOracle:
         return share
 
     def moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> Moments:
-        """See dpcore.oracle.Oracle."""
+        """See dpcore.estimators.oracle.Oracle."""
         bound = norm_bound or usual_norm(self.schema)
         clip, multiplier = Clip(bound, bias=True), edge_multiplier(bound, FRACTION_BITS)
         d = self.parties[0].d
@@ -115,7 +115,7 @@ class PartiesOracle:
         loss: Loss = "logistic",
         basis: Basis | None = None,
     ) -> GradientEstimate:
-        """See dpcore.oracle.Oracle."""
+        """See dpcore.estimators.oracle.Oracle."""
         share = self.share(gradient_squared(clip, GRADIENT_BITS), part, len(theta))
         query = GradientQuery(loss, tuple(round(float(value) * 2**THETA_BITS) for value in theta), clip, share, basis)
         total = sum(query.contribution(party, GRADIENT_BITS, self.random) for party in self.parties)

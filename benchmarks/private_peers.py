@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from benchmarks.environments import environment, work
 from benchmarks.measuring import Measure
-from dpcore.privacy.gaussian import gaussian_mu
+from dpcore.accounting.gaussian import gaussian_mu
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]

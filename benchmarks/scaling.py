@@ -25,7 +25,7 @@ from benchmarks.measuring import (
     number,
     require,
 )
-from dpcore.processors import processors
+from dpcore.numbers.processors import processors
 
 # Long enough that what is not per row, coordinate or rado does not count.
 USUAL = {"m": 200_000, "d": 18, "n": 1_000}

@@ -22,8 +22,8 @@ from benchmarks.node_processes import schema_of
 from dpcore.paillier.secret import SecretKey
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import PlainDesign
-from dpcore.rados.edges import ONE, Records
-from dpcore.randomness import SystemRandom
+from dpcore.randomness.sources import SystemRandom
+from dpcore.records.records import ONE, Records
 from learner.requests import RadosRequest
 from radofed.simulation.federation import Federation, PlannedFold
 from radofed.simulation.workers import start_hosts

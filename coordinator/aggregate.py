@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from dpcore.errors import CiphertextError, ShapeError
+from dpcore.numbers.processors import processors
 from dpcore.paillier.public import Ciphertext, PublicKey
 from dpcore.paillier.threads import even_ranges, lock_released
-from dpcore.processors import processors
 from wire.errors import Code, WireError
 from wire.query import OpenedQuery
 from wire.upload import Chunk

@@ -16,9 +16,9 @@ from coordinator.live import LiveQuery
 from coordinator.spool import Spool
 from dpcore.errors import CiphertextError, ConfigurationError, ShapeError
 from dpcore.paillier.public import PublicKey
-from wire.cluster_jobs import ITEM_BYTES, ClusterError, ClusterJob, check_in_background
+from radofed.common.cluster.jobs import ITEM_BYTES, ClusterError, ClusterJob, check_in_background
+from radofed.common.logs import Log
 from wire.errors import WireError
-from wire.logs import Log
 from wire.upload import Chunk
 
 

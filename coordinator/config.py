@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dpcore.errors import ConfigurationError
-from wire.cluster_jobs import ClusterSettings
-from wire.configuration import ConfigPath, Configuration, TlsConfiguration
+from radofed.common.cluster.jobs import ClusterSettings
+from radofed.common.configuration import ConfigPath, Configuration
+from wire.identity import TlsConfiguration
 
 
 class Limits(Configuration):

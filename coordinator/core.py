@@ -37,8 +37,8 @@ from coordinator.rounds import Rules, begin, step
 from coordinator.spool import Spool, SpoolDamagedError
 from coordinator.store import Statement, Store, StoredQuery
 from dpcore.errors import ConfigurationError, RadofedError
+from radofed.common.logs import Log
 from wire.errors import Code, WireError
-from wire.logs import Log
 from wire.query import CLOCK_SKEW_S, OpenedQuery
 from wire.status import Phase
 

@@ -10,10 +10,10 @@ from coordinator.live import LiveQuery, check_size
 from coordinator.rounds import Rules
 from coordinator.store import Statement
 from coordinator.turns import Turns
+from radofed.common.logs import Log
 from wire.cohort import Acceptance, Ready, Receipt, Refusal, S, check_receipt, open_statement
 from wire.envelopes import Envelope
 from wire.errors import Code, WireError
-from wire.logs import Log
 from wire.query import OpenedQuery, open_query
 from wire.roster import Member, Roster
 from wire.status import Phase

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from coordinator.store import Store
 from dpcore.errors import ConfigurationError
+from radofed.common.logs import Log
 from wire.envelopes import Envelope
 from wire.errors import Code, WireError
-from wire.logs import Log
 from wire.roster import Role, Roster, open_roster
 
 # As many fit, with every acceptance and receipt, into one message beside the longest query.

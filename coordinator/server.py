@@ -24,8 +24,8 @@ from coordinator.spool import Spool
 from coordinator.store import Store
 from coordinator.views import Views
 from dpcore.errors import ConfigurationError
+from radofed.common.logs import Log, start_logging
 from wire.envelopes import load_public_key
-from wire.logs import Log, start_logging
 from wire.roster import Role
 from wire.transport import SERVER_OPTIONS, Gate
 

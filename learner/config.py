@@ -1,6 +1,7 @@
 """A learner's configuration file."""
 
-from wire.configuration import ConfigPath, Configuration, TlsConfiguration
+from radofed.common.configuration import ConfigPath, Configuration
+from wire.identity import TlsConfiguration
 
 
 class LearnerConfig(Configuration):

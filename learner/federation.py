@@ -16,23 +16,23 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.erm.basis import Basis
-from dpcore.erm.margin_weights import WEIGHT_BITS, Loss
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
-from dpcore.oracle import WHOLE, GradientEstimate
+from dpcore.estimators.oracle import WHOLE, GradientEstimate
 from dpcore.predicates.expressions import Constant, Predicate
 from dpcore.predicates.frontend import as_predicate
 from dpcore.predicates.notation import parse
-from dpcore.privacy.release_cost import ReleaseCost, Setting
-from dpcore.privacy.several_releases import CountedRelease
-from dpcore.privacy.statement import PrivacyStatement, rounded_up
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
+from dpcore.queries.release_cost import ReleaseCost, Setting
+from dpcore.queries.several_releases import CountedRelease
+from dpcore.queries.statement import PrivacyStatement, rounded_up
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.rados.moments import Moments
-from dpcore.schema import Schema
+from dpcore.records.basis import Basis
+from dpcore.records.margin_weights import WEIGHT_BITS, Loss
+from dpcore.records.schema import Schema
 from dpcore.statistics.estimates import Estimates
 from dpcore.statistics.label_noise import Correction, corrected_batch
+from dpcore.statistics.moments import Moments
 from dpcore.statistics.noise import SharedNoise
 from dpcore.statistics.sample_size import PLAIN, Batch
 from learner.kinds import fraction_bits_of, kind_of
@@ -116,9 +116,9 @@ class Federation:
     ) -> Estimates:
         """Estimates of E[phi(x, y)] for a batch of predicates, as one release that costs (epsilon, delta) at most.
 
-        queries: predicates, or their texts. tolerance, confidence, noise_rate: see dpcore.oracle.Oracle. delta: 0 takes
-        Laplace noise alone, otherwise the smaller of Laplace's and Gaussian noise for this batch. The figure is against
-        all but the honest parties; against the learner alone it is smaller. Raises as an Oracle does.
+        queries: predicates, or their texts. tolerance, confidence, noise_rate: see dpcore.estimators.oracle.Oracle.
+        delta: 0 takes Laplace noise alone, otherwise the smaller of Laplace's and Gaussian noise for this batch. The
+        figure is against all but the honest parties; against the learner alone it is smaller. Raises as an Oracle does.
         """
         return self.within(epsilon, delta).statistic(
             queries, tolerance=tolerance, confidence=confidence, noise_rate=noise_rate
@@ -168,7 +168,7 @@ class _Widths:
 
 
 class BudgetedOracle:
-    """A federation within (epsilon, delta): a `dpcore.oracle.Oracle`."""
+    """A federation within (epsilon, delta): a `dpcore.estimators.oracle.Oracle`."""
 
     def __init__(self, federation: Federation, epsilon: Fraction, delta: Fraction) -> None:
         if not (isinstance(epsilon, Fraction) and isinstance(delta, Fraction)):
@@ -208,7 +208,7 @@ class BudgetedOracle:
         confidence: float = 0.95,
         noise_rate: float = 0.0,
     ) -> Estimates:
-        """See dpcore.oracle.Oracle; texts are parsed."""
+        """See dpcore.estimators.oracle.Oracle; texts are parsed."""
         if isinstance(predicates, str) or not isinstance(predicates, Sequence):
             raise ConfigurationError("a batch of predicates is a list: write [predicate], also for one")
         _check_open_interval("confidence", confidence)
@@ -240,7 +240,7 @@ class BudgetedOracle:
         )
 
     def moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> Moments:
-        """See dpcore.oracle.Oracle. norm_bound: R; by default what most records of the schema stay below."""
+        """See dpcore.estimators.oracle.Oracle. norm_bound: R; by default what most records of the schema stay below."""
         self._check_not_pure("moments")
         request = MomentsRequest(self.schema, norm_bound=norm_bound, **self._options(part))
         answer = self._answer(self._plan(request), part)
@@ -257,7 +257,7 @@ class BudgetedOracle:
         loss: Loss = "logistic",
         basis: Basis | None = None,
     ) -> GradientEstimate:
-        """See dpcore.oracle.Oracle."""
+        """See dpcore.estimators.oracle.Oracle."""
         self._check_not_pure("gradients")
         request = GradientRequest(
             self.schema, tuple(map(float, theta)), loss=loss, clip=clip, basis=basis, **self._options(part)

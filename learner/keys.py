@@ -13,7 +13,7 @@ from typing import Any
 from dpcore.errors import ConfigurationError
 from dpcore.paillier.public import DEFAULT_BITS, MINIMUM_BITS, InvalidKeyError, PublicKey
 from dpcore.paillier.secret import SecretKey
-from dpcore.randomness import RandomSource, SystemRandom
+from dpcore.randomness.sources import RandomSource, SystemRandom
 from wire.envelopes import Envelope, SigningKey, write_secret
 from wire.query import PaillierKey
 

@@ -1,11 +1,11 @@
 """What a query asks for, in words."""
 
+from dpcore.accounting.noise_shares import LaplaceShares
 from dpcore.predicates.notation import described
-from dpcore.privacy.noise_shares import LaplaceShares
-from dpcore.privacy.release_cost import Kind
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
+from dpcore.queries.release_cost import Kind
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.designs import Design, DpFeatDesign, FixedSupportDesign, GaussianDesign, JointDesign, PlainDesign
 

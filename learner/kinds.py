@@ -3,21 +3,21 @@
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
+from dpcore.accounting.dp_feat import largest_rados
+from dpcore.accounting.integer_noise import smallest_share
+from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, NoiseShares, smallest_scale
+from dpcore.accounting.sensitivity import edge_squared, gradient_squared, joint_squared, moments_squared
 from dpcore.errors import PlanError
-from dpcore.fraction_bits import FractionBits
 from dpcore.predicates.checking import check
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.expressions import is_boolean
-from dpcore.privacy.dp_feat import largest_rados
-from dpcore.privacy.integer_noise import smallest_share
-from dpcore.privacy.noise_shares import GaussianShares, LaplaceShares, NoiseShares, smallest_scale
-from dpcore.privacy.release_cost import Kind
-from dpcore.privacy.sensitivity import edge_squared, gradient_squared, joint_squared, moments_squared
+from dpcore.queries.fraction_bits import FractionBits
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.queries.moments import MomentsQuery
+from dpcore.queries.norms import edge_multiplier, usual_norm
 from dpcore.queries.rados import RadosQuery
+from dpcore.queries.release_cost import Kind
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.rados.clipping import Clip
 from dpcore.rados.designs import (
     Design,
     DpFeatDesign,
@@ -26,9 +26,9 @@ from dpcore.rados.designs import (
     PlainDesign,
     check_fraction,
 )
-from dpcore.rados.norms import edge_multiplier, usual_norm
-from dpcore.rados.protected import dp_feat_design, joint_design, plain_design, squared_range
+from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design, squared_range
 from dpcore.rados.support import check_support
+from dpcore.records.clipping import Clip
 from learner.requests import (
     USUAL_RADOS,
     GradientRequest,

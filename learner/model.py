@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.errors import ConfigurationError, DataError, RadofedError, ShapeError
-from dpcore.privacy.statement import PrivacyStatement
-from dpcore.schema import Schema
+from dpcore.errors import DataError, ModelError, RadofedError, ShapeError
+from dpcore.queries.statement import PrivacyStatement
+from dpcore.records.schema import Schema
+from learner import export
 from learner.files import write_durably
-from wire.tables import encoded_blocks, read_observations
+from radofed.common.tables.tables import encoded_blocks, read_observations
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
@@ -25,15 +26,11 @@ _DOMAIN = b"rado.v1/model\0"
 DIGEST_BYTES = 32
 
 
-class ModelError(ConfigurationError):
-    """A file that is no model, or not the model that was saved."""
-
-
 @dataclass(frozen=True, eq=False)
 class Model:
     """A linear classifier sign(theta . x) over rows as `schema` encodes them.
 
-    theta: (d,) float64, finite, read-only. learner: its name (learner.training, learner.asking). release_digest: 32
+    theta: (d,) float64, finite, read-only. learner: the estimator's name (learner.estimators). release_digest: 32
     bytes, of the release it was trained on, or of all. statement: of what was released; training adds nothing to it.
     Raises ShapeError where theta does not fit the schema, ModelError where a value is out of range.
     """
@@ -64,15 +61,11 @@ class Model:
 
     def to_sklearn(self, *, classes: Literal["signs", "label"] = "signs") -> "LogisticRegression":
         """The model as a fitted scikit-learn `LogisticRegression`: `learner.export.to_sklearn`."""
-        from learner.export import to_sklearn  # noqa: PLC0415  (learner.export imports this module)
-
-        return to_sklearn(self, classes=classes)
+        return export.to_sklearn(self, classes=classes)
 
     def to_original_units(self) -> dict[str, Any]:
         """The model in the units of the original columns, as JSON has it: `learner.export.to_original_units`."""
-        from learner.export import to_original_units  # noqa: PLC0415  (as above)
-
-        return to_original_units(self)
+        return export.to_original_units(self)
 
     def save(self, path: Path) -> None:
         """Write the model, or replace the file by it, whole or not at all. Raises ModelError."""
@@ -150,7 +143,7 @@ def predict(model: Model, path: str | Path) -> Predictions:
     """Scores and labels of the rows of a CSV or Parquet file; its label column is not needed and not read.
 
     A row that the schema's policies make a zero vector has no prediction. A score of exactly zero is -1, as in the
-    estimators. Raises DataError as wire.tables does.
+    estimators. Raises DataError as radofed.common.tables.tables does.
     """
     x, usable = read_observations(path, model.schema)
     scores = model.scores(x)
@@ -163,7 +156,7 @@ def predict(model: Model, path: str | Path) -> Predictions:
 def error_rate(model: Model, path: str | Path) -> float:
     """The fraction of rows of a labelled file on which the model is wrong, over the rows that are usable.
 
-    Raises DataError as wire.tables does, and where no row is usable.
+    Raises DataError as radofed.common.tables.tables does, and where no row is usable.
     """
     wrong = usable = 0
     for block in encoded_blocks(path, model.schema, label=True):

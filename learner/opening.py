@@ -7,7 +7,7 @@ total, which takes no key, is not noticed: it can spoil, shift or scale what the
 (promise P2).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,14 +17,12 @@ from dpcore.errors import ConfigurationError, TotalError
 from dpcore.paillier import packing
 from dpcore.paillier.public import InvalidCiphertextError
 from dpcore.paillier.secret import SecretKey
+from dpcore.progress import Progress
 from wire.cohort import Acceptance, Cohort, check_receipts
 from wire.query import OpenedQuery
 from wire.roster import Roster
 from wire.status import Total
 from wire.upload import chunk_ranges
-
-Progress = Callable[[int, int], None]
-"""Told (chunks done, of how many) after each chunk of a total."""
 
 
 class CohortError(TotalError):

@@ -11,14 +11,14 @@ from fractions import Fraction
 from functools import cached_property
 
 from dpcore.errors import ConfigurationError, PlanError
-from dpcore.fraction_bits import fewest_ciphertexts
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.paillier.public import PublicKey
-from dpcore.privacy.release_cost import ReleaseCost, release_cost, scope_of
 from dpcore.queries.base import Crowd
+from dpcore.queries.fraction_bits import fewest_ciphertexts
 from dpcore.queries.gradient import GradientQuery
+from dpcore.queries.release_cost import ReleaseCost, release_cost, scope_of
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.randomness import RandomSource, SystemRandom
+from dpcore.randomness.sources import RandomSource, SystemRandom
 from learner.kind_words import kind_words
 from learner.kinds import GROWTH, fraction_bits_within, kind_of
 from learner.requests import Request

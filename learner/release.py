@@ -26,19 +26,19 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.erm.margin_weights import WEIGHT_BITS
 from dpcore.errors import ConfigurationError, RadofedError
-from dpcore.frozen import frozen
+from dpcore.numbers.frozen import frozen
 from dpcore.predicates.notation import described
-from dpcore.privacy.release_cost import Kind
-from dpcore.privacy.statement import PrivacyStatement
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
+from dpcore.queries.release_cost import Kind
+from dpcore.queries.statement import PrivacyStatement
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.rados.law import RadoLaw
-from dpcore.rados.moments import Moments
-from dpcore.schema import Schema
+from dpcore.rados.distribution import RadoLaw
+from dpcore.records.margin_weights import WEIGHT_BITS
+from dpcore.records.schema import Schema
+from dpcore.statistics.moments import Moments
 from learner.files import sync_directory
 from learner.opening import check_cohort
 from wire.cohort import Acceptance, Cohort, check_receipts

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal, get_args
 
-from dpcore.erm.basis import Basis
-from dpcore.erm.margin_weights import Loss
 from dpcore.errors import ConfigurationError
 from dpcore.predicates.expressions import Predicate
-from dpcore.schema import Schema
+from dpcore.records.basis import Basis
+from dpcore.records.margin_weights import Loss
+from dpcore.records.schema import Schema
 
 USUAL_RADOS = 1000
 """Nock, Patrini and Friedman (ICML 2015), section 4, take n = min(1000, m / 2)."""
@@ -41,8 +41,8 @@ class Terms:
     roster states, a million where it states nothing. cohort_min: the fewest parties of a cohort; by default
     max(c + 2, parties - 1). colluders: c, the parties assumed to collude with coordinator and learner; by default
     min(1, parties - 2). fraction_bits: of a coordinate, or of a statistic's value; by default, of rados without noise
-    as many as go into the fewest ciphertexts, from what n rados can tell up to 16 (dpcore.fraction_bits), and of other
-    kinds a fixed number.
+    as many as go into the fewest ciphertexts, from what n rados can tell up to 16 (dpcore.queries.fraction_bits), and
+    of other kinds a fixed number.
 
     Raises ConfigurationError where an option makes no sense for any roster.
     """

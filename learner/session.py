@@ -14,11 +14,12 @@ from types import TracebackType
 from typing import Self
 
 from dpcore.errors import ConfigurationError, PlanError
-from dpcore.privacy.statement import PrivacyStatement, statement_for, without_bound
+from dpcore.progress import Progress
+from dpcore.queries.statement import PrivacyStatement, statement_for, without_bound
 from learner.client import GIVE_UP_AFTER_S, Coordinator
 from learner.config import LearnerConfig
 from learner.keys import LearnerKey, load_key
-from learner.opening import OpenedTotal, Progress, open_total
+from learner.opening import OpenedTotal, open_total
 from learner.planning import Plan, plan_query
 from learner.release import Release, ReleaseError
 from learner.requests import Request

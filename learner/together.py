@@ -6,9 +6,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpcore.errors import ConfigurationError
-from dpcore.privacy.release_cost import ReleaseCost
-from dpcore.privacy.several_releases import CountedRelease, cost_together
-from dpcore.privacy.statement import PrivacyStatement, rounded_up
+from dpcore.queries.release_cost import ReleaseCost
+from dpcore.queries.several_releases import CountedRelease, cost_together
+from dpcore.queries.statement import PrivacyStatement, rounded_up
 from learner.release import Release
 from wire.query import setting_of
 

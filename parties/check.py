@@ -9,21 +9,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dpcore.errors import PlanError, RadofedError
-from dpcore.schema import Schema, differences
+from dpcore.records.schema import Schema, differences
+from parties.answering.refusals import Refusals, Refused
 from parties.client import CoordinatorClient
 from parties.config import PartyConfig
+from parties.data.dataset import check as check_data
+from parties.data.schema_file import load_schema
 from parties.database import LedgerOwner
-from parties.dataset import check as check_data
 from parties.feasibility import dp_feat_range
-from parties.ledger import Ledger
+from parties.ledger.ledger import Ledger
 from parties.policy import Policy
 from parties.probe import Served, probe
-from parties.refusals import Refusals, Refused
 from parties.rosters import Rosters
-from parties.schema_file import load_schema
+from radofed.common.logs import Log
 from wire.envelopes import SigningKey, fingerprint, load_public_key
 from wire.errors import CATALOGUE, Code, WireError
-from wire.logs import Log
 from wire.query import open_query
 from wire.roster import Role, Roster, open_roster
 

@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from parties.work import Batch, Work
+from parties.answering.work import Batch, Work
 from rado.v1 import member_service_pb2, member_service_pb2_grpc, party_service_pb2, party_service_pb2_grpc
 from wire.cohort import Cohort
 from wire.envelopes import Envelope, refuse_unknown_fields
@@ -23,7 +23,10 @@ Response = TypeVar("Response")
 
 
 class CoordinatorClient:
-    """A connection to the coordinator, with mutual TLS. Threads may share it. Implements parties.work.Coordinator."""
+    """A connection to the coordinator, with mutual TLS. Threads may share it.
+
+    Implements parties.answering.work.Coordinator.
+    """
 
     def __init__(
         self,
@@ -58,12 +61,12 @@ class CoordinatorClient:
         self.close()
 
     def fetch_roster(self) -> tuple[Envelope, float]:
-        """See parties.work.Coordinator."""
+        """See parties.answering.work.Coordinator."""
         response = self._call(self._members.FetchRoster, member_service_pb2.FetchRosterRequest())
         return Envelope.from_proto(response.roster), response.server_time_unix_ms / 1000
 
     def fetch_work(self, cursor: int, wait_s: int) -> Batch:
-        """See parties.work.Coordinator."""
+        """See parties.answering.work.Coordinator."""
         response = self._call(
             self._party.FetchWork,
             party_service_pb2.FetchWorkRequest(cursor=cursor, wait_s=wait_s),
@@ -80,7 +83,7 @@ class CoordinatorClient:
         return Batch(tuple(work), response.cursor, len(response.work) - len(work))
 
     def answer(self, answer: Envelope, *, accepts: bool) -> None:
-        """See parties.work.Coordinator."""
+        """See parties.answering.work.Coordinator."""
         signed = answer.to_proto()
         request = party_service_pb2.SubmitAnswerRequest(
             acceptance=signed if accepts else None, refusal=None if accepts else signed
@@ -88,16 +91,16 @@ class CoordinatorClient:
         self._call(self._party.SubmitAnswer, request)
 
     def ready(self, ready: Envelope) -> None:
-        """See parties.work.Coordinator."""
+        """See parties.answering.work.Coordinator."""
         self._call(self._party.SubmitReady, party_service_pb2.SubmitReadyRequest(ready=ready.to_proto()))
 
     def upload_chunk(self, query_id: bytes, attempt: int, chunk: Chunk) -> None:
-        """See parties.work.Coordinator."""
+        """See parties.answering.work.Coordinator."""
         request = party_service_pb2.UploadChunkRequest(query_id=query_id, attempt=attempt, chunk=chunk.to_proto())
         self._call(self._party.UploadChunk, request, timeout_s=120.0)
 
     def receipt(self, receipt: Envelope) -> None:
-        """See parties.work.Coordinator."""
+        """See parties.answering.work.Coordinator."""
         self._call(self._party.SubmitReceipt, party_service_pb2.SubmitReceiptRequest(receipt=receipt.to_proto()))
 
     def is_serving(self) -> bool:

@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from wire.cluster_jobs import ClusterSettings
-from wire.configuration import ConfigPath, Configuration, TlsConfiguration
+from radofed.common.cluster.jobs import ClusterSettings
+from radofed.common.configuration import ConfigPath, Configuration
+from wire.identity import TlsConfiguration
 from wire.roster import NAME
 
 _TARGET = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s\[\]:/]+):(?P<port>\d{1,5})")

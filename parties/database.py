@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError, RadofedError
-from parties.ledger_format import EVENTS_TABLE, FORMAT_VERSION, update_format
+from parties.ledger.format import EVENTS_TABLE, FORMAT_VERSION, update_format
 
 # "radL": tells a ledger from any other SQLite file.
 APPLICATION_ID = 0x7261644C

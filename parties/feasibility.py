@@ -4,17 +4,17 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
+from dpcore.accounting.composition import InfiniteEpsilonError
+from dpcore.accounting.dp_feat import delta_per_rado, own_epsilon
 from dpcore.errors import PlanError
-from dpcore.privacy.composition import InfiniteEpsilonError
-from dpcore.privacy.dp_feat import delta_per_rado, own_epsilon
 
 
 @dataclass(frozen=True)
 class DpFeatRange:
     """The `dp-feat` queries without truncation that one query's limits and a limit on epsilon leave to a party.
 
-    Without truncation, and with a single rado, epsilon is finite at the smallest delta (dpcore.privacy.dp_feat): what
-    is not possible here is possible with no truncation.
+    Without truncation, and with a single rado, epsilon is finite at the smallest delta (dpcore.accounting.dp_feat):
+    what is not possible here is possible with no truncation.
 
     one_rado: epsilon of a single rado, None where no bound is finite. largest: the most rados whose epsilon is at most
     `epsilon`, 0 where there are none. delta_needed: what delta must be above for a finite bound at this size.

@@ -16,27 +16,27 @@ from pathlib import Path
 from typing import Self
 
 from dpcore.errors import ConfigurationError, DataError, RadofedError
-from dpcore.rados.row_sums import RowSums, sum_on_threads
-from dpcore.randomness import RandomSource, SystemRandom
-from parties.attempts import Attempts
+from dpcore.randomness.sources import RandomSource, SystemRandom
+from dpcore.records.row_sums import RowSums, sum_on_threads
+from parties.answering.attempts import Attempts
+from parties.answering.jobs import Jobs, pauses
+from parties.answering.lifecycle import Holdings, QueryHandler
+from parties.answering.obfuscators import Obfuscators
+from parties.answering.refusals import Refusals
+from parties.answering.spool import Spools
+from parties.answering.work import Batch
 from parties.client import CoordinatorClient
-from parties.cluster import ClusterRowSums
 from parties.config import PartyConfig
+from parties.data.cluster import ClusterRowSums
+from parties.data.dataset import Dataset, load
+from parties.data.schema_file import load_schema
 from parties.database import LedgerOwner
-from parties.dataset import Dataset, load
-from parties.handling import Holdings, QueryHandler
-from parties.jobs import Jobs, pauses
-from parties.ledger import Ledger
-from parties.obfuscators import Obfuscators
+from parties.ledger.ledger import Ledger
 from parties.policy import Policy
-from parties.refusals import Refusals
 from parties.rosters import Rosters
-from parties.schema_file import load_schema
 from parties.secret import load_or_create
-from parties.spool import Spools
-from parties.work import Batch
+from radofed.common.logs import Log, start_logging
 from wire.envelopes import SigningKey, load_public_key
-from wire.logs import Log, start_logging
 from wire.roster import Role
 from wire.transport import LONG_POLL_S
 

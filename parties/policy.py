@@ -7,15 +7,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from dpcore.privacy.filters import PrivacyLimit
-from dpcore.privacy.release_cost import is_pure, scope_of
+from dpcore.accounting.filters import PrivacyLimit
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
+from dpcore.queries.release_cost import is_pure, scope_of
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.designs import Design, DpFeatDesign, FixedSupportDesign, GaussianDesign, JointDesign, PlainDesign
-from parties.limits import LedgerLimits
-from wire.configuration import Configuration
+from parties.ledger.limits import LedgerLimits
+from radofed.common.configuration import Configuration
 from wire.envelopes import fingerprint
 from wire.errors import Code, WireError
 from wire.query import OpenedQuery, Query

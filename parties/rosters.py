@@ -5,11 +5,11 @@ import threading
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError
+from parties.answering.work import Coordinator
 from parties.database import sync_directory
-from parties.work import Coordinator
+from radofed.common.logs import Log
 from wire.envelopes import Envelope
 from wire.errors import Code, WireError
-from wire.logs import Log
 from wire.roster import Roster, open_roster
 
 _FILE = "roster.signed"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dpcore.errors import ConfigurationError
 from dpcore.queries.base import SECRET_BYTES
-from dpcore.randomness import RandomSource
+from dpcore.randomness.sources import RandomSource
 from parties.database import sync_directory
 
 

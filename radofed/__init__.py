@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dpcore.estimators.mean_variance import MeanVariance
     from dpcore.estimators.radoboost import RadoBoost
+    from dpcore.evaluation.evaluation import evaluate
     from dpcore.predicates.frontend import clip, x, y, z
-    from dpcore.privacy.statement import PrivacyStatement
-    from dpcore.schema import Schema
-    from dpcore.statistics.evaluation import evaluate
+    from dpcore.queries.statement import PrivacyStatement
+    from dpcore.records.schema import Schema
     from learner.config import LearnerConfig
     from learner.federation import Federation
     from learner.journal import SessionSource
@@ -51,15 +51,15 @@ _HOMES = {
     "MeanVariance": "dpcore.estimators.mean_variance",
     "Model": "learner.model",
     "Plan": "learner.planning",
-    "PrivacyStatement": "dpcore.privacy.statement",
+    "PrivacyStatement": "dpcore.queries.statement",
     "RadoBoost": "dpcore.estimators.radoboost",
     "RadosRequest": "learner.requests",
     "Release": "learner.release",
-    "Schema": "dpcore.schema",
+    "Schema": "dpcore.records.schema",
     "Session": "learner.session",
     "SessionSource": "learner.journal",
     "clip": "dpcore.predicates.frontend",
-    "evaluate": "dpcore.statistics.evaluation",
+    "evaluate": "dpcore.evaluation.evaluation",
     "privacy_together": "learner.together",
     "predict": "learner.model",
     "simulate": "radofed.simulation.run",

@@ -21,8 +21,8 @@ from benchmarks.flower import Flower
 from benchmarks.measuring import Report, Target, WrongResultError, targets_table
 from benchmarks.node_processes import Event
 from benchmarks.scaling import Curve
-from dpcore.privacy.integer_noise import IntegerNoise
-from dpcore.privacy.sensitivity import joint_squared
+from dpcore.accounting.integer_noise import IntegerNoise
+from dpcore.accounting.sensitivity import joint_squared
 
 ROOT = Path(__file__).resolve().parents[1]
 

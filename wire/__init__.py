@@ -1,1 +1,1 @@
-"""What all roles share of the transport: identity, signed envelopes, messages, errors, configuration, logging."""
+"""The wire: messages, signed envelopes, identity, errors and transport."""

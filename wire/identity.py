@@ -10,6 +10,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from dpcore.errors import ConfigurationError
+from radofed.common.configuration import ConfigPath, Configuration
 from wire.roster import Role, certificate_san
 
 SAN_FORM = re.compile(r"rado://(?P<federation>[a-z][a-z0-9-]{0,62})/(?P<role>[a-z]+)/(?P<name>[a-z][a-z0-9-]{0,62})")
@@ -115,3 +116,19 @@ class TlsFiles:
             return self.ca.read_bytes(), self.certificate.read_bytes(), self.key.read_bytes()
         except OSError as error:
             raise ConfigurationError(f"{error.filename}: cannot be read ({error.strerror})") from error
+
+
+class TlsConfiguration(Configuration):
+    """PEM files of a node's connection."""
+
+    ca: ConfigPath
+    """Certificate of the federation's certificate authority, PEM."""
+    certificate: ConfigPath
+    """This member's certificate, PEM."""
+    key: ConfigPath
+    """Private key of the certificate, PEM."""
+
+    @property
+    def files(self) -> TlsFiles:
+        """The same, for the transport."""
+        return TlsFiles(self.ca, self.certificate, self.key)

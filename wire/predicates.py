@@ -7,7 +7,6 @@ first needed. What is read is refused unless it is exactly what would be written
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from dpcore.features import CategoryFeature
 from dpcore.predicates.checking import MOST_DEPTH, MOST_NODES
 from dpcore.predicates.expressions import (
     Above,
@@ -24,7 +23,8 @@ from dpcore.predicates.expressions import (
     Or,
     Predicate,
 )
-from dpcore.schema import Schema
+from dpcore.records.features import CategoryFeature
+from dpcore.records.schema import Schema
 from rado.v1 import query_pb2
 from wire.errors import Code, WireError
 from wire.rationals import rational_from_proto, rational_to_proto

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpcore.errors import PlanError, RadofedError, SlotOverflowError
-from dpcore.fixed_point import Encoding, check_fits
+from dpcore.numbers.fixed_point import Encoding, check_fits
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.paillier.public import PublicKey
-from dpcore.privacy.release_cost import Kind as QueryKind
-from dpcore.privacy.release_cost import Setting
 from dpcore.queries.base import Crowd
-from dpcore.schema import Schema
+from dpcore.queries.release_cost import Kind as QueryKind
+from dpcore.queries.release_cost import Setting
+from dpcore.records.schema import Schema
 from rado.v1 import query_pb2
 from wire.envelopes import Envelope, Kind, SigningKey, parse
 from wire.errors import Code, WireError

@@ -2,16 +2,13 @@
 
 from collections.abc import Sequence
 
-from dpcore.erm.basis import Basis
-from dpcore.erm.margin_weights import Loss
+from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, NoiseShares
 from dpcore.errors import ConfigurationError
-from dpcore.privacy.noise_shares import GaussianShares, LaplaceShares, NoiseShares
-from dpcore.privacy.release_cost import Kind
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
+from dpcore.queries.release_cost import Kind
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.rados.clipping import Clip
 from dpcore.rados.designs import (
     Design,
     DpFeatDesign,
@@ -20,8 +17,11 @@ from dpcore.rados.designs import (
     JointDesign,
     PlainDesign,
 )
-from dpcore.rados.protected import dp_feat_design, joint_design, plain_design
-from dpcore.schema import Schema
+from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
+from dpcore.records.basis import Basis
+from dpcore.records.clipping import Clip
+from dpcore.records.margin_weights import Loss
+from dpcore.records.schema import Schema
 from rado.v1 import query_pb2
 from wire.errors import Code, WireError
 from wire.predicates import read_predicates, write_predicates

@@ -11,9 +11,9 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from dpcore.errors import RadofedError
+from radofed.common.logs import Log
 from wire.errors import CATALOGUE, CODE_METADATA_KEY, Code, ConnectionLostError, TimedOutError, WireError
 from wire.identity import TlsFiles
-from wire.logs import Log
 from wire.roster import Member, Role, Roster
 
 MAX_MESSAGE_BYTES = 1024 * 1024

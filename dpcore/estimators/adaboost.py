@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import LinearClassifier, Matrix, Vector
 from dpcore.estimators.boosting import BoostingRules, Score, Selection, boost
-from dpcore.estimators.oracles import make_oracle
+from dpcore.estimators.feature_oracles import make_oracle
 
 LOWEST_ERROR = "lowest-error"
 

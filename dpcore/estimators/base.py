@@ -12,7 +12,6 @@ like X.
 """
 
 from abc import ABCMeta, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -24,13 +23,12 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpcore.errors import ConfigurationError, DataError, ShapeError
-from dpcore.frozen import frozen
-from dpcore.rados.law import PLAIN_LAW, RadoLaw
+from dpcore.numbers.frozen import frozen
+from dpcore.progress import Progress
+from dpcore.rados.distribution import PLAIN_LAW, RadoLaw
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-Progress = Callable[[int, int], None]
-"""Called as progress(steps done, steps in all) while a learner works."""
 
 MOST_RADOS_FROM_ROWS = 1000
 """Nock, Patrini and Friedman (ICML 2015), section 4: n = min(1000, m / 2)."""

@@ -34,12 +34,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
-from dpcore.estimators.oracles import Oracle
-from dpcore.rados.losses import log_loss_of_margins
+from dpcore.estimators.feature_oracles import Oracle
+from dpcore.estimators.rado_losses import log_loss_of_margins
+from dpcore.progress import Progress
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-Progress = Callable[[int, int], None]
 
 Score = Callable[[Vector], float]
 """From theta (d,) to what the kept iterate should have least of."""

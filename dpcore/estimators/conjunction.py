@@ -38,11 +38,11 @@ import numpy as np
 from dpcore.errors import ConfigurationError, PlanError, SchemaError
 from dpcore.estimators.base import Vector
 from dpcore.estimators.counted_concepts import unstated_rows
+from dpcore.estimators.oracle import StatisticOracle
 from dpcore.estimators.query_learner import Literal, QueryClassifier, add_literal, all_of, flags, indicators
-from dpcore.oracle import StatisticOracle
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.expressions import LabelIs, Not
-from dpcore.schema import Schema
+from dpcore.records.schema import Schema
 from dpcore.statistics.label_noise import check_noise_rate, corrected_batch
 from dpcore.statistics.noise import SumNoise, planned_noise
 from dpcore.statistics.sample_size import least_rows

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dpcore.estimators.base import Matrix, Vector
 from dpcore.estimators.query_learner import CLASSES, all_of
 from dpcore.predicates.expressions import AtLeast, Equals, Flag, Not, Predicate
-from dpcore.schema import CategoryFeature, Feature, RealFeature
+from dpcore.records.schema import CategoryFeature, Feature, RealFeature
 
 _GRID_BITS = 24
 """A cut is rounded to this many bits of its feature's range: its fraction then is short."""

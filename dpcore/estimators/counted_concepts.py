@@ -1,7 +1,7 @@
 """What learners share that choose the concept of fewest noisy errors, with a guarantee that the row count must meet.
 
 dpcore.pac has the guarantees. They need a bound on the moments of a count's noise, which follows from its law. Where
-answers state its standard deviation D alone, the worst of all laws that it may have (dpcore.privacy.noise_shares) is
+answers state its standard deviation D alone, the worst of all laws that it may have (dpcore.accounting.noise_shares) is
 taken: one discrete Laplace variable, on whole rows, of that D. Its scale is t = 1 / (2 asinh(1 / (sqrt(2) D))), and
 
     E exp(s noise) <= 1 / (1 - (s t)^2),    s < 1 / t.
@@ -19,8 +19,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.estimators.oracle import StatisticOracle
 from dpcore.estimators.query_learner import QueryClassifier
-from dpcore.oracle import StatisticOracle
 from dpcore.pac.counts import CountNoise, GaussianCounts, LaplaceCounts, count_noise
 from dpcore.pac.guarantee import PacGuarantee, TooFewRowsError
 from dpcore.predicates.disjoint import batch_sensitivity

@@ -26,9 +26,9 @@ import numpy as np
 from dpcore.errors import ConfigurationError, OracleRefusedError, SchemaError
 from dpcore.estimators.base import Matrix, Vector
 from dpcore.estimators.contingency import Contingency
+from dpcore.estimators.oracle import StatisticOracle
 from dpcore.estimators.query_learner import Literal, QueryClassifier, add_literal, flags, indicators
-from dpcore.oracle import StatisticOracle
-from dpcore.schema import CategoryFeature, Feature, RealFeature, Schema
+from dpcore.records.schema import CategoryFeature, Feature, RealFeature, Schema
 from dpcore.statistics.estimates import Estimates
 
 MOST_RULES = 40

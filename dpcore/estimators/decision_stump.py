@@ -16,10 +16,10 @@ import numpy as np
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import Vector
 from dpcore.estimators.contingency import cuts, encoded
+from dpcore.estimators.oracle import StatisticOracle
 from dpcore.estimators.query_learner import CLASSES, QueryClassifier, add_literal, flags, indicators
-from dpcore.oracle import StatisticOracle
 from dpcore.predicates.expressions import And, AtLeast, Not, Or, Predicate
-from dpcore.schema import RealFeature, Schema
+from dpcore.records.schema import RealFeature, Schema
 
 _HALF_UNIT = 2.0**-31
 """Half of the unit in which coordinates are stored: a coordinate exactly at a bound counts as at least it."""

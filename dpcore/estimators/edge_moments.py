@@ -33,7 +33,7 @@ import numpy as np
 
 from dpcore.errors import ShapeError
 from dpcore.estimators.base import Matrix, RadoSample, Vector
-from dpcore.rados.law import RadoLaw
+from dpcore.rados.distribution import RadoLaw
 
 _BLOCK_VALUES = 1 << 14
 """Values of a rado matrix that are centred at once: enough for BLAS, and a small part of the matrix."""

@@ -1,9 +1,9 @@
 """Gradient descent in a few rounds of noisy gradients: private empirical risk minimisation as a federation can do it.
 
-The noisy descent of Bassily, Smith and Thakurta (FOCS 2014; dpcore.erm.noisy_descent) takes n^2 steps of one record
-each. Where every step is a release of its own, steps must be few and each should use all records: a round asks for the
-mean over records of the clipped gradient at one theta, with a share 1 / rounds of the budget's squared mu, and what
-follows is post-processing. Theta stays in a ball, projected as in the paper.
+The noisy descent of Bassily, Smith and Thakurta (FOCS 2014; dpcore.research.erm.noisy_descent) takes n^2 steps of one
+record each. Where every step is a release of its own, steps must be few and each should use all records: a round asks
+for the mean over records of the clipped gradient at one theta, with a share 1 / rounds of the budget's squared mu, and
+what follows is post-processing. Theta stays in a ball, projected as in the paper.
 
 Between rounds: Nesterov's momentum. A step is `learning_rate` long in units of the gradient; None takes 16 / R^2 with R
 the usual length of a record by the schema. The mean logistic loss bends by at most a quarter of the largest eigenvalue
@@ -22,15 +22,15 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpcore.erm.convex_set import Ball
-from dpcore.erm.margin_weights import Loss
+from dpcore.accounting.sensitivity import root_up
 from dpcore.errors import ConfigurationError, OracleRefusedError, SchemaError
 from dpcore.estimators.base import LinearClassifier, Vector
+from dpcore.estimators.convex_set import Ball
+from dpcore.estimators.oracle import GradientOracle
 from dpcore.estimators.row_oracle import RowOracle
-from dpcore.oracle import GradientOracle
-from dpcore.privacy.sensitivity import root_up
-from dpcore.rados.norms import usual_norm
-from dpcore.schema import Schema
+from dpcore.queries.norms import usual_norm
+from dpcore.records.margin_weights import Loss
+from dpcore.records.schema import Schema
 
 _STEP = 16.0
 """The usual step times R^2; from half to twice it there is little to choose."""

@@ -29,7 +29,7 @@ from typing import Any, Self
 import numpy as np
 
 from dpcore.errors import ConfigurationError
-from dpcore.estimators.base import Matrix, Progress, RadoClassifier, RadoSample, Vector
+from dpcore.estimators.base import Matrix, RadoClassifier, RadoSample, Vector
 from dpcore.estimators.edge_moments import (
     EdgeMoments,
     Spread,
@@ -39,8 +39,9 @@ from dpcore.estimators.edge_moments import (
     restoration,
 )
 from dpcore.estimators.gaussian_logistic import EdgeGroup, fit_gaussian_logistic
-from dpcore.rados.law import RadoLaw
-from dpcore.rados.moments import Moments
+from dpcore.progress import Progress
+from dpcore.rados.distribution import RadoLaw
+from dpcore.statistics.moments import Moments
 
 RIDGES: Vector = np.array([0.0, 0.003, 0.01, 0.03, 0.1, 0.4, 1.5, 5.0])
 """The ridges tried, in units of what W is shrunk towards."""

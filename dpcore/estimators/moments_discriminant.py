@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import LinearClassifier, Matrix, Vector
-from dpcore.rados.moments import Moments
+from dpcore.statistics.moments import Moments
 
 CERTAIN_CLASS = 6.0
 """The smaller class must have this many standard errors of its size, or its mean is not used: see `log_odds`."""

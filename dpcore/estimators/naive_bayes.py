@@ -31,9 +31,9 @@ import numpy as np
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import Matrix, Vector
 from dpcore.estimators.contingency import Contingency, cuts, encoded
+from dpcore.estimators.oracle import StatisticOracle
 from dpcore.estimators.query_learner import QueryClassifier
-from dpcore.oracle import StatisticOracle
-from dpcore.schema import CategoryFeature, RealFeature, Schema
+from dpcore.records.schema import CategoryFeature, RealFeature, Schema
 
 CERTAIN_CLASS = 3.0
 """A class must have this many standard deviations of a count's noise."""

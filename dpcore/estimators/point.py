@@ -1,7 +1,7 @@
 """A point function over a category feature: +1 for rows of one value, -1 for all others.
 
 The rows of each value and label are counted, in one release of mutually exclusive predicates (sensitivity 2), and the
-value with the fewest errors by the counts is chosen (dpcore.pac.points).
+value with the fewest errors by the counts is chosen (dpcore.research.pac.points).
 """
 
 from fractions import Fraction
@@ -11,14 +11,14 @@ import numpy as np
 from dpcore.errors import PlanError, SchemaError
 from dpcore.estimators.base import Vector
 from dpcore.estimators.counted_concepts import MOST_VALUES, CountedConcepts
+from dpcore.estimators.oracle import StatisticOracle
 from dpcore.estimators.query_learner import CLASSES, all_of
-from dpcore.features import nearest
-from dpcore.oracle import StatisticOracle
 from dpcore.pac.counts import CountNoise
 from dpcore.pac.guarantee import PacGuarantee
-from dpcore.pac.points import point_counts_guarantee, point_from_counts
+from dpcore.pac.point_counts import point_counts_guarantee, point_from_counts
 from dpcore.predicates.expressions import Equals
-from dpcore.schema import CategoryFeature, Schema
+from dpcore.records.features import nearest
+from dpcore.records.schema import CategoryFeature, Schema
 
 
 class PrivatePoint(CountedConcepts):
@@ -84,6 +84,6 @@ def _values(schema: Schema, name: str) -> tuple[str, ...]:
     if len(values) > MOST_VALUES:
         raise PlanError(
             f"feature {name!r} has {len(values)} values and {MOST_VALUES} can be counted: group them, or learn where "
-            "the rows are (dpcore.pac.points.learn_point takes 2^62)"
+            "the rows are (dpcore.research.pac.points.learn_point takes 2^62)"
         )
     return values

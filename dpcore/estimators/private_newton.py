@@ -17,7 +17,7 @@ otherwise: margins are those of whole records.
 
 Moments are of records clipped to R, gradients are not: where most records are longer than R, P would whiten others than
 those that follow. Skewed features, which crowd near -1, make records long, so R here leaves more room than the noise of
-a release that stands alone would have it (dpcore.rados.norms); it costs next to nothing where records are short.
+a release that stands alone would have it (dpcore.queries.norms); it costs next to nothing where records are short.
 
 Steps. Near its root phi* the mean gradient is about kappa (I + D) (phi - phi*), kappa I being what whitening alone says
 of the curvature. So every release t so far, phi_t - g_t / kappa = c - D phi_t + noise, tells of c = (I + D) phi* and of
@@ -37,15 +37,15 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpcore.erm.basis import Basis
 from dpcore.errors import ConfigurationError, OracleRefusedError
 from dpcore.estimators.base import LinearClassifier, Vector
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant, raise_eigenvalues
+from dpcore.estimators.oracle import MomentsAndGradients
 from dpcore.estimators.row_oracle import RowOracle
-from dpcore.oracle import MomentsAndGradients
-from dpcore.rados.moments import Moments
-from dpcore.rados.norms import norm_bound_of
-from dpcore.schema import RealFeature, Schema
+from dpcore.queries.norms import norm_bound_of
+from dpcore.records.basis import Basis
+from dpcore.records.schema import RealFeature, Schema
+from dpcore.statistics.moments import Moments
 
 # Measured over eighteen tasks at epsilon 0.3 and 1: errors hardly change from 0.7 to 1.4 times of each.
 CURVATURE = 0.05
@@ -160,7 +160,7 @@ class PrivateNewton(LinearClassifier):
 def roomy_norm(schema: Schema) -> Fraction:
     """R with R^2 = 2/3 (real features) + (other features) + (bias), rounded up to hundredths.
 
-    Twice of what `dpcore.rados.norms.norm_bound_of` allows real features: a record is shorter unless most of its real
+    Twice of what `dpcore.queries.norms.norm_bound_of` allows real features: a record is shorter unless most of its real
     features are near -1 or 1.
     """
     reals = sum(isinstance(feature, RealFeature) for feature in schema.features)

@@ -17,10 +17,10 @@ from numpy.typing import ArrayLike
 
 from dpcore.errors import SchemaError
 from dpcore.estimators.base import LinearClassifier, Vector
+from dpcore.estimators.oracle import StatisticOracle
 from dpcore.estimators.row_oracle import RowOracle
-from dpcore.oracle import StatisticOracle
 from dpcore.predicates.expressions import And, Equals, Flag, LabelIs, Not, Predicate
-from dpcore.schema import BooleanFeature, CategoryFeature, Schema, ThresholdFeature
+from dpcore.records.schema import BooleanFeature, CategoryFeature, Schema, ThresholdFeature
 
 CLASSES = (LabelIs(positive=True), LabelIs(positive=False))
 """The two classes, positive first; they exclude each other."""

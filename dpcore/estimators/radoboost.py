@@ -5,9 +5,10 @@ What a round does, and what is proved of the loss, stands in `dpcore.estimators.
 
 from typing import Any
 
-from dpcore.estimators.base import Progress, RadoClassifier, RadoSample, Vector
+from dpcore.estimators.base import RadoClassifier, RadoSample, Vector
 from dpcore.estimators.boosting import BoostingRules, Selection, boost
-from dpcore.estimators.oracles import make_oracle
+from dpcore.estimators.feature_oracles import make_oracle
+from dpcore.progress import Progress
 
 
 class RadoBoost(RadoClassifier):

@@ -42,9 +42,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
-from dpcore.estimators.base import Matrix, Progress, RadoClassifier, RadoSample, Vector
+from dpcore.estimators.base import Matrix, RadoClassifier, RadoSample, Vector
 from dpcore.estimators.boosting import LARGEST_EDGE
 from dpcore.estimators.edge_moments import Spread, products_of
+from dpcore.progress import Progress
 
 BISECTIONS = 60
 """Halvings of the interval that holds the new coordinate."""

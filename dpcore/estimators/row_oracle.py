@@ -6,19 +6,19 @@ from functools import cached_property
 
 import numpy as np
 
-from dpcore.erm.basis import Basis
-from dpcore.erm.loss import margin_loss
-from dpcore.erm.margin_weights import Loss
 from dpcore.estimators.base import Matrix, Vector
-from dpcore.fixed_point import store
-from dpcore.oracle import WHOLE, GradientEstimate
+from dpcore.estimators.margin_losses import margin_loss
+from dpcore.estimators.oracle import WHOLE, GradientEstimate
+from dpcore.numbers.fixed_point import store
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import Predicate, is_boolean
-from dpcore.rados.edges import Records
-from dpcore.rados.moments import Moments
-from dpcore.schema import BooleanFeature, Feature, Label, RealFeature, Schema
+from dpcore.records.basis import Basis
+from dpcore.records.margin_weights import Loss
+from dpcore.records.records import Records
+from dpcore.records.schema import BooleanFeature, Feature, Label, RealFeature, Schema
 from dpcore.statistics.estimates import Estimates
 from dpcore.statistics.label_noise import corrected_batch
+from dpcore.statistics.moments import Moments
 
 _BITS = 20
 """Of fixed point, for values of predicates that are not Boolean."""
@@ -27,7 +27,7 @@ _SHORTEST = float(np.finfo(np.float64).tiny)
 
 
 class RowOracle:
-    """A `dpcore.oracle.Oracle` over rows: it adds no noise and refuses nothing.
+    """A `dpcore.estimators.oracle.Oracle` over rows: it adds no noise and refuses nothing.
 
     edges: (m, d), y x of finite rows with the bias last. Each feature is scaled to [-1, 1] by its least and greatest
     value, as a schema would; one that does not vary is 0. A feature of two values is boolean, true at the larger, any
@@ -96,7 +96,7 @@ class RowOracle:
         """Exact sums of edges and of products; norm_bound, above 1: None clips nothing."""
         edges, bound = self.edges, np.sqrt(self.d) if norm_bound is None else float(norm_bound)
         if norm_bound is not None:
-            # The bias, which is 1, is never shortened: dpcore.rados.clipping.
+            # The bias, which is 1, is never shortened: dpcore.records.clipping.
             longest = np.sqrt(bound**2 - 1.0)
             lengths = np.maximum(np.linalg.norm(edges[:, :-1], axis=1), _SHORTEST)
             edges = np.column_stack([edges[:, :-1] * np.minimum(1.0, longest / lengths)[:, np.newaxis], edges[:, -1]])

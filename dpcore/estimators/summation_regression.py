@@ -23,14 +23,14 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpcore.erm.convex_set import Ball
 from dpcore.errors import ConfigurationError, OracleRefusedError
 from dpcore.estimators.base import LinearClassifier, Matrix, Vector
+from dpcore.estimators.convex_set import Ball
 from dpcore.estimators.federated_descent import LARGEST_RADIUS, GradientLearner, RecordLengths
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant, raise_eigenvalues
+from dpcore.estimators.oracle import MomentsAndGradients, MomentsOracle
 from dpcore.estimators.row_oracle import RowOracle
-from dpcore.oracle import MomentsAndGradients, MomentsOracle
-from dpcore.rados.moments import Moments
+from dpcore.statistics.moments import Moments
 
 
 class SummationLinear(LinearClassifier):

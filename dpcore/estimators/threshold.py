@@ -2,14 +2,14 @@
 
 The rows of each label in dyadic intervals of the grid are counted, in one release: k + 1 histograms for 2^k cells, so
 the sensitivity is 2 (k + 1). The errors of each cut are then sums of at most k counts a label, and the cut of the
-fewest is chosen (dpcore.pac.thresholds).
+fewest is chosen (dpcore.research.pac.thresholds).
 
 Either direction. With d(j) the noisy rows of label -1 below cut j less those of label +1, e(j) = P + d(j) is the number
 of errors of "below j is +1" and N - d(j) that of "from j on is +1", P and N being the rows of either label, and
-d(2^k) = N - P. Comparing concepts of the same direction, the noise is as in dpcore.pac.thresholds. Comparing i of one
-with j of the other it is that of d(i) + d(j) - d(2^k). The first two are sums of at most k intervals for either label,
-each other than that of d(2^k), or that one alone. With L(s) the log moment generating function of one count's noise,
-which is convex and 0 at 0, an interval that both use adds L(2 s) >= 2 L(s) for either label, so that
+d(2^k) = N - P. Comparing concepts of the same direction, the noise is as in dpcore.research.pac.thresholds. Comparing i
+of one with j of the other it is that of d(i) + d(j) - d(2^k). The first two are sums of at most k intervals for either
+label, each other than that of d(2^k), or that one alone. With L(s) the log moment generating function of one count's
+noise, which is convex and 0 at 0, an interval that both use adds L(2 s) >= 2 L(s) for either label, so that
 
     K(s) <= K_same(s) + (2^k + 1) exp(2 k L(2 s) + 2 L(s)).
 
@@ -28,20 +28,20 @@ from dpcore.estimators.base import Vector
 from dpcore.estimators.contingency import cuts as even_cuts
 from dpcore.estimators.contingency import encoded
 from dpcore.estimators.counted_concepts import MOST_VALUES, CountedConcepts
+from dpcore.estimators.oracle import StatisticOracle
 from dpcore.estimators.query_learner import CLASSES, all_of
-from dpcore.features import nearest
-from dpcore.oracle import StatisticOracle
 from dpcore.pac.counts import CountNoise
 from dpcore.pac.guarantee import PacGuarantee
 from dpcore.pac.sample_size import least_rows
-from dpcore.pac.thresholds import (
+from dpcore.pac.threshold_counts import (
     log_competitors,
     threshold_counts,
     threshold_counts_guarantee,
     threshold_from_counts,
 )
 from dpcore.predicates.expressions import AtLeast, Not, Predicate
-from dpcore.schema import RealFeature, Schema
+from dpcore.records.features import nearest
+from dpcore.records.schema import RealFeature, Schema
 
 Direction = Literal["above", "below", "either"]
 
@@ -115,7 +115,7 @@ class PrivateThreshold(CountedConcepts):
         if self.cuts > MOST_VALUES:
             raise PlanError(
                 f"cuts is {self.cuts} and {MOST_VALUES} can be counted: take a coarser grid, or learn where the "
-                "rows are (dpcore.pac.thresholds.learn_threshold takes 2^62)"
+                "rows are (dpcore.research.pac.thresholds.learn_threshold takes 2^62)"
             )
         if self.cuts < 2 or self.cuts & (self.cuts - 1):
             raise ConfigurationError(f"cuts is {self.cuts}: give a power of two from 2 to {MOST_VALUES}")

@@ -1,6 +1,5 @@
-"""Private PAC learners over integers and bit vectors, with the sample sizes at which their guarantees hold.
+"""Private PAC learning from noisy counts: counts to ask for, guarantees, and the rows at which they hold.
 
 Kasiviswanathan, Lee, Nissim, Raskhodnikova and Smith, "What Can We Learn Privately?" (FOCS 2008; SIAM J. Comput. 40(3),
-2011). A learner that takes rows runs where the rows are, at one party or a curator; one that takes noisy counts runs
-at whoever received them.
+2011). Learners that take rows are in dpcore.research.pac.
 """

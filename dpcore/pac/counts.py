@@ -15,10 +15,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpcore.accounting.noise_shares import GaussianShares, NoiseShares
 from dpcore.errors import ConfigurationError, ShapeError
 from dpcore.pac.guarantee import PacGuarantee
 from dpcore.pac.sample_size import least_rows
-from dpcore.privacy.noise_shares import GaussianShares, NoiseShares
 
 MOST_COUNT_BITS = 15
 """Domains up to {0, ..., 2^15 - 1}: two counts for each value are the 2^16 statistics that one query may ask."""
@@ -52,8 +52,9 @@ class IntervalCounts:
 class GaussianCounts:
     """Noise on each total of standard deviation at most `sigma` rows, normal or a sum of discrete Gaussians.
 
-    A discrete Gaussian's moment generating function is at most exp(sigma^2 s^2 / 2) (dpcore.privacy.discrete_gaussian,
-    `tail_bound`), and variances of independent shares add. Raises ConfigurationError where sigma is negative.
+    A discrete Gaussian's moment generating function is at most exp(sigma^2 s^2 / 2)
+    (dpcore.randomness.discrete_gaussian, `tail_bound`), and variances of independent shares add. Raises
+    ConfigurationError where sigma is negative.
     """
 
     sigma: float

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Literal
 
 from dpcore.errors import ConfigurationError, PlanError
-from dpcore.rationals import check_rational
+from dpcore.numbers.rationals import check_rational
 
 Where = Literal["at one party or a curator", "federated"]
 """Who computes: one who holds all rows; or anyone with the noisy totals of several parties, who sees no row."""

@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 from dpcore.errors import RadofedError
-from dpcore.randomness import KeyedRandom
+from dpcore.randomness.sources import KeyedRandom
 
 _DOMAIN = b"rado.v1/mask\0"
 

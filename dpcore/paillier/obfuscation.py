@@ -27,7 +27,7 @@ from dpcore.errors import PlanError
 from dpcore.paillier.comb import TABLES, Comb
 from dpcore.paillier.public import Ciphertext, PublicKey
 from dpcore.paillier.threads import lock_released
-from dpcore.randomness import RandomSource
+from dpcore.randomness.sources import RandomSource
 
 SHORT_EXPONENT_BITS = 512
 # What tables may have; 12 teeth take 29 MB at 3072 bits. 13, and 58 MB, save 6 parts in 100 of a power.

@@ -17,7 +17,7 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from dpcore.errors import PlanError, ShapeError, SlotOverflowError, TotalError
-from dpcore.fixed_point import Encoding, from_total, to_residues
+from dpcore.numbers.fixed_point import Encoding, from_total, to_residues
 
 # NumPy's little-endian 64-bit integer: plaintexts are read and written as little-endian bytes on every machine.
 _LITTLE_U64 = np.dtype("<u8")

@@ -10,7 +10,8 @@ of how the pool is built, not of how it is used:
   parent may have been held at the fork by a thread that the child does not have;
 - a pool can be neither copied nor pickled, and is never written to a file: a new process begins with none.
 
-What no program can see is a snapshot of a whole machine that is resumed twice (dpcore.randomness): do not resume one.
+What no program can see is a snapshot of a whole machine that is resumed twice (dpcore.randomness.sources): do not
+resume one.
 """
 
 import threading
@@ -21,7 +22,7 @@ from typing import NoReturn, Self
 from dpcore.errors import ConfigurationError
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.public import Ciphertext, PublicKey
-from dpcore.randomness import RandomSource, require_system, this_process
+from dpcore.randomness.sources import RandomSource, require_system, this_process
 
 MOST_READY = 1 << 16
 """The most entries that a pool is asked to keep: about 64 MB at 3072 bits, 60 to 70 s of one processor."""

@@ -15,16 +15,17 @@ import binascii
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self
 
 import gmpy2
 from gmpy2 import mpz
 
 from dpcore.errors import ConfigurationError
+from dpcore.numbers.processors import processors
 from dpcore.paillier.public import DEFAULT_BITS, InvalidKeyError, PublicKey
 from dpcore.paillier.threads import over_ranges
-from dpcore.processors import processors
-from dpcore.randomness import RandomSource, require_system
+from dpcore.progress import Progress
+from dpcore.randomness.sources import RandomSource, require_system
 
 # GMP runs a Baillie-PSW test and 16 further Miller-Rabin rounds: a composite passes with probability below 4^-16 even
 # where it was chosen to.
@@ -32,7 +33,6 @@ _PRIMALITY_ROUNDS = 40
 # Short beside a total, so that no processor is idle for long at its end; An eighth of a second at 3072 bits.
 _DECRYPT_RUN = 16
 
-Progress: TypeAlias = Callable[[int, int], None]
 
 _KEY_TYPE = "DAJ"
 _ALGORITHM = "PAI-GN1"

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import gmpy2
 
-from dpcore.processors import processors
+from dpcore.numbers.processors import processors
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.fixed_point import STORED_FRACTION_BITS
-from dpcore.rados.edges import Records
+from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
+from dpcore.records.records import Records
 
 WORD_ROWS = 64
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from types import UnionType
 
 from dpcore.errors import SchemaError
-from dpcore.features import BooleanFeature, CategoryFeature, RealFeature, ThresholdFeature, nearest
 from dpcore.predicates.expressions import (
     MOST_DEPTH,
     Above,
@@ -16,7 +15,8 @@ from dpcore.predicates.expressions import (
     Predicate,
     PredicateError,
 )
-from dpcore.schema import Schema
+from dpcore.records.features import BooleanFeature, CategoryFeature, RealFeature, ThresholdFeature, nearest
+from dpcore.records.schema import Schema
 
 __all__ = ["MOST_DEPTH", "MOST_NODES", "MOST_PREDICATES", "check"]
 

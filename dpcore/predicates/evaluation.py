@@ -6,14 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import PlanError, ShapeError
-from dpcore.fixed_point import STORED_FRACTION_BITS
+from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
 from dpcore.predicates.blocks import WORD_ROWS, Block
 from dpcore.predicates.checking import check
 from dpcore.predicates.expressions import Predicate
 from dpcore.predicates.program import Program, compiled
-from dpcore.queries.base import Progress
-from dpcore.rados.edges import Records
-from dpcore.schema import Schema
+from dpcore.progress import Progress
+from dpcore.records.records import Records
+from dpcore.records.schema import Schema
 
 #: Rows of a block: enough that NumPy's work outweighs the interpreter's, few enough that a column stays in the cache.
 MOST_ROWS = 1 << 16

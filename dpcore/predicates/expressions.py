@@ -15,7 +15,7 @@ from numbers import Rational
 from typing import Any, SupportsIndex
 
 from dpcore.errors import SchemaError
-from dpcore.rationals import LARGEST_INTEGER
+from dpcore.numbers.rationals import LARGEST_INTEGER
 
 MOST_DEPTH = 32
 """Levels of the deepest predicate: an atom has one."""

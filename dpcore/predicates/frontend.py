@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Rational, Real
 
+from dpcore.numbers.rationals import LARGEST_INTEGER
 from dpcore.predicates.expressions import (
     Above,
     Affine,
@@ -30,7 +31,6 @@ from dpcore.predicates.expressions import (
     Predicate,
     PredicateError,
 )
-from dpcore.rationals import LARGEST_INTEGER
 
 __all__ = ["as_predicate", "clip", "false", "true", "x", "y", "z"]
 

@@ -5,9 +5,9 @@ Complements of fractions are pushed down to the affine forms, where 1 - min(1, m
 commute with rounding down, complements do not.
 
 A real feature v is compared as it is stored, k(v) = trunc(2^30 e(v)), where e(v) are the double operations of
-`dpcore.encoding`: v >= c is k(v) >= k(c) and v > c is k(v) > k(c). Both e and trunc never decrease, so v >= c implies
-k(v) >= k(c); the converse, and both for >, may fail only where v is within 2^-29 of the feature's range from c. A bound
-beyond the feature's [lower, upper], within which every stored value is, is compared as the exact number it is.
+`dpcore.records.encoding`: v >= c is k(v) >= k(c) and v > c is k(v) > k(c). Both e and trunc never decrease, so v >= c
+implies k(v) >= k(c); the converse, and both for >, may fail only where v is within 2^-29 of the feature's range from c.
+A bound beyond the feature's [lower, upper], within which every stored value is, is compared as the exact number it is.
 """
 
 import math
@@ -17,8 +17,7 @@ from fractions import Fraction
 from functools import cached_property, reduce
 from typing import NamedTuple
 
-from dpcore.features import RealFeature
-from dpcore.fixed_point import STORED_FRACTION_BITS
+from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
 from dpcore.predicates.blocks import Block, Result
 from dpcore.predicates.expressions import (
     Above,
@@ -35,7 +34,8 @@ from dpcore.predicates.expressions import (
     Or,
     Predicate,
 )
-from dpcore.schema import Schema
+from dpcore.records.features import RealFeature
+from dpcore.records.schema import Schema
 
 _BITS, _VALUES, _SUMS = 1, 32, 64
 _ROW_BITS: dict[Callable[..., Result], int] = {
@@ -232,7 +232,7 @@ class _Compiler:
 def stored_bound(feature: RealFeature, bound: Fraction) -> int:
     """A bound within [lower, upper] as a cell of that value is stored: units of 2^-30, the same double operations.
 
-    Those of dpcore.encoding for a cell and of dpcore.fixed_point.store, on Python's doubles.
+    Those of dpcore.records.encoding for a cell and of dpcore.numbers.fixed_point.store, on Python's doubles.
     """
     # The nearest double is within the bounds too, for they are doubles.
     value = float(bound)

@@ -1,1 +1,1 @@
-"""Kinds of sum query: what one record contributes, how long it is, how its total is decoded."""
+"""Sum queries: what may be asked of records, what a release costs, and what it protects."""

@@ -1,6 +1,5 @@
 """What every kind of question is: a sum over records of bounded integer vectors."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -8,12 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
-from dpcore.rados.edges import Records
-from dpcore.rados.row_sums import RowSums, sum_on_threads
-from dpcore.randomness import RandomSource
-
-Progress = Callable[[int, int], None]
-"""Told (done, of how many) now and then while a contribution is computed."""
+from dpcore.progress import Progress
+from dpcore.randomness.sources import RandomSource
+from dpcore.records.records import Records
+from dpcore.records.row_sums import RowSums, sum_on_threads
 
 SECRET_BYTES = 32
 

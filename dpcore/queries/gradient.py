@@ -8,16 +8,17 @@ from math import isqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.erm.basis import Basis
-from dpcore.erm.margin_weights import WEIGHT_BITS, Loss, check_loss, clip_squared, shortened, weights
 from dpcore.errors import PlanError, ShapeError
-from dpcore.privacy.discrete_gaussian import discrete_gaussian, tail_bound
-from dpcore.queries.base import Crowd, Keyed, Progress
+from dpcore.numbers.rationals import check_rational
+from dpcore.progress import Progress
+from dpcore.queries.base import Crowd, Keyed
 from dpcore.rados.designs import check_share
-from dpcore.rados.edges import BLOCK_ROWS, Records, edges
-from dpcore.rados.row_sums import RowSums, sum_on_threads
-from dpcore.randomness import RandomSource
-from dpcore.rationals import check_rational
+from dpcore.randomness.discrete_gaussian import discrete_gaussian, tail_bound
+from dpcore.randomness.sources import RandomSource
+from dpcore.records.basis import Basis
+from dpcore.records.margin_weights import WEIGHT_BITS, Loss, check_loss, clip_squared, shortened, weights
+from dpcore.records.records import BLOCK_ROWS, Records, edges
+from dpcore.records.row_sums import RowSums, sum_on_threads
 
 MOST_FRACTION_BITS = 16
 THETA_BITS = 20
@@ -35,10 +36,10 @@ class GradientQuery:
     and so is the gradient. Noise then has the size that it needs in every direction of the data.
 
     A contribution is the sum of -w z over the records, in units of 2^-(f + WEIGHT_BITS): z with f fraction bits, w the
-    integer weight of its margin theta . z (dpcore.erm.margin_weights), lowered to the largest integer at which
+    integer weight of its margin theta . z (dpcore.records.margin_weights), lowered to the largest integer at which
     w |z| <= C 2^(f + WEIGHT_BITS). A record that is not usable adds nothing.
 
-    Sensitivity: 2 C, in L2, whatever theta and P are. Proof: dpcore.privacy.sensitivity.gradient_squared.
+    Sensitivity: 2 C, in L2, whatever theta and P are. Proof: dpcore.accounting.sensitivity.gradient_squared.
 
     Raises PlanError where a field is out of range or theta does not fit the basis, ConfigurationError where there is no
     such loss.

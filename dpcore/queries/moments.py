@@ -8,16 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.accounting.sensitivity import PRODUCT_WEIGHT, SQUARE_WEIGHT
 from dpcore.errors import PlanError, ShapeError
-from dpcore.privacy.discrete_gaussian import LARGEST_SIGMA, discrete_gaussian, tail_bound
-from dpcore.privacy.sensitivity import PRODUCT_WEIGHT, SQUARE_WEIGHT
-from dpcore.queries.base import Crowd, Keyed, Progress
-from dpcore.rados.clipping import Clip
+from dpcore.progress import Progress
+from dpcore.queries.base import Crowd, Keyed
 from dpcore.rados.designs import check_share
-from dpcore.rados.edges import Records, edges
-from dpcore.rados.moments import Moments
-from dpcore.rados.row_sums import RowSums, sum_on_threads
-from dpcore.randomness import RandomSource
+from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, discrete_gaussian, tail_bound
+from dpcore.randomness.sources import RandomSource
+from dpcore.records.clipping import Clip
+from dpcore.records.records import Records, edges
+from dpcore.records.row_sums import RowSums, sum_on_threads
+from dpcore.statistics.moments import Moments
 
 MOST_FRACTION_BITS = 20
 """A block's sums of products, at most BLOCK_ROWS 4^20, then are exact in double precision."""
@@ -35,7 +36,7 @@ class MomentsQuery:
     7 x_j x_k 4^f: no product is rounded. The bias square is left out, for its sum is public: the row count.
 
     Sensitivity: with S = R^2 4^f, sqrt(k^2 (2 S - 2 c) + 50 (S^2 - c^2)) at its maximum over c. Proof:
-    dpcore.privacy.sensitivity.moments_squared.
+    dpcore.accounting.sensitivity.moments_squared.
 
     Raises PlanError where a field is out of range.
     """
@@ -143,7 +144,7 @@ class MomentsQuery:
 
 @dataclass(frozen=True)
 class MomentsPart:
-    """What a run of rows adds (dpcore.rados.row_sums.RowPart): the sum of clipped edges, then of their products."""
+    """What a run of rows adds (dpcore.records.row_sums.RowPart): the sum of clipped edges, then of their products."""
 
     d: int
     fraction_bits: int
@@ -156,7 +157,7 @@ class MomentsPart:
 
     def add(self, total: NDArray[np.int64], records: Records, first_row: int) -> None:  # noqa: ARG002  (any rows add up)
         """As `RowPart` says."""
-        from dpcore.rados.compiled_clipping import clip_in_place  # noqa: PLC0415  (numba takes half a second to import)
+        from dpcore.records.compiled_edges import clip_in_place  # noqa: PLC0415  (numba takes half a second to import)
 
         for _, block in edges(records, self.fraction_bits):
             clip_in_place(self.clip, block, self.fraction_bits)

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
-from dpcore.privacy.discrete_gaussian import discrete_gaussian, tail_bound
-from dpcore.privacy.laws import binomial_law
-from dpcore.queries.base import Crowd, Keyed, Progress
+from dpcore.numbers.count_distributions import binomial_law
+from dpcore.progress import Progress
+from dpcore.queries.base import Crowd, Keyed
 from dpcore.rados.designs import (
     Design,
     DpFeatDesign,
@@ -19,12 +19,10 @@ from dpcore.rados.designs import (
     JointDesign,
     PlainDesign,
 )
-from dpcore.rados.edges import BLOCK_ROWS, Records, edges, sensitive_positive
+from dpcore.rados.distribution import CentralCount, RadoLaw
 from dpcore.rados.kernel import add_rado_sums
-from dpcore.rados.law import CentralCount, RadoLaw
 from dpcore.rados.noised_table import NoisedTable
 from dpcore.rados.rounding import rounded
-from dpcore.rados.row_sums import RowPart, RowSums, sum_on_threads
 from dpcore.rados.signatures import (
     GivenSignatures,
     Signatures,
@@ -35,7 +33,10 @@ from dpcore.rados.signatures import (
 )
 from dpcore.rados.support import support_size
 from dpcore.rados.truncation import truncation
-from dpcore.randomness import RandomSource
+from dpcore.randomness.discrete_gaussian import discrete_gaussian, tail_bound
+from dpcore.randomness.sources import RandomSource
+from dpcore.records.records import BLOCK_ROWS, Records, edges, sensitive_positive
+from dpcore.records.row_sums import RowPart, RowSums, sum_on_threads
 
 # Tries per rado up to which summing all candidates is cheaper than drawing them twice, once to count.
 _MOST_DRAWS_SUMMED = 2.0
@@ -91,7 +92,7 @@ class RadosQuery:
 
         Signatures are drawn block by block of rows and forgotten: memory for n d sums and one block on each thread.
         progress is told (rows done, m_p). Raises what `dpcore.rados.signatures.signatures_of` and
-        `dpcore.rados.edges.edges` raise, and ConfigurationError where the design needs `keyed` and there is none.
+        `dpcore.records.records.edges` raise, and ConfigurationError where the design needs `keyed` and there is none.
         """
         sums = self.prepare(records, fraction_bits, keyed).drawn_sums(self.rados, random, progress, row_sums)
         self.add_noise(sums, random)
@@ -216,7 +217,9 @@ class PreparedRecords:
 
 @dataclass(frozen=True, eq=False)
 class RadoPart:
-    """What a run of rows adds to the rados (dpcore.rados.row_sums.RowPart). d: coordinates. table: noise on the edges.
+    """What a run of rows adds to the rados (dpcore.records.row_sums.RowPart).
+
+    d: coordinates. table: noise on the edges.
 
     It holds the key of the signatures, and of the table: it goes to the party's own workers only.
     """
@@ -234,7 +237,7 @@ class RadoPart:
 
     def add(self, total: NDArray[np.int64], records: Records, first_row: int) -> None:
         """As `RowPart` says."""
-        from dpcore.rados.compiled_clipping import clip_in_place  # noqa: PLC0415  (numba takes half a second to import)
+        from dpcore.records.compiled_edges import clip_in_place  # noqa: PLC0415  (numba takes half a second to import)
 
         design = self.design
         sensitive: tuple[int, ...] = ()

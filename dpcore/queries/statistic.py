@@ -6,17 +6,18 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.accounting.noise_shares import NoiseShares
 from dpcore.errors import PlanError
 from dpcore.predicates.checking import check
 from dpcore.predicates.disjoint import Sensitivity, batch_sensitivity
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import Predicate, is_boolean
-from dpcore.privacy.noise_shares import NoiseShares
-from dpcore.queries.base import Crowd, Keyed, Progress
-from dpcore.rados.edges import Records
-from dpcore.rados.row_sums import RowSums, sum_on_threads
-from dpcore.randomness import RandomSource
-from dpcore.schema import Schema
+from dpcore.progress import Progress
+from dpcore.queries.base import Crowd, Keyed
+from dpcore.randomness.sources import RandomSource
+from dpcore.records.records import Records
+from dpcore.records.row_sums import RowSums, sum_on_threads
+from dpcore.records.schema import Schema
 
 MOST_FRACTION_BITS = 20
 

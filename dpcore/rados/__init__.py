@@ -1,1 +1,1 @@
-"""Edges, signatures and their designs, the rado kernel, and the losses."""
+"""Rademacher observations: designs, signatures, supports, and the sums over them."""

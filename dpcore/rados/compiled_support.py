@@ -8,7 +8,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from dpcore.rados.compiling import compiled
+from dpcore.numbers.compiling import compiled
 
 _INT64 = types.int64
 

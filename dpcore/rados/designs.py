@@ -1,7 +1,7 @@
 """Designs: which signatures a party may draw, over which edges, and with what noise.
 
 A design is plain data. It travels inside a query, the draws follow it (dpcore.rados.signatures), and the privacy
-statement is counted from it (dpcore.privacy.statement).
+statement is counted from it (dpcore.queries.statement).
 """
 
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from fractions import Fraction
 from typing import Literal
 
 from dpcore.errors import PlanError
-from dpcore.privacy.discrete_gaussian import LARGEST_SIGMA, SMALLEST_SHARE_SIGMA
-from dpcore.rados.clipping import Clip
-from dpcore.rationals import check_rational
+from dpcore.numbers.rationals import check_rational
+from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, SMALLEST_SHARE_SIGMA
+from dpcore.records.clipping import Clip
 
 Split = Literal["local", "exact"]
 """Who draws across parties. "local": each party for itself. "exact": one draw over the pool, divided by a coordinator
@@ -25,7 +25,7 @@ class PlainDesign:
     booleans: the coordinates coded -1/+1, ascending.
 
     Sensitivity: one flipped value shifts such a coordinate by one in each rado, and the count behind it is
-    Binomial(m, 1/2) whatever the data. Proof: dpcore.privacy.dp_feat.
+    Binomial(m, 1/2) whatever the data. Proof: dpcore.accounting.dp_feat.
 
     Raises PlanError where a coordinate is out of range or not in order.
     """
@@ -63,13 +63,13 @@ class DpFeatDesign:
 
     sensitive: the protected features, at least one, each by its own marginal. epsilon_per_rado: Algorithm 2's epsilon,
     an exact positive rational; None draws uniform signatures, which gives the lowest exact epsilon
-    (dpcore.privacy.dp_feat). With several features there is no truncation: a second one would make the first marginal
-    depend on the data. split: see `Split`; "exact" needs a truncation to divide.
+    (dpcore.accounting.dp_feat). With several features there is no truncation: a second one would make the first
+    marginal depend on the data. split: see `Split`; "exact" needs a truncation to divide.
 
     Sensitivity: one flipped value shifts the coordinate by one in each rado; the count behind it is a binomial,
     truncated with epsilon_per_rado, whatever the data. The signs of a rounded feature differ between neighbours by such
     a flip or not at all, by a chance of its own: the divergence is at most the mean of the two, so at most the flip's.
-    Proof: dpcore.privacy.dp_feat.
+    Proof: dpcore.accounting.dp_feat.
 
     Raises PlanError where a field is out of range.
     """
@@ -119,7 +119,8 @@ class JointDesign:
     coordinates of every rado, in units of 2^-fraction_bits.
 
     Sensitivity: sqrt(squared_range) 2^fraction_bits in each rado that the record enters, by a fair coin that is the
-    same for both neighbours. Proof: dpcore.privacy.sensitivity.joint_squared and, of the coin, dpcore.privacy.gaussian.
+    same for both neighbours. Proof: dpcore.accounting.sensitivity.joint_squared and, of the coin,
+    dpcore.accounting.gaussian.
 
     Raises PlanError where a field is out of range.
     """
@@ -149,7 +150,7 @@ class FixedSupportDesign:
     records of the pool.
 
     Sensitivity: 2 R 2^fraction_bits, of the noised table. Rados over it, however many, are post-processing, for what is
-    drawn does not look at the data. Proof: dpcore.privacy.sensitivity.edge_squared.
+    drawn does not look at the data. Proof: dpcore.accounting.sensitivity.edge_squared.
 
     Raises PlanError where a field is out of range.
     """
@@ -176,8 +177,8 @@ class GaussianDesign:
     `JointDesign`.
 
     Sensitivity: 2 R 2^fraction_bits in each rado that the record enters, by a coin that is the same for both neighbours
-    (of 1/2, or of what a rado takes of the party's rows). Proof: dpcore.privacy.sensitivity.edge_squared and, of the
-    coin, dpcore.privacy.gaussian.
+    (of 1/2, or of what a rado takes of the party's rows). Proof: dpcore.accounting.sensitivity.edge_squared and, of the
+    coin, dpcore.accounting.gaussian.
 
     Raises PlanError where a field is out of range.
     """

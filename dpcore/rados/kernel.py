@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.errors import ShapeError, SlotOverflowError
+from dpcore.errors import ShapeError
+from dpcore.numbers.integer_bounds import check_room, largest
 
 LINE_BYTES = 64
 
 EXACT_INT32 = 1 << 31
-EXACT_INT64 = 1 << 63
 
 # Rows of whole signatures that are turned into groups at a time: a multiple of 8.
 STEP_ROWS = 4096
@@ -62,7 +62,7 @@ def add_rado_sums(total: NDArray[np.int64], edges: NDArray[np.int64], selection:
     if total.size == 0:
         return
     check_room(magnitude * len(edges) + largest(total))
-    from dpcore.rados import compiled  # noqa: PLC0415 - Numba, only where something is computed
+    from dpcore.rados import compiled_kernel as compiled  # noqa: PLC0415 - Numba, only where something is computed
 
     kind, rows = _cells(magnitude, len(edges))
     tiles, sums, tables = (_aligned(size, kind) for size in compiled.scratch_sizes(*total.shape))
@@ -98,11 +98,6 @@ def _aligned(size: int, kind: type[np.int32 | np.int64]) -> NDArray[Any]:
     return cells[first : first + size]
 
 
-def largest(values: NDArray[np.int64]) -> int:
-    """The largest magnitude, as a Python integer: abs of int64's least value is itself in NumPy. 0 for no values."""
-    return max(int(values.max()), -int(values.min())) if values.size else 0
-
-
 def _check(edges: NDArray[np.int64], selection: NDArray[np.uint8]) -> None:
     """Whether the arrays fit; selection: (groups, n)."""
     if edges.ndim != 2 or edges.dtype != np.int64 or 0 in edges.shape:
@@ -115,11 +110,3 @@ def _check(edges: NDArray[np.int64], selection: NDArray[np.uint8]) -> None:
         )
     if rows % 8 and bool((selection[-1] >> (rows % 8)).any()):
         raise ShapeError("selection has bits beyond the last row: set them to zero")
-
-
-def check_room(largest_sum: int) -> None:
-    """Raise SlotOverflowError where a sum of this magnitude might leave int64."""
-    if largest_sum >= EXACT_INT64:
-        raise SlotOverflowError(
-            needed_bits=largest_sum.bit_length() + 1, available_bits=64, remedy="lower fraction_bits or take fewer rows"
-        )

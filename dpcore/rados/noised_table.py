@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.privacy.discrete_gaussian import discrete_gaussian
 from dpcore.rados.designs import FixedSupportDesign
-from dpcore.rados.edges import BLOCK_ROWS, Records
-from dpcore.randomness import KeyedRandom
+from dpcore.randomness.discrete_gaussian import discrete_gaussian
+from dpcore.randomness.sources import KeyedRandom
+from dpcore.records.records import BLOCK_ROWS, Records
 
 _DOMAIN = b"rado.v1/noised-table\0"
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ShapeError
-from dpcore.rados.edges import BLOCK_ROWS
+from dpcore.records.records import BLOCK_ROWS
 
 # Bytes of eight bits that can be counted in one byte.
 _BYTES_A_STEP = 31

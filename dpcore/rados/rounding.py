@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.rados.edges import ONE, Records
+from dpcore.records.records import ONE, Records
 
 _DOMAIN = b"rado.v1/one-bit-rounding\0"
 

@@ -6,11 +6,11 @@ and labels do not enter. Packing: dpcore.rados.packed.
 
 What `signatures_of` gives is a description, of a key and small tables, from which any block of rows can be drawn, by
 any thread or machine, in any order, and again if need be. One key for all blocks is enough: block b has the key's
-stream b (dpcore.randomness.KeyedRandom), no two of which share a cipher block. m = 5,000,000 rows and 1,000 rados take
-2^26 of those blocks, and even 2^40 of them can be told from uniform bits with an advantage of 2^-49 at most, beside
-what AES-256 itself gives away (Bellare, Desai, Jokipii, Rogaway, FOCS 1997: q^2 / 2^129). Who has the key has the
-signatures, so a description lives, in memory, as long as the contribution that it is for, and goes nowhere but to the
-party's own workers.
+stream b (dpcore.randomness.sources.KeyedRandom), no two of which share a cipher block. m = 5,000,000 rows and 1,000
+rados take 2^26 of those blocks, and even 2^40 of them can be told from uniform bits with an advantage of 2^-49 at most,
+beside what AES-256 itself gives away (Bellare, Desai, Jokipii, Rogaway, FOCS 1997: q^2 / 2^129). Who has the key has
+the signatures, so a description lives, in memory, as long as the contribution that it is for, and goes nowhere but to
+the party's own workers.
 """
 
 import math
@@ -22,14 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import PlanError, ShapeError
-from dpcore.privacy.laws import binomial_mass
+from dpcore.numbers.count_distributions import binomial_mass
 from dpcore.rados.designs import Design, DpFeatDesign, FixedSupportDesign, GaussianDesign, PlainDesign
-from dpcore.rados.edges import BLOCK_ROWS, ONE, Records, sensitive_positive
 from dpcore.rados.packed import last_byte, ones_per_rado, packed_width, rows_of_block
-from dpcore.rados.row_sums import RowSums, sum_on_threads
 from dpcore.rados.support import check_support, subsets
 from dpcore.rados.truncation import truncation
-from dpcore.randomness import KEY_BYTES, KeyedRandom, RandomSource
+from dpcore.randomness.sources import KEY_BYTES, KeyedRandom, RandomSource
+from dpcore.records.records import BLOCK_ROWS, ONE, Records, sensitive_positive
+from dpcore.records.row_sums import RowSums, sum_on_threads
 
 # Packed selection bits that a block of candidates may take, where more are drawn than kept.
 CANDIDATE_BYTES = 1 << 24
@@ -157,7 +157,7 @@ def sensitive_counts(selection: NDArray[np.uint8], positive: NDArray[np.uint8], 
 
 @dataclass(frozen=True)
 class AgreeingRows:
-    """The part (dpcore.rados.row_sums.RowPart) that counts k: (n,), the rows with [selected] = [e = +1]."""
+    """The part (dpcore.records.row_sums.RowPart) that counts k: (n,), the rows with [selected] = [e = +1]."""
 
     signatures: Signatures
     coordinate: int

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import PlanError, ShapeError
-from dpcore.rados.edges import BLOCK_ROWS
 from dpcore.rados.packed import last_byte, ones_per_rado, packed_width, rows_of_block
-from dpcore.rados.row_sums import on_threads
-from dpcore.randomness import KEY_BYTES, KeyedRandom, RandomSource
+from dpcore.randomness.sources import KEY_BYTES, KeyedRandom, RandomSource
+from dpcore.records.records import BLOCK_ROWS
+from dpcore.records.row_sums import on_threads
 
 # What moving one row costs, in random bits drawn: measured.
 _MOVE_BITS = 300

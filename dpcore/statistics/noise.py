@@ -7,9 +7,9 @@ from typing import Protocol
 
 from scipy import special
 
+from dpcore.accounting.gaussian import gaussian_mu
+from dpcore.accounting.noise_shares import LaplaceShares, NoiseShares
 from dpcore.errors import ConfigurationError
-from dpcore.privacy.gaussian import gaussian_mu
-from dpcore.privacy.noise_shares import LaplaceShares, NoiseShares
 
 
 class SumNoise(Protocol):
@@ -101,8 +101,8 @@ def planned_noise(
 
     l1, l2_squared: the batch's sensitivity in the sum of magnitudes and of squares, replace-one, in units of 1. part:
     of the budget's epsilon where delta is 0, else of its squared mu. Laplace noise where delta is 0, otherwise normal
-    of standard deviation sqrt(l2_squared / part) / mu (dpcore.privacy.gaussian). Parties that do not trust all others
-    add more. Raises ConfigurationError where an argument is out of range, PlanError from `gaussian_mu`.
+    of standard deviation sqrt(l2_squared / part) / mu (dpcore.accounting.gaussian). Parties that do not trust all
+    others add more. Raises ConfigurationError where an argument is out of range, PlanError from `gaussian_mu`.
     """
     if min(l1, l2_squared) < 1 or epsilon <= 0 or not 0 < part <= 1:
         raise ConfigurationError(

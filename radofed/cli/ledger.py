@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from radofed.cli.framework import ConfigOption, command, group
-from radofed.output import EXIT_FAILED, Output, Result
+from radofed.cli.output import EXIT_FAILED, Output, Result
 
 if TYPE_CHECKING:
-    from parties.ledger import Ledger
-    from parties.ledger_state import LedgerState, ScopeState
+    from parties.ledger.ledger import Ledger
+    from parties.ledger.state import LedgerState, ScopeState
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
 
@@ -82,7 +82,7 @@ def _figures(state: "ScopeState") -> tuple[str, ...]:
 def _open(config: Path, policy: Path | None) -> "Ledger":
     from parties.config import PartyConfig
     from parties.database import LedgerOwner
-    from parties.ledger import Ledger
+    from parties.ledger.ledger import Ledger
     from parties.policy import Policy
 
     loaded = PartyConfig.load(config)

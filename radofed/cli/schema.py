@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from radofed.cli.framework import check_new, command, group
-from radofed.output import Output, Result
+from radofed.cli.output import Output, Result
 
 if TYPE_CHECKING:
-    from dpcore.schema import Schema
+    from dpcore.records.schema import Schema
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
 
@@ -28,7 +28,7 @@ def infer(
     to: Annotated[Path | None, typer.Option("--output", "-o", help="Write the schema there.")] = None,
 ) -> Result:
     """Draft a schema from a table. A person mends the draft before parties agree on it."""
-    from parties.schema_infer import infer as draft
+    from parties.data.schema_draft import infer as draft
 
     if to is not None:
         check_new(to)
@@ -50,7 +50,7 @@ def check(
     data: Annotated[Path | None, typer.Argument(help="A table to read through it.", show_default=False)] = None,
 ) -> Result:
     """Test a schema, and a table against it where one is given. Prints the digest that all parties must share."""
-    from parties.dataset import check as check_data
+    from parties.data.dataset import check as check_data
 
     loaded = read_schema(schema)
     lines = [
@@ -74,7 +74,7 @@ def check(
 def read_schema(path: Path) -> "Schema":
     """The schema in a file. Raises ConfigurationError where it cannot be read, SchemaError where it is not one."""
     from dpcore.errors import ConfigurationError
-    from dpcore.schema import Schema
+    from dpcore.records.schema import Schema
 
     try:
         return Schema.from_toml(path.read_text(encoding="utf-8"), str(path))

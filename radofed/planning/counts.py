@@ -4,9 +4,8 @@ from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 
-from dpcore.errors import PlanError
-from dpcore.privacy.composition import DeltaTooSmallError, InfiniteEpsilonError
-from dpcore.privacy.dp_feat import (
+from dpcore.accounting.composition import DeltaTooSmallError, InfiniteEpsilonError
+from dpcore.accounting.dp_feat import (
     DpFeatAccount,
     account,
     account_of_exact_split,
@@ -14,7 +13,8 @@ from dpcore.privacy.dp_feat import (
     epsilon_for,
     theorem_epsilon,
 )
-from dpcore.privacy.laws import binomial_mass
+from dpcore.errors import PlanError
+from dpcore.numbers.count_distributions import binomial_mass
 from dpcore.rados.truncation import admissible_range
 from radofed.planning.cost import Cost, many_rados, up
 from radofed.planning.limits import MOST_LOOKED_FOR, largest_rados
@@ -22,7 +22,7 @@ from radofed.planning.request import PlanRequest
 
 
 def plain_cost(request: PlanRequest) -> Cost:
-    """Plain rados: no bound, but for each -1/+1 coordinate by itself (dpcore.privacy.dp_feat)."""
+    """Plain rados: no bound, but for each -1/+1 coordinate by itself (dpcore.accounting.dp_feat)."""
     cost = Cost(request, feasible=True)
     try:
         counted = account(request.party_rows, request.n, None, request.delta)

@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
+from dpcore.accounting.composition import LARGEST_EPSILON
+from dpcore.accounting.dp_feat import epsilon_for
 from dpcore.errors import PlanError
-from dpcore.privacy.composition import LARGEST_EPSILON
-from dpcore.privacy.dp_feat import epsilon_for
 
 MOST_LOOKED_FOR = 100_000
 """Counting more takes seconds, and few ask for as many."""
@@ -17,7 +17,7 @@ def largest_rados(party_rows: Sequence[int], epsilon: Fraction, delta: Fraction,
 
     party_rows: at least one a party. epsilon > 0. delta: in (0, 1), for the whole release. most: more are not looked
     for. 0 where not even one rado fits. A plan can be asked where the smallest party's own figure, which a party
-    charges, is finite too. Agrees with `dpcore.privacy.dp_feat.largest_rados` on one pool, in a few compositions
+    charges, is finite too. Agrees with `dpcore.accounting.dp_feat.largest_rados` on one pool, in a few compositions
     instead of dozens.
     """
     n, fewest = _within(sum(party_rows), epsilon, delta, most), min(party_rows)

@@ -6,21 +6,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
+from dpcore.accounting.composition import LARGEST_EPSILON
+from dpcore.accounting.gaussian import WeakNoiseError, thinned_rados
+from dpcore.accounting.integer_noise import IntegerNoise, smallest_share
+from dpcore.accounting.sensitivity import SQUARE_WEIGHT, edge_squared, joint_squared, moments_squared
 from dpcore.errors import ConfigurationError, PlanError
-from dpcore.fraction_bits import FractionBits
-from dpcore.privacy.composition import LARGEST_EPSILON
-from dpcore.privacy.discrete_gaussian import LARGEST_SIGMA, SMALLEST_SHARE_SIGMA
-from dpcore.privacy.gaussian import WeakNoiseError, thinned_rados
-from dpcore.privacy.integer_noise import IntegerNoise, smallest_share
-from dpcore.privacy.release_cost import Kind, ReleaseCost, Setting, release_cost
-from dpcore.privacy.sensitivity import SQUARE_WEIGHT, edge_squared, joint_squared, moments_squared
 from dpcore.queries.base import Crowd
+from dpcore.queries.fraction_bits import FractionBits
 from dpcore.queries.moments import MomentsQuery
+from dpcore.queries.norms import edge_multiplier, norm_bound_of
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.clipping import Clip
+from dpcore.queries.release_cost import Kind, ReleaseCost, Setting, release_cost
 from dpcore.rados.designs import FixedSupportDesign, GaussianDesign, JointDesign
-from dpcore.rados.norms import edge_multiplier, norm_bound_of
 from dpcore.rados.support import check_support
+from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, SMALLEST_SHARE_SIGMA
+from dpcore.records.clipping import Clip
 from learner.kinds import EDGE_FRACTION_BITS, HALF, MOMENT_FRACTION_BITS
 from radofed.planning.cost import Cost, Noise, two_digits_up, up
 from radofed.planning.request import PlanRequest

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from dpcore.errors import PlanError
-from dpcore.fraction_bits import FractionBits
 from dpcore.queries.base import Crowd
+from dpcore.queries.fraction_bits import FractionBits
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import PlainDesign
 from learner.requests import USUAL_RADOS

@@ -5,10 +5,10 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Literal, get_args
 
+from dpcore.accounting.dp_feat import MOST_RADOS
 from dpcore.errors import ConfigurationError
+from dpcore.numbers.rationals import LARGEST_INTEGER
 from dpcore.paillier.public import MAXIMUM_BITS, MINIMUM_BITS
-from dpcore.privacy.dp_feat import MOST_RADOS
-from dpcore.rationals import LARGEST_INTEGER
 from radofed.planning.sizes import MEASURED_BITS
 from wire.limits import MAX_PARTIES
 

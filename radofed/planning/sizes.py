@@ -8,11 +8,11 @@ with their square. Drawing and summing rados, and the network, come on top.
 from dataclasses import dataclass
 
 from dpcore.errors import PlanError
-from dpcore.fraction_bits import FractionBits, fewest_ciphertexts
 from dpcore.paillier.packing import ciphertext_count
-from dpcore.privacy.release_cost import Kind
 from dpcore.queries.base import Crowd
+from dpcore.queries.fraction_bits import FractionBits, fewest_ciphertexts
 from dpcore.queries.rados import RadosQuery
+from dpcore.queries.release_cost import Kind
 from learner.kinds import GROWTH
 from wire.limits import MAX_VALUES
 

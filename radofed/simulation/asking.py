@@ -14,8 +14,8 @@ import numpy as np
 
 from dpcore.errors import ConfigurationError
 from dpcore.paillier.secret import SecretKey
-from dpcore.randomness import SystemRandom
-from dpcore.schema import Schema
+from dpcore.randomness.sources import SystemRandom
+from dpcore.records.schema import Schema
 from learner.federation import Federation as AskedFederation
 from radofed.simulation.federation import Federation
 from radofed.simulation.partitions import Partition

@@ -10,12 +10,12 @@ from fractions import Fraction
 from typing import Any, cast
 
 from dpcore.errors import ConfigurationError
-from dpcore.features import nearest
-from dpcore.privacy.release_cost import Kind
-from dpcore.privacy.statement import PrivacyStatement, statement_for
 from dpcore.queries.rados import RadosQuery
+from dpcore.queries.release_cost import Kind
+from dpcore.queries.statement import PrivacyStatement, statement_for
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, Split
-from dpcore.schema import RealFeature, Schema
+from dpcore.records.features import nearest
+from dpcore.records.schema import RealFeature, Schema
 from learner.kinds import rados_within
 from learner.requests import USUAL_RADOS, MomentsRequest, RadosDesign, RadosRequest, Request
 from wire.query import Query, setting_of

@@ -26,11 +26,11 @@ from dpcore.errors import PlanError
 from dpcore.queries.base import Keyed
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign
-from dpcore.rados.edges import BLOCK_ROWS, Records, sensitive_positive
 from dpcore.rados.signatures import MOST_EXPECTED_DRAWS, RejectionError, Signatures, expected_draws
 from dpcore.rados.support import check_support, subsets
 from dpcore.rados.truncation import truncation
-from dpcore.randomness import RandomSource
+from dpcore.randomness.sources import RandomSource
+from dpcore.records.records import BLOCK_ROWS, Records, sensitive_positive
 
 Counts = NDArray[np.int64]
 

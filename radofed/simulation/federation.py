@@ -6,18 +6,19 @@ Without encryption the travel forms are added as integers mod 2^w and centred as
 cancel in the whole sum, so both ways give the same values, bit for bit.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.aggregate import check_chunk, multiply
-from dpcore.fixed_point import from_total
+from dpcore.numbers.fixed_point import from_total
 from dpcore.paillier.public import PublicKey
 from dpcore.paillier.secret import SecretKey
-from dpcore.privacy.release_cost import Kind
+from dpcore.progress import Progress
 from dpcore.queries.rados import RadosQuery
+from dpcore.queries.release_cost import Kind
 from learner.opening import open_total
 from learner.planning import Plan, plan_query
 from learner.requests import Request
@@ -37,10 +38,6 @@ FEDERATION, LEARNER, COORDINATOR = "simulation", "learner", "coordinator"
 # A simulation has no clock: everything happens in this second.
 NOW_UNIX_S = 1_000_000_000
 _LEAST_BITS = 2048
-
-
-Progress = Callable[[int, int], None]
-"""Told (uploads multiplied in, of how many)."""
 
 
 @dataclass(frozen=True, eq=False)

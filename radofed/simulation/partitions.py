@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
-from dpcore.features import nearest
+from dpcore.records.features import nearest
 
 Indices = NDArray[np.int64]
 Kind = Literal["iid", "size-skew", "label-skew", "by-column"]

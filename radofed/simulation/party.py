@@ -1,4 +1,4 @@
-"""What simulated parties compute, several of them in one process: the code of `parties.contribution`.
+"""What simulated parties compute, several of them in one process: the code of `parties.answering.contribution`.
 
 A `Host` is plain Python; radofed.simulation.workers makes a Ray actor of it. What it draws depends on the seed, the
 fold, the party, the purpose and (where learners ask) the question alone, so neither the number of hosts nor encryption
@@ -14,14 +14,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
-from dpcore.fixed_point import to_residues
+from dpcore.numbers.fixed_point import to_residues
 from dpcore.paillier.obfuscation import Obfuscator
-from dpcore.privacy.release_cost import Kind
 from dpcore.queries.base import SECRET_BYTES, Keyed
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.edges import Records
-from dpcore.randomness import SeededRandom, SystemRandom
-from parties.contribution import encrypted_chunks, integer_vector, masked_chunks
+from dpcore.queries.release_cost import Kind
+from dpcore.randomness.sources import SeededRandom, SystemRandom
+from dpcore.records.records import Records
+from parties.answering.contribution import encrypted_chunks, integer_vector, masked_chunks
 from radofed.simulation.exact_split import divided_contribution
 from wire.cohort import Acceptance, Receipt, sign
 from wire.envelopes import Envelope, SigningKey, sha256

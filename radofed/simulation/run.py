@@ -6,6 +6,7 @@ own.
 
 import os
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,19 +18,20 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import RadoSample
+from dpcore.numbers.rationals import exact_number
 from dpcore.paillier.public import MAXIMUM_BITS, MINIMUM_BITS
 from dpcore.paillier.secret import SecretKey
-from dpcore.privacy.statement import PrivacyStatement
+from dpcore.progress import Progress
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.edges import ONE
-from dpcore.rados.moments import Moments
-from dpcore.randomness import SystemRandom
-from dpcore.rationals import exact_number
-from dpcore.schema import Schema
+from dpcore.queries.statement import PrivacyStatement
+from dpcore.randomness.sources import SystemRandom
+from dpcore.records.records import ONE
+from dpcore.records.schema import Schema
+from dpcore.statistics.moments import Moments
 from radofed.simulation.designs import DesignOptions, given_words
 from radofed.simulation.evaluation import Fold, asks, check_learners, from_release, measure, named_learners
-from radofed.simulation.federation import Federation, PlannedFold, Progress
+from radofed.simulation.federation import Federation, PlannedFold
 from radofed.simulation.partitions import Partition
 from radofed.simulation.results import (
     FederationFacts,
@@ -116,7 +118,7 @@ def simulate(
     split: str = "local",
     norm_bound: Fraction | float | str | None = None,
     support: Fraction | float | str | None = None,
-    learners: str | Sequence[str] | Mapping[str, Any] = ("mean-variance",),
+    estimators: str | Sequence[str] | Mapping[str, Any] = ("mean-variance",),
     rounds: int | None = None,
     options: Mapping[str, Any] | None = None,
     folds: int = 10,
@@ -126,25 +128,30 @@ def simulate(
     workers: int | None = None,
     timeout_s: float = TIMEOUT_S,
     note: Note | None = None,
+    learners: str | Sequence[str] | Mapping[str, Any] | None = None,
 ) -> SimulationResult:
-    """Cross-validate learners on releases of a simulated federation; `rado simulate` is the same.
+    """Cross-validate estimators on releases of a simulated federation; `rado simulate` is the same.
 
     data: a CSV (also gzipped) or Parquet file, read through `schema` (one, or its file), or through one that is
     inferred from the whole table with `label` and its `positive` values, which is not private. parties, partition: see
-    `Partition`; the training rows of each fold are divided. learners: names, or a mapping from names to objects with
+    `Partition`; the training rows of each fold are divided. estimators: names, or a mapping from names to objects with
     fit_queries, fit_release, fit_moments or (for comparison, on the pooled rows) fit; `logistic`, scikit-learn's
     default on the same rows, and `majority` are always there.
 
-    design and the options up to `support`: what learners of releases share, see `DesignOptions`; by default "plain".
-    epsilon, delta: also what each learner that asks may spend in a fold, all for itself; a delta of 0 is pure, for
-    learners that ask for statistics alone. Where all learners ask, no other option of a design may be given. rounds:
-    for learners with that parameter. options: parameters of the learner, where one is named. Exact numbers may be
-    written as texts, such as "1e-6". The rest: see `SimulationOptions`. note: told of the progress.
+    design and the options up to `support`: what estimators of releases share, see `DesignOptions`; by default "plain".
+    epsilon, delta: also what each estimator that asks may spend in a fold by itself; a delta of 0 is pure, for
+    estimators that ask for statistics alone. Where all estimators ask, no other option of a design may be given.
+    rounds: for estimators with that parameter. options: parameters of the estimator, where one is named. Exact numbers
+    may be written as texts, such as "1e-6". The rest: see `SimulationOptions`. note: progress callback, one sentence a
+    call. learners: the former name of `estimators`, accepted with a DeprecationWarning in this version.
 
     The same seed gives the same figures, whatever `workers` and `encrypt` are. Raises ConfigurationError, SchemaError,
-    DataError or PlanError, with what would work, and SimulationError where a learner or a worker fails.
+    DataError or PlanError, with what would work, and SimulationError where an estimator or a worker fails.
     """
-    chosen = named_learners(learners, rounds, options)
+    if learners is not None:
+        warnings.warn("learners is now estimators; the next version drops it", DeprecationWarning, stacklevel=2)
+        estimators = learners
+    chosen = named_learners(estimators, rounds, options)
     shared = {
         "name": design,
         "rados": rados,

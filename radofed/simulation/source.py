@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
 from dpcore.predicates.expressions import Constant
-from dpcore.privacy.statement import PrivacyStatement, statement_for
-from dpcore.schema import Schema
+from dpcore.progress import Progress
+from dpcore.queries.statement import PrivacyStatement, statement_for
+from dpcore.records.schema import Schema
 from learner.federation import BudgetedOracle
 from learner.federation import Federation as AskedFederation
 from learner.planning import Plan
 from learner.requests import Request, StatisticRequest
-from radofed.simulation.federation import Federation, PlannedFold, Progress
+from radofed.simulation.federation import Federation, PlannedFold
 from wire.query import Query, setting_of
 
 _DOMAIN = b"radofed/simulation/answer\0"

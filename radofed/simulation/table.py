@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.encoding import Numbers, Source, Texts
 from dpcore.errors import ConfigurationError
-from dpcore.rados.edges import Records
-from dpcore.schema import BooleanFeature, Feature, RealFeature, Schema
-from parties.dataset import load
-from parties.schema_infer import infer
-from wire.tables import open_table, read_blocks
+from dpcore.records.encoding import Numbers, Source, Texts
+from dpcore.records.records import Records
+from dpcore.records.schema import BooleanFeature, Feature, RealFeature, Schema
+from parties.data.dataset import load
+from parties.data.schema_draft import infer
+from radofed.common.tables.tables import open_table, read_blocks
 
 # Bounds of a numeric feature in an inferred schema: what is beyond is clipped to them.
 LOWEST_QUANTILE, HIGHEST_QUANTILE = 0.005, 0.995

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import RadofedError
-from dpcore.rados.edges import Records
-from dpcore.randomness import KEY_BYTES, SystemRandom
+from dpcore.randomness.sources import KEY_BYTES, SystemRandom
+from dpcore.records.records import Records
+from radofed.common.cluster.ray_cluster import last_line, start_on_loopback
 from radofed.simulation.errors import SimulationError, SimulationTimedOutError
 from radofed.simulation.party import Ask, Host, Share, Upload
 from wire.cohort import Acceptance
 from wire.envelopes import Envelope
-from wire.ray_cluster import last_line, start_on_loopback
 
 START_TIMEOUT_S = 120.0
 # How often what one party was asked may be lost with a worker.

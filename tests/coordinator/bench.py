@@ -10,9 +10,9 @@ from coordinator.intake import Intake
 from coordinator.spool import Spool
 from coordinator.store import Store
 from coordinator.views import Views
+from radofed.common.logs import Log
 from tests.coordinator.world import PARTIES
 from wire.errors import WireError
-from wire.logs import Log
 from wire.status import Phase
 
 

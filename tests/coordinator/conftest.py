@@ -1,7 +1,7 @@
 import pytest
 
 from dpcore.paillier.secret import SecretKey
-from dpcore.randomness import SystemRandom
+from dpcore.randomness.sources import SystemRandom
 from tests.coordinator.world import Clients, RunningNode, World
 
 

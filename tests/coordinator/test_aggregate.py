@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from coordinator.aggregate import check_chunk, chunk_bytes, multiply
 from dpcore.errors import ShapeError
 from dpcore.paillier.secret import SecretKey
-from dpcore.randomness import SeededRandom
+from dpcore.randomness.sources import SeededRandom
 from tests.coordinator.world import MANY_RADOS, refused
 from wire.errors import Code
 from wire.upload import Chunk

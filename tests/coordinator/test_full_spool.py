@@ -7,7 +7,7 @@ import signal
 import numpy as np
 import pytest
 
-from dpcore.schema import Schema
+from dpcore.records.schema import Schema
 from learner.config import LearnerConfig
 from learner.keys import create_key
 from learner.requests import RadosRequest

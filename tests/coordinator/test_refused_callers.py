@@ -4,9 +4,9 @@ import grpc
 import pytest
 
 from radofed.cli.coordinator import _words
+from radofed.common.logs import REFUSALS_LOGGED
 from tests.coordinator.world import PARTIES, refused
 from wire.errors import Code
-from wire.logs import REFUSALS_LOGGED
 from wire.transport import CODE_METADATA_KEY
 from wire.upload import Chunk
 

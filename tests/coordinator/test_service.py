@@ -209,7 +209,7 @@ def _with_learner(payload: bytes) -> bytes:
 
 
 def _wide():
-    from dpcore.fixed_point import plan_encoding
+    from dpcore.numbers.fixed_point import plan_encoding
 
     return plan_encoding(largest_sum=1000 << 16, max_parties=6, fraction_bits=16)
 

@@ -22,11 +22,11 @@ from gmpy2 import mpz
 
 from coordinator.config import CoordinatorConfig
 from coordinator.server import Node
-from dpcore.fixed_point import plan_encoding
+from dpcore.numbers.fixed_point import plan_encoding
 from dpcore.paillier.packing import open_total, pack
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import PlainDesign
-from dpcore.schema import BooleanFeature, Label, RealFeature, Schema
+from dpcore.records.schema import BooleanFeature, Label, RealFeature, Schema
 from rado.v1 import (
     learner_service_pb2,
     learner_service_pb2_grpc,

@@ -13,12 +13,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpcore.schema import Schema
+from dpcore.records.schema import Schema
 from learner.config import LearnerConfig
 from learner.keys import create_key
 from learner.requests import RadosRequest
 from learner.session import Session
-from parties.dataset import load
+from parties.data.dataset import load
 from radofed.templates import PolicyChoices
 from tests.federation import Federation, Line, wait_until
 from wire.errors import Code, WireError

@@ -12,31 +12,31 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from coordinator.aggregate import check_chunk, multiply
-from dpcore.erm.basis import Basis
+from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
 from dpcore.errors import TotalError
-from dpcore.fixed_point import plan_encoding, store
+from dpcore.numbers.fixed_point import plan_encoding, store
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.packing import pack
 from dpcore.paillier.secret import SecretKey
 from dpcore.predicates.expressions import Affine, AtLeast, Clipped, Flag, LabelIs
-from dpcore.privacy.discrete_gaussian import discrete_gaussian
-from dpcore.privacy.noise_shares import GaussianShares, LaplaceShares
 from dpcore.queries.base import Crowd, Keyed
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.rados.clipping import Clip
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, JointDesign, PlainDesign
-from dpcore.rados.edges import Records
 from dpcore.rados.noised_table import NoisedTable
-from dpcore.rados.protected import dp_feat_design, joint_design, plain_design
 from dpcore.rados.rounding import rounded
+from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
 from dpcore.rados.signatures import signatures_of, whole
-from dpcore.randomness import SeededRandom, SystemRandom
-from dpcore.schema import Schema
+from dpcore.randomness.discrete_gaussian import discrete_gaussian
+from dpcore.randomness.sources import SeededRandom, SystemRandom
+from dpcore.records.basis import Basis
+from dpcore.records.clipping import Clip
+from dpcore.records.records import Records
+from dpcore.records.schema import Schema
 from learner.opening import open_total
-from parties.contribution import encrypted_chunks, integer_vector, masked_chunks
+from parties.answering.contribution import encrypted_chunks, integer_vector, masked_chunks
 from wire.cohort import Acceptance, Cohort, Receipt, sign
 from wire.envelopes import Kind, SigningKey, sha256
 from wire.query import OpenedQuery, PaillierKey, Query, open_query

@@ -3,7 +3,7 @@ import time
 import pytest
 
 from dpcore.paillier.secret import SecretKey
-from dpcore.randomness import SystemRandom
+from dpcore.randomness.sources import SystemRandom
 from learner.keys import LearnerKey
 from tests.learner.setting import Setting
 from tests.learner.totals import World

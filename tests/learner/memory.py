@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dpcore.fixed_point import store
-from dpcore.privacy.statement import PrivacyStatement, statement_for
-from dpcore.rados.edges import Records
-from dpcore.randomness import SeededRandom
+from dpcore.numbers.fixed_point import store
+from dpcore.queries.statement import PrivacyStatement, statement_for
+from dpcore.randomness.sources import SeededRandom
+from dpcore.records.records import Records
 from learner.planning import Plan
 from learner.requests import Request
 from tests.learner.totals import World

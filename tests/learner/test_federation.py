@@ -6,10 +6,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpcore.accounting.gaussian import gaussian_mu
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
 from dpcore.predicates.frontend import x, y, z
-from dpcore.privacy.gaussian import gaussian_mu
-from dpcore.privacy.several_releases import CountedRelease, cost_together
+from dpcore.queries.several_releases import CountedRelease, cost_together
 from learner.federation import Federation
 from learner.together import FIXED_NOISE, WHOLE_BUDGET
 from tests.learner.memory import Memory, patients

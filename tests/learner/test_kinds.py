@@ -5,13 +5,13 @@ from itertools import pairwise
 
 import pytest
 
+from dpcore.accounting.dp_feat import account
+from dpcore.accounting.gaussian import gaussian_epsilon
+from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.predicates.expressions import Affine, AtLeast, Clipped, Flag, LabelIs, PredicateError
-from dpcore.privacy.dp_feat import account
-from dpcore.privacy.gaussian import gaussian_epsilon
-from dpcore.privacy.noise_shares import GaussianShares, LaplaceShares
-from dpcore.privacy.several_releases import CountedRelease, cost_together
 from dpcore.queries.moments import MomentsQuery
+from dpcore.queries.several_releases import CountedRelease, cost_together
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.support import SupportError
 from learner.requests import GradientRequest, MomentsRequest, RadosRequest, StatisticRequest

@@ -4,7 +4,7 @@ import stat
 import pytest
 
 from dpcore.errors import ConfigurationError
-from dpcore.randomness import SeededRandom
+from dpcore.randomness.sources import SeededRandom
 from learner.keys import VALIDITY_S, create_key, load_key
 from wire.envelopes import Kind, SigningKey
 from wire.query import PaillierKey

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dpcore.errors import ConfigurationError, TotalError
 from dpcore.paillier.packing import CheckSlotError
 from dpcore.paillier.secret import SecretKey
-from dpcore.randomness import SystemRandom
+from dpcore.randomness.sources import SystemRandom
 from learner.keys import LearnerKey
 from learner.opening import CohortError, open_total
 from tests.learner.totals import REQUEST, World, encrypt, random_values, to_chunks

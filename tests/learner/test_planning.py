@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpcore.accounting.dp_feat import account
 from dpcore.errors import ConfigurationError, PlanError, SchemaError, SlotOverflowError
-from dpcore.fixed_point import check_fits
-from dpcore.privacy.dp_feat import account
+from dpcore.numbers.fixed_point import check_fits
 from dpcore.rados.designs import DpFeatDesign, PlainDesign, SensitiveFeature
-from dpcore.schema import BooleanFeature, CategoryFeature, RealFeature, Schema
+from dpcore.records.schema import BooleanFeature, CategoryFeature, RealFeature, Schema
 from learner.keys import VALIDITY_S, LearnerKey
 from learner.requests import RadosRequest
 from radofed.planning import PlanRequest, plan_cost

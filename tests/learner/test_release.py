@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from dpcore.estimators.base import RadoSample
-from dpcore.privacy.statement import statement_for
+from dpcore.queries.statement import statement_for
 from learner.opening import CohortError
 from learner.release import Release, ReleaseError
 from tests.learner.totals import REQUEST, SCHEMA, World

@@ -7,7 +7,7 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from dpcore.paillier.secret import SecretKey
-from dpcore.privacy.statement import statement_for
+from dpcore.queries.statement import statement_for
 from learner.config import LearnerConfig
 from learner.release import Release, ReleaseError
 from learner.state import AskedQuery, LearnerState

@@ -8,8 +8,8 @@ import numpy as np
 
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.packing import pack
-from dpcore.randomness import SystemRandom
-from dpcore.schema import BooleanFeature, Label, RealFeature, Schema
+from dpcore.randomness.sources import SystemRandom
+from dpcore.records.schema import BooleanFeature, Label, RealFeature, Schema
 from learner.keys import LearnerKey
 from learner.planning import Plan, plan_query
 from learner.requests import RadosRequest, Request

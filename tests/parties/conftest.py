@@ -4,11 +4,11 @@ import pytest
 
 from dpcore.paillier.pool import ObfuscatorPool
 from dpcore.paillier.secret import SecretKey
-from dpcore.randomness import SystemRandom
+from dpcore.randomness.sources import SystemRandom
 from tests.federation import Federation, wait_until
 from tests.parties.check_world import ALLOWED, PARTIES
 from tests.parties.party_world import Ada, World
-from tests.parties.test_party_node import ROWS, SCHEMA
+from tests.parties.test_node import ROWS, SCHEMA
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +30,9 @@ def ada(world, tmp_path):
 @pytest.fixture
 def small_comb(monkeypatch):
     """Little is encrypted in these tests: full exponents would take longer than all the rest."""
-    monkeypatch.setattr("parties.obfuscators.ObfuscatorPool", partial(ObfuscatorPool, short_exponent_bits=512))
+    monkeypatch.setattr(
+        "parties.answering.obfuscators.ObfuscatorPool", partial(ObfuscatorPool, short_exponent_bits=512)
+    )
 
 
 @pytest.fixture

@@ -9,29 +9,29 @@ from pathlib import Path
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from dpcore.fixed_point import STORED_FRACTION_BITS, plan_encoding
+from dpcore.accounting.filters import PrivacyLimit
+from dpcore.numbers.fixed_point import STORED_FRACTION_BITS, plan_encoding
 from dpcore.paillier.secret import SecretKey
-from dpcore.privacy.filters import PrivacyLimit
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.edges import Records
-from dpcore.rados.protected import dp_feat_design, plain_design
-from dpcore.randomness import SystemRandom
-from dpcore.schema import BooleanFeature, Label, RealFeature, Schema
-from parties.attempts import Attempts, AttemptState
-from parties.charges import marginal
+from dpcore.rados.schema_designs import dp_feat_design, plain_design
+from dpcore.randomness.sources import SystemRandom
+from dpcore.records.records import Records
+from dpcore.records.schema import BooleanFeature, Label, RealFeature, Schema
+from parties.answering.attempts import Attempts, AttemptState
+from parties.answering.lifecycle import Holdings, QueryHandler
+from parties.answering.refusals import Refusals
+from parties.answering.spool import Spools
+from parties.answering.work import Batch, Work
 from parties.database import LedgerOwner
-from parties.handling import Holdings, QueryHandler
-from parties.ledger import Ledger
-from parties.limits import LedgerLimits
+from parties.ledger.charges import marginal
+from parties.ledger.ledger import Ledger
+from parties.ledger.limits import LedgerLimits
 from parties.policy import Policy
-from parties.refusals import Refusals
 from parties.rosters import Rosters
-from parties.spool import Spools
-from parties.work import Batch, Work
+from radofed.common.logs import Log
 from wire.cohort import Acceptance, Cohort, Receipt, Refusal, open_statement, sign
 from wire.envelopes import Envelope, Kind, SigningKey, fingerprint
 from wire.errors import Code, WireError
-from wire.logs import Log
 from wire.query import OpenedQuery, PaillierKey, Query, open_query
 from wire.roster import Member, Role, Roster, certificate_san
 from wire.status import PartyState, Phase

@@ -6,7 +6,7 @@ import socket
 
 from radofed.certificates import Authority
 from tests.federation import wait_until
-from tests.parties.test_party_check import TlsServer, certificate_files
+from tests.parties.test_check import TlsServer, certificate_files
 
 
 def events(federation, name):

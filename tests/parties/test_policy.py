@@ -2,13 +2,13 @@ from fractions import Fraction
 
 import pytest
 
+from dpcore.accounting.filters import NO_LOSS, PrivacyLimit
 from dpcore.errors import ConfigurationError
-from dpcore.fixed_point import plan_encoding
-from dpcore.privacy.filters import NO_LOSS, PrivacyLimit
+from dpcore.numbers.fixed_point import plan_encoding
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import PlainDesign
-from parties.charges import RECORD, joint, marginal
-from parties.limits import LedgerLimits
+from parties.ledger.charges import RECORD, joint, marginal
+from parties.ledger.limits import LedgerLimits
 from parties.policy import Policy, check_cohort, check_query
 from wire.envelopes import SigningKey, fingerprint
 from wire.errors import Code, WireError

@@ -7,21 +7,21 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
+from dpcore.accounting.pure import PureLaw
 from dpcore.paillier.secret import SecretKey
 from dpcore.predicates import disjoint
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.expressions import And, AtLeast, Constant, Flag, Not, PredicateError
 from dpcore.predicates.facts import MOST_LOOKED_AT
-from dpcore.privacy.noise_shares import GaussianShares, LaplaceShares
-from dpcore.privacy.pure import PureLaw
-from dpcore.privacy.release_cost import Setting as CostSetting
-from dpcore.privacy.several_releases import CountedRelease, cost_together
+from dpcore.queries.release_cost import Setting as CostSetting
+from dpcore.queries.several_releases import CountedRelease, cost_together
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.randomness import SystemRandom
+from dpcore.randomness.sources import SystemRandom
 from learner.journal import JournalError, SessionSource
 from learner.keys import LearnerKey
 from learner.requests import StatisticRequest
-from parties.charges import record_charge
+from parties.ledger.charges import record_charge
 from tests.learner.setting import Setting
 from tests.parties.party_world import SCHEMA, World
 from wire import query as wire_query

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpcore.schema import Schema
-from parties.dataset import load
+from dpcore.records.schema import Schema
+from parties.data.dataset import load
 from radofed.templates import PolicyChoices
 from tests.federation import Federation, wait_until
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from dpcore.erm.basis import Basis
 from dpcore.paillier.masks import cohort_mask
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.notation import parse
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
-from dpcore.rados.clipping import Clip
-from dpcore.rados.edges import Records
-from dpcore.schema import Schema
+from dpcore.records.basis import Basis
+from dpcore.records.clipping import Clip
+from dpcore.records.records import Records
+from dpcore.records.schema import Schema
 from wire.cohort import Acceptance, Cohort, Ready, Receipt, Refusal, check_receipt, open_statement
 from wire.envelopes import Envelope
 from wire.errors import Code, WireError

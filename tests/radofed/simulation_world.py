@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 import radofed
-from dpcore.schema import Schema
+from dpcore.records.schema import Schema
 
 ROWS = 240
 
@@ -83,5 +83,5 @@ class Recorder:
 
 def recorded(table, **options):
     Recorder.seen = []
-    result = simulate(table, learners={"mine": Recorder()}, **options)
+    result = simulate(table, estimators={"mine": Recorder()}, **options)
     return result, list(Recorder.seen)

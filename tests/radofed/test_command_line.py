@@ -9,9 +9,9 @@ import pytest
 from rich.console import Group
 
 from dpcore.errors import ConfigurationError, DataError, PlanError, SlotOverflowError
-from dpcore.schema import Schema
-from radofed.cli.framework import run
-from radofed.output import Failure, Output, QueryProgress, Result, json_ready, progress_sentence
+from dpcore.records.schema import Schema
+from radofed.cli.entry_point import run
+from radofed.cli.output import Failure, Output, QueryProgress, Result, json_ready, progress_sentence
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
 from wire.status import PartyProgress, PartyState, Phase, QueryStatus
 
@@ -129,7 +129,7 @@ class TestExitCodes:
         def broken(*_args, **_options):
             raise ZeroDivisionError("boom")
 
-        monkeypatch.setattr("parties.schema_infer.infer", broken)
+        monkeypatch.setattr("parties.data.schema_draft.infer", broken)
         arguments = ["schema", "infer", str(table)] + ["--debug"] * debug
         code, out, err = rado(capsys, *arguments)
         assert (code, out) == (5, "")

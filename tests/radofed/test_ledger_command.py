@@ -6,12 +6,12 @@ from fractions import Fraction
 
 import pytest
 
-from dpcore.privacy.filters import Loss, PrivacyLimit
-from parties.charges import RECORD, Charge, marginal
+from dpcore.accounting.filters import Loss, PrivacyLimit
 from parties.database import LedgerOwner
-from parties.ledger import Ledger
-from parties.limits import LedgerLimits
-from radofed.cli.framework import run
+from parties.ledger.charges import RECORD, Charge, marginal
+from parties.ledger.ledger import Ledger
+from parties.ledger.limits import LedgerLimits
+from radofed.cli.entry_point import run
 from radofed.templates import PolicyChoices, party_toml, policy_toml
 
 TABLE = Charge(((RECORD, Loss.of_epsilon(Fraction(2), Fraction(0))),), "lea", b"table")

@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import pytest
 
-from dpcore.privacy.gaussian import gaussian_epsilon, thinned_epsilon
-from dpcore.privacy.sensitivity import moments_squared
-from dpcore.rados.clipping import Clip
-from radofed.cli.framework import run
+from dpcore.accounting.gaussian import gaussian_epsilon, thinned_epsilon
+from dpcore.accounting.sensitivity import moments_squared
+from dpcore.records.clipping import Clip
+from radofed.cli.entry_point import run
 
 NOISE = {"share_sd", "honest_parties", "fraction_bits", "noise_sd", "product_noise_sd", "spread"}
 SIZES = {"ciphertexts", "upload_bytes_per_party", "estimated_seconds", "slot_bits"}

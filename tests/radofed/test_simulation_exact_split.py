@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from dpcore.errors import PlanError
-from dpcore.fixed_point import store
+from dpcore.numbers.fixed_point import store
 from dpcore.queries.base import Keyed
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.clipping import Clip
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, PlainDesign, SensitiveFeature
-from dpcore.rados.edges import Records, sensitive_positive
 from dpcore.rados.signatures import RejectionError, sensitive_counts, whole
 from dpcore.rados.signatures import signatures_of as drawn_locally
 from dpcore.rados.support import SupportError
 from dpcore.rados.truncation import EmptyTruncationError, truncation
-from dpcore.randomness import SeededRandom
+from dpcore.randomness.sources import SeededRandom
+from dpcore.records.clipping import Clip
+from dpcore.records.records import Records, sensitive_positive
 from radofed.simulation.exact_split import (
     central_counts,
     divided_contribution,

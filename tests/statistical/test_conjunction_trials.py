@@ -19,7 +19,7 @@ from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.expressions import And, Flag, LabelIs, Not
 from dpcore.statistics.label_noise import corrected_batch
 from dpcore.statistics.noise import SharedNoise
-from tests.dpcore.oracle_world import WorldOracle, flags_schema, shared_noise
+from tests.dpcore.estimators.oracle_world import WorldOracle, flags_schema, shared_noise
 
 D, K, PARTIES, ERROR, FAILURE = 200, 5, (0.1, 0.2, 0.3, 0.4), 0.1, 0.05
 TARGET = tuple(3 + 41 * i for i in range(K))

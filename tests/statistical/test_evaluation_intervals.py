@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpcore.statistics.evaluation import evaluate
-from tests.dpcore.oracle_world import divided, real, schema_of
+from dpcore.evaluation.evaluation import evaluate
+from tests.dpcore.estimators.oracle_world import divided, real, schema_of
 
 RUNS, CONFIDENCE = 500, 0.9
 THETA = np.array([2.0, -1.0, 0.4])

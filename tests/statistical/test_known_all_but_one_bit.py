@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpcore.accounting.gaussian import shift_law, thinned_mu
 from dpcore.errors import ConfigurationError, ShapeError
-from dpcore.privacy.gaussian import shift_law, thinned_mu
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, JointDesign, SensitiveFeature
-from dpcore.rados.edges import ONE, Records
-from dpcore.rados.leaks import KnownAllButOneBit, SubsetSums, most_accurate
-from dpcore.randomness import SeededRandom
+from dpcore.randomness.sources import SeededRandom
+from dpcore.records.records import ONE, Records
+from dpcore.research.leaks import KnownAllButOneBit, SubsetSums, most_accurate
 
 FRACTION_BITS = 16
 UNIT = 1 << FRACTION_BITS

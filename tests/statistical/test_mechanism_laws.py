@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpcore.privacy.mechanisms.exponential import ExponentialMechanism
-from dpcore.privacy.mechanisms.gaussian import GaussianMechanism
-from dpcore.privacy.mechanisms.laplace import LaplaceMechanism
-from dpcore.privacy.mechanisms.randomized_response import RandomizedResponse
-from dpcore.privacy.noise_shares import LaplaceShares
-from dpcore.privacy.polya import LARGEST_SCALE, negative_binomial
-from dpcore.randomness import SeededRandom
+from dpcore.accounting.noise_shares import LaplaceShares
+from dpcore.randomness.polya import LARGEST_SCALE, negative_binomial
+from dpcore.randomness.sources import SeededRandom
+from dpcore.research.mechanisms.exponential import ExponentialMechanism
+from dpcore.research.mechanisms.gaussian import GaussianMechanism
+from dpcore.research.mechanisms.laplace import LaplaceMechanism
+from dpcore.research.mechanisms.randomized_response import RandomizedResponse
 
 ACCEPT, REJECT = 1e-3, 1e-9
 

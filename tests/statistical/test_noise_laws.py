@@ -11,18 +11,18 @@ import pytest
 from scipy import stats
 
 from dpcore.estimators.edge_moments import Spread, restoration
-from dpcore.privacy.discrete_gaussian import LARGEST_SIGMA, discrete_gaussian
 from dpcore.queries.base import Keyed
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.clipping import Clip
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, JointDesign, SensitiveFeature
-from dpcore.rados.edges import ONE, Records
-from dpcore.rados.law import RadoLaw
+from dpcore.rados.distribution import RadoLaw
 from dpcore.rados.noised_table import NoisedTable
 from dpcore.rados.rounding import rounded
 from dpcore.rados.signatures import signatures_of
-from dpcore.randomness import SeededRandom
+from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, discrete_gaussian
+from dpcore.randomness.sources import SeededRandom
+from dpcore.records.clipping import Clip
+from dpcore.records.records import ONE, Records
 
 ACCEPT, REJECT = 1e-3, 1e-9
 BITS = 10

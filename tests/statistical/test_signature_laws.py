@@ -10,12 +10,12 @@ import pytest
 from scipy import stats
 
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.clipping import Clip
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, PlainDesign, SensitiveFeature
-from dpcore.rados.edges import ONE, Records, edges, sensitive_positive
 from dpcore.rados.signatures import sensitive_counts, signatures_of, whole
 from dpcore.rados.truncation import truncation
-from dpcore.randomness import SeededRandom
+from dpcore.randomness.sources import SeededRandom
+from dpcore.records.clipping import Clip
+from dpcore.records.records import ONE, Records, edges, sensitive_positive
 
 ACCEPT, REJECT = 1e-3, 1e-9
 EPSILON = Fraction(1, 2)

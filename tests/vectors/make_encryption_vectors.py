@@ -1,9 +1,9 @@
 """Writes the vectors of packing and Paillier encryption beside this file.
 
 Run it with `python tests/vectors/make_encryption_vectors.py`. Everything is drawn from seeds, so that a second run
-writes the same bytes (tests/dpcore/test_encryption_vectors.py compares). Expected values are computed here with
-Python's integers and GMP's modular power alone, not with the code that the vectors test; only random numbers and the
-two short keys come from dpcore, the primes of the long ones from paillier_test_primes.json.
+writes the same bytes (tests/dpcore/paillier/test_encryption_vectors.py compares). Expected values are computed here
+with Python's integers and GMP's modular power alone, not with the code that the vectors test; only random numbers and
+the two short keys come from dpcore, the primes of the long ones from paillier_test_primes.json.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ import gmpy2
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from dpcore.paillier.secret import SecretKey
-from dpcore.randomness import SeededRandom
+from dpcore.randomness.sources import SeededRandom
 
 FORMAT = (
     "Integers that may exceed 2^53 are decimal strings; plaintexts, keys and ciphertexts are lower-case hexadecimal "

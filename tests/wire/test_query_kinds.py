@@ -3,18 +3,18 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpcore.erm.basis import Basis
+from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
 from dpcore.errors import ConfigurationError, PlanError, RadofedError
 from dpcore.predicates.expressions import AtLeast, Equals, Flag, LabelIs
-from dpcore.privacy.noise_shares import GaussianShares, LaplaceShares
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.rados.clipping import Clip
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, SensitiveFeature
-from dpcore.rados.protected import dp_feat_design, joint_design, plain_design
-from dpcore.schema import Schema
+from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
+from dpcore.records.basis import Basis
+from dpcore.records.clipping import Clip
+from dpcore.records.schema import Schema
 from rado.v1 import query_pb2
 from wire.errors import Code, WireError
 from wire.query_kinds import read_kind, write_kind

@@ -1,0 +1,1 @@
+"""Privacy accounting: sensitivity, composition, filters, and what a release with noise costs."""

@@ -1,0 +1,253 @@
+"""Approximate zero-concentrated differential privacy: bounds (rho, failure) of single releases, and their conversions.
+
+Definition (Bun and Steinke, TCC 2016, Definition 8.1). A release is `failure`-approximately rho-zCDP if for all
+neighbours, with output laws P and Q, there are events E and F, each of probability at least 1 - failure, such that the
+Renyi divergences D_a(P|E to Q|F) and D_a(Q|F to P|E) are at most a rho for every order a > 1. The events may use extra
+coins, so that both can be taken to have probability 1 - failure exactly: keeping an event with a coin changes no law
+conditioned on it. Several releases have the sums of their rho and of their failures (Bun and Steinke, section 8), also
+where each is chosen after the answers to those before (dpcore.accounting.filters).
+
+Every bound here is an upper one: rho, failures and epsilons are rounded up, the largest affordable rho down.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.accounting.gaussian import ShiftLaw
+from dpcore.errors import PlanError
+from dpcore.numbers.count_distributions import CountLaw
+
+# Logarithms of a - 1 among which an order is looked for; whatever is found is valid.
+_GRID = np.linspace(-40.0, 40.0, 3201)
+_REFINEMENTS = 60
+_GOLDEN = (math.sqrt(5) - 1) / 2
+# Relative rounding of a sum of a dozen terms, each of a few operations.
+_ROUNDING = 1e-14
+# Orders at which a count's divergence is evaluated: the chord between neighbours is within 0.1 % of the convex curve.
+_FIRST_ORDER, _ORDER_RATIO = 1e-3, 1.05
+# h of `of_shift`.
+_ABOVE_ONE = Fraction(1, 1 << 20)
+
+
+@dataclass(frozen=True)
+class Concentrated:
+    """A bound of one release: `failure`-approximately rho-zCDP. Both are exact and not negative; failure is at most 1.
+
+    Raises PlanError where one is out of range.
+    """
+
+    rho: Fraction
+    failure: Fraction = Fraction(0)
+
+    def __post_init__(self) -> None:
+        if self.rho < 0 or not 0 <= self.failure <= 1:
+            raise PlanError(f"rho {self.rho} with failure {self.failure}: give rho >= 0 and a failure from 0 to 1")
+
+
+def concentrated_epsilon(rho: Fraction | float, delta: Fraction | float) -> float:
+    """An epsilon at which every rho-zCDP release is (epsilon, delta)-differentially private, rounded up.
+
+    For every order a > 1 (Canonne, Kamath and Steinke, NeurIPS 2020, Corollary 13, solved for epsilon):
+
+        epsilon = a rho + log(1 - 1/a) + (log(1/delta) - log a) / (a - 1).
+
+    The least over orders is taken. Raises PlanError where rho < 0 or delta is not in (0, 1).
+    """
+    r, log_delta = _rho(rho), _log_delta(delta)
+    if r == 0:
+        return 0.0
+
+    def epsilon(t: NDArray[np.float64]) -> NDArray[np.float64]:
+        s = np.exp(t)
+        tail = (-log_delta - np.log1p(s)) / s
+        bound: NDArray[np.float64] = (1 + s) * r + tail - np.log1p(1 / s)
+        return bound + _ROUNDING * ((1 + s) * r + (1 - log_delta + np.log1p(s)) / s + np.log1p(1 / s))
+
+    return max(0.0, _least(epsilon))
+
+
+def concentrated_delta(rho: Fraction | float, epsilon: float) -> float:
+    """A delta at which every rho-zCDP release is (epsilon, delta)-differentially private, rounded up; at most 1.
+
+    The least over orders a > 1 of exp((a-1)(a rho - epsilon)) / (a - 1) (1 - 1/a)^a (Canonne, Kamath and Steinke,
+    NeurIPS 2020, Corollary 13). Raises PlanError where rho < 0 or epsilon < 0.
+    """
+    r = _rho(rho)
+    if not epsilon >= 0:
+        raise PlanError(f"epsilon is {epsilon}: give 0 or more")
+    if r == 0:
+        return 0.0
+
+    def log_delta(t: NDArray[np.float64]) -> NDArray[np.float64]:
+        s = np.exp(t)
+        rounding = _ROUNDING * (s * ((1 + s) * r + epsilon) + np.abs(t) + (1 + s) * np.log1p(1 / s))
+        bound: NDArray[np.float64] = s * ((1 + s) * r - epsilon) - t - (1 + s) * np.log1p(1 / s) + rounding
+        return bound
+
+    return min(1.0, math.exp(min(0.0, _least(log_delta))) * (1 + _ROUNDING))
+
+
+def concentrated_rho(epsilon: Fraction | float, delta: Fraction | float) -> float:
+    """The largest rho whose `concentrated_epsilon` at `delta` is at most `epsilon`, rounded down; 0 where none is.
+
+    Raises PlanError where epsilon < 0 or delta is not in (0, 1).
+    """
+    e, log_delta = _down(epsilon), _log_delta(delta)
+    if e < 0:
+        raise PlanError(f"epsilon is {e}: give 0 or more")
+
+    def negative_rho(t: NDArray[np.float64]) -> NDArray[np.float64]:
+        s = np.exp(t)
+        tail = (-log_delta - np.log1p(s)) / s
+        rounding = _ROUNDING * (e + (1 - log_delta + np.log1p(s)) / s + np.log1p(1 / s))
+        largest: NDArray[np.float64] = (e - tail + np.log1p(1 / s) - rounding) / (1 + s)
+        return -largest
+
+    return max(0.0, -_least(negative_rho) * (1 - _ROUNDING))
+
+
+def of_epsilon(epsilon: Fraction, delta: Fraction) -> Concentrated:
+    """An (epsilon, delta)-private release is delta-approximately min(epsilon^2 / 2, epsilon)-zCDP.
+
+    P and Q are one post-processing of an input that is given away with probability delta, and else goes through a
+    randomized response with epsilon (Kairouz, Oh and Viswanath, ICML 2015). Where it does, D_a <= a epsilon^2 / 2 (Bun
+    and Steinke, Proposition 1.4), and D_a <= epsilon <= a epsilon, as no loss is above epsilon.
+    """
+    return Concentrated(min(epsilon * epsilon / 2, epsilon), delta)
+
+
+def of_shift(law: ShiftLaw, failure: Fraction) -> Concentrated:
+    """The bound of Gaussian releases whose squared shift has this law, by coins that anybody may see.
+
+    Given the coins, and with them a squared shift S, the releases are S/2-zCDP. Let s be the least value for which
+    P(S > s) <= failure is shown. The event S <= s has the same probability under both neighbours. Given it, D_a is at
+    most a s/2 for all coins, so for the output and the coins together, whose law is the same under both. Without such
+    an event nothing below the largest S would do: as a grows, the rarest coins decide.
+
+    Integer noise, lambda being the law's slack: masses within a factor e^(+-lambda) move D_a by at most (2 + 1/(a-1))
+    lambda. That is at most (2 + 1/h) lambda for a >= 1 + h; below, D_a is at most D_(1+h). So rho becomes
+    (1 + h) (rho + (2 + 1/h) lambda), for any h > 0. Raises PlanError where the failure is not in (0, 1).
+    """
+    if not 0 < failure < 1:
+        raise PlanError(f"failure {failure}: choose a number between 0 and 1")
+    order = np.argsort(law.upper, kind="stable")
+    squares, masses = law.upper[order], law.masses[order]
+    # Of all atoms above each one, summed from the lightest end.
+    above = np.concatenate([np.cumsum(masses[::-1])[::-1][1:], np.zeros(1)])
+    cut = above * (1 + law.relative_error + _ROUNDING * len(masses)) + law.trimmed
+    enough = np.flatnonzero(cut <= float(failure))
+    kept = int(enough[0]) if len(enough) else len(squares) - 1
+    rho = Fraction(float(squares[kept])) / 2
+    if law.slack:
+        rho = (1 + _ABOVE_ONE) * (rho + (2 + 1 / _ABOVE_ONE) * Fraction(law.slack))
+    return Concentrated(rho, min(Fraction(1), Fraction(float(cut[kept]))))
+
+
+def of_count(law: CountLaw, n: int, failure: Fraction) -> Concentrated:
+    """The bound of n independent releases of a count that neighbours shift by one (dpcore.numbers.count_distributions).
+
+    law: of `binomial_law`, whose window conditions the true law. One neighbour shows p(k), the other p(k - 1). Let A be
+    the counts from low + c + 1 to high - c. Both neighbours give A the same probability, by the symmetry of p. Given
+    A the pair has finite losses l(k) = log p(k)/p(k-1), and reflection maps its two orders onto one another. So with
+    K(s) = log E[e^(s l) | A], the release is (1 - P(A))-approximately rho-zCDP for rho the least upper bound of
+    K(s) / (s (s+1)) over s = a - 1 > 0. n releases have n times both. K is convex with K(0) = 0, so the chord between
+    two orders lies above it, K(s)/s grows below the first order, and K(s) <= s max l beyond the last.
+
+    c: the largest for which n (1 - P(A)) <= failure; the far tails hold losses of no weight, which would make rho some
+    ten times larger. Where not even the infinite losses alone are so rare, c = 0, and the failure that comes back
+    is larger than the one asked for, at most 1. Raises PlanError where n < 1 or the failure is not in (0, 1).
+    """
+    if n < 1 or not 0 < failure < 1:
+        raise PlanError(f"n {n}, failure {failure}: give n >= 1 and a failure in (0, 1)")
+    width = len(law.masses)
+    if width < 2:
+        return Concentrated(Fraction(0), Fraction(1))
+    cuts = width // 2
+    before = np.concatenate([np.zeros(1), np.cumsum(law.masses[: cuts - 1])])
+    left_out = (2 * before + law.masses[:cuts]) * (1 + law.relative_error + _ROUNDING * width) + law.trimmed
+    c = max(0, int(np.searchsorted(n * left_out, float(failure), side="right")) - 1)
+    failed = min(Fraction(1), n * Fraction(float(left_out[c])))
+    inside = slice(c + 1, width - c)
+    return Concentrated(n * Fraction(_count_rho(law, inside)), failed)
+
+
+def _count_rho(law: CountLaw, inside: slice) -> float:
+    """The least upper bound over s > 0 of K(s) / (s (s+1)) for the law given that k is `inside`, rounded up."""
+    masses = law.masses[inside]
+    masses = masses / masses.sum()
+    losses = law.losses[inside.start - 1 : inside.stop - 1]
+    largest = float(losses.max()) + law.loss_error
+    s, k = _FIRST_ORDER, _cumulant(masses, losses, _FIRST_ORDER, law)
+    rho = max(0.0, k / s)
+    while largest / (1 + s) > rho:
+        next_s = s * _ORDER_RATIO
+        next_k = _cumulant(masses, losses, next_s, law)
+        rho = max(rho, _chord(s, k, next_s, next_k))
+        s, k = next_s, next_k
+    return rho * (1 + 100 * _ROUNDING)
+
+
+def _chord(s: float, k: float, next_s: float, next_k: float) -> float:
+    """The largest value of (x + y t) / (t (t+1)) for t in [s, next_s], where x + y t runs through both points."""
+    y = (next_k - k) / (next_s - s)
+    x = k - y * s
+    candidates = [s, next_s]
+    if x < 0 < y:
+        # Where the derivative's numerator, -y t^2 - 2 x t - x, is zero.
+        candidates.append(min(max((-x + math.sqrt(x * x - x * y)) / y, s), next_s))
+    return max((x + y * t) / (t * (t + 1)) for t in candidates)
+
+
+def _cumulant(masses: NDArray[np.float64], losses: NDArray[np.float64], s: float, law: CountLaw) -> float:
+    """K(s) = log E[e^(s l)], rounded up."""
+    exponents = s * losses
+    top = float(exponents.max())
+    error = 2 * law.relative_error + _ROUNDING
+    if top < 0.5:
+        # Small exponents: what is left of 1 must not be lost against it.
+        terms = np.expm1(exponents)
+        total = float(masses @ terms) + error * float(masses @ np.abs(terms)) + 2 * s * law.loss_error
+        return math.log1p(total)
+    total = float(masses @ np.exp(exponents - top))
+    return top + math.log(total) + error + s * law.loss_error + _ROUNDING * (1 + top)
+
+
+def _least(function: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> float:
+    """A value of `function` on the line that is least but for the search's precision; every value is a valid bound."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = np.nan_to_num(function(_GRID), nan=math.inf)
+        best = int(values.argmin())
+        low, high = _GRID[max(best - 1, 0)], _GRID[min(best + 1, len(_GRID) - 1)]
+        least = float(values[best])
+        for _ in range(_REFINEMENTS):
+            inner = np.array([high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)])
+            left, right = function(inner)
+            least = min(least, float(left), float(right))
+            low, high = (low, inner[1]) if left < right else (inner[0], high)
+    return least
+
+
+def _rho(rho: Fraction | float) -> float:
+    if not rho >= 0:
+        raise PlanError(f"rho is {rho}: give 0 or more")
+    value = float(rho)
+    return value if Fraction(value) >= rho else math.nextafter(value, math.inf)
+
+
+def _down(value: Fraction | float) -> float:
+    rounded = float(value)
+    return rounded if Fraction(rounded) <= value else math.nextafter(rounded, -math.inf)
+
+
+def _log_delta(delta: Fraction | float) -> float:
+    if not 0 < delta < 1:
+        raise PlanError(f"delta is {delta}: choose a number between 0 and 1")
+    exact = Fraction(delta)
+    # Of the integers themselves: a fraction may be too small for a double.
+    logs = math.log(exact.numerator), math.log(exact.denominator)
+    return logs[0] - logs[1] - 2 * math.ulp(logs[1])

@@ -1,0 +1,228 @@
+"""DP-FEAT, counted exactly instead of by Theorem 6.
+
+Unit: one record's value of the sensitive coordinate; neighbours differ in that value of one record. Scope: the marginal
+of that coordinate within the release, and nothing else of it.
+
+A flip moves k by one. The learner alone sees the k of the pool, whose law is the convolution of the parties' truncated
+binomials (split = local). Where all other parties and the coordinator tell the learner what they know, one party's own
+law is left; the worst party's figure is `epsilon_if_others_collude`.
+
+Several coordinates, and plain rados. Without truncation the law of k does not depend on which coordinate is looked at:
+for every coordinate j that is coded -1/+1, k_j counts over the records the fair coins [sigma_i = y_i e_ij], so that
+k_j ~ Binomial(m, 1/2) whatever the data, in any design that draws uniform signatures, and the rado's coordinate is
+k_j - m + #(e_ij = +1). Hence the figure without truncation holds for each such coordinate of the release by itself,
+plain rados included, also where one record changes in all of them, or in its label, which turns e_ij. It does not hold
+for two coordinates looked at together: the joint law of (k_1, k_2) depends on the data. And a truncation on one
+coordinate makes the law of another depend on the data, so that several are counted, and drawn, without any.
+
+Theorem 6 (Nock, Patrini, Friedman, ICML 2015) says (n epsilon, n delta) for a pool with one truncation and calls delta
+o(1/m); the exact delta per rado need not be: it is printed for the paper's reader and nothing is charged by it.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from dpcore.accounting.composition import Bracket, delta_bracket, epsilon_bracket
+from dpcore.accounting.dp_feat_exact_split import known_rest_law
+from dpcore.errors import PlanError
+from dpcore.numbers.count_distributions import (
+    MOST_ROWS,
+    CountLaw,
+    binomial_law,
+    binomial_mass,
+    hardly_truncated,
+    pooled_law,
+)
+from dpcore.rados.truncation import truncation
+
+MOST_RADOS = 10_000_000
+
+
+@dataclass(frozen=True)
+class DpFeatAccount:
+    """What a DP-FEAT release costs at `delta`, which is for the whole release.
+
+    The exact epsilon of the learner alone lies in [epsilon_lower, epsilon]; `epsilon` is the one to state.
+    epsilon_if_others_collude: the worst party's own law, an upper end too. theorem_epsilon: n epsilon_per_rado, None
+    without truncation. party_rows: m_p, public.
+    """
+
+    epsilon: float
+    epsilon_lower: float
+    delta: float
+    epsilon_if_others_collude: float
+    theorem_epsilon: float | None
+    rados: int
+    party_rows: tuple[int, ...]
+
+
+def account(
+    party_rows: Sequence[int], rados: int, epsilon_per_rado: Fraction | None, delta: Fraction | float
+) -> DpFeatAccount:
+    """The exact cost of `rados` rados over parties with `party_rows` rows, each truncated by itself.
+
+    epsilon_per_rado: Algorithm 2's, exact; None draws uniform signatures. delta: in (0, 1), for the whole release.
+
+    Raises PlanError: arguments out of range, EmptyTruncationError, InfiniteEpsilonError, VoidEpsilonError or
+    DeltaTooSmallError, also where only the figure under collusion is infinite: a party charges that one.
+    """
+    budget = _delta(delta)
+    parties = _parties(party_rows, epsilon_per_rado)
+    n = _rados(rados)
+    others = max(epsilon_bracket(binomial_law(*party), n, budget).upper for party in _worst(parties))
+    alone = epsilon_bracket(pooled_law(parties), n, budget)
+    return DpFeatAccount(
+        # Whoever knows more than the learner bounds the learner: the pool is the party's k plus independent ones.
+        epsilon=min(alone.upper, others),
+        epsilon_lower=alone.lower,
+        delta=float(delta),
+        epsilon_if_others_collude=others,
+        theorem_epsilon=None if epsilon_per_rado is None else theorem_epsilon(n, epsilon_per_rado),
+        rados=n,
+        party_rows=tuple(party_rows),
+    )
+
+
+def account_of_exact_split(
+    party_rows: Sequence[int], rados: int, epsilon_per_rado: Fraction | None, delta: Fraction | float
+) -> DpFeatAccount:
+    """The exact cost where one truncation of the pool is divided among the parties (split = exact, simulation only).
+
+    Arguments as for `account`. epsilon: the pool's truncated law. epsilon_if_others_collude: the smallest party's
+    against the learner and all other parties, but not the coordinator, which knows every count
+    (dpcore.accounting.dp_feat_exact_split). Without truncation the two splits are one.
+
+    Raises PlanError as `account` does.
+    """
+    if epsilon_per_rado is None or len(party_rows) == 1:
+        return account(party_rows, rados, epsilon_per_rado, delta)
+    if not party_rows or min(party_rows) < 1:
+        raise PlanError(f"the parties have {list(party_rows)} rows: give at least one party, and one row for each")
+    budget, n, total, fewest = _delta(delta), _rados(rados), sum(party_rows), min(party_rows)
+    ((_, low),) = _parties([total], epsilon_per_rado)
+    alone = epsilon_bracket(binomial_law(total, low), n, budget)
+    others = epsilon_bracket(known_rest_law(fewest, total - fewest, low), n, budget).upper
+    return DpFeatAccount(
+        epsilon=min(alone.upper, others),
+        epsilon_lower=alone.lower,
+        delta=float(delta),
+        epsilon_if_others_collude=others,
+        theorem_epsilon=theorem_epsilon(n, epsilon_per_rado),
+        rados=n,
+        party_rows=tuple(party_rows),
+    )
+
+
+def own_epsilon(rows: int, rados: int, epsilon_per_rado: Fraction | None, delta: Fraction | float) -> float:
+    """What one party's ledger charges: the upper end for its own law, whoever else takes part or colludes.
+
+    Raises PlanError as `account` does.
+    """
+    (party,) = _parties([rows], epsilon_per_rado)
+    return epsilon_bracket(binomial_law(*party), _rados(rados), _delta(delta)).upper
+
+
+def epsilon_for(
+    party_rows: Sequence[int], rados: int, epsilon_per_rado: Fraction | None, delta: Fraction | float
+) -> Bracket:
+    """Bracket of the learner's exact epsilon. Raises PlanError as `account` does."""
+    law = pooled_law(_parties(party_rows, epsilon_per_rado))
+    return epsilon_bracket(law, _rados(rados), _delta(delta))
+
+
+def delta_for(party_rows: Sequence[int], rados: int, epsilon_per_rado: Fraction | None, epsilon: float) -> Bracket:
+    """Bracket of the learner's exact delta at `epsilon`, in [0, 150]. Raises PlanError as `account` does."""
+    law = pooled_law(_parties(party_rows, epsilon_per_rado))
+    return delta_bracket(law, _rados(rados), epsilon)
+
+
+def theorem_epsilon(rados: int, epsilon_per_rado: Fraction) -> float:
+    """The figure n epsilon, which is what Theorem 6 says of n rados (ICML 2015)."""
+    return float(rados * epsilon_per_rado)
+
+
+def delta_per_rado(rows: int, epsilon_per_rado: Fraction | None) -> float:
+    """Probability, in one rado of one party, of a k that only one of two neighbours can produce.
+
+    p(low) of the truncated law, relative error below 1e-9 (0 where it underflows); 2^-m without truncation.
+    Raises PlanError as `account` does.
+    """
+    ((_, low),) = _parties([rows], epsilon_per_rado)
+    if epsilon_per_rado is None:
+        return math.ldexp(1.0, -rows)
+    mode = rows // 2
+    k = np.arange(mode, low, -1, dtype=np.float64)
+    to_mode = math.fsum(np.log1p((2 * k - rows - 1) / (rows - k + 1)))
+    at_mode = float(binomial_law(rows).masses.max())
+    return min(1.0, math.exp(to_mode) * at_mode / binomial_mass(rows, low))
+
+
+def largest_rados(
+    party_rows: Sequence[int], epsilon_per_rado: Fraction | None, epsilon: float, delta: Fraction | float
+) -> int:
+    """The largest n whose stated epsilon, for the learner alone, is at most `epsilon` at `delta`; 0 where none is.
+
+    Epsilon grows with n, since dropping a rado is post-processing; bisected, up to MOST_RADOS. Raises PlanError where
+    an argument is out of range or the truncation is empty.
+    """
+    if not epsilon > 0:
+        raise PlanError(f"epsilon is {epsilon}: make it positive")
+    law, budget = pooled_law(_parties(party_rows, epsilon_per_rado)), _delta(delta)
+    below, above = 0, 1
+    while above <= MOST_RADOS and _affordable(law, above, epsilon, budget):
+        below, above = above, 2 * above
+    above = min(above, MOST_RADOS + 1)
+    while above - below > 1:
+        middle = (below + above) // 2
+        if _affordable(law, middle, epsilon, budget):
+            below = middle
+        else:
+            above = middle
+    return below
+
+
+def _affordable(law: CountLaw, n: int, epsilon: float, delta: float) -> bool:
+    try:
+        return epsilon_bracket(law, n, delta).upper <= epsilon
+    except PlanError:
+        return False
+
+
+def _parties(party_rows: Sequence[int], epsilon_per_rado: Fraction | None) -> list[tuple[int, int]]:
+    if not party_rows:
+        raise PlanError("no party: give the row count of at least one")
+    if max(party_rows) >= MOST_ROWS:
+        raise PlanError(f"a party has {max(party_rows)} rows: fewer than {MOST_ROWS} can be counted")
+    return [(rows, truncation(rows, epsilon_per_rado)[0]) for rows in party_rows]
+
+
+def _worst(parties: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The parties among which the worst own law is: without truncation the one with the fewest rows.
+
+    Binomial(m + 1) is Binomial(m) plus an independent coin, which is post-processing. Truncated laws are not ordered so
+    (low is rounded to an integer), and each is counted, but for those whose truncation lies beyond the window: these
+    are binomials within 2^-TAIL_BITS, and `trimmed`, by which the one with the fewest rows is counted, has room for two
+    such distances.
+    """
+    distinct = sorted(set(parties))
+    free = [party for party in distinct if party[1] == 0]
+    nearly = [party for party in distinct if hardly_truncated(*party)]
+    return [*free[:1], *nearly[:1], *(party for party in distinct if party[1] > 0 and not hardly_truncated(*party))]
+
+
+def _rados(rados: int) -> int:
+    if not 1 <= rados <= MOST_RADOS:
+        raise PlanError(f"{rados} rados: ask for 1 to {MOST_RADOS}")
+    return rados
+
+
+def _delta(delta: Fraction | float) -> float:
+    if not 0 < delta < 1:
+        raise PlanError(f"delta is {delta}: choose a number between 0 and 1")
+    counted = float(delta)
+    # Rounded down, so that what is counted is never above what was asked for.
+    return counted if Fraction(counted) <= delta else math.nextafter(counted, 0.0)

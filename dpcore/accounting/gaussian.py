@@ -1,0 +1,352 @@
+"""Gaussian noise, counted exactly: one release, n releases that a record enters by a coin, and all of them together.
+
+Neighbours: one record is replaced. mu = Delta / sigma: Delta, the most that the record moves a release in the Euclidean
+norm; sigma, the standard deviation of the independent noise on each coordinate.
+
+One release. delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu), tight (Balle and Wang, ICML
+2018, Theorem 8, arXiv 1805.06530). It grows with mu: less shift is more noise and a scaling, which is post-processing.
+
+A coin. In each of n rados the record takes part with probability p, by coins that are independent of one another and of
+the data; whoever reads the release is taken to know them, which bounds whoever does not (post-processing). The same
+coins serve both neighbours. That holds for a flipped label too: a uniform signature selects record i where
+sigma_i = y_i, a fair coin whatever y_i is, and a fixed support is drawn without looking at the data. Given that K coins
+fell "in", the two outputs are Gaussians whose means are at most Delta sqrt(K) apart. The hockey-stick divergence of two
+mixtures with the same known component is the mean of the components', so with K ~ Binomial(n, p)
+
+    delta(epsilon) <= E_K[delta_G(epsilon; mu sqrt(K))],
+
+with equality where the record moves every rado that it enters by Delta.
+
+Several releases. Noise is independent, so squared shifts add: all of them are one Gaussian whose squared shift is a sum
+of independent binomials' multiples. Its law is kept as atoms, each within an interval (`ShiftLaw`). Queries may depend
+on earlier answers as long as their parameters (mu, n, p) do not: pairs that dominate compose so (Zhu, Dong and Wang,
+AISTATS 2022, arXiv 2106.08567).
+
+Rounding is bounded at each step; of every `Bracket` the upper end is the one to state.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.accounting.composition import LARGEST_EPSILON, Bracket, DeltaTooSmallError
+from dpcore.errors import PlanError
+from dpcore.numbers.count_distributions import ROUND_OFF, TAIL_BITS
+
+Vector = NDArray[np.float64]
+
+MOST_RELEASES = 10_000_000
+# Cut tails and what underflows weigh far less than this.
+SMALLEST_DELTA = 1e-100
+_UNDERFLOW = 1e-290
+# What bisection leaves between its ends.
+_CLOSE = 1e-12
+# Atoms of a law before it is added to another, which makes an atom of each pair; and after.
+_FEWER_ATOMS, _MOST_ATOMS = 1024, 8192
+# Ends of a law as light as this are cut before it is binned.
+_LIGHT = 1e-40
+
+
+class WeakNoiseError(PlanError):
+    """Noise so small that epsilon bounds nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"the noise is so small that epsilon is above {LARGEST_EPSILON:.0f}, which bounds nothing: add noise, or "
+            "ask for fewer rados"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ShiftLaw:
+    """The law of the squared shift S between neighbours, in units of the noise's variance, and what it costs.
+
+    lower, upper: (atoms,) ends of the interval that holds an atom's S. masses: (atoms,), sum 1. trimmed: bounds the
+    total variation distance to the true law; relative_error, that of each mass. slack: lambda of
+    `dpcore.accounting.integer_noise`, the true outputs being within a factor e^lambda of Gaussians' outputs; 0 for
+    continuous noise. The lower end of each bracket is about the Gaussians themselves.
+    """
+
+    lower: Vector
+    upper: Vector
+    masses: Vector
+    trimmed: float = 0.0
+    relative_error: float = 0.0
+    slack: float = 0.0
+
+    def delta(self, epsilon: float) -> Bracket:
+        """The least delta at which the releases are (epsilon, delta)-private.
+
+        Where M is within e^(+-lambda) of an (epsilon', delta')-private M', M is (epsilon' + 2 lambda, delta' e^lambda)-
+        private. Below epsilon' = 0, delta' grows by no more than 1 - e^epsilon'. Raises PlanError where epsilon is not
+        in [0, LARGEST_EPSILON].
+        """
+        if not 0 <= epsilon <= LARGEST_EPSILON:
+            raise PlanError(f"epsilon is {epsilon}: give 0 to {LARGEST_EPSILON:.0f}")
+        return Bracket(self._delta_lower(epsilon), self._delta_upper(epsilon))
+
+    def epsilon(self, delta: Fraction | float) -> Bracket:
+        """The least epsilon at which the releases are (epsilon, delta)-private.
+
+        Raises WeakNoiseError above LARGEST_EPSILON, DeltaTooSmallError below 1e-100 (1e-37 where laws were added),
+        PlanError where delta is not in (0, 1).
+        """
+        budget = check_delta(delta)
+        if budget <= 2 * self.trimmed:
+            raise DeltaTooSmallError(delta=budget, smallest_delta=10 * self.trimmed)
+        upper = _least(lambda epsilon: self._delta_upper(epsilon) <= budget)
+        return Bracket(self._epsilon_lower(upper, float(delta)), upper)
+
+    def scaled(self, mu: float) -> "ShiftLaw":
+        """The law where each shift is `mu` times as long."""
+        return replace(self, lower=self.lower * mu * mu, upper=self.upper * mu * mu)
+
+    def binned(self, most: int) -> "ShiftLaw":
+        """The law in at most `most` atoms: neighbours within equal steps of S become one, with the hull as interval.
+
+        Light ends are cut first: they would take most of the steps.
+        """
+        if len(self.masses) <= most:
+            return self
+        order = np.argsort(self.upper, kind="stable")
+        lower, upper, masses = self.lower[order], self.upper[order], self.masses[order]
+        first = int(np.searchsorted(np.cumsum(masses), _LIGHT))
+        last = len(masses) - 1 - int(np.searchsorted(np.cumsum(masses[::-1]), _LIGHT))
+        lower, upper, masses = (part[first : last + 1] for part in (lower, upper, masses))
+        starts = np.unique(np.searchsorted(upper, np.linspace(upper[0], upper[-1], most), side="left"))
+        return replace(
+            self,
+            lower=np.minimum.reduceat(lower, starts),
+            upper=np.maximum.reduceat(upper, starts),
+            masses=np.add.reduceat(masses, starts),
+            trimmed=self.trimmed + 2 * _LIGHT,
+            relative_error=self.relative_error + ROUND_OFF * len(masses),
+        )
+
+    def _delta_upper(self, epsilon: float) -> float:
+        inner = max(0.0, epsilon - 2 * self.slack)
+        value, error = _hockey_stick(self.upper, inner)
+        counted = float(self.masses @ (value + error)) * (1 + self.relative_error) + self.trimmed
+        return min(1.0, counted * math.exp(self.slack) * (1 + 4 * ROUND_OFF) + 2 * self.slack)
+
+    def _delta_lower(self, epsilon: float) -> float:
+        value, error = _hockey_stick(self.lower, epsilon)
+        return max(0.0, float(self.masses @ (value - error)) * (1 - self.relative_error) - self.trimmed)
+
+    def _epsilon_lower(self, upper: float, delta: float) -> float:
+        """An epsilon at which delta is not enough, close below `upper`; 0 where none is found."""
+        gap = _CLOSE
+        while gap < 1:
+            if self._delta_lower(upper * (1 - gap)) > delta:
+                return upper * (1 - gap)
+            gap *= 2
+        return 0.0
+
+
+def shift_law(mu: float, n: int = 1, p: Fraction | float = 1, slack: float = 0.0) -> ShiftLaw:
+    """The law of n releases, each of which shifts by `mu` with probability `p`, and else not at all.
+
+    mu: Delta / sigma, rounded up by whoever computed it. p: in (0, 1]. slack: of all n releases together.
+    Raises PlanError where an argument is out of range.
+    """
+    if not (math.isfinite(mu) and mu > 0):
+        raise PlanError(f"mu is {mu}: a record moves a release by a positive and finite number of standard deviations")
+    if not 1 <= n <= MOST_RELEASES:
+        raise PlanError(f"{n} rados: ask for 1 to {MOST_RELEASES}")
+    if not 0 < p <= 1:
+        raise PlanError(f"p is {float(p)}: a record enters a rado with a probability above 0 and at most 1")
+    if not 0 <= slack < 1:
+        raise PlanError(f"the noise's slack is {slack}: take shares with a larger standard deviation")
+    counts, masses = (np.array([float(n)]), np.ones(1)) if p == 1 else _binomial(n, p)
+    squares = counts * mu * mu
+    exact = p == 1
+    return ShiftLaw(
+        lower=squares,
+        upper=squares,
+        masses=masses,
+        trimmed=0.0 if exact else 2.0**-TAIL_BITS + len(masses) * _UNDERFLOW,
+        relative_error=0.0 if exact else 8 * ROUND_OFF * len(masses),
+        slack=slack,
+    )
+
+
+def together(laws: Iterable[ShiftLaw]) -> ShiftLaw:
+    """The law of independent releases, all of them read. Raises PlanError where there is none."""
+    found = list(laws)
+    if not found:
+        raise PlanError("no release: give the law of at least one")
+    sure = [law for law in found if len(law.masses) == 1]
+    # Those without coins first: one atom each, so that nothing is binned for them.
+    result, *others = sure + [law for law in found if len(law.masses) > 1]
+    for other in others:
+        a, b = result.binned(_FEWER_ATOMS), other.binned(_FEWER_ATOMS)
+        pairs = ShiftLaw(
+            lower=np.add.outer(a.lower, b.lower).ravel() * (1 - 2 * ROUND_OFF),
+            upper=np.add.outer(a.upper, b.upper).ravel() * (1 + 2 * ROUND_OFF),
+            masses=np.multiply.outer(a.masses, b.masses).ravel(),
+            trimmed=a.trimmed + b.trimmed,
+            relative_error=a.relative_error + b.relative_error + 2 * ROUND_OFF,
+            slack=a.slack + b.slack,
+        )
+        result = pairs.binned(_MOST_ATOMS)
+    return result
+
+
+def gaussian_delta(mu: float, epsilon: float) -> Bracket:
+    """The least delta of one Gaussian release. Raises what `ShiftLaw.delta` does."""
+    return shift_law(mu).delta(epsilon)
+
+
+def gaussian_epsilon(mu: float, delta: Fraction | float) -> Bracket:
+    """The least epsilon of one Gaussian release. Raises what `ShiftLaw.epsilon` does."""
+    return shift_law(mu).epsilon(delta)
+
+
+def gaussian_mu(epsilon: Fraction | float, delta: Fraction | float) -> float:
+    """The largest mu, rounded down, whose stated delta at `epsilon` is at most `delta`. Raises as `thinned_mu`."""
+    return thinned_mu(1, 1, epsilon, delta)
+
+
+def thinned_delta(mu: float, n: int, p: Fraction | float, epsilon: float) -> Bracket:
+    """The least delta of n rados that a record enters by a coin. Raises as `shift_law` and `ShiftLaw.delta` do."""
+    return shift_law(mu, n, p).delta(epsilon)
+
+
+def thinned_epsilon(mu: float, n: int, p: Fraction | float, delta: Fraction | float) -> Bracket:
+    """The least epsilon of n rados that a record enters by a coin. Raises as `shift_law` and `ShiftLaw.epsilon` do."""
+    return shift_law(mu, n, p).epsilon(delta)
+
+
+def thinned_mu(n: int, p: Fraction | float, epsilon: Fraction | float, delta: Fraction | float) -> float:
+    """The largest mu, rounded down, at which n rados that a record enters by a coin stay within (epsilon, delta).
+
+    Raises PlanError where an argument is out of range: epsilon in (0, LARGEST_EPSILON], delta in (0, 1).
+    """
+    wanted, budget, unit = check_epsilon(epsilon), check_delta(delta), shift_law(1.0, n, p)
+
+    def beyond(mu: float) -> bool:
+        return unit.scaled(mu)._delta_upper(wanted) > budget  # noqa: SLF001  (one law, one module)
+
+    low, high = 0.0, 1.0
+    while not beyond(high):
+        low, high = high, 2 * high
+        if high > 2.0**64:  # delta is no less than the chance of entering any rado
+            return low
+    while low == 0 or high - low > _CLOSE * high:
+        middle = high / 2 if low == 0 else (low + high) / 2
+        low, high = (low, middle) if beyond(middle) else (middle, high)
+    return low
+
+
+def thinned_rados(mu: float, p: Fraction | float, epsilon: Fraction | float, delta: Fraction | float) -> int:
+    """The most rados, up to MOST_RELEASES, that stay within (epsilon, delta); 0 where none do.
+
+    mu, p: of each rado, as for `shift_law`. More rados never cost less. Raises PlanError as `thinned_mu` does.
+    """
+    wanted, budget = check_epsilon(epsilon), check_delta(delta)
+
+    def within(n: int) -> bool:
+        return shift_law(mu, n, p)._delta_upper(wanted) <= budget  # noqa: SLF001  (one law, one module)
+
+    below, above = 0, 1
+    while above <= MOST_RELEASES and within(above):
+        below, above = above, 2 * above
+    above = min(above, MOST_RELEASES + 1)
+    while above - below > 1:
+        middle = (below + above) // 2
+        below, above = (middle, above) if within(middle) else (below, middle)
+    # An epsilon is stated a little above the least one (_least).
+    while below and thinned_epsilon(mu, below, p, delta).upper > epsilon:
+        below -= 1
+    return below
+
+
+def check_delta(delta: Fraction | float) -> float:
+    """Delta in double precision, rounded down: what is counted is never above what was asked for.
+
+    Raises PlanError where it is not in (0, 1), DeltaTooSmallError where it is too small to count.
+    """
+    if not 0 < delta < 1:
+        raise PlanError(f"delta is {float(delta):.6g}: choose a number between 0 and 1")
+    if delta < SMALLEST_DELTA:
+        raise DeltaTooSmallError(delta=float(delta), smallest_delta=SMALLEST_DELTA)
+    return _down(delta)
+
+
+def check_epsilon(epsilon: Fraction | float) -> float:
+    """Epsilon in double precision, rounded down. Raises PlanError where it is not in (0, LARGEST_EPSILON]."""
+    if not 0 < epsilon <= LARGEST_EPSILON:
+        raise PlanError(f"a total epsilon above 0 and up to {LARGEST_EPSILON:.0f} bounds something: choose one there")
+    return _down(epsilon)
+
+
+def _down(number: Fraction | float) -> float:
+    rounded = float(number)
+    return rounded if Fraction(rounded) <= number else math.nextafter(rounded, 0.0)
+
+
+def _hockey_stick(squares: Vector, epsilon: float) -> tuple[Vector, Vector]:
+    """delta_G(epsilon; sqrt(S)) for each S, and a bound on its error; epsilon >= 0.
+
+    With a = mu/2 - epsilon/mu and b = -mu/2 - epsilon/mu, a^2/2 = b^2/2 - epsilon, so the second term is
+    exp(-a^2/2) erfcx(-b / sqrt 2) / 2, and for a <= 0 the first is the same with a: no e^epsilon, no tiny Phi.
+    Rounding: a and b are off by at most 6 round-offs of |b| >= |a|, which a^2/2 magnifies |a|-fold, and neither term
+    moves by more than exp(-a^2/2)/2 times that; erfc and erfcx are taken to be right to 2^-46, hundreds of units in the
+    last place.
+    """
+    # It takes a quarter of a second to import, which commands that never count privacy should not wait for.
+    from scipy.special import erfc, erfcx  # noqa: PLC0415  (lazy for the reason above)
+
+    mu = np.sqrt(squares)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
+        ratio = np.where(mu > 0, epsilon / mu, np.inf)
+        a, b = mu / 2 - ratio, -mu / 2 - ratio
+        bell = np.exp(-a * a / 2) / 2
+        second = bell * erfcx(-b / math.sqrt(2))
+        first = np.where(a > 0, erfc(-a / math.sqrt(2)) / 2, bell * erfcx(np.maximum(-a, 0) / math.sqrt(2)))
+    magnified = (1 + np.minimum(np.abs(a), 1e9)) * (1 + np.minimum(np.abs(b), 1e9))
+    error = (first + second) * 2.0**-46 + bell * (16 * ROUND_OFF * magnified) + _UNDERFLOW
+    # No shift, no loss.
+    still = mu == 0
+    return np.where(still, 0.0, np.clip(first - second, 0, 1)), np.where(still, 0.0, np.minimum(error, 1))
+
+
+def _binomial(n: int, p: Fraction | float) -> tuple[Vector, Vector]:
+    """Counts and masses of Binomial(n, p) but for a tail of at most 2^-TAIL_BITS (Hoeffding).
+
+    From the mode outwards by the ratio of neighbouring masses: products of positive numbers, at most 5 round-offs a
+    step.
+    """
+    exact = Fraction(p)
+    odds = float(exact / (1 - exact))
+    mode = min(n, int((n + 1) * exact))
+    half_width = math.ceil(math.sqrt((TAIL_BITS + 1) * math.log(2) * n / 2)) + 2
+    low, high = max(0, mode - half_width), min(n, mode + half_width)
+    up = np.arange(mode, high, dtype=np.float64)
+    down = np.arange(mode, low, -1, dtype=np.float64)
+    with np.errstate(under="ignore"):
+        right = np.cumprod((n - up) / (up + 1) * odds)
+        left = np.cumprod(down / (n - down + 1) / odds)
+    masses = np.concatenate([left[::-1], np.ones(1), right])
+    return np.arange(low, high + 1, dtype=np.float64), masses / masses.sum()
+
+
+def _least(enough: Callable[[float], bool]) -> float:
+    """The least epsilon that is enough, within _CLOSE above; what is returned was tried. Raises WeakNoiseError."""
+    if enough(0.0):
+        return 0.0
+    low, high = 0.0, 1.0
+    while not enough(high):
+        low, high = high, 2 * high
+        if low >= LARGEST_EPSILON:
+            raise WeakNoiseError
+    while high - low > max(_CLOSE * high, 1e-15):
+        middle = (low + high) / 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    if high > LARGEST_EPSILON:
+        raise WeakNoiseError
+    return high

@@ -1,0 +1,166 @@
+"""Releases of different kinds, all of them read: DP-FEAT's counts beside Gaussian noise, composed.
+
+The scope is what all of them bound; a marginal's count covers nothing but that marginal. Parameters must not depend on
+earlier answers, which is what a plan reserved whole promises.
+
+Both pairs of neighbours are symmetric, so one order is composed (dpcore.accounting.composition). Counts are brought to
+a grid as there, connecting the dots. The Gaussian part is one component however many releases are in it
+(dpcore.accounting.gaussian): each of its losses, of law N(S/2, S) given S, is moved up to the next point of a coarser
+grid of step H, which can only raise epsilon, and by at most H. For the lower end each bracket gives back what was
+moved.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import reduce
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.accounting.composition import (
+    CUT_SHARE,
+    GIVEN_AWAY,
+    LARGEST_EPSILON,
+    LOG2_GRID,
+    RELATIVE_WIDTH,
+    Bracket,
+    Composed,
+    DeltaTooSmallError,
+    GridLosses,
+    InfiniteEpsilonError,
+    Slack,
+    VoidEpsilonError,
+    compose,
+    finest_step,
+    infinite_mass,
+    is_narrow,
+    spread,
+)
+from dpcore.accounting.gaussian import ShiftLaw, check_delta, together
+from dpcore.numbers.count_distributions import ROUND_OFF, CountLaw
+
+_ATOMS = 256
+# Of one round: steps of the Gaussian part's grid on each side of zero.
+_MOST_STEPS = 1 << 15
+
+
+@dataclass(frozen=True, eq=False)
+class CountRelease:
+    """n independent releases of a count that neighbours shift by one (dpcore.numbers.count_distributions)."""
+
+    law: CountLaw
+    n: int
+
+
+def mixed_epsilon(counts: Sequence[CountRelease], gaussians: Sequence[ShiftLaw], delta: Fraction | float) -> Bracket:
+    """The least epsilon at which all releases together are (epsilon, delta)-private, bracketed; the upper end counts.
+
+    Within 1 % where rounding allows, as for `dpcore.accounting.composition.epsilon_bracket`. Raises
+    InfiniteEpsilonError, VoidEpsilonError, DeltaTooSmallError, PlanError where nothing is released.
+    """
+    budget, laws = check_delta(delta), tuple(gaussians)
+    if not counts:
+        return together(laws).epsilon(delta)
+    family = together(laws).binned(_ATOMS) if laws else None
+    infinite = -math.expm1(sum(math.log1p(-min(infinite_mass(one.law, one.n), 1 - ROUND_OFF)) for one in counts))
+    n = sum(one.n for one in counts)
+    if infinite >= budget / 2:
+        raise InfiniteEpsilonError(rados=n, delta=budget, delta_per_rado=infinite / n, largest_rados=0)
+    variance = sum(spread(one.law, one.n) ** 2 for one in counts)
+    if family is not None:
+        variance += float(family.masses @ family.upper)
+    guess = variance / 2 + math.sqrt(variance * 2 * math.log(1 / min(budget, 0.5)))
+    finest = max(finest_step(one.law, one.n) for one in counts)
+    step = max(RELATIVE_WIDTH / 4 * guess / math.sqrt(n * math.log(1 / (GIVEN_AWAY * budget)) / 2), finest)
+    while True:
+        upper, lower = (_composed(counts, family, step, budget, pessimistic=side) for side in (True, False))
+        if upper.slack.delta + upper.cut >= budget / 2:
+            raise DeltaTooSmallError(delta=budget, smallest_delta=10 * (upper.slack.delta + upper.cut))
+        bracket = Bracket(lower.epsilon_lower(budget), upper.epsilon_upper(budget))
+        if is_narrow(bracket) or step <= finest or upper.shift <= RELATIVE_WIDTH / 20 * bracket.upper:
+            break
+        step = max(step / 4, finest)
+    if bracket.upper > LARGEST_EPSILON:
+        raise VoidEpsilonError(rados=n)
+    return bracket
+
+
+def _composed(
+    counts: Sequence[CountRelease], family: ShiftLaw | None, step: float, budget: float, *, pessimistic: bool
+) -> Composed:
+    """All parts on one grid; `pessimistic` chooses the end of each S of the Gaussian part."""
+    cut = CUT_SHARE * budget
+    given_away = GIVEN_AWAY * budget / len(counts)
+    parts = [compose(one.law, one.n, step, cut, given_away) for one in counts]
+    pieces = [part.finite for part in parts]
+    shift, lost = sum(part.shift for part in parts), 0.0
+    trimmed, factor, slack = 0.0, 1.0, 0.0
+    if family is not None:
+        piece, coarse, beyond = _gaussian_piece(family, step, cut, pessimistic=pessimistic)
+        pieces.append(piece)
+        shift, lost = shift + coarse, beyond
+        # The coins are known, so a cut of their law moves delta by its own mass.
+        trimmed, slack = family.trimmed, family.slack
+        factor = math.exp(slack + 2 * family.relative_error)
+    # A convolution by the fast Fourier transform is off by some round-offs of the whole mass.
+    transforms = 8 * ROUND_OFF * LOG2_GRID * len(pieces)
+    return Composed(
+        finite=reduce(_both, pieces),
+        cut=2 * cut * len(pieces) + lost,
+        shift=shift,
+        given_away=given_away * len(counts),
+        infinite=-math.expm1(sum(math.log1p(-part.infinite) for part in parts)),
+        slack=Slack(
+            delta=sum(part.slack.delta for part in parts) + trimmed + transforms,
+            factor=factor * math.prod(part.slack.factor for part in parts),
+            epsilon=2 * slack + sum(part.slack.epsilon for part in parts),
+        ),
+    )
+
+
+def _gaussian_piece(family: ShiftLaw, step: float, cut: float, *, pessimistic: bool) -> tuple[GridLosses, float, float]:
+    """The Gaussian part's losses, moved up to a grid of step H, a multiple of `step`; H; and the mass beyond the grid.
+
+    What lies above the grid is taken for an infinite loss, what lies below is moved up. That is at most `cut` unless
+    losses reach beyond what bounds anything.
+    """
+    likely = family.upper[np.cumsum(family.masses[::-1])[::-1] > cut / 4]
+    farthest = float(likely.max(initial=0.0))
+    reach = min(farthest / 2 + math.sqrt(farthest * 2 * math.log(4 / cut)), 2 * LARGEST_EPSILON)
+    multiple = max(1, math.ceil(reach / _MOST_STEPS / step))
+    coarse = multiple * step
+    points = math.ceil(reach / coarse) + 1
+    grid = np.arange(-points, points + 1, dtype=np.float64) * coarse
+    below, above = _tails(family.upper if pessimistic else family.lower, family.masses, grid)
+    # Each difference is taken on the side where both numbers are small.
+    masses = np.where(grid[1:] <= 0, np.diff(below), -np.diff(above))
+    probabilities = np.zeros(2 * points * multiple + 1)
+    probabilities[0] = below[0]
+    probabilities[multiple::multiple] = np.maximum(masses, 0)
+    infinite = float(above[-1])
+    return GridLosses(step, -points * multiple, probabilities, infinite), coarse, infinite + float(below[0])
+
+
+def _both(a: GridLosses, b: GridLosses) -> GridLosses:
+    """The losses of two independent parts, added."""
+    from scipy.signal import fftconvolve  # noqa: PLC0415  (slow to import, for those that count privacy)
+
+    infinite = a.infinite + b.infinite - a.infinite * b.infinite
+    return GridLosses(a.step, a.first + b.first, fftconvolve(a.masses, b.masses), infinite)
+
+
+def _tails(
+    squares: NDArray[np.float64], masses: NDArray[np.float64], grid: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """P(loss <= l) and P(loss > l) at each grid point, under the mixture of N(S/2, S)."""
+    from scipy.special import ndtr  # noqa: PLC0415  (slow to import, for those that count privacy)
+
+    below, above = np.zeros_like(grid), np.zeros_like(grid)
+    for square, mass in zip(squares, masses, strict=True):
+        # No shift: the loss is 0.
+        z = (grid - square / 2) / math.sqrt(square) if square > 0 else np.where(grid >= 0, np.inf, -np.inf)
+        below += mass * ndtr(z)
+        above += mass * ndtr(-z)
+    return below, above

@@ -1,1 +1,0 @@
-"""Empirical risk minimisation: losses, integer gradients, convex sets, and private reference algorithms."""

@@ -1,0 +1,29 @@
+"""Synthetic rados: draws from a normal law with the mean and covariance that a moments release tells.
+
+The sum of many records' coins is nearly normal, so such rados resemble what the parties' own plain rados would have
+been, and a learner of rados can be trained on them. They are computed from the release alone: post-processing, which
+costs no privacy, however many are drawn.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.errors import ConfigurationError
+from dpcore.statistics.moments import Moments
+
+Matrix = NDArray[np.float64]
+
+
+def synthetic_rados(moments: Moments, count: int, random: np.random.Generator) -> Matrix:
+    """Rados (count, d) from N((1/2) sum_i e_i, (1/4) sum_i e_i e_i^T), the moments of the population of all 2^m rados.
+
+    The released matrix is first put at its nearest positive semi-definite one (negative eigenvalues become zero), since
+    with noise it need be no covariance. random: protects nobody, as nothing here needs protection. Raises
+    ConfigurationError where count < 1.
+    """
+    if count < 1:
+        raise ConfigurationError(f"{count} synthetic rados: ask for at least one")
+    values, vectors = np.linalg.eigh(moments.product_sum)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    rados: Matrix = 0.5 * (moments.edge_sum + random.standard_normal((count, moments.d)) @ root.T)
+    return rados

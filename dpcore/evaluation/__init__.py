@@ -1,0 +1,1 @@
+"""How good a classifier is on records that nobody sees: error, calibration and ROC from noisy counts."""

@@ -1,0 +1,93 @@
+"""A linear model's scores as predicates: integer weights, and comparisons with fixed edges."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpcore.errors import ConfigurationError, ShapeError
+from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
+from dpcore.predicates.expressions import MOST_FORM, Affine, And, LabelIs, NonNegative, Not, Predicate
+from dpcore.records.schema import BIAS, Schema
+
+
+@dataclass(frozen=True)
+class LinearScores:
+    """The score sum_j w_j z_j + constant of a record, in units of 2^-exponent, z_j its coordinates but for the bias.
+
+    edges: increasing integers in that unit, 0 among them. rounding: by how much a score may differ from theta . x, for
+    any record: what rounding theta took, and what a stored coordinate lacks.
+    """
+
+    weights: tuple[tuple[str, int], ...]
+    constant: int
+    edges: tuple[int, ...]
+    exponent: int
+    rounding: float
+
+    def positive(self, *, predicted: bool) -> Predicate:
+        """The prediction is +1, or is -1: a score of exactly 0 is predicted -1."""
+        return Not(self._at_most(0)) if predicted else self._at_most(0)
+
+    def cells(self) -> tuple[Predicate, ...]:
+        """Label and prediction: (-1, -1), (-1, +1), (+1, -1), (+1, +1); mutually exclusive."""
+        return tuple(
+            And((LabelIs(positive=label), self.positive(predicted=predicted)))
+            for label in (False, True)
+            for predicted in (False, True)
+        )
+
+    def bins(self) -> tuple[Predicate, ...]:
+        """Label -1 and then +1, each with the scores (edge, next edge] from low to high; mutually exclusive."""
+        return tuple(
+            And((LabelIs(positive=label), *self._between(place)))
+            for label in (False, True)
+            for place in range(len(self.edges) + 1)
+        )
+
+    def _between(self, place: int) -> tuple[Predicate, ...]:
+        above = (Not(self._at_most(self.edges[place - 1])),) if place else ()
+        below = (self._at_most(self.edges[place]),) if place < len(self.edges) else ()
+        return (*above, *below)
+
+    def _at_most(self, edge: int) -> NonNegative:
+        # All comparisons have the same weights, so that bins are seen to be disjoint.
+        return NonNegative(Affine(tuple((name, -weight) for name, weight in self.weights), edge - self.constant))
+
+
+def linear_scores(theta: ArrayLike, schema: Schema, edges: NDArray[np.float64]) -> LinearScores:
+    """The scores theta . x with integer weights: theta times a power of two, as large as fits, rounded to integers.
+
+    theta: (d,), the bias last where the schema has one. edges: increasing scores, 0 among them. A theta of few binary
+    digits, such as one of halves, is exact. Raises ShapeError where theta does not fit the schema, ConfigurationError
+    where it is not finite or too large beside the edges.
+    """
+    weights = np.asarray(theta, dtype=np.float64)
+    if weights.shape != (schema.d,):
+        raise ShapeError(f"theta has shape {weights.shape} and the schema {schema.d} coordinates: give (d,)")
+    # Half a unit of rounding for each coordinate, and room for the edge.
+    room = MOST_FORM - schema.d - 4
+    with np.errstate(over="ignore"):
+        size = float(np.abs(weights).sum() + np.abs(edges).max())
+    if not math.isfinite(size):
+        raise ConfigurationError("theta is not finite, or its sum is not: train again, or scale it down")
+    exponent = math.frexp(room / size)[1] - 1
+    integers = np.rint(np.ldexp(weights, exponent)).astype(np.int64)
+    bounds = np.rint(np.ldexp(edges, exponent)).astype(np.int64)
+    if not (np.diff(bounds) > 0).all():
+        raise ConfigurationError(
+            f"theta's magnitudes add up to {size:.3g}, beside which the edges of the bins fall together: raise scale, "
+            "or scale theta down"
+        )
+    rounding = np.abs(np.ldexp(integers.astype(np.float64), -exponent) - weights).sum()
+    stored = np.abs(weights[: schema.d - schema.bias]).sum()
+    named = dict(zip(schema.coordinates, integers.tolist(), strict=True))
+    constant = named.pop(BIAS) if schema.bias else 0
+    return LinearScores(
+        weights=tuple(named.items()),
+        constant=constant,
+        edges=tuple(bounds.tolist()),
+        exponent=exponent,
+        rounding=float(rounding + math.ldexp(float(stored), -STORED_FRACTION_BITS)),
+    )

@@ -1,0 +1,1 @@
+"""Exact numbers: rationals, fixed point, integer bounds, distributions of counts, and compiled functions."""

@@ -1,1 +1,0 @@
-"""Privacy counted exactly, and stated with its unit, scope and assumptions."""

@@ -1,0 +1,44 @@
+"""Norm bounds from a schema, and the weight of edges beside products in a `moments` query.
+
+Both come from the schema alone, never from data, so choosing by them costs no privacy. Noise grows with the bound R,
+and with R^2 for moments, so a smaller R is less noise and more clipping. Both rules were chosen by the test error of
+dpcore.estimators.moments_discriminant over fourteen tasks at epsilon 0.3, 1 and 3; both are flat near what is chosen.
+"""
+
+import math
+from fractions import Fraction
+
+from dpcore.accounting.sensitivity import SQUARE_WEIGHT
+from dpcore.errors import PlanError
+from dpcore.records.schema import RealFeature, Schema
+
+_HUNDREDTHS = 100
+
+
+def usual_norm(schema: Schema) -> Fraction:
+    """R of `norm_bound_of` for a schema's features: those that are not real add 1, a category too, being one-hot."""
+    reals = sum(isinstance(feature, RealFeature) for feature in schema.features)
+    return norm_bound_of(real_features=reals, unit_features=len(schema.features) - reals, bias=schema.bias)
+
+
+def norm_bound_of(*, real_features: int, unit_features: int, bias: bool) -> Fraction:
+    """R with R^2 = (real features) / 3 + (unit features) + (bias), rounded up to hundredths.
+
+    real_features: scaled to [-1, 1]; of a uniform one, x^2 is 1/3 on average. unit_features: what adds 1 to every
+    record's squared norm: a column coded -1/+1, or all categories of a one-hot coded column. From 0.85 to 1.15 times
+    the norm without the bias there is little to choose. Raises PlanError where there is no feature.
+    """
+    if real_features < 0 or unit_features < 0 or real_features + unit_features == 0:
+        raise PlanError(f"{real_features} real and {unit_features} unit features: there is at least one")
+    square = real_features / 3 + unit_features + int(bias)
+    return Fraction(math.ceil(_HUNDREDTHS * math.sqrt(square)), _HUNDREDTHS)
+
+
+def edge_multiplier(norm_bound: Fraction, fraction_bits: int, weight: Fraction | None = None) -> int:
+    """The k of a `MomentsQuery` that weighs edges by a = `weight`, in units of its products' weight.
+
+    None weighs by R / sqrt(2): the sensitivity, sqrt(2) (R^2 + a^2 / 2), is then 5/4 of what products alone have. From
+    a^2 = R^2 / 4 to R^2 there is little to choose.
+    """
+    a = float(norm_bound) / math.sqrt(2) if weight is None else float(weight)
+    return max(1, round(SQUARE_WEIGHT * (1 << fraction_bits) * a))

@@ -1,0 +1,330 @@
+"""What a release protects, said so that a person and a program can read it.
+
+A statement claims what was counted for the design, rows and rados of the release, and nothing besides.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from decimal import ROUND_CEILING, Context, Decimal
+from fractions import Fraction
+from typing import Any, Self, get_args
+
+from dpcore.accounting.noise_shares import LaplaceShares
+from dpcore.errors import ConfigurationError, PlanError
+from dpcore.queries.gradient import GradientQuery
+from dpcore.queries.rados import RadosQuery
+from dpcore.queries.release_cost import Kind, Scope, Setting, release_cost, scope_of
+from dpcore.queries.statistic import StatisticQuery
+from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, JointDesign, PlainDesign
+from dpcore.records.schema import Schema
+
+RADOS_LEAK = (
+    "Rados are not protected as a whole: where there are no more rows than coordinates, independent component analysis "
+    "recovers every row's edge vector from the rados alone."
+)
+NO_RECORD = (
+    "No record is protected as a whole: there is no bound for any other column, for the label, or for whether a record "
+    "took part."
+)
+ROW_NOT_PERSON = "A record is one row: a person with several rows is not covered as a person."
+MASKS = (
+    "Contributions are masked in pairs (X25519, HKDF, AES-256): a sum over a part of the cohort is uniformly random to "
+    "whoever lacks the mask keys of one member inside the part and of one outside it, so that the learner sees the "
+    "whole sum or nothing, whatever the coordinator does, unless parties of the cohort work with it."
+)
+COORDINATOR = (
+    "The coordinator is kept from the total by Paillier encryption alone (decisional composite residuosity), not by "
+    "differential privacy."
+)
+QUESTION_SEEN = (
+    "The classifier at which a gradient is asked, and its basis, travel in the query: the coordinator and the parties "
+    "see them, and through them what the learner made of earlier answers, within the same bound."
+)
+
+
+LARGE_EPSILON = 10.0
+
+_WITHIN = {
+    "record": "the whole release",
+    "joint": "the whole release",
+    "marginal": "that coordinate's own values",
+}
+_COLLUSION = {
+    "record": "If other parties collude with the learner and the coordinator, as many as is said below",
+    "joint": "If other parties collude with the learner and the coordinator, as many as is said below",
+    "marginal": "If the learner, the coordinator and all other parties collude",
+}
+
+
+@dataclass(frozen=True)
+class PrivacyStatement:
+    """The bound that goes with a release, and its limits.
+
+    unit: what neighbouring data sets differ in. scope: "record" and "joint", the bound covers the unit within the whole
+    release; "marginal", within one coordinate's values alone; "none", there is no bound. epsilon, delta: for the
+    learner alone (a delta of 0 is pure differential privacy); epsilon_if_others_collude: against learner, coordinator
+    and colluding parties, at the same delta; theorem_epsilon: n epsilon of the paper's Theorem 6, for comparison. All
+    are None where scope is "none"; theorem_epsilon is also None without truncation.
+
+    Raises ConfigurationError where the fields contradict one another.
+    """
+
+    unit: str
+    scope: Scope
+    epsilon: float | None
+    delta: float | None
+    epsilon_if_others_collude: float | None
+    theorem_epsilon: float | None
+    assumptions: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        figures = (self.epsilon, self.delta, self.epsilon_if_others_collude)
+        if self.scope not in get_args(Scope):
+            raise ConfigurationError(f"scope is {self.scope!r}: it is one of {', '.join(get_args(Scope))}")
+        if self.scope == "none" and any(figure is not None for figure in (*figures, self.theorem_epsilon)):
+            raise ConfigurationError("a statement of scope 'none' has figures: leave them out, nothing is bounded")
+        if self.scope != "none" and any(figure is None for figure in figures):
+            raise ConfigurationError("a statement lacks epsilon, delta or epsilon_if_others_collude: give all three")
+        for figure in (*figures, self.theorem_epsilon):
+            if figure is not None and not (math.isfinite(figure) and figure >= 0):
+                raise ConfigurationError(f"a figure of a statement is {figure}: give a finite number of at least 0")
+        if self.delta is not None and not 0 <= self.delta < 1:
+            raise ConfigurationError(f"delta is {self.delta}: choose a number from 0 to below 1")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every field by name, in types that JSON has."""
+        return {**asdict(self), "assumptions": list(self.assumptions), "warnings": list(self.warnings)}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        """What `to_dict` wrote. Raises ConfigurationError where a field is missing, unknown or of the wrong type."""
+        names = set(cls.__dataclass_fields__)
+        if set(fields) != names:
+            odd = ", ".join(sorted(set(fields) ^ names))
+            raise ConfigurationError(f"a privacy statement has exactly its own fields: mend {odd}")
+        for name in ("unit", "scope"):
+            if not isinstance(fields[name], str):
+                raise ConfigurationError(f"{name} of a privacy statement is no text: give a string")
+        figures: dict[str, float | None] = {}
+        for name in ("epsilon", "delta", "epsilon_if_others_collude", "theorem_epsilon"):
+            figure = fields[name]
+            if figure is not None and (isinstance(figure, bool) or not isinstance(figure, int | float)):
+                raise ConfigurationError(f"{name} of a privacy statement is no number: give a number or null")
+            figures[name] = None if figure is None else float(figure)
+        texts: dict[str, tuple[str, ...]] = {}
+        for name in ("assumptions", "warnings"):
+            if not isinstance(fields[name], list | tuple) or not all(isinstance(text, str) for text in fields[name]):
+                raise ConfigurationError(f"{name} of a privacy statement is no list of texts: give a list of strings")
+            texts[name] = tuple(fields[name])
+        return cls(
+            unit=fields["unit"],
+            scope=fields["scope"],
+            epsilon=figures["epsilon"],
+            delta=figures["delta"],
+            epsilon_if_others_collude=figures["epsilon_if_others_collude"],
+            theorem_epsilon=figures["theorem_epsilon"],
+            assumptions=texts["assumptions"],
+            warnings=texts["warnings"],
+        )
+
+    def sentences(self) -> list[str]:
+        """The statement in words: the bound, then what it rests on, then the warnings."""
+        if self.epsilon is None or self.delta is None or self.epsilon_if_others_collude is None:
+            bound = [f"No differential privacy is claimed: nothing bounds what this release tells about {self.unit}."]
+        else:
+            bound = [
+                (
+                    f"Against the learner alone, the release is ({rounded_up(self.epsilon)}, {self.delta!r})-"
+                    f"differentially private for {self.unit}, within {_WITHIN[self.scope]}."
+                ),
+                (
+                    f"{_COLLUSION[self.scope]}, epsilon is at most {rounded_up(self.epsilon_if_others_collude)} at "
+                    "the same delta."
+                ),
+            ]
+            if self.theorem_epsilon is not None:
+                bound.append(f"Theorem 6 of Nock, Patrini and Friedman (2015) would say {self.theorem_epsilon:.6g}.")
+        return [
+            *bound,
+            *(f"Assumed: {text}" for text in self.assumptions),
+            *(f"Warning: {text}" for text in self.warnings),
+        ]
+
+
+def rounded_up(figure: float) -> str:
+    """Four digits, rounded up: a bound that is printed must not be below the one that was counted."""
+    if figure == 0:
+        return "0"
+    exact = Decimal(figure)
+    last_digit = Decimal(1).scaleb(min(exact.adjusted() - 3, 0))
+    return f"{exact.quantize(last_digit, rounding=ROUND_CEILING, context=Context(prec=400)):f}"
+
+
+def statement_for(
+    kind: Kind, party_rows: Sequence[int], delta: Fraction | float | None, *, schema: Schema, setting: Setting
+) -> PrivacyStatement:
+    """The statement of a release of this kind over a cohort with `party_rows` rows.
+
+    delta: for the whole release, in (0, 1); ignored where nothing is bounded. Raises PlanError where delta is missing,
+    and what `release_cost` raises.
+    """
+    if scope_of(kind) == "none":
+        return without_bound(kind, schema)
+    if delta is None:
+        raise PlanError("privacy is counted at a delta: give one between 0 and 1, such as 1e-6")
+    cost = release_cost(kind, party_rows, delta, setting)
+    if cost is None:
+        return without_bound(kind, schema)
+    return PrivacyStatement(
+        unit=_unit(kind, schema),
+        scope=cost.scope,
+        epsilon=cost.epsilon,
+        delta=cost.delta,
+        epsilon_if_others_collude=cost.epsilon_if_others_collude,
+        theorem_epsilon=cost.theorem_epsilon,
+        assumptions=_assumptions(kind, schema, len(party_rows), setting),
+        warnings=(*_delta_warnings(sum(party_rows), cost.delta), *_warnings(kind, schema, cost.epsilon)),
+    )
+
+
+def without_bound(kind: Kind, schema: Schema, reason: str = "") -> PrivacyStatement:
+    """The statement of a release for which nothing is bounded.
+
+    reason: why nothing is, where the design alone does not say it; the first of the warnings.
+    """
+    asks_nothing = isinstance(kind, RadosQuery) and isinstance(kind.design, PlainDesign)
+    return PrivacyStatement(
+        unit="one record" if asks_nothing else _unit(kind, schema),
+        scope="none",
+        epsilon=None,
+        delta=None,
+        epsilon_if_others_collude=None,
+        theorem_epsilon=None,
+        assumptions=(MASKS, COORDINATOR),
+        warnings=(*([reason] if reason else []), *([RADOS_LEAK] if isinstance(kind, RadosQuery) else [])),
+    )
+
+
+def _marginals(kind: Kind, schema: Schema) -> tuple[str, ...]:
+    """Names of the coordinates whose marginals are covered."""
+    match kind:
+        case RadosQuery(design=DpFeatDesign() as design):
+            return design.names
+        case RadosQuery(design=PlainDesign() as design):
+            return tuple(schema.coordinates[coordinate] for coordinate in design.booleans)
+        case _:
+            return ()
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names)
+
+
+def _unit(kind: Kind, schema: Schema) -> str:
+    names = _marginals(kind, schema)
+    if names:
+        return f"one record's value of {'any one of ' if len(names) > 1 else ''}{_quoted(names)}"
+    match kind:
+        case RadosQuery(design=JointDesign() as design):
+            return f"one record's value in the column {design.column!r}"
+        case _:
+            return "one record"
+
+
+def _delta_warnings(rows: int, delta: float) -> tuple[str, ...]:
+    """To publish one record in 1/delta, drawn at random, is (0, delta)-private."""
+    if delta * rows < 1:
+        return ()
+    warning = (
+        f"With {rows} records, a delta of {delta!r} leaves room for some of them to be given away: choose one well "
+        f"below {1 / rows:.1g}."
+    )
+    return (warning,)
+
+
+def _warnings(kind: Kind, schema: Schema, epsilon: float) -> tuple[str, ...]:
+    weak = (
+        (f"An epsilon of {rounded_up(epsilon)} bounds little: it lets odds grow by its exponential.",)
+        if epsilon > LARGE_EPSILON
+        else ()
+    )
+    names = _marginals(kind, schema)
+    if names:
+        alone = "each by itself" if len(names) > 1 else "by themselves"
+        covered = (
+            f"The bound covers the released values of {_quoted(names)} {alone}; the other coordinates are released "
+            "beside them, and whoever knows a record's other columns can read the value from the release."
+        )
+        return (*weak, covered, NO_RECORD, RADOS_LEAK)
+    if isinstance(kind, RadosQuery) and isinstance(kind.design, JointDesign):
+        return (*weak, NO_RECORD, RADOS_LEAK)
+    return weak
+
+
+def _assumptions(kind: Kind, schema: Schema, parties: int, setting: Setting) -> tuple[str, ...]:
+    if scope_of(kind) == "marginal":
+        return _marginal_assumptions(_marginals(kind, schema), parties)
+    return (
+        _neighbours(kind),
+        _noise(kind, parties, min(setting.honest_parties, parties)),
+        *([] if parties == 1 else [MASKS]),
+        ROW_NOT_PERSON,
+        COORDINATOR,
+        *([QUESTION_SEEN] if isinstance(kind, GradientQuery) else []),
+    )
+
+
+def _neighbours(kind: Kind) -> str:
+    match kind:
+        case RadosQuery(design=JointDesign() as design):
+            return (
+                f"Neighbouring data sets differ in the cell of {design.column!r} in one record, both cells being "
+                "usable; labels, all other columns and row counts stay as they are."
+            )
+        case _:
+            return "Neighbouring data sets differ in one record, which is replaced by any other; row counts are public."
+
+
+def _noise(kind: Kind, parties: int, honest: int) -> str:
+    match kind:
+        case RadosQuery(design=FixedSupportDesign()):
+            return (
+                "Every party adds noise to its own records' edges and keeps it to itself. Nothing is asked of the "
+                "others: the two figures are the same, and all parties but the record's own may collude. All releases "
+                "over the same noised tables together cost this once; any change of a table, the schema or these "
+                "parameters makes a new one."
+            )
+        case StatisticQuery(noise=LaplaceShares(shares=shares)):
+            return (
+                f"The noise is discrete Laplace noise in {shares} shares, and each of the {parties} parties adds one. "
+                f"Both figures count {shares}, the record's own party's among them: all parties but {shares} may "
+                "collude, and what the others add beyond those is more noise."
+            )
+        case _:
+            return (
+                f"The noise is a sum of shares, one from each of the {parties} parties. The figure for the learner "
+                "alone counts them all: every party adds its share and keeps it to itself. The one under collusion "
+                f"counts {honest}, the record's own party among them: all parties but {honest} may collude."
+            )
+
+
+def _marginal_assumptions(names: Sequence[str], parties: int) -> tuple[str, ...]:
+    alone = (
+        "There is one party, so the figure for the learner alone and the one under collusion are the same."
+        if parties == 1
+        else "The figure for the learner alone holds where the learner sees the total and nothing else, and every "
+        "party draws its signatures as the design says and keeps them to itself; the figure under collusion needs "
+        "that of the record's own party alone."
+    )
+    return (
+        alone,
+        *([] if parties == 1 else [MASKS]),
+        (
+            f"Neighbouring data sets differ in the value of {' or '.join(repr(name) for name in names)} in one record; "
+            "labels, all other columns and row counts stay as they are."
+        ),
+        ROW_NOT_PERSON,
+        COORDINATOR,
+    )

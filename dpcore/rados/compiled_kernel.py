@@ -1,0 +1,204 @@
+"""The loops over rows and rados, compiled: subset-sum tables of eight rows.
+
+Importing this module compiles, or loads what was compiled before (dpcore.numbers.compiling): a second or two once, then
+half a second for Numba itself. Import it where something is computed.
+
+Rado sums are sums over subsets, the "method of the four Russians" (Arlazarov, Dinic, Kronrod and Faradzev, 1970): for
+eight rows all 256 partial sums are tabled by one addition each, and a rado then takes one lookup for the eight rows.
+Coordinates go in tiles of TILE, one vector addition each. Four tables are used at a time, so that they stay in the
+first-level cache and a rado's sum is loaded and stored once for 32 rows. With few rados a table of 256 costs more than
+it saves; then each byte is looked up in two tables of 16.
+
+Additions wrap mod 2^32 or 2^64. What is between does not matter: a result is exact wherever the true sum fits.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from dpcore.numbers.compiling import compiled
+
+TILE = 8
+TABLES = 4
+ENTRIES = 256
+
+STEP_RADOS = 2048
+"""Rados whose sums are kept beside the total: per tile 64 KiB of int32."""
+
+STEP_GROUPS = 64
+"""Groups of eight rows for which all tiles are done: their bytes of selection stay in the second-level cache."""
+
+STEP_ROWS = 8 * STEP_GROUPS
+
+F = TypeVar("F", bound=Callable[..., Any])
+_njit: Any = numba.njit(nogil=True)
+_inner: Callable[[F], F] = _njit
+Cells = NDArray[np.int32] | NDArray[np.int64]
+
+
+def scratch_sizes(rados: int, d: int) -> tuple[int, int, int]:
+    """Cells that `add_sums` needs for tiles of edges, sums and tables."""
+    tiles = -(-d // TILE)
+    return tiles * STEP_ROWS * TILE, tiles * min(rados, STEP_RADOS) * TILE, TABLES * ENTRIES * TILE
+
+
+def _vector_at(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> tuple[Any, Any]:
+    """The address of TILE cells of a flat array from `index` on, and their type."""
+    cells = ir.VectorType(context.get_value_type(kind.dtype), TILE)
+    data = context.make_array(kind)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [index]), cells.as_pointer()), cells
+
+
+def _add_row(typing: Any, tables: Any, source: Any, target: Any, edges: Any, row: Any) -> Any:  # noqa: ARG001
+    """tables[target : +TILE] = tables[source : +TILE] + edges[row : +TILE], as one vector addition."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        align = signature.args[0].dtype.bitwidth // 8
+        source_at, cells = _vector_at(context, builder, signature.args[0], values[0], values[1])
+        target_at, _ = _vector_at(context, builder, signature.args[0], values[0], values[2])
+        row_at, _ = _vector_at(context, builder, signature.args[3], values[3], values[4])
+        total = builder.add(
+            builder.load(source_at, align=align, typ=cells), builder.load(row_at, align=align, typ=cells)
+        )
+        builder.store(total, target_at, align=align)
+        return context.get_dummy_value()
+
+    return types.void(tables, types.int64, types.int64, edges, types.int64), generate
+
+
+def _lookup(index_bits: int) -> Callable[..., Any]:
+    """The intrinsic that adds to one rado's TILE sums its entries of TABLES bytes, `index_bits` bits at a time."""
+    entries, parts = 1 << index_bits, 8 // index_bits
+
+    def look_up(typing: Any, sums: Any, place: Any, tables: Any, selection: Any, rado: Any, starts: Any) -> Any:  # noqa: ARG001
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            align = signature.args[0].dtype.bitwidth // 8
+            index_type = ir.IntType(64)
+            sums_at, cells = _vector_at(context, builder, signature.args[0], values[0], values[1])
+            total = builder.load(sums_at, align=align, typ=cells)
+            bits = context.make_array(signature.args[3])(context, builder, values[3]).data
+            for table in range(TABLES):
+                start = builder.add(builder.extract_value(values[5], table), values[4])
+                byte = builder.zext(builder.load(builder.gep(bits, [start]), typ=ir.IntType(8)), index_type)
+                for part in range(parts):
+                    shifted = builder.lshr(byte, ir.Constant(index_type, index_bits * part))
+                    index = builder.and_(shifted, ir.Constant(index_type, entries - 1))
+                    first = ir.Constant(index_type, (table * parts + part) * entries)
+                    cell = builder.mul(builder.add(index, first), ir.Constant(index_type, TILE))
+                    entry_at, _ = _vector_at(context, builder, signature.args[2], values[2], cell)
+                    total = builder.add(total, builder.load(entry_at, align=align, typ=cells))
+            builder.store(total, sums_at, align=align)
+            return context.get_dummy_value()
+
+        return types.void(sums, types.int64, tables, selection, types.int64, starts), generate
+
+    return look_up
+
+
+_add: Any = intrinsic(_add_row)
+_add_by_bytes: Any = intrinsic(_lookup(8))
+_add_by_nibbles: Any = intrinsic(_lookup(4))
+
+
+@_inner
+def _fill_tiles(edges: NDArray[np.int64], first_row: int, tiles: Cells) -> None:
+    """Lay STEP_GROUPS groups of rows out tile by tile; what is beyond the last row or coordinate is zero."""
+    d = edges.shape[1]
+    rows = min(STEP_ROWS, edges.shape[0] - first_row)
+    for cell in range(tiles.size):
+        tiles[cell] = 0
+    for first_coordinate in range(0, d, TILE):
+        width = min(TILE, d - first_coordinate)
+        for row in range(rows):
+            cell = first_coordinate * STEP_ROWS + row * TILE
+            for place in range(width):
+                tiles[cell + place] = edges[first_row + row, first_coordinate + place]
+
+
+@_inner
+def _fill_tables(tables: Cells, tiles: Cells, first_cell: int, index_bits: int) -> None:
+    """The subset sums of TABLES times eight rows: entry b of a table is the sum of the rows whose bits b has."""
+    size = (1 << index_bits) * TILE
+    for table in range(TABLES * 8 // index_bits):
+        start = table * size
+        for place in range(TILE):
+            tables[start + place] = 0
+        for bit in range(index_bits):
+            row = first_cell + (table * index_bits + bit) * TILE
+            for entry in range(1 << bit):
+                _add(tables, start + entry * TILE, start + ((1 << bit) + entry) * TILE, tiles, row)
+
+
+@_inner
+def _add_lookups(
+    sums: Cells, first_sum: int, rados: int, tables: Cells, bits: NDArray[np.uint8], starts: tuple[int, ...], few: bool
+) -> None:
+    if few:
+        for rado in range(rados):
+            _add_by_nibbles(sums, first_sum + rado * TILE, tables, bits, rado, starts)
+    else:
+        for rado in range(rados):
+            _add_by_bytes(sums, first_sum + rado * TILE, tables, bits, rado, starts)
+
+
+@_inner
+def _pour(total: NDArray[np.int64], first_rado: int, rados: int, sums: Cells) -> None:
+    d = total.shape[1]
+    for first_coordinate in range(0, d, TILE):
+        width = min(TILE, d - first_coordinate)
+        for rado in range(rados):
+            cell = first_coordinate * rados + rado * TILE
+            for place in range(width):
+                total[first_rado + rado, first_coordinate + place] += np.int64(sums[cell + place])
+
+
+_INPUT_BITS = types.Array(types.uint8, 1, "C", readonly=True)
+_INPUT_EDGES = types.Array(types.int64, 2, "C", readonly=True)
+
+
+@compiled(
+    types.void(types.int64[:, ::1], _INPUT_EDGES, _INPUT_BITS, *[types.int32[::1]] * 3, types.boolean),
+    types.void(types.int64[:, ::1], _INPUT_EDGES, _INPUT_BITS, *[types.int64[::1]] * 3, types.boolean),
+)
+def add_sums(
+    total: NDArray[np.int64],
+    edges: NDArray[np.int64],
+    bits: NDArray[np.uint8],
+    tiles: Cells,
+    sums: Cells,
+    tables: Cells,
+    few: bool,
+) -> None:
+    """Add to each rado the edge vectors that it selects, in place; checks nothing (dpcore.rados.kernel does).
+
+    total: (n, d). edges: (rows, d). bits: ceil(rows/8) times n, bits beyond the last row zero. tiles, sums, tables:
+    scratch of `scratch_sizes`, int32 where every sum of these rows fits it, else int64. few: whether to use tables
+    of 16. Exact where edges and sums fit the scratch's integers and the new total int64.
+    """
+    n, d = total.shape
+    groups = (edges.shape[0] + 7) // 8
+    for first_rado in range(0, n, STEP_RADOS):
+        rados = min(STEP_RADOS, n - first_rado)
+        for cell in range(sums.size):
+            sums[cell] = 0
+        for first_group in range(0, groups, STEP_GROUPS):
+            _fill_tiles(edges, first_group * 8, tiles)
+            for tile in range(-(-d // TILE)):
+                for group in range(first_group, min(groups, first_group + STEP_GROUPS), TABLES):
+                    rows_before = tile * STEP_ROWS + (group - first_group) * 8
+                    _fill_tables(tables, tiles, rows_before * TILE, 4 if few else 8)
+                    # A group beyond the last has tables of zeros: any bits do.
+                    starts = (
+                        group * n + first_rado,
+                        min(group + 1, groups - 1) * n + first_rado,
+                        min(group + 2, groups - 1) * n + first_rado,
+                        min(group + 3, groups - 1) * n + first_rado,
+                    )
+                    _add_lookups(sums, tile * rados * TILE, rados, tables, bits, starts, few)
+        _pour(total, first_rado, rados, sums)

@@ -1,0 +1,251 @@
+"""Exact samples of Polya variables, whose differences are shares of discrete Laplace noise.
+
+NB(r, q), the negative binomial law with r = 1/h and q = exp(-1/t), called Polya where r is no integer, has the mass
+
+    P(k) = (1 - q)^r w(k) q^k,    w(k) = C(k + r - 1, k) = Gamma(k + r) / (Gamma(r) k!),    k = 0, 1, 2, ...
+
+Shares. Its generating function is sum_k P(k) z^k = ((1 - q) / (1 - q z))^r. The sum of h independent ones has the h-th
+power, (1 - q) / (1 - q z): a geometric law. The difference of two such sums has
+
+    (1 - q)^2 / ((1 - q z)(1 - q / z)) = (1 - q)/(1 + q) sum_x q^|x| z^x,
+
+the discrete Laplace law of scale t, P(x) proportional to exp(-|x|/t). So h parties that each add the difference of two
+independent NB(1/h, q) add discrete Laplace noise together. Goryczka and Xiong (IEEE Transactions on Dependable and
+Secure Computing 14(5), 2017, published online in 2015) compare such shares; the law is infinitely divisible.
+
+Sampling, by rejection. Cut the integers into {0}, [2^i, 2^(i+1)) for i < J, and the tail from n = 2^J on, n the least
+power of two that is at least t. Neither w nor q^k grows, as w(k+1)/w(k) = (k + r)/(k + 1) <= 1. So on a piece [m, 2m)
+the target w(k) q^k is at most w(m) q^m, in all m w(m) q^m. In the tail k = n + low + n run, low < n, it is at most
+w(n) q^n exp(-n run / t), in all n w(n) q^n / (1 - exp(-n/t)). Choose a piece by those totals, `low` uniformly, `run` by
+coins of exp(-n/t); accept with w(k)/w(m) exp(-low/t), the target over its bound. Bits and exact coins (dpcore.privacy
+.coins) do all of it: the choice compares a uniform number with bounds of the totals' sums, so nothing is rounded.
+"""
+
+import functools
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import accumulate
+
+import gmpy2
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.errors import PlanError
+from dpcore.randomness.coins import around, bernoulli, bernoulli_exp, exp_interval, rational, words
+from dpcore.randomness.sources import RandomSource
+
+SMALLEST_SCALE, LARGEST_SCALE = Fraction(1, 64), 1 << 40
+"""Samples then stay below 2^48 but with a probability below 2^-150, and logarithms of w are right to 2^-44."""
+
+MOST_SHARES = 1 << 16
+
+_BATCH = 1 << 16
+# Below, w(k) is a product of rationals; from there on, Stirling's series has what double precision holds.
+_SMALL = 32
+
+
+def negative_binomial(scale: Fraction, shares: int, count: int, random: RandomSource) -> NDArray[np.int64]:
+    """`count` independent samples of NB(1/shares, exp(-1/scale)): int64 (count,).
+
+    Raises PlanError where scale or shares is out of range (`check_scale`).
+    """
+    check_scale(scale, shares)
+    pieces = _Pieces(scale, shares)
+    samples = np.empty(count, dtype=np.int64)
+    filled = 0
+    while filled < count:
+        kept = _accepted(pieces, min(_BATCH, 2 * (count - filled) + 16), random)[: count - filled]
+        samples[filled : filled + len(kept)] = kept
+        filled += len(kept)
+    return samples
+
+
+def laplace_share(scale: Fraction, shares: int, count: int, random: RandomSource) -> NDArray[np.int64]:
+    """Differences of two NB(1/shares, exp(-1/scale)): int64 (count,). With one share, discrete Laplace samples.
+
+    Raises PlanError as `negative_binomial` does.
+    """
+    drawn = negative_binomial(scale, shares, 2 * count, random)
+    return drawn[:count] - drawn[count:]
+
+
+def check_scale(scale: Fraction, shares: int) -> None:
+    """Raise PlanError unless scale is a rational from 1/64 to 2^40 of 63-bit integers and shares is 1 to 2^16."""
+    if not isinstance(scale, Fraction) or not SMALLEST_SCALE <= scale <= LARGEST_SCALE:
+        raise PlanError(f"the Laplace noise's scale is {scale}: give a Fraction from 1/64 to 2^40 integer units")
+    if max(scale.numerator, scale.denominator) >= 1 << 63:
+        raise PlanError("the Laplace noise's scale has a numerator or denominator of more than 63 bits: round it up")
+    if isinstance(shares, bool) or not isinstance(shares, int) or not 1 <= shares <= MOST_SHARES:
+        raise PlanError(f"{shares} shares of Laplace noise: give an integer from 1 to 2^16")
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """The pieces of one law: 0 is {0}, i + 1 begins at 2^i, the last is the tail."""
+
+    scale: Fraction
+    shares: int
+
+    @functools.cached_property
+    def depth(self) -> int:
+        """J, n being 2^J."""
+        return (-(-self.scale.numerator // self.scale.denominator) - 1).bit_length()
+
+    @functools.cached_property
+    def run(self) -> Fraction:
+        """The ratio n / t."""
+        return (1 << self.depth) / self.scale
+
+    @functools.cached_property
+    def log_weights(self) -> NDArray[np.float64]:
+        """Each log w(k), k < _SMALL, rounded from 64 bits."""
+        return np.array([float(_log_weight(k, self.shares, 64)[0]) for k in range(_SMALL)])
+
+    @functools.cached_property
+    def first_log_weights(self) -> NDArray[np.float64]:
+        """Each log w(2^i), i <= J."""
+        return np.array([float(_log_weight(1 << i, self.shares, 64)[0]) for i in range(self.depth + 1)])
+
+    @functools.cached_property
+    def thresholds(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """`bounds` at 64 bits, of each upper end one less: it may be 2^64."""
+        lows, highs = zip(*self.bounds(64), strict=True)
+        return np.array(lows, dtype=np.uint64), np.array([high - 1 for high in highs], dtype=np.uint64)
+
+    def bounds(self, precision: int) -> list[tuple[int, int]]:
+        """Integers around P(piece <= j) 2^precision, for every j but the last."""
+        lows, highs = zip(*self._totals(precision + 32), strict=True)
+        below, above = list(accumulate(lows)), list(accumulate(highs))
+        return [
+            around(
+                below[j] / (below[j] + above[-1] - above[j]),
+                above[j] / (above[j] + below[-1] - below[j]),
+                precision,
+            )
+            for j in range(self.depth + 1)
+        ]
+
+    def _totals(self, precision: int) -> list[tuple[Fraction, Fraction]]:
+        """The bounding mass of each piece, over (1 - q)^r, within a relative 2^-precision."""
+        totals = [(Fraction(1), Fraction(1))]
+        for i in range(self.depth + 1):
+            first = 1 << i
+            low, high = _log_weight(first, self.shares, precision + 8)
+            down, up = exp_interval(low - first / self.scale, high - first / self.scale, precision + 8)
+            totals.append((first * down, first * up))
+        fall_down, fall_up = exp_interval(-self.run, -self.run, precision + 8)
+        down, up = totals[-1]
+        totals[-1] = (down / (1 - fall_down), up / (1 - fall_up))
+        return totals
+
+    def choose(self, count: int, random: RandomSource) -> NDArray[np.intp]:
+        """`count` independent pieces, by inversion."""
+        drawn = words(count, random)
+        lows, highs = self.thresholds
+        # A number that begins with a word is beyond what is below the word, and not beyond what is above it.
+        passed, reached = np.searchsorted(highs, drawn, side="left"), np.searchsorted(lows, drawn, side="right")
+        for index in np.flatnonzero(passed != reached):
+            passed[index] = self._locate(int(drawn[index]), random)
+        return passed
+
+    def _locate(self, word: int, random: RandomSource) -> int:
+        """The piece of the uniform number that begins with `word`; more bits as needed."""
+        bits, precision = word, 64
+        while True:
+            bounds = self.bounds(precision)
+            passed, reached = (sum(bits >= high for _, high in bounds), sum(bits + 1 > low for low, _ in bounds))
+            if passed == reached:
+                return passed
+            bits, precision = (bits << 64) | random.bits(64), precision + 64
+
+    def log_weight(self, k: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Logarithms of w(k) in double precision, right to 2^-45.
+
+        With x = k + r and y = k + 1, Stirling's series S (its remainder is below the first term left out, 2^-55) gives
+        log Gamma(x) - log Gamma(y) = (x - 1/2) log(x/y) + (r - 1)(log y - 1) + S(x) - S(y). The first term is about 1,
+        (r - 1) log y at most 34, each with a relative error of a few round-offs.
+        """
+        r = 1 / self.shares
+        y = np.maximum(k, _SMALL).astype(np.float64) + 1
+        x = y + (r - 1)
+        large = (x - 0.5) * np.log1p((r - 1) / y) + (r - 1) * (np.log(y) - 1) + _stirling(x) - _stirling(y)
+        return np.where(k < _SMALL, self.log_weights[np.minimum(k, _SMALL - 1)], large - self._log_gamma_r)
+
+    @functools.cached_property
+    def _log_gamma_r(self) -> float:
+        with gmpy2.context(precision=64):
+            return float(gmpy2.lngamma(gmpy2.mpfr(1) / self.shares))
+
+
+def _accepted(pieces: _Pieces, count: int, random: RandomSource) -> NDArray[np.int64]:
+    """`count` candidates: those accepted, in order."""
+    piece = pieces.choose(count, random)
+    moved = np.flatnonzero(piece)
+    exponent = piece[moved] - 1
+    low = (words(len(moved), random) >> np.uint64(1) >> (63 - exponent).astype(np.uint64)).astype(np.int64)
+    run = np.zeros(len(moved), dtype=np.int64)
+    going = np.flatnonzero(exponent == pieces.depth)
+    while len(going):
+        going = going[bernoulli_exp(np.full(len(going), float(pieces.run)), lambda _: pieces.run, random)]
+        run[going] += 1
+    k = (np.int64(1) << exponent.astype(np.int64)) + low + (run << pieces.depth)
+
+    def bounds(index: int, precision: int) -> tuple[int, int]:
+        return _acceptance(pieces, int(k[index]), 1 << int(exponent[index]), int(low[index]), precision)
+
+    gain = pieces.log_weight(k) - pieces.first_log_weights[exponent]
+    kept = np.ones(count, dtype=np.bool_)
+    kept[moved] = bernoulli(np.exp(gain - low * float(1 / pieces.scale)), bounds, random)
+    samples = np.zeros(count, dtype=np.int64)
+    samples[moved] = k
+    return samples[kept]
+
+
+def _acceptance(pieces: _Pieces, k: int, first: int, low: int, precision: int) -> tuple[int, int]:
+    """Integers around w(k)/w(first) exp(-low/t) 2^precision."""
+    below, above = _log_weight(k, pieces.shares, precision + 8)
+    first_below, first_above = _log_weight(first, pieces.shares, precision + 8)
+    fall = low / pieces.scale
+    return around(*exp_interval(below - first_above - fall, above - first_below - fall, precision + 8), precision)
+
+
+def _log_weight(k: int, shares: int, precision: int) -> tuple[Fraction, Fraction]:
+    """Rationals around log w(k), within 2^-precision.
+
+    Up to 64 factors are multiplied; beyond, w(k) = w(64) Gamma(k + r) 64! / (Gamma(64 + r) k!). Gamma grows from 2 on.
+    """
+    start = min(k, 64)
+    weight = gmpy2.mpq(1)
+    for j in range(start):
+        weight *= gmpy2.mpq(j * shares + 1, (j + 1) * shares)
+    ends: list[Fraction] = []
+    # lngamma is below 2^54 here, and correctly rounded.
+    for down in (True, False):
+        with gmpy2.context(precision=precision + 64, round=gmpy2.RoundDown if down else gmpy2.RoundUp):
+            ends.append(rational(gmpy2.log(weight)))
+    if k == start:
+        return ends[0], ends[1]
+    r = Fraction(1, shares)
+    more = [_log_gamma(x, precision + 64) for x in (k + r, Fraction(start + 1))]
+    less = [_log_gamma(x, precision + 64) for x in (start + r, Fraction(k + 1))]
+    return (
+        ends[0] + sum(low for low, _ in more) - sum(high for _, high in less),
+        ends[1] + sum(high for _, high in more) - sum(low for low, _ in less),
+    )
+
+
+def _log_gamma(x: Fraction, precision: int) -> tuple[Fraction, Fraction]:
+    """Rationals around log Gamma(x), x >= 2."""
+    ends = []
+    for rounding in (gmpy2.RoundDown, gmpy2.RoundUp):
+        with gmpy2.context(precision=precision, round=rounding):
+            ends.append(rational(gmpy2.lngamma(gmpy2.mpfr(gmpy2.mpq(x)))))
+    return ends[0], ends[1]
+
+
+def _stirling(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What is left of log Gamma(x) - (x - 1/2) log x + x - log(2 pi)/2, but for less than 1/(1188 x^9)."""
+    inverse = 1 / x
+    square = inverse * inverse
+    series: NDArray[np.float64] = inverse * (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square / 1680)))
+    return series

@@ -1,0 +1,354 @@
+"""Columns to coordinates: arrays in, arrays out, the same for a party's records and a learner's predictions.
+
+Every operation is one or two IEEE-754 double operations in a fixed order, so that two parties with the same schema
+encode the same cell to the same coordinate.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.errors import DataError
+from dpcore.numbers.fixed_point import STORED_FRACTION_BITS, store
+from dpcore.records.features import (
+    BooleanFeature,
+    CategoryFeature,
+    Feature,
+    Label,
+    RealFeature,
+    ThresholdFeature,
+    value_text,
+)
+from dpcore.records.schema import Schema
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+class Source(NamedTuple):
+    """A column, and how it is to be read: as numbers or as texts."""
+
+    column: str
+    kind: Literal["numbers", "texts"]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Cells of a numeric column: values (m,) float64, missing (m,); what a missing cell's value is does not matter."""
+
+    values: Floats
+    missing: Mask
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Cells of a column of texts: codes (m,) index `texts`, -1 where the cell is missing."""
+
+    codes: NDArray[np.int64]
+    texts: tuple[str, ...]
+
+
+Cells = Numbers | Texts
+
+
+class CellError(DataError):
+    """A cell that cannot be encoded; `row` counts from 0 within the arrays that were given, None where all are alike.
+
+    sentence: the rule that is broken, without the cell's value: errors end in logs and on screens.
+
+    Who knows the file turns it into a DataError that says where in the file the cell stands.
+    """
+
+    def __init__(self, row: int | None, column: str, sentence: str) -> None:
+        self.sentence = sentence
+        super().__init__(sentence, row=row, column=column)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What was done to the cells of one feature (or of the label): numbers of cells."""
+
+    name: str
+    imputed: int = 0
+    clipped: int = 0
+    zero_vectors: int = 0
+
+    def __add__(self, other: "Tally") -> "Tally":
+        """Both tallies together; `name` is the first one's."""
+        return Tally(
+            self.name,
+            self.imputed + other.imputed,
+            self.clipped + other.clipped,
+            self.zero_vectors + other.zero_vectors,
+        )
+
+
+@dataclass(frozen=True)
+class EncodedRows:
+    """Rows as the schema encodes them.
+
+    x: (m, d) float64 in [-1, 1], coordinates in the schema's order. labels: (m,) int8 in {-1, +1}, or None where they
+    were not asked for. usable: (m,); a row that is not has x = 0, the bias too, and label +1, so that the number of
+    rows never depends on values. tallies: one for each feature, in order, then the label's where it was asked for.
+    """
+
+    x: Floats
+    labels: NDArray[np.int8] | None
+    usable: Mask
+    tallies: tuple[Tally, ...]
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """What EncodedRows says, in the fixed point of a party's records.
+
+    features: (m, d) int32 in units of 2^-30 (dpcore.numbers.fixed_point.store of the coordinates). The others as there,
+    with labels.
+    """
+
+    features: NDArray[np.int32]
+    labels: NDArray[np.int8]
+    usable: Mask
+    tallies: tuple[Tally, ...]
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One encoded feature, and masks (m,) of the rows where a policy acted, None where it acted on none.
+
+    values: (m,) float64, or (m, k) bool for coordinates that are 0 or 1.
+    """
+
+    values: Floats | Mask
+    imputed: Mask | None = None
+    clipped: Mask | None = None
+    dropped: Mask | None = None
+
+
+def sources(schema: Schema, *, label: bool) -> tuple[Source, ...]:
+    """The columns that encoding needs and how each is read, without repetition; the label's where `label` is true."""
+    needed = [source_of(feature) for feature in schema.features]
+    return tuple(dict.fromkeys([*needed, Source(schema.label.column, "texts")] if label else needed))
+
+
+def source_of(feature: Feature) -> Source:
+    """The column of one feature and how it is read."""
+    return Source(feature.column, "numbers" if isinstance(feature, RealFeature | ThresholdFeature) else "texts")
+
+
+def encode(schema: Schema, cells: Mapping[Source, Cells], rows: int, *, label: bool) -> EncodedRows:
+    """Encode `rows` rows.
+
+    cells: an entry for each of `sources(schema, label=label)`, each of length `rows`. Raises CellError for the first
+    cell, feature by feature, that a policy refuses.
+    """
+    x = np.empty((rows, schema.d))
+    usable, tallies = _fill(schema, cells, x)
+    labels = None
+    if label:
+        labels, tally = _labelled(schema.label, cells, usable)
+        tallies.append(tally)
+    x[~usable] = 0.0
+    return EncodedRows(x, labels, usable, tuple(tallies))
+
+
+def encode_stored(schema: Schema, cells: Mapping[Source, Cells], rows: int) -> StoredRows:
+    """Encode `rows` rows with their labels as a party stores them: `store` of what `encode` gives, without the doubles.
+
+    cells: an entry for each of `sources(schema, label=True)`. Raises CellError as `encode` does.
+    """
+    features = np.empty((rows, schema.d), dtype=np.int32)
+    usable, tallies = _fill(schema, cells, features)
+    labels, tally = _labelled(schema.label, cells, usable)
+    features[~usable] = 0
+    return StoredRows(features, labels, usable, (*tallies, tally))
+
+
+def _fill(schema: Schema, cells: Mapping[Source, Cells], x: NDArray[Any]) -> tuple[Mask, list[Tally]]:
+    """Write the features and the bias into x, (m, d) of doubles or of stored integers.
+
+    Gives which rows the features leave usable, and the features' tallies; what is in the other rows does not matter.
+    """
+    usable = np.ones(len(x), dtype=np.bool_)
+    tallies = []
+    start = 0
+    for feature in schema.features:
+        column = _encode_feature(feature, cells[source_of(feature)])
+        stop = start + len(feature.coordinates)
+        _put(column.values, x[:, start:stop])
+        start = stop
+        if column.dropped is not None:
+            usable &= ~column.dropped
+        counts = (_count(mask) for mask in (column.imputed, column.clipped, column.dropped))
+        tallies.append(Tally(feature.name, *counts))
+    if schema.bias:
+        _put(np.ones((len(x), 1), dtype=np.bool_), x[:, start:])
+    return usable, tallies
+
+
+def _put(values: Floats | Mask, place: NDArray[Any]) -> None:
+    """Write an encoded feature into its columns, of doubles or of stored integers."""
+    if place.dtype == np.float64:
+        place[:] = values.reshape(place.shape)
+    elif values.dtype == np.bool_:
+        place[:] = values
+        place <<= STORED_FRACTION_BITS
+    else:
+        store(np.asarray(values, dtype=np.float64).reshape(place.shape), out=place)
+
+
+def _count(mask: Mask | None) -> int:
+    return 0 if mask is None else int(np.count_nonzero(mask))
+
+
+def _encode_feature(feature: Feature, cells: Cells) -> _Column:
+    if isinstance(feature, RealFeature | ThresholdFeature):
+        assert isinstance(cells, Numbers), f"column {feature.column!r} is to be read as numbers"
+        return _encode_real(feature, cells) if isinstance(feature, RealFeature) else _encode_threshold(feature, cells)
+    assert isinstance(cells, Texts), f"column {feature.column!r} is to be read as texts"
+    return _encode_boolean(feature, cells) if isinstance(feature, BooleanFeature) else _encode_category(feature, cells)
+
+
+def _encode_real(feature: RealFeature, cells: Numbers) -> _Column:
+    filled = cells.values
+    if cells.missing.any():
+        filled = np.where(cells.missing, feature.lower if feature.impute is None else feature.impute, filled)
+    # NaN is an extreme where there is one, and is within nothing.
+    if len(filled) == 0 or (filled.min() >= feature.lower and filled.max() <= feature.upper):
+        imputed, dropped = _missing(feature, cells.missing)
+        return _Column(_scaled(feature, filled), imputed, None, dropped)
+    _refuse_not_finite(feature.column, cells)
+    imputed, dropped = _missing(feature, cells.missing)
+    # What is filled in for a missing cell is within the bounds.
+    above = filled > feature.upper
+    beyond = above | (filled < feature.lower)
+    if feature.out_of_bounds == "refuse":
+        row = int(beyond.argmax())
+        side, bound = ("above", "upper") if above[row] else ("below", "lower")
+        limit = value_text(feature.upper if above[row] else feature.lower)
+        raise CellError(
+            row,
+            feature.column,
+            f'is {side} the schema\'s {bound} bound {limit}; set out_of_bounds = "clip" or "zero-vector", or mend the '
+            "file",
+        )
+    scaled = _scaled(feature, np.clip(filled, feature.lower, feature.upper))
+    if feature.out_of_bounds == "clip":
+        return _Column(scaled, imputed, beyond, dropped)
+    return _Column(scaled, imputed, None, _either(dropped, beyond))
+
+
+def _scaled(feature: RealFeature, bounded: Floats) -> Floats:
+    """2 ((v - lower) / (upper - lower)) - 1, rounded after each operation, in that order; v within the bounds."""
+    scaled: Floats = bounded - feature.lower
+    scaled /= feature.upper - feature.lower
+    scaled *= 2.0
+    scaled -= 1.0
+    return scaled
+
+
+def _encode_threshold(feature: ThresholdFeature, cells: Numbers) -> _Column:
+    _refuse_not_finite(feature.column, cells)
+    imputed, dropped = _missing(feature, cells.missing)
+    high = cells.values >= feature.threshold
+    if cells.missing.any():
+        high = np.where(cells.missing, bool(feature.impute), high)
+    return _Column(np.where(high, 1.0, -1.0), imputed, None, dropped)
+
+
+def _encode_boolean(feature: BooleanFeature, cells: Texts) -> _Column:
+    meaning = dict.fromkeys(feature.true, 1) | dict.fromkeys(feature.false, 0)
+    codes = _look_up(cells, meaning)
+    imputed, dropped = _absent(feature, cells, codes, "is neither in true nor in false of the schema")
+    true = codes == 1
+    if imputed is not None:
+        true = np.where(imputed, bool(feature.impute), true)
+    return _Column(np.where(true, 1.0, -1.0), imputed, None, dropped)
+
+
+def _encode_category(feature: CategoryFeature, cells: Texts) -> _Column:
+    places = {text: place for place, text in enumerate(feature.values)}
+    codes = _look_up(cells, places)
+    imputed, dropped = _absent(feature, cells, codes, "is a category that the schema does not list in values")
+    if imputed is not None and feature.impute is not None:
+        codes = np.where(imputed, places[feature.impute], codes)
+    return _Column(codes[:, None] == np.arange(len(places)), imputed, None, dropped)
+
+
+def _labelled(label: Label, cells: Mapping[Source, Cells], usable: Mask) -> tuple[NDArray[np.int8], Tally]:
+    """Labels, +1 in rows that are not usable, and their tally; `usable` loses the rows whose label is dropped."""
+    label_cells = cells[Source(label.column, "texts")]
+    assert isinstance(label_cells, Texts), "labels are to be read as texts"
+    labels, dropped = _encode_label(label, label_cells)
+    usable &= ~dropped
+    labels[~usable] = 1
+    return labels, Tally(label.column, zero_vectors=_count(dropped))
+
+
+def _encode_label(label: Label, cells: Texts) -> tuple[NDArray[np.int8], Mask]:
+    meaning = dict.fromkeys(label.positive, 1) | dict.fromkeys(label.negative or (), 0)
+    codes = _look_up(cells, meaning)
+    missing = cells.codes < 0
+    dropped = codes < 0 if label.negative is not None else missing
+    if label.missing == "refuse" and dropped.any():
+        row = int(dropped.argmax())
+        found = "there is no label" if missing[row] else "is in neither positive nor negative of the schema's label"
+        raise CellError(row, label.column, f'{found}; set label.missing = "zero-vector", or mend the file')
+    return np.where(codes == 1, np.int8(1), np.int8(-1)), dropped
+
+
+def _look_up(cells: Texts, meaning: Mapping[str, int]) -> NDArray[np.int64]:
+    """What each cell means, -1 where it is missing or means nothing; one Python step for each distinct text."""
+    table = np.array([*(meaning.get(text, -1) for text in cells.texts), -1], dtype=np.int64)
+    return table[cells.codes]
+
+
+def _missing(feature: Feature, missing: Mask) -> tuple[Mask | None, Mask | None]:
+    """Masks (imputed, dropped) of the cells that are missing; raises CellError where the policy refuses them."""
+    if not missing.any():
+        return None, None
+    if feature.missing == "refuse":
+        sentence = 'the cell is empty; set missing = "impute" or "zero-vector" for the feature, or mend the file'
+        raise CellError(int(missing.argmax()), feature.column, sentence)
+    return (missing, None) if feature.missing == "impute" else (None, missing)
+
+
+def _absent(
+    feature: BooleanFeature | CategoryFeature, cells: Texts, codes: NDArray[np.int64], unknown_is: str
+) -> tuple[Mask | None, Mask | None]:
+    """Masks (imputed, dropped) of the cells that are missing or that mean nothing, `codes` being what each means.
+
+    An unknown cell that stays zero is in neither. Raises CellError where a policy refuses a cell.
+    """
+    nothing = codes < 0
+    if not nothing.any():
+        return None, None
+    missing = cells.codes < 0
+    imputed, dropped = _missing(feature, missing)
+    unknown = nothing & ~missing
+    if not unknown.any():
+        return imputed, dropped
+    if feature.unknown == "refuse":
+        choices = '"zero", "impute" or "zero-vector"' if feature.type == "category" else '"impute" or "zero-vector"'
+        sentence = f"{unknown_is}; add it, set unknown = {choices}, or mend the file"
+        raise CellError(int(unknown.argmax()), feature.column, sentence)
+    if feature.unknown == "impute":
+        return _either(imputed, unknown), dropped
+    return (imputed, _either(dropped, unknown)) if feature.unknown == "zero-vector" else (imputed, dropped)
+
+
+def _either(first: Mask | None, second: Mask) -> Mask:
+    return second if first is None else first | second
+
+
+def _refuse_not_finite(column: str, cells: Numbers) -> None:
+    finite = np.isfinite(cells.values)
+    if finite.all():
+        return
+    bad = ~(finite | cells.missing)
+    if bad.any():
+        sentence = "is not a finite number; leave the cell empty where nothing is known"
+        raise CellError(int(bad.argmax()), column, sentence)

@@ -1,0 +1,147 @@
+"""Records as a party holds them, and their edge vectors e = y x in fixed point (docs/protocol.md, section 6)."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.errors import PlanError, SchemaError, ShapeError
+from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
+
+ONE = 1 << STORED_FRACTION_BITS
+
+# Rows per block: a multiple of 8, so that a block of rows is a block of whole bytes of packed selection bits.
+BLOCK_ROWS = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """The encoded rows of one party; valid from construction, and its arrays are read-only views.
+
+    features: (m, d) int32 in units of 2^-30, within [-2^30, 2^30], the bias (2^30) included.
+    labels: (m,) int8, -1 or +1. usable: (m,) bool; a row that is not usable has zero features, bias too, and label +1,
+    so that the row count never depends on values.
+
+    Raises ShapeError where the arrays do not fit one another, SchemaError where a value is out of range.
+    """
+
+    # Not in the repr, which may end in a log.
+    features: NDArray[np.int32] = field(repr=False)
+    labels: NDArray[np.int8] = field(repr=False)
+    usable: NDArray[np.bool_] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        self._check_shapes()
+        self._check_values()
+        for name in ("features", "labels", "usable"):
+            view = getattr(self, name).view()
+            view.flags.writeable = False
+            object.__setattr__(self, name, view)
+
+    def _check_shapes(self) -> None:
+        expected = (("features", 2, np.int32), ("labels", 1, np.int8), ("usable", 1, np.bool_))
+        for name, dimensions, kind in expected:
+            array = getattr(self, name)
+            if array.ndim != dimensions or array.dtype != kind:
+                raise ShapeError(
+                    f"{name} is {array.dtype} in {array.ndim} dimensions: give {np.dtype(kind).name} in {dimensions}"
+                )
+        rows = {self.features.shape[0], self.labels.shape[0], self.usable.shape[0]}
+        if len(rows) != 1:
+            raise ShapeError(f"features, labels and usable have {sorted(rows)} rows: give all three the same number")
+        if 0 in self.features.shape:
+            raise ShapeError("there is no row or no coordinate: give at least one of each")
+
+    def _check_values(self) -> None:
+        if not bool((np.abs(self.labels) == 1).all()):
+            raise SchemaError("a label is neither -1 nor +1: encode labels by the schema")
+        # Block by block, so that memory is passed through once and nothing large is made.
+        for first in range(0, self.rows, BLOCK_ROWS):
+            rows = slice(first, first + BLOCK_ROWS)
+            features, usable = self.features[rows], self.usable[rows]
+            if int(features.max()) > ONE or int(features.min()) < -ONE:
+                raise SchemaError("a feature is beyond [-1, 1]: scale it by the schema's bounds, or clip it")
+            if not bool(usable.all()) and (features[~usable].any() or (self.labels[rows][~usable] != 1).any()):
+                raise SchemaError("a row marked as not usable has values: give it zero features and label +1")
+
+    @property
+    def rows(self) -> int:
+        """m, usable or not."""
+        return int(self.features.shape[0])
+
+    @property
+    def d(self) -> int:
+        """Coordinates of a record, the bias included."""
+        return int(self.features.shape[1])
+
+    def between(self, first: int, stop: int) -> "Records":
+        """The rows from `first` to before `stop`, or to the last: views, not copies, and not checked again."""
+        part = object.__new__(Records)
+        for name in ("features", "labels", "usable"):
+            object.__setattr__(part, name, getattr(self, name)[first:stop])
+        return part
+
+    @cached_property
+    def digest(self) -> bytes:
+        """32 bytes over every value and the order of the rows: SHA-256."""
+        digest = hashlib.sha256(b"rado.v1/records\0" + self.rows.to_bytes(8, "big") + self.d.to_bytes(8, "big"))
+        for array, kind in ((self.features, "<i4"), (self.labels, "i1"), (self.usable, "u1")):
+            digest.update(np.ascontiguousarray(array, dtype=kind).data)
+        return digest.digest()
+
+
+def edges(
+    records: Records, fraction_bits: int, sensitive: Sequence[int] = (), block_rows: int = BLOCK_ROWS
+) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """The edge vectors y x, block after block: (first row, int64 (block, d) in units of 2^-fraction_bits).
+
+    Equals y trunc(v 2^f) of the original feature v exactly. Proof: a record keeps x = trunc(v 2^30); let N = 2^(30-f).
+    For v >= 0, floor(x / N) = floor(v 2^f), since for an integer q: q <= floor(v 2^30) / N iff q N <= floor(v 2^30) iff
+    q N <= v 2^30 (q N is an integer) iff q <= v 2^f. Truncation is an odd function, so the same holds for v < 0, and
+    the label's sign may come after it.
+
+    The sensitive coordinates of a row that is not usable are +1 (2^fraction_bits): every row then moves each k by a
+    fair coin. block_rows: a multiple of 8, so that blocks of rows are whole bytes of packed selection bits.
+
+    Raises ShapeError where one of `sensitive` is no coordinate or block_rows no multiple of 8, PlanError where
+    fraction_bits is not in 0..30.
+    """
+    if block_rows < 8 or block_rows % 8:
+        raise ShapeError(f"block_rows is {block_rows}: give a positive multiple of 8")
+    for coordinate in sensitive:
+        _check_coordinate(records, coordinate)
+    if not 0 <= fraction_bits <= STORED_FRACTION_BITS:
+        raise PlanError(f"fraction_bits is {fraction_bits}: choose 0 to {STORED_FRACTION_BITS}")
+    from dpcore.records.compiled_edges import fill_edges  # noqa: PLC0415 - Numba, only where something is computed
+
+    coordinates = np.asarray(sensitive, dtype=np.int64)
+    for first in range(0, records.rows, block_rows):
+        rows = slice(first, first + block_rows)
+        features = np.require(records.features[rows], requirements=("C", "A"))
+        labels, usable = np.ascontiguousarray(records.labels[rows]), np.ascontiguousarray(records.usable[rows])
+        block = np.empty(features.shape, dtype=np.int64)
+        fill_edges(features, labels, usable, coordinates, fraction_bits, block)
+        yield first, block
+
+
+def sensitive_positive(records: Records, sensitive: int) -> NDArray[np.bool_]:
+    """For each row, whether the sensitive coordinate of its edge is +1: (m,). A row that is not usable counts as +1.
+
+    Raises ShapeError where `sensitive` is no coordinate, SchemaError where a usable row has anything but -1 or +1
+    there: the exact accounting holds for boolean coordinates alone.
+    """
+    _check_coordinate(records, sensitive)
+    column = records.features[:, sensitive]
+    if not bool(((np.abs(column) == ONE) | ~records.usable).all()):
+        raise SchemaError(
+            f"coordinate {sensitive} is not coded -1/+1: name a boolean or threshold feature as sensitive"
+        )
+    return np.asarray((column.astype(np.int64) * records.labels > 0) | ~records.usable, dtype=np.bool_)
+
+
+def _check_coordinate(records: Records, coordinate: int) -> None:
+    if not 0 <= coordinate < records.d:
+        raise ShapeError(f"coordinate {coordinate} does not exist: records have coordinates 0 to {records.d - 1}")

@@ -1,0 +1,346 @@
+"""The schema: how every party turns its columns into the same coordinates, and the digest by which they know it.
+
+A schema decides everything that influences encoding: order of coordinates, bounds, texts, and what is done with cells
+that cannot be used. Its canonical form can be written in any language:
+
+    JSON in UTF-8; keys sorted by code point; no white space; every field explicit, null where nothing is set;
+    real numbers as texts of the 16 lower-case hexadecimal digits of the big-endian IEEE-754 double (minus zero never
+    occurs); in texts only the quotation mark, the backslash and the characters below U+0020 are escaped (by
+    backslash with b, f, n, r or t where JSON has that, else by backslash, u and four lower-case digits). The lists
+    label.positive, label.negative, true and false are sorted by code point; features and values keep their order.
+
+    digest = SHA-256("rado.v1/schema" || 0x00 || canonical form)
+"""
+
+import hashlib
+import json
+import re
+import struct
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from dpcore.errors import SchemaError
+from dpcore.records.features import (
+    FEATURE_TYPES,
+    BooleanFeature,
+    CategoryFeature,
+    Feature,
+    Label,
+    RealFeature,
+    SchemaFieldError,
+    ThresholdFeature,
+    build,
+    nearest,
+    plain,
+    require_name,
+)
+
+SCHEMA_VERSION = 1
+BIAS = "bias"
+
+_DIGEST_PREFIX = b"rado.v1/schema\0"
+_ABSENT = "(absent)"
+_KEYS = ("schema_version", "name", "bias", "label", "features")
+
+
+@dataclass(frozen=True)
+class SchemaDifference:
+    """One field in which two schemas differ.
+
+    field: a path such as "features.age.upper". mine, theirs: the values as text, "(absent)" where there is none.
+    """
+
+    field: str
+    mine: str
+    theirs: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    """Columns to coordinates in [-1, 1], and a label to -1 or +1.
+
+    bias: whether a coordinate that is 1 in every usable row stands last. Raises SchemaFieldError where the parts
+    contradict one another.
+    """
+
+    name: str
+    label: Label
+    features: tuple[Feature, ...]
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        require_name("name", self.name)
+        if not isinstance(self.bias, bool):
+            raise SchemaFieldError("bias", f"{self.bias!r} is not a boolean; write true or false")
+        object.__setattr__(self, "features", tuple(self.features))
+        if not self.features:
+            raise SchemaFieldError("features", "there are none; write at least one [[features]] table")
+        self._check_names()
+        self._check_columns()
+
+    def _check_names(self) -> None:
+        seen_names: set[str] = set()
+        seen: dict[str, str] = {BIAS: "the bias"} if self.bias else {}
+        for feature in self.features:
+            field = f"features.{feature.name}"
+            if feature.name in seen_names:
+                raise SchemaFieldError(f"{field}.name", "is the name of two features; rename one")
+            seen_names.add(feature.name)
+            for coordinate in feature.coordinates:
+                if coordinate in seen:
+                    sentence = f"its coordinate {coordinate!r} is also that of {seen[coordinate]}; rename the feature"
+                    raise SchemaFieldError(f"{field}.name", sentence)
+                seen[coordinate] = f"feature {feature.name!r}"
+
+    def _check_columns(self) -> None:
+        first: dict[str, Feature] = {}
+        for feature in self.features:
+            field = f"features.{feature.name}.column"
+            if feature.column == self.label.column:
+                raise SchemaFieldError(
+                    field, f"{feature.column!r} is the label's column and would give the label away; drop the feature"
+                )
+            other = first.setdefault(feature.column, feature)
+            if other is not feature and (ThresholdFeature.type in (feature.type, other.type)):
+                raise SchemaFieldError(
+                    field,
+                    f"{feature.column!r} is the source of feature {other.name!r} too, but a threshold stands in place "
+                    "of its source column; drop one of the two",
+                )
+
+    @cached_property
+    def coordinates(self) -> tuple[str, ...]:
+        """Names of the d coordinates in order, the bias last."""
+        names = tuple(name for feature in self.features for name in feature.coordinates)
+        return (*names, BIAS) if self.bias else names
+
+    @property
+    def d(self) -> int:
+        """Number of coordinates, the bias included."""
+        return len(self.coordinates)
+
+    @cached_property
+    def boolean_coordinates(self) -> tuple[str, ...]:
+        """The coordinates coded -1/+1 (boolean and threshold features): those that a query may declare sensitive."""
+        kinds = BooleanFeature | ThresholdFeature
+        return tuple(feature.name for feature in self.features if isinstance(feature, kinds))
+
+    @cached_property
+    def _sources(self) -> dict[str, str | None]:
+        sources: dict[str, str | None] = {
+            name: feature.column for feature in self.features for name in feature.coordinates
+        }
+        return {**sources, BIAS: None} if self.bias else sources
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {name: position for position, name in enumerate(self.coordinates)}
+
+    @cached_property
+    def _derived(self) -> dict[str, tuple[str, ...]]:
+        """Coordinates by column: whoever asks for each of them must not go through all of them each time."""
+        derived: dict[str, list[str]] = {}
+        for name, source in self._sources.items():
+            if source is not None:
+                derived.setdefault(source, []).append(name)
+        return {source: tuple(names) for source, names in derived.items()}
+
+    def coordinate(self, name: str) -> int:
+        """Index of the coordinate called `name`; raises SchemaError naming the nearest where there is none."""
+        self.sources(name)
+        return self._positions[name]
+
+    def sources(self, name: str) -> str | None:
+        """The column that coordinate `name` derives from, None for the bias; raises SchemaError for another name."""
+        if name not in self._sources:
+            raise SchemaError(f"schema {self.name!r} has no coordinate {name!r}; {nearest(name, self.coordinates)}")
+        return self._sources[name]
+
+    def derived_from(self, column: str) -> tuple[str, ...]:
+        """All coordinates that derive from `column`, in order."""
+        return self._derived.get(column, ())
+
+    def canonical_bytes(self) -> bytes:
+        """The canonical form, as the module's docstring defines it."""
+        return _dump({**_plain(self), "schema_version": SCHEMA_VERSION})
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the canonical form with its prefix, 32 bytes."""
+        return hashlib.sha256(_DIGEST_PREFIX + self.canonical_bytes()).digest()
+
+    @classmethod
+    def from_toml(cls, text: str, source: str = "") -> "Schema":
+        """The schema that a TOML text describes; `source`, such as the file's name, stands in the errors.
+
+        Raises SchemaError for text that is not TOML, SchemaFieldError (a SchemaError) for anything in it that is
+        unknown, absent or not what it should be.
+        """
+        try:
+            table = tomllib.loads(text)
+        except (ValueError, RecursionError) as error:  # also an integer of thousands of digits
+            place = f"{source}: " if source else ""
+            raise SchemaError(f"{place}not valid TOML: {error}; mend the file") from None
+        try:
+            return _from_table(table)
+        except SchemaFieldError as error:
+            raise SchemaFieldError(error.field, error.sentence, source=source) from None
+
+    @classmethod
+    def from_canonical(cls, data: bytes) -> "Schema":
+        """The schema with exactly this canonical form; raises SchemaError for any other bytes."""
+        try:
+            table = json.loads(data.decode())
+            schema = _from_table(_decode_reals(table))
+            exact = schema.canonical_bytes() == data
+        except SchemaError:
+            raise
+        except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+            raise SchemaError(f"not the canonical form of a schema ({error}); send canonical_bytes()") from None
+        if not exact:
+            raise SchemaError("a schema that is not in canonical form; send canonical_bytes()")
+        return schema
+
+    def to_toml(self, comments: Sequence[str] = ()) -> str:
+        """A TOML text that reads back as this schema, for people to edit; `comments` stand at the top."""
+        lines = [f"# {line}" for comment in comments for line in comment.splitlines()]
+        lines += [f"schema_version = {SCHEMA_VERSION}", f"name = {_toml(self.name)}", f"bias = {_toml(self.bias)}"]
+        lines += ["", "[label]", *_toml_lines(plain(self.label))]
+        for feature in self.features:
+            table = plain(feature)
+            if feature.column == feature.name:
+                del table["column"]
+            lines += ["", "[[features]]", *_toml_lines(table)]
+        return "\n".join(lines) + "\n"
+
+
+def differences(mine: Schema, theirs: Schema) -> list[SchemaDifference]:
+    """Every field in which two schemas differ; empty exactly where their digests agree."""
+    a, b = _flat(mine), _flat(theirs)
+    found = [
+        SchemaDifference(field, a.get(field, _ABSENT), b.get(field, _ABSENT))
+        for field in dict.fromkeys((*a, *b))
+        if a.get(field) != b.get(field)
+    ]
+    order_a, order_b = ([feature.name for feature in schema.features] for schema in (mine, theirs))
+    if sorted(order_a) == sorted(order_b) and order_a != order_b:
+        found.append(SchemaDifference("features (order)", ", ".join(order_a), ", ".join(order_b)))
+    return found
+
+
+def _flat(schema: Schema) -> dict[str, str]:
+    flat = {"name": repr(schema.name), "bias": _toml(schema.bias)}
+    parts = [("label", plain(schema.label))] + [(f"features.{f.name}", plain(f)) for f in schema.features]
+    for path, part in parts:
+        # A repr would tell 1 from 1.0, but every real is a float from construction.
+        flat.update({f"{path}.{key}": "(none)" if value is None else _toml(value) for key, value in part.items()})
+    return flat
+
+
+def _plain(schema: Schema) -> dict[str, Any]:
+    features = [plain(feature) for feature in schema.features]
+    return {"name": schema.name, "bias": schema.bias, "label": plain(schema.label), "features": features}
+
+
+def _from_table(table: Mapping[str, Any]) -> Schema:
+    """A schema from the tables of a TOML file; the canonical form has the same shape."""
+    for key in table:
+        if key not in _KEYS:
+            raise SchemaFieldError(key, f"is not a key; {nearest(key, _KEYS)}")
+    for key in _KEYS:
+        if key not in table and key != "bias":
+            raise SchemaFieldError(key, "is absent; write it")
+    version = table["schema_version"]
+    if type(version) is not int or version != SCHEMA_VERSION:
+        raise SchemaFieldError("schema_version", f"{version!r} is not {SCHEMA_VERSION}, the one this radofed reads")
+    if not isinstance(table["label"], Mapping):
+        raise SchemaFieldError("label", "is not a table; write [label]")
+    if not isinstance(table["features"], list):
+        raise SchemaFieldError("features", "is not a list of tables; write [[features]] before each feature")
+    label = build(Label, _without_none(table["label"]), "label")
+    features = tuple(_feature(part, number) for number, part in enumerate(table["features"], start=1))
+    return Schema(name=table["name"], bias=table.get("bias", True), label=label, features=features)
+
+
+def _feature(table: object, number: int) -> Feature:
+    """One feature; until its name is known an error calls it by its number in the file, counted from 1."""
+    path = f"features[{number}]"
+    if not isinstance(table, Mapping):
+        raise SchemaFieldError(path, "is not a table; write [[features]] before each feature")
+    values = _without_none(table)
+    path = f"features.{require_name(f'{path}.name', values['name'])}" if "name" in values else path
+    kind = values.pop("type", None)
+    if not isinstance(kind, str) or kind not in FEATURE_TYPES:
+        found = "is absent" if kind is None else f"{kind!r} is not a type of feature"
+        raise SchemaFieldError(f"{path}.type", f"{found}; {nearest(str(kind), FEATURE_TYPES)}")
+    return build(FEATURE_TYPES[kind], values, path)
+
+
+def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if value is not None}
+
+
+def _dump(value: dict[str, Any]) -> bytes:
+    text = json.dumps(_encode_reals(value), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return text.encode()
+
+
+def _encode_reals(value: Any) -> Any:
+    if isinstance(value, float):
+        return struct.pack(">d", value).hex()
+    if isinstance(value, dict):
+        return {key: _encode_reals(part) for key, part in value.items()}
+    return [_encode_reals(part) for part in value] if isinstance(value, list) else value
+
+
+def _decode_reals(table: dict[str, Any]) -> dict[str, Any]:
+    """The canonical form's table with its hexadecimal doubles read; whatever else is wrong shows on re-serialising."""
+    features = []
+    for part in table["features"]:
+        reals = getattr(FEATURE_TYPES.get(part.get("type")), "reals", ())
+        decoded = {
+            key: _real(value) if key in reals and isinstance(value, str) else value for key, value in part.items()
+        }
+        features.append(decoded)
+    return {**table, "features": features}
+
+
+def _real(text: str) -> float:
+    if not re.fullmatch("[0-9a-f]{16}", text):
+        raise SchemaError(f"{text!r} is not 16 hexadecimal digits of a double; send canonical_bytes()")
+    (value,) = struct.unpack(">d", bytes.fromhex(text))
+    return float(value)
+
+
+def _toml_lines(table: Mapping[str, Any]) -> list[str]:
+    return [f"{key} = {_toml(value)}" for key, value in table.items() if value is not None]
+
+
+def _toml(value: Any) -> str:
+    """A text, boolean, double or list of texts as TOML; its basic strings are JSON's, but that DEL is escaped too."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, list):
+        return f"[{', '.join(_toml(part) for part in value)}]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+__all__ = [
+    "BIAS",
+    "SCHEMA_VERSION",
+    "BooleanFeature",
+    "CategoryFeature",
+    "Feature",
+    "Label",
+    "RealFeature",
+    "Schema",
+    "SchemaDifference",
+    "SchemaFieldError",
+    "ThresholdFeature",
+    "differences",
+]

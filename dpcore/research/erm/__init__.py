@@ -1,0 +1,1 @@
+"""Private empirical risk minimisation where the rows are: the reference beside the federated form."""

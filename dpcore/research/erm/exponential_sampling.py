@@ -1,0 +1,224 @@
+"""Exponential sampling: a classifier drawn with probability that falls exponentially in its loss.
+
+Bassily, Smith and Thakurta (FOCS 2014, arXiv 1405.7085), Algorithm 2, A_exp-samp: theta in a convex set C, with density
+proportional to exp(-k F(theta)), F = sum_i l_i an L-Lipschitz convex loss over n records, |C| the diameter,
+
+    k = epsilon / (2 L |C|).
+
+Privacy of that law, Theorem 3.1: epsilon, pure; neighbours: one record is replaced. On C a record's loss ranges over at
+most L |C|. Take from it the middle of its range, a constant in theta, which the normalisation takes out again: what is
+left is within L |C| / 2 of zero. Replacing a record then moves the sum, at any theta, by at most L |C|; the density's
+exponential by at most epsilon / 2, and the normalising integral by at most epsilon / 2. So the factor 2 of k is enough.
+(For linear losses no smaller one would do: where the other records gather the density at one end of C, replacing a
+record that rises towards it by one that falls changes the density at the other end by a factor close to e^epsilon.)
+
+Utility of that law: E[F] - min F <= d / k. With G = F - min F, Z(k) the integral of exp(-k G) over C, theta* a minimum
+and 0 < s <= 1: the points theta* + s (theta - theta*) are in C, where G is at most s G(theta), so Z(k) >= s^d Z(k s),
+with equality at s = 1. Hence the derivative of d log s + log Z(k s) at s = 1 is not negative: d - k E[G] >= 0. This is
+Theorem 3.2's O(d L |C| / epsilon), with its constant.
+
+Two ways to draw. `ExponentialSampling.walk` takes a random walk towards that law and claims no epsilon: what the walk
+has after some steps is another law. `GridSampling` draws from finitely many candidates, exactly, and its epsilon holds.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.accounting.gaussian import check_epsilon
+from dpcore.errors import ConfigurationError, DataError, PlanError, ShapeError
+from dpcore.estimators.convex_set import ConvexSet
+from dpcore.estimators.margin_losses import LOGISTIC, MarginLoss
+from dpcore.numbers.rationals import check_rational
+from dpcore.randomness.sources import RandomSource
+from dpcore.research.erm.draws import normals, uniforms
+from dpcore.research.mechanisms.exponential import ExponentialMechanism
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+SCORE_BITS = 16
+MOST_CANDIDATES = 1 << 16
+_ROUNDING = 1e-9
+_CANDIDATES_TOGETHER = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Sampled:
+    """A classifier drawn: theta (d,), the pure epsilon that is proved for this output, None where none is, in words.
+
+    accepted: the share of a walk's proposals that were taken; 1 for a draw without a walk.
+    """
+
+    theta: Vector
+    epsilon: Fraction | None
+    accepted: float
+    statement: str
+
+
+@dataclass(frozen=True)
+class ExponentialSampling:
+    """A_exp-samp over a convex set, by a random walk.
+
+    epsilon: what the exact law is worth. d: coordinates. norm_bound: R, no record is longer; L = R. convex_set: C.
+    Raises PlanError where a field is out of range, ShapeError where the set has another d.
+    """
+
+    epsilon: Fraction
+    d: int
+    norm_bound: Fraction
+    convex_set: ConvexSet
+    loss: MarginLoss = LOGISTIC
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        check_rational("norm_bound", self.norm_bound)
+        self.convex_set.diameter(self.d)
+
+    @property
+    def rate(self) -> float:
+        """k, per nat of the summed loss."""
+        lipschitz = self.loss.lipschitz(float(self.norm_bound))
+        return float(self.epsilon) / (2 * lipschitz * self.convex_set.diameter(self.d))
+
+    @property
+    def excess_bound(self) -> float:
+        """The d / k that the exact law's expected excess of the summed loss does not exceed."""
+        return self.d / self.rate
+
+    def walk(self, edges: Matrix, steps: int, random: RandomSource) -> Sampled:
+        """The last point of `steps` steps of Metropolis's walk from the point of C nearest to 0.
+
+        A proposal is theta plus a normal vector, whose length is drawn from |C| / 2^j, j = 0, 1, ..., down to where the
+        density can change by no more than a factor; what is outside C is not taken. Proposals are symmetric, so the
+        exact law is stationary, and every point is within reach, so the walk converges to it; how far it still is
+        after `steps` depends on the data and is not bounded here. Applegate and Kannan (STOC 1991) bound it for a walk
+        on a grid, which the paper's section 3 builds on to stay private in polynomially many steps; that walk is not
+        this one.
+
+        edges: (n, d), y_i x_i. Raises ShapeError, DataError where a row is longer than norm_bound, PlanError where
+        steps < 1.
+        """
+        _check_edges(edges, self.d, float(self.norm_bound))
+        if steps < 1:
+            raise PlanError(f"{steps} steps: take at least one")
+        diameter, rate = self.convex_set.diameter(self.d), self.rate
+        scales = 1 + max(0, math.ceil(math.log2(float(self.epsilon) * len(edges) + 1)))
+        theta = self.convex_set.project(np.zeros(self.d))
+        loss, taken = self.loss.total(theta, edges), 0
+        for _ in range(steps):
+            which, coin = uniforms(2, random)
+            scale = diameter / math.sqrt(self.d) * 2.0 ** -math.floor(which * scales)
+            proposal = theta + scale * normals(self.d, random)
+            if not self.convex_set.contains(proposal):
+                continue
+            proposed = self.loss.total(proposal, edges)
+            if math.log(coin) < rate * (loss - proposed):
+                theta, loss, taken = proposal, proposed, taken + 1
+        statement = (
+            f"No epsilon is claimed for this output. The law that the walk approaches is "
+            f"{float(self.epsilon):g}-differentially private when one row is replaced; after {steps} steps the walk "
+            "has another law, whose distance from it is not bounded here."
+        )
+        return Sampled(theta, None, taken / steps, statement)
+
+
+@dataclass(frozen=True, eq=False)
+class GridSampling:
+    """Exponential sampling from finitely many candidates, exactly: a grid in one dimension, or any public list.
+
+    candidates: (G, d), chosen without looking at the data; kept as a read-only copy. epsilon: pure. norm_bound: R.
+
+    A record's score at a candidate is its loss in units of 2^-16, rounded and held between the losses at margins R r
+    and -R r, r the longest candidate. So scores are integers, and a record's range over at most `width` units; as in
+    the module's docstring, replacing a record moves a sum of centred scores by at most `width`, and the exponential
+    mechanism with that sensitivity, drawn exactly, is epsilon-differentially private. For the logistic loss `width` is
+    R r, half of L |C| on a ball about 0.
+
+    Raises ShapeError, DataError or PlanError where a field is out of range.
+    """
+
+    candidates: Matrix
+    epsilon: Fraction
+    norm_bound: Fraction
+    loss: MarginLoss = LOGISTIC
+
+    def __post_init__(self) -> None:
+        check_rational("epsilon", self.epsilon)
+        check_rational("norm_bound", self.norm_bound)
+        candidates = np.array(self.candidates, dtype=np.float64)
+        if candidates.ndim != 2 or not 2 <= len(candidates) <= MOST_CANDIDATES or candidates.shape[1] < 1:
+            raise ShapeError(
+                f"candidates have shape {candidates.shape}: give (G, d) with 2 to {MOST_CANDIDATES} of them"
+            )
+        if not np.isfinite(candidates).all():
+            raise DataError("a candidate is not finite: give finite ones")
+        candidates.setflags(write=False)
+        object.__setattr__(self, "candidates", candidates)
+        if self.width < 1:
+            raise ConfigurationError("all candidates are zero: give some that differ")
+
+    @property
+    def width(self) -> int:
+        """The most that a record's scores differ over the candidates, in units of 2^-16 nats."""
+        low, high = self._range
+        return high - low
+
+    @property
+    def excess_bound(self) -> float:
+        """What the expected excess of the summed scores over the best candidate's does not exceed, in nats.
+
+        log(G) / k with k = epsilon / (2 width): the law maximises k times the expected score plus its own entropy, and
+        the best candidate alone has no entropy.
+        """
+        return math.log(len(self.candidates)) * 2 * math.ldexp(self.width, -SCORE_BITS) / float(self.epsilon)
+
+    def scores(self, edges: Matrix) -> NDArray[np.int64]:
+        """The summed loss of each candidate in units of 2^-16, by the records' integer scores: int64 (G,).
+
+        edges: (n, d). Raises ShapeError, DataError where a row is longer than norm_bound.
+        """
+        _check_edges(edges, self.candidates.shape[1], float(self.norm_bound))
+        low, high = self._range
+        total = np.empty(len(self.candidates), dtype=np.int64)
+        for first in range(0, len(self.candidates), _CANDIDATES_TOGETHER):
+            part = slice(first, first + _CANDIDATES_TOGETHER)
+            losses = np.ldexp(self.loss.value(edges @ self.candidates[part].T), SCORE_BITS)
+            total[part] = np.clip(np.rint(losses), low, high).astype(np.int64).sum(axis=0)
+        return total
+
+    def draw(self, edges: Matrix, random: RandomSource) -> Sampled:
+        """One candidate, k with probability proportional to exp(-epsilon score_k / (2 width)), exactly.
+
+        Raises as `scores`.
+        """
+        mechanism = ExponentialMechanism(self.epsilon, Fraction(self.width))
+        chosen = mechanism.release([-score for score in self.scores(edges).tolist()], random)
+        statement = (
+            f"{float(self.epsilon):g}-differentially private when one row is replaced: an exact draw from "
+            f"{len(self.candidates)} candidates. Holds where the rows are kept, the candidates were chosen without "
+            "them and the random bits come from the operating system."
+        )
+        return Sampled(self.candidates[chosen], self.epsilon, 1.0, statement)
+
+    @property
+    def _range(self) -> tuple[int, int]:
+        """Least and greatest score of a record."""
+        farthest = float(self.norm_bound) * float(np.linalg.norm(self.candidates, axis=1).max())
+        low, high = np.ldexp(self.loss.value(np.array([farthest, -farthest])), SCORE_BITS)
+        return math.floor(low), math.ceil(high)
+
+
+def line(radius: float, count: int) -> Matrix:
+    """`count` equally spaced candidates from -radius to radius: (count, 1)."""
+    return np.linspace(-radius, radius, count)[:, np.newaxis]
+
+
+def _check_edges(edges: Matrix, d: int, norm_bound: float) -> None:
+    if edges.ndim != 2 or edges.shape[1] != d or not len(edges):
+        raise ShapeError(f"edges have shape {edges.shape}: give (n, {d})")
+    if not (np.linalg.norm(edges, axis=1) <= norm_bound * (1 + _ROUNDING)).all():
+        raise DataError(f"a row is not finite or longer than {norm_bound:g}: raise norm_bound, or scale the rows")

@@ -1,0 +1,211 @@
+"""Noisy stochastic gradient descent over a convex set, where the rows are: the reference beside the federated form.
+
+Bassily, Smith and Thakurta (FOCS 2014, arXiv 1405.7085), Algorithm 1, A_Noise-GD. For t = 1 to n^2 - 1: draw one of the
+n records with replacement, take its gradient g of an L-Lipschitz loss, and set
+
+    theta_{t+1} = Pi_C(theta_t - eta(t) (n g + b_t)),  b_t ~ N(0, sigma^2 I),
+    eta(t) = |C| / sqrt(t (n^2 L^2 + d sigma^2)),
+    sigma^2 = 32 L^2 n^2 log(n / delta) log(1 / delta) / epsilon^2,
+
+|C| being the diameter. The output is the last iterate.
+
+Privacy. Theorem 2.1 states (epsilon, delta); neighbours: one record is replaced. Its proof amplifies a step of
+epsilon' = epsilon / (2 sqrt(log(1 / delta))) by sampling, for which epsilon' <= 1 is needed; more is refused here. What
+is stated here does not rest on that proof's constants: it is counted by dpcore.research.erm.sampled_gaussian, for the
+noise that is really drawn, and a plan whose count exceeds its epsilon is refused.
+
+Noise is exact. A record's gradient is an integer vector in units of L 2^-24: a weight in [0, 1] times an integer edge
+no longer than 2^24, truncated toward zero, so no longer either. The noise is a discrete Gaussian in the same units, at
+least as large as sigma. All else, theta included, is computed from these sums, and so costs nothing.
+
+Utility. But for truncation n g + b is an unbiased estimate of the gradient of sum_i l_i, of mean square at most G^2 =
+n^2 L^2 + d sigma^2. By Shamir and Zhang (ICML 2013, Theorem 2) the last of T = n^2 iterates has an expected excess of
+at most 2 |C| G (2 + log T) / sqrt(T). Truncation, twice by less than a unit in each coordinate, is a bias of at most 2
+n L sqrt(d) 2^-24; in their proof it adds |C| times itself to every step's inequality, (2 + log T) times in all. This is
+the O(.) of the paper's utility theorem with its constants.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.accounting.gaussian import check_delta, check_epsilon
+from dpcore.accounting.integer_noise import IntegerNoise
+from dpcore.errors import ConfigurationError, DataError, PlanError, ShapeError
+from dpcore.estimators.convex_set import ConvexSet
+from dpcore.estimators.margin_losses import LOGISTIC, MarginLoss
+from dpcore.numbers.rationals import check_rational
+from dpcore.progress import Progress
+from dpcore.randomness.coins import indices
+from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, discrete_gaussian
+from dpcore.randomness.sources import RandomSource
+from dpcore.records.clipping import Clip
+from dpcore.research.erm.sampled_gaussian import sampled_epsilon
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+MOST_ROWS = 2000
+"""n^2 steps: four millions then, which take about a minute."""
+
+GRADIENT_BITS = 24
+_DRAWN_TOGETHER = 1 << 16
+# Of a row's length, before what is longer is refused rather than cut: rows are often scaled to the bound itself.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Descended:
+    """What a descent gives: theta (d,), and the privacy of this output alone, in numbers and in a sentence."""
+
+    theta: Vector
+    epsilon: float
+    delta: Fraction
+    statement: str
+
+
+@dataclass(frozen=True)
+class NoisyDescent:
+    """A_Noise-GD for n = `rows` records of d coordinates, planned: its noise, its cost and its bound are known.
+
+    epsilon, delta: of Theorem 2.1. norm_bound: R, no record is longer; L = R for both losses. convex_set: C. noise:
+    "theorem" takes its sigma; "counted" the least at which the count, in place of the theorem, gives epsilon. output:
+    "last" iterate or the "average" of all, whose privacy is the same.
+
+    Raises ConfigurationError or PlanError where a field is out of range.
+    """
+
+    rows: int
+    d: int
+    epsilon: Fraction
+    delta: Fraction
+    norm_bound: Fraction
+    convex_set: ConvexSet
+    loss: MarginLoss = LOGISTIC
+    noise: Literal["theorem", "counted"] = "theorem"
+    output: Literal["last", "average"] = "last"
+
+    def __post_init__(self) -> None:
+        check_rational("norm_bound", self.norm_bound)
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
+        if not 2 <= self.rows <= MOST_ROWS:
+            raise PlanError(f"{self.rows} rows: n^2 steps are taken for 2 to {MOST_ROWS}; ask a federation for more")
+        if self.noise not in {"theorem", "counted"} or self.output not in {"last", "average"}:
+            raise ConfigurationError('choose noise "theorem" or "counted", and output "last" or "average"')
+        if self.noise == "theorem" and self.epsilon > 2 * math.sqrt(math.log(1 / self.delta)):
+            raise PlanError(
+                f"epsilon is {float(self.epsilon):g}: Theorem 2.1 is proved up to 2 sqrt(log(1/delta)); choose less, "
+                'or noise "counted"'
+            )
+        # A diameter that does not fit d, or noise beyond what can be drawn, shows now.
+        self.convex_set.diameter(self.d)
+        if self.counted_epsilon > self.epsilon:
+            raise PlanError("the count exceeds epsilon: choose a smaller one")
+
+    @property
+    def steps(self) -> int:
+        """n^2 - 1: how often a record is drawn."""
+        return self.rows**2 - 1
+
+    @cached_property
+    def share_sigma(self) -> int:
+        """The standard deviation of the noise on each coordinate, in units of n L 2^-24."""
+        if self.noise == "theorem":
+            return _units(math.sqrt(32 * math.log(self.rows / self.delta) * math.log(1 / self.delta)) / self.epsilon)
+        low, high = 1 << 12, 1 << GRADIENT_BITS
+        while self._count(high) > self.epsilon:
+            low, high = high, _units(2 * math.ldexp(high, -GRADIENT_BITS))
+        # Within a thousandth of the least; what is kept was counted.
+        while high - low > max(1, high >> 10):
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._count(middle) <= self.epsilon else (middle, high)
+        return high
+
+    @property
+    def sigma(self) -> float:
+        """The same in the units of n g."""
+        return self.rows * float(self.norm_bound) * math.ldexp(self.share_sigma, -GRADIENT_BITS)
+
+    @cached_property
+    def counted_epsilon(self) -> float:
+        """The epsilon at delta that this noise is proved to give: dpcore.research.erm.sampled_gaussian."""
+        return self._count(self.share_sigma)
+
+    @property
+    def excess_bound(self) -> float:
+        """A bound on E[sum_i l_i(theta) - min over C], for the last iterate: the module's docstring."""
+        lipschitz, diameter = self.loss.lipschitz(float(self.norm_bound)), self.convex_set.diameter(self.d)
+        spread = math.hypot(self.rows * lipschitz, math.sqrt(self.d) * self.sigma)
+        bias = 2 * self.rows * lipschitz * math.sqrt(self.d) * math.ldexp(1.0, -GRADIENT_BITS)
+        return (2 * spread / self.rows + bias) * diameter * (2 + 2 * math.log(self.rows))
+
+    def _count(self, share_sigma: int) -> float:
+        noise = IntegerNoise(share_sigma, 1, self.d)
+        # Two vectors of at most 2^24 units.
+        mu = noise.mu(4 << 2 * GRADIENT_BITS)
+        return sampled_epsilon(mu, self.rows, self.steps, self.delta, noise.slack)
+
+    def run(self, edges: Matrix, random: RandomSource, progress: Progress | None = None) -> Descended:
+        """Descend from the point of C nearest to 0.
+
+        edges: (n, d), y_i x_i. random: the operating system's where the output is to be private. progress is told
+        (steps done, steps in all). Raises ShapeError for another shape, DataError where a row is not finite or longer
+        than norm_bound.
+        """
+        integers = self._integer_edges(edges)
+        weight, project = self.loss.weight, self.convex_set.project
+        unit = self.rows * float(self.norm_bound) * math.ldexp(1.0, -GRADIENT_BITS)
+        # eta(1), in units of the integer sums.
+        first = self.convex_set.diameter(self.d) / math.hypot(
+            self.rows * float(self.norm_bound), math.sqrt(self.d) * self.sigma
+        )
+        theta = project(np.zeros(self.d))
+        sum_of_iterates = theta.copy()
+        block = max(1, _DRAWN_TOGETHER // self.d)
+        for start in range(0, self.steps, block):
+            count = min(block, self.steps - start)
+            rows = indices(self.rows, count, random)
+            drawn, chosen = integers[rows], edges[rows]
+            noise = discrete_gaussian(self.share_sigma, count * self.d, random).reshape(count, self.d)
+            rates = first * unit / np.sqrt(np.arange(start + 1, start + count + 1))
+            for i in range(count):
+                released = np.trunc(weight(chosen[i] @ theta) * drawn[i]) + noise[i]
+                theta = project(theta + rates[i] * released)
+                sum_of_iterates += theta
+            if progress is not None:
+                progress(start + count, self.steps)
+        final = theta if self.output == "last" else project(sum_of_iterates / (self.steps + 1))
+        return Descended(final, self.counted_epsilon, self.delta, self._statement())
+
+    def _integer_edges(self, edges: Matrix) -> Matrix:
+        """Edges in units of R 2^-24, whole numbers, none longer than 2^24: (n, d) float64."""
+        if edges.shape != (self.rows, self.d):
+            raise ShapeError(f"edges have shape {edges.shape}: give ({self.rows}, {self.d}), as planned")
+        bound = float(self.norm_bound)
+        if not (np.linalg.norm(edges, axis=1) <= bound * (1 + _ROUNDING)).all():
+            raise DataError(f"a row is not finite or longer than {bound:g}: raise norm_bound, or scale the rows")
+        whole = np.trunc(np.ldexp(edges / bound, GRADIENT_BITS)).astype(np.int64)
+        # Verified in exact arithmetic, whatever rounding did.
+        return Clip(Fraction(1), bias=False).apply(whole, GRADIENT_BITS).astype(np.float64)
+
+    def _statement(self) -> str:
+        stated = f"; Theorem 2.1 states epsilon {float(self.epsilon):g}" if self.noise == "theorem" else ""
+        return (
+            f"({self.counted_epsilon:.4g}, {float(self.delta):.4g})-differentially private when one of {self.rows} "
+            f"rows is replaced, for the output alone, counted by Renyi divergence{stated}. Holds where the rows are "
+            "kept and the random bits come from the operating system."
+        )
+
+
+def _units(ratio: float) -> int:
+    """The noise's sigma / (n L) in units of 2^-24, rounded up. Raises PlanError where so much noise cannot be drawn."""
+    units = math.ceil(math.ldexp(ratio * (1 + 1e-12), GRADIENT_BITS))
+    if units > LARGEST_SIGMA:
+        raise PlanError("epsilon asks for more noise than can be drawn: choose a larger one")
+    return units

@@ -1,0 +1,39 @@
+"""The set of signatures that a design draws from, on records that are at hand."""
+
+from collections.abc import Sequence
+
+from dpcore.errors import ShapeError
+from dpcore.rados.designs import Design, DpFeatDesign, FixedSupportDesign, GaussianDesign
+from dpcore.rados.support import check_support
+from dpcore.records.records import Records, sensitive_positive
+from dpcore.research.paper.signature_sets import (
+    SignatureSet,
+    all_signatures,
+    dp_feat_signatures,
+    fixed_support_signatures,
+)
+
+
+def signatures_of(design: Design, records: Records, party_rows: Sequence[int] | None = None) -> SignatureSet:
+    """Sigma_r of a design, for Theorem 3's penalties.
+
+    records: of all parties, one after another, as the design sums them: a sensitive feature that it rounds is rounded
+    already. party_rows: m_p of each, where parties draw by themselves; None is one party, or one draw over the pool.
+    A design whose split is "exact" draws over the pool whatever party_rows are.
+
+    Raises ShapeError where party_rows do not add up to the records, EmptyTruncationError or SupportError where nothing
+    can be drawn, SchemaError where a sensitive coordinate is not coded -1/+1.
+    """
+    sizes = [records.rows] if party_rows is None else list(party_rows)
+    if sum(sizes) != records.rows or min(sizes, default=0) < 1:
+        raise ShapeError(f"parties have {sizes} rows and there are {records.rows}: give positive counts that add up")
+    match design:
+        case DpFeatDesign(epsilon_per_rado=epsilon) if epsilon is not None:
+            positive = sensitive_positive(records, design.coordinates[0])
+            return dp_feat_signatures(positive, epsilon, None if design.split == "exact" else sizes)
+        case FixedSupportDesign(split="exact"):
+            return fixed_support_signatures([records.rows], [check_support(records.rows, design.fraction)])
+        case FixedSupportDesign() | GaussianDesign() if (fraction := design.fraction) is not None:
+            return fixed_support_signatures(sizes, [check_support(rows, fraction) for rows in sizes])
+        case _:
+            return all_signatures(records.rows)

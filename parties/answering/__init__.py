@@ -1,0 +1,1 @@
+"""One query's way through a party: decided, computed, charged, uploaded."""

@@ -1,0 +1,249 @@
+"""Where the party stands in each attempt that it accepted, durably, in the ledger's file.
+
+ACCEPTED    reserved, and the acceptance signed; its bytes are kept, so that a repeated answer is the same
+READY       the contribution is spooled bare; nothing has left and nothing is charged
+CHARGED     paid for, and bound to one cohort and one masked spool; its bytes may leave, the mask key is destroyed
+UPLOADED    the receipt has been acknowledged
+BURNT       paid for, and the spool was lost: nothing more may leave
+ENDED       over; a reservation that was not charged has been given back
+"""
+
+import sqlite3
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from parties.ledger.charges import Charge
+from parties.ledger.ledger import Ledger, LedgerConflictError
+from wire.cohort import Acceptance
+from wire.envelopes import Envelope
+from wire.query import CLOCK_SKEW_S
+
+
+class AttemptState(StrEnum):
+    """The states of the module's docstring."""
+
+    ACCEPTED = "accepted"
+    READY = "ready"
+    CHARGED = "charged"
+    UPLOADED = "uploaded"
+    BURNT = "burnt"
+    ENDED = "ended"
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more will be done for it."""
+        return self in (AttemptState.BURNT, AttemptState.ENDED)
+
+
+_S = AttemptState
+_NEXT: dict[AttemptState, frozenset[AttemptState]] = {
+    _S.ACCEPTED: frozenset({_S.READY, _S.ENDED}),
+    _S.READY: frozenset({_S.CHARGED, _S.ENDED}),
+    _S.CHARGED: frozenset({_S.UPLOADED, _S.BURNT, _S.ENDED}),
+    _S.UPLOADED: frozenset({_S.BURNT, _S.ENDED}),
+    _S.BURNT: frozenset(),
+    _S.ENDED: frozenset(),
+}
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt that this party accepted.
+
+    answer: its signed acceptance. answer_arrived: whether the coordinator is known to have it. rows: what it said.
+    spool_digest: of the bare contribution until the charge, of the masked one from then on. mask_key: the raw X25519
+    private key behind the acceptance, None once the attempt is charged or over.
+    """
+
+    query_id: bytes
+    attempt: int
+    state: AttemptState
+    answer: Envelope
+    answer_arrived: bool
+    rows: int
+    spool_digest: bytes | None
+    not_after_unix_s: int
+    mask_key: bytes | None = field(repr=False)
+
+    def is_expired(self, now_unix_s: float) -> bool:
+        """Whether the query is dead, with the skew of clocks allowed for."""
+        return now_unix_s > self.not_after_unix_s + CLOCK_SKEW_S
+
+
+class Attempts:
+    """The attempts of one party. Every change is one transaction, with the ledger's where it has a part in it."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._database = ledger.database
+
+    def find(self, query_id: bytes, attempt: int) -> Attempt | None:
+        """The attempt, or None where this party never accepted it."""
+        with self._database.transaction() as connection:
+            row = connection.execute(f"{_SELECT} WHERE query_id = ? AND attempt = ?", (query_id, attempt)).fetchone()
+        return None if row is None else _attempt(row)
+
+    def of_query(self, query_id: bytes) -> list[Attempt]:
+        """All attempts at a query that this party accepted, in order."""
+        with self._database.transaction() as connection:
+            rows = connection.execute(f"{_SELECT} WHERE query_id = ? ORDER BY attempt", (query_id,)).fetchall()
+        return [_attempt(row) for row in rows]
+
+    def unfinished(self) -> list[Attempt]:
+        """All attempts that are not over."""
+        with self._database.transaction() as connection:
+            attempts = [_attempt(row) for row in connection.execute(f"{_SELECT} ORDER BY rowid")]
+        return [attempt for attempt in attempts if not attempt.state.is_over]
+
+    def cost(self, held: Attempt) -> Charge | None:
+        """What was reserved or charged for an attempt; None where nothing is (any more)."""
+        return self._ledger.cost(held.query_id, held.attempt)
+
+    def accept(
+        self,
+        acceptance: Acceptance,
+        answer: Envelope,
+        charge: Charge,
+        *,
+        mask_key: bytes,
+        not_after_unix_s: int,
+        now_unix_s: float,
+    ) -> Attempt:
+        """Reserve, and remember the acceptance; the one that was remembered first where there is one.
+
+        Raises what Ledger.reserve raises, and then nothing is kept.
+        """
+        query_id, attempt = acceptance.query_id, acceptance.attempt
+        with self._database.transaction() as connection:
+            held = self.find(query_id, attempt)
+            if held is not None:
+                return held
+            self._ledger.reserve(
+                query_id,
+                attempt,
+                charge,
+                lapses_at_unix_s=not_after_unix_s + CLOCK_SKEW_S,
+                now_unix_s=now_unix_s,
+            )
+            connection.execute(
+                "INSERT INTO attempts VALUES (?, ?, ?, ?, 0, ?, NULL, ?, ?)",
+                (query_id, attempt, _S.ACCEPTED.value, answer.to_bytes(), acceptance.rows, not_after_unix_s, mask_key),
+            )
+        return Attempt(query_id, attempt, _S.ACCEPTED, answer, False, acceptance.rows, None, not_after_unix_s, mask_key)
+
+    def answer_arrived(self, held: Attempt) -> None:
+        """The coordinator has the acceptance."""
+        with self._database.transaction() as connection:
+            connection.execute(
+                "UPDATE attempts SET answer_arrived = 1 WHERE query_id = ? AND attempt = ?",
+                (held.query_id, held.attempt),
+            )
+
+    def ready(self, held: Attempt, spool_digest: bytes) -> None:
+        """The contribution is spooled. Raises LedgerConflictError where the attempt is past that or has other bytes."""
+        with self._database.transaction() as connection:
+            if self._present(held).spool_digest not in (None, spool_digest):
+                raise LedgerConflictError(held.query_id, held.attempt, "was spooled as other bytes already")
+            self._move(held, _S.READY)
+            connection.execute(
+                "UPDATE attempts SET spool_digest = ? WHERE query_id = ? AND attempt = ?",
+                (spool_digest, held.query_id, held.attempt),
+            )
+
+    def charge(self, held: Attempt, *, cohort_digest: bytes, spool_digest: bytes, now_unix_s: float) -> bool:
+        """Charge for this cohort and this masked spool; from its return on the bytes may leave. False if done before.
+
+        spool_digest: the masked contribution's, made of the bare one that `ready` was told of. Raises what
+        Ledger.charge raises, and LedgerConflictError where the attempt is not ready or is over.
+        """
+        with self._database.transaction() as connection:
+            present = self._present(held)
+            charged = present.state in (_S.CHARGED, _S.UPLOADED)
+            if present.state.is_over or (charged and present.spool_digest != spool_digest):
+                raise LedgerConflictError(held.query_id, held.attempt, "is over or was spooled as other bytes")
+            self._ledger.charge(
+                held.query_id,
+                held.attempt,
+                cohort_digest=cohort_digest,
+                spool_digest=spool_digest,
+                now_unix_s=now_unix_s,
+            )
+            if charged:
+                return False
+            self._move(held, _S.CHARGED)
+            connection.execute(
+                "UPDATE attempts SET spool_digest = ? WHERE query_id = ? AND attempt = ?",
+                (spool_digest, held.query_id, held.attempt),
+            )
+            return True
+
+    def uploaded(self, held: Attempt) -> None:
+        """The receipt has been acknowledged."""
+        with self._database.transaction():
+            self._move(held, _S.UPLOADED)
+
+    def burn(self, held: Attempt) -> None:
+        """The spool of a charged attempt was lost."""
+        with self._database.transaction():
+            self._move(held, _S.BURNT)
+
+    def end(self, held: Attempt) -> bool:
+        """The attempt is over; gives a reservation back, never a charge. False where it was over before."""
+        with self._database.transaction():
+            if self._present(held).state.is_over:
+                return False
+            self._ledger.release(held.query_id, held.attempt)
+            self._move(held, _S.ENDED)
+            return True
+
+    def forget(self, now_unix_s: float) -> int:
+        """Drop attempts that are over and whose query is dead by any clock; how many. The ledger keeps its charges."""
+        with self._database.transaction() as connection:
+            done = connection.execute(
+                "DELETE FROM attempts WHERE state IN (?, ?) AND not_after_unix_s < ?",
+                (_S.BURNT.value, _S.ENDED.value, now_unix_s - 2 * CLOCK_SKEW_S),
+            )
+            return done.rowcount
+
+    def _present(self, held: Attempt) -> Attempt:
+        present = self.find(held.query_id, held.attempt)
+        if present is None:
+            raise LedgerConflictError(held.query_id, held.attempt, "is not known to this party")
+        return present
+
+    def _move(self, held: Attempt, state: AttemptState) -> None:
+        """Part of a caller's transaction."""
+        present = self._present(held).state
+        if present is state:
+            return
+        if state not in _NEXT[present]:
+            raise LedgerConflictError(
+                held.query_id, held.attempt, f"is {present.value} and cannot become {state.value}"
+            )
+        # The masks are made of the key before the charge. Whoever reads the file later must not find it.
+        keeps_key = state in (_S.ACCEPTED, _S.READY)
+        with self._database.transaction() as connection:
+            connection.execute(
+                "UPDATE attempts SET state = ?, mask_key = CASE WHEN ? THEN mask_key END "
+                "WHERE query_id = ? AND attempt = ?",
+                (state.value, keeps_key, held.query_id, held.attempt),
+            )
+
+
+_SELECT = """SELECT query_id, attempt, state, answer, answer_arrived, rows, spool_digest, not_after_unix_s, mask_key
+FROM attempts"""
+
+
+def _attempt(row: sqlite3.Row | tuple[bytes, int, str, bytes, int, int, bytes | None, int, bytes | None]) -> Attempt:
+    query_id, attempt, state, answer, arrived, rows, spool_digest, not_after, mask_key = row
+    return Attempt(
+        query_id,
+        attempt,
+        AttemptState(state),
+        Envelope.from_bytes(answer),
+        bool(arrived),
+        rows,
+        spool_digest,
+        not_after,
+        mask_key,
+    )

@@ -1,0 +1,109 @@
+"""What a party sends: from its records to encrypted bytes. Pure: arrays in, bytes out.
+
+    records -> integer vector (the query's kind) -> slots -> ciphertexts -> chunks -> masked chunks
+
+The integers that are packed are the integers that the query's kind computed, noise included: nothing is rounded,
+clipped or added in between, so that the decoded total equals the sum over all parties bit for bit (P6).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from numpy.typing import NDArray
+
+from dpcore.errors import ShapeError
+from dpcore.paillier.masks import cohort_mask
+from dpcore.paillier.packing import pack
+from dpcore.paillier.public import ObfuscatorSource
+from dpcore.progress import Progress
+from dpcore.queries.base import Keyed
+from dpcore.randomness.sources import RandomSource
+from dpcore.records.records import Records
+from dpcore.records.row_sums import RowSums, sum_on_threads
+from wire.cohort import Acceptance
+from wire.query import OpenedQuery
+from wire.upload import chunk_ranges
+
+
+def integer_vector(
+    opened: OpenedQuery,
+    records: Records,
+    random: RandomSource,
+    progress: Progress | None = None,
+    *,
+    keyed: Keyed | None = None,
+    row_sums: RowSums = sum_on_threads,
+) -> NDArray[np.int64]:
+    """This party's part of the sum with its share of the noise, int64 (length,), in the units of the query's kind.
+
+    keyed: what repeatable draws derive from; fixed-support and one-bit rounding need it. row_sums: who adds up over the
+    rows: threads here, or this party's cluster.
+
+    Raises ShapeError where the records have another number of coordinates than the query's schema, and what the
+    query's kind raises.
+    """
+    query = opened.query
+    if records.d != query.schema.d:
+        raise ShapeError(f"records of {records.d} coordinates for a schema of {query.schema.d}: load them with it")
+    values = query.kind.contribution(records, query.encoding.fraction_bits, random, progress, keyed, row_sums)
+    if values.shape != (query.length,):
+        raise ShapeError(f"a contribution of shape {values.shape}, and the query asks for {query.length} values")
+    return values
+
+
+def encrypted_chunks(
+    opened: OpenedQuery,
+    values: NDArray[np.int64],
+    rows: int,
+    obfuscator: ObfuscatorSource,
+    progress: Progress | None = None,
+) -> Iterator[bytes]:
+    """The chunks of an upload in order, each a run of fixed-width ciphertexts.
+
+    values: (length,) as integer_vector gives them. rows: m_p, for the check slots. obfuscator: for the query's key.
+    progress is told (ciphertexts done, ciphertexts) after each chunk. Raises what pack and encrypt_many raise.
+    """
+    key = opened.public_key
+    plaintexts = pack(values, rows, opened.query.encoding, key.bits)
+    for run in chunk_ranges(len(plaintexts), opened.ciphertexts_per_chunk):
+        yield key.to_wire(key.encrypt_many(plaintexts[run.start : run.stop], obfuscator))
+        if progress is not None:
+            progress(run.stop, len(plaintexts))
+
+
+def masked_chunks(
+    opened: OpenedQuery,
+    values: NDArray[np.int64],
+    chunks: Iterable[bytes],
+    *,
+    own_name: str,
+    own_key: X25519PrivateKey,
+    acceptances: Sequence[Acceptance],
+    cohort_digest: bytes,
+) -> Iterator[bytes]:
+    """The chunks with this member's masks multiplied in: the same bytes for the same cohort, every time.
+
+    values, chunks: of the bare contribution. acceptances: every member's, this one's among them, verified. Raises
+    MaskKeyError where a peer's key is of low order.
+    """
+    key, encoding = opened.public_key, opened.query.encoding
+    own = next(acceptance for acceptance in acceptances if acceptance.party == own_name)
+    mask = cohort_mask(
+        own_name,
+        own_key,
+        {acceptance.party: acceptance.mask_key for acceptance in acceptances if acceptance.party != own_name},
+        query_id=opened.query_id,
+        attempt=own.attempt,
+        cohort_digest=cohort_digest,
+        shape=(opened.ciphertexts, encoding.slots_per_ciphertext(key.bits)),
+        value_bits=encoding.value_bits,
+    )
+    bare, masked = (pack(values, own.rows, encoding, key.bits, each) for each in (None, mask))
+    differences = [after - before for after, before in zip(masked, bare, strict=True)]
+    done = 0
+    for chunk in chunks:
+        ciphertexts = key.from_wire(chunk)
+        part = differences[done : done + len(ciphertexts)]
+        yield key.to_wire(key.add_plaintexts(ciphertexts, part))
+        done += len(ciphertexts)

@@ -1,0 +1,109 @@
+"""What the party decides of a query and of a cohort. Pure: no network, no files, no clock."""
+
+from dpcore.queries.base import Keyed
+from dpcore.queries.rados import RadosQuery
+from dpcore.rados.designs import FixedSupportDesign
+from dpcore.rados.noised_table import NoisedTable
+from dpcore.records.records import Records
+from dpcore.records.schema import Schema, differences
+from parties.ledger.charges import Charge, charge_for
+from parties.policy import Policy, check_cohort, check_query
+from wire.cohort import Acceptance, Cohort
+from wire.envelopes import Envelope
+from wire.errors import Code, WireError
+from wire.query import OpenedQuery, Query
+from wire.roster import Roster
+
+
+def decide(
+    opened: OpenedQuery,
+    attempt: int,
+    *,
+    policy: Policy,
+    roster: Roster,
+    own_name: str,
+    schema: Schema,
+    rows: int,
+    epoch: bytes | None = None,
+) -> Charge:
+    """What taking part in one attempt costs, once policy, schema and design allow it.
+
+    rows: m_p. epoch: the noised table that the query would be answered from (`epoch_of`), None where from none. Raises
+    WireError with the code that the party refuses with: the policy's, SCHEMA_MISMATCH, ATTEMPT_MISMATCH or
+    PLAN_INFEASIBLE.
+    """
+    query = opened.query
+    check_query(policy, opened, roster, own_name)
+    if not 1 <= attempt <= query.max_attempts:
+        raise WireError(Code.ATTEMPT_MISMATCH, f"Attempt {attempt} of {query.max_attempts}.")
+    check_schema(query, schema)
+    if rows > query.max_rows:
+        raise WireError(Code.PLAN_INFEASIBLE, f"This party has {rows} rows and max_rows is {query.max_rows}.")
+    return charge_for(query, rows, epoch)
+
+
+def check_schema(query: Query, schema: Schema) -> None:
+    """Raise WireError(SCHEMA_MISMATCH) where the query is not about the party's own schema."""
+    if query.schema.digest != schema.digest:
+        fields = ", ".join(difference.field for difference in differences(schema, query.schema))
+        raise WireError(Code.SCHEMA_MISMATCH, f"These differ: {fields}.")
+
+
+def check_unchanged(
+    query: Query, rows: int, reserved: Charge | None, schema: Schema, records: Records, keyed: Keyed
+) -> None:
+    """Refuse to compute what was not reserved: data, schema or secret may have changed while the party was down.
+
+    rows, reserved: of the acceptance. A noised table that is not the one reserved for would be a release that nobody
+    counts. Raises WireError(SCHEMA_MISMATCH or UNAVAILABLE).
+    """
+    check_schema(query, schema)
+    if rows != records.rows:
+        raise WireError(Code.UNAVAILABLE, "The data have another number of rows than when it was accepted.")
+    if reserved != charge_for(query, rows, epoch_of(query, records, keyed)):
+        raise WireError(Code.UNAVAILABLE, "It would cost something else than what was reserved for it.")
+
+
+def epoch_of(query: Query, records: Records, keyed: Keyed) -> bytes | None:
+    """The name of the noised table that a query is answered from, None where it is not answered from one."""
+    match query.kind:
+        case RadosQuery(design=FixedSupportDesign() as design) if design.edge_sigma:
+            bits = query.encoding.fraction_bits
+            return NoisedTable.of(records, design, bits, keyed.schema_digest, keyed.secret).epoch
+        case _:
+            return None
+
+
+def verify_cohort(
+    cohort: Cohort,
+    opened: OpenedQuery,
+    attempt: int,
+    *,
+    policy: Policy,
+    roster: Roster,
+    own_name: str,
+    own_acceptance: Envelope,
+) -> tuple[Acceptance, ...]:
+    """What the members of a cohort signed; a cohort that this party must not upload for is refused, whoever formed it.
+
+    The policy must still admit the query: it may have changed since the party accepted. Every acceptance must be signed
+    by a party of the roster, for this attempt; this party's own must stand in it byte for byte; the query's and the
+    policy's sizes must hold.
+
+    Raises WireError(ATTEMPT_MISMATCH, COHORT_EXCLUDED, QUERY_INVALID, or what check_query, check_cohort and Cohort.open
+    raise).
+    """
+    query = opened.query
+    check_query(policy, opened, roster, own_name)
+    if (cohort.query_id, cohort.attempt) != (opened.query_id, attempt):
+        raise WireError(Code.ATTEMPT_MISMATCH, "The cohort is for another attempt.")
+    acceptances = cohort.open(roster)
+    if own_acceptance not in cohort.acceptances:
+        raise WireError(Code.COHORT_EXCLUDED, "This party's acceptance is not in the cohort as it was given.")
+    rows = sum(acceptance.rows for acceptance in acceptances)
+    if not query.cohort_min <= len(acceptances) <= query.max_parties or rows > query.max_rows:
+        raise WireError(
+            Code.QUERY_INVALID, f"The cohort has {len(acceptances)} parties and {rows} rows, which the query excludes."
+        )
+    check_cohort(policy, roster, own_name, (acceptance.party for acceptance in acceptances), query.honest_parties)
+    return acceptances

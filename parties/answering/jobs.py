@@ -1,0 +1,151 @@
+"""Who works on which query: one thread at a time for each, one contribution at a time in all, none while it waits."""
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from dpcore.errors import RadofedError
+from parties.answering.failures import may_pass
+from parties.answering.lifecycle import QueryHandler, StoppedError
+from parties.answering.work import Work
+from radofed.common.logs import Log
+
+# As many as a coordinator has open by default: an upload holds its thread, and others must be answered meanwhile.
+ADVANCING_THREADS = 16
+# Queries in hand at one time; far more than an honest coordinator has open.
+MOST_QUERIES = 256
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 30.0
+
+
+def pauses() -> Iterator[float]:
+    """Growing pauses with full jitter, in seconds."""
+    longest_s = FIRST_PAUSE_S
+    while True:
+        # Jitter protects nobody; it spreads load.
+        yield random.uniform(0.1, longest_s)  # noqa: S311
+        longest_s = min(longest_s * 2, LONGEST_PAUSE_S)
+
+
+@dataclass
+class _Job:
+    """One query: the newest work, whether it is to be looked at, who is at it, and when it is tried again."""
+
+    work: Work
+    is_new: bool = True
+    advancing: bool = False
+    computing: bool = False
+    pauses: Iterator[float] = field(default_factory=pauses)
+    retry: threading.Timer | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.is_new or self.advancing or self.computing or self.retry)
+
+
+class Jobs:
+    """Gives every query one advancing thread at a time and all of them one computing thread.
+
+    A query that waits to be tried again holds no thread, and one that nothing is to be done for is not kept.
+    """
+
+    def __init__(
+        self, handler: QueryHandler, log: Log, stop: threading.Event, may_finish: Callable[[], bool] = lambda: True
+    ) -> None:
+        """stop: set when the node stops. may_finish: whether uploads that are under way may go on after that."""
+        self._handler, self._log, self._stop, self._may_finish = handler, log, stop, may_finish
+        self._lock = threading.Lock()
+        self._jobs: dict[bytes, _Job] = {}
+        self._advancing = ThreadPoolExecutor(ADVANCING_THREADS, thread_name_prefix="advance")
+        self._computing = ThreadPoolExecutor(1, thread_name_prefix="compute")
+
+    def offer(self, work: Work) -> None:
+        """Look at a query in the light of what the coordinator now says."""
+        with self._lock:
+            job = self._jobs.get(work.query_id)
+            if job is None:
+                if len(self._jobs) >= MOST_QUERIES:
+                    self._log.warning("too many queries at once", query=work.query_id, most=MOST_QUERIES)
+                    return
+                job = self._jobs[work.query_id] = _Job(work)
+            job.work, job.is_new = work, True
+            self._go_on(job)
+
+    def drain(self) -> None:
+        """Wait until all threads have stopped; called once `stop` is set."""
+        # Whoever held the lock before has submitted, whoever comes after sees that the node stops.
+        with self._lock:
+            for job in self._jobs.values():
+                if job.retry is not None:
+                    job.retry.cancel()
+        self._computing.shutdown(cancel_futures=True)
+        self._advancing.shutdown(cancel_futures=True)
+
+    def _go_on(self, job: _Job) -> None:
+        """Begin what is to be done for a query, or let go of it. The lock is held."""
+        if job.is_new and not job.advancing and not self._stop.is_set():
+            if job.retry is not None:
+                job.retry.cancel()
+                job.retry = None
+            job.advancing = True
+            self._advancing.submit(self._advance, job)
+        if job.is_idle and self._jobs.get(job.work.query_id) is job:
+            del self._jobs[job.work.query_id]
+
+    def _advance(self, job: _Job) -> None:
+        with self._lock:
+            work, job.is_new = job.work, False
+        done = self._advance_once(job, work)
+        with self._lock:
+            job.advancing = False
+            if done:
+                job.pauses = pauses()
+            elif not job.is_new and not self._stop.is_set():
+                job.retry = threading.Timer(next(job.pauses), self._try_again, [job])
+                job.retry.daemon = True
+                job.retry.start()
+            self._go_on(job)
+
+    def _try_again(self, job: _Job) -> None:
+        with self._lock:
+            if job.retry is not threading.current_thread():  # cancelled too late
+                return
+            job.retry, job.is_new = None, True
+            self._go_on(job)
+
+    def _advance_once(self, job: _Job, work: Work) -> bool:
+        """Whether it went as far as it goes; otherwise it is to be tried again."""
+        try:
+            if self._handler.advance(work, lambda: self._is_current(job, work) and self._may_finish()):
+                with self._lock:
+                    if not job.computing and not self._stop.is_set():
+                        job.computing = True
+                        self._computing.submit(self._compute, job, work)
+        except StoppedError:
+            return True
+        except RadofedError as error:
+            if may_pass(error):
+                self._log.warning("trying again", query=work.query_id, reason=str(error))
+                return False
+            self._log.error("query failed", query=work.query_id, reason=str(error))
+        except Exception as error:  # noqa: BLE001 - one query's failure must not stop the others
+            self._log.exception("query failed", query=work.query_id, error=type(error).__name__)
+        return True
+
+    def _compute(self, job: _Job, work: Work) -> None:
+        try:
+            self._handler.compute(work, lambda: self._is_current(job, work) and not self._stop.is_set())
+        except StoppedError:
+            self._log.info("contribution dropped", query=work.query_id, attempt=work.attempt)
+        except Exception as error:  # noqa: BLE001 - the thread must go on to the next query
+            self._log.exception("computing failed", query=work.query_id, error=type(error).__name__)
+        with self._lock:
+            job.computing = False
+            job.is_new = True
+            self._go_on(job)
+
+    @staticmethod
+    def _is_current(job: _Job, work: Work) -> bool:
+        return job.work.attempt == work.attempt and not job.work.phase.is_terminal

@@ -1,0 +1,446 @@
+"""One query's way through the party: each call compares what the coordinator shows with what is on disk, and goes on.
+
+Every step may be repeated and may be cut off anywhere: what was done is in the ledger's file and in the spool.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from dpcore.errors import RadofedError
+from dpcore.paillier.masks import MaskKeyError
+from dpcore.queries.base import Keyed
+from dpcore.randomness.sources import RandomSource, require_system
+from dpcore.records.records import Records
+from dpcore.records.row_sums import RowSums, sum_on_threads
+from dpcore.records.schema import Schema
+from parties.answering.attempts import Attempt, Attempts, AttemptState
+from parties.answering.contribution import encrypted_chunks, integer_vector, masked_chunks
+from parties.answering.decisions import check_unchanged, decide, epoch_of, verify_cohort
+from parties.answering.failures import may_pass, named
+from parties.answering.obfuscators import Obfuscators
+from parties.answering.refusals import Refusals, Refused
+from parties.answering.spool import Spool, SpoolLostError, Spools
+from parties.answering.work import Coordinator, Work
+from parties.ledger.ledger import LedgerConflictError
+from parties.policy import Policy
+from parties.rosters import Rosters
+from radofed.common.logs import Log
+from wire.cohort import Acceptance, Cohort, Ready, Receipt, Refusal, sign
+from wire.envelopes import SigningKey
+from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
+from wire.query import OpenedQuery, check_time, open_query
+from wire.status import PartyState, Phase
+
+_BEFORE_COHORT = (Phase.ANSWERING, Phase.PREPARING)
+# A member may have joined since this party last asked for the roster.
+_NEWER_ROSTER_MAY_HELP = frozenset({Code.ROSTER_STALE, Code.PEER_UNKNOWN, Code.SIGNATURE_INVALID})
+
+
+class StoppedError(RadofedError):
+    """Work was given up because it is no longer wanted or the node is stopping. What is on disk is right."""
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """What a party brings to every query: who it is, what it allows, its rows and who sums them, its secret."""
+
+    name: str
+    signing_key: SigningKey
+    policy: Policy
+    schema: Schema
+    records: Records
+    secret: bytes = field(repr=False)
+    row_sums: RowSums = sum_on_threads
+
+    @property
+    def keyed(self) -> Keyed:
+        """What repeatable draws derive from."""
+        return Keyed(self.secret, self.schema.digest)
+
+
+class QueryHandler:
+    """Takes queries forward. `advance` is quick but for uploads; `compute` is long; both may run in any thread.
+
+    One query is handled by one thread at a time; compute by one thread in all.
+    """
+
+    def __init__(
+        self,
+        holdings: Holdings,
+        *,
+        attempts: Attempts,
+        spools: Spools,
+        rosters: Rosters,
+        refusals: Refusals,
+        coordinator: Coordinator,
+        random: RandomSource,
+        log: Log,
+        obfuscators: Obfuscators | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """clock: Unix seconds. Raises SeededRandomRefusedError for any source but the system's."""
+        require_system(random)
+        self._holdings = holdings
+        self._attempts, self._spools, self._rosters, self._refusals = attempts, spools, rosters, refusals
+        self._coordinator, self._random, self._log, self._clock = coordinator, random, log, clock
+        self._obfuscators = obfuscators or Obfuscators(random, spare=0)
+        self._announced: set[tuple[bytes, int]] = set()
+        # Chunks acknowledged since this process began: what the coordinator said that it holds is older.
+        self._arrived: dict[tuple[bytes, int], set[int]] = {}
+        # Remembered beside the disk, which may be what failed.
+        self._given_up: set[tuple[bytes, int]] = set()
+
+    def follow(self, policy: Policy) -> None:
+        """Hold to another policy: whatever is answered, and whatever is charged or uploaded, from now on."""
+        self._holdings = replace(self._holdings, policy=policy)
+
+    def advance(self, work: Work, wanted: Callable[[], bool] = lambda: True) -> bool:
+        """Take a query as far as it goes without computing; whether a contribution is now to be computed.
+
+        wanted: whether to go on after the chunk that is being uploaded. Raises errors of calls that may pass, for the
+        caller to try again, StoppedError, and LedgerBusyError.
+        """
+        known = self._attempts.of_query(work.query_id)
+        if any(held.attempt > work.attempt for held in known):
+            return False
+        for held in known:
+            if held.attempt < work.attempt or work.phase.is_terminal:
+                self._end(held, f"the attempt ended ({work.phase.name.lower()} at attempt {work.attempt})")
+        if work.phase.is_terminal or work.phase is Phase.ADDING:
+            return False
+        present = next((held for held in known if held.attempt == work.attempt), None) or self._answer(work)
+        if present is None or present.state.is_over or not self._deliver(work, present):
+            return False
+        if work.phase is Phase.UPLOADING:
+            self._upload(work, present, wanted)
+            return False
+        if present.state is AttemptState.READY:
+            self._announce(work, present)
+        return present.state is AttemptState.ACCEPTED and (work.query_id, work.attempt) not in self._given_up
+
+    def compute(self, work: Work, wanted: Callable[[], bool] = lambda: True) -> None:
+        """Compute, encrypt and spool the contribution of an accepted attempt.
+
+        wanted: asked again and again; StoppedError where it says no. Whatever else fails ends the attempt: the party
+        says nothing more, nothing has left and nothing is charged.
+        """
+        held = self._attempts.find(work.query_id, work.attempt)
+        if held is None or held.state is not AttemptState.ACCEPTED:
+            return
+        try:
+            self._compute(work, held, wanted)
+        except StoppedError:
+            raise
+        except Exception as error:  # noqa: BLE001 - one query's failure must not stop the others
+            self._given_up.add((work.query_id, work.attempt))
+            self._log.error("contribution failed", query=work.query_id, attempt=work.attempt, **named(error))
+            self._end(held, "the contribution failed")
+
+    def end_absent(self, open_queries: Iterable[bytes]) -> None:
+        """End every attempt at a query that the coordinator no longer has open."""
+        still_open = set(open_queries)
+        for held in self._attempts.unfinished():
+            if held.query_id not in still_open:
+                self._end(held, "the coordinator does not have the query open")
+
+    def end_expired(self) -> None:
+        """End every attempt whose query is dead by this party's clock, and forget those that ended long ago."""
+        now = self._clock()
+        for held in self._attempts.unfinished():
+            if held.is_expired(now):
+                self._end(held, "the query expired")
+        self._attempts.forget(now)
+
+    def _open(self, work: Work) -> OpenedQuery:
+        try:
+            return open_query(work.query, self._rosters.current, now_unix_s=self._clock())
+        except WireError as error:
+            if error.code not in _NEWER_ROSTER_MAY_HELP or not self._rosters.refresh(self._coordinator):
+                raise
+            return open_query(work.query, self._rosters.current, now_unix_s=self._clock())
+
+    def _answer(self, work: Work) -> Attempt | None:
+        """Decide, reserve and remember an acceptance; or refuse. None where the party does not take part."""
+        if work.phase is not Phase.ANSWERING or work.state is not PartyState.SILENT:
+            return None
+        try:
+            return self._accept(work)
+        except WireError as error:
+            if may_pass(error):
+                raise
+            self._refuse(work, error.code, error.detail)
+        except (ConnectionLostError, TimedOutError):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the others must not wait for this party
+            self._log.error("answering failed", query=work.query_id, attempt=work.attempt, **named(error))
+            self._refuse(work, Code.UNAVAILABLE, type(error).__name__)
+        return None
+
+    def _accept(self, work: Work) -> Attempt:
+        mine = self._holdings
+        opened = self._open(work)
+        rows = mine.records.rows
+        charge = decide(
+            opened,
+            work.attempt,
+            policy=mine.policy,
+            roster=self._rosters.current,
+            own_name=mine.name,
+            schema=mine.schema,
+            rows=rows,
+            epoch=epoch_of(opened.query, mine.records, mine.keyed),
+        )
+        mask_key = X25519PrivateKey.from_private_bytes(self._random.bytes(32))
+        public = mask_key.public_key().public_bytes_raw()
+        acceptance = Acceptance(opened.query_id, work.attempt, mine.name, rows, public)
+        held = self._attempts.accept(
+            acceptance,
+            sign(acceptance, mine.signing_key),
+            charge,
+            mask_key=mask_key.private_bytes_raw(),
+            not_after_unix_s=opened.query.not_after_unix_s,
+            now_unix_s=self._clock(),
+        )
+        self._obfuscators.expect(opened.public_key, opened.ciphertexts)
+        self._log.info(
+            "accepted",
+            query=work.query_id,
+            attempt=work.attempt,
+            learner=opened.query.learner,
+            cost=str(charge),
+        )
+        return held
+
+    def _refuse(self, work: Work, code: Code, detail: str) -> None:
+        reason = WireError(code, detail).public_sentence
+        asks = work.query.key_id.hex()
+        self._log.refused("refused", peer=asks, code=code, query=work.query_id, attempt=work.attempt, reason=reason)
+        if work.attempt < 1:
+            return
+        try:
+            self._refusals.note(Refused.now(self._clock(), work.query_id, work.attempt, code, detail))
+        except OSError as error:
+            self._log.warning("refusal not remembered", query=work.query_id, reason=str(error))
+        refusal = Refusal(work.query_id, work.attempt, self._holdings.name, code)
+        self._tell(work, lambda: self._coordinator.answer(sign(refusal, self._holdings.signing_key), accepts=False))
+
+    def _deliver(self, work: Work, held: Attempt) -> bool:
+        """See that the coordinator has the acceptance; whether it has."""
+        if held.answer_arrived:
+            return True
+        if work.state is PartyState.SILENT:
+            if work.phase is not Phase.ANSWERING:
+                return False
+            if not self._tell(work, lambda: self._coordinator.answer(held.answer, accepts=True)):
+                return False
+        self._attempts.answer_arrived(held)
+        return True
+
+    def _announce(self, work: Work, held: Attempt) -> None:
+        key = (held.query_id, held.attempt)
+        if key in self._announced or work.state is PartyState.READY or work.phase not in _BEFORE_COHORT:
+            return
+        ready = sign(Ready(held.query_id, held.attempt, self._holdings.name), self._holdings.signing_key)
+        if self._tell(work, lambda: self._coordinator.ready(ready)):
+            self._announced.add(key)
+
+    def _tell(self, work: Work, call: Callable[[], None]) -> bool:
+        """Make a call; False where the coordinator refuses it for good: its next work says how the attempt stands."""
+        try:
+            call()
+        except WireError as error:
+            if may_pass(error):
+                raise
+            self._log.warning(
+                "the coordinator refused",
+                query=work.query_id,
+                attempt=work.attempt,
+                code=error.code,
+                detail=error.detail,
+            )
+            return False
+        return True
+
+    def _compute(self, work: Work, held: Attempt, wanted: Callable[[], bool]) -> None:
+        def progress(_done: int, _total: int) -> None:
+            if not wanted():
+                raise StoppedError("the work is no longer wanted")
+
+        begun = time.monotonic()
+        opened = open_query(work.query, self._rosters.current, now_unix_s=self._clock())
+        mine, records = self._holdings, self._holdings.records
+        reserved = self._attempts.cost(held)
+        check_unchanged(opened.query, held.rows, reserved, mine.schema, records, mine.keyed)
+        values = integer_vector(opened, records, self._random, progress, keyed=mine.keyed, row_sums=mine.row_sums)
+        width = opened.public_key.ciphertext_bytes
+        upload_bytes = opened.ciphertexts * width
+        source = self._obfuscators.source(opened.public_key)
+        chunks = encrypted_chunks(opened, values, records.rows, source, progress)
+        # Room for the masked one as well: once there is a cohort, everybody waits for this party.
+        needed_bytes = 2 * upload_bytes + values.nbytes
+        spool = self._spools.write(
+            held.query_id, held.attempt, chunks, needed_bytes=needed_bytes, width=width, values=values
+        )
+        self._obfuscators.rest(opened.public_key)
+        check_time(opened.query, self._clock())
+        self._attempts.ready(held, spool.digest)
+        self._log.info(
+            "spooled",
+            query=held.query_id,
+            attempt=held.attempt,
+            chunks=len(spool.hashes),
+            bytes=upload_bytes,
+            seconds=round(time.monotonic() - begun, 3),
+        )
+
+    def _upload(self, work: Work, held: Attempt, wanted: Callable[[], bool]) -> None:
+        """Verify the cohort, charge, send. No byte leaves before the charge is on disk."""
+        if held.state is AttemptState.UPLOADED and work.state is PartyState.UPLOADED:
+            return
+        if work.cohort is None or held.state is AttemptState.ACCEPTED:
+            if held.state in (AttemptState.ACCEPTED, AttemptState.READY):
+                self._end(held, "the cohort was fixed without this party")
+            return
+        try:
+            opened = self._open(work)
+            acceptances = self._verify(work.cohort, opened, held)
+            spool = self._masked(work.cohort, acceptances, opened, held)
+            self._charge(work.cohort, held, spool)
+        except (WireError, LedgerConflictError, MaskKeyError) as error:
+            if may_pass(error):
+                raise
+            self._log.error("cohort refused", query=held.query_id, attempt=held.attempt, **named(error))
+            if held.state is AttemptState.READY:
+                self._end(held, "the cohort was refused")
+        except SpoolLostError as error:
+            self._lose(held, error)
+        else:
+            self._send(work.cohort, work, held, spool, wanted)
+
+    def _verify(self, cohort: Cohort, opened: OpenedQuery, held: Attempt) -> tuple[Acceptance, ...]:
+        mine = self._holdings
+
+        def verify() -> tuple[Acceptance, ...]:
+            return verify_cohort(
+                cohort,
+                opened,
+                held.attempt,
+                policy=mine.policy,
+                roster=self._rosters.current,
+                own_name=mine.name,
+                own_acceptance=held.answer,
+            )
+
+        try:
+            return verify()
+        except WireError as error:
+            if error.code not in _NEWER_ROSTER_MAY_HELP or not self._rosters.refresh(self._coordinator):
+                raise
+            return verify()
+
+    def _masked(self, cohort: Cohort, acceptances: Sequence[Acceptance], opened: OpenedQuery, held: Attempt) -> Spool:
+        """The contribution with the masks of this cohort in it, verified. Made anew until it is charged for."""
+        spool = self._spools.open(held.query_id, held.attempt, masked=held.mask_key is None)
+        if spool.digest != held.spool_digest:
+            raise SpoolLostError(spool.path, "is not what was spooled")
+        if held.mask_key is None:
+            spool.verify()
+            return spool
+        chunks = masked_chunks(
+            opened,
+            spool.values(),
+            (spool.chunk(index).ciphertexts for index in range(len(spool.hashes))),
+            own_name=self._holdings.name,
+            own_key=X25519PrivateKey.from_private_bytes(held.mask_key),
+            acceptances=acceptances,
+            cohort_digest=cohort.digest,
+        )
+        width = opened.public_key.ciphertext_bytes
+        needed_bytes = spool.ciphertexts * width
+        return self._spools.write(held.query_id, held.attempt, chunks, needed_bytes=needed_bytes, width=width)
+
+    def _charge(self, cohort: Cohort, held: Attempt, spool: Spool) -> None:
+        """Charge for this cohort and these masked bytes: from here on they may leave, and the bare ones go."""
+        if self._attempts.charge(
+            held, cohort_digest=cohort.digest, spool_digest=spool.digest, now_unix_s=self._clock()
+        ):
+            self._log.info(
+                "charged",
+                query=held.query_id,
+                attempt=held.attempt,
+                cohort=cohort.digest,
+                parties=len(cohort.acceptances),
+            )
+        self._spools.remove_bare(held.query_id, held.attempt)
+
+    def _send(self, cohort: Cohort, work: Work, held: Attempt, spool: Spool, wanted: Callable[[], bool]) -> None:
+        receipt = Receipt(
+            held.query_id,
+            held.attempt,
+            self._holdings.name,
+            cohort.digest,
+            spool.digest,
+            len(spool.hashes),
+            spool.ciphertexts,
+        )
+        signed = sign(receipt, self._holdings.signing_key)
+        arrived = self._arrived.setdefault((held.query_id, held.attempt), set())
+        try:
+            self._send_chunks(held, spool, arrived | work.chunks_held, wanted)
+            try:
+                self._coordinator.receipt(signed)
+            except WireError as error:
+                if error.code is not Code.CHUNK_MISSING:
+                    raise
+                # The coordinator lost some: the same bytes again are harmless.
+                arrived.clear()
+                self._send_chunks(held, spool, set(), wanted)
+                self._coordinator.receipt(signed)
+        except SpoolLostError as error:
+            self._lose(held, error)
+        except WireError as error:
+            if may_pass(error):
+                raise
+            self._log.error("upload refused", query=held.query_id, attempt=held.attempt, **named(error))
+        else:
+            self._attempts.uploaded(held)
+            self._log.info("uploaded", query=held.query_id, attempt=held.attempt, chunks=len(spool.hashes))
+
+    def _send_chunks(self, held: Attempt, spool: Spool, there: AbstractSet[int], wanted: Callable[[], bool]) -> None:
+        """Send every chunk but those that are there already."""
+        arrived = self._arrived.setdefault((held.query_id, held.attempt), set())
+        for index in range(len(spool.hashes)):
+            if index in there:
+                continue
+            if not wanted():
+                raise StoppedError("the upload goes on when it is wanted again")
+            self._coordinator.upload_chunk(held.query_id, held.attempt, spool.chunk(index))
+            arrived.add(index)
+
+    def _lose(self, held: Attempt, error: SpoolLostError) -> None:
+        present = self._attempts.find(held.query_id, held.attempt) or held
+        charged = present.state in (AttemptState.CHARGED, AttemptState.UPLOADED)
+        self._log.error("spool lost", query=held.query_id, attempt=held.attempt, charged=charged, reason=str(error))
+        if charged:
+            self._attempts.burn(held)
+            self._drop(held)
+        else:
+            self._end(held, "the spool was lost")
+
+    def _end(self, held: Attempt, reason: str) -> None:
+        if self._attempts.end(held):
+            self._log.info("attempt over", query=held.query_id, attempt=held.attempt, reason=reason)
+        # Also where it was over before: a contribution may have been spooled while another thread ended the attempt.
+        self._drop(held)
+
+    def _drop(self, held: Attempt) -> None:
+        """Forget what is kept outside the ledger's file of an attempt that is over."""
+        self._spools.remove(held.query_id, held.attempt)
+        key = (held.query_id, held.attempt)
+        self._announced.discard(key)
+        self._given_up.discard(key)
+        self._arrived.pop(key, None)

@@ -1,0 +1,74 @@
+"""A party's sums over rows on its own Ray cluster, where the rows are more than one machine should add.
+
+Runs of whole blocks of rows go out, workers give back what each adds, and the sums are integers: the total is the one
+that threads of this machine make, bit for bit. A run that is lost with a worker is sent again.
+
+Whoever is in the cluster can read rows, signatures and noise: it must be the party's alone.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.errors import ConfigurationError, SlotOverflowError
+from dpcore.progress import Progress
+from dpcore.records.records import BLOCK_ROWS, Records
+from dpcore.records.row_sums import RowPart, add_exactly, sum_on_threads
+from parties.config import PartyCluster
+from radofed.common.cluster.jobs import ITEM_BYTES, ClusterError, ClusterJob, check_in_background
+from radofed.common.logs import Log
+
+_ROW_BYTES_BESIDE_FEATURES = 2
+
+
+class ClusterRowSums:
+    """A dpcore.records.row_sums.RowSums. Raises ConfigurationError where Ray is not installed."""
+
+    def __init__(self, settings: PartyCluster, log: Log) -> None:
+        self._settings, self._log = settings, log
+        check_in_background(settings, log)
+
+    def __call__(self, part: RowPart, records: Records, progress: Progress | None = None) -> NDArray[np.int64]:
+        """See RowSums. Where the cluster fails, that is logged and this machine sums all rows anew."""
+        if records.rows < self._settings.from_rows:
+            return sum_on_threads(part, records, progress)
+        try:
+            return self._sum(part, records, progress)
+        except (ClusterError, ConfigurationError) as error:
+            self._log.warning("cluster failed, summing on this machine", rows=records.rows, reason=str(error))
+            return sum_on_threads(part, records, progress)
+
+    def _sum(self, part: RowPart, records: Records, progress: Progress | None) -> NDArray[np.int64]:
+        row_bytes = records.features.itemsize * records.d + _ROW_BYTES_BESIDE_FEATURES
+        run_rows = BLOCK_ROWS * max(1, ITEM_BYTES // (BLOCK_ROWS * row_bytes))
+
+        def load(number: int) -> tuple[Any, ...]:
+            run = records.between(number * run_rows, (number + 1) * run_rows)
+            return number * run_rows, run.features, run.labels, run.usable
+
+        def told() -> None:
+            if progress is not None:
+                progress(done, records.rows)
+
+        total = np.zeros(part.shape, dtype=np.int64)
+        done = 0
+        with ClusterJob(self._settings, sum_of_run, part) as job:
+            for number, added in job.results(-(-records.rows // run_rows), load, told):
+                if not isinstance(added, np.ndarray) or added.dtype != np.int64 or added.shape != total.shape:
+                    raise ClusterError("a worker gave back no sum of the query's shape")
+                try:
+                    add_exactly(total, added)
+                except SlotOverflowError as error:
+                    raise ClusterError("a worker gave back a sum that the rows cannot have") from error
+                done += min(run_rows, records.rows - number * run_rows)
+                told()
+        return total
+
+
+def sum_of_run(part: RowPart, payload: tuple[Any, ...]) -> NDArray[np.int64]:
+    """What a worker computes: what a run of rows adds. payload: (first row, features, labels, usable)."""
+    first_row, *arrays = payload
+    total = np.zeros(part.shape, dtype=np.int64)
+    part.add(total, Records(*arrays), first_row)
+    return total

@@ -1,0 +1,179 @@
+"""A party's table as records: read once, checked against the schema's declared policies, and counted.
+
+What is reported here is for the party's own eyes; nothing of it goes on the wire but the number of rows.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.errors import DataError
+from dpcore.records.encoding import StoredRows, Tally
+from dpcore.records.records import Records
+from dpcore.records.schema import Schema
+from radofed.common.tables.tables import Progress, open_table, stored_blocks
+
+# Large enough that memory which is no longer needed goes back to the system at once.
+_SLAB_BYTES = 64 << 20
+# More is in no memory, and still a size that can be asked for; a damaged file may claim any number.
+_MOST_ROWS = 1 << 40
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """What loading did: numbers of rows, and for each feature the numbers of cells that a policy changed.
+
+    zero_vectors: rows that became zero vectors. positive, negative: usable rows of each class. tallies: one for each
+    feature, in the schema's order, then the label's.
+    """
+
+    file: str
+    rows: int
+    zero_vectors: int
+    positive: int
+    negative: int
+    tallies: tuple[Tally, ...]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences about what does not stop the party but should be known to its data officer."""
+        found = []
+        usable = self.rows - self.zero_vectors
+        if not usable:
+            found.append("no row is usable: every row becomes a zero vector and contributes nothing")
+        elif not (self.positive and self.negative):
+            side = "positive" if self.positive else "negative"
+            whole = f"all {usable} usable rows are" if usable > 1 else "the only usable row is"
+            found.append(f"{whole} {side}: this party can take part but alone could learn nothing")
+        if self.zero_vectors and usable:
+            share = 100 * self.zero_vectors / self.rows
+            found.append(f"{self.zero_vectors} of {self.rows} rows ({share:.1f} %) become zero vectors")
+        return tuple(found)
+
+    def sentences(self) -> list[str]:
+        """The report for people, a sentence a line, warnings last."""
+        lines = [f"{self.file}: {self.rows} rows, {self.positive} positive, {self.negative} negative"]
+        for tally in self.tallies:
+            counts = {"imputed": tally.imputed, "clipped": tally.clipped, "rows made zero vectors": tally.zero_vectors}
+            changed = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+            if changed:
+                lines.append(f"{tally.name}: {changed}")
+        return [*lines, *(f"warning: {warning}" for warning in self.warnings)]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A party's records, ready for any query with this schema, and the report about them."""
+
+    schema: Schema
+    records: Records
+    report: LoadReport
+
+
+def load(path: str | Path, schema: Schema, progress: Progress | None = None) -> Dataset:
+    """Read a CSV or Parquet file through a schema into records of 32-bit fixed point.
+
+    Beside the records' own memory it takes that of a few blocks of rows and, for a CSV, of a slab of records; nothing
+    that grows with the file.
+
+    progress: called with the number of rows read so far. Raises DataError, naming file, line (row for Parquet) and
+    column, for a file that cannot be read, has no rows or lacks a column, and for every cell that is not a number,
+    not finite, or refused by the schema's policy; also where the records do not fit into memory.
+    """
+    table = open_table(path)
+    counted = _Counted(table.path, schema)
+    try:
+        joined = _Joined(schema.d, table.rows)
+        for rows in stored_blocks(table, schema, progress):
+            counted.add(rows)
+            joined.add(rows)
+        records = joined.records()
+    except MemoryError:
+        raise DataError(
+            "has more rows than fit into memory; use a machine with more, or fewer rows", file=table.path
+        ) from None
+    return Dataset(schema, records, counted.report())
+
+
+def check(schema: Schema, path: str | Path, progress: Progress | None = None) -> LoadReport:
+    """Read a whole file as `load` does, keep nothing, and report; raises DataError as `load` does."""
+    table = open_table(path)
+    counted = _Counted(table.path, schema)
+    for rows in stored_blocks(table, schema, progress):
+        counted.add(rows)
+    return counted.report()
+
+
+class _Joined:
+    """Blocks of rows joined into one: in slabs, of which the first holds all `expected` rows where that is known."""
+
+    def __init__(self, d: int, expected: int | None) -> None:
+        self._d = d
+        self._slab_rows = max(1, _SLAB_BYTES // (4 * d))
+        self._full: list[_Arrays] = []
+        first_rows = self._slab_rows if expected is None else min(max(expected, 0), _MOST_ROWS)
+        self._slab = _arrays(first_rows, d)
+        self._filled = 0
+
+    def add(self, block: StoredRows) -> None:
+        first, rows = 0, len(block.usable)
+        while first < rows:
+            room = len(self._slab[2]) - self._filled
+            if not room:
+                self._full.append(self._slab)
+                self._slab, self._filled = _arrays(self._slab_rows, self._d), 0
+                continue
+            stop = min(rows, first + room)
+            here = slice(self._filled, self._filled + stop - first)
+            features, labels, usable = self._slab
+            features[here], labels[here] = block.features[first:stop], block.labels[first:stop]
+            usable[here] = block.usable[first:stop]
+            first, self._filled = stop, here.stop
+
+    def records(self) -> Records:
+        """All rows, in their order; nothing can be added afterwards."""
+        features, labels, usable = self._slab
+        if self._full or self._filled < len(usable):
+            features, labels, usable = self._in_one()
+        return Records(features, labels, usable)
+
+    def _in_one(self) -> "_Arrays":
+        parts = self._full
+        parts.append((self._slab[0][: self._filled], self._slab[1][: self._filled], self._slab[2][: self._filled]))
+        del self._slab
+        end = sum(len(part[2]) for part in parts)
+        features, labels, usable = _arrays(end, self._d)
+        while parts:  # from the back, so that each slab's memory goes as the whole's comes
+            part = parts.pop()
+            here = slice(end - len(part[2]), end)
+            features[here], labels[here], usable[here] = part
+            end = here.start
+        return features, labels, usable
+
+
+_Arrays = tuple[NDArray[np.int32], NDArray[np.int8], NDArray[np.bool_]]
+
+
+def _arrays(rows: int, d: int) -> _Arrays:
+    return np.empty((rows, d), dtype=np.int32), np.empty(rows, dtype=np.int8), np.empty(rows, dtype=np.bool_)
+
+
+class _Counted:
+    """A report in the making, block by block."""
+
+    def __init__(self, file: str, schema: Schema) -> None:
+        self._file = file
+        self._rows = self._usable = self._positive = 0
+        self._tallies = tuple(Tally(name) for name in (*(f.name for f in schema.features), schema.label.column))
+
+    def add(self, rows: StoredRows) -> None:
+        self._rows += len(rows.usable)
+        self._usable += int(np.count_nonzero(rows.usable))
+        self._positive += int(np.count_nonzero(rows.usable & (rows.labels == 1)))
+        self._tallies = tuple(mine + more for mine, more in zip(self._tallies, rows.tallies, strict=True))
+
+    def report(self) -> LoadReport:
+        dropped, negative = self._rows - self._usable, self._usable - self._positive
+        return LoadReport(self._file, self._rows, dropped, self._positive, negative, self._tallies)

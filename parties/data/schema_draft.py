@@ -1,0 +1,240 @@
+"""Drafts a schema from a file, for a person to mend: drafting looks at the data, which a schema in use must not."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dpcore.errors import ConfigurationError
+from dpcore.records.encoding import CellError, Numbers, Texts
+from dpcore.records.features import Missing, MissingLabel, close_match
+from dpcore.records.schema import BIAS, BooleanFeature, CategoryFeature, Feature, Label, RealFeature, Schema
+from radofed.common.tables.columns import numbers, texts
+from radofed.common.tables.tables import no_such_column, open_table
+
+MOST_CATEGORIES = 30
+
+#: Distinct texts are counted up to this many; beyond, a column of texts is certainly no category.
+_MOST_TEXTS = 1000
+#: A median is taken over at most this many values from the top of the file.
+_MEDIAN_VALUES = 200_000
+#: Texts by which people mark a missing number.
+_MISSING_MARKS = frozenset({"?", "na", "n/a", "nan", "null", "none", "-", "."})
+_TRUE = ("1", "yes", "y", "true", "t", "on", "+1", "positive", "pos")
+_PRIVACY_NOTE = (
+    "This draft was made by looking at the data: its bounds and values are not private. Replace the bounds by limits "
+    "of the domain that all parties agree on, and give every party the same file."
+)
+
+
+@dataclass
+class _Seen:
+    """What one column has shown so far."""
+
+    name: str
+    rows: int = 0
+    missing: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    overflowed: bool = False
+    numeric: bool = True
+    marks: set[str] = field(default_factory=set)
+    lowest: float = math.inf
+    highest: float = -math.inf
+    sample: list[float] = field(default_factory=list)
+    previous: float | None = None
+    consecutive: bool = True
+    unreadable: str = ""
+
+    @property
+    def present(self) -> int:
+        return self.rows - self.missing
+
+    def add(self, array: pa.Array) -> None:
+        self.rows += len(array)
+        try:
+            cells = texts(array, self.name)
+        except CellError as error:
+            self.unreadable = error.sentence
+            return
+        self.missing += int((cells.codes < 0).sum())
+        self._count(cells)
+        if self.numeric:
+            self._measure(array, cells)
+
+    def _count(self, cells: Texts) -> None:
+        if self.overflowed:
+            return
+        tallies = np.bincount(cells.codes[cells.codes >= 0], minlength=len(cells.texts))
+        for text, count in zip(cells.texts, tallies.tolist(), strict=True):
+            if count:
+                self.counts[text] += count
+        if len(self.counts) > _MOST_TEXTS:
+            self.overflowed = True
+
+    def _measure(self, array: pa.Array, cells: Texts) -> None:
+        marks = [text for text in cells.texts if text.casefold() in _MISSING_MARKS]
+        if marks:
+            self.marks.update(marks)
+            kept = np.isin(cells.codes, [cells.texts.index(text) for text in marks], invert=True)
+            array = pc.filter(array, pa.array(kept))
+        try:
+            read: Numbers = numbers(array, self.name)
+        except CellError:
+            self.numeric = False
+            return
+        values = read.values[~read.missing]
+        if not np.isfinite(values).all():
+            self.numeric = False
+        elif len(values):
+            self.lowest, self.highest = min(self.lowest, float(values.min())), max(self.highest, float(values.max()))
+            self.sample += values[: _MEDIAN_VALUES - len(self.sample)].tolist()
+            chain = values if self.previous is None else np.concatenate([[self.previous], values])
+            self.consecutive = self.consecutive and bool((np.diff(chain) == 1).all())
+            self.previous = float(values[-1])
+
+
+def infer(
+    path: str | Path, label_column: str | None = None, positive: Sequence[str] | None = None, *, name: str
+) -> tuple[Schema, list[str]]:
+    """Draft a schema called `name` from a CSV or Parquet file, and notes for the person who is to mend it.
+
+    A column of numbers becomes a real with the observed bounds rounded outwards, one with two values a boolean, one
+    with up to 30 texts a category; columns that are constant, empty, row numbers or free text are left out. Without
+    `label_column` the last column is the label; without `positive` the label must have two values. Raises DataError
+    for a file that cannot be read, ConfigurationError where no label or no feature can be drafted.
+    """
+    table = open_table(path)
+    named = [column for column in table.columns if column]
+    if not named:
+        raise table.error("no column has a header; write one")
+    notes = [_PRIVACY_NOTE]
+    if label_column is None:
+        label_column = named[-1]
+        notes.append(f"The label is taken to be the last column, {label_column!r}.")
+    elif label_column not in named:
+        raise no_such_column(table, label_column)
+    seen = {column: _Seen(column) for column in named}
+    for batch in table.batches(named):
+        for column, stats in seen.items():
+            stats.add(batch.column(column))
+    if not seen[label_column].rows:
+        raise table.error("there is a header but no rows; give a table with at least one row")
+    label = _label(seen.pop(label_column), positive, notes)
+    features = [feature for stats in seen.values() if (feature := _feature(stats, notes)) is not None]
+    if unnamed := len(table.columns) - len(named):
+        notes.append(f"{unnamed} column(s) without a header are left out.")
+    if not features:
+        raise ConfigurationError(f"{path}: no column besides the label can be a feature; write the schema by hand")
+    return Schema(name=name, label=label, features=tuple(features)), notes
+
+
+def _label(seen: _Seen, positive: Sequence[str] | None, notes: list[str]) -> Label:
+    missing: MissingLabel = "zero-vector" if seen.missing else "refuse"
+    if seen.missing:
+        notes.append(f"{seen.missing} rows have no label in {seen.name!r}: they become zero vectors.")
+    if positive is not None:
+        if not seen.overflowed and (absent := [text for text in positive if text not in seen.counts]):
+            near = close_match(absent[0], seen.counts)
+            hint = "see what the column holds" if near is None else f"did you mean {near!r}?"
+            raise ConfigurationError(f"column {seen.name!r} never has the positive value {absent[0]!r}; {hint}")
+    elif len(seen.counts) == 2:
+        positive = [_true_of(seen, notes)]
+    else:
+        raise ConfigurationError(
+            f"the label's column {seen.name!r} has {'many' if seen.overflowed else len(seen.counts)} different values, "
+            "not two; say which column is the label, and which of its values are positive"
+        )
+    negative = None if seen.overflowed else [text for text in seen.counts if text not in positive]
+    return Label(
+        column=seen.name, positive=tuple(positive), negative=tuple(negative) if negative else None, missing=missing
+    )
+
+
+def _useless(seen: _Seen) -> str | None:
+    """Why a column can be no feature at all, None where it may be one."""
+    if seen.unreadable:
+        return seen.unreadable
+    if len(seen.counts) <= 1 and not seen.overflowed:
+        return "it is constant" if seen.counts else "it is empty"
+    if seen.numeric and seen.consecutive and seen.present > 2 and seen.highest - seen.lowest == seen.present - 1:
+        return "it counts the rows"
+    return None
+
+
+def _feature(seen: _Seen, notes: list[str]) -> Feature | None:
+    """The feature that a column is drafted as, or None with a note where it is left out."""
+    if (reason := _useless(seen)) is not None:
+        notes.append(f"{seen.name!r} is left out: {reason}.")
+        return None
+    marked = sum(seen.counts[mark] for mark in seen.marks)
+    different = len(seen.counts)
+    missing: Missing = "impute" if seen.missing else "refuse"
+    name = "".join(" " if ord(character) < 32 or ord(character) == 127 else character for character in seen.name)
+    name = f"{name}_column" if name == BIAS else name
+    if different == 2 and not marked:
+        true = _true_of(seen, notes)
+        false = next(text for text in seen.counts if text != true)
+        impute = seen.counts[true] >= seen.counts[false] if seen.missing else None
+        if impute is not None:
+            notes.append(_imputes(seen, true if impute else false))
+        return BooleanFeature(name=name, column=seen.name, true=(true,), false=(false,), missing=missing, impute=impute)
+    if seen.numeric and seen.lowest < seen.highest:
+        return _real(seen, name, notes)
+    if different <= MOST_CATEGORIES and not seen.overflowed:
+        values = tuple(sorted(seen.counts))
+        impute_text = max(values, key=seen.counts.__getitem__) if seen.missing else None
+        if impute_text is not None:
+            notes.append(_imputes(seen, impute_text))
+        return CategoryFeature(name=name, column=seen.name, values=values, missing=missing, impute=impute_text)
+    distinct = not seen.overflowed and different == seen.present
+    kind = "every row has another text, as an id has" if distinct else f"it has over {MOST_CATEGORIES} different texts"
+    notes.append(f"{seen.name!r} is left out: {kind}.")
+    return None
+
+
+def _imputes(seen: _Seen, text: str) -> str:
+    return f"{seen.name!r} has missing cells: the draft imputes the most frequent text, {text!r}; choose a constant."
+
+
+def _real(seen: _Seen, name: str, notes: list[str]) -> RealFeature:
+    lower, upper = outward(seen.lowest, seen.highest)
+    empty = seen.missing > 0 or bool(seen.marks)
+    if seen.marks:
+        marks = ", ".join(repr(mark) for mark in sorted(seen.marks))
+        notes.append(f"{seen.name!r} has numbers and {marks}: make those cells empty, or the file is refused.")
+    if not empty:
+        return RealFeature(name=name, column=seen.name, lower=lower, upper=upper)
+    median = float(np.median(seen.sample))
+    notes.append(f"{seen.name!r} has missing cells: the draft imputes the median, {median:g}; choose a constant.")
+    return RealFeature(name=name, column=seen.name, lower=lower, upper=upper, missing="impute", impute=median)
+
+
+def _true_of(seen: _Seen, notes: list[str]) -> str:
+    """Which of a column's two texts is the true one: by what people write, else the greater."""
+    first, second = sorted(seen.counts, key=lambda text: (text.casefold() in _TRUE, *_order(text)))
+    if (first.casefold() in _TRUE) == (second.casefold() in _TRUE):
+        notes.append(f"{seen.name!r} has the values {first!r} and {second!r}: {second!r} is taken as true.")
+    return second
+
+
+def _order(text: str) -> tuple[float, str]:
+    try:
+        return float(text), text
+    except ValueError:
+        return 0.0, text
+
+
+def outward(lowest: float, highest: float) -> tuple[float, float]:
+    """Bounds at or beyond lowest < highest, rounded to two significant digits of their distance."""
+    distance = Decimal(highest) - Decimal(lowest)
+    step = Decimal(1).scaleb(distance.adjusted() - 1)
+    # Rounding a decimal to a double may step inwards, past the value itself: then the value is the bound.
+    lower = float((Decimal(lowest) / step).to_integral_value(ROUND_FLOOR) * step)
+    upper = float((Decimal(highest) / step).to_integral_value(ROUND_CEILING) * step)
+    return min(lower, lowest), max(upper, highest)

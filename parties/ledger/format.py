@@ -1,0 +1,91 @@
+"""How charges stand in the ledger's file, and how a file of the format before is brought to the present one."""
+
+import json
+import sqlite3
+from fractions import Fraction
+from functools import lru_cache
+
+from dpcore.accounting.filters import Loss
+from parties.ledger.charges import Charge, Scope, ScopeKind, marginal
+
+FORMAT_VERSION = 2
+
+EVENTS_TABLE = """
+CREATE TABLE events (
+    query_id BLOB NOT NULL,
+    attempt INTEGER NOT NULL,
+    learner TEXT NOT NULL,           -- empty where it is not known
+    epoch BLOB,                      -- of the noised table that was released, where there is one
+    bounds TEXT NOT NULL,            -- JSON: [[kind, name, column, epsilon, delta, rho, failure], ...]
+    state TEXT NOT NULL CHECK (state IN ('reserved', 'charged')),
+    lapses_at_unix_s REAL NOT NULL,  -- of a reservation
+    cohort_digest BLOB,
+    spool_digest BLOB,
+    recorded_at_unix_s REAL NOT NULL,
+    PRIMARY KEY (query_id, attempt)
+) STRICT
+"""
+
+
+def bounds_text(charge: Charge) -> str:
+    """A charge's bounds as the file keeps them: every number exact, as "numerator/denominator"."""
+    return json.dumps([[s.kind.value, s.name, s.column, *map(_ratio, _parts(loss))] for s, loss in charge.bounds])
+
+
+@lru_cache(maxsize=4096)
+def read_charge(bounds: str, learner: str, epoch: bytes | None) -> Charge:
+    """The charge that the file holds. Raises ValueError where the text is none that `bounds_text` gave."""
+    read = []
+    for entry in json.loads(bounds):
+        kind, name, column, epsilon, delta, rho, failure = entry
+        loss = Loss(Fraction(epsilon), Fraction(delta), Fraction(rho), Fraction(failure))
+        read.append((Scope(ScopeKind(kind), name, column), loss))
+    return Charge(tuple(read), learner, epoch)
+
+
+def update_format(connection: sqlite3.Connection) -> None:
+    """Bring a ledger of format 1 to the present format, in one transaction; another process may have done so already.
+
+    Format 1 kept an event's scope, "marginal:FEATURE", with epsilon and delta, or no bound at all; it knew neither the
+    learner nor the feature's column. An unknown learner counts as every learner. Raises ValueError for another scope.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version == 1:
+            _from_format_1(connection)
+            connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def _from_format_1(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE events RENAME TO events_1")
+    connection.execute(EVENTS_TABLE)
+    columns = "query_id, attempt, scope, epsilon, delta, state, lapses_at_unix_s, cohort_digest, spool_digest"
+    for row in connection.execute(f"SELECT {columns}, recorded_at_unix_s FROM events_1").fetchall():  # noqa: S608  (no outside text)
+        query_id, attempt, scope, epsilon, delta, *rest = row
+        connection.execute(
+            "INSERT INTO events VALUES (?, ?, '', NULL, ?, ?, ?, ?, ?, ?)",
+            (query_id, attempt, bounds_text(_charge_of_format_1(scope, epsilon, delta)), *rest),
+        )
+    connection.execute("DROP TABLE events_1")
+
+
+def _charge_of_format_1(scope: str, epsilon: str | None, delta: str) -> Charge:
+    if epsilon is None:
+        return Charge()
+    kind, _, feature = scope.partition(":")
+    if kind != ScopeKind.MARGINAL.value:
+        raise ValueError(f"an event for the scope {scope!r}")
+    return Charge(((marginal(feature), Loss.of_epsilon(Fraction(epsilon), Fraction(delta))),))
+
+
+def _parts(loss: Loss) -> tuple[Fraction, ...]:
+    return (loss.epsilon, loss.delta, loss.rho, loss.failure)
+
+
+def _ratio(value: Fraction) -> str:
+    return f"{value.numerator}/{value.denominator}"

@@ -1,0 +1,211 @@
+"""The party's privacy ledger: reserve, charge, send; what was charged never comes back.
+
+Each event is one attempt at one query, with a bound for each scope that it bounds (parties.ledger.charges). Limits hold
+in each scope by itself, for queries that are chosen, with their bounds, after the answers to earlier ones
+(parties.ledger.limits, dpcore.accounting.filters). Events without a bound for whole records have a limit of their own,
+a number, and every later statement of the ledger tells of them.
+
+All numbers are exact rationals. What counts against the limits is what is charged and what is reserved.
+"""
+
+import sqlite3
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpcore.accounting.filters import Loss
+from dpcore.errors import RadofedError
+from parties.database import LedgerOwner, PartyDatabase
+from parties.ledger.charges import RECORD, Charge, Scope
+from parties.ledger.format import bounds_text, read_charge
+from parties.ledger.limits import Event, LedgerLimits, Scopes, check_admits
+from parties.ledger.state import LedgerState, state_of
+
+
+class LedgerConflictError(RadofedError):
+    """A reservation or a charge contradicts what the ledger holds for this attempt."""
+
+    exit_code = 6
+
+    def __init__(self, query_id: bytes, attempt: int, sentence: str) -> None:
+        self.query_id, self.attempt = query_id, attempt
+        super().__init__(f"query {query_id.hex()[:16]}, attempt {attempt}: {sentence}")
+
+
+class Ledger:
+    """The charges of one data source against its limits.
+
+    limits: may be replaced at any time; what was charged stays, and what was reserved is held to them when it is
+    charged.
+    """
+
+    def __init__(self, database: PartyDatabase, limits: LedgerLimits) -> None:
+        self.database = database
+        self.limits = limits
+
+    @classmethod
+    def open(cls, path: Path, owner: LedgerOwner, limits: LedgerLimits, *, create: bool = True) -> "Ledger":
+        """Open or create the file. Raises LedgerFileError."""
+        return cls(PartyDatabase(path, owner, create=create), limits)
+
+    def reserve(
+        self,
+        query_id: bytes,
+        attempt: int,
+        charge: Charge,
+        *,
+        lapses_at_unix_s: float,
+        now_unix_s: float,
+    ) -> None:
+        """Set the charge of one attempt aside, durably; the same reservation again changes nothing.
+
+        Raises BudgetExceededError or UnboundedExceededError where it does not fit beside everything charged and
+        reserved, LedgerConflictError where this attempt is charged already or reserved for another charge.
+        """
+        with self.database.transaction() as connection:
+            self.lapse(now_unix_s)
+            held = _find(connection, query_id, attempt)
+            if held is not None:
+                if held.event.charged or held.event.charge != charge:
+                    raise LedgerConflictError(query_id, attempt, "is in the ledger already, for something else")
+                return
+            check_admits(self.limits, self.events(), charge, now_unix_s=now_unix_s)
+            connection.execute(
+                "INSERT INTO events VALUES (?, ?, ?, ?, ?, 'reserved', ?, NULL, NULL, ?)",
+                (
+                    query_id,
+                    attempt,
+                    charge.learner,
+                    charge.epoch,
+                    bounds_text(charge),
+                    lapses_at_unix_s,
+                    now_unix_s,
+                ),
+            )
+
+    def charge(
+        self, query_id: bytes, attempt: int, *, cohort_digest: bytes, spool_digest: bytes, now_unix_s: float
+    ) -> None:
+        """Spend a reservation and bind the attempt to one cohort and one spool, for ever.
+
+        Once this has returned the charge is on disk, and the spool's bytes may leave. The same digests again change
+        nothing. Raises LedgerConflictError where the attempt is bound to others, or has no reservation (any more);
+        BudgetExceededError or UnboundedExceededError where a limit was lowered below what would be spent.
+        """
+        with self.database.transaction() as connection:
+            held = _find(connection, query_id, attempt)
+            if held is None:
+                raise LedgerConflictError(query_id, attempt, "has no reservation, or it lapsed; nothing may leave")
+            if held.event.charged:
+                if (held.cohort_digest, held.spool_digest) != (cohort_digest, spool_digest):
+                    raise LedgerConflictError(
+                        query_id, attempt, "is bound to another cohort or other bytes; nothing more may leave"
+                    )
+                return
+            charged = [event for event in self.events() if event.charged]
+            check_admits(self.limits, charged, held.event.charge, now_unix_s=now_unix_s)
+            connection.execute(
+                "UPDATE events SET state = 'charged', cohort_digest = ?, spool_digest = ?, recorded_at_unix_s = ? "
+                "WHERE query_id = ? AND attempt = ?",
+                (cohort_digest, spool_digest, now_unix_s, query_id, attempt),
+            )
+
+    def release(self, query_id: bytes, attempt: int) -> bool:
+        """Give a reservation back; whether there was one. A charge stays."""
+        with self.database.transaction() as connection:
+            done = connection.execute(
+                "DELETE FROM events WHERE query_id = ? AND attempt = ? AND state = 'reserved'", (query_id, attempt)
+            )
+            return done.rowcount > 0
+
+    def lapse(self, now_unix_s: float) -> int:
+        """Give back every reservation whose time is over; how many there were."""
+        with self.database.transaction() as connection:
+            done = connection.execute(
+                "DELETE FROM events WHERE state = 'reserved' AND lapses_at_unix_s < ?", (now_unix_s,)
+            )
+            return done.rowcount
+
+    def cost(self, query_id: bytes, attempt: int) -> Charge | None:
+        """What is reserved or charged for an attempt; None where nothing is."""
+        with self.database.transaction() as connection:
+            held = _find(connection, query_id, attempt)
+            return None if held is None else held.event.charge
+
+    def is_charged(self, query_id: bytes, attempt: int) -> bool:
+        """Whether this attempt has been paid for."""
+        with self.database.transaction() as connection:
+            held = _find(connection, query_id, attempt)
+            return held is not None and held.event.charged
+
+    def events(self) -> list[Event]:
+        """Everything charged and reserved."""
+        with self.database.transaction() as connection:
+            return [_entry(row).event for row in connection.execute(f"{_SELECT} ORDER BY rowid")]
+
+    def state(self, now_unix_s: float | None = None) -> LedgerState:
+        """What is spent, reserved and left, scope by scope; of the last day too where `now_unix_s` is given."""
+        return state_of(self.limits, self.events(), now_unix_s=now_unix_s)
+
+    def spent(self, scope: Scope) -> Loss:
+        """The sum of all charges that have a bound for a scope."""
+        return self._total(scope, charged=True)
+
+    def reserved(self, scope: Scope) -> Loss:
+        """The sum of all reservations that have a bound for a scope."""
+        return self._total(scope, charged=False)
+
+    def unbounded(self, *, charged: bool = True) -> int:
+        """How many events without a bound for whole records are charged, or else reserved."""
+        charges = Counter(event.charge for event in self.events() if event.charged is charged)
+        return Scopes(charges, self.limits).total(charges, RECORD).unbounded
+
+    def verify(self) -> list[str]:
+        """What is wrong with the file, a sentence each; empty where nothing is."""
+        with self.database.transaction() as connection:
+            faults = [f"SQLite: {found}" for (found,) in connection.execute("PRAGMA integrity_check") if found != "ok"]
+            rows = connection.execute("SELECT query_id, attempt, bounds, learner, epoch FROM events").fetchall()
+            for query_id, attempt, bounds, learner, epoch in rows:
+                try:
+                    read_charge(bounds, learner, epoch)
+                except (ValueError, TypeError, ZeroDivisionError, RadofedError):
+                    faults.append(f"query {query_id.hex()[:16]}, attempt {attempt}: its bounds are not readable")
+            for sentence, condition in _NEVER:
+                for query_id, attempt in connection.execute(condition):
+                    faults.append(f"query {query_id.hex()[:16]}, attempt {attempt}: {sentence}")
+        return faults
+
+    def _total(self, scope: Scope, *, charged: bool) -> Loss:
+        charges = Counter(event.charge for event in self.events() if event.charged is charged)
+        return Scopes(charges, self.limits).total(charges, scope).loss
+
+
+@dataclass(frozen=True)
+class _Entry:
+    event: Event
+    cohort_digest: bytes | None
+    spool_digest: bytes | None
+
+
+_SELECT = "SELECT bounds, learner, epoch, state, recorded_at_unix_s, cohort_digest, spool_digest FROM events"
+_UNBOUND = """SELECT query_id, attempt FROM events
+WHERE state = 'charged' AND (cohort_digest IS NULL OR spool_digest IS NULL)"""
+_UNPAID = """SELECT query_id, attempt FROM attempts
+WHERE state IN ('charged', 'uploaded', 'burnt') AND NOT EXISTS (
+    SELECT 1 FROM events
+    WHERE events.query_id = attempts.query_id AND events.attempt = attempts.attempt AND events.state = 'charged')"""
+_NEVER = (
+    ("is charged and bound to no cohort or no bytes", _UNBOUND),
+    ("was uploaded, or was to be, and is not charged", _UNPAID),
+)
+
+
+def _find(connection: sqlite3.Connection, query_id: bytes, attempt: int) -> _Entry | None:
+    row = connection.execute(f"{_SELECT} WHERE query_id = ? AND attempt = ?", (query_id, attempt)).fetchone()
+    return None if row is None else _entry(row)
+
+
+def _entry(row: tuple[str, str, bytes | None, str, float, bytes | None, bytes | None]) -> _Entry:
+    bounds, learner, epoch, state, recorded_at_unix_s, cohort_digest, spool_digest = row
+    event = Event(read_charge(bounds, learner, epoch), state == "charged", recorded_at_unix_s)
+    return _Entry(event, cohort_digest, spool_digest)

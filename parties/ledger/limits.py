@@ -1,0 +1,194 @@
+"""What a data source may give, and whether one more event fits: the ledger's arithmetic, without its file.
+
+A limit (epsilon, delta) is kept in each scope by itself, as dpcore.accounting.filters proves: over the lifetime and all
+learners, and, where the policy says so, for each learner and for each 24 hours too. An event adds to every scope that
+it bounds, by its own bound or by that of a wider scope. An event without a bound for a scope adds nothing there and is
+told with every figure. Those that leave whole records without a bound have a limit of their own, a number.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+
+from dpcore.accounting.filters import NO_LOSS, Loss, PrivacyLimit
+from parties.ledger.charges import RECORD, Charge, Scope, ScopeKind, joint, marginal
+from wire.errors import Code, WireError
+
+DAY_S = 24 * 3600
+
+
+class BudgetExceededError(WireError):
+    """What is asked for is more than what remains.
+
+    scope: where. limit: which one. requested: its cost there. remaining: the largest epsilon, at the request's delta,
+    that would still fit there.
+    """
+
+    def __init__(self, *, scope: Scope, limit: str, requested: Loss, remaining: float) -> None:
+        self.scope, self.limit, self.requested, self.remaining = scope, limit, requested, remaining
+        super().__init__(
+            Code.BUDGET_EXCEEDED,
+            f"It costs {requested} for {scope}; of the limit {limit}, epsilon {remaining:.6g} at that delta remains.",
+        )
+
+
+class UnboundedExceededError(WireError):
+    """More events without a bound for whole records than there may be."""
+
+    def __init__(self, *, limit: int, held: int) -> None:
+        self.limit, self.held = limit, held
+        super().__init__(
+            Code.BUDGET_EXCEEDED,
+            f"It has no bound for whole records; unbounded_queries admits {limit} such events and {held} were charged "
+            "or are reserved.",
+        )
+
+
+@dataclass(frozen=True)
+class Event:
+    """A charge that is reserved or spent. recorded_at_unix_s: when it was."""
+
+    charge: Charge
+    charged: bool
+    recorded_at_unix_s: float
+
+
+@dataclass(frozen=True)
+class LedgerLimits:
+    """What a data source may give, in every scope.
+
+    lifetime: in a scope that has no limit of its own. record, columns, features: limits of their own, by name.
+    per_learner, per_day: further limits, in every scope; None is none. unbounded_events: how many events without a
+    bound for whole records may ever be charged.
+    """
+
+    lifetime: PrivacyLimit
+    unbounded_events: int = 0
+    record: PrivacyLimit | None = None
+    columns: Mapping[str, PrivacyLimit] = field(default_factory=dict)
+    features: Mapping[str, PrivacyLimit] = field(default_factory=dict)
+    per_learner: PrivacyLimit | None = None
+    per_day: PrivacyLimit | None = None
+
+    def __post_init__(self) -> None:
+        if self.unbounded_events < 0:
+            raise ValueError(f"{self.unbounded_events} events without a bound: give 0 or more")
+
+    def of(self, scope: Scope) -> PrivacyLimit:
+        """The lifetime's limit in a scope."""
+        match scope.kind:
+            case ScopeKind.RECORD:
+                return self.record or self.lifetime
+            case ScopeKind.JOINT:
+                return self.columns.get(scope.name, self.lifetime)
+            case ScopeKind.MARGINAL:
+                return self.features.get(scope.name, self.lifetime)
+
+    def __str__(self) -> str:
+        own = {"record": self.record} if self.record else {}
+        own |= {str(joint(name)): limit for name, limit in self.columns.items()}
+        own |= {str(marginal(name)): limit for name, limit in self.features.items()}
+        own |= {"each learner": self.per_learner} if self.per_learner else {}
+        own |= {"each day": self.per_day} if self.per_day else {}
+        return "; ".join(
+            [
+                str(self.lifetime),
+                *(f"{name} {limit}" for name, limit in own.items()),
+                f"{self.unbounded_events} queries without a bound for records",
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class Total:
+    """Of several events in one scope: the sum of the bounds, and how many have none."""
+
+    loss: Loss
+    unbounded: int
+
+
+class Scopes:
+    """The scopes that events and limits name, with what each is within, and the events' totals in them."""
+
+    def __init__(self, charges: Iterable[Charge], limits: LedgerLimits) -> None:
+        named = [RECORD, *(joint(name) for name in limits.columns), *(marginal(name) for name in limits.features)]
+        for charge in dict.fromkeys(charges):
+            for scope, _ in charge.bounds:
+                named += [joint(scope.column), scope] if scope.column else [scope]
+        self._columns: dict[str, set[str]] = {}
+        for scope in named:
+            if scope.column:
+                self._columns.setdefault(scope.name, set()).add(scope.column)
+        self.all = tuple(sorted({scope.key: scope for scope in named}.values(), key=lambda scope: scope.order))
+
+    def bound(self, charge: Charge, scope: Scope) -> Loss | None:
+        """A charge's bound for a scope."""
+        known = self._columns.get(scope.name, ()) if scope.kind is ScopeKind.MARGINAL else ()
+        return charge.bound(scope, sorted(known))
+
+    def total(self, charges: Mapping[Charge, int], scope: Scope) -> Total:
+        """The total of charges in a scope, each as often as it says.
+
+        An epoch is counted once, by the largest that its events say in each part.
+        """
+        losses, unbounded = NO_LOSS, 0
+        epochs: dict[bytes, list[Loss | None]] = {}
+        for charge, count in charges.items():
+            loss = self.bound(charge, scope)
+            if charge.epoch is not None:
+                epochs.setdefault(charge.epoch, []).append(loss)
+            elif loss is None:
+                unbounded += count
+            else:
+                losses += loss.times(count)
+        for bounds in epochs.values():
+            known = [loss for loss in bounds if loss is not None]
+            losses += reduce(Loss.largest, known, NO_LOSS)
+            unbounded += len(known) < len(bounds)
+        return Total(losses, unbounded)
+
+
+def check_admits(limits: LedgerLimits, held: Sequence[Event], more: Charge, *, now_unix_s: float) -> None:
+    """Raise where `more` does not fit beside the events that are held; a limit of which it takes nothing stops nothing.
+
+    Raises BudgetExceededError, UnboundedExceededError.
+    """
+    lifetime = Counter(event.charge for event in held)
+    scopes = Scopes([*lifetime, more], limits)
+    unbounded = scopes.total(lifetime, RECORD).unbounded
+    if unbounded < scopes.total(_with(lifetime, more), RECORD).unbounded > limits.unbounded_events:
+        raise UnboundedExceededError(limit=limits.unbounded_events, held=unbounded)
+    windows = [
+        ("of each learner", limits.per_learner, Counter(event.charge for event in held if _same_learner(event, more))),
+        ("of each day", limits.per_day, Counter(event.charge for event in held if _same_day(event, now_unix_s))),
+    ]
+    for scope in scopes.all:
+        requested = scopes.bound(more, scope)
+        if requested is None:
+            continue
+        for name, limit, there in (("of the lifetime", limits.of(scope), lifetime), *windows):
+            if limit is None:
+                continue
+            before, after = (scopes.total(part, scope).loss for part in (there, _with(there, more)))
+            if after != before and not limit.admits(after):
+                raise BudgetExceededError(
+                    scope=scope,
+                    limit=f"{name} ({limit})",
+                    requested=requested,
+                    remaining=limit.remaining(before, requested.delta),
+                )
+
+
+def _with(charges: Counter[Charge], more: Charge) -> Counter[Charge]:
+    return charges + Counter((more,))
+
+
+def _same_learner(event: Event, more: Charge) -> bool:
+    # An event whose learner is not known counts as everybody's.
+    return event.charge.learner == more.learner or "" in (event.charge.learner, more.learner)
+
+
+def _same_day(event: Event, now_unix_s: float) -> bool:
+    # A reservation may be charged at any moment, and events of the future are those before a clock was set back.
+    return not event.charged or event.recorded_at_unix_s > now_unix_s - DAY_S

@@ -1,0 +1,50 @@
+"""`rado learner privacy`: what several releases cost together."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from radofed.cli.framework import command
+from radofed.cli.output import Output, Result
+
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make `privacy` a command of `app`."""
+    command(app, "privacy")(privacy)
+
+
+def privacy(
+    _output: Output,
+    releases: Annotated[list[Path], typer.Argument(help="Directories of releases.", show_default=False)],
+    feature: Annotated[str | None, typer.Option(help="Count this feature's marginal instead of records.")] = None,
+    column: Annotated[str | None, typer.Option(help="Count this source column instead of records.")] = None,
+    delta: Annotated[str, typer.Option(help="What epsilon is counted at, an exact decimal.")] = "1e-6",
+) -> Result:
+    """Say what releases over the same records cost together, exactly: less than the sum of their epsilons."""
+    from dpcore.errors import ConfigurationError
+    from learner.release import Release
+    from learner.together import privacy_together, sentences
+    from radofed.cli.arguments import exact
+
+    if feature is not None and column is not None:
+        raise ConfigurationError("give --feature or --column, not both")
+    budget = exact(delta, "delta")
+    cost = privacy_together([Release.load(each) for each in releases], budget, feature=feature, column=column)
+    what = "one record"
+    if feature is not None:
+        what = f"one record's value of {feature!r}, within that coordinate's own values where a release bounds no more,"
+    elif column is not None:
+        what = f"one record's value in the column {column!r}"
+    data = {
+        "releases": len(releases),
+        "scope": cost.scope,
+        "unit": what.split(",", maxsplit=1)[0],
+        "epsilon": cost.epsilon,
+        "epsilon_lower": cost.epsilon_lower,
+        "epsilon_if_others_collude": cost.epsilon_if_others_collude,
+        "delta": cost.delta,
+    }
+    return Result(data, "\n".join(sentences(cost, len(releases), what)))

@@ -1,0 +1,1 @@
+"""What every role shares besides the wire: files, tables, clusters, logs and configuration."""

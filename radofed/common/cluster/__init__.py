@@ -1,0 +1,1 @@
+"""A Ray cluster of an organisation's own: reached safely, and given one job at a time."""

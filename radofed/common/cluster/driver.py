@@ -1,0 +1,94 @@
+"""The process that speaks with a Ray cluster for one job: `python -m radofed.common.cluster.driver DESCRIPTOR`.
+
+radofed.common.cluster.jobs starts it, and sends (settings, version, function, shared), then items (number, payload),
+and closes the connection at the end. It is answered ("ready", None), then ("item", (number, whether it is done, result
+or reason)) for each item, and ("failed", sentence) where this process cannot go on.
+"""
+
+import os
+import sys
+import threading
+from multiprocessing.connection import Connection
+from typing import Any
+
+from dpcore.errors import RadofedError
+from radofed.common.cluster.jobs import run_item
+from radofed.common.cluster.ray_cluster import connect, last_line
+
+_WAIT_S = 0.2
+
+
+class _Tasks:
+    """Items under way. One thread submits what comes, the other gives back what is done."""
+
+    def __init__(self, ray: Any, connection: Connection, start: tuple[Any, ...]) -> None:
+        settings, self._version, self._function, shared = start
+        self._ray, self._connection, self._timeout_s = ray, connection, settings.timeout_s
+        self._shared = ray.put(shared)
+        # No retries by Ray: an item is loaded from its source again. One try each, wherever there is a processor.
+        self._task = ray.remote(num_cpus=1, max_retries=0, scheduling_strategy="SPREAD")(run_item)
+        self._changed = threading.Condition()
+        self._under_way: dict[Any, int] = {}
+        self._failure: str | None = None
+
+    def submit(self) -> None:
+        """Take items for ever; the process ends with the connection, whatever Ray is waiting for."""
+        while True:
+            try:
+                number, payload = self._connection.recv()
+            except (EOFError, OSError):
+                os._exit(0)
+            try:
+                task = self._task.remote(self._version, self._function, self._shared, payload)
+            except Exception as error:  # noqa: BLE001 - Ray's own, of many classes
+                with self._changed:
+                    self._failure = last_line(error)
+                    self._changed.notify()
+                return
+            with self._changed:
+                self._under_way[task] = number
+                self._changed.notify()
+
+    def give_back(self) -> None:
+        """Answer items as they are done, until the cluster fails."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._under_way or self._failure)
+                if self._failure:
+                    raise RadofedError(self._failure)
+                tasks = list(self._under_way)
+            done, _ = self._ray.wait(tasks, num_returns=1, timeout=_WAIT_S)
+            for task in done:
+                with self._changed:
+                    number = self._under_way.pop(task)
+                self._connection.send(("item", (number, *self._outcome(task))))
+
+    def _outcome(self, task: Any) -> tuple[bool, Any]:
+        """Whether it is done, and its result; or why it was lost. Raises RadofedError where the task itself failed."""
+        exceptions = self._ray.exceptions
+        try:
+            return True, self._ray.get(task, timeout=self._timeout_s)
+        except exceptions.RayTaskError as error:
+            raise RadofedError(f"a worker of the cluster failed: {last_line(error)}") from error
+        except exceptions.RayError as error:
+            return False, last_line(error)
+
+
+def main(descriptor: int) -> None:
+    """Serve one job."""
+    connection = Connection(descriptor)
+    try:
+        start = connection.recv()
+        tasks = _Tasks(connect(start[0].address, start[0].token_file), connection, start)
+        connection.send(("ready", None))
+        threading.Thread(target=tasks.submit, daemon=True).start()
+        tasks.give_back()
+    except Exception as error:  # noqa: BLE001 - whatever it is, the parent is to know
+        connection.send(("failed", last_line(error)))
+    finally:
+        # Ray's own way out may wait for a cluster that is not there any more.
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

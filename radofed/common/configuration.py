@@ -1,0 +1,69 @@
+"""Configuration files: TOML; unknown keys refused, units in key names, paths relative to the file, no secrets."""
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Self, get_args
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, ValidationInfo
+
+from dpcore.errors import ConfigurationError
+
+
+def _relative_to_file(path: Path, info: ValidationInfo) -> Path:
+    base = (info.context or {}).get("directory")
+    return path if base is None else Path(base) / path.expanduser()
+
+
+ConfigPath = Annotated[Path, AfterValidator(_relative_to_file)]
+"""A path that is read relative to the directory of the configuration file."""
+
+
+class Configuration(BaseModel):
+    """Base of all configuration: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read a TOML file. Raises ConfigurationError with every fault and the nearest valid key."""
+        try:
+            data = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigurationError(f"{path}: cannot be read ({error.strerror})") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"{path}: not valid TOML ({error})") from error
+        try:
+            return cls.model_validate(data, context={"directory": path.resolve().parent})
+        except ValidationError as error:
+            faults = "; ".join(_describe(cls, fault) for fault in error.errors())
+            raise ConfigurationError(f"{path}: {faults}") from error
+
+
+def _describe(model: type[BaseModel], fault: Any) -> str:
+    key = ".".join(str(part) for part in fault["loc"])
+    match fault["type"]:
+        case "extra_forbidden":
+            known = _keys_at(model, fault["loc"][:-1])
+            near = difflib.get_close_matches(str(fault["loc"][-1]), known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(known))}"
+            return f"unknown key {key!r}; {hint}"
+        case "missing":
+            return f"{key!r} is missing"
+        case _:
+            return f"{key!r}: {fault['msg']}"
+
+
+def _keys_at(model: type[BaseModel], location: tuple[Any, ...]) -> list[str]:
+    for part in location:
+        field = next((f for name, f in model.model_fields.items() if str(part) in (name, f.alias)), None)
+        annotation = field.annotation if field else None
+        tables = [kind for kind in (annotation, *get_args(annotation)) if _is_table(kind)]
+        if not tables:
+            break
+        model = tables[0]
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _is_table(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)

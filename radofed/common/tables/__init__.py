@@ -1,0 +1,1 @@
+"""Tables from files: CSV and Parquet, streamed in blocks of rows."""

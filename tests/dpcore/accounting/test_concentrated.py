@@ -1,0 +1,205 @@
+"""Concentrated bounds against laws that are summed, integrated and composed without them."""
+
+import math
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+
+from dpcore.accounting.concentrated import (
+    Concentrated,
+    concentrated_delta,
+    concentrated_epsilon,
+    concentrated_rho,
+    of_count,
+    of_epsilon,
+    of_shift,
+)
+from dpcore.accounting.dp_feat import own_epsilon
+from dpcore.accounting.gaussian import gaussian_delta, shift_law
+from dpcore.accounting.integer_noise import IntegerNoise
+from dpcore.errors import PlanError
+from dpcore.numbers.count_distributions import binomial_law
+from dpcore.rados.truncation import truncation
+
+DELTA = Fraction(1, 10**6)
+
+
+def formula(rho, epsilon):
+    """Corollary 13 of Canonne, Kamath and Steinke, minimised with 30 digits."""
+    with mpmath.workdps(30):
+        r, e = mpmath.mpf(rho), mpmath.mpf(epsilon)
+
+        def log_delta(t):
+            a = 1 + mpmath.e**t
+            return (a - 1) * (a * r - e) - mpmath.log(a - 1) + a * mpmath.log(1 - 1 / a)
+
+        coarse = min((mpmath.mpf(k) / 20 for k in range(-300, 300)), key=log_delta)
+        fine = min((coarse + mpmath.mpf(k) / 4000 for k in range(-200, 201)), key=log_delta)
+        return float(mpmath.e ** log_delta(fine))
+
+
+@pytest.mark.parametrize(("rho", "epsilon"), [(0.01, 0.5), (0.5, 3.0), (0.5, 5.0), (2.0, 12.0), (100.0, 170.0)])
+def test_delta_is_the_formula_rounded_up(rho, epsilon):
+    exact = formula(rho, epsilon)
+    assert exact * (1 - 1e-4) <= concentrated_delta(rho, epsilon) <= exact * (1 + 1e-4)
+    # The search here is coarser, so what is found there is hardly larger; never smaller but for this grid.
+    assert concentrated_delta(rho, epsilon) <= exact * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("rho", [1e-9, 1e-3, 0.5, 3.0, 1e2, 1e5])
+@pytest.mark.parametrize("delta", [1e-12, 1e-6, 0.1])
+def test_epsilon_delta_and_rho_invert_one_another_from_the_safe_side(rho, delta):
+    epsilon = concentrated_epsilon(rho, delta)
+    if epsilon == 0:
+        assert concentrated_delta(rho, 0.0) <= delta
+        return
+    assert delta * (1 - 1e-9) <= concentrated_delta(rho, epsilon) <= delta * (1 + 1e-8)
+    assert concentrated_delta(rho, 0.99 * epsilon) > delta
+    found = concentrated_rho(epsilon, delta)
+    assert rho * (1 - 1e-9) <= found <= rho * (1 + 1e-9)
+    # Rounded down: what is found may be spent.
+    assert concentrated_epsilon(concentrated_rho(2.5, delta), delta) <= 2.5 * (1 + 1e-11)
+
+
+@pytest.mark.parametrize("mu", [0.1, 0.5, 1.0, 2.0])
+def test_a_gaussian_is_within_its_bound_and_not_far_below(mu):
+    rho = mu * mu / 2
+    epsilon = concentrated_epsilon(rho, DELTA)
+    assert gaussian_delta(mu, epsilon).upper < float(DELTA)
+    # A fifth less is too little: the bound is worth having.
+    assert gaussian_delta(mu, 0.8 * epsilon).lower > float(DELTA)
+
+
+def test_what_is_out_of_range_is_refused():
+    for call in (
+        lambda: concentrated_epsilon(-1.0, DELTA),
+        lambda: concentrated_epsilon(math.nan, DELTA),
+        lambda: concentrated_epsilon(1.0, 0),
+        lambda: concentrated_epsilon(1.0, 1),
+        lambda: concentrated_delta(1.0, -0.1),
+        lambda: concentrated_rho(-1, DELTA),
+        lambda: Concentrated(Fraction(-1)),
+        lambda: Concentrated(Fraction(1), Fraction(2)),
+        lambda: of_count(binomial_law(10), 0, DELTA),
+        lambda: of_shift(shift_law(1.0), Fraction(0)),
+    ):
+        with pytest.raises(PlanError):
+            call()
+    assert concentrated_epsilon(0, DELTA) == 0
+    assert concentrated_delta(0, 0.0) == 0
+
+
+def renyi(p, q, order):
+    """D_order(p to q), the laws normalised, summed with 40 digits."""
+    with mpmath.workdps(40):
+        a = mpmath.mpf(order)
+        return float(mpmath.log(mpmath.fsum(x**a * y ** (1 - a) for x, y in zip(p, q, strict=True))) / (a - 1))
+
+
+ORDERS = (1.0001, 1.01, 1.1, 1.5, 2, 3, 5, 10, 30, 100, 1000)
+
+
+@pytest.mark.parametrize("epsilon", ["0.3", "2", "8"])
+def test_randomized_response_is_within_the_bound_of_its_epsilon(epsilon):
+    bound = of_epsilon(Fraction(epsilon), Fraction(0))
+    high = math.exp(float(Fraction(epsilon))) / (1 + math.exp(float(Fraction(epsilon))))
+    worst = max(renyi((high, 1 - high), (1 - high, high), a) / a for a in ORDERS)
+    assert worst <= float(bound.rho) * (1 + 1e-9)
+    assert worst > 0.5 * float(bound.rho)
+
+
+def exact_count(rows, low, cut):
+    """The pair of conditional laws on A, and P outside A, in exact integers."""
+    masses = [mpmath.binomial(rows, k) for k in range(low, rows - low + 1)]
+    total = mpmath.fsum(masses)
+    p, q = masses[cut + 1 : len(masses) - cut], masses[cut : len(masses) - cut - 1]
+    return [x / mpmath.fsum(p) for x in p], [x / mpmath.fsum(q) for x in q], 1 - mpmath.fsum(p) / total
+
+
+@pytest.mark.parametrize(("rows", "truncated"), [(40, None), (60, Fraction(1, 2)), (150, None), (401, Fraction(1, 3))])
+def test_a_counts_bound_is_the_supremum_over_orders(rows, truncated):
+    low = truncation(rows, truncated)[0]
+    n, failure = 7, Fraction(1, 10**7)
+    bound = of_count(binomial_law(rows, low), n, failure)
+    with mpmath.workdps(60):
+        cuts = [c for c in range((rows - 2 * low) // 2) if n * exact_count(rows, low, c)[2] <= failure]
+        p, q, outside = exact_count(rows, low, max(cuts, default=0))
+        assert float(n * outside) <= float(bound.failure) <= float(n * outside) * (1 + 1e-9)
+    orders = np.concatenate([1 + np.geomspace(1e-3, 50 * rows, 80)])
+    for one, other in ((p, q), (q, p)):
+        worst = n * max(renyi(one, other, a) / a for a in orders)
+        assert worst <= float(bound.rho)
+        assert worst >= 0.995 * float(bound.rho)
+
+
+def test_a_tail_that_is_kept_would_cost_much_more():
+    """Why the far tails are left to the failure: the losses there are huge."""
+    law = binomial_law(300)
+    kept, cut = (of_count(law, 100, Fraction(1, 10**digits)) for digits in (300, 9))
+    assert float(kept.rho) > 5 * float(cut.rho)
+    assert 1.0 < float(cut.rho) / (100 * 2 / 300) < 1.05
+
+
+def test_a_count_without_common_outcomes_has_no_bound():
+    assert of_count(binomial_law(10, 5), 1, DELTA).failure == 1
+    rare = of_count(binomial_law(4, 0), 3, DELTA)
+    assert float(rare.failure) == pytest.approx(3 / 16, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("rows", "n", "truncated"), [(1000, 100, None), (4177, 100, Fraction(1, 2)), (20_000, 1000, Fraction(3, 10))]
+)
+def test_a_counts_bound_covers_its_exact_epsilon(rows, n, truncated):
+    bound = of_count(binomial_law(rows, truncation(rows, truncated)[0]), n, DELTA / 1024)
+    stated = concentrated_epsilon(bound.rho, DELTA - bound.failure)
+    exact = own_epsilon(rows, n, truncated, DELTA)
+    assert exact < stated < 1.1 * exact
+
+
+def test_a_thinned_gaussian_is_cut_where_its_coins_are_rare():
+    n, p, mu = 100, Fraction(1, 3), 0.2
+    failure = Fraction(1, 10**6)
+    bound = of_shift(shift_law(mu, n, p), failure)
+    with mpmath.workdps(40):
+        pmf = [mpmath.binomial(n, k) * (mpmath.mpf(1) / 3) ** k * (mpmath.mpf(2) / 3) ** (n - k) for k in range(n + 1)]
+        above = [mpmath.fsum(pmf[k + 1 :]) for k in range(n + 1)]
+        enough = next(k for k in range(n + 1) if above[k] <= failure)
+    assert float(bound.rho) == pytest.approx(enough * mu * mu / 2, rel=1e-12)
+    assert float(above[enough]) <= float(bound.failure) <= float(above[enough]) * (1 + 1e-9)
+    # A smaller count would fail too often.
+    assert float(above[enough - 1]) > failure
+
+
+def test_a_thinned_gaussians_bound_covers_its_exact_epsilon():
+    law = shift_law(0.05, 1000, Fraction(1, 2))
+    bound = of_shift(law, DELTA / 1024)
+    stated = concentrated_epsilon(bound.rho, DELTA - bound.failure)
+    exact = law.epsilon(DELTA).upper
+    assert exact < stated < 1.25 * exact
+
+
+def test_one_gaussian_needs_no_failure():
+    bound = of_shift(shift_law(0.5), DELTA)
+    assert bound == Concentrated(Fraction(1, 8))
+
+
+def test_integer_noise_costs_its_slack():
+    law = IntegerNoise(3, 4, 1).law(1)
+    bound = of_shift(law, DELTA)
+    continuous = float(law.upper[0]) / 2
+    assert continuous < float(bound.rho) < continuous * (1 + 2e-6)
+    # The integers' own divergences, summed: four shares of standard deviation 3, shifted by 1.
+    z = np.arange(-60, 61)
+    share = np.exp(-(z**2) / 18)
+    share /= share.sum()
+    total = share
+    for _ in range(3):
+        total = np.convolve(total, share)
+    centre = len(total) // 2
+    inside = slice(centre - 60, centre + 61)
+    p, q = total[inside], np.roll(total, 1)[inside]
+    worst = max(renyi(p.tolist(), q.tolist(), a) / a for a in (1.01, 2, 5, 10))
+    assert worst < float(bound.rho)
+    assert worst > 0.85 * float(bound.rho)

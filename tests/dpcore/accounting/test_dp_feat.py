@@ -1,0 +1,300 @@
+import itertools
+import json
+import math
+import time
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpcore.accounting import composition
+from dpcore.accounting.composition import (
+    DeltaTooSmallError,
+    InfiniteEpsilonError,
+    VoidEpsilonError,
+    delta_bracket,
+    epsilon_bracket,
+)
+from dpcore.accounting.dp_feat import (
+    account,
+    delta_for,
+    delta_per_rado,
+    epsilon_for,
+    largest_rados,
+    own_epsilon,
+    theorem_epsilon,
+)
+from dpcore.errors import PlanError
+from dpcore.numbers import count_distributions as laws
+from dpcore.numbers.count_distributions import binomial_law, binomial_mass, pooled_law
+from dpcore.rados.truncation import EmptyTruncationError, truncation
+
+VECTORS = Path(__file__).resolve().parents[3] / ".." / "shared" / "vectors" / "dp_feat_exact.json"
+HALF = Fraction(1, 2)
+
+
+def exact_law(parties: list[tuple[int, int]]) -> list[Fraction]:
+    """Exact masses of the summed k, from its least value on."""
+    total = np.array([1], dtype=object)
+    for rows, low in parties:
+        total = np.convolve(total, np.array([math.comb(rows, k) for k in range(low, rows - low + 1)], dtype=object))
+    return [Fraction(int(mass), int(sum(total))) for mass in total]
+
+
+def exact_delta(p: list[Fraction], q: list[Fraction], n: int, epsilon: float) -> float:
+    """Hockey-stick divergence of n independent releases, by enumeration of all outcomes."""
+    delta = 0.0
+    for outcome in itertools.product(range(len(p)), repeat=n):
+        mass, other = (math.prod(law[k] for k in outcome) for law in (p, q))
+        delta += max(0.0, float(mass) - math.exp(epsilon) * float(other))
+    return delta
+
+
+def vectors() -> list[dict]:
+    return json.loads(VECTORS.read_text()) if VECTORS.exists() else []
+
+
+@pytest.mark.parametrize("vector", vectors(), ids=lambda v: f"{v['m']}-{v['n']}-{v['epsilon_per_rado']}")
+def test_reference_values(vector):
+    rows, n, epsilon = vector["m"], vector["n"], Fraction(str(vector["epsilon_per_rado"]))
+    if "delta_per_rado" in vector:
+        assert delta_per_rado(rows, epsilon) == pytest.approx(vector["delta_per_rado"], rel=1e-8)
+    if not vector["feasible"]:
+        with pytest.raises(PlanError):
+            epsilon_for([rows], n, epsilon, vector["delta"])
+        return
+    found = epsilon_for([rows], n, epsilon, vector["delta"])
+    assert found.lower <= vector["epsilon_upper"]
+    assert found.upper >= vector["epsilon_lower"]
+    assert found.upper - found.lower <= 0.01 * found.upper
+    assert found.upper <= 1.01 * vector["epsilon_upper"]
+    assert theorem_epsilon(n, epsilon) == vector["theorem_epsilon"]
+
+
+def test_vectors_are_there_or_the_skip_says_so():
+    if not VECTORS.exists():
+        pytest.skip("the shared vectors are not beside this checkout")
+    assert len(vectors()) >= 10
+
+
+@pytest.mark.parametrize(
+    ("parties", "n"), [([(8, 0)], 3), ([(9, 3)], 3), ([(6, 2), (7, 2)], 3), ([(5, 0), (4, 1)], 2), ([(40, 15)], 1)]
+)
+def test_brackets_hold_the_exact_figure_in_both_directions(parties, n):
+    masses = exact_law(parties)
+    p, q = [*masses, Fraction(0)], [Fraction(0), *masses]
+    law = pooled_law(parties)
+    for epsilon in (0.0, 0.3, 1.0, 2.0):
+        deltas = [exact_delta(p, q, n, epsilon), exact_delta(q, p, n, epsilon)]
+        assert deltas[0] == pytest.approx(deltas[1], rel=1e-9)
+        bracket = delta_bracket(law, n, epsilon)
+        assert bracket.lower <= deltas[0] * (1 + 1e-12)
+        assert deltas[0] <= bracket.upper
+        assert bracket.upper - bracket.lower <= 0.01 * bracket.upper
+        if epsilon > 0 and deltas[0] > 1.001 * composition.infinite_mass(law, n):
+            back = epsilon_bracket(law, n, deltas[0])
+            assert back.lower <= epsilon * (1 + 1e-9)
+            assert epsilon <= back.upper * (1 + 1e-9)
+
+
+def test_agrees_with_dp_accounting_on_the_bare_masses():
+    from dp_accounting.pld import privacy_loss_distribution
+
+    rows = [208 + (i < 17) for i in range(20)]
+    masses = exact_law([(m, truncation(m, HALF)[0]) for m in rows])
+    log_p = {k: math.log(mass) for k, mass in enumerate(masses) if mass > Fraction(1, 10**300)}
+    log_q = {k + 1: value for k, value in log_p.items()}
+    found = epsilon_for(rows, 100, HALF, 1e-6)
+    for pessimistic in (True, False):
+        reference = privacy_loss_distribution.from_two_probability_mass_functions(
+            log_q, log_p, pessimistic, 5e-5, symmetric=False
+        ).self_compose(100)
+        epsilon = reference.get_epsilon_for_delta(1e-6)
+        assert (found.lower <= epsilon) if pessimistic else (epsilon <= found.upper)
+        assert epsilon == pytest.approx(found.upper, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "parties", [[(50, 0)], [(51, 20)], [(30, 10), (31, 11), (30, 10)], [(30, 10)] * 5, [(30, 0), (12, 0), (40, 17)]]
+)
+def test_laws_are_the_exact_ones(parties):
+    law, exact = pooled_law(parties), [float(mass) for mass in exact_law(parties)]
+    assert law.low == sum(low for _, low in parties)
+    assert law.masses.tolist() == pytest.approx(exact, rel=max(law.relative_error * 4, 1e-14))
+    ratios = [math.log(after / before) for before, after in itertools.pairwise(exact)]
+    assert np.abs(law.losses - ratios).max() <= law.loss_error + 1e-13
+
+
+def test_cut_tails_are_lighter_than_stated():
+    # Exact integers: the mass that the window of 4,000 rows leaves out.
+    law = binomial_law(4000)
+    assert law.low > 0
+    outside = Fraction(2 * sum(math.comb(4000, k) for k in range(law.low)), 2**4000)
+    assert 0 < outside <= Fraction(law.trimmed)
+    assert float(law.masses.sum()) == pytest.approx(1, rel=1e-12)
+
+
+def test_mass_of_a_range():
+    exact = Fraction(sum(math.comb(5001, k) for k in range(2450, 2552)), 2**5001)
+    assert binomial_mass(5001, 2450) == pytest.approx(float(exact), rel=1e-12)
+    assert binomial_mass(10, 6) == 0
+
+
+@pytest.mark.parametrize(("rows", "n"), [(4177, 100), (10**6, 10_000), (360, 500)])
+def test_what_the_transform_rounds_is_far_below_its_allowance(rows, n):
+    law = binomial_law(rows)
+    composed = composition.compose(law, n, 1e-4 * composition.spread(law, n), 1e-16, 1e-9)
+    masses = composed.finite.masses
+    total = math.exp(n * math.log1p(-float(law.masses[0])))
+    seen = abs(float(masses.sum()) - total) - float(masses[masses < 0].sum())
+    assert seen < composed.slack.delta / 4
+
+
+def test_worked_split_over_parties():
+    # The first row of the reference table over 10 and 20 equal parties.
+    assert epsilon_for([417] * 10, 100, HALF, 1e-6).upper == pytest.approx(1.42, abs=0.01)
+    assert epsilon_for([208] * 20, 100, HALF, 1e-6).upper == pytest.approx(1.67, abs=0.01)
+
+
+def test_untruncated_parties_count_as_one_pool():
+    assert epsilon_for([1000, 2000, 1177], 100, None, 1e-6) == epsilon_for([4177], 100, None, 1e-6)
+
+
+def test_truncation_never_lowers_epsilon():
+    free = epsilon_for([4177], 100, None, 1e-6)
+    assert free.lower <= epsilon_for([4177], 100, HALF, 1e-6).upper
+    # Twenty parties that each truncate pay for it visibly.
+    assert epsilon_for([209] * 20, 100, HALF, 1e-6).lower > 1.1 * epsilon_for([209] * 20, 100, None, 1e-6).upper
+
+
+def test_account_prints_both_figures():
+    found = account([400, 300, 500], 50, None, Fraction(1, 10**6))
+    assert found.epsilon_lower <= found.epsilon < found.epsilon_if_others_collude
+    assert found.epsilon_if_others_collude == own_epsilon(300, 50, None, Fraction(1, 10**6))
+    assert found.theorem_epsilon is None
+    assert (found.rados, found.party_rows, found.delta) == (50, (400, 300, 500), 1e-6)
+    assert account([4177], 100, HALF, 1e-6).theorem_epsilon == 50
+
+
+def test_parties_that_a_truncation_hardly_touches_are_counted_by_the_smallest():
+    """A thousand sizes in less than the two seconds that a plan may take; one by one they take twenty."""
+    rows, each = range(20_000, 21_000), Fraction(1)
+    assert laws.hardly_truncated(rows[0], truncation(rows[0], each)[0])
+    start = time.perf_counter()
+    found = account(rows, 1000, each, 1e-6)
+    assert time.perf_counter() - start < 2
+    own = [epsilon_bracket(binomial_law(m, truncation(m, each)[0]), 1000, 1e-6) for m in (rows[0], rows[1], rows[-1])]
+    assert found.epsilon_if_others_collude == own[0].upper
+    assert own[0].upper >= own[1].lower >= own[2].lower
+    # One that is truncated in earnest stays in, however many rows it has.
+    assert not laws.hardly_truncated(25_000, truncation(25_000, Fraction(3, 10))[0])
+    alone = account([25_000], 100, Fraction(3, 10), 1e-6).epsilon_if_others_collude
+    assert account([25_000, 10**6], 100, Fraction(3, 10), 1e-6).epsilon_if_others_collude == alone
+
+
+def test_collusion_takes_the_worst_truncated_party():
+    rows = [400, 401, 350]
+    worst = max(own_epsilon(m, 5, Fraction(3, 2), 1e-4) for m in rows)
+    assert account(rows, 5, Fraction(3, 2), 1e-4).epsilon_if_others_collude == worst
+
+
+def test_a_lone_party_has_one_figure():
+    found = account([4177], 100, HALF, 1e-6)
+    assert found.epsilon == found.epsilon_if_others_collude
+
+
+def test_delta_and_epsilon_are_inverse():
+    epsilon = epsilon_for([4177], 100, HALF, 1e-6)
+    delta = delta_for([4177], 100, HALF, (epsilon.lower + epsilon.upper) / 2)
+    assert delta.lower <= 1.1e-6
+    assert delta.upper >= 0.9e-6
+    assert delta.upper - delta.lower <= 0.01 * delta.upper
+    assert delta_for([1000], 1, Fraction(1, 100), 1.0).upper == 1
+
+
+def test_largest_rados_is_the_last_that_fits():
+    n = largest_rados([4177], HALF, 1.0, 1e-6)
+    assert n > 10
+    assert epsilon_for([4177], n, HALF, 1e-6).upper <= 1.0
+    assert epsilon_for([4177], n + 1, HALF, 1e-6).upper > 1.0
+    assert largest_rados([10], None, 1.0, 1e-6) == 0
+
+
+def test_infinite_epsilon_is_refused_with_what_works():
+    with pytest.raises(InfiniteEpsilonError) as caught:
+        epsilon_for([4177], 100, Fraction(3, 10), 1e-6)
+    works = caught.value.largest_rados
+    assert f"at most {works} rados" in str(caught.value)
+    assert epsilon_for([4177], works, Fraction(3, 10), 1e-6).upper < math.inf
+    with pytest.raises(InfiniteEpsilonError):
+        epsilon_for([4177], works + 1, Fraction(3, 10), 1e-6)
+
+
+def test_a_single_admissible_count_gives_everything_away():
+    with pytest.raises(InfiniteEpsilonError, match="probability 1:"):
+        epsilon_for([1000], 1, Fraction(1, 100), 1e-6)
+    assert delta_per_rado(1000, Fraction(1, 100)) == 1
+    with pytest.raises(EmptyTruncationError):
+        epsilon_for([1000], 1, Fraction(1, 1000), 1e-6)
+
+
+def test_small_parties_without_truncation_are_infinite_where_they_are():
+    assert delta_per_rado(10, None) == 2.0**-10
+    assert delta_per_rado(10**6, None) == 0
+    with pytest.raises(InfiniteEpsilonError):
+        own_epsilon(10, 1, None, 1e-4)
+    with pytest.raises(InfiniteEpsilonError):
+        account([10, 4000], 1, None, 1e-4)
+    assert own_epsilon(10, 1, None, 1e-2) < 10
+
+
+def test_void_and_uncountable_plans_are_refused():
+    with pytest.raises(VoidEpsilonError, match="fewer rados"):
+        epsilon_for([300], 20_000, None, 1e-6)
+    with pytest.raises(DeltaTooSmallError) as caught:
+        epsilon_for([4177], 10_000, None, 1e-13)
+    assert epsilon_for([4177], 10_000, None, caught.value.smallest_delta).upper < math.inf
+
+
+@pytest.mark.parametrize("delta", [0, 1, -1e-6, 1.5, math.nan])
+def test_bad_delta(delta):
+    with pytest.raises(PlanError, match="delta"):
+        account([100], 1, None, delta)
+
+
+def test_bad_arguments():
+    for arguments in (([], 1), ([0], 1), ([100], 0), ([1 << 60], 1), ([100], 10**9)):
+        with pytest.raises(PlanError):
+            account(*arguments, None, 1e-6)
+    for epsilon in (0.0, -1.0, math.nan):
+        with pytest.raises(PlanError):
+            largest_rados([100], None, epsilon, 1e-6)
+    for epsilon in (-1.0, 151.0, math.nan):
+        with pytest.raises(PlanError):
+            delta_for([100], 1, None, epsilon)
+
+
+def test_large_plans_are_counted_quickly():
+    account([4177], 1, None, 1e-6)
+    for rows, epsilon in (([10**6], Fraction(1, 10)), ([250_000 + i for i in range(4)], None), ([10**6], None)):
+        started = time.perf_counter()
+        found = account(rows, 10_000, epsilon, 1e-6)
+        # Ten times what it takes, so that a busy machine does not fail it.
+        assert time.perf_counter() - started < 4
+        assert found.epsilon - found.epsilon_lower <= 0.01 * found.epsilon
+
+
+@pytest.mark.parametrize("first", [-700, 3])
+def test_losses_on_a_grid_are_read_as_dp_accounting_does(first):
+    from dp_accounting.pld import pld_pmf
+
+    rng = np.random.default_rng(5)
+    masses = rng.dirichlet(np.ones(1000)) * (1 - 1e-7)
+    mine = composition.GridLosses(1e-3, first, masses, 1e-7)
+    theirs = pld_pmf.DensePLDPmf(1e-3, first, masses, 1e-7, pessimistic_estimate=True)
+    for epsilon in (0.0, 0.0017, 0.1, 0.29, 0.9, 1.1, 5.0):
+        assert mine.delta(epsilon) == pytest.approx(theirs.get_delta_for_epsilon(epsilon), rel=1e-10)
+    for delta in (1e-6, 1e-3, 0.02, 0.1, 0.3, 0.45, 0.9):
+        assert mine.epsilon(delta) == pytest.approx(theirs.get_epsilon_for_delta(delta), rel=1e-9, abs=1e-12)
+    assert mine.epsilon(1e-8) == math.inf

@@ -1,0 +1,376 @@
+"""Gaussian noise counted exactly: against high precision, dp_accounting, simulation, and exact sums."""
+
+import math
+from fractions import Fraction
+
+import mpmath as mp
+import numpy as np
+import pytest
+from dp_accounting.pld import privacy_loss_distribution
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpcore.accounting import composition, gaussian, integer_noise
+from dpcore.accounting.composition import DeltaTooSmallError, InfiniteEpsilonError, VoidEpsilonError
+from dpcore.accounting.dp_feat import epsilon_for
+from dpcore.accounting.gaussian import (
+    WeakNoiseError,
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_mu,
+    shift_law,
+    thinned_delta,
+    thinned_epsilon,
+    thinned_mu,
+    thinned_rados,
+    together,
+)
+from dpcore.accounting.integer_noise import IntegerNoise, log_ratio, smallest_share
+from dpcore.accounting.mixed import CountRelease, mixed_epsilon
+from dpcore.accounting.sensitivity import root_up
+from dpcore.errors import PlanError
+from dpcore.numbers.count_distributions import binomial_law
+
+DELTA = Fraction(1, 10**6)
+
+
+def true_delta(mu, epsilon):
+    """Theorem 8 of Balle and Wang with sixty digits."""
+    with mp.workdps(60):
+        m, e = mp.mpf(mu), mp.mpf(epsilon)
+        return mp.ncdf(m / 2 - e / m) - mp.exp(e) * mp.ncdf(-m / 2 - e / m)
+
+
+def true_thinned(mu, n, p, epsilon):
+    with mp.workdps(60):
+        q = mp.mpf(p.numerator) / p.denominator
+        masses = (mp.binomial(n, k) * q**k * (1 - q) ** (n - k) for k in range(1, n + 1))
+        return mp.fsum(
+            mass * true_delta(mp.mpf(mu) * mp.sqrt(k), epsilon) for k, mass in zip(range(1, n + 1), masses, strict=True)
+        )
+
+
+class TestOneRelease:
+    @pytest.mark.parametrize("mu", [1e-6, 1e-3, 0.1, 0.5, 1.0, 3.0, 10.0, 16.0, 1e3])
+    @pytest.mark.parametrize("epsilon", [0.0, 1e-8, 1e-3, 0.1, 1.0, 5.0, 30.0, 150.0])
+    def test_delta_is_bracketed(self, mu, epsilon):
+        found, true = gaussian_delta(mu, epsilon), true_delta(mu, epsilon)
+        assert found.lower <= true <= found.upper
+        if true > 1e-250 and mu > 1e-5:
+            assert found.upper - found.lower < 1e-8 * true
+
+    def test_delta_is_what_integration_says(self):
+        mu, epsilon = 0.8, 0.7
+        losing = mp.quad(
+            lambda x: max(mp.npdf(x, mu) - mp.exp(epsilon) * mp.npdf(x), 0), [-5, mu / 2 + epsilon / mu, 9]
+        )
+        assert float(losing) == pytest.approx(gaussian_delta(mu, epsilon).upper, rel=1e-9)
+
+    @pytest.mark.parametrize("mu", [0.01, 0.3, 1.0, 4.0])
+    @pytest.mark.parametrize("delta", [1e-2, 1e-6, 1e-30])
+    def test_epsilon_and_mu_invert_it(self, mu, delta):
+        found = gaussian_epsilon(mu, delta)
+        assert 0 <= found.lower <= found.upper
+        assert gaussian_delta(mu, found.upper).upper <= delta
+        if found.upper:
+            assert found.upper - found.lower < 1e-8 * found.upper
+            assert true_delta(mu, found.upper * (1 - 1e-6)) > delta
+            assert gaussian_mu(found.upper, delta) == pytest.approx(mu, rel=1e-9)
+
+    def test_the_classical_calibration_is_looser(self):
+        # Dwork and Roth (2014), Theorem A.1: sigma = Delta sqrt(2 log(1.25/delta)) / epsilon.
+        assert gaussian_mu(1, DELTA) > 1.1 / math.sqrt(2 * math.log(1.25e6))
+
+    def test_what_bounds_nothing_is_refused(self):
+        with pytest.raises(WeakNoiseError):
+            gaussian_epsilon(30.0, DELTA)
+        with pytest.raises(DeltaTooSmallError):
+            gaussian_epsilon(1.0, 1e-101)
+        for wrong in (
+            lambda: gaussian_epsilon(1.0, 0),
+            lambda: gaussian_epsilon(1.0, 1),
+            lambda: gaussian_epsilon(1.0, math.nan),
+            lambda: gaussian_epsilon(0.0, DELTA),
+            lambda: gaussian_epsilon(math.inf, DELTA),
+            lambda: gaussian_delta(1.0, -1.0),
+            lambda: gaussian_mu(0, DELTA),
+            lambda: gaussian_mu(math.nan, DELTA),
+            lambda: thinned_delta(1.0, 0, 0.5, 1.0),
+            lambda: thinned_delta(1.0, 5, 0, 1.0),
+            lambda: thinned_delta(1.0, 5, 1.5, 1.0),
+            lambda: together([]),
+            lambda: shift_law(1.0, slack=2.0),
+        ):
+            with pytest.raises(PlanError):
+                wrong()
+
+
+class TestCoins:
+    @pytest.mark.parametrize(
+        ("mu", "n", "p", "epsilon"),
+        [
+            (0.3, 1, Fraction(1, 2), 0.1),
+            (0.3, 20, Fraction(1, 2), 1.0),
+            (0.05, 200, Fraction(1, 3), 0.5),
+            (1.0, 30, Fraction(1, 50), 3.0),
+            (0.1, 60, Fraction(49, 50), 4.0),
+        ],
+    )
+    def test_delta_is_bracketed(self, mu, n, p, epsilon):
+        found, true = thinned_delta(mu, n, p, epsilon), true_thinned(mu, n, p, epsilon)
+        assert found.lower <= true <= found.upper
+        assert found.upper - found.lower < 1e-9 * true
+        # A wrong coin or a wrong mu is seen.
+        for wrong in (thinned_delta(mu * 0.99, n, p, epsilon), thinned_delta(mu, n, p * Fraction(49, 50), epsilon)):
+            assert wrong.upper < true
+
+    def test_a_sure_coin_is_one_gaussian(self):
+        assert thinned_epsilon(0.1, 25, 1, DELTA).upper == pytest.approx(gaussian_epsilon(0.5, DELTA).upper, rel=1e-9)
+        # Half the coins cost less than all, and more than half of the squared shift for sure: delta is convex there.
+        half = thinned_epsilon(0.1, 100, Fraction(1, 2), DELTA)
+        assert gaussian_epsilon(0.1 * math.sqrt(50), DELTA).upper < half.lower
+        assert half.upper < 0.9 * gaussian_epsilon(1.0, DELTA).lower
+
+    def test_agrees_with_dp_accounting(self):
+        mu, n, p = 0.2, 40, 0.5
+        one = privacy_loss_distribution.from_gaussian_mechanism(1 / mu, value_discretization_interval=1e-4)
+        # The coin is known: with 1 - p the loss is 0, else the Gaussian's.
+        coin = one.compute_mixture(privacy_loss_distribution.identity(value_discretization_interval=1e-4), p)
+        found = thinned_epsilon(mu, n, p, 1e-6).upper
+        assert coin.self_compose(n).get_epsilon_for_delta(1e-6) == pytest.approx(found, rel=2e-3)
+        assert one.self_compose(n).get_epsilon_for_delta(1e-6) > 1.2 * found
+
+    def test_agrees_with_a_simulation_of_flipped_labels(self):
+        # Three rados of one coordinate; record 0 is (x, y) = (1, +1) or (1, -1), the rest is known. The signature is
+        # known too: the record is in where sigma_0 = y. Its edge then is +1 or -1, so the shift is 2, given the coin.
+        rng = np.random.default_rng(7)
+        sigma, n, epsilon, trials = 2.5, 3, 0.8, 400_000
+        coins = rng.random((trials, n)) < 0.5
+        noise = rng.normal(0, sigma, (trials, n))
+        outcome = coins * 1.0 + noise
+        log_ratio_of_pair = (((outcome + coins) ** 2 - (outcome - coins) ** 2) / (2 * sigma**2)).sum(axis=1)
+        gains = np.clip(1 - np.exp(epsilon - log_ratio_of_pair), 0, None)
+        true = thinned_delta(2 / sigma, n, 0.5, epsilon).upper
+        spread = gains.std() / math.sqrt(trials)
+        assert abs(gains.mean() - true) < 4 * spread
+        for wrong in (thinned_delta(2 / sigma, n, 0.45, epsilon), thinned_delta(1.9 / sigma, n, 0.5, epsilon)):
+            assert abs(gains.mean() - wrong.upper) > 6 * spread
+
+    @pytest.mark.parametrize(("n", "p"), [(1, Fraction(1, 2)), (100, Fraction(1, 2)), (10_000, Fraction(1, 7))])
+    def test_calibration_ends_at_the_target(self, n, p):
+        mu = thinned_mu(n, p, 1, DELTA)
+        assert thinned_delta(mu, n, p, 1.0).upper <= DELTA < thinned_delta(mu * 1.0001, n, p, 1.0).lower
+        assert thinned_epsilon(mu, n, p, DELTA).upper <= 1
+        assert thinned_rados(mu, p, 1, DELTA) == n
+
+    def test_a_delta_above_the_coin_needs_no_noise(self):
+        assert thinned_mu(1, Fraction(1, 10), 1, 0.2) > 1e15
+
+    def test_the_most_rados_is_the_last_that_fits(self):
+        most = thinned_rados(0.01, Fraction(1, 2), 2, DELTA)
+        assert thinned_epsilon(0.01, most, 0.5, DELTA).upper <= 2 < thinned_epsilon(0.01, most + 1, 0.5, DELTA).lower
+        assert thinned_rados(10.0, 0.5, Fraction(1, 10), DELTA) == 0
+        assert thinned_rados(1e-9, 0.5, 1, DELTA) == gaussian.MOST_RELEASES
+
+    @settings(max_examples=30, deadline=None)
+    @given(
+        st.floats(1e-4, 2),
+        st.integers(1, 10_000),
+        st.fractions(Fraction(1, 1000), Fraction(999, 1000)),
+        st.floats(0, 9),
+    )
+    def test_brackets_are_ordered_and_monotone(self, mu, n, p, epsilon):
+        found = thinned_delta(mu, n, p, epsilon)
+        assert 0 <= found.lower <= found.upper <= 1
+        assert thinned_delta(mu * 1.1, n, p, epsilon).upper >= found.lower
+        assert thinned_delta(mu, n + 1, p, epsilon).upper >= found.lower
+        assert thinned_delta(mu, n, p, epsilon + 0.1).lower <= found.upper
+
+
+class TestSeveral:
+    def test_gaussians_add_their_squares(self):
+        found = together([shift_law(0.3), shift_law(0.4)]).epsilon(DELTA)
+        assert found.lower <= gaussian_epsilon(0.5, DELTA).upper <= found.upper * (1 + 1e-12)
+        assert found.upper < gaussian_epsilon(0.5, DELTA).upper * (1 + 1e-9)
+
+    def test_equal_coins_are_more_rados(self):
+        whole = thinned_epsilon(0.02, 3000, 0.5, DELTA)
+        found = together([shift_law(0.02, 1000, 0.5), shift_law(0.02, 1800, 0.5), shift_law(0.02, 200, 0.5)])
+        bracket = found.epsilon(DELTA)
+        assert bracket.lower <= whole.lower
+        assert whole.upper <= bracket.upper * (1 + 1e-12)
+        assert bracket.upper - bracket.lower < 0.01 * bracket.upper
+        assert thinned_epsilon(0.02, 3100, 0.5, DELTA).lower > bracket.upper
+
+    def test_binning_keeps_the_true_law_inside(self):
+        law = shift_law(0.1, 5000, 0.3)
+        coarse = law.binned(40)
+        assert len(coarse.masses) <= 40
+        assert coarse.lower @ coarse.masses <= law.upper @ law.masses <= coarse.upper @ coarse.masses
+        assert coarse.delta(1.0).lower <= law.delta(1.0).lower <= law.delta(1.0).upper <= coarse.delta(1.0).upper
+
+    def test_a_count_beside_a_gaussian_by_brute_force(self):
+        # One count of 30 rows beside one Gaussian: delta is the mean over k of the Gaussian's at epsilon - loss(k).
+        law, mu, delta = binomial_law(30), 0.7, 1e-3
+        found = mixed_epsilon([CountRelease(law, 1)], [shift_law(mu)], delta)
+
+        def both(epsilon):
+            parts = (
+                mass * true_delta(mu, epsilon - loss) for mass, loss in zip(law.masses[1:], law.losses, strict=True)
+            )
+            return law.masses[0] + sum(parts)
+
+        assert both(found.lower) >= delta >= both(found.upper)
+        assert found.upper - found.lower < 0.01 * found.upper
+
+    def test_a_mixture_is_within_one_percent(self):
+        counts = [CountRelease(binomial_law(20_000), 1000), CountRelease(binomial_law(4177), 10)]
+        found = mixed_epsilon(counts, [shift_law(0.05, 1000, 0.5), shift_law(0.2)], DELTA)
+        assert found.upper - found.lower < 0.01 * found.upper
+        # The counts alone are nearly Gaussian, of mu^2 = 4 n / m.
+        near = together([shift_law(math.sqrt(0.2 + 40 / 4177)), shift_law(0.05, 1000, 0.5), shift_law(0.2)])
+        assert found.upper == pytest.approx(near.epsilon(DELTA).upper, rel=0.01)
+
+    def test_one_kind_alone_is_what_its_own_module_says(self):
+        own = epsilon_for([4177], 100, None, DELTA)
+        alone = mixed_epsilon([CountRelease(binomial_law(4177), 100)], [], DELTA)
+        beside = mixed_epsilon([CountRelease(binomial_law(4177), 100)], [shift_law(1e-7)], DELTA)
+        for found in (alone, beside):
+            assert found.lower <= own.upper
+            assert own.lower <= found.upper < 1.01 * own.upper
+        assert mixed_epsilon([], [shift_law(0.5)], DELTA).upper == gaussian_epsilon(0.5, DELTA).upper
+
+    def test_what_cannot_be_composed_is_refused(self):
+        with pytest.raises(InfiniteEpsilonError):
+            mixed_epsilon([CountRelease(binomial_law(10), 1)], [shift_law(0.5)], DELTA)
+        with pytest.raises(VoidEpsilonError):
+            mixed_epsilon([CountRelease(binomial_law(1000), 40_000)], [shift_law(8.0)], DELTA)
+        with pytest.raises(DeltaTooSmallError):
+            mixed_epsilon([CountRelease(binomial_law(4177), 10_000)], [shift_law(0.5)], 1e-13)
+        with pytest.raises(PlanError):
+            mixed_epsilon([], [], DELTA)
+
+
+class TestGrids:
+    @pytest.mark.parametrize("n", [1, 2, 7, 40])
+    def test_a_window_holds_all_but_what_is_cut(self, n):
+        # Skewed, not quite of mass 1, and with a heavy tail that a Gaussian's window would miss.
+        pieces = np.random.default_rng(3).dirichlet(np.linspace(3, 0.1, 60)) * 0.999
+        pieces = np.concatenate([pieces, np.zeros(400), [1e-5]])
+        direct = pieces
+        for _ in range(n - 1):
+            direct = np.convolve(direct, pieces)
+        for cut in (1e-3, 1e-9):
+            first, found = composition._self_convolved(pieces, n, cut)
+            inside = direct[first : first + len(found)]
+            assert direct.sum() - inside.sum() <= cut
+            assert len(inside) == len(found)
+            assert np.abs(found - inside).sum() <= cut + 1e-13
+        if n == 40:
+            assert len(composition._self_convolved(pieces, n, 1e-9)[1]) < len(direct) / 4
+
+    def test_losses_beyond_any_exponential_are_infinite(self):
+        found = composition.GridLosses(1.0, 0, np.array([0.5, *[0.0] * 998, 0.5]), 0.0)
+        assert found.epsilon(0.4) > 150
+        assert found.epsilon(0.5) == 0
+        assert found.delta(10**9) == 0
+
+
+def masses_of_sum(s, shares, reach):
+    """Exact masses of the sum of shares of N_Z(0, s^2) at -reach..reach, in forty digits."""
+    wide = range(-reach, reach + 1)
+    one = [mp.exp(-mp.mpf(z * z) / (2 * s * s)) for z in wide]
+    total = mp.fsum(one)
+    one = [mass / total for mass in one]
+    result = one
+    for _ in range(shares - 1):
+        result = [
+            mp.fsum(result[i] * one[z - i + reach] for i in range(max(0, z - reach), min(2 * reach, z + reach) + 1))
+            for z in range(2 * reach + 1)
+        ]
+    return dict(zip(wide, result, strict=True))
+
+
+class TestIntegerNoise:
+    @pytest.mark.parametrize(("s", "shares"), [(3, 1), (3, 2), (3, 4), (4, 3)])
+    def test_the_sum_of_shares_is_as_close_as_claimed(self, s, shares):
+        with mp.workdps(120):
+            masses = masses_of_sum(s, shares, 75)
+            bound, sigma = log_ratio(s, shares, integer_noise.ROUNDING_VARIANCE), s * mp.sqrt(shares)
+            for z in range(-12, 13):
+                # The rounded continuous noise is within tau_rho of phi_sigma.
+                ratio = abs(mp.log(masses[z] / mp.npdf(z, 0, sigma)))
+                assert ratio < bound
+            assert 0 < bound < 1e-30
+
+    @pytest.mark.parametrize("shares", [1, 2, 3])
+    def test_a_small_share_breaks_the_small_bound_but_not_its_own(self, shares):
+        with mp.workdps(40):
+            masses = masses_of_sum(mp.mpf("0.5"), shares, 12)
+            worst = max(abs(mp.log(masses[z] / mp.npdf(z, 0, mp.sqrt(shares) / 2))) for z in range(-3, 4))
+        assert worst > 1e20 * log_ratio(3, shares, 4)
+        assert worst < log_ratio(0.5, shares, 4)
+
+    @pytest.mark.parametrize(("shares", "moves"), [(1, (6, 0)), (2, (3, 3)), (3, (5, 1))])
+    def test_delta_of_integer_noise_is_below_what_is_stated(self, shares, moves):
+        noise = IntegerNoise(3, shares, 2)
+        law = noise.law(sum(move * move for move in moves))
+        masses = {z: float(mass) for z, mass in masses_of_sum(3, shares, 45).items()}
+        for epsilon in (0.2, 1.0, 2.0):
+            exact = sum(
+                max(masses[x] * masses[y] - math.exp(epsilon) * masses[x - moves[0]] * masses[y - moves[1]], 0)
+                for x in range(-38, 39)
+                for y in range(-38, 39)
+            )
+            stated = law.delta(epsilon).upper
+            assert exact <= stated
+            # Taking 4 of the variance is all that is given away, but for the corner that a lattice cuts.
+            assert exact > 0.9 * gaussian_delta(math.hypot(*moves) / noise.sigma, epsilon).lower
+            too_much = IntegerNoise(4, shares, 2).law(sum(move * move for move in moves)).delta(epsilon).upper
+            assert too_much < exact
+
+    def test_the_slack_is_added(self):
+        bare, slacked = shift_law(0.5), shift_law(0.5, slack=1e-4)
+        assert slacked.delta(1.0).upper == pytest.approx(bare.delta(1.0 - 2e-4).upper * math.exp(1e-4) + 2e-4, rel=1e-9)
+        assert slacked.epsilon(1e-2).upper > bare.epsilon(1e-2).upper
+        assert together([slacked, slacked]).slack == 2e-4
+        beside = [CountRelease(binomial_law(4177), 10)]
+        assert mixed_epsilon(beside, [slacked], 1e-2).upper > 1.0001 * mixed_epsilon(beside, [bare], 1e-2).upper
+
+    @pytest.mark.parametrize("squared", [Fraction(1, 3), 1, 36, 4 * (7 << 16) ** 2 * 10**6, Fraction(10**40, 7)])
+    def test_mu_is_rounded_up(self, squared):
+        noise = IntegerNoise(1000, 3, 10)
+        found = Fraction(noise.mu(squared))
+        true_square = Fraction(squared) / (3 * 10**6 - 4)
+        assert true_square <= found**2 <= true_square * (1 + Fraction(1, 2**48))
+        if squared >= 1:
+            assert noise.mu(squared) <= root_up(true_square) * (1 + 1e-6)
+
+    @pytest.mark.parametrize(
+        ("n", "p", "shares"), [(1, 1, 1), (1000, Fraction(1, 2), 3), (10_000, Fraction(1, 3), 1000)]
+    )
+    @pytest.mark.parametrize("epsilon", [Fraction(1, 10), 1, 10])
+    def test_the_smallest_share_is_the_smallest(self, n, p, shares, epsilon):
+        squared = 4 * (3 << 12) ** 2
+        share = smallest_share(squared, shares, 1000, epsilon, DELTA, n, p)
+        assert IntegerNoise(share, shares, 1000).law(squared, n, p).epsilon(DELTA).upper <= epsilon
+        assert IntegerNoise(share - 1, shares, 1000).law(squared, n, p).epsilon(DELTA).upper > epsilon
+
+    def test_shares_below_three_and_other_nonsense_are_refused(self):
+        assert smallest_share(1, 1, 1, 10, DELTA) == 3
+        for wrong in (
+            lambda: IntegerNoise(2, 1, 1),
+            lambda: IntegerNoise(1 << 49, 1, 1),
+            lambda: IntegerNoise(3, 0, 1),
+            lambda: IntegerNoise(3, 1, 0),
+            lambda: IntegerNoise(3, 1, 1).mu(0),
+            lambda: smallest_share(10**60, 1, 1, 1, DELTA),
+        ):
+            with pytest.raises(PlanError):
+                wrong()
+        assert log_ratio(0.1, 2, 4) == math.inf
+
+    def test_many_shares_are_counted_at_once(self):
+        few, many = log_ratio(3, 65, 4), log_ratio(3, 100_000, 4)
+        assert few <= many < 1e-30
+        assert log_ratio(1, 65, 4) < log_ratio(1, 100_000, 4) < 1.1 * 100_000 / 65 * log_ratio(1, 65, 4)

@@ -1,0 +1,67 @@
+"""Ranges of work on threads: order, errors, and whose context changes."""
+
+import threading
+
+import gmpy2
+import pytest
+
+from dpcore.numbers.processors import processors
+from dpcore.paillier.threads import even_ranges, lock_released, over_ranges
+
+
+@pytest.mark.parametrize("threads", [None, 1, 2, 7])
+@pytest.mark.parametrize(("count", "size"), [(0, 3), (1, 3), (3, 3), (10, 3), (10, 1), (10, 50)])
+def test_ranges_cover_all_in_order(threads, count, size):
+    found = list(over_ranges(lambda start, stop: list(range(start, stop)), count, size=size, threads=threads))
+    assert [index for part in found for index in part] == list(range(count))
+    assert all(0 < len(part) <= size for part in found)
+
+
+def test_several_threads_work_at_once():
+    together = threading.Barrier(3)
+    list(over_ranges(lambda _start, _stop: together.wait(20), 3, size=1, threads=3))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_first_failure_is_raised_and_ends_the_work(threads):
+    begun = []
+
+    def work(start, _):
+        begun.append(start)
+        if start in (3, 5):
+            raise KeyError(start)
+        return start
+
+    with pytest.raises(KeyError, match="3"):
+        list(over_ranges(work, 5000, size=1, threads=threads))
+    assert len(begun) < 5000
+
+
+@pytest.mark.parametrize(("size", "threads"), [(0, 1), (1, 0)])
+def test_nothing_at_a_time_is_refused(size, threads):
+    with pytest.raises(ValueError, match="at least 1"):
+        list(over_ranges(lambda start, stop: stop - start, 4, size=size, threads=threads))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_lock_is_released_inside_and_nowhere_else(threads):
+    inside = over_ranges(lambda _start, _stop: gmpy2.get_context().allow_release_gil, 4, size=1, threads=threads)
+    assert list(inside) == [True] * 4
+    with lock_released():
+        elsewhere = []
+        other = threading.Thread(target=lambda: elsewhere.append(gmpy2.get_context().allow_release_gil))
+        other.start()
+        other.join()
+        assert (gmpy2.get_context().allow_release_gil, elsewhere) == (True, [False])
+    assert not gmpy2.get_context().allow_release_gil
+
+
+@pytest.mark.parametrize(("count", "parts"), [(10, 3), (3, 3), (1, 1), (0, 1)])
+def test_even_ranges(count, parts):
+    ranges = even_ranges(count, parts)
+    assert [index for part in ranges for index in part] == list(range(count))
+    assert max(map(len, ranges)) - min(map(len, ranges)) <= 1
+
+
+def test_there_is_a_processor():
+    assert processors() >= 1

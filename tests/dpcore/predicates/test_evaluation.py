@@ -1,0 +1,246 @@
+"""Values and sums of predicates: as the definitions have them, exact, the same however rows and work are divided."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpcore.errors import PlanError, ShapeError
+from dpcore.predicates import evaluation
+from dpcore.predicates.blocks import WORD_ROWS, Block
+from dpcore.predicates.evaluation import block_rows, sums, values
+from dpcore.predicates.expressions import (
+    MOST_FORM,
+    Above,
+    Affine,
+    And,
+    AtLeast,
+    Clipped,
+    Constant,
+    Equals,
+    Flag,
+    LabelIs,
+    NonNegative,
+    Not,
+    Or,
+    Predicate,
+    swap_label,
+)
+from dpcore.predicates.program import Program, Step, compiled, stored_bound
+from dpcore.records.records import ONE, Records
+from tests.dpcore.predicates.predicate_cases import (
+    AGE,
+    PAY,
+    REALS,
+    SCHEMA,
+    boolean_atoms,
+    encoded,
+    floor_units,
+    predicates,
+    random_records,
+    rows_of,
+    trees,
+    value,
+)
+
+RECORDS = random_records(100, 1)
+ROWS = rows_of(RECORDS)
+fraction_bits = st.sampled_from([0, 1, 7, 16, 20, 30])
+batches = st.lists(predicates, min_size=1, max_size=6, unique=True)
+
+
+@given(batches, fraction_bits)
+@settings(max_examples=80, deadline=None)
+def test_values_are_those_of_the_definitions_rounded_down(batch: list[Predicate], f: int):
+    found = values(batch, SCHEMA, RECORDS, f)
+    expected = [[floor_units(value(predicate, row), f) for predicate in batch] for row in ROWS]
+    assert found.tolist() == expected
+    assert int(found.min()) >= 0
+    assert int(found.max()) <= 1 << f
+    assert sums(batch, SCHEMA, RECORDS, f).tolist() == np.sum(expected, axis=0).tolist()
+
+
+@given(batches, fraction_bits, st.integers(1, 99), st.randoms(use_true_random=False))
+@settings(max_examples=40, deadline=None)
+def test_sums_of_parts_in_any_order_add_up(batch: list[Predicate], f: int, cut: int, random):
+    order = list(range(100))
+    random.shuffle(order)
+    parts = [
+        Records(RECORDS.features[rows], RECORDS.labels[rows], RECORDS.usable[rows])
+        for rows in (order[:cut], order[cut:])
+    ]
+    together = sum(sums(batch, SCHEMA, part, f) for part in parts)
+    assert (together == sums(batch, SCHEMA, RECORDS, f)).all()
+
+
+def test_blocks_change_nothing(monkeypatch):
+    records = random_records(1000, 2)
+    batch = [
+        (AtLeast("age", Fraction(40)) & LabelIs(positive=True)),
+        ~Flag("smoker") | Equals("job", "cook"),
+        Clipped(Affine((("age", 3), ("pay", -2)), 1), 7) & ~Flag("old"),
+        ~Clipped(Affine((("age", 3), ("pay", -2)), 1), 7),
+        NonNegative(Affine((("age", 3), ("pay", -2)))),
+    ]
+    whole = sums(batch, SCHEMA, records, 16)
+    assert (values(batch, SCHEMA, records, 16).sum(axis=0) == whole).all()
+    monkeypatch.setattr(evaluation, "MOST_ROWS", 64)
+    told: list[tuple[int, int]] = []
+    assert (sums(batch, SCHEMA, records, 16, lambda *done: told.append(done)) == whole).all()
+    assert told == [(min(64 * i, 1000), 1000) for i in range(1, 17)]
+    assert (values(batch, SCHEMA, records, 16).sum(axis=0) == whole).all()
+
+
+def test_a_row_that_is_not_usable_gives_0_to_every_predicate():
+    records = Records(np.zeros((3, SCHEMA.d), np.int32), np.ones(3, np.int8), np.zeros(3, np.bool_))
+    batch = [Constant(value=True), Not(Flag("smoker")), LabelIs(positive=True), Not(Clipped(Affine(()), 1))]
+    assert values(batch, SCHEMA, records, 8).tolist() == [[0] * 4] * 3
+    assert sums([Constant(value=True)], SCHEMA, RECORDS, 8).tolist() == [int(RECORDS.usable.sum()) << 8]
+
+
+@given(trees(boolean_atoms), trees(boolean_atoms), predicates, predicates, fraction_bits)
+@settings(max_examples=40, deadline=None)
+def test_laws_of_logic(a: Predicate, b: Predicate, u: Predicate, v: Predicate, f: int):
+    def each(predicate: Predicate) -> np.ndarray:
+        return values([predicate], SCHEMA, RECORDS, f)[:, 0]
+
+    usable = RECORDS.usable.astype(np.int64) << f
+    assert (each(a & b) + each(a | b) == each(a) + each(b)).all()
+    assert (each(~a) == usable - each(a)).all()
+    for one, other in ((a, b), (u, v), (a, u)):
+        assert (each(one & other) == np.minimum(each(one), each(other))).all()
+        assert (each(one | other) == np.maximum(each(one), each(other))).all()
+        assert (each(~(one & other)) == each(~one | ~other)).all()
+        assert (each(~~one) == each(one)).all()
+
+
+@given(predicates, fraction_bits)
+@settings(max_examples=40, deadline=None)
+def test_swapping_the_label_is_swapping_the_records_labels(predicate: Predicate, f: int):
+    labels = np.where(RECORDS.usable, -RECORDS.labels, RECORDS.labels).astype(np.int8)
+    swapped = Records(RECORDS.features, labels, RECORDS.usable)
+    assert (values([swap_label(predicate)], SCHEMA, RECORDS, f) == values([predicate], SCHEMA, swapped, f)).all()
+
+
+@given(
+    st.sampled_from(sorted(REALS)), st.integers(0, 1 << 16), st.integers(0, 1 << 16), st.integers(-3, 3), st.booleans()
+)
+@settings(deadline=None)
+def test_comparison_agrees_with_the_original_units(name: str, cell: int, at: int, ulps: int, near: bool):
+    feature = REALS[name]
+    width = feature.upper - feature.lower
+    v = feature.lower + width * cell / (1 << 16)
+    c = v if near else feature.lower + width * at / (1 << 16)
+    c = min(max(c + ulps * abs(np.spacing(c)), feature.lower), feature.upper)
+    (stored,) = encoded(feature, [v])
+    bound = stored_bound(feature, Fraction(c))
+    assert bound == encoded(feature, [c])[0]
+    # Never wrong on the one side, and on the other only within 2^-29 of the range.
+    assert v < c or stored >= bound
+    assert v > c or stored <= bound
+    if abs(v - c) > width * 2**-29:
+        assert (stored >= bound) == (v >= c)
+        assert (stored > bound) == (v > c)
+
+
+@pytest.mark.parametrize("feature", [AGE, PAY], ids=lambda feature: feature.name)
+def test_bounds_at_and_beyond_the_limits(feature):
+    lower, upper, little = Fraction(feature.lower), Fraction(feature.upper), Fraction(1, 1 << 50)
+    cells = encoded(feature, [feature.lower, (feature.lower + feature.upper) / 2, feature.upper])
+    features = np.zeros((3, SCHEMA.d), np.int32)
+    features[:, SCHEMA.coordinate(feature.name)] = cells
+    records = Records(features, np.ones(3, np.int8), np.ones(3, np.bool_))
+    expected = {
+        AtLeast(feature.name, lower - little): [1, 1, 1],
+        Above(feature.name, lower - little): [1, 1, 1],
+        AtLeast(feature.name, lower): [1, 1, 1],
+        Above(feature.name, lower): [0, 1, 1],
+        AtLeast(feature.name, upper): [0, 0, 1],
+        Above(feature.name, upper): [0, 0, 0],
+        AtLeast(feature.name, upper + little): [0, 0, 0],
+        Above(feature.name, upper + little): [0, 0, 0],
+    }
+    assert values(list(expected), SCHEMA, records, 0).T.tolist() == list(expected.values())
+
+
+def test_the_largest_forms_do_not_overflow():
+    features = np.full((2, SCHEMA.d), ONE, np.int32)
+    features[1] = -ONE
+    records = Records(features, np.ones(2, np.int8), np.ones(2, np.bool_))
+    most = MOST_FORM - 1
+    high, low = Affine((("age", most),)), Affine((("age", most - 1),), -1)
+    batch = [Clipped(high, most), Clipped(low, most), Not(Clipped(high, most)), NonNegative(high), Clipped(high, 1)]
+    expected = [[floor_units(value(predicate, row), 30) for predicate in batch] for row in rows_of(records)]
+    assert values(batch, SCHEMA, records, 30).tolist() == expected
+    assert expected == [[ONE, ONE - 1, 0, ONE, ONE], [0, 0, ONE, 0, 0]]
+
+
+def test_what_predicates_share_is_computed_once():
+    old, ill = AtLeast("age", Fraction(65)), LabelIs(positive=True)
+    batch = [old & ill, ill & old & Flag("smoker"), Not(old), old, Not(AtLeast("age", Fraction(65))) | ill]
+    program = compiled(batch, SCHEMA)
+    assert len(program.steps) == len(set(program.steps)) == 7
+    assert all(read < place for place, step in enumerate(program.steps) for read in step.reads)
+
+
+def test_what_is_not_needed_again_is_let_go():
+    batch = [AtLeast("age", Fraction(i)) & LabelIs(positive=True) for i in range(50)]
+    # Three results of one bit, and no more, at any time: the label, a comparison, and both.
+    assert compiled(batch, SCHEMA).row_bits == 3
+    mixed = compiled([Clipped(Affine((("age", 1),)), 2) & Flag("smoker")], SCHEMA)
+    # The flag is kept while the sum and the fraction are found.
+    assert mixed.row_bits == 1 + 64 + 32
+
+
+@pytest.mark.parametrize("kind", [And, Or])
+def test_parts_of_a_long_conjunction_are_joined_as_they_are_found(kind):
+    ramps = [Clipped(Affine((("age", i),)), 2 * i + 1) for i in range(1, 50)]
+    tests = [AtLeast("age", Fraction(i)) for i in range(1, 50)]
+    # What is joined so far, and a fraction with its sum or another bit.
+    assert compiled([kind(tuple(ramps))], SCHEMA).row_bits == 32 + 64 + 32
+    assert compiled([kind(tuple(tests))], SCHEMA).row_bits == 3
+    both = compiled([Not(kind((*ramps, *tests)))], SCHEMA)
+    assert both.row_bits <= 4 + 32 + 64 + 32
+    assert all(read < place for place, step in enumerate(both.steps) for read in step.reads)
+
+
+def test_order_of_need_shares_as_much_as_before():
+    ramps = [Clipped(Affine((("age", i),)), 2 * i + 1) for i in range(1, 9)]
+    batch = [And(tuple(ramps)), And(tuple(reversed(ramps))), And((*ramps, Flag("smoker"))), ramps[3]]
+    # A sum, a fraction for each, seven joints, a flag, and the one joint with it.
+    assert len(compiled(batch, SCHEMA).steps) == 8 + 8 + 7 + 1 + 1
+
+
+def test_blocks_shrink_where_many_results_are_kept():
+    few = Program((Step(Block.true),), (0,), ())
+    # Each of many sums is read again at the very end.
+    sums_ = tuple(Step(Block.weighted, (0, i + 1)) for i in range(1 << 14))
+    reads = tuple(Step(Block.sum_at_least, (0,), (i,)) for i in range(len(sums_)))
+    many = Program((*sums_, *reads), tuple(range(len(sums_), 2 * len(sums_))), (0,))
+    assert block_rows(few) == evaluation.MOST_ROWS
+    assert block_rows(many) < 1000
+    assert block_rows(many) % WORD_ROWS == 0
+    assert many.row_bits * block_rows(many) <= 1 << 29
+    wide = Program((Step(Block.true),), (0,), tuple(range(1 << 14)))
+    # Two copies of each column, of 32 bits.
+    assert block_rows(wide) == (1 << 29) // (2 * 32 << 14) // WORD_ROWS * WORD_ROWS
+    assert block_rows(Program(many.steps, many.roots, tuple(range(1 << 14)))) < block_rows(many)
+
+
+def test_arguments_that_make_no_sense_are_refused():
+    with pytest.raises(ShapeError, match=r"records have 2 coordinates and the schema 8"):
+        sums([Flag("old")], SCHEMA, Records(np.zeros((1, 2), np.int32), np.ones(1, np.int8), np.ones(1, np.bool_)), 0)
+    with pytest.raises(PlanError, match="fraction_bits is 31"):
+        sums([Flag("old")], SCHEMA, RECORDS, 31)
+
+
+def test_conjunction_of_fractions_and_bits_by_hand():
+    features = np.zeros((2, SCHEMA.d), np.int32)
+    features[:, SCHEMA.coordinate("age")] = ONE // 2
+    features[:, SCHEMA.coordinate("smoker")] = (ONE, -ONE)
+    records = Records(features, np.ones(2, np.int8), np.ones(2, np.bool_))
+    half, flag = Clipped(Affine((("age", 1),)), 1), Flag("smoker")
+    batch = [And((half, flag)), Or((half, flag)), Not(And((half, flag))), Not(Or((half, flag)))]
+    assert values(batch, SCHEMA, records, 2).tolist() == [[2, 4, 2, 0], [0, 2, 4, 2]]

@@ -1,0 +1,130 @@
+"""Fraction bits by statistics: what fixed point moves is bounded as claimed, and no choice takes fewer ciphertexts."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpcore.errors import PlanError, SlotOverflowError
+from dpcore.numbers.fixed_point import check_fits, plan_encoding
+from dpcore.paillier.packing import ciphertext_count
+from dpcore.queries.base import Crowd
+from dpcore.queries.fraction_bits import MOST_FRACTION_BITS, FractionBits, fewest_ciphertexts, least_fraction_bits
+from dpcore.queries.rados import RadosQuery
+from dpcore.rados.designs import PlainDesign
+
+CROWDS = st.builds(Crowd, rows=st.integers(1, 1 << 32), parties=st.integers(1, 500), d=st.integers(1, 40))
+
+
+@given(st.integers(1, 1 << 40))
+def test_the_least_bits_are_the_least_within_the_margin(rados):
+    least = least_fraction_bits(rados)
+    assert 4**least >= 256 * rados
+    assert 4 ** (least - 1) < 256 * rados or least == 8
+
+
+def test_the_usual_number_of_rados_takes_nine():
+    assert [least_fraction_bits(n) for n in (1, 256, 257, 1000, 1024, 1025, 16_384, 1 << 20)] == [
+        8, 8, 9, 9, 9, 10, 11, 14
+    ]  # fmt: skip
+    with pytest.raises(PlanError, match="at least one"):
+        least_fraction_bits(0)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 999), bits=st.integers(1, 12), shape=st.sampled_from([0.1, 0.5, 1.0, 5.0]))
+def test_products_move_by_no_more_than_the_bound(seed, bits, shape):
+    """Of signed and of one-sided features, alone and with the bias: the docstring's second step."""
+    random = np.random.default_rng(seed)
+    rows = random.beta(shape, 1.0, size=(200, 4)) * np.array([1, 1, -1, 1])
+    rows[:, 1] *= random.choice([-1.0, 1.0], size=200)
+    rows[:, 3] = 1.0
+    cut = np.trunc(rows * 2.0**bits) / 2.0**bits
+    unit, r = 2.0**-bits, np.sqrt(np.mean(rows**2, axis=0))
+    moved = np.abs(rows.T @ rows - cut.T @ cut)
+    assert (moved <= unit * len(rows) * np.add.outer(r, r)).all()
+    # The bound is of the right size: where all features have one sign, half of it is reached in the mean.
+    assert moved[0, 0] >= 0.2 * unit * len(rows) * np.abs(rows[:, 0]).mean() or (rows[:, 0] < unit).mean() > 0.1
+    theta = random.normal(size=4)
+    assert (np.abs((rows - cut) @ theta) <= unit * np.abs(theta).sum()).all()
+
+
+def test_a_tenth_of_what_chance_leaves_is_measured():
+    """Products of all rados move by far less than those of n rados are uncertain, at the bits that are chosen."""
+    random, n = np.random.default_rng(1), 400
+    rows = np.hstack([random.uniform(-1, 1, size=(4000, 5)), random.uniform(0, 1, size=(4000, 5))])
+    bits = least_fraction_bits(n)
+
+    def moved(fraction_bits):
+        cut = np.trunc(rows * 2.0**fraction_bits) / 2.0**fraction_bits
+        return np.abs(cut.T @ cut - rows.T @ rows).max()
+
+    rados = random.integers(0, 2, size=(n, 4000)).astype(float) @ rows
+    uncertain = np.abs(4 * np.cov(rados.T) - rows.T @ rows).mean()
+    assert moved(bits) < 0.1 * uncertain
+    assert moved(bits - 6) > uncertain
+
+
+@settings(max_examples=150, deadline=None)
+@given(crowd=CROWDS, rados=st.integers(1, 3000), modulus_bits=st.sampled_from([2048, 3072, 4096]))
+def test_no_fraction_bits_allowed_take_fewer_ciphertexts(crowd, rados, modulus_bits):
+    query, allowed = RadosQuery(rados, PlainDesign()), FractionBits.for_rados(rados)
+
+    def count(fraction_bits):
+        encoding = plan_encoding(
+            largest_sum=crowd.rows << fraction_bits, max_parties=crowd.parties, fraction_bits=fraction_bits
+        )
+        return ciphertext_count(rados * crowd.d, encoding, modulus_bits)
+
+    found = fewest_ciphertexts(query, crowd, allowed, modulus_bits)
+    taken = ciphertext_count(rados * crowd.d, found, modulus_bits)
+    assert allowed.least <= found.fraction_bits <= allowed.most
+    # Every sum within the bound that parties check fits, and so does the row count of the check slot.
+    check_fits(found, largest_sum=query.largest_sum(crowd, found.fraction_bits), max_parties=crowd.parties)
+    check_fits(found, largest_sum=crowd.rows, max_parties=crowd.parties)
+    counts = {}
+    for fraction_bits in range(allowed.least, allowed.most + 1):
+        try:
+            counts[fraction_bits] = count(fraction_bits)
+        except SlotOverflowError:
+            break
+    assert taken == min(counts.values())
+    assert found.fraction_bits == max(bits for bits, taken_by in counts.items() if taken_by == taken)
+
+
+@pytest.mark.parametrize(
+    ("rows", "parties", "slot_bits", "fraction_bits"),
+    [
+        (800_000, 4, 32, 9),
+        (800_000, 16, 40, 15),
+        (20_000_000, 4, 40, 12),
+        (20_000_000, 400, 48, 13),
+        (200_000_000, 4, 40, 9),
+    ],
+)
+def test_a_thousand_rados(rows, parties, slot_bits, fraction_bits):
+    query, crowd = RadosQuery(1000, PlainDesign()), Crowd(rows, parties, 18)
+    found = fewest_ciphertexts(query, crowd, FractionBits.for_rados(1000), 3072)
+    assert (found.slot_bits, found.fraction_bits) == (slot_bits, fraction_bits)
+    usual = fewest_ciphertexts(query, crowd, FractionBits.exactly(MOST_FRACTION_BITS), 3072)
+    counts = [ciphertext_count(18_000, encoding, 3072) for encoding in (usual, found)]
+    assert counts[0] > 1.15 * counts[1]
+
+
+def test_few_values_take_all_the_bits():
+    found = fewest_ciphertexts(RadosQuery(4, PlainDesign()), Crowd(1 << 20, 3, 3), FractionBits.for_rados(4), 3072)
+    assert found.fraction_bits == MOST_FRACTION_BITS
+
+
+def test_what_fits_no_slot_is_refused_at_the_least_bits():
+    query = RadosQuery(100, PlainDesign())
+    with pytest.raises(SlotOverflowError):
+        fewest_ciphertexts(query, Crowd(1 << 60, 3, 3), FractionBits.for_rados(100), 3072)
+    # 2^50 rows in units of 2^-8 fit 60 bits, in units of 2^-16 they do not.
+    found = fewest_ciphertexts(query, Crowd((1 << 50) - 1, 2, 3), FractionBits.for_rados(100), 3072)
+    assert 8 <= found.fraction_bits < MOST_FRACTION_BITS
+    with pytest.raises(PlanError, match="lower number first"):
+        FractionBits(5, 4)
+    assert math.log2(math.sqrt(1 << 30)) + 4 <= FractionBits.for_rados(1 << 30).most

@@ -1,0 +1,269 @@
+"""What a release costs, against the accounts that it is put together from, and how it moves with its setting."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from dpcore.accounting.dp_feat import account, account_of_exact_split
+from dpcore.accounting.gaussian import WeakNoiseError, gaussian_delta, thinned_epsilon
+from dpcore.accounting.integer_noise import ROUNDING_VARIANCE
+from dpcore.accounting.sensitivity import edge_squared, joint_squared, moments_squared, root_up
+from dpcore.errors import PlanError
+from dpcore.queries import release_cost as release_cost_module
+from dpcore.queries.moments import MomentsQuery
+from dpcore.queries.rados import RadosQuery
+from dpcore.queries.release_cost import (
+    RareInclusionError,
+    Setting,
+    check_inclusion,
+    noise_law_of,
+    release_cost,
+    release_delta,
+    scope_of,
+)
+from dpcore.rados.designs import (
+    DpFeatDesign,
+    FixedSupportDesign,
+    GaussianDesign,
+    JointDesign,
+    PlainDesign,
+    SensitiveFeature,
+)
+from dpcore.rados.support import SupportError
+from dpcore.rados.truncation import EmptyTruncationError
+from dpcore.records.clipping import Clip
+
+ROWS, DELTA = (400, 300, 200), 1e-6
+CLIP = Clip(Fraction(3, 2), bias=True)
+SETTING = Setting(d=6, fraction_bits=10, honest_parties=2)
+SMOKER, MILD = SensitiveFeature(1, "smoker"), Fraction(4)
+
+MOMENTS = MomentsQuery(CLIP, 1000, 40_000_000)
+GAUSSIAN = RadosQuery(50, GaussianDesign(CLIP, 20_000))
+THINNED = RadosQuery(50, GaussianDesign(CLIP, 20_000, Fraction(1, 10)))
+JOINT = RadosQuery(50, JointDesign("c", (1, 2), 2, 8_000))
+FIXED = RadosQuery(50, FixedSupportDesign(Fraction(1, 4), CLIP, 4_000))
+DP_FEAT = RadosQuery(20, DpFeatDesign((SMOKER,), MILD))
+NOISED = {"moments": MOMENTS, "gaussian": GAUSSIAN, "thinned": THINNED, "joint": JOINT, "fixed": FIXED}
+
+
+def mu(squared: Fraction | int, sigma: int, shares: int) -> float:
+    """Delta over sigma of the continuous noise that the shares' sum is counted as."""
+    return root_up(Fraction(squared) / (shares * sigma**2 - ROUNDING_VARIANCE))
+
+
+@pytest.mark.parametrize(
+    ("kind", "scope"),
+    [
+        (RadosQuery(9, PlainDesign()), "none"),
+        (RadosQuery(9, PlainDesign((1,))), "marginal"),
+        (DP_FEAT, "marginal"),
+        (JOINT, "joint"),
+        (GAUSSIAN, "record"),
+        (MOMENTS, "record"),
+        (FIXED, "record"),
+        (RadosQuery(9, FixedSupportDesign(Fraction(1, 4), CLIP, 0)), "none"),
+    ],
+)
+def test_the_scope_is_what_the_design_bounds(kind, scope):
+    assert scope_of(kind) == scope
+    cost = release_cost(kind, ROWS, DELTA, SETTING)
+    assert (cost is None) == (scope == "none")
+    if cost is not None:
+        assert cost.scope == scope
+        assert 0 <= cost.epsilon_lower <= cost.epsilon <= cost.epsilon_if_others_collude
+
+
+@pytest.mark.parametrize(
+    ("kind", "squared", "sigma", "p"),
+    [
+        (MOMENTS, moments_squared(CLIP, 10, 1000), 40_000_000, 1),
+        (GAUSSIAN, edge_squared(CLIP, 10), 20_000, Fraction(1, 2)),
+        (THINNED, edge_squared(CLIP, 10), 20_000, Fraction(1, 10)),
+        (JOINT, joint_squared(2, 10), 8_000, Fraction(1, 2)),
+    ],
+)
+def test_shared_noise_is_counted_by_its_shares(kind, squared, sigma, p):
+    """All three shares against the learner alone, two of them under collusion."""
+    n = kind.rados if isinstance(kind, RadosQuery) else 1
+    cost = release_cost(kind, ROWS, DELTA, SETTING)
+    assert cost is not None
+    for shares, epsilon in ((3, cost.epsilon), (2, cost.epsilon_if_others_collude)):
+        counted = thinned_epsilon(mu(squared, sigma, shares), n, p, DELTA)
+        assert epsilon == pytest.approx(counted.upper, rel=1e-6)
+        assert 0.1 < epsilon < 10
+    assert cost.epsilon_lower == pytest.approx(cost.epsilon, rel=1e-6)
+    assert cost.delta == DELTA
+    assert cost.theorem_epsilon is None
+
+
+def test_a_tables_noise_is_one_share_and_is_paid_once():
+    cost = release_cost(FIXED, ROWS, DELTA, SETTING)
+    assert cost is not None
+    counted = thinned_epsilon(mu(edge_squared(CLIP, 10), 4_000, 1), 1, 1, DELTA).upper
+    assert cost.epsilon == cost.epsilon_if_others_collude == pytest.approx(counted, rel=1e-6)
+    for more in (replace(FIXED, rados=1), replace(FIXED, rados=100_000)):
+        assert release_cost(more, ROWS, DELTA, SETTING) == cost
+    assert release_cost(FIXED, (400,), DELTA, SETTING) == cost
+
+
+@pytest.mark.parametrize("rows", [ROWS, (150, 4000)])
+def test_marginals_are_what_the_exact_account_says(rows):
+    kinds = {
+        None: [RadosQuery(20, PlainDesign((1, 4))), RadosQuery(20, DpFeatDesign((SMOKER,)))],
+        MILD: [DP_FEAT],
+    }
+    kinds[None].append(RadosQuery(20, DpFeatDesign((SMOKER, SensitiveFeature(2, "age", rounded=True)))))
+    for epsilon_per_rado, several in kinds.items():
+        counted = account(rows, 20, epsilon_per_rado, DELTA)
+        for kind in several:
+            cost = release_cost(kind, rows, Fraction(1, 10**6), SETTING)
+            assert cost is not None
+            assert (cost.epsilon, cost.epsilon_lower) == (counted.epsilon, counted.epsilon_lower)
+            assert cost.epsilon_if_others_collude == counted.epsilon_if_others_collude
+            assert cost.theorem_epsilon == counted.theorem_epsilon
+
+
+def test_an_exact_split_is_counted_as_such():
+    kind = RadosQuery(20, replace(DP_FEAT.design, split="exact"))
+    counted, cost = account_of_exact_split(ROWS, 20, MILD, DELTA), release_cost(kind, ROWS, DELTA, SETTING)
+    assert cost is not None
+    assert (cost.epsilon, cost.epsilon_if_others_collude) == (counted.epsilon, counted.epsilon_if_others_collude)
+    local = release_cost(DP_FEAT, ROWS, DELTA, SETTING)
+    assert local is not None
+    assert cost.epsilon != local.epsilon
+
+
+@pytest.mark.parametrize("kind", [MOMENTS, GAUSSIAN, JOINT], ids=["moments", "gaussian", "joint"])
+def test_more_shares_cost_less(kind):
+    costs = [release_cost(kind, (100,) * parties, DELTA, replace(SETTING, honest_parties=2)) for parties in (2, 3, 9)]
+    epsilons = [cost.epsilon for cost in costs if cost]
+    assert epsilons == sorted(epsilons, reverse=True)
+    assert epsilons[0] > 1.1 * epsilons[1] > 1.2 * epsilons[2]
+    # Under collusion two shares count, however many parties there are.
+    assert len({cost.epsilon_if_others_collude for cost in costs if cost}) == 1
+    honest = [release_cost(kind, (100,) * 9, DELTA, replace(SETTING, honest_parties=h)) for h in (1, 2, 9, 20)]
+    others = [cost.epsilon_if_others_collude for cost in honest if cost]
+    assert others[0] > 1.1 * others[1] > 1.2 * others[2]
+    assert others[2] == others[3] == honest[0].epsilon
+
+
+@pytest.mark.parametrize("kind", [GAUSSIAN, JOINT, THINNED], ids=["gaussian", "joint", "thinned"])
+def test_more_rados_cost_more(kind):
+    few, many = (release_cost(replace(kind, rados=n), ROWS, DELTA, SETTING) for n in (10, 1000))
+    assert few.epsilon * 2 < many.epsilon
+
+
+@pytest.mark.parametrize("kind", NOISED.values(), ids=NOISED.keys())
+def test_a_smaller_delta_costs_more(kind):
+    likely, rare = (release_cost(kind, ROWS, delta, SETTING).epsilon for delta in (1e-3, 1e-9))
+    assert likely < rare
+
+
+def test_a_party_whose_rows_are_included_more_often_is_the_one_counted():
+    """round(f m_p) of m_p is more than f where rows are few: 2 of 12 for an eighth."""
+    fraction = Fraction(1, 8)
+    kind = RadosQuery(50, GaussianDesign(CLIP, 20_000, fraction))
+    both, small = (release_cost(kind, rows, DELTA, SETTING) for rows in ((800, 12), (12, 12)))
+    large = release_cost(kind, (800, 800), DELTA, SETTING)
+    assert both.epsilon == small.epsilon > 1.05 * large.epsilon
+
+
+@pytest.mark.parametrize("name", NOISED)
+def test_the_most_exposed_of_parties_of_all_sizes_is_counted_and_no_other(name, monkeypatch):
+    kind, sizes = NOISED[name], (12, 14, 15, 100, 104, 250, 999)
+    shares = {"alone": len(sizes), "others": 2}
+    every = {
+        whose: [noise_law_of(kind, rows, SETTING, shares=count).epsilon(DELTA).upper for rows in sizes]
+        for whose, count in shares.items()
+    }
+    counted = []
+
+    def spied(kind, rows, setting, *, shares):
+        counted.append(rows)
+        return noise_law_of(kind, rows, setting, shares=shares)
+
+    monkeypatch.setattr(release_cost_module, "noise_law_of", spied)
+    cost = release_cost(kind, sizes, DELTA, SETTING)
+    assert cost.epsilon == pytest.approx(max(every["alone"]), rel=1e-9)
+    assert cost.epsilon_if_others_collude == pytest.approx(max(every["others"]), rel=1e-9)
+    # A thousand parties of a thousand sizes are counted as fast as one.
+    assert len(counted) == 2
+
+
+def test_what_the_law_of_the_shift_says_is_what_is_stated():
+    law = noise_law_of(GAUSSIAN, 400, SETTING, shares=3)
+    cost = release_cost(GAUSSIAN, ROWS, DELTA, SETTING)
+    assert law.delta(cost.epsilon).upper <= DELTA
+    assert law.delta(0.99 * cost.epsilon).lower > DELTA
+    one = noise_law_of(replace(GAUSSIAN, rados=1), 400, SETTING, shares=3)
+    sure = gaussian_delta(mu(edge_squared(CLIP, 10), 20_000, 3), 0.05)
+    assert one.delta(0.05).upper == pytest.approx(sure.upper / 2, rel=1e-6)
+
+
+def test_releases_that_cannot_be_met_are_refused():
+    for kind, rows, error in (
+        (FIXED, (400, 1), SupportError),
+        (THINNED, (400, 4), SupportError),
+        (RadosQuery(20, DpFeatDesign((SMOKER,), Fraction(1, 1000))), (100, 100), EmptyTruncationError),
+        (RadosQuery(50, GaussianDesign(CLIP, 3)), ROWS, WeakNoiseError),
+        (GAUSSIAN, (), PlanError),
+        (GAUSSIAN, (400, 0), PlanError),
+        (DP_FEAT, (), PlanError),
+    ):
+        with pytest.raises(error):
+            release_cost(kind, rows, DELTA, SETTING)
+    for kind in (GAUSSIAN, DP_FEAT, MOMENTS):
+        for delta in (0, 1, -0.5, Fraction(3, 2)):
+            with pytest.raises(PlanError):
+                release_cost(kind, ROWS, delta, SETTING)
+    with pytest.raises(PlanError, match="shares"):
+        release_cost(GAUSSIAN, ROWS, DELTA, replace(SETTING, honest_parties=0))
+    for kind in (DP_FEAT, RadosQuery(5, FixedSupportDesign(Fraction(1, 4), CLIP, 0))):
+        with pytest.raises(PlanError, match="no noise"):
+            noise_law_of(kind, 400, SETTING, shares=2)
+
+
+def test_a_record_that_hardly_ever_enters_is_not_paid_for_by_delta():
+    one = RadosQuery(3, GaussianDesign(CLIP, 3, Fraction(1, 10**7)))
+    assert noise_law_of(one, 10**7, SETTING, shares=2).epsilon(DELTA).upper == 0
+    with pytest.raises(RareInclusionError) as caught:
+        release_cost(one, (10**7,), DELTA, SETTING)
+    assert caught.value.chance == pytest.approx(3e-7, rel=1e-6)
+    # Both sides of the border, which more rados move.
+    for rados, refused in ((99, True), (101, False)):
+        kind = RadosQuery(rados, GaussianDesign(CLIP, 20_000, Fraction(1, 10**5)))
+        if refused:
+            with pytest.raises(RareInclusionError):
+                check_inclusion(kind, 10**5, DELTA)
+        else:
+            check_inclusion(kind, 10**5, DELTA)
+    check_inclusion(GAUSSIAN, 10**7, DELTA)
+
+
+def test_an_exact_split_takes_a_party_of_any_size():
+    """The pool's set is met, though a party alone would have nothing to give or everything."""
+    pooled = replace(FIXED.design, split="exact")
+    cost = release_cost(RadosQuery(50, pooled), (400, 1), DELTA, SETTING)
+    assert cost is not None
+    assert cost.epsilon == release_cost(FIXED, (400,), DELTA, SETTING).epsilon
+
+
+@pytest.mark.parametrize("name", [*NOISED, "dp-feat", "plain"])
+def test_delta_for_the_stated_epsilon_is_the_delta_it_was_stated_for(name):
+    kind = {**NOISED, "dp-feat": DP_FEAT, "plain": RadosQuery(9, PlainDesign((1,)))}[name]
+    cost = release_cost(kind, ROWS, DELTA, SETTING)
+    found = release_delta(kind, ROWS, cost.epsilon, SETTING)
+    assert found.lower <= found.upper <= DELTA * (1 + 1e-9)
+    # Within the bracket's 1 % of epsilon, which moves delta by some per cent.
+    assert found.upper > 0.85 * DELTA
+    assert release_delta(kind, ROWS, cost.epsilon * 0.8, SETTING).upper > DELTA
+
+
+def test_delta_where_there_is_none():
+    assert release_delta(RadosQuery(9, PlainDesign()), ROWS, 1.0, SETTING) is None
+    with pytest.raises(PlanError, match="split = exact"):
+        release_delta(RadosQuery(20, DpFeatDesign((SMOKER,), MILD, "exact")), ROWS, 1.0, SETTING)
+    with pytest.raises(PlanError, match="epsilon"):
+        release_delta(MOMENTS, ROWS, -1.0, SETTING)

@@ -1,0 +1,130 @@
+"""One-bit rounding: one sign for a record for ever, whatever else is asked; another for another secret or schema."""
+
+import numpy as np
+import pytest
+
+from dpcore.errors import ConfigurationError
+from dpcore.queries.base import Keyed
+from dpcore.queries.rados import RadosQuery
+from dpcore.rados.designs import DpFeatDesign, SensitiveFeature
+from dpcore.rados.rounding import rounded
+from dpcore.randomness.sources import SeededRandom
+from dpcore.records.records import ONE, Records
+
+SECRET, SCHEMA = bytes(range(32)), b"s" * 32
+UNUSABLE = [4, 90]
+
+
+def records(rows: int = 400, seed: int = 1) -> Records:
+    generator = np.random.default_rng(seed)
+    # Half of the values lie near zero, so that signs are far from settled.
+    features = generator.integers(-ONE // 8, ONE // 8, size=(rows, 4)).astype(np.int32)
+    features[:, -1] = ONE
+    labels = generator.choice([-1, 1], size=rows).astype(np.int8)
+    usable = np.ones(rows, dtype=np.bool_)
+    features[UNUSABLE], labels[UNUSABLE], usable[UNUSABLE] = 0, 1, False
+    return Records(features, labels, usable)
+
+
+HELD = records()
+
+
+def signs(coordinate: int = 0, held: Records = HELD, secret: bytes = SECRET, schema: bytes = SCHEMA) -> np.ndarray:
+    return rounded(held, [coordinate], secret, schema).features[:, coordinate]
+
+
+def design(*rounded_coordinates: int) -> DpFeatDesign:
+    return DpFeatDesign(tuple(SensitiveFeature(j, f"x{j}", rounded=True) for j in rounded_coordinates))
+
+
+def test_a_secret_repeats_its_signs():
+    assert np.array_equal(signs(), signs(held=records()))
+    assert set(np.unique(np.delete(signs(), UNUSABLE))) == {-ONE, ONE}
+
+
+@pytest.mark.parametrize(
+    "others",
+    [signs(secret=bytes(32)), signs(schema=b"t" * 32), signs(coordinate=1)],
+    ids=["secret", "schema", "coordinate"],
+)
+def test_another_secret_schema_or_coordinate_gives_independent_signs(others):
+    # Agreement of 398 fair coins: within five standard deviations of a half.
+    agreeing = (signs() == others)[HELD.usable].mean()
+    assert abs(agreeing - 0.5) < 0.125
+
+
+def test_another_content_gives_an_independent_sign_and_leaves_the_others():
+    features = HELD.features.copy()
+    features[:200, 1] ^= 1
+    features[UNUSABLE] = 0
+    changed = signs(held=Records(features, HELD.labels, HELD.usable))
+    assert np.array_equal(changed[200:], signs()[200:])
+    assert abs((changed[:200] == signs()[:200]).mean() - 0.5) < 0.18
+    flipped = signs(held=Records(HELD.features, np.where(HELD.usable, -HELD.labels, 1).astype(np.int8), HELD.usable))
+    assert abs((flipped == signs())[HELD.usable].mean() - 0.5) < 0.125
+
+
+def test_a_sign_goes_with_its_record_and_not_with_its_place():
+    order = np.random.default_rng(3).permutation(HELD.rows)
+    moved = Records(HELD.features[order], HELD.labels[order], HELD.usable[order])
+    assert np.array_equal(signs(held=moved), signs()[order])
+
+
+def test_a_sign_does_not_depend_on_what_else_is_rounded():
+    """Else a learner who asks for x0, then x0 and x1, then x0 and x2, averages the rounding of x0 away."""
+    for others in ([0, 1], [1, 0], [0, 1, 2], [2, 0]):
+        together = rounded(HELD, others, SECRET, SCHEMA)
+        for coordinate in others:
+            assert np.array_equal(together.features[:, coordinate], signs(coordinate))
+    both, alone = (RadosQuery(1, design(*names)).prepare(HELD, 16, Keyed(SECRET, SCHEMA)) for names in ((0, 1), (1,)))
+    assert np.array_equal(both.records.features[:, 1], alone.records.features[:, 1])
+
+
+def test_the_signs_of_two_coordinates_are_independent():
+    together = rounded(HELD, [0, 1], SECRET, SCHEMA).features[HELD.usable] // ONE
+    assert abs((together[:, 0] * together[:, 1]).mean()) < 0.25
+
+
+def test_records_with_the_same_content_have_signs_of_their_own():
+    features = np.tile(np.array([[0, 7, 9, ONE]], dtype=np.int32), (300, 1))
+    same = Records(features, np.ones(300, np.int8), np.ones(300, bool))
+    plus = (signs(held=same) > 0).mean()
+    assert abs(plus - 0.5) < 0.145
+
+
+def test_everything_else_stays():
+    result = rounded(HELD, [1], SECRET, SCHEMA)
+    assert np.array_equal(np.delete(result.features, 1, axis=1), np.delete(HELD.features, 1, axis=1))
+    assert np.array_equal(result.labels, HELD.labels)
+    assert np.array_equal(result.usable, HELD.usable)
+    assert not result.features[UNUSABLE].any()
+
+
+def test_values_at_the_ends_are_certain():
+    features = np.full((200, 2), ONE, dtype=np.int32)
+    features[:100, 0] = -ONE
+    held = Records(features, np.ones(200, np.int8), np.ones(200, bool))
+    assert signs(held=held).tolist() == [-ONE] * 100 + [ONE] * 100
+
+
+def test_a_rado_counts_rows_that_are_not_usable_as_one():
+    prepared = RadosQuery(1, design(0)).prepare(HELD, 16, Keyed(SECRET, SCHEMA))
+    single = np.packbits(np.eye(HELD.rows, dtype=np.uint8), axis=1, bitorder="little")
+    edges = prepared.sums_of(single)
+    assert edges[UNUSABLE].tolist() == [[1 << 16, 0, 0, 0]] * 2
+    assert np.array_equal(edges[:, 0], np.where(HELD.usable, HELD.labels * (signs() >> 14), 1 << 16))
+
+
+def test_a_contribution_needs_the_secret_and_repeats_the_rounding():
+    query = RadosQuery(30, design(0))
+    with pytest.raises(ConfigurationError, match="secret"):
+        query.contribution(HELD, 16, SeededRandom(1))
+    keyed = Keyed(SECRET, SCHEMA)
+    first, second = (query.contribution(HELD, 16, SeededRandom(1), keyed=keyed) for _ in range(2))
+    assert np.array_equal(first, second)
+    other = query.contribution(HELD, 16, SeededRandom(1), keyed=Keyed(bytes(32), SCHEMA))
+    differing = (first != other).reshape(30, 4).mean(axis=0)
+    assert differing[0] > 0.8
+    assert not differing[1:].any()
+    with pytest.raises(ConfigurationError, match="31 bytes"):
+        Keyed(bytes(31), SCHEMA)

@@ -1,0 +1,95 @@
+"""What is packed is what was computed: promise P6 at one party, through the real encryption."""
+
+import numpy as np
+import pytest
+
+from dpcore.errors import ShapeError
+from dpcore.paillier.obfuscation import Obfuscator
+from dpcore.paillier.packing import open_total
+from dpcore.randomness.sources import SeededRandom, SystemRandom
+from parties.answering.contribution import encrypted_chunks, integer_vector
+from tests.parties.party_world import make_records
+
+
+def small_obfuscator(opened) -> Obfuscator:
+    # A small comb: little is encrypted here.
+    return Obfuscator(opened.public_key, SystemRandom(), short_exponent_bits=512, teeth=4, tables=2)
+
+
+def decode(opened, secret_key, uploads, rows):
+    """The total behind some uploads, as a coordinator adds and a learner opens it."""
+    key, query = opened.public_key, opened.query
+    products = None
+    for chunks in uploads:
+        ciphertexts = [c for chunk in chunks for c in key.from_wire(chunk)]
+        key.validate(ciphertexts)
+        if products is None:
+            products = ciphertexts
+        else:
+            key.add_many(products, ciphertexts)
+    plaintexts = secret_key.decrypt_many(products)
+    return open_total(plaintexts, query.length, len(uploads), query.encoding, key.bits, rows=rows)
+
+
+@pytest.fixture
+def several_chunks(monkeypatch):
+    """Two ciphertexts of a 2048-bit key a chunk."""
+    monkeypatch.setattr("wire.upload.CHUNK_BYTES", 1024)
+
+
+@pytest.mark.usefixtures("several_chunks")
+def test_the_decoded_total_is_the_sum_of_the_integer_vectors(world, test_secret_key):
+    opened = world.open(world.ask(world.plain_query(150)))
+    parts = [make_records(40, seed=1), make_records(70, seed=2), make_records(1, seed=3)]
+    values = [integer_vector(opened, records, SystemRandom()) for records in parts]
+    uploads = [
+        list(encrypted_chunks(opened, vector, records.rows, small_obfuscator(opened)))
+        for vector, records in zip(values, parts, strict=True)
+    ]
+    for chunks in uploads:
+        assert len(chunks) == opened.chunks > 2
+        assert {len(chunk) for chunk in chunks[:-1]} == {1024}
+        assert sum(map(len, chunks)) == opened.ciphertexts * opened.public_key.ciphertext_bytes
+    np.testing.assert_array_equal(decode(opened, test_secret_key, uploads, 111), sum(values))
+
+
+def test_the_integers_are_the_query_kinds(world):
+    opened = world.open(world.ask())
+    records = make_records(40)
+    vector = integer_vector(opened, records, SeededRandom(1))
+    expected = opened.query.kind.contribution(records, 16, SeededRandom(1))
+    assert vector.dtype == np.int64
+    np.testing.assert_array_equal(vector, expected)
+    assert not np.array_equal(vector, integer_vector(opened, records, SeededRandom(2)))
+
+
+def test_equal_values_travel_as_different_bytes(world):
+    opened = world.open(world.ask(world.plain_query(2)))
+    values = np.zeros(6, dtype=np.int64)
+    source = small_obfuscator(opened)
+    first, second = (list(encrypted_chunks(opened, values, 5, source)) for _ in range(2))
+    assert first != second
+
+
+@pytest.mark.usefixtures("several_chunks")
+def test_progress_is_told_and_may_stop_the_work(world):
+    opened = world.open(world.ask(world.plain_query(150)))
+    told = []
+    values = np.zeros(450, dtype=np.int64)
+    list(encrypted_chunks(opened, values, 5, small_obfuscator(opened), lambda done, of: told.append((done, of))))
+    assert told[-1] == (opened.ciphertexts, opened.ciphertexts)
+    assert [done for done, _ in told] == sorted({done for done, _ in told})
+
+    def stop(done, of):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        integer_vector(opened, make_records(), SystemRandom(), stop)
+
+
+def test_records_of_another_width_are_refused(world):
+    opened = world.open(world.ask())
+    records = make_records()
+    narrow = type(records)(records.features[:, 1:].copy(), records.labels, records.usable)
+    with pytest.raises(ShapeError, match="coordinates"):
+        integer_vector(opened, narrow, SystemRandom())

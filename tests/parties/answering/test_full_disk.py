@@ -1,0 +1,75 @@
+"""A party on a disk that is full: what was promised to a cohort still comes, and nothing else is begun."""
+
+import os
+import subprocess
+from contextlib import suppress
+
+import pytest
+
+from parties.answering.attempts import AttemptState
+from tests.parties.party_world import Ada, ready, reserved, spent
+
+pytestmark = pytest.mark.usefixtures("small_comb")
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 4 MiB of its own."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
+    try:
+        mounted = subprocess.run(mount, capture_output=True, check=False, timeout=10).returncode == 0
+    except OSError:
+        mounted = False
+    if not mounted:
+        pytest.skip("this user may not mount a file system")
+    yield disk
+    subprocess.run(["umount", "--lazy", str(disk)], capture_output=True, check=True, timeout=10)
+
+
+def fill(disk):
+    for size in (65536, 4096, 1):
+        with (disk / f"filling-{size}").open("wb", buffering=0) as file, suppress(OSError):
+            while True:
+                file.write(bytes(size))
+    assert os.statvfs(disk).f_bavail == 0
+
+
+def test_a_disk_that_fills_up_once_the_party_is_ready_loses_nothing(world, small_disk):
+    """The masked contribution and the charge take room that was taken before the party said that it is ready."""
+    ada = Ada(world, small_disk)
+    envelope, cohort = ready(ada, world.plain_query(150))
+    fill(small_disk)
+    ada.upload(envelope, cohort)
+    assert ada.state(envelope) is AttemptState.UPLOADED
+    assert spent(ada) > 0
+    assert ada.hub.opened_receipt().upload_digest == ada.spools.open(envelope.payload_hash, 1, masked=True).digest
+
+
+def test_so_it_does_after_a_restart(world, small_disk):
+    ada = Ada(world, small_disk)
+    envelope, cohort = ready(ada, world.plain_query(150))
+    fill(small_disk)
+    ada.ledger.database.close()
+    (small_disk / "filling-4096").unlink()  # opening a ledger takes a page or two
+    ada.restart()
+    fill(small_disk)
+    ada.upload(envelope, cohort)
+    assert ada.state(envelope) is AttemptState.UPLOADED
+
+
+def test_a_disk_without_room_for_all_of_it_ends_the_attempt_before_it_is_ready(world, small_disk):
+    ada = Ada(world, small_disk)
+    envelope = world.ask(world.plain_query(150))
+    work = ada.work(envelope)
+    assert ada.handler.advance(work)
+    # Room for the bare contribution and a charge, but not for the masked one as well.
+    opened = world.open(envelope)
+    left = opened.ciphertexts * opened.public_key.ciphertext_bytes + 256 * 1024
+    free = os.statvfs(small_disk)
+    with (small_disk / "filling").open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize - left)
+    ada.handler.compute(work)
+    assert ada.state(envelope) is AttemptState.ENDED
+    assert (ada.hub.readies, ada.spools.used_bytes(), reserved(ada)) == ([], 0, 0)

@@ -1,0 +1,215 @@
+"""A query's way through the party against a coordinator that does what the test says: honest, late, or lying."""
+
+import errno
+import os
+from fractions import Fraction
+
+import pytest
+
+from dpcore.accounting.dp_feat import own_epsilon
+from dpcore.accounting.filters import NO_LOSS
+from dpcore.errors import PlanError
+from dpcore.randomness.sources import SeededRandom, SeededRandomRefusedError
+from parties.answering.attempts import AttemptState
+from parties.answering.lifecycle import Holdings, QueryHandler, StoppedError
+from parties.ledger.charges import RECORD
+from radofed.common.logs import Log
+from tests.parties.party_world import SCHEMA, SMOKER, Ada, make_records, ready, refused_with, reserved, spent
+from wire.cohort import Ready, open_statement
+from wire.envelopes import sha256
+from wire.errors import Code, ConnectionLostError
+from wire.status import PartyState, Phase
+from wire.upload import upload_digest
+
+S = AttemptState
+pytestmark = pytest.mark.usefixtures("small_comb")
+
+
+def test_the_whole_way(ada):
+    envelope, cohort = ready(ada)
+    assert spent(ada) == 0
+    assert ada.hub.accepted == [True]
+    said, _ = open_statement(Ready, ada.hub.readies[0], ada.world.roster)
+    assert (said.query_id, said.attempt, said.party) == (envelope.payload_hash, 1, "ada")
+    assert not ada.hub.chunks
+    ada.upload(envelope, cohort)
+    assert ada.state(envelope) is S.UPLOADED
+    assert spent(ada) == Fraction(own_epsilon(40, 20, None, Fraction(1, 10**6)))
+    assert ada.ledger.spent(SMOKER).delta == Fraction(1, 10**6)
+    receipt = ada.hub.opened_receipt()
+    sent = [chunks[0] for _, chunks in sorted(ada.hub.chunks.items())]
+    assert receipt.upload_digest == upload_digest([sha256(chunk) for chunk in sent])
+    assert receipt.cohort_digest == cohort.digest
+    assert (receipt.chunks, receipt.ciphertexts) == (len(sent), ada.world.open(envelope).ciphertexts)
+    ada.handler.advance(ada.work(envelope, phase=Phase.COMPLETE, state=PartyState.UPLOADED))
+    assert ada.state(envelope) is S.ENDED
+    assert spent(ada) > 0
+    assert ada.spools.used_bytes() == 0
+
+
+def test_plain_rados_are_recorded_as_without_a_bound(ada):
+    envelope, cohort = ready(ada, ada.world.plain_query())
+    ada.upload(envelope, cohort)
+    state = ada.ledger.state()
+    assert (state.unbounded_charged, ada.ledger.spent(RECORD)) == (1, NO_LOSS)
+    assert "without any privacy bound for whole records" in state.warning
+    # What a boolean feature's own values tell is bounded all the same.
+    assert spent(ada) > 0
+
+
+def test_a_repeated_answer_is_the_same_bytes_after_a_restart(ada):
+    envelope = ada.world.ask()
+    ada.hub.fail["answer"] = [ConnectionLostError("hub", "cut")]
+    with pytest.raises(ConnectionLostError):
+        ada.handler.advance(ada.work(envelope))
+    held = ada.attempts.find(envelope.payload_hash, 1)
+    ada.restart()
+    assert ada.handler.advance(ada.work(envelope))
+    assert ada.hub.answers == [held.answer]
+    ada.handler.advance(ada.work(envelope))
+    assert len(ada.hub.answers) == 1
+
+
+def test_an_answer_that_came_too_late_is_not_computed_for(ada):
+    ada.hub.fail["answer"] = [refused_with(Code.PHASE_MISMATCH)]
+    envelope = ada.world.ask()
+    assert not ada.go(envelope)
+    ada.handler.advance(ada.work(envelope, phase=Phase.FAILED))
+    assert ada.state(envelope) is S.ENDED
+    assert reserved(ada) == 0
+
+
+def test_work_that_is_past_answering_is_left_alone(ada):
+    for phase in (Phase.PREPARING, Phase.UPLOADING, Phase.ADDING, Phase.COMPLETE, Phase.FAILED):
+        assert not ada.go(ada.world.ask(), phase=phase)
+    assert not ada.go(ada.world.ask(), state=PartyState.REFUSED)
+    assert ada.hub.answers == []
+
+
+def test_a_lost_ready_is_told_again_after_a_restart(ada):
+    envelope = ada.world.ask()
+    ada.hub.fail["ready"] = [ConnectionLostError("hub", "cut")]
+    work = ada.work(envelope)
+    assert ada.handler.advance(work)
+    ada.handler.compute(work)
+    with pytest.raises(ConnectionLostError):
+        ada.handler.advance(work)
+    ada.restart()
+    assert not ada.handler.advance(ada.work(envelope, phase=Phase.PREPARING, state=PartyState.ACCEPTED))
+    assert len(ada.hub.readies) == 1
+
+
+def test_computing_cut_off_is_done_anew_after_a_restart(ada):
+    envelope = ada.world.ask()
+    work = ada.work(envelope)
+    assert ada.handler.advance(work)
+    with pytest.raises(StoppedError):
+        ada.handler.compute(work, lambda: False)
+    assert ada.state(envelope) is S.ACCEPTED
+    ada.restart()
+    assert ada.handler.advance(work)
+    ada.handler.compute(work)
+    assert ada.state(envelope) is S.READY
+
+
+def test_a_full_disk_ends_the_attempt_quietly(ada, monkeypatch):
+    envelope = ada.world.ask()
+    work = ada.work(envelope)
+    assert ada.handler.advance(work)
+
+    def full(*_: object):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("parties.answering.spool._write_durably", full)
+    ada.handler.compute(work)
+    monkeypatch.undo()
+    assert not ada.handler.advance(work)
+    assert ada.state(envelope) is S.ENDED
+    assert (ada.hub.readies, ada.spools.used_bytes(), reserved(ada)) == ([], 0, 0)
+    assert ada.go(ada.world.ask())
+
+
+def test_a_quota_that_is_too_small_ends_the_attempt(world, tmp_path):
+    ada = Ada(world, tmp_path, spool_bytes=100)
+    envelope = world.ask()
+    ada.go(envelope)
+    assert ada.state(envelope) is S.ENDED
+    assert ada.hub.readies == []
+
+
+def test_data_that_changed_while_the_party_was_down_end_the_attempt(ada):
+    envelope = ada.world.ask()
+    work = ada.work(envelope)
+    ada.handler.advance(work)
+    ada.records = make_records(41)
+    ada.restart()
+    ada.handler.compute(work)
+    assert ada.state(envelope) is S.ENDED
+
+
+def test_the_next_attempt_is_fresh_and_charged_anew(ada):
+    envelope, cohort = ready(ada)
+    ada.upload(envelope, cohort)
+    once = spent(ada)
+    assert ada.go(envelope, attempt=2)
+    assert ada.state(envelope, 1) is S.ENDED
+    ada.upload(envelope, ada.world.cohort(ada.hub.answers[1], attempt=2), attempt=2)
+    assert spent(ada) == 2 * once
+    assert ada.hub.chunks[1, 0] != ada.hub.chunks[2, 0]
+    # What is old stays over, whatever the coordinator says.
+    ada.upload(envelope, cohort)
+    assert ada.state(envelope, 1) is S.ENDED
+    assert len(ada.hub.receipts) == 2
+
+
+def test_an_attempt_that_ends_without_a_charge_gives_everything_back(ada):
+    envelope, _ = ready(ada)
+    assert reserved(ada) > 0
+    ada.handler.advance(ada.work(envelope, attempt=2, phase=Phase.PREPARING))
+    assert (ada.state(envelope), reserved(ada), ada.spools.used_bytes()) == (S.ENDED, 0, 0)
+
+
+def test_queries_that_are_gone_or_expired_end(ada):
+    first, _ = ready(ada)
+    ada.hub = type(ada.hub)(ada.world)
+    ada.restart()
+    second, _ = ready(ada)
+    ada.handler.end_absent([second.payload_hash])
+    assert (ada.state(first), ada.state(second)) == (S.ENDED, S.READY)
+    ada.handler.end_expired()
+    assert ada.state(second) is S.READY
+    ada.offset_s = 3600 + 301
+    ada.handler.end_expired()
+    assert ada.state(second) is S.ENDED
+    assert reserved(ada) == 0
+
+
+def test_a_seeded_source_is_refused(ada, world):
+    with pytest.raises(SeededRandomRefusedError):
+        QueryHandler(
+            Holdings("ada", world.party_keys["ada"], world.policy(), SCHEMA, ada.records, bytes(32)),
+            attempts=ada.attempts,
+            spools=ada.spools,
+            rosters=ada.rosters,
+            refusals=ada.refusals,
+            coordinator=ada.hub,
+            random=SeededRandom(1),
+            log=Log("test"),
+        )
+
+
+def test_no_log_line_holds_what_an_error_says_of_the_data(ada, monkeypatch, caplog):
+    canary = "canary 271828"
+
+    def contribution(*_: object, **__: object):
+        raise PlanError(f"row {canary}")
+
+    monkeypatch.setattr("parties.answering.lifecycle.integer_vector", contribution)
+    with caplog.at_level("DEBUG"):
+        envelope = ada.world.ask()
+        ada.go(envelope)
+    assert ada.state(envelope) is S.ENDED
+    said = "".join(f"{r.getMessage()} {getattr(r, 'fields', {})} {r.exc_info}" for r in caplog.records)
+    assert "contribution failed" in said
+    assert "PlanError" in said
+    assert canary not in said

@@ -1,0 +1,147 @@
+"""What a party refuses: with which code, what it costs, and what it remembers of it."""
+
+import secrets
+import time
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from dpcore.accounting.dp_feat import own_epsilon
+from dpcore.queries.rados import RadosQuery
+from dpcore.rados.schema_designs import dp_feat_design
+from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, Schema
+from parties.answering.refusals import FILE, KEPT
+from radofed.common.logs import REFUSALS_LOGGED
+from tests.parties.party_world import SCHEMA, Ada, limits, reserved
+from wire.envelopes import SigningKey
+from wire.errors import Code
+
+pytestmark = pytest.mark.usefixtures("small_comb")
+OTHER_SCHEMA = Schema(name="other", label=SCHEMA.label, features=SCHEMA.features)
+
+REFUSALS = {
+    "policy": (lambda ada: ada.world.query(max_attempts=4), Code.POLICY_LIMITS),
+    "schema": (lambda ada: ada.world.query(schema=OTHER_SCHEMA), Code.SCHEMA_MISMATCH),
+    "rows": (lambda ada: ada.world.query(max_rows=39), Code.PLAN_INFEASIBLE),
+    "empty design": (
+        lambda ada: ada.world.query(kind=RadosQuery(20, dp_feat_design(SCHEMA, ["smoker"], Fraction(1, 1000)))),
+        Code.PLAN_INFEASIBLE,
+    ),
+    "expired": (
+        lambda ada: ada.world.query(created_at_unix_s=1_000_000, not_after_unix_s=1_000_100),
+        Code.QUERY_EXPIRED,
+    ),
+    "newer roster than there is": (lambda ada: ada.world.query(roster_version=9), Code.ROSTER_STALE),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_refusals_carry_their_code_and_reserve_nothing(ada, case):
+    make, code = REFUSALS[case]
+    envelope = ada.world.ask(make(ada))
+    assert not ada.go(envelope)
+    assert ada.hub.refusal_code is code
+    assert ada.state(envelope) is None
+    assert reserved(ada) == 0
+
+
+def test_a_forged_query_is_refused(ada):
+    envelope = ada.world.ask(key=SigningKey.generate())
+    ada.go(envelope)
+    assert ada.hub.refusal_code is Code.SIGNATURE_INVALID
+
+
+def test_a_tampered_query_is_refused(ada):
+    envelope = ada.world.ask()
+    other = ada.world.ask(ada.world.query(max_attempts=1))
+    ada.go(type(envelope)(other.payload, envelope.key_id, envelope.signature))
+    assert ada.hub.refusal_code is Code.SIGNATURE_INVALID
+
+
+def test_an_attempt_beyond_the_signed_bound_is_refused(ada):
+    envelope = ada.world.ask(ada.world.query(max_attempts=2))
+    ada.go(envelope, attempt=3)
+    assert ada.hub.refusal_code is Code.ATTEMPT_MISMATCH
+
+
+def test_a_budget_that_does_not_cover_it_is_refused(world, tmp_path):
+    epsilon = Fraction(own_epsilon(40, 20, None, Fraction(1, 10**6)))
+    # Two of these cost the concentrated filter more than the sum of their epsilons.
+    limit = limits(epsilon * 2 - Fraction(1, 10**20), Fraction(4, 10**6))
+    ada = Ada(world, tmp_path, limits=limit)
+    ada.go(world.ask())
+    assert ada.hub.accepted == [True]
+    ada.go(world.ask())
+    assert ada.hub.accepted == [True, False]
+    assert reserved(ada) == epsilon
+
+
+def test_another_coordinate_of_the_same_column_is_refused(world, tmp_path):
+    schema = Schema(
+        name="twins",
+        label=Label(column="y", positive=("1",)),
+        features=(
+            CategoryFeature(name="age", column="smoker", values=("yes",), unknown="zero"),
+            BooleanFeature(name="smoker", true=("yes",), false=("no",)),
+        ),
+    )
+    ada = Ada(world, tmp_path, schema=schema)
+    ada.go(world.ask(world.query(schema=schema)))
+    assert ada.hub.refusal_code is Code.QUERY_INVALID
+
+
+def test_an_internal_failure_while_answering_is_told_as_unavailable(ada, monkeypatch):
+    monkeypatch.setattr("parties.answering.lifecycle.decide", lambda *_, **__: 1 / 0)
+    ada.go(ada.world.ask())
+    assert ada.hub.refusal_code is Code.UNAVAILABLE
+
+
+def test_a_refusal_is_remembered_with_the_field_that_differs(ada):
+    envelope = ada.world.ask(ada.world.query(schema=OTHER_SCHEMA))
+    ada.go(envelope)
+    ada.handler.end_absent([])
+    ada.restart()
+    (kept,) = ada.refusals.kept()
+    assert (kept.code, kept.query_id, kept.attempt) == (Code.SCHEMA_MISMATCH, envelope.payload_hash.hex(), 1)
+    assert kept.detail == "These differ: name."
+    assert abs(kept.at_unix_s - time.time()) < 60
+
+
+def test_the_last_refusals_are_remembered_each_attempt_once(ada):
+    envelopes = [ada.world.ask(ada.world.query(max_attempts=4)) for _ in range(KEPT + 5)]
+    for envelope in envelopes:
+        ada.go(envelope)
+    assert [kept.query_id for kept in ada.refusals.kept()] == [e.payload_hash.hex() for e in envelopes[5:]]
+    ada.go(envelopes[7])
+    assert [kept.query_id for kept in ada.refusals.kept()].count(envelopes[7].payload_hash.hex()) == 1
+    assert ada.refusals.kept()[-1].query_id == envelopes[7].payload_hash.hex()
+    assert len(ada.refusals.kept()) == KEPT
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", '{"format": 2, "refusals": []}', '{"format": 1, "refusals": [{"code": "X"}]}']
+)
+def test_a_file_that_is_not_what_was_written_begins_anew(ada, content):
+    (ada.directory / FILE).write_text(content)
+    assert ada.refusals.kept() == ()
+    ada.go(ada.world.ask(ada.world.query(max_attempts=4)))
+    assert len(ada.refusals.kept()) == 1
+
+
+def test_a_refusal_that_cannot_be_remembered_is_told_all_the_same(ada, caplog):
+    (ada.directory / FILE).mkdir()
+    ada.go(ada.world.ask(ada.world.query(max_attempts=4)))
+    assert ada.hub.refusal_code is Code.POLICY_LIMITS
+    assert "refusal not remembered" in [record.getMessage() for record in caplog.records]
+
+
+def test_a_learner_that_asks_without_end_does_not_fill_the_log(ada, caplog):
+    query = ada.world.query(max_attempts=4)
+    for _ in range(REFUSALS_LOGGED + 7):
+        ada.go(ada.world.ask(replace(query, nonce=secrets.token_bytes(16))))
+    assert ada.hub.accepted == [False] * (REFUSALS_LOGGED + 7)
+    said = [record.fields for record in caplog.records if record.getMessage() == "refused"]
+    assert len(said) == REFUSALS_LOGGED
+    assert said[0]["code"] is Code.POLICY_LIMITS
+    assert "max_attempts is 4" in said[0]["reason"]

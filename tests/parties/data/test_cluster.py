@@ -1,0 +1,194 @@
+"""A party's sums over rows on a Ray cluster of three nodes: what is lost is made again, and the sums are the same."""
+
+import importlib.util
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from dpcore.errors import ConfigurationError
+from dpcore.queries.base import Keyed
+from dpcore.queries.rados import RadosQuery
+from dpcore.rados.schema_designs import plain_design
+from dpcore.randomness.sources import SeededRandom
+from dpcore.records.records import BLOCK_ROWS
+from dpcore.records.row_sums import sum_on_threads
+from parties.answering.lifecycle import StoppedError
+from parties.config import PartyCluster, PartyConfig
+from parties.data.cluster import ClusterRowSums
+from parties.node import PartyNode
+from radofed.common.cluster.jobs import ClusterJob
+from radofed.common.logs import Log
+from tests.parties.party_world import SCHEMA, make_records
+from tests.ray_nodes import RayNodes, slowly, wrong_shape
+
+needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
+
+# Ten runs of one block, the last one not whole.
+ROWS = 9 * BLOCK_ROWS + 77
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory):
+    nodes = RayNodes(tmp_path_factory.mktemp("ray"), nodes=3)
+    yield nodes
+    nodes.end()
+
+
+@pytest.fixture(scope="module")
+def records():
+    return make_records(ROWS, seed=5)
+
+
+@pytest.fixture(autouse=True)
+def one_block_an_item(monkeypatch):
+    monkeypatch.setattr("parties.data.cluster.ITEM_BYTES", 1)
+    # Another process beside each test.
+    monkeypatch.setattr("radofed.common.cluster.jobs.check_cluster", lambda _: None)
+
+
+@pytest.fixture
+def sums(nodes):
+    settings = PartyCluster(address=nodes.address, token_file=nodes.token_file, workers=3, timeout_s=60, from_rows=ROWS)
+    return ClusterRowSums(settings, Log("party"))
+
+
+def contribution(records, row_sums, progress=None):
+    query = RadosQuery(30, plain_design(SCHEMA))
+    keyed = Keyed(bytes(32), SCHEMA.digest)
+    return query.contribution(records, 16, SeededRandom(3), progress, keyed, row_sums)
+
+
+def on_workers(monkeypatch, function=None):
+    """Have workers call `function` with the real one before its arguments; the list of the runs that were sent."""
+    sent = []
+
+    class Job(ClusterJob):
+        def __init__(self, settings, real, shared):
+            super().__init__(settings, partial(function, real) if function else real, shared)
+
+        def results(self, count, load, idle):
+            def noted(number):
+                sent.append(number)
+                return load(number)
+
+            return super().results(count, noted, idle)
+
+    monkeypatch.setattr("parties.data.cluster.ClusterJob", Job)
+    return sent
+
+
+@needs_ray
+@pytest.mark.parametrize(
+    "loss",
+    [
+        pytest.param("none", marks=pytest.mark.slow),
+        "remove_busy_node",
+        pytest.param("kill_busy_worker", marks=pytest.mark.slow),
+    ],
+)
+def test_the_sums_are_the_same_whatever_is_lost(nodes, sums, records, monkeypatch, caplog, loss):
+    """A node, or a worker's process, is killed while it computes; its rows are sent again."""
+    sent = on_workers(monkeypatch, slowly if loss != "none" else None)
+    told = []
+
+    def progress(done, rows):
+        told.append(done)
+        if len(told) == 1 and loss != "none":
+            getattr(nodes, loss)()
+
+    expected = contribution(records, sum_on_threads)
+    np.testing.assert_array_equal(contribution(records, sums, progress), expected)
+    assert set(sent) == set(range(10))
+    assert (len(sent) > 10) == (loss != "none")
+    assert told == sorted(told)
+    assert told[-1] == ROWS
+    assert not [record for record in caplog.records if "cluster failed" in record.getMessage()]
+
+
+@needs_ray
+def test_work_that_is_not_wanted_any_more_stops(sums, records, monkeypatch):
+    sent = on_workers(monkeypatch, slowly)
+
+    def progress(done, rows):
+        raise StoppedError("the work is no longer wanted")
+
+    with pytest.raises(StoppedError):
+        contribution(records, sums, progress)
+    assert len(sent) < 10
+
+
+@needs_ray
+def test_a_result_of_another_shape_is_not_added(sums, records, monkeypatch, caplog):
+    on_workers(monkeypatch, wrong_shape)
+    np.testing.assert_array_equal(contribution(records, sums), contribution(records, sum_on_threads))
+    (record,) = [record for record in caplog.records if "cluster failed" in record.getMessage()]
+    assert "no sum of the query's shape" in record.fields["reason"]
+
+
+@needs_ray
+def test_a_cluster_that_is_gone_leaves_the_sums_to_this_machine(nodes, sums, records, monkeypatch, caplog):
+    """The last test of this cluster."""
+    # Ray's own patience with a head that does not answer is a minute.
+    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "3")
+    on_workers(monkeypatch, slowly)
+    told = []
+
+    def progress(done, rows):
+        told.append(done)
+        if len(told) == 1:
+            nodes.end()
+
+    np.testing.assert_array_equal(contribution(records, sums, progress), contribution(records, sum_on_threads))
+    assert [record for record in caplog.records if "cluster failed, summing on this machine" in record.getMessage()]
+
+
+def test_a_small_table_never_touches_the_cluster(records, caplog):
+    settings = PartyCluster(address="127.0.0.1:1", from_rows=ROWS + 1)
+    sums = ClusterRowSums(settings, Log("party"))
+    np.testing.assert_array_equal(contribution(records, sums), contribution(records, sum_on_threads))
+    assert not [record for record in caplog.records if "cluster failed" in record.getMessage()]
+
+
+def test_without_ray_a_party_with_a_cluster_does_not_start(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(ConfigurationError, match=r"install radofed\[ray\]"):
+        ClusterRowSums(PartyCluster(address="auto"), Log("party"))
+
+
+def test_the_configuration_has_a_cluster_only_where_it_is_written(tmp_path):
+    text = (
+        'federation = "f"\nname = "p"\ncoordinator = "c:1"\nfederation_key = "k"\nsigning_key = "s"\npolicy = "p"\n'
+        'schema = "s"\ndata = "d"\nstate_directory = "d"\n[tls]\nca = "c"\ncertificate = "c"\nkey = "k"\n'
+    )
+    path = tmp_path / "party.toml"
+    path.write_text(text)
+    assert PartyConfig.load(path).cluster is None
+    path.write_text(text + '[cluster]\naddress = "auto"\nfrom_rows = 1000\n')
+    cluster = PartyConfig.load(path).cluster
+    assert (cluster.address, cluster.workers, cluster.from_rows, cluster.token_file) == ("auto", 8, 1000, None)
+    path.write_text(text + '[cluster]\naddress = "auto"\nfrom_bytes = 1000\n')
+    with pytest.raises(ConfigurationError, match="did you mean 'from_rows'"):
+        PartyConfig.load(path)
+
+
+def test_whoever_the_holdings_name_sums(ada, small_comb):
+    """And a node whose configuration has a cluster names it."""
+    summed = []
+
+    def row_sums(part, records, progress=None):
+        summed.append(part.shape)
+        return sum_on_threads(part, records, progress)
+
+    ada.handler._holdings = replace(ada.handler._holdings, row_sums=row_sums)
+    assert ada.go(ada.world.ask(ada.world.plain_query()))
+    assert summed == [(20, 3)]
+
+
+def test_a_node_with_a_cluster_sums_there(offline):
+    config = PartyConfig.load(offline.directory("ada") / "party.toml")
+    with PartyNode(config) as node:
+        assert node._handler._holdings.row_sums is sum_on_threads
+    with PartyNode(config.model_copy(update={"cluster": PartyCluster(address="auto")})) as node:
+        assert isinstance(node._handler._holdings.row_sums, ClusterRowSums)

@@ -1,0 +1,187 @@
+"""Drafted schemas: what each kind of column becomes, what is left out, and that the draft fits its own file."""
+
+import math
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpcore.errors import ConfigurationError, DataError
+from dpcore.records.schema import BooleanFeature, CategoryFeature, RealFeature, Schema
+from parties.data.dataset import check
+from parties.data.schema_draft import infer, outward
+
+SHARED = Path(__file__).resolve().parents[3] / ".." / "shared"
+
+
+@pytest.fixture
+def table(tmp_path):
+    def write(**columns):
+        path = tmp_path / "data.csv"
+        lines = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return path
+
+    return write
+
+
+def drafted(path, **options):
+    schema, notes = infer(path, name="draft", **options)
+    return {feature.column: feature for feature in schema.features}, notes, schema
+
+
+def test_each_kind_of_column(table):
+    path = table(
+        id=[f"id{place * 7 % 40}" for place in range(40)],
+        row=range(40),
+        year=[1987 + place % 17 for place in range(40)],
+        weight=[50.25 + place / 7 for place in range(40)],
+        smoker=["no", "YES"] * 20,
+        sex=["f", "m"] * 20,
+        flag=[0, 1] * 20,
+        job=["clerk", "nurse", "cook", "clerk"] * 10,
+        same=["x"] * 40,
+        nothing=[""] * 40,
+        ill=["0", "1", "1", "0"] * 10,
+    )
+    features, notes, schema = drafted(path)
+    assert features["year"] == RealFeature(name="year", lower=1987, upper=2003)
+    assert features["weight"] == RealFeature(name="weight", lower=50.2, upper=55.9)
+    assert features["smoker"] == BooleanFeature(name="smoker", true=("YES",), false=("no",))
+    assert features["sex"] == BooleanFeature(name="sex", true=("m",), false=("f",))
+    assert features["flag"] == BooleanFeature(name="flag", true=("1",), false=("0",))
+    assert features["job"] == CategoryFeature(name="job", values=("clerk", "cook", "nurse"))
+    assert set(features) == {"year", "weight", "smoker", "sex", "flag", "job"}
+    assert (schema.label.column, schema.label.positive, schema.label.negative) == ("ill", ("1",), ("0",))
+    said = "\n".join(notes)
+    assert "not private" in notes[0]
+    assert "Replace the bounds" in notes[0]
+    assert "last column, 'ill'" in said
+    assert "'sex' has the values 'f' and 'm': 'm' is taken as true" in said
+    assert "'flag'" not in said
+    for column, reason in {
+        "id": "every row has another text",
+        "row": "it counts the rows",
+        "same": "it is constant",
+        "nothing": "it is empty",
+    }.items():
+        assert f"{column!r} is left out: {reason}" in said
+    assert check(schema, path).zero_vectors == 0
+    assert Schema.from_toml(schema.to_toml(notes)) == schema
+
+
+def test_missing_cells_are_imputed_and_said(table):
+    path = table(
+        x=["", 1.5, 2.5, 9.5],
+        b=["yes", "yes", "no", ""],
+        c=["u", "v", "", "v"],
+        d=["p", "q", "r", "p"],
+        y=[0, 1, 1, ""],
+    )
+    features, notes, schema = drafted(path)
+    assert (features["x"].missing, features["x"].impute) == ("impute", 2.5)
+    assert (features["b"].missing, features["b"].impute) == ("impute", True)
+    assert (features["c"].missing, features["c"].impute) == ("impute", True)  # of two texts the greater is the true one
+    assert features["d"].missing == "refuse"
+    assert schema.label.missing == "zero-vector"
+    said = "\n".join(notes)
+    for column in "xbc":
+        assert f"{column!r} has missing cells" in said
+    assert "1 rows have no label" in said
+    report = check(schema, path)
+    assert [tally.imputed for tally in report.tallies] == [1, 1, 1, 0, 0]
+    assert report.zero_vectors == 1
+
+
+def test_marks_for_missing_numbers_are_said(table):
+    path = table(x=[1, 2, "?", 8], y=[0, 1, 1, 0])
+    features, notes, schema = drafted(path)
+    assert features["x"] == RealFeature(name="x", lower=1, upper=8, missing="impute", impute=2.0)
+    assert any("numbers and '?': make those cells empty" in note for note in notes)
+    with pytest.raises(DataError, match=r"line 4, column 'x': is not a number"):
+        check(schema, path)
+
+
+def test_the_label_may_be_chosen(table):
+    path = table(digit=[0, 1, 2, 3], x=[1, 5, 2, 7], bias=[1, 4, 2, 9])
+    features, notes, schema = drafted(path, label_column="digit", positive=["0", "2"])
+    assert schema.label.negative == ("1", "3")
+    assert set(features) == {"x", "bias"}
+    assert schema.coordinates == ("x", "bias_column", "bias")
+    assert not any("last column" in note for note in notes)
+
+
+def test_labels_that_cannot_be_drafted(table):
+    path = table(x=[1, 5, 2, 7], digit=[0, 1, 2, 3])
+    with pytest.raises(ConfigurationError, match="has 4 different values, not two"):
+        drafted(path)
+    with pytest.raises(ConfigurationError, match="never has the positive value '7'"):
+        drafted(path, positive=["7"])
+    with pytest.raises(DataError, match="column 'digits': there is no such column; did you mean 'digit'"):
+        drafted(path, label_column="digits")
+
+
+def test_nothing_to_learn_from(table, tmp_path):
+    with pytest.raises(ConfigurationError, match="no column besides the label"):
+        drafted(table(x=[1, 1], y=[0, 1]))
+    (tmp_path / "head.csv").write_text("x,y\n", encoding="utf-8")
+    with pytest.raises(DataError, match="a header but no rows"):
+        drafted(tmp_path / "head.csv")
+
+
+def test_free_text_and_unnamed_columns_are_left_out(tmp_path):
+    path = tmp_path / "data.csv"
+    rows = [f"{place},words {place % 35},{place * place % 11},{place % 2}" for place in range(3000)]
+    path.write_text(",text,x,y\n" + "\n".join(rows), encoding="utf-8")
+    features, notes, _ = drafted(path)
+    assert set(features) == {"x"}
+    said = "\n".join(notes)
+    assert "'text' is left out: it has over 30 different texts" in said
+    assert "1 column(s) without a header are left out" in said
+
+
+def test_many_distinct_texts_over_many_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr("radofed.common.tables.tables._CSV_BLOCK_BYTES", 4096)
+    path = tmp_path / "data.csv"
+    path.write_text(
+        "id,x,y\n" + "".join(f"p{place},{place % 7 / 2},{place % 2}\n" for place in range(3000)), encoding="utf-8"
+    )
+    features, notes, schema = drafted(path)
+    assert features == {"x": RealFeature(name="x", lower=0.0, upper=3.0)}
+    assert any(note.startswith("'id' is left out") for note in notes)
+    assert check(schema, path).rows == 3000
+
+
+def test_parquet_columns_without_texts_are_left_out(tmp_path):
+    path = tmp_path / "data.parquet"
+    pq.write_table(pa.table({"list": [[1], [2], [3]], "x": [1.5, 2.5, 4.5], "y": [True, False, True]}), path)
+    features, notes, schema = drafted(path)
+    assert set(features) == {"x"}
+    assert schema.label.positive == ("true",)
+    assert any("'list' is left out: the column is of type list" in note for note in notes)
+    assert check(schema, path).positive == 2
+
+
+@given(
+    st.tuples(st.floats(-1e12, 1e12), st.floats(-1e12, 1e12)).filter(lambda pair: pair[0] < pair[1]),
+)
+def test_bounds_are_rounded_outwards_and_not_far(pair):
+    lower, upper = outward(*pair)
+    assert lower <= pair[0] < pair[1] <= upper
+    # One step of two significant digits is at most a tenth of the distance, on either side.
+    distance = pair[1] - pair[0]
+    assert upper - lower <= 1.2 * distance + 4 * math.ulp(max(map(abs, pair)))
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data sets are not here")
+@pytest.mark.parametrize("name", ["adult_test", "heart_hungarian", "breast_wisconsin_original", "ionosphere"])
+def test_a_draft_fits_its_own_file(name):
+    path = SHARED / "data" / f"{name}.csv.gz"
+    schema, notes = infer(path, name=name)
+    report = check(schema, path)
+    assert report.rows > 0
+    assert report.zero_vectors == 0
+    assert Schema.from_canonical(schema.canonical_bytes()) == Schema.from_toml(schema.to_toml(notes)) == schema

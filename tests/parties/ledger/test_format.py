@@ -1,0 +1,154 @@
+"""Ledgers of the first format: brought over whole, counted as strictly, and left alone by whoever only looks."""
+
+import sqlite3
+from fractions import Fraction
+
+import pytest
+
+from dpcore.accounting.filters import Loss
+from parties.database import LedgerDamagedError, LedgerFileError, LedgerOwner, PartyDatabase
+from parties.ledger.charges import Charge, joint, marginal
+from parties.ledger.format import FORMAT_VERSION, bounds_text, read_charge
+from parties.ledger.ledger import Ledger
+from parties.ledger.limits import BudgetExceededError, UnboundedExceededError
+from tests.parties.party_world import SMOKER, limits
+
+OWNER = LedgerOwner("clinics", "ada", "data.csv")
+OLD_EVENTS = """
+CREATE TABLE events (
+    query_id BLOB NOT NULL,
+    attempt INTEGER NOT NULL,
+    scope TEXT NOT NULL,
+    epsilon TEXT,
+    delta TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('reserved', 'charged')),
+    lapses_at_unix_s REAL NOT NULL,
+    cohort_digest BLOB,
+    spool_digest BLOB,
+    recorded_at_unix_s REAL NOT NULL,
+    PRIMARY KEY (query_id, attempt)
+) STRICT
+"""
+ROWS = [
+    (b"a" * 32, 1, "marginal:smoker", "1/10", "1/1000000", "charged", 5.0, b"c" * 32, b"s" * 32, 4.0),
+    (b"b" * 32, 1, "marginal:smoker", "4/1", "1/1000000", "charged", 5.0, b"c" * 32, b"s" * 32, 4.0),
+    (b"c" * 32, 2, "none", None, "0/1", "charged", 5.0, b"c" * 32, b"s" * 32, 4.0),
+    (b"d" * 32, 1, "marginal:age", "2/1", "0/1", "reserved", 1e12, None, None, 4.0),
+]
+
+
+@pytest.fixture
+def old(tmp_path):
+    path = tmp_path / "ledger.sqlite"
+    PartyDatabase(path, OWNER).close()
+    with sqlite3.connect(path) as file:
+        file.execute("DROP TABLE events")
+        file.execute(OLD_EVENTS)
+        file.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", ROWS)
+        file.execute("PRAGMA user_version = 1")
+    file.close()
+    return path
+
+
+def version(path) -> int:
+    file = sqlite3.connect(path)
+    (found,) = file.execute("PRAGMA user_version").fetchone()
+    file.close()
+    return found
+
+
+def check(ledger: Ledger) -> None:
+    assert ledger.spent(SMOKER) == Loss.of_epsilon(Fraction(1, 10), Fraction(1, 10**6)) + Loss.of_epsilon(
+        Fraction(4), Fraction(1, 10**6)
+    )
+    assert ledger.spent(SMOKER).rho == Fraction(1, 200) + 4
+    assert ledger.reserved(marginal("age")).epsilon == 2
+    assert (ledger.unbounded(), ledger.unbounded(charged=False)) == (3, 1)
+    assert ledger.verify() == []
+
+
+def test_an_old_ledger_is_brought_over_and_goes_on(old):
+    allowed = limits("5", "1e-5", unbounded=5)
+    ledger = Ledger.open(old, OWNER, allowed)
+    check(ledger)
+    # The same attempt is bound as it was, and the reservation can be paid.
+    ledger.charge(b"a" * 32, 1, cohort_digest=b"c" * 32, spool_digest=b"s" * 32, now_unix_s=6.0)
+    ledger.charge(b"d" * 32, 1, cohort_digest=b"x" * 32, spool_digest=b"y" * 32, now_unix_s=6.0)
+    one = Charge(((SMOKER, Loss.of_epsilon(Fraction(1), Fraction(0))),), "lea")
+    with pytest.raises(BudgetExceededError):
+        ledger.reserve(b"e" * 32, 1, one, lapses_at_unix_s=1e12, now_unix_s=6.0)
+    # A joint charge of the feature's column counts for it once an event tells the column.
+    ledger.reserve(
+        b"f" * 32,
+        1,
+        Charge(((SMOKER, Loss.of_epsilon(Fraction(1, 2), Fraction(0))),)),
+        lapses_at_unix_s=1e12,
+        now_unix_s=6.0,
+    )
+    with pytest.raises(UnboundedExceededError):
+        ledger.reserve(b"g" * 32, 1, Charge(), lapses_at_unix_s=1e12, now_unix_s=6.0)
+    ledger.database.close()
+    assert version(old) == FORMAT_VERSION
+    assert Ledger.open(old, OWNER, allowed).spent(SMOKER).epsilon == Fraction(41, 10)
+
+
+def test_looking_leaves_an_old_ledger_as_it_is(old):
+    before = old.read_bytes()
+    ledger = Ledger.open(old, OWNER, limits("5", "1e-5"), create=False)
+    check(ledger)
+    ledger.database.close()
+    assert version(old) == 1
+    assert old.read_bytes() == before
+
+
+def test_a_crash_while_it_is_brought_over_leaves_it_old(old, monkeypatch):
+    calls = []
+
+    def fails(*given):
+        calls.append(given)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return bounds_text(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("parties.ledger.format.bounds_text", fails)
+        with pytest.raises(KeyboardInterrupt):
+            Ledger.open(old, OWNER, limits("5", "1e-5"))
+    assert version(old) == 1
+    check(Ledger.open(old, OWNER, limits("5", "1e-5")))
+
+
+def test_an_old_event_that_is_not_understood_stops_the_party(old):
+    with sqlite3.connect(old) as file:
+        file.execute("UPDATE events SET scope = 'everything' WHERE attempt = 1")
+    file.close()
+    with pytest.raises(LedgerDamagedError, match="everything"):
+        Ledger.open(old, OWNER, limits("5", "1e-5"))
+    assert version(old) == 1
+
+
+@pytest.mark.parametrize("found", [0, FORMAT_VERSION + 1])
+def test_a_format_that_is_not_known_is_refused(old, found):
+    with sqlite3.connect(old) as file:
+        file.execute(f"PRAGMA user_version = {found}")
+    file.close()
+    with pytest.raises(LedgerFileError, match=f"format {found}"):
+        Ledger.open(old, OWNER, limits("5", "1e-5"))
+
+
+def test_a_charge_is_read_back_as_it_was():
+    exact = Loss(Fraction(1, 3), Fraction(1, 10**6), Fraction(0.1), Fraction(1, 7))
+    charge = Charge(((joint('a "b"'), exact), (marginal("é", "ü"), exact)), "lea", b"\0\1")
+    assert read_charge(bounds_text(charge), "lea", b"\0\1") == charge
+
+
+def test_verify_names_what_cannot_be(tmp_path):
+    ledger = Ledger.open(tmp_path / "ledger.sqlite", OWNER, limits("5", "1e-5"))
+    ledger.reserve(b"a" * 32, 1, Charge(), lapses_at_unix_s=1e12, now_unix_s=0.0)
+    assert ledger.verify() == []
+    with ledger.database.transaction() as connection:
+        connection.execute("UPDATE events SET state = 'charged', bounds = '[[1]]'")
+        connection.execute("INSERT INTO attempts VALUES (?, 1, 'uploaded', x'00', 1, 3, NULL, 5, NULL)", (b"b" * 32,))
+    faults = ledger.verify()
+    assert len(faults) == 3
+    assert ["not readable" in faults[0], "bound to no cohort" in faults[1], "is not charged" in faults[2]] == [True] * 3

@@ -1,0 +1,312 @@
+"""The preflight: every fault with its cause and its mend, and what builds on a fault is not run."""
+
+import datetime as dt
+import socket
+import ssl
+import threading
+import time
+from fractions import Fraction
+
+import pytest
+
+from dpcore.accounting.filters import Loss, PrivacyLimit
+from parties.check import preflight
+from parties.config import PartyConfig
+from parties.database import LedgerOwner
+from parties.ledger.charges import Charge, marginal
+from parties.ledger.ledger import Ledger
+from parties.ledger.limits import LedgerLimits
+from radofed.certificates import Authority, make_request
+from tests.parties.check_world import replace_in, run
+from tests.parties.test_node import SCHEMA
+from wire.envelopes import SigningKey
+from wire.roster import Role
+
+
+def test_everything_is_in_order(served):
+    found = run(served)
+    statuses = {name: finding.status for name, finding in found.items()}
+    # Three rows are too few for any dp-feat query.
+    assert statuses.pop("dp-feat") == "advice"
+    assert statuses == dict.fromkeys(
+        [
+            "configuration",
+            "policy",
+            "schema",
+            "data",
+            "signing-key",
+            "federation-key",
+            "key-permissions",
+            "certificate",
+            "ledger",
+            "state-directory",
+            "refusals",
+            "coordinator",
+            "tls",
+            "health",
+            "roster",
+            "clock",
+            "membership",
+            "accepted-members",
+            "queries",
+        ],
+        "ok",
+    )
+    assert "3 rows" in found["data"].detail
+    assert "364 days" in found["certificate"].detail
+    assert "TLSv1.3" in found["tls"].detail
+    assert "version 1" in found["roster"].detail
+
+
+def test_a_loaded_configuration_does_as_well(served):
+    findings = preflight(PartyConfig.load(served.member("ada").config))
+    assert all(finding.ok for finding in findings)
+
+
+def test_a_clock_that_is_off_is_a_failure(served):
+    for offset_s, status in ((30, "ok"), (-30, "ok"), (90, "failed"), (-90, "failed")):
+        found = run(served, now=time.time() + offset_s)
+        assert found["clock"].status == status, offset_s
+    assert "behind" in found["clock"].detail
+    assert "NTP" in found["clock"].mend
+
+
+def test_another_schema_is_compared_field_by_field(served, tmp_path):
+    other = tmp_path / "other.toml"
+    other.write_text(SCHEMA.replace("upper = 100", "upper = 120"))
+    found = run(served, against=other)["schema-against"]
+    assert found.status == "failed"
+    assert "features.age.upper" in found.detail
+    other.write_text(SCHEMA)
+    assert run(served, against=other)["schema-against"].status == "ok"
+
+
+def test_nothing_listens(offline):
+    found = run(offline)
+    assert found["coordinator"].status == "failed"
+    assert "refused" in found["coordinator"].detail
+    for name in ("tls", "health", "roster", "clock", "membership", "accepted-members", "queries"):
+        assert found[name].status == "not run", name
+    assert "coordinator" in found["tls"].detail
+
+
+def test_a_name_without_an_address(offline):
+    replace_in(offline.member("ada").config, offline.address, "no-such-host.invalid:7443")
+    assert "no-such-host.invalid" in run(offline)["coordinator"].detail
+
+
+def test_a_configuration_that_does_not_parse_is_the_only_finding(offline):
+    replace_in(offline.member("ada").config, "state_directory", "state_dir")
+    found = run(offline)
+    assert list(found) == ["configuration"]
+    assert "did you mean 'state_directory'" in found["configuration"].detail
+
+
+SPOILT = {
+    "policy": ("policy.toml", 'epsilon = "10"', "epsilon = 10", "policy", "exact decimal"),
+    "schema": ("schema.toml", "upper = 100", "upper = -1", "schema", "upper"),
+    "data": ("data.csv", "30,yes,no", "130,yes,no", "data", "line 4"),
+    "signing key": ("signing.key", "BEGIN", "BEGAN", "signing-key", "signing.key"),
+    "federation key": ("federation.pub", "BEGIN", "BEGAN", "federation-key", "federation.pub"),
+    "tls key": ("tls.key", "BEGIN", "BEGAN", "certificate", "tls.key"),
+    "certificate": ("certificate.pem", "BEGIN", "BEGAN", "certificate", "certificate.pem"),
+}
+
+
+@pytest.mark.parametrize("case", SPOILT)
+def test_each_spoilt_file_is_named(offline, case):
+    name, old, new, finding, expected = SPOILT[case]
+    replace_in(offline.directory("ada") / name, old, new)
+    found = run(offline)
+    assert found[finding].status == "failed"
+    assert expected in found[finding].detail
+    assert found[finding].mend
+    failed = {n for n, f in found.items() if f.status == "failed"}
+    assert failed <= {finding, "coordinator"}
+
+
+@pytest.mark.parametrize("name", ["policy.toml", "schema.toml", "data.csv", "signing.key", "tls.key"])
+def test_each_missing_file_is_named(offline, name):
+    (offline.directory("ada") / name).unlink()
+    found = run(offline)
+    assert any(name in f.detail for f in found.values() if f.status == "failed")
+
+
+def test_a_key_that_others_can_read_is_advice(offline):
+    path = offline.directory("ada") / "signing.key"
+    path.chmod(0o644)
+    found = run(offline)["key-permissions"]
+    assert found.status == "advice"
+    assert f"chmod 600 {path}" in found.mend
+
+
+def test_anothers_certificate_is_refused(offline):
+    ada, bo = offline.directory("ada"), offline.directory("bo")
+    (ada / "certificate.pem").write_bytes((bo / "certificate.pem").read_bytes())
+    assert "rado://test/party/bo" in run(offline)["certificate"].detail
+
+
+def test_a_certificate_near_its_end_is_advice_and_after_it_a_failure(offline):
+    day = 86_400
+    assert run(offline, now=time.time() + 340 * day)["certificate"].status == "advice"
+    late = run(offline, now=time.time() + 366 * day)["certificate"]
+    assert (late.status, "expired" in late.detail) == ("failed", True)
+
+
+def test_a_policy_that_admits_nothing_is_advice(offline):
+    (offline.directory("ada") / "policy.toml").write_text("")
+    found = run(offline)["policy"]
+    assert found.status == "advice"
+    assert "learners and designs" in found.mend
+
+
+def test_a_design_that_can_never_be_answered_is_advised(offline):
+    assert run(offline)["policy"].status == "ok"
+    replace_in(offline.directory("ada") / "policy.toml", "unbounded_queries = 1", "unbounded_queries = 0")
+    assert "unbounded_queries = 0 refuses every query of plain and dp-feat" in run(offline)["policy"].mend
+
+
+def test_a_one_class_party_is_advised(offline):
+    (offline.directory("ada") / "data.csv").write_text("age,smoker,stayed\n30,yes,no\n40,no,no\n")
+    found = run(offline)["data"]
+    assert found.status == "advice"
+    assert "negative" in found.mend
+
+
+def test_the_ledger_shows_what_remains_and_is_not_made_by_looking(offline):
+    path = offline.directory("ada") / "state" / "ledger.sqlite"
+    assert run(offline)["ledger"].status == "ok"
+    assert not path.exists()
+    limits = LedgerLimits(PrivacyLimit(Fraction(10), Fraction(1, 10)), unbounded_events=2)
+    ledger = Ledger.open(path, LedgerOwner("test", "ada", "data.csv"), limits)
+    four = ((marginal("smoker"), Loss.of_epsilon(Fraction(4), Fraction(0))),)
+    for number, bounds in enumerate((four, ())):
+        query_id = bytes([number]) * 32
+        ledger.reserve(query_id, 1, Charge(bounds, "lea"), lapses_at_unix_s=1e12, now_unix_s=0)
+        ledger.charge(query_id, 1, cohort_digest=b"c" * 32, spool_digest=b"s" * 32, now_unix_s=0)
+    ledger.database.close()
+    found = run(offline)["ledger"]
+    assert found.status == "advice"
+    assert "marginal:smoker: spent epsilon 4, with reservations 4, remaining 6" in found.detail
+    assert "without any privacy bound" in found.mend
+    path.write_bytes(b"no ledger")
+    assert run(offline)["ledger"].status == "failed"
+
+
+def test_members_not_yet_accepted_are_listed_to_copy(tmp_path_factory, served):
+    ada = served.directory("ada")
+    text = (ada / "policy.toml").read_text()
+    bo = served.member("bo").fingerprint
+    learner = served.learner.fingerprint
+    try:
+        (ada / "policy.toml").write_text(text.replace(bo, "0" * 64).replace(learner, "1" * 64))
+        found = run(served)["accepted-members"]
+    finally:
+        (ada / "policy.toml").write_text(text)
+    assert found.status == "advice"
+    assert f'"{bo}"' in found.mend
+    assert f'"{learner}"' in found.mend
+    assert served.member("cy").fingerprint not in found.mend
+    assert "1 of 2 other parties" in found.detail
+
+
+def test_a_signing_key_that_is_not_the_rosters_is_a_failure(served, tmp_path):
+    SigningKey.generate().save(tmp_path / "other.key")
+    config = PartyConfig.load(served.member("ada").config).model_copy(update={"signing_key": tmp_path / "other.key"})
+    found = {finding.name: finding for finding in preflight(config)}
+    assert found["membership"].status == "failed"
+    assert served.member("ada").fingerprint in found["membership"].detail
+
+
+def test_another_federations_key_does_not_open_the_roster(served, offline):
+    config = PartyConfig.load(served.member("ada").config)
+    config = config.model_copy(update={"federation_key": offline.directory("ada") / "federation.pub"})
+    found = {finding.name: finding for finding in preflight(config)}
+    assert found["roster"].status == "failed"
+    assert found["membership"].status == "not run"
+
+
+class TlsServer:
+    """Serves one certificate to whoever connects, as a proxy that opens TLS does."""
+
+    def __init__(self, certificate, key, port):
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.load_cert_chain(certificate, key)
+        self.listener = socket.create_server(("127.0.0.1", port))
+        self.thread = threading.Thread(target=self.serve, daemon=True)
+
+    def serve(self):
+        while True:
+            try:
+                plain, _ = self.listener.accept()
+            except OSError:
+                return
+            try:
+                with self.context.wrap_socket(plain, server_side=True) as secured:
+                    secured.recv(1)
+            except OSError:
+                continue
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.thread.join(10)
+
+
+def certificate_files(directory, authority, name, hosts, now):
+    request = make_request(authority.federation, Role.COORDINATOR, name)
+    pem = authority.sign_request(request.request_pem, Role.COORDINATOR, name, now, hosts=hosts)
+    (directory / "proxy.pem").write_bytes(pem)
+    (directory / "proxy.key").write_bytes(request.key_pem)
+    return directory / "proxy.pem", directory / "proxy.key"
+
+
+def test_tls_that_is_opened_on_the_way_names_the_issuer(offline, tmp_path):
+    now = dt.datetime.now(dt.UTC)
+    files = certificate_files(tmp_path, Authority.create("snoop", now), "coordinator", ("127.0.0.1",), now)
+    with TlsServer(*files, int(offline.address.rpartition(":")[2])):
+        found = run(offline)
+    assert found["coordinator"].status == "ok"
+    assert found["tls"].status == "failed"
+    assert "snoop" in found["tls"].detail
+    assert "opens TLS" in found["tls"].detail
+    assert found["roster"].status == "not run"
+
+
+def test_a_server_that_is_not_the_coordinator(offline):
+    """Bo's own certificate, of the right authority."""
+    bo = offline.directory("bo")
+    with TlsServer(bo / "certificate.pem", bo / "tls.key", int(offline.address.rpartition(":")[2])):
+        found = run(offline)
+    assert found["tls"].status == "failed"
+    assert "rado://test/party/bo" in found["tls"].detail
+
+
+def test_an_address_that_the_certificate_does_not_name(served):
+    port = served.address.rpartition(":")[2]
+    config = PartyConfig.load(served.member("ada").config).model_copy(update={"coordinator": f"127.0.0.2:{port}"})
+    found = {finding.name: finding for finding in preflight(config)}
+    assert found["coordinator"].status in {"ok", "failed"}
+    if found["coordinator"].ok:
+        assert "127.0.0.2" in found["tls"].detail
+
+
+def test_something_that_does_not_speak_tls(offline):
+    listener = socket.create_server(("127.0.0.1", int(offline.address.rpartition(":")[2])))
+
+    def answer():
+        plain, _ = listener.accept()
+        plain.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        plain.close()
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    found = run(offline)
+    thread.join(10)
+    listener.close()
+    assert found["coordinator"].status == "failed"
+    assert "TLS" in found["coordinator"].detail

@@ -1,0 +1,136 @@
+"""The preflight's word on what is asked: open queries, past refusals, rosters that go back, tables too small."""
+
+import datetime as dt
+import time
+from dataclasses import replace
+
+import pytest
+
+from dpcore.records.schema import Schema
+from parties.answering.refusals import Refusals, Refused
+from parties.answering.work import Batch, Work
+from parties.check import preflight
+from parties.client import CoordinatorClient
+from parties.config import PartyConfig
+from tests.parties.check_world import replace_in, run
+from tests.parties.party_world import World
+from tests.parties.test_node import SCHEMA
+from wire.envelopes import Envelope, SigningKey
+from wire.errors import Code
+from wire.query import PaillierKey
+from wire.roster import open_roster
+from wire.status import PartyState, Phase
+
+
+@pytest.fixture
+def show(served, test_secret_key, monkeypatch):
+    """Lets the coordinator show queries of these schemas, "forged" for one that does not open; the check's finding."""
+    world = World(test_secret_key, learner_key=SigningKey.load(served.learner.directory / "signing.key"))
+    now = int(time.time())
+    certificate = PaillierKey("learner", test_secret_key.public_key, now - 10, now + 10_000).sign(world.learner_key)
+
+    def look(*schemas, unreadable=0):
+        works = []
+        for text in schemas:
+            key = SigningKey.generate() if text == "forged" else None
+            schema = Schema.from_toml(SCHEMA if key else text)
+            query = world.query(federation="test", learner="learner", paillier_key=certificate, schema=schema)
+            works.append(Work(world.ask(query, key), 1, Phase.ANSWERING, PartyState.SILENT, None, frozenset()))
+        monkeypatch.setattr(CoordinatorClient, "fetch_work", lambda *_: Batch(tuple(works), 1, unreadable))
+        return run(served)["queries"], [work.query_id.hex()[:16] for work in works]
+
+    return look
+
+
+OTHER = SCHEMA.replace("upper = 100", "upper = 120")
+
+
+def test_an_open_query_with_another_schema_says_which_field_differs(show):
+    same, _ = show(SCHEMA)
+    assert (same.status, same.detail[:6]) == ("ok", "1 open")
+    other, (name,) = show(OTHER)
+    assert other.status == "failed"
+    assert f"query {name} of learner: features.age.upper: here 100.0, there 120.0" in other.detail
+
+
+def test_a_query_that_does_not_open_is_named_and_the_others_are_looked_at(show):
+    found, (forged, good, other) = show("forged", SCHEMA, OTHER, unreadable=2)
+    assert found.status == "failed"
+    assert f"query {forged} does not open: The signature does not hold" in found.detail
+    assert f"query {other} of learner: features.age.upper" in found.detail
+    assert "2 could not be read" in found.detail
+    assert good not in found.detail
+    for mend in ("signing key", "one schema file", "Update the older"):
+        assert mend in found.mend
+
+
+def test_what_was_refused_is_told_after_the_query_is_gone(offline):
+    assert run(offline)["refusals"].status == "ok"
+    refusals, now = Refusals(offline.directory("ada") / "state"), time.time()
+    for query, seconds_ago, code, detail in (
+        (b"a", 9000, Code.POLICY_LIMITS, "rados is 2000 and the limit is 1000."),
+        (b"b", 60, Code.SCHEMA_MISMATCH, "These differ: features.age.upper."),
+        (b"c", 30, Code.SCHEMA_MISMATCH, "These differ: features.age.upper."),
+    ):
+        refusals.note(Refused.now(now - seconds_ago, query * 32, 1, code, detail))
+    found = run(offline)["refusals"]
+    assert found.status == "advice"
+    first, second = found.detail.split(" | ")
+    at = dt.datetime.fromtimestamp(int(now - 30), dt.UTC)
+    assert first == (
+        f"SCHEMA_MISMATCH, 2 times, the last at {at:%Y-%m-%d %H:%M:%S} UTC, query {'63' * 8}: "
+        "These differ: features.age.upper."
+    )
+    assert second.startswith("POLICY_LIMITS at ")
+    assert f"query {'61' * 8}: rados is 2000" in second
+    assert "Agree with the learner on one schema file." in found.mend
+    assert "data officer" in found.mend
+    assert run(offline, now=now + 8 * 86_400)["refusals"].detail == "none in the last 7 days"
+
+
+def test_a_roster_older_than_the_one_that_was_seen_is_a_failure(served, tmp_path):
+    """As of a coordinator whose state was lost, and that was given an old file."""
+    operator = served.root / "federation" / "federation"
+    key = SigningKey.load(operator / "federation.key")
+    roster = open_roster(Envelope.from_bytes((operator / "roster.signed").read_bytes()), key.public_bytes)
+    config = PartyConfig.load(served.member("ada").config).model_copy(update={"state_directory": tmp_path})
+
+    def check(seen):
+        (tmp_path / "roster.signed").write_bytes(seen.sign(key).to_bytes())
+        return {finding.name: finding for finding in preflight(config)}
+
+    assert check(roster)["roster"].status == "ok"
+    found = check(replace(roster, version=3, members=[m for m in roster.members if m.name != "cy"]))
+    assert found["roster"].status == "failed"
+    assert "serves roster version 1; this party has seen version 3 and goes on with that" in found["roster"].detail
+    assert "higher version" in found["roster"].mend
+    # The rest is looked at under the roster that the party goes on with.
+    assert found["membership"].status == "ok"
+    assert "1 of 1 other parties" in found["accepted-members"].detail
+    twin = check(replace(roster, issued_at_unix_s=roster.issued_at_unix_s + 1))
+    assert "another roster of version 1" in twin["roster"].detail
+
+
+def test_a_table_too_small_for_any_dp_feat_query_is_advised(offline):
+    data, policy = (offline.directory("ada") / name for name in ("data.csv", "policy.toml"))
+
+    def look(rows):
+        data.write_text("age,smoker,stayed\n" + "30,yes,no\n40,no,yes\n" * (rows // 2))
+        return run(offline)["dp-feat"]
+
+    small = look(12)
+    assert small.status == "advice"
+    assert small.detail == "at 12 rows and delta 1e-06 no query of even 1 rado has a finite bound"
+    assert small.mend == "It takes at least 20 rows, or a delta_per_query above 0.00024."
+    assert look(18).status == "advice"
+    enough = look(20)
+    assert (enough.status, enough.detail) == (
+        "ok",
+        "at 20 rows and delta 1e-06 a first query of up to 1 rado(s) costs at most epsilon 10",
+    )
+    replace_in(policy, 'epsilon = "10"', 'epsilon = "2"')
+    dear = look(20)
+    assert dear.status == "advice"
+    assert "even 1 rado costs epsilon 2.99, and the policy's is 2" in dear.detail
+    replace_in(policy, '"dp-feat"', '"moments"')
+    assert look(20).status == "ok"

@@ -1,0 +1,384 @@
+"""The party as a process beside a real coordinator: starts without it, resumes, drains, and guards its state."""
+
+import json
+import signal
+import sqlite3
+import threading
+from itertools import repeat
+
+import pytest
+
+from dpcore.errors import ConfigurationError, DataError
+from dpcore.randomness.sources import SeededRandom, SeededRandomRefusedError
+from parties.answering.jobs import ADVANCING_THREADS, Jobs
+from parties.answering.work import Work
+from parties.config import PartyConfig, split_target
+from parties.node import PartyNode
+from parties.policy import Policy
+from radofed.common.logs import Log
+from radofed.templates import PolicyChoices
+from tests.federation import Federation, wait_until
+from wire.envelopes import Envelope
+from wire.errors import ConnectionLostError
+from wire.status import PartyState, Phase
+
+SCHEMA = """
+schema_version = 1
+name = "stays"
+[label]
+column = "stayed"
+positive = ["yes"]
+[[features]]
+name = "age"
+type = "real"
+lower = 0
+upper = 100
+[[features]]
+name = "smoker"
+type = "boolean"
+true = ["yes"]
+false = ["no"]
+"""
+CANARY = "61.803398"
+ROWS = f"age,smoker,stayed\n{CANARY},yes,yes\n20,no,no\n30,yes,no\n"
+ALLOWED = PolicyChoices(designs=("plain", "dp-feat"), allow_unprotected=True)
+
+
+@pytest.fixture
+def federation(tmp_path):
+    with Federation(tmp_path, parties=dict.fromkeys(("ada", "bo", "cy"), ROWS), schema=SCHEMA, policy=ALLOWED) as made:
+        yield made
+
+
+def config(federation: Federation) -> PartyConfig:
+    return PartyConfig.load(federation.member("ada").config)
+
+
+def replace_in(path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_it_waits_for_a_coordinator_that_is_down_and_drains(federation):
+    federation.start("ada")
+    wait_until(lambda: '"no work"' in federation.log("ada"), what="a failed poll")
+    federation.start("coordinator")
+    wait_until(lambda: '"roster accepted"' in federation.log("ada"), timeout_s=60, what="the roster")
+    assert federation.stop("ada") == 0
+    log = federation.log("ada")
+    assert '"stopped"' in log
+    assert '"rows": 3' in log
+    assert CANARY not in log
+
+
+def test_two_nodes_cannot_use_one_state_directory(federation):
+    first = PartyNode(config(federation))
+    with pytest.raises(ConfigurationError, match="another party node"):
+        PartyNode(config(federation))
+    with first:
+        pass
+    with PartyNode(config(federation)):
+        pass
+
+
+def test_a_data_error_is_raised_at_start_and_its_values_stay_out_of_the_log(federation, caplog):
+    (federation.directory("ada") / "data.csv").write_text(f"age,smoker,stayed\n30,yes,no\n{CANARY}9e9,no,yes\n")
+    with caplog.at_level("DEBUG"), pytest.raises(DataError) as caught:
+        PartyNode(config(federation))
+    assert caught.value.line == 3
+    fields = [getattr(record, "fields", {}) for record in caplog.records]
+    assert fields[-1] == {"reason": str(caught.value)}
+    assert CANARY not in caplog.text + str(fields) + str(caught.value)
+
+
+def test_the_command_ends_with_4_on_a_data_error_and_quotes_no_cell(federation):
+    (federation.directory("ada") / "data.csv").write_text(f"age,smoker,stayed\n30,{CANARY},no\n")
+    federation.start("ada")
+    assert federation.processes["ada"].wait(30) == 4
+    said = federation.log("ada")
+    assert "line 2, column 'smoker'" in said
+    assert CANARY not in said
+
+
+def test_two_nodes_cannot_use_one_ledger(federation):
+    directory = federation.directory("ada")
+    with PartyNode(config(federation)):
+        text = (directory / "party.toml").read_text()
+        other = directory / "other.toml"
+        ledger = directory / "link.sqlite"
+        ledger.symlink_to(directory / "state" / "ledger.sqlite")
+        other.write_text(f'ledger = "{ledger.name}"\n' + text.replace('"state"', '"other"'))
+        with pytest.raises(ConfigurationError, match=r"another party node is using ledger .*link\.sqlite"):
+            PartyNode(PartyConfig.load(other))
+    with PartyNode(PartyConfig.load(other)):
+        pass
+
+
+def test_a_node_that_fails_to_start_holds_nothing(federation):
+    path = federation.directory("ada") / "data.csv"
+    good = path.read_text()
+    path.write_text("nothing")
+    with pytest.raises(DataError):
+        PartyNode(config(federation))
+    path.write_text(good)
+    with PartyNode(config(federation)):
+        pass
+
+
+def test_it_drains_at_once_while_it_waits_and_a_new_ledger_beside_its_roster_is_a_warning(federation, caplog):
+    federation.start_all("coordinator", "ada")
+    wait_until(lambda: '"roster accepted"' in federation.log("ada"), timeout_s=60, what="the roster")
+    # Well within the long poll's 25 s, which is cut.
+    assert federation.stop("ada", signal.SIGINT, timeout_s=15) == 0
+    assert "a new ledger begins" not in federation.log("ada")
+    for left in (federation.directory("ada") / "state").glob("ledger.sqlite*"):
+        left.unlink()
+    with caplog.at_level("WARNING"), PartyNode(config(federation)):
+        pass
+    assert "a new ledger begins" in caplog.messages
+
+
+def test_sighup_reads_the_policy_again_and_keeps_it_where_the_new_one_is_faulty(federation):
+    policy = federation.directory("ada") / "policy.toml"
+    federation.start("ada")
+    wait_until(lambda: '"started"' in federation.log("ada"), what="the node")
+
+    def hang_up(event: str) -> dict:
+        seen = federation.log("ada").count(f'"{event}"')
+        federation.processes["ada"].send_signal(signal.SIGHUP)
+        wait_until(lambda: federation.log("ada").count(f'"{event}"') > seen, what=event)
+        return json.loads(next(line for line in reversed(federation.log("ada").splitlines()) if f'"{event}"' in line))
+
+    replace_in(policy, 'designs = ["plain", "dp-feat"]', 'designs = ["dp-feat"]')
+    assert hang_up("policy read again")["designs"] == ["dp-feat"]
+    replace_in(policy, 'designs = ["dp-feat"]', 'designs = ["dp-feet"]')
+    assert "designs" in hang_up("policy refused")["reason"]
+    replace_in(policy, 'designs = ["dp-feet"]', "designs = []")
+    assert hang_up("policy read again")["designs"] == []
+    assert federation.stop("ada") == 0
+
+
+def test_a_policy_that_was_read_again_governs_queries_and_ledger(federation):
+    policy = federation.directory("ada") / "policy.toml"
+    with PartyNode(config(federation)) as node:
+        replace_in(policy, 'epsilon = "10"', 'epsilon = "2"')
+        replace_in(policy, "unbounded_queries = 0", "unbounded_queries = 7")
+        node.read_policy()
+        limits = node._ledger.limits
+        assert (limits.lifetime.epsilon, limits.unbounded_events) == (2, 7)
+        assert node._handler._holdings.policy == Policy.load(policy)
+        policy.write_text("designs = [")
+        node.read_policy()
+        assert node._ledger.limits == limits
+        assert node._handler._holdings.policy.designs == ("plain", "dp-feat")
+
+
+def test_data_are_read_once(federation):
+    """What changes on disk while the node runs is not seen before the next start."""
+    with PartyNode(config(federation)) as node:
+        (federation.directory("ada") / "data.csv").write_text("age,smoker,stayed\n30,yes,no\n")
+        assert node._handler._holdings.records.rows == 3
+    with PartyNode(config(federation)) as node:
+        assert node._handler._holdings.records.rows == 1
+
+
+def test_a_one_class_party_takes_part_with_a_warning(federation, caplog):
+    (federation.directory("ada") / "data.csv").write_text("age,smoker,stayed\n30,yes,no\n40,no,no\n")
+    with caplog.at_level("INFO"), PartyNode(config(federation)):
+        pass
+    warnings = [r.fields["warning"] for r in caplog.records if r.getMessage() == "data"]
+    assert len(warnings) == 1
+    assert "negative" in warnings[0]
+
+
+def test_a_seeded_source_is_refused(federation):
+    with pytest.raises(SeededRandomRefusedError):
+        PartyNode(config(federation), random_source=SeededRandom(1))
+
+
+def test_a_ledger_of_another_source_is_refused(federation):
+    with PartyNode(config(federation)):
+        pass
+    directory = federation.directory("ada")
+    (directory / "data.csv").rename(directory / "other.csv")
+    replace_in(directory / "party.toml", '"data.csv"', '"other.csv"')
+    with pytest.raises(ConfigurationError, match="data_source"):
+        PartyNode(config(federation))
+    path = directory / "party.toml"
+    path.write_text(f'data_source = "data.csv"\n{path.read_text()}')
+    with PartyNode(config(federation)):
+        pass
+
+
+def test_a_remembered_roster_that_does_not_verify_is_refused(federation):
+    state = federation.directory("ada") / "state"
+    state.mkdir()
+    (state / "roster.signed").write_bytes(b"not a roster")
+    with pytest.raises(ConfigurationError, match="remembered roster"):
+        PartyNode(config(federation))
+
+
+def test_another_member_s_certificate_is_refused_at_the_start(federation):
+    other = federation.directory("bo")
+    for name in ("certificate.pem", "tls.key"):
+        (federation.directory("ada") / name).write_bytes((other / name).read_bytes())
+    with pytest.raises(ConfigurationError, match="use its own certificate"):
+        PartyNode(config(federation))
+
+
+def test_the_ledger_is_where_the_configuration_says(federation):
+    directory = federation.directory("ada")
+    path = directory / "party.toml"
+    path.write_text(f'ledger = "books/ada.sqlite"\n{path.read_text()}')
+    with PartyNode(config(federation)):
+        pass
+    with sqlite3.connect(directory / "books" / "ada.sqlite") as ledger:
+        assert ledger.execute("SELECT value FROM identity WHERE key = 'source'").fetchone() == ("data.csv",)
+
+
+@pytest.mark.parametrize("target", ["host", "host:", ":1", "host:0", "host:65536", "::1:7443", "ho st:1", "host:1x"])
+def test_an_address_that_is_none_is_refused(federation, target):
+    replace_in(federation.member("ada").config, federation.address, target)
+    with pytest.raises(ConfigurationError, match="host:port"):
+        config(federation)
+
+
+def test_addresses():
+    assert split_target("rado.example.org:7443") == ("rado.example.org", 7443)
+    assert split_target("[::1]:7443") == ("::1", 7443)
+
+
+class Recorder:
+    """A handler that does what the test says and remembers what it was asked."""
+
+    def __init__(self, steps):
+        self.steps, self.seen, self.computed = list(steps), [], []
+        self.done = threading.Event()
+        self.computing = threading.Event()
+        self.go_on = threading.Event()
+
+    def advance(self, work, wanted):
+        self.seen.append(work.attempt)
+        step = self.steps.pop(0) if self.steps else None
+        if not self.steps:
+            self.done.set()
+        if isinstance(step, Exception):
+            raise step
+        return step == "compute"
+
+    def compute(self, work, wanted):
+        self.computing.set()
+        assert self.go_on.wait(10)
+        self.computed.append((work.attempt, wanted()))
+
+
+def jobs_of(recorder):
+    stop = threading.Event()
+    return Jobs(recorder, Log("test"), stop), stop
+
+
+def some_work(attempt: int = 1, phase: Phase = Phase.ANSWERING, query: bytes = b"query") -> Work:
+    return Work(Envelope(query, b"k" * 32, b"s" * 64), attempt, phase, PartyState.SILENT, None, frozenset())
+
+
+def finish(jobs, stop):
+    stop.set()
+    jobs.drain()
+
+
+def test_what_may_pass_is_tried_again_and_a_bug_is_not():
+    recorder = Recorder([ConnectionLostError("hub", "cut"), ConnectionLostError("hub", "cut"), RuntimeError("bug")])
+    jobs, stop = jobs_of(recorder)
+    jobs.offer(some_work())
+    assert recorder.done.wait(10)
+    finish(jobs, stop)
+    assert recorder.seen == [1, 1, 1]
+
+
+def test_a_computation_that_is_superseded_is_no_longer_wanted_and_stops_nothing_else():
+    recorder = Recorder(["compute", "other", "other", "other", "other"])
+    jobs, stop = jobs_of(recorder)
+    jobs.offer(some_work())
+    assert recorder.computing.wait(10)
+    jobs.offer(some_work(query=b"another"))
+    wait_until(lambda: len(recorder.seen) == 2, timeout_s=10)
+    jobs.offer(some_work(attempt=2))
+    wait_until(lambda: len(recorder.seen) == 3, timeout_s=10)
+    recorder.go_on.set()
+    wait_until(lambda: len(recorder.seen) == 4, timeout_s=10)
+    finish(jobs, stop)
+    assert recorder.computed == [(1, False)]
+    assert recorder.seen == [1, 1, 2, 2]
+
+
+def test_nothing_is_begun_once_the_node_stops():
+    recorder = Recorder([])
+    jobs, stop = jobs_of(recorder)
+    stop.set()
+    jobs.offer(some_work())
+    jobs.drain()
+    assert recorder.seen == []
+
+
+@pytest.mark.parametrize("phase", [Phase.ANSWERING, Phase.COMPLETE])
+def test_queries_with_nothing_to_do_are_not_kept(phase):
+    recorder = Recorder([ConnectionLostError("hub", "cut"), "compute"])
+    recorder.go_on.set()
+    jobs, stop = jobs_of(recorder)
+    for number in range(20):
+        jobs.offer(some_work(phase=phase, query=b"query %d" % number))
+    wait_until(lambda: not jobs._jobs, timeout_s=10)
+    assert len(recorder.seen) == 22
+    finish(jobs, stop)
+
+
+def test_queries_that_wait_to_be_tried_again_hold_no_thread():
+    stuck = {b"stuck %d" % number for number in range(ADVANCING_THREADS)}
+    seen = []
+
+    class Handler:
+        def advance(self, work, wanted):
+            seen.append(work.query.payload)
+            if work.query.payload in stuck:
+                raise ConnectionLostError("hub", "cut")
+            return False
+
+    jobs, stop = jobs_of(Handler())
+    try:
+        for query in stuck:
+            jobs.offer(some_work(query=query))
+        wait_until(lambda: stuck <= set(seen), timeout_s=10)
+        jobs.offer(some_work(query=b"another"))
+        wait_until(lambda: b"another" in seen, timeout_s=10)
+        wait_until(lambda: len(seen) > len(stuck) + 1, timeout_s=10, what="another try")
+    finally:
+        finish(jobs, stop)
+
+
+def test_new_work_does_not_wait_for_a_pause(monkeypatch):
+    monkeypatch.setattr("parties.answering.jobs.pauses", lambda: repeat(3600.0))
+    recorder = Recorder([ConnectionLostError("hub", "cut"), None])
+    jobs, stop = jobs_of(recorder)
+    jobs.offer(some_work())
+    wait_until(lambda: any(job.retry for job in jobs._jobs.values()), timeout_s=10)
+    jobs.offer(some_work(attempt=2))
+    wait_until(lambda: recorder.seen == [1, 2], timeout_s=10)
+    wait_until(lambda: not jobs._jobs, timeout_s=10)
+    finish(jobs, stop)
+
+
+def test_a_flood_of_queries_is_bounded(monkeypatch, caplog):
+    monkeypatch.setattr("parties.answering.jobs.MOST_QUERIES", 3)
+    recorder = Recorder(["compute"])
+    jobs, stop = jobs_of(recorder)
+    jobs.offer(some_work())
+    assert recorder.computing.wait(10)
+    monkeypatch.setattr(recorder, "advance", lambda work, wanted: recorder.go_on.wait(10) and False)
+    for number in range(10):
+        jobs.offer(some_work(query=b"query %d" % number))
+    assert len(jobs._jobs) == 3
+    assert caplog.messages.count("too many queries at once") == 8
+    recorder.go_on.set()
+    wait_until(lambda: not jobs._jobs, timeout_s=10)
+    finish(jobs, stop)

@@ -1,0 +1,60 @@
+"""The party's secret: made once, kept to its owner, and never replaced by accident."""
+
+import os
+import stat
+
+import pytest
+
+from dpcore.errors import ConfigurationError
+from dpcore.randomness.sources import SystemRandom
+from parties.secret import load_or_create
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "state" / "secret"
+
+
+def mode(path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_it_is_made_once_for_its_owner_alone(path):
+    before = os.umask(0)
+    try:
+        secret = load_or_create(path, SystemRandom())
+    finally:
+        os.umask(before)
+    assert (len(secret), mode(path)) == (32, 0o600)
+    assert load_or_create(path, SystemRandom()) == secret
+    assert [found.name for found in path.parent.iterdir()] == ["secret"]
+    assert load_or_create(path.with_name("another"), SystemRandom()) != secret
+
+
+def test_what_a_crash_left_is_not_taken_over(path):
+    path.parent.mkdir()
+    left = path.with_name(".secret.new")
+    left.write_bytes(b"half")
+    left.chmod(0o644)
+    assert len(load_or_create(path, SystemRandom())) == 32
+    assert mode(path) == 0o600
+
+
+@pytest.mark.parametrize("loose", [0o604, 0o644, 0o602])
+def test_one_that_is_open_to_everybody_is_refused(path, loose):
+    secret = load_or_create(path, SystemRandom())
+    path.chmod(loose)
+    with pytest.raises(ConfigurationError, match="chmod 600"):
+        load_or_create(path, SystemRandom())
+    path.chmod(0o640)
+    assert load_or_create(path, SystemRandom()) == secret
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 31, b"x" * 33])
+def test_a_damaged_one_is_not_replaced(path, content):
+    path.parent.mkdir()
+    path.write_bytes(content)
+    path.chmod(0o600)
+    with pytest.raises(ConfigurationError, match="restore it"):
+        load_or_create(path, SystemRandom())
+    assert path.read_bytes() == content

@@ -1,0 +1,144 @@
+"""The log: one JSON object a line, and a peer that is refused again and again does not fill it."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from radofed.common.logs import REFUSALS_LOGGED, REFUSALS_WINDOW_S, JsonLines, Log
+from wire.errors import Code
+
+
+class Written:
+    """A log on a clock that the test moves; `lines` are what it wrote."""
+
+    def __init__(self, caplog):
+        self.now, self.waiting, self.caplog = 0.0, [], caplog
+        self.log = Log(
+            "test.log", clock=lambda: self.now, later=lambda s, call: self.waiting.append((self.now + s, call))
+        )
+
+    def go_on(self, seconds: float) -> None:
+        self.now += seconds
+        due = [call for at, call in self.waiting if at <= self.now]
+        self.waiting = [(at, call) for at, call in self.waiting if at > self.now]
+        for call in due:
+            call()
+
+    def refuse(self, times: int, *, event="call refused", peer="bo", code=Code.ROLE_FORBIDDEN) -> None:
+        for number in range(times):
+            self.log.refused(event, peer=peer, code=code, number=number)
+
+    def taken(self) -> list[dict]:
+        found = [json.loads(JsonLines().format(record)) for record in self.caplog.records]
+        self.caplog.clear()
+        return found
+
+
+@pytest.fixture
+def written(caplog):
+    caplog.set_level(logging.DEBUG)
+    return Written(caplog)
+
+
+def test_identical_refusals_beyond_the_limit_are_summed_up(written):
+    written.refuse(REFUSALS_LOGGED + 500)
+    lines = written.taken()
+    assert [line["number"] for line in lines] == list(range(REFUSALS_LOGGED))
+    assert {(line["event"], line["peer"], line["code"]) for line in lines} == {("call refused", "bo", "ROLE_FORBIDDEN")}
+    written.go_on(REFUSALS_WINDOW_S - 1)
+    written.refuse(1)
+    assert written.taken() == []
+    written.go_on(1)
+    (summary,) = written.taken()
+    assert summary["event"] == "refusals not logged"
+    assert (summary["of"], summary["peer"], summary["code"]) == ("call refused", "bo", "ROLE_FORBIDDEN")
+    assert summary["count"] == 501
+    assert summary["level"] == "warning"
+    written.refuse(1)
+    assert len(written.taken()) == 1
+
+
+def test_exactly_the_limit_is_logged_without_a_summary(written):
+    written.refuse(REFUSALS_LOGGED)
+    assert written.waiting == []
+    written.go_on(REFUSALS_WINDOW_S)
+    written.refuse(REFUSALS_LOGGED)
+    assert len(written.taken()) == 2 * REFUSALS_LOGGED
+
+
+def test_other_events_peers_and_codes_are_counted_apart(written):
+    written.refuse(REFUSALS_LOGGED + 1)
+    written.taken()
+    for other in ({"peer": "cy"}, {"code": Code.PEER_UNKNOWN}, {"event": "chunk refused"}):
+        written.refuse(1, **other)
+    assert len(written.taken()) == 3
+
+
+def test_who_claims_many_names_fills_neither_the_log_nor_the_memory(written):
+    for number in range(5000):
+        written.refuse(1, peer=f"name-{number}")
+    assert len(written.taken()) <= 100 + REFUSALS_LOGGED
+    assert len(written.waiting) == 1
+    written.go_on(REFUSALS_WINDOW_S)
+    (summary,) = written.taken()
+    assert summary["count"] == 5000 - 100 - REFUSALS_LOGGED
+    written.refuse(1, peer="name-1")
+    assert written.taken()[0]["peer"] == "name-1"
+
+
+def test_the_default_timer_sums_up_by_itself(caplog, monkeypatch):
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setattr("radofed.common.logs.REFUSALS_WINDOW_S", 0.05)
+    log = Log("test.log")
+    for _ in range(REFUSALS_LOGGED + 3):
+        log.refused("call refused", peer="bo", code=Code.ROLE_FORBIDDEN)
+    end = time.monotonic() + 10
+    while time.monotonic() < end and caplog.records[-1].getMessage() != "refusals not logged":
+        time.sleep(0.01)
+    assert caplog.records[-1].fields["count"] == 3
+
+
+TALK = """
+import socket, sys
+from radofed.common.logs import quiet_grpc
+{quiet}
+import grpc
+listener = socket.create_server(("127.0.0.1", 0))
+port = listener.getsockname()[1]
+channel = grpc.secure_channel(f"127.0.0.1:{{port}}", grpc.ssl_channel_credentials())
+ready = grpc.channel_ready_future(channel)
+plain, _ = listener.accept()
+plain.sendall(b"HTTP/1.1 400 Bad Request\\r\\n\\r\\n")
+plain.recv(10000)
+plain.close()
+listener.close()
+try:
+    ready.result(timeout=1)
+except grpc.FutureTimeoutError:
+    print("failed")
+channel.close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("quiet", "verbosity", "speaks"), [("", None, True), ("quiet_grpc()", None, False), ("quiet_grpc()", "INFO", True)]
+)
+def test_grpc_says_nothing_of_its_own_unless_the_operator_asks(quiet, verbosity, speaks):
+    environment = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
+    if verbosity is not None:
+        environment["GRPC_VERBOSITY"] = verbosity
+    done = subprocess.run(
+        [sys.executable, "-c", TALK.format(quiet=quiet)],
+        env=environment,
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == "failed\n", done.stderr
+    assert bool(done.stderr) is speaks, done.stderr
