@@ -63,6 +63,7 @@ class Node:
         self._exit = contextlib.AsyncExitStack()
         self._health = _Health()
         self._membership: Membership | None = None
+        self._gate: Gate | None = None
 
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:
@@ -75,8 +76,8 @@ class Node:
 
     def reload_roster(self) -> None:
         """Serve the roster file's newer version, if it has one; before the start there is nothing to read again."""
-        if self._membership is not None:
-            self._membership.reload()
+        if self._membership is not None and self._membership.reload() and self._gate is not None:
+            self._gate.expel()
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         config = self._config
@@ -118,8 +119,8 @@ class Node:
             self._log.warning("the certificate expires soon", not_after=certificate.not_after.isoformat())
 
     def _build(self, core: Core, membership: Membership) -> grpc.aio.Server:
-        gate = Gate(lambda: membership.roster, self._log)
-        server = grpc.aio.server(interceptors=(gate,), options=SERVER_OPTIONS)
+        self._gate = Gate(lambda: membership.roster, self._log)
+        server = grpc.aio.server(interceptors=(self._gate,), options=SERVER_OPTIONS)
         intake = Intake(core, lambda: membership.roster, self._log)
         views = Views(core)
         register(

@@ -37,7 +37,7 @@ _VALUES = "values.bin"
 _MASKED = "-masked"
 _ROOM = "room"
 _SPARE = "spare.bin"
-# A charge changes some ten pages of 4 KiB of the ledger's file; its write-ahead log may be carried over into it then.
+# A charge changes some ten pages of 4 KiB of the ledger's file, whose journal holds them as they were until it ends.
 _SPARE_BYTES = 256 * 1024
 _UNFINISHED = "unfinished-"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
