@@ -11,6 +11,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from radofed.common.logs import REFUSALS_LOGGED
 from tests.coordinator.raw_client import (
     INITIAL_WINDOW_SIZE,
     MAX_CONCURRENT_STREAMS,
@@ -20,7 +21,6 @@ from tests.coordinator.raw_client import (
 from tests.coordinator.test_server import Process, served_version, wait_until
 from tests.coordinator.world import refused
 from wire.errors import Code, WireError
-from wire.logs import REFUSALS_LOGGED
 from wire.transport import CODE_METADATA_KEY, MESSAGES_AT_ONCE
 
 UPLOAD = "/rado.v1.PartyService/UploadChunk"

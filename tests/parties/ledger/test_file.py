@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from dpcore.privacy.filters import Loss
-from parties.charges import Charge
+from dpcore.accounting.filters import Loss
 from parties.database import LedgerBusyError, LedgerFileError
-from parties.ledger import Ledger
+from parties.ledger.charges import Charge
+from parties.ledger.ledger import Ledger
 from tests.parties.party_world import OWNER, SMOKER, Ada, limits, ready
 from wire.cohort import Acceptance
 
@@ -27,7 +27,7 @@ JOURNAL_BYTE = 18
 SPENDER = """
 import sys
 from pathlib import Path
-from parties.ledger import Ledger
+from parties.ledger.ledger import Ledger
 from tests.parties.test_ledger_file import CHARGES, LIMIT, OWNER, spend
 
 def wait():
