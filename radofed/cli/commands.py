@@ -6,7 +6,7 @@ import typer
 
 from radofed.cli import coordinator, demo, ledger, party, plan, provision, schema, simulate
 from radofed.cli.framework import group
-from radofed.cli.learner.queries import export, models, privacy, queries
+from radofed.cli.learner import export, models, privacy, queries
 
 EXIT_CODES = """Exit codes: 0 done; 1 the job failed; 2 connection or authentication; 3 timed out; 4 bad arguments or
 configuration; 5 a bug; 6 refused by policy, privacy or cohort."""

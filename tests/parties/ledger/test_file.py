@@ -28,7 +28,7 @@ SPENDER = """
 import sys
 from pathlib import Path
 from parties.ledger.ledger import Ledger
-from tests.parties.test_ledger_file import CHARGES, LIMIT, OWNER, spend
+from tests.parties.ledger.test_file import CHARGES, LIMIT, OWNER, spend
 
 def wait():
     print("charged", flush=True)
