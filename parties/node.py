@@ -29,12 +29,12 @@ from parties.client import CoordinatorClient
 from parties.config import PartyConfig
 from parties.data.cluster import ClusterRowSums
 from parties.data.dataset import Dataset, load
-from parties.data.schema_file import load_schema
 from parties.database import LedgerOwner
 from parties.ledger.ledger import Ledger
 from parties.policy import Policy
 from parties.rosters import Rosters
 from parties.secret import load_or_create
+from radofed.common.files.schemas import load_schema
 from radofed.common.logs import Log, start_logging
 from wire.envelopes import SigningKey, load_public_key
 from wire.roster import Role
