@@ -37,7 +37,11 @@ class Membership:
     def _read(self) -> tuple[Envelope, Roster]:
         known = self._store.roster()
         newest = None if known is None else Roster.from_bytes(known.payload)
-        envelope = Envelope.from_bytes(read_bytes(self._file, _ROSTER))
+        content = read_bytes(self._file, _ROSTER)
+        try:
+            envelope = Envelope.from_bytes(content)
+        except WireError as error:
+            raise _ROSTER.error(self._file, "is not a signed roster") from error
         roster = open_roster(envelope, self._federation_key, at_least_version=newest.version if newest else 0)
         if known is not None and newest is not None and newest.version == roster.version:
             if known.payload != envelope.payload:
