@@ -59,7 +59,7 @@ def open_file(path: Path, kind: FileKind) -> Iterator[BinaryIO]:
         with os.fdopen(_open_regular(path, kind), "rb") as file:
             yield file
     except OSError as error:
-        raise kind.error(path, f"cannot be read ({str(error.strerror or error).lower()})") from error
+        raise kind.error(path, f"cannot be read ({error.strerror or error})") from error
     except MemoryError as error:
         raise kind.error(path, "does not fit this machine's memory") from error
 

@@ -45,7 +45,9 @@ _PARQUET_BUFFER_BYTES = 1 << 16
 _BLOCKS_AHEAD = 2
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _PARQUET = (".parquet", ".pq")
-_TABLE = FileKind(lambda path, cause: DataError(f"{cause}; give one file that can be read", file=str(path)))
+_TABLE = FileKind(
+    lambda path, cause: DataError(f"{cause.lower()}; give one file, check the path and its permissions", file=str(path))
+)
 _UNREADABLE = (OSError, EOFError, zlib.error, csv.Error, UnicodeDecodeError, pa.ArrowException)
 
 

@@ -64,7 +64,7 @@ def test_a_file_that_grows_while_it_is_read_is_held_to_the_limit(path, monkeypat
 
 def test_an_error_while_reading_names_the_file(path):
     path.write_bytes(b"x")
-    with pytest.raises(ConfigurationError, match=r"file: cannot be read \(it broke\); fix it"), open_file(path, KIND):
+    with pytest.raises(ConfigurationError, match=r"file: cannot be read \(It broke\); fix it"), open_file(path, KIND):
         raise OSError(5, "It broke")
     with pytest.raises(ConfigurationError, match="memory"), open_file(path, KIND):
         raise MemoryError
