@@ -79,7 +79,12 @@ def _queries(store_file: Path, chunks: dict[Any, dict[int, Any]]) -> list[dict[s
         rows = read_queries(store_file)
     except sqlite3.Error:
         return []
-    return [_query(row, chunks) for row in rows]
+    try:
+        return [_query(row, chunks) for row in rows]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigurationError(
+            f"{store_file}: holds a query that cannot be read ({error!r}); move it away or restore it"
+        ) from error
 
 
 def _query(row: dict[str, Any], chunks: dict[Any, dict[int, Any]]) -> dict[str, Any]:

@@ -224,13 +224,16 @@ class Store:
             )
 
     def load(self) -> list[StoredQuery]:
-        """All queries, in the order of their submission."""
-        with self._lock:
-            rows = self._connection.execute(
-                "SELECT query_id, envelope, submitted_at_unix_s, revision, work_revision, round, finished_at_unix_s"
-                " FROM queries ORDER BY submitted_at_unix_s, query_id"
-            ).fetchall()
-            return [self._load(*row) for row in rows]
+        """All queries, in the order of their submission. Raises ConfigurationError where one cannot be read."""
+        try:
+            with self._lock:
+                rows = self._connection.execute(
+                    "SELECT query_id, envelope, submitted_at_unix_s, revision, work_revision, round, finished_at_unix_s"
+                    " FROM queries ORDER BY submitted_at_unix_s, query_id"
+                ).fetchall()
+                return [self._load(*row) for row in rows]
+        except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
+            raise _STORE.error(self._path, f"holds a query that cannot be read ({error!r})") from error
 
     def _load(
         self,

@@ -80,6 +80,8 @@ def probe(target: str, tls: TlsFiles, *, timeout_s: float) -> Served:
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
     authority = tls.authority()
+    # OpenSSL would read whatever is in the files' place.
+    tls.read()
     try:
         context.load_cert_chain(tls.certificate, tls.key)
     except (OSError, ValueError) as error:

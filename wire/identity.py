@@ -117,15 +117,16 @@ class TlsFiles:
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
         """For a client; raises ConfigurationError where a file cannot be read."""
-        ca, certificate, key = self._read()
+        ca, certificate, key = self.read()
         return grpc.ssl_channel_credentials(ca, key, certificate)
 
     def server_credentials(self) -> grpc.ServerCredentials:
         """For the coordinator: a client without a certificate of the same authority gets no connection."""
-        ca, certificate, key = self._read()
+        ca, certificate, key = self.read()
         return grpc.ssl_server_credentials([(key, certificate)], root_certificates=ca, require_client_auth=True)
 
-    def _read(self) -> tuple[bytes, bytes, bytes]:
+    def read(self) -> tuple[bytes, bytes, bytes]:
+        """The content of the three files, as it is. Raises ConfigurationError where one cannot be read."""
         return read_bytes(self.ca, _PEM), read_bytes(self.certificate, _PEM), read_bytes(self.key, _PEM)
 
 

@@ -1,1 +1,1 @@
-"""Files: one module reads them, one writes them durably, and keys, certificates and schemas build on these."""
+"""Files: one module reads them, one writes them durably, and one reads schemas."""
