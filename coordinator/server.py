@@ -24,6 +24,7 @@ from coordinator.spool import Spool
 from coordinator.store import Store
 from coordinator.views import Views
 from dpcore.errors import ConfigurationError
+from radofed.common.files.writing import BY_UMASK, write_durably
 from radofed.common.logs import Log, start_logging
 from wire.envelopes import load_public_key
 from wire.roster import Role
@@ -107,7 +108,7 @@ class Node:
         ticking = asyncio.create_task(core.run())
         stack.push_async_callback(_cancel, ticking)
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
-        _write_whole(config.address_file, self.address)
+        _write_address(config.address_file, self.address)
         stack.callback(config.address_file.unlink, missing_ok=True)
         self._log.info("listening", address=self.address, roster=membership.roster.version)
 
@@ -187,7 +188,7 @@ def _locked(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _write_whole(path: Path, text: str) -> None:
-    unfinished = path.with_name(path.name + ".part")
-    unfinished.write_text(text + "\n", encoding="ascii")
-    unfinished.rename(path)
+def _write_address(path: Path, address: str) -> None:
+    temporary = path.with_name(f"{path.name}.part")
+    # Not synchronised: it says nothing once this process has ended.
+    write_durably(path, f"{address}\n".encode(), mode=BY_UMASK, temporary=temporary, synced=False)

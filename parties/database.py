@@ -18,6 +18,7 @@ from pathlib import Path
 
 from dpcore.errors import ConfigurationError, RadofedError
 from parties.ledger.format import EVENTS_TABLE, FORMAT_VERSION, update_format
+from radofed.common.files.writing import create_durably, sync_directory
 
 # "radL": tells a ledger from any other SQLite file.
 APPLICATION_ID = 0x7261644C
@@ -249,7 +250,7 @@ def _create(path: Path, owner: LedgerOwner) -> bool:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        create_durably(temporary, b"")
         with closing(sqlite3.connect(temporary, isolation_level=None)) as connection:
             connection.execute("PRAGMA synchronous = EXTRA")
             connection.executescript(f"BEGIN;{_TABLES}COMMIT;")
@@ -267,12 +268,3 @@ def _create(path: Path, owner: LedgerOwner) -> bool:
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()
-
-
-def sync_directory(directory: Path) -> None:
-    """Make names made or removed in a directory durable."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
