@@ -54,7 +54,7 @@ class GaussianCounts:
 
     A discrete Gaussian's moment generating function is at most exp(sigma^2 s^2 / 2)
     (dpcore.randomness.discrete_gaussian, `tail_bound`), and variances of independent shares add. Raises
-    ConfigurationError where sigma is negative.
+    ConfigurationError if sigma is negative.
     """
 
     sigma: float
@@ -80,7 +80,7 @@ class LaplaceCounts:
     copies: 1 where the shares add up to exactly one such variable; N / h where N parties add shares made for h.
     With unit u and q = exp(-u / t), the moment generating function is 1 / (1 - (sinh(s u / 2) / sinh(u / (2 t)))^2) for
     s < 1/t, and sinh(x) / x grows, so that it is at most the continuous law's 1 / (1 - s^2 t^2). Raises
-    ConfigurationError where a field is not positive.
+    ConfigurationError if a field is not positive.
     """
 
     scale: float
@@ -106,7 +106,7 @@ CountNoise = GaussianCounts | LaplaceCounts
 def count_noise(shares: NoiseShares, parties: int, fraction_bits: int) -> CountNoise:
     """The noise on each count where each of `parties` adds its share and one row counts as 2^fraction_bits units.
 
-    Raises ConfigurationError where parties < 1.
+    Raises ConfigurationError if parties < 1.
     """
     if parties < 1:
         raise ConfigurationError(f"{parties} parties: at least one adds a share")
@@ -139,8 +139,8 @@ def counts_guarantee(
 def check_counts(counts: ArrayLike) -> tuple[NDArray[np.float64] | NDArray[np.int64], int]:
     """Counts as an array (2, 2^bits), and bits.
 
-    Integers stay integers. Raises ShapeError where the width is no power of two from 2 to 2^15,
-    ConfigurationError where a count is not finite.
+    Integers stay integers. Raises ShapeError if the width is no power of two from 2 to 2^15,
+    ConfigurationError if a count is not finite.
     """
     values = np.asarray(counts)
     width = values.shape[1] if values.ndim == 2 else 0

@@ -12,7 +12,7 @@ MOST_BITS = 62
 def labels_of(labels: ArrayLike) -> NDArray[np.bool_]:
     """Labels as Booleans (n,). Both conventions are taken: {0, 1} or {-1, +1}, 1 the positive one in either.
 
-    Raises ShapeError where they are not one-dimensional, ConfigurationError for other values or a mixture of both.
+    Raises ShapeError if they are not one-dimensional, ConfigurationError for other values or a mixture of both.
     """
     values = np.asarray(labels)
     if values.ndim != 1:
@@ -28,7 +28,7 @@ def labels_of(labels: ArrayLike) -> NDArray[np.bool_]:
 def integers_of(points: ArrayLike, labels: ArrayLike, bits: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Points (n,) of {0, ..., 2^bits - 1} as int64, and their labels as Booleans (n,).
 
-    Raises ShapeError where numbers of points and labels differ, ConfigurationError where a point is no integer of the
+    Raises ShapeError if numbers of points and labels differ, ConfigurationError if a point is no integer of the
     domain, where bits is out of range, or as `labels_of` does.
     """
     check_bits(bits, MOST_BITS)
@@ -47,7 +47,7 @@ def integers_of(points: ArrayLike, labels: ArrayLike, bits: int) -> tuple[NDArra
 def bit_rows_of(points: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Points (n, d), d >= 1, of zeros and ones as Booleans, and their labels as Booleans (n,).
 
-    Raises ShapeError where shapes do not fit, ConfigurationError for other values, or as `labels_of` does.
+    Raises ShapeError if shapes do not fit, ConfigurationError for other values, or as `labels_of` does.
     """
     positive, values = labels_of(labels), np.asarray(points)
     if values.ndim != 2 or len(values) != len(positive) or values.shape[1] < 1:
@@ -61,6 +61,6 @@ def bit_rows_of(points: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.bool_]
 
 
 def check_bits(bits: int, most: int) -> None:
-    """Raise ConfigurationError where bits is not an integer from 1 to `most`."""
+    """Raise ConfigurationError if bits is not an integer from 1 to `most`."""
     if isinstance(bits, bool) or not isinstance(bits, int) or not 1 <= bits <= most:
         raise ConfigurationError(f"a domain of {bits} bits: give an integer from 1 to {most}")

@@ -35,7 +35,7 @@ class PacGuarantee:
 
     agnostic: labels may come from any law of (x, y), and the learned concept's error is less than that of the best
     concept in the class plus alpha. rows: examples, in all parties together. where: see `Where`. Raises
-    ConfigurationError or PlanError where a field is out of range.
+    ConfigurationError or PlanError if a field is out of range.
     """
 
     alpha: float
@@ -55,13 +55,13 @@ class PacGuarantee:
             raise ConfigurationError(f"{self.rows} rows: a learner needs at least one")
 
     def check_rows(self, rows: int) -> None:
-        """Raise TooFewRowsError where `rows` are fewer than the guarantee needs."""
+        """Raise TooFewRowsError if `rows` are fewer than the guarantee needs."""
         if rows < self.rows:
             raise TooFewRowsError(rows, self.rows)
 
 
 def check_accuracy(alpha: float, beta: float) -> None:
-    """Raise ConfigurationError where alpha or beta is not strictly between 0 and 1."""
+    """Raise ConfigurationError if alpha or beta is not strictly between 0 and 1."""
     for name, value in (("alpha", alpha), ("beta", beta)):
         if not (math.isfinite(value) and 0 < value < 1):
             raise ConfigurationError(f"{name} is {value}: give a number strictly between 0 and 1")

@@ -21,7 +21,7 @@ from dpcore.pac.guarantee import PacGuarantee
 def point_counts(bits: int) -> IntervalCounts:
     """The counts that `point_from_counts` needs: every value by label, 2^(bits + 1) in all, one level.
 
-    Raises ConfigurationError where bits is not from 1 to 15.
+    Raises ConfigurationError if bits is not from 1 to 15.
     """
     check_bits(bits, MOST_COUNT_BITS)
     return IntervalCounts(tuple((value, value + 1) for value in range(1 << bits)), levels=1)
@@ -31,7 +31,7 @@ def point_from_counts(counts: ArrayLike) -> int:
     """The j whose concept has the fewest errors by the counts; the least such j.
 
     counts: (2, 2^bits) noisy numbers of rows in the order of `point_counts`; any common unit does. Post-processing:
-    it costs no privacy. Raises ShapeError or ConfigurationError where counts are not such numbers.
+    it costs no privacy. Raises ShapeError or ConfigurationError if counts are not such numbers.
     """
     (negatives, positives), _ = check_counts(counts)
     return int(np.argmax(positives - negatives))

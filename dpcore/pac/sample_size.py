@@ -40,8 +40,8 @@ def least_rows(
 ) -> int:
     """Rows from which on a bad concept is chosen with probability at most beta, by the module's docstring.
 
-    log_competitors: log K(s), in nats, for s in (0, reach]; infinite where it is not known. Raises PlanError where no s
-    gives a finite number, ConfigurationError where alpha or beta is out of range.
+    log_competitors: log K(s), in nats, for s in (0, reach]; infinite where it is not known. Raises PlanError if no s
+    gives a finite number, ConfigurationError if alpha or beta is out of range.
     """
     check_accuracy(alpha, beta)
     # cosh(s) - alpha sinh(s) is least where tanh(s) = alpha, and a smaller s has fewer competitors.

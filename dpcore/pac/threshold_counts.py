@@ -30,7 +30,7 @@ from dpcore.pac.guarantee import PacGuarantee
 def threshold_counts(bits: int) -> IntervalCounts:
     """The counts that `threshold_from_counts` needs: 2^bits intervals by label, in bits + 1 levels of disjoint ones.
 
-    Raises ConfigurationError where bits is not from 1 to 15.
+    Raises ConfigurationError if bits is not from 1 to 15.
     """
     check_bits(bits, MOST_COUNT_BITS)
     return IntervalCounts(tuple((end - (end & -end), end) for end in range(1, (1 << bits) + 1)), levels=bits + 1)
@@ -40,7 +40,7 @@ def threshold_from_counts(counts: ArrayLike) -> int:
     """The j whose concept has the fewest errors by the counts; the least such j.
 
     counts: (2, 2^bits) noisy numbers of rows in the order of `threshold_counts`; any common unit does. Post-processing:
-    it costs no privacy. Raises ShapeError or ConfigurationError where counts are not such numbers.
+    it costs no privacy. Raises ShapeError or ConfigurationError if counts are not such numbers.
     """
     (negatives, positives), bits = check_counts(counts)
     errors = np.concatenate([[0], negatives - positives])

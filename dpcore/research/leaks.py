@@ -91,7 +91,7 @@ class KnownAllButOneBit:
 
     edges: (m, d) int64 in integer units, every record's edge vector; the entry (target, sensitive) is never read.
     sensitive: the protected coordinate. target: the record whose bit is unknown. one: what +1 is in integer units.
-    Raises ShapeError as `SubsetSums` does, ConfigurationError where sensitive or target is out of range.
+    Raises ShapeError as `SubsetSums` does, ConfigurationError if sensitive or target is out of range.
     """
 
     edges: Integers
@@ -155,7 +155,7 @@ def most_accurate(epsilon: float, delta: float) -> float:
     delta and q <= e^epsilon (1 - p) + delta (Wasserman and Zhou, JASA 2010, for delta = 0; Kairouz, Oh and Viswanath,
     ICML 2015). Adding them, (p + q)(1 + e^epsilon) <= 2 e^epsilon + 2 delta, and (p + q) / 2 is the probability of
     being right. At epsilon = 0 it is (1 + delta) / 2, which the likelihood ratio test reaches where delta is exact.
-    Raises ConfigurationError where epsilon < 0 or delta is not in [0, 1].
+    Raises ConfigurationError if epsilon < 0 or delta is not in [0, 1].
     """
     if not (epsilon >= 0 and 0 <= delta <= 1):
         raise ConfigurationError(f"epsilon is {epsilon} and delta {delta}: give epsilon >= 0 and delta in [0, 1]")

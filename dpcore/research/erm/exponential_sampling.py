@@ -48,7 +48,7 @@ _CANDIDATES_TOGETHER = 256
 
 @dataclass(frozen=True, eq=False)
 class Sampled:
-    """A classifier drawn: theta (d,), the pure epsilon that is proved for this output, None where none is, in words.
+    """A classifier drawn: theta (d,), the pure epsilon that is proved for this output, None if none is, in words.
 
     accepted: the share of a walk's proposals that were taken; 1 for a draw without a walk.
     """
@@ -64,7 +64,7 @@ class ExponentialSampling:
     """A_exp-samp over a convex set, by a random walk.
 
     epsilon: what the exact law is worth. d: coordinates. norm_bound: R, no record is longer; L = R. convex_set: C.
-    Raises PlanError where a field is out of range, ShapeError where the set has another d.
+    Raises PlanError if a field is out of range, ShapeError if the set has another d.
     """
 
     epsilon: Fraction
@@ -99,7 +99,7 @@ class ExponentialSampling:
         on a grid, which the paper's section 3 builds on to stay private in polynomially many steps; that walk is not
         this one.
 
-        edges: (n, d), y_i x_i. Raises ShapeError, DataError where a row is longer than norm_bound, PlanError where
+        edges: (n, d), y_i x_i. Raises ShapeError, DataError if a row is longer than norm_bound, PlanError if
         steps < 1.
         """
         _check_edges(edges, self.d, float(self.norm_bound))
@@ -138,7 +138,7 @@ class GridSampling:
     mechanism with that sensitivity, drawn exactly, is epsilon-differentially private. For the logistic loss `width` is
     R r, half of L |C| on a ball about 0.
 
-    Raises ShapeError, DataError or PlanError where a field is out of range.
+    Raises ShapeError, DataError or PlanError if a field is out of range.
     """
 
     candidates: Matrix
@@ -179,7 +179,7 @@ class GridSampling:
     def scores(self, edges: Matrix) -> NDArray[np.int64]:
         """The summed loss of each candidate in units of 2^-16, by the records' integer scores: int64 (G,).
 
-        edges: (n, d). Raises ShapeError, DataError where a row is longer than norm_bound.
+        edges: (n, d). Raises ShapeError, DataError if a row is longer than norm_bound.
         """
         _check_edges(edges, self.candidates.shape[1], float(self.norm_bound))
         low, high = self._range

@@ -77,7 +77,7 @@ class NoisyDescent:
     "theorem" takes its sigma; "counted" the least at which the count, in place of the theorem, gives epsilon. output:
     "last" iterate or the "average" of all, whose privacy is the same.
 
-    Raises ConfigurationError or PlanError where a field is out of range.
+    Raises ConfigurationError or PlanError if a field is out of range.
     """
 
     rows: int
@@ -155,7 +155,7 @@ class NoisyDescent:
         """Descend from the point of C nearest to 0.
 
         edges: (n, d), y_i x_i. random: the operating system's where the output is to be private. progress is told
-        (steps done, steps in all). Raises ShapeError for another shape, DataError where a row is not finite or longer
+        (steps done, steps in all). Raises ShapeError for another shape, DataError if a row is not finite or longer
         than norm_bound.
         """
         integers = self._integer_edges(edges)
@@ -204,7 +204,7 @@ class NoisyDescent:
 
 
 def _units(ratio: float) -> int:
-    """The noise's sigma / (n L) in units of 2^-24, rounded up. Raises PlanError where so much noise cannot be drawn."""
+    """The noise's sigma / (n L) in units of 2^-24, rounded up. Raises PlanError if so much noise cannot be drawn."""
     units = math.ceil(math.ldexp(ratio * (1 + 1e-12), GRADIENT_BITS))
     if units > LARGEST_SIGMA:
         raise PlanError("epsilon asks for more noise than can be drawn: choose a larger one")

@@ -53,7 +53,7 @@ def sampled_epsilon(mu: float, n: int, steps: int, delta: Fraction | float, slac
     """An epsilon at which `steps` such steps over n records are (epsilon, delta)-private together, rounded up.
 
     mu: Delta / sigma, rounded up by whoever computed it. slack: lambda of one step's noise. inf where no order shows
-    any. Raises PlanError where an argument is out of range.
+    any. Raises PlanError if an argument is out of range.
     """
     budget = check_delta(delta)
     if not (math.isfinite(mu) and mu > 0) or n < 2 or steps < 1 or not slack >= 0:

@@ -19,7 +19,7 @@ def check_epsilon(epsilon: Fraction) -> None:
 
 
 def integer_values(values: NDArray[np.integer]) -> NDArray[np.int64]:
-    """The values as int64 (d,). Raises DataError where they are not integers below 2^62 in one dimension."""
+    """The values as int64 (d,). Raises DataError if they are not integers below 2^62 in one dimension."""
     given = np.asarray(values)
     if given.dtype.kind not in "iu" or given.ndim != 1:
         raise DataError("values are integers in one dimension: count in whole units")

@@ -27,7 +27,7 @@ _ERROR = Fraction(1, 1 << 200)
 
 
 def basic(losses: Iterable[tuple[Fraction, Fraction]]) -> tuple[Fraction, Fraction]:
-    """The sums of the epsilons and of the deltas, delta at most 1. Raises PlanError where one is out of range."""
+    """The sums of the epsilons and of the deltas, delta at most 1. Raises PlanError if one is out of range."""
     epsilon = delta = Fraction(0)
     for each_epsilon, each_delta in losses:
         if each_epsilon < 0 or not 0 <= each_delta <= 1:
@@ -39,7 +39,7 @@ def basic(losses: Iterable[tuple[Fraction, Fraction]]) -> tuple[Fraction, Fracti
 def strong(epsilon: Fraction, delta: Fraction, mechanisms: int, slack: Fraction) -> tuple[float, Fraction]:
     """(epsilon', k delta + slack) of k mechanisms, epsilon' = sqrt(2 k log(1/slack)) epsilon + k epsilon (e^epsilon-1).
 
-    slack: what the bound adds to delta, in (0, 1). Raises PlanError where an argument is out of range.
+    slack: what the bound adds to delta, in (0, 1). Raises PlanError if an argument is out of range.
     """
     _check(epsilon, delta, mechanisms)
     if not 0 < slack < 1:
@@ -55,7 +55,7 @@ def optimal_delta(epsilon: Fraction, delta: Fraction, mechanisms: int, total_eps
 
     1 - (1 - delta)^k (1 - D), with D = sum_l C(k, l) (e^((k-l) epsilon) - e^(total_epsilon + l epsilon)) / (1 +
     e^epsilon)^k over the l for which a term is positive: Theorem 3.3, stated there at total_epsilon = (k - 2i) epsilon.
-    Raises PlanError where an argument is out of range.
+    Raises PlanError if an argument is out of range.
     """
     _check(epsilon, delta, mechanisms)
     if not total_epsilon >= 0 or math.isinf(total_epsilon):
@@ -78,7 +78,7 @@ def optimal_epsilon(epsilon: Fraction, delta: Fraction, mechanisms: int, total_d
 
     D of `optimal_delta` is the largest over L of A_L - e^total B_L, the sums of C(k, l) e^((k-l) epsilon) and of
     C(k, l) e^(l epsilon) over l <= L and (1 + e^epsilon)^k: so D <= d from e^total = max_L (A_L - d) / B_L on. Raises
-    PlanError where an argument is out of range or total_delta is below 1 - (1 - delta)^k, which no epsilon mends.
+    PlanError if an argument is out of range or total_delta is below 1 - (1 - delta)^k, which no epsilon mends.
     """
     _check(epsilon, delta, mechanisms)
     given_away = _given_away(delta, mechanisms)

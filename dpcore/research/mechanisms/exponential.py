@@ -47,7 +47,7 @@ _BATCH = 1 << 12
 class ExponentialMechanism:
     """A choice of one candidate by `rule`, (epsilon, 0)-private.
 
-    epsilon: exact. sensitivity: the most that replacing a record moves any one score. Raises PlanError where a field
+    epsilon: exact. sensitivity: the most that replacing a record moves any one score. Raises PlanError if a field
     is out of range: epsilon in (0, 150], sensitivity above 0.
     """
 
@@ -68,7 +68,7 @@ class ExponentialMechanism:
         return Fraction(0)
 
     def release(self, scores: Sequence[Fraction | int], random: RandomSource) -> int:
-        """The index of the candidate chosen. Raises DataError where there is none or a score is not exact."""
+        """The index of the candidate chosen. Raises DataError if there is none or a score is not exact."""
         gammas = self._gammas(scores)
         rounded = np.array([float(gamma) for gamma in gammas])
         if self.rule == "permute-and-flip":

@@ -23,7 +23,7 @@ from dpcore.research.mechanisms.checks import check_epsilon, integer_values
 class GaussianMechanism:
     """`coordinates` integers with discrete Gaussian noise, (epsilon, delta)-private together.
 
-    squared_sensitivity: the most a record moves them, squared Euclidean, in squared units. Raises PlanError where a
+    squared_sensitivity: the most a record moves them, squared Euclidean, in squared units. Raises PlanError if a
     field is out of range or the noise would need a standard deviation beyond 2^48.
     """
 
@@ -51,7 +51,7 @@ class GaussianMechanism:
         return IntegerNoise(self.sigma, 1, self.coordinates).law(self.squared_sensitivity)
 
     def release(self, values: NDArray[np.integer], random: RandomSource) -> NDArray[np.int64]:
-        """The values (coordinates,) with noise: int64. Raises DataError where they are not that many integers."""
+        """The values (coordinates,) with noise: int64. Raises DataError if they are not that many integers."""
         true = integer_values(values)
         if len(true) != self.coordinates:
             raise DataError(f"{len(true)} values where {self.coordinates} are covered: give as many")

@@ -54,13 +54,13 @@ class LaplaceMechanism:
         return self.shares.scale
 
     def release(self, values: NDArray[np.integer], random: RandomSource) -> NDArray[np.int64]:
-        """The values (d,) with noise: int64 (d,). Raises DataError where they are not integers below 2^62."""
+        """The values (d,) with noise: int64 (d,). Raises DataError if they are not integers below 2^62."""
         true = integer_values(values)
         return true + self.shares.draw(len(true), random)
 
     def half_width(self, values: int, failure: Fraction | float) -> float:
         """With probability at least 1 - failure, none of `values` answers is off by more: about t log(values/failure).
 
-        Balcan (2015), Theorem 3, with its constant. Raises PlanError where an argument is out of range.
+        Balcan (2015), Theorem 3, with its constant. Raises PlanError if an argument is out of range.
         """
         return self.shares.half_width(1, values, failure)

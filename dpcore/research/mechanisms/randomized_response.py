@@ -54,7 +54,7 @@ class RandomizedResponse:
         return self.kept * math.exp(-self.epsilon)
 
     def release(self, answers: NDArray[np.integer], random: RandomSource) -> NDArray[np.int64]:
-        """Each of `answers` (n,), or what replaces it: int64 (n,). Raises DataError where one is out of range."""
+        """Each of `answers` (n,), or what replaces it: int64 (n,). Raises DataError if one is out of range."""
         true = np.asarray(answers)
         if (
             true.dtype.kind not in "iu"
@@ -77,7 +77,7 @@ class RandomizedResponse:
     def estimate(self, counts: Counts) -> Vector:
         """Unbiased estimates of how many held each value, from how many answered each: (values,), not clipped.
 
-        E[count_v] = p n_v + u (n - n_v), so (count_v - n u) / (p - u). Raises DataError where a count is missing.
+        E[count_v] = p n_v + u (n - n_v), so (count_v - n u) / (p - u). Raises DataError if a count is missing.
         """
         seen = self._checked(counts)
         estimates: Vector = (seen - seen.sum() * self.other) / self._gap

@@ -44,8 +44,8 @@ def learn_finite_class(predictions: ArrayLike, labels: ArrayLike, epsilon: Fract
 
     predictions: (|C|, n) Booleans, row h what concept h says of each point; columns of zeros and ones do too. labels:
     (n,), {0, 1} or {-1, +1}. `predictions_of` makes them from callables. Runs at one party or a curator, who sees all
-    rows. Raises ConfigurationError where the class is empty or labels are neither, ShapeError where shapes do not fit,
-    PlanError where epsilon is not a positive Fraction.
+    rows. Raises ConfigurationError if the class is empty or labels are neither, ShapeError if shapes do not fit,
+    PlanError if epsilon is not a positive Fraction.
     """
     positive, said = labels_of(labels), np.asarray(predictions)
     if said.ndim != 2 or said.shape[1] != len(positive):
@@ -60,7 +60,7 @@ def learn_finite_class(predictions: ArrayLike, labels: ArrayLike, epsilon: Fract
 def predictions_of(concepts: Sequence[Concept], points: Points) -> NDArray[np.bool_]:
     """What each concept says of each point, (|C|, n) Booleans, for `learn_finite_class`.
 
-    Raises ConfigurationError where the class is empty, ShapeError where a concept does not label every point.
+    Raises ConfigurationError if the class is empty, ShapeError if a concept does not label every point.
     """
     if not concepts:
         raise ConfigurationError("the class is empty: give at least one concept")
@@ -78,7 +78,7 @@ def finite_class_guarantee(
 ) -> PacGuarantee:
     """What `learn_finite_class` promises for a class of `concepts` and from how many rows on; the module has the proof.
 
-    Raises ConfigurationError or PlanError where an argument is out of range.
+    Raises ConfigurationError or PlanError if an argument is out of range.
     """
     check_rational("epsilon", epsilon)
     if concepts < 1:

@@ -36,10 +36,10 @@ class SolutionSpace:
 
 
 def solve(rows: Bits, right: Bits) -> SolutionSpace | None:
-    """The solutions r of <rows[i], r> = right[i] mod 2 for every i; None where there is none.
+    """The solutions r of <rows[i], r> = right[i] mod 2 for every i; None if there is none.
 
     rows: (m, d), d >= 1, m >= 0. right: (m,). Columns are eliminated eight at a time (Arlazarov, Dinic, Kronrod and
-    Faradzev, 1970, the method of four Russians): about d / 8 passes over m d / 64 words. Raises ShapeError where shapes
+    Faradzev, 1970, the method of four Russians): about d / 8 passes over m d / 64 words. Raises ShapeError if shapes
     do not fit.
     """
     if rows.ndim != 2 or right.shape != rows.shape[:1] or rows.shape[1] < 1:

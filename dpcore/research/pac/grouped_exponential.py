@@ -30,8 +30,8 @@ def choose(
     """A group and a place in it: candidate k of group g has probability proportional to exp(epsilon scores[g] / 2).
 
     sizes: (groups,), positive, how many candidates each holds, at most 2^62 + 1 in all. scores: (groups,), of
-    sensitivity 1 and magnitude at most 2^53. Returns (g, k) with 0 <= k < sizes[g]. Raises ShapeError where shapes
-    differ, ConfigurationError where there is no candidate, or too many, PlanError where epsilon is not positive.
+    sensitivity 1 and magnitude at most 2^53. Returns (g, k) with 0 <= k < sizes[g]. Raises ShapeError if shapes
+    differ, ConfigurationError if there is no candidate, or too many, PlanError if epsilon is not positive.
     """
     check_rational("epsilon", epsilon)
     if sizes.ndim != 1 or sizes.shape != scores.shape:
@@ -65,7 +65,7 @@ def _level(held: NDArray[np.int64], gaps: NDArray[np.int64], epsilon: Fraction, 
 
 
 def _likely(held: NDArray[np.int64], gaps: NDArray[np.int64], epsilon: Fraction, word: int) -> int | None:
-    """What `_decided` would say, where double precision tells; None where a boundary is within its error.
+    """What `_decided` would say, where double precision tells; None if a boundary is within its error.
 
     A weight held exp(-gamma) is right to a relative (gamma + 4) 2^-52. With at most 2^62 candidates and weights that
     add up to at least 1, those of gamma > 100 weigh less than 2^-80, so a sum of L levels is right to (L + 104) 2^-52.
@@ -82,7 +82,7 @@ def _likely(held: NDArray[np.int64], gaps: NDArray[np.int64], epsilon: Fraction,
 def _decided(
     held: NDArray[np.int64], gaps: NDArray[np.int64], epsilon: Fraction, word: int, precision: int
 ) -> int | None:
-    """Where the uniform number that begins with the `precision` bits of `word` falls; None where they do not tell."""
+    """Where the uniform number that begins with the `precision` bits of `word` falls; None if they do not tell."""
     # exp(-0.7 precision) 2^precision < 1: all that is further brackets as [0, 1] each, and is no answer yet.
     near = int(np.searchsorted(gaps, min(int(7 * precision / (5 * epsilon)), 2 * LARGEST_SCORE), side="right"))
     low, high = [0], [0]

@@ -75,7 +75,7 @@ _SPLITS = 16
 class ParityCoins:
     """The learner's coins: `keep` p, the chance that a run keeps a row; `go` c, that it runs at all; `runs` R.
 
-    Raises PlanError where keep or go is not in (0, 1) and a multiple of 2^-32, or runs is not from 1 to 2^16.
+    Raises PlanError if keep or go is not in (0, 1) and a multiple of 2^-32, or runs is not from 1 to 2^16.
     """
 
     keep: Fraction
@@ -123,8 +123,8 @@ class ParityCoins:
 def parity_coins(epsilon: Fraction, failure: float) -> ParityCoins:
     """The coins that keep most rows, of all that stay within epsilon and fail by themselves at most with `failure`.
 
-    Most for c = 1/64, up to a step of 2^-32. Raises PlanError where epsilon is not positive or too small to keep any
-    row, ConfigurationError where failure is not in (0, 1).
+    Most for c = 1/64, up to a step of 2^-32. Raises PlanError if epsilon is not positive or too small to keep any
+    row, ConfigurationError if failure is not in (0, 1).
     """
     check_rational("epsilon", epsilon)
     if not 0 < failure < 1:
@@ -168,11 +168,11 @@ def parity_guarantee(d: int, alpha: float, beta: float, epsilon: Fraction) -> tu
 def learn_parity(
     points: ArrayLike, labels: ArrayLike, coins: ParityCoins, random: RandomSource
 ) -> NDArray[np.bool_] | None:
-    """The r (d,) of a parity c_r, or None where the learner fails; (coins.epsilon, 0)-differentially private.
+    """The r (d,) of a parity c_r, or None if the learner fails; (coins.epsilon, 0)-differentially private.
 
     points: (n, d) bits. labels: (n,), {0, 1} or {-1, +1}. Failing tells something about the rows too, which the privacy
     counts; which run answered, and how long it took, must not be told. Runs at one party or a curator, who sees all
-    rows. Raises ShapeError or ConfigurationError where points or labels are not bits.
+    rows. Raises ShapeError or ConfigurationError if points or labels are not bits.
     """
     rows, right = bit_rows_of(points, labels)
     # Runs that fail by their own coin read no row.

@@ -56,7 +56,7 @@ def noisy_rate(
     of at most max_j |theta . noise_j|, so the logistic rado loss grows by at most that over m; `noise_allowance` bounds
     it.
 
-    Raises ShapeError where arrays do not fit, ConfigurationError where a number is out of range.
+    Raises ShapeError if arrays do not fit, ConfigurationError if a number is out of range.
     """
     if r.ndim != 1 or not bool((np.abs(r) < 1).all()):
         raise ShapeError("r must be one row of normalised edges in (-1, 1): give those of the rounds that took a step")
@@ -83,7 +83,7 @@ def noise_allowance(theta: Vector, *, n: int, support: int, zeta: float, tau: fl
     probability 1 - tau, and then |theta . noise_j| <= |theta|_1 u for every theta, also one learned from them. The
     signatures must not depend on the noise.
 
-    Raises ConfigurationError where a number is out of range.
+    Raises ConfigurationError if a number is out of range.
     """
     if n < 1 or support < 1 or not (math.isfinite(zeta) and zeta >= 0) or not 0 < tau < 1:
         raise ConfigurationError(

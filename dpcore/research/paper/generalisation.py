@@ -70,7 +70,7 @@ def penalties(
     M sqrt(log(1/eta) / (2 n)) with probability at most eta; dividing by F gives inequality 5 with
     q = (M / F) sqrt(log(1/eta) / 2).
 
-    Raises ShapeError where shapes differ, ConfigurationError where radius is below the norm of theta, eta is not in
+    Raises ShapeError if shapes differ, ConfigurationError if radius is below the norm of theta, eta is not in
     (0, 1), constant is not positive, or n < d, where equation 6's count of sign patterns does not apply.
     """
     _check(theta, edges, signatures, n, eta, constant)

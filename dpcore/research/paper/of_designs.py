@@ -21,8 +21,8 @@ def signatures_of(design: Design, records: Records, party_rows: Sequence[int] | 
     already. party_rows: m_p of each, where parties draw by themselves; None is one party, or one draw over the pool.
     A design whose split is "exact" draws over the pool whatever party_rows are.
 
-    Raises ShapeError where party_rows do not add up to the records, EmptyTruncationError or SupportError where nothing
-    can be drawn, SchemaError where a sensitive coordinate is not coded -1/+1.
+    Raises ShapeError if party_rows do not add up to the records, EmptyTruncationError or SupportError if nothing
+    can be drawn, SchemaError if a sensitive coordinate is not coded -1/+1.
     """
     sizes = [records.rows] if party_rows is None else list(party_rows)
     if sum(sizes) != records.rows or min(sizes, default=0) < 1:

@@ -43,7 +43,7 @@ def reconstruct_edges(rados: Matrix | NDArray[np.int64], selection: Mask) -> Mat
     rados: (n, d); integers, as a release carries them, give the exact integer edges, checked by adding them up again;
     doubles give the least squares solution. selection: (n, m) bool, row j the edges of rado j.
 
-    Raises ShapeError where shapes differ, UnrecoverableError where S has not rank m, DataError where integer rados are
+    Raises ShapeError if shapes differ, UnrecoverableError if S has not rank m, DataError if integer rados are
     not the sums that the selection says.
     """
     _check(selection)

@@ -49,7 +49,7 @@ def draws(rows: int, n: int, epsilon_per_rado: Fraction, eta: float = 0.05) -> D
     signatures (k = 0 and k = m at least) do not vanish: of m = 10 rows, n = 1,000 rados at epsilon = 20 are said to
     need no rejection and need one with probability 0.86. `theorem_holds` tells.
 
-    Raises PlanError where n < 1, rows < 1 or epsilon_per_rado <= 0, ConfigurationError where eta is not in (0, 1).
+    Raises PlanError if n < 1, rows < 1 or epsilon_per_rado <= 0, ConfigurationError if eta is not in (0, 1).
     """
     if n < 1:
         raise PlanError(f"{n} rados: ask for at least one")

@@ -37,7 +37,7 @@ BISECTIONS = 200
 class Block:
     """Rows whose selections s are admitted where low <= #{i : s_i = target_i} <= high. target: (rows,) bool.
 
-    Raises ShapeError where there is no row, ConfigurationError where the range admits nothing.
+    Raises ShapeError if there is no row, ConfigurationError if the range admits nothing.
     """
 
     target: Mask
@@ -65,7 +65,7 @@ class Block:
 class SignatureSet:
     """The selections admitted by every block; blocks follow one another in the order of the rows.
 
-    Raises ConfigurationError where there is no block.
+    Raises ConfigurationError if there is no block.
     """
 
     blocks: tuple[Block, ...]
@@ -94,7 +94,7 @@ class SignatureSet:
         """Log probability of the set where row i is selected independently with probability 1/(1 + exp(a_i)), in nats.
 
         products: (m,), a_i; zeros give the share of the set in all signatures. Exact up to rounding.
-        Raises ShapeError where products are not (m,).
+        Raises ShapeError if products are not (m,).
         """
         self._check(products)
         total = 0.0
@@ -134,7 +134,7 @@ class SignatureSet:
 
         In a block, select what is negative, then repair the count by the changes that cost least: a best selection of
         a given count differs from the unconstrained one in as few rows as it can, and each costs |a_i|.
-        Raises ShapeError where products are not (m,).
+        Raises ShapeError if products are not (m,).
         """
         self._check(products)
         selection = products < 0
@@ -186,7 +186,7 @@ class SignatureSet:
 
 
 def all_signatures(rows: int) -> SignatureSet:
-    """All 2^m signatures of m = rows. Raises ShapeError where rows < 1."""
+    """All 2^m signatures of m = rows. Raises ShapeError if rows < 1."""
     return SignatureSet((Block(np.ones(max(rows, 0), dtype=np.bool_), 0, rows),))
 
 
@@ -196,7 +196,7 @@ def dp_feat_signatures(
     """Algorithm 2's set (equation 16), one for each party where party_rows are given, else one of the pool.
 
     positive: (m,), whether the sensitive coordinate of the row's edge is +1. party_rows: add up to m.
-    Raises EmptyTruncationError where a set is empty, ShapeError where party_rows do not fit.
+    Raises EmptyTruncationError if a set is empty, ShapeError if party_rows do not fit.
     """
     return SignatureSet(
         tuple(Block(part, *truncation(len(part), epsilon_per_rado)) for part in _parts(positive, party_rows))
@@ -206,7 +206,7 @@ def dp_feat_signatures(
 def fixed_support_signatures(party_rows: Sequence[int], supports: Sequence[int]) -> SignatureSet:
     """Signatures that select exactly supports[p] of the party_rows[p] rows of party p (equation 18; one party: m*).
 
-    Raises ConfigurationError where a support is not in 0..rows or there is not one for each party.
+    Raises ConfigurationError if a support is not in 0..rows or there is not one for each party.
     """
     if len(party_rows) != len(supports):
         raise ConfigurationError(f"{len(supports)} supports for {len(party_rows)} parties: give one for each party")

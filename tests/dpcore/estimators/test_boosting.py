@@ -212,7 +212,7 @@ def test_the_prudential_oracle_never_lets_an_edge_above_lambda_p_be_used(ordinar
 
 def test_a_lambda_p_that_admits_nothing_is_refused_at_the_start_and_ends_boosting_later():
     rows = np.array([[1.0], [1.0], [1.0], [-1.0]])
-    with pytest.raises(ConfigurationError, match=r"smallest edge being 0\.5: make lambda_p"):
+    with pytest.raises(ConfigurationError, match=r"smallest edge is 0\.5; raise lambda_p"):
         boost(rows, rules(oracle=make_oracle("prudential", 0.49)), "last")
 
     calls = []

@@ -75,7 +75,7 @@ def test_it_says_no_below_the_rows_and_names_the_number_that_would_do():
     x, _, labels = rows_of(needed, 2)
     learner = MonotoneConjunction(error=ERROR, failure=FAILURE)
     few = divided(schema, x[:-1], labels[:-1], epsilon=2)
-    with pytest.raises(TooFewRowsError, match=f"there are {needed - 1} rows, and {needed} would do") as caught:
+    with pytest.raises(TooFewRowsError, match=f"there are {needed - 1} rows, and this error, failure and noise need {needed}") as caught:
         learner.fit_queries(few)
     assert (caught.value.needed, caught.value.rows) == (needed, needed - 1)
     assert few.releases == []
@@ -96,7 +96,7 @@ def test_an_empty_conjunction_is_warned_of():
     oracle = divided(flags_schema(D), x, np.ones(400))
     learner = MonotoneConjunction(require_rows=False).fit_queries(oracle)
     assert learner.features_ == ()
-    assert learner.warning_ == f"no feature is kept, of {D}, so +1 is predicted everywhere"
+    assert learner.warning_ == f"none of {D} features is kept, so the classifier predicts +1 everywhere"
     assert (learner.predict(x) == 1).all()
 
 

@@ -95,7 +95,7 @@ def test_a_refusal_keeps_the_rules_so_far_and_the_first_is_passed_on():
     whole = DecisionList().fit_queries(divided(SCHEMA, x, labels))
     cut = DecisionList().fit_queries(divided(SCHEMA, x, labels, answers=2))
     assert cut.rules_ == whole.rules_[:2]
-    assert cut.warning_ == "2 of 8 rounds were had, and their rules are kept: the budget is spent"
+    assert cut.warning_ == "kept the rules of 2 of 8 rounds: the budget is spent"
     assert whole.warning_ is None
     wrong = [(learner.predict(x) != clean).mean() for learner in (cut, whole)]
     assert wrong[1] < wrong[0] < 0.4
@@ -112,7 +112,7 @@ def test_chance_alone_makes_no_rule_and_noise_costs_accuracy():
     learner = DecisionList().fit_queries(divided(SCHEMA, x, coins))
     assert learner.rules_ == ()
     assert "no rule was found" in learner.warning_
-    assert f"{learner.default_:+d} is predicted everywhere" in learner.warning_
+    assert f"predicts {learner.default_:+d} everywhere" in learner.warning_
     assert set(learner.predict(x)) == {learner.default_}
     wrong = {}
     for epsilon in (20, 1):

@@ -106,7 +106,7 @@ def test_refused_midway_it_keeps_what_it_has(learner, output, table):
     whole = RowsOracle(x, labels, mu=1.0)
     clone(learner).fit_queries(whole)
     assert stopped.rounds_done_ == 5
-    assert stopped.warning_ == "5 of 20 gradients were had: the budget is spent"
+    assert stopped.warning_ == "received 5 of 20 gradients: the budget is spent"
     assert np.linalg.norm(stopped.theta_) > 0
     if output == "last" and learner.loss == "logistic":
         # The sixth question looks ahead from the theta that was kept, or asks at it.

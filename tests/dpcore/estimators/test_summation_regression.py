@@ -127,7 +127,7 @@ def test_refused_midway_it_keeps_what_it_has(table):
     SummationLogistic().fit_queries(whole)
     assert np.array_equal(stopped.theta_, whole.asked[4][1])
     assert stopped.rounds_done_ == 4
-    assert stopped.warning_ == "4 of 10 releases were had: the budget is spent"
+    assert stopped.warning_ == "received 4 of 10 releases: the budget is spent"
     alone = SummationLogistic().fit_queries(RowsOracle(x, labels, answers=1))
     assert np.allclose(alone.theta_, MomentsDiscriminant().fit_moments(RowsOracle(x, labels).moments()).theta_)
     with pytest.raises(OracleRefusedError):
