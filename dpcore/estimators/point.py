@@ -78,7 +78,7 @@ class PrivatePoint(CountedConcepts):
 def _values(schema: Schema, name: str) -> tuple[str, ...]:
     features = {feature.name: feature for feature in schema.features if isinstance(feature, CategoryFeature)}
     if name not in features:
-        known = nearest(name, features) if features else "it has no category feature"
+        known = nearest(name, features) if features else "it has none"
         raise SchemaError(f"schema {schema.name!r} has no category feature {name!r}; {known}")
     values = features[name].values
     if len(values) > MOST_VALUES:

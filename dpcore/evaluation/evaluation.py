@@ -174,7 +174,7 @@ class Evaluation:
         calibration = (
             f"In {off} of {bins} bins of predicted probability the share of positive rows is not what the model says."
             if off
-            else f"In all {bins} bins of predicted probability the share of positive rows agrees with the model's."
+            else f"In all {bins} bins of predicted probability the share of positive rows is consistent with the model."
         )
         meaning = (
             f"Each of these statements holds with probability at least {_percent(self.confidence)}: over the noise, "

@@ -75,7 +75,9 @@ def test_it_says_no_below_the_rows_and_names_the_number_that_would_do():
     x, _, labels = rows_of(needed, 2)
     learner = MonotoneConjunction(error=ERROR, failure=FAILURE)
     few = divided(schema, x[:-1], labels[:-1], epsilon=2)
-    with pytest.raises(TooFewRowsError, match=f"there are {needed - 1} rows, and this error, failure and noise need {needed}") as caught:
+    with pytest.raises(
+        TooFewRowsError, match=f"there are {needed - 1} rows, and this error, failure and noise need {needed}"
+    ) as caught:
         learner.fit_queries(few)
     assert (caught.value.needed, caught.value.rows) == (needed, needed - 1)
     assert few.releases == []

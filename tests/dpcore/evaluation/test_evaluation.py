@@ -82,7 +82,7 @@ def test_without_noise_calibration_is_the_rows_own():
     assert overconfident.calibration[-1].is_off
     off = sum(part.is_off for part in overconfident.calibration)
     assert f"In {off} of 8 bins" in overconfident.sentences()[-2]
-    assert "In no bin" in found.sentences()[-2]
+    assert "is consistent with the model" in found.sentences()[-2]
     # What is four times too large is right again on a scale of 4.
     rescaled = evaluate(4 * THETA, world.divided(SCHEMA, x, labels), bins=8, scale=4.0)
     assert not any(part.is_off for part in rescaled.calibration)
