@@ -16,6 +16,7 @@ from dpcore.errors import ShapeError
 from dpcore.paillier.masks import cohort_mask
 from dpcore.paillier.packing import pack
 from dpcore.paillier.public import ObfuscatorSource
+from dpcore.processors import one_blas_thread
 from dpcore.queries.base import Keyed
 from dpcore.rados.edges import Records
 from dpcore.rados.row_sums import RowSums, sum_on_threads
@@ -28,6 +29,7 @@ Progress = Callable[[int, int], None]
 """Told how many of how many are done. It may raise to stop the work."""
 
 
+@one_blas_thread()
 def integer_vector(
     opened: OpenedQuery,
     records: Records,
@@ -40,7 +42,7 @@ def integer_vector(
     """This party's part of the sum with its share of the noise, int64 (length,), in the units of the query's kind.
 
     keyed: what repeatable draws derive from; fixed-support and one-bit rounding need it. row_sums: who adds up over the
-    rows: threads here, or this party's cluster.
+    rows: threads here, or this party's cluster. BLAS has one thread meanwhile, in the whole process.
 
     Raises ShapeError where the records have another number of coordinates than the query's schema, and what the
     query's kind raises.

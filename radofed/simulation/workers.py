@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import RadofedError
+from dpcore.processors import one_blas_thread
 from dpcore.rados.edges import Records
 from dpcore.randomness import KEY_BYTES, SystemRandom
 from radofed.simulation.errors import SimulationError, SimulationTimedOutError
@@ -106,7 +107,9 @@ class _Guarded:
 
     def call(self, method: str, *arguments: Any) -> Any:
         try:
-            return getattr(self._host, method)(*arguments)
+            # Workers share the processors.
+            with one_blas_thread():
+                return getattr(self._host, method)(*arguments)
         except RadofedError as error:
             return _Refused(str(error), error.exit_code)
 
