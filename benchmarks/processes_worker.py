@@ -21,7 +21,7 @@ from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.public import PublicKey
 from dpcore.predicates.frontend import x, y
 from dpcore.queries.base import SECRET_BYTES, Keyed
-from dpcore.randomness import SeededRandom, SystemRandom
+from dpcore.randomness.sources import SeededRandom, SystemRandom
 from dpcore.records.basis import Basis
 from dpcore.records.features import BooleanFeature
 from dpcore.records.records import BLOCK_ROWS, ONE, Records

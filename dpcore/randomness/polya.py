@@ -18,7 +18,8 @@ power of two that is at least t. Neither w nor q^k grows, as w(k+1)/w(k) = (k + 
 the target w(k) q^k is at most w(m) q^m, in all m w(m) q^m. In the tail k = n + low + n run, low < n, it is at most
 w(n) q^n exp(-n run / t), in all n w(n) q^n / (1 - exp(-n/t)). Choose a piece by those totals, `low` uniformly, `run` by
 coins of exp(-n/t); accept with w(k)/w(m) exp(-low/t), the target over its bound. Bits and exact coins
-(dpcore.randomness.coins) do all of it: the choice compares a uniform number with bounds of the totals' sums, so nothing is rounded.
+(dpcore.randomness.coins) do all of it: the choice compares a uniform number with bounds of the totals' sums, so nothing
+is rounded.
 """
 
 import functools
