@@ -34,6 +34,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Field
 
 from dpcore.errors import RadofedError
+from dpcore.numbers.processors import one_blas_thread
 from radofed.common.cluster.ray_cluster import require_ray
 from radofed.common.configuration import ConfigPath, Configuration
 from radofed.common.logs import Log
@@ -272,12 +273,16 @@ def program_version() -> str:
 
 
 def run_item(version: str, function: Callable[[Any, Any], Any], shared: Any, payload: Any) -> Any:
-    """What a task runs, on a worker. Raises ClusterError where the worker's program is another version."""
+    """What a task runs, on a worker, where BLAS has one thread: others share the machine.
+
+    Raises ClusterError where the worker's program is another version.
+    """
     if program_version() != version:
         raise ClusterError(
             f"a worker of the cluster has radofed {program_version()} and this is {version}: install one everywhere"
         )
-    return function(shared, payload)
+    with one_blas_thread():
+        return function(shared, payload)
 
 
 def _echo(_: None, payload: int) -> int:
