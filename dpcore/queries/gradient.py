@@ -12,8 +12,7 @@ from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.rationals import check_rational
 from dpcore.progress import Progress
 from dpcore.queries.base import Crowd, Keyed
-from dpcore.rados.designs import check_share
-from dpcore.randomness.discrete_gaussian import discrete_gaussian, tail_bound
+from dpcore.randomness.discrete_gaussian import check_share, discrete_gaussian, tail_bound
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.basis import Basis
 from dpcore.records.margin_weights import WEIGHT_BITS, Loss, check_loss, clip_squared, shortened, weights

@@ -12,8 +12,7 @@ from dpcore.accounting.sensitivity import PRODUCT_WEIGHT, SQUARE_WEIGHT
 from dpcore.errors import PlanError, ShapeError
 from dpcore.progress import Progress
 from dpcore.queries.base import Crowd, Keyed
-from dpcore.rados.designs import check_share
-from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, discrete_gaussian, tail_bound
+from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, check_share, discrete_gaussian, tail_bound
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.clipping import Clip
 from dpcore.records.records import Records, edges

@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.accounting.truncation import truncation
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
 from dpcore.numbers.count_distributions import binomial_law
 from dpcore.progress import Progress
@@ -32,7 +33,6 @@ from dpcore.rados.signatures import (
     signatures_of,
 )
 from dpcore.rados.support import support_size
-from dpcore.rados.truncation import truncation
 from dpcore.randomness.discrete_gaussian import discrete_gaussian, tail_bound
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.records import BLOCK_ROWS, Records, edges, sensitive_positive

@@ -15,6 +15,7 @@ from dpcore.accounting.composition import Bracket
 from dpcore.accounting.gaussian import ShiftLaw
 from dpcore.accounting.mixed import CountRelease, mixed_epsilon
 from dpcore.accounting.pure import PureLaw
+from dpcore.accounting.truncation import truncation
 from dpcore.errors import PlanError
 from dpcore.numbers.count_distributions import CountLaw, binomial_law, pooled_law
 from dpcore.queries.rados import RadosQuery
@@ -29,7 +30,6 @@ from dpcore.queries.release_cost import (
     scope_of,
 )
 from dpcore.rados.designs import DpFeatDesign, JointDesign, PlainDesign
-from dpcore.rados.truncation import truncation
 from dpcore.records.schema import Schema
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from dpcore.errors import PlanError
 from dpcore.numbers.rationals import check_rational
-from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, SMALLEST_SHARE_SIGMA
+from dpcore.randomness.discrete_gaussian import check_share
 from dpcore.records.clipping import Clip
 
 Split = Literal["local", "exact"]
@@ -194,15 +194,6 @@ class GaussianDesign:
 
 
 Design = PlainDesign | DpFeatDesign | JointDesign | FixedSupportDesign | GaussianDesign
-
-
-def check_share(sigma: int) -> None:
-    """Raise PlanError where `sigma` is no standard deviation that a noise share may have."""
-    if isinstance(sigma, bool) or not isinstance(sigma, int) or not SMALLEST_SHARE_SIGMA <= sigma <= LARGEST_SIGMA:
-        raise PlanError(
-            f"noise with a standard deviation of {sigma} units: shares are counted from {SMALLEST_SHARE_SIGMA} to "
-            f"2^48 units; raise or lower fraction_bits"
-        )
 
 
 def check_fraction(fraction: Fraction) -> None:

@@ -21,12 +21,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.accounting.truncation import truncation
 from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.count_distributions import binomial_mass
 from dpcore.rados.designs import Design, DpFeatDesign, FixedSupportDesign, GaussianDesign, PlainDesign
 from dpcore.rados.packed import last_byte, ones_per_rado, packed_width, rows_of_block
 from dpcore.rados.support import check_support, subsets
-from dpcore.rados.truncation import truncation
 from dpcore.randomness.sources import KEY_BYTES, KeyedRandom, RandomSource
 from dpcore.records.records import BLOCK_ROWS, ONE, Records, sensitive_positive
 from dpcore.records.row_sums import RowSums, sum_on_threads

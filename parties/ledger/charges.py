@@ -16,13 +16,13 @@ from dpcore.accounting.concentrated import of_count, of_shift
 from dpcore.accounting.dp_feat import own_epsilon
 from dpcore.accounting.filters import Loss
 from dpcore.accounting.pure import PureLaw
+from dpcore.accounting.truncation import truncation
 from dpcore.errors import PlanError
 from dpcore.numbers.count_distributions import CountLaw, binomial_law
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.release_cost import NoiseLaw, check_inclusion, noise_law_of
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, JointDesign, PlainDesign
 from dpcore.rados.support import check_support
-from dpcore.rados.truncation import truncation
 from dpcore.records.schema import Schema
 from wire.errors import Code, WireError
 from wire.query import Query, setting_of

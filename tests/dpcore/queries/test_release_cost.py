@@ -9,6 +9,7 @@ from dpcore.accounting.dp_feat import account, account_of_exact_split
 from dpcore.accounting.gaussian import WeakNoiseError, gaussian_delta, thinned_epsilon
 from dpcore.accounting.integer_noise import ROUNDING_VARIANCE
 from dpcore.accounting.sensitivity import edge_squared, joint_squared, moments_squared, root_up
+from dpcore.accounting.truncation import EmptyTruncationError
 from dpcore.errors import PlanError
 from dpcore.queries import release_cost as release_cost_module
 from dpcore.queries.moments import MomentsQuery
@@ -31,7 +32,6 @@ from dpcore.rados.designs import (
     SensitiveFeature,
 )
 from dpcore.rados.support import SupportError
-from dpcore.rados.truncation import EmptyTruncationError
 from dpcore.records.clipping import Clip
 
 ROWS, DELTA = (400, 300, 200), 1e-6
