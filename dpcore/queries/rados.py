@@ -1,14 +1,17 @@
 """The rados query: each record gives its edge vector to the rados whose signature selects it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.accounting.protection import Protection, Scope, Setting
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
 from dpcore.progress import Progress
 from dpcore.queries.base import Crowd, Keyed
+from dpcore.queries.kind import QueryKind
 from dpcore.rados.designs import Design
 from dpcore.rados.distribution import RadoLaw
 from dpcore.rados.kernel import add_rado_sums
@@ -25,14 +28,24 @@ from dpcore.rados.signatures import (
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.records import BLOCK_ROWS, Records, edges, sensitive_positive
 from dpcore.records.row_sums import RowPart, RowSums, sum_on_threads
+from dpcore.records.schema import Schema
+
+RADOS_LEAK = (
+    "Rados are not protected as a whole: where there are no more rows than coordinates, independent component analysis "
+    "recovers every row's edge vector from the rados alone."
+)
 
 # Tries per rado up to which summing all candidates is cheaper than drawing them twice, once to count.
 _MOST_DRAWS_SUMMED = 2.0
 
 
 @dataclass(frozen=True)
-class RadosQuery:
+class RadosQuery(QueryKind):
     """n rados drawn from a design. Raises PlanError where rados < 1."""
+
+    array: ClassVar[str] = "rados"
+    learned_as: ClassVar[Literal["rados"]] = "rados"
+    leaks: ClassVar[tuple[str, ...]] = (RADOS_LEAK,)
 
     rados: int
     design: Design
@@ -96,6 +109,64 @@ class RadosQuery:
         """See `QueryKind`."""
         table = self._table(records, fraction_bits, keyed)
         return None if table is None else table.epoch
+
+    @property
+    def name(self) -> str:
+        """The design's: see `QueryKind`."""
+        return self.design.name
+
+    def words(self) -> str:
+        """See `QueryKind`."""
+        return f"{self.contents}, design {self.design.words()}"
+
+    @property
+    def contents(self) -> str:
+        """See `QueryKind`."""
+        return f"{self.rados} rados"
+
+    def facts(self, d: int, fraction_bits: int) -> dict[str, Any]:
+        """See `QueryKind`."""
+        return {"n": self.rados, "d": d, "unit": f"2^-{fraction_bits}"}
+
+    @property
+    def amounts(self) -> Mapping[str, int]:
+        """See `QueryKind`."""
+        return {"rados": self.rados}
+
+    def fewer(self, most: int, d: int) -> str:
+        """See `QueryKind`."""
+        return f"ask for at most {most // d} rados" if most >= d else super().fewer(most, d)
+
+    @property
+    def scope(self) -> Scope:
+        """See `QueryKind`."""
+        return self.design.scope
+
+    def protection(self, setting: Setting) -> Protection:
+        """See `QueryKind`."""
+        return self.design.protection(self.rados, setting)
+
+    @property
+    def is_promised(self) -> bool:
+        """See `QueryKind`."""
+        return self.design.is_promised
+
+    def with_noise(self, share_sigma: int) -> Self:
+        """See `QueryKind`."""
+        return replace(self, design=self.design.with_noise(share_sigma))
+
+    def features(self, schema: Schema) -> tuple[str, ...]:
+        """See `QueryKind`."""
+        return self.design.features(schema)
+
+    @property
+    def protected_column(self) -> str:
+        """See `QueryKind`."""
+        return self.design.protected_column
+
+    def noise_words(self, parties: int, honest: int) -> str:
+        """See `QueryKind`."""
+        return self.design.noise_words(parties, honest) or super().noise_words(parties, honest)
 
     def add_noise(self, sums: NDArray[np.int64], random: RandomSource) -> None:
         """Add this party's share of the noise in place. sums: (n, d) int64, in units of 2^-fraction_bits."""

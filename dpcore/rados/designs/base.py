@@ -113,6 +113,11 @@ class RadoDesign(ABC):
     def protection(self, rados: int, setting: Setting) -> Protection:
         """What a release of so many rados protects, and what it costs."""
 
+    @property
+    def is_promised(self) -> bool:
+        """Whether a bound is asked for; other designs have one where it happens to hold."""
+        return True
+
     def features(self, schema: Schema) -> tuple[str, ...]:
         """Where the scope is "marginal": the names of the coordinates whose values are covered, each by itself."""
         return ()

@@ -54,9 +54,14 @@ class PlainDesign(RadoDesign):
         """See `RadoDesign`."""
         return "marginal" if self.booleans else "none"
 
+    @property
+    def is_promised(self) -> bool:
+        """See `RadoDesign`."""
+        return False
+
     def protection(self, rados: int, setting: Setting) -> Protection:
         """Nothing was asked to be bounded, so nothing fails where these rows give no bound."""
-        return CountProtection(rados, is_promised=False) if self.booleans else Unprotected()
+        return CountProtection(rados, is_promised=self.is_promised) if self.booleans else Unprotected()
 
     def features(self, schema: Schema) -> tuple[str, ...]:
         """Only for those that the design names do rows that are not usable move the count too."""
