@@ -96,7 +96,7 @@ def query(
     from learner.config import LearnerConfig
     from learner.requests import release_request
     from learner.session import Session, check_timeout
-    from radofed.cli.schema import read_schema
+    from radofed.common.files.schemas import load_schema
 
     check_timeout(timeout_s)
     chosen: dict[str, Any] = {
@@ -121,7 +121,7 @@ def query(
     }
     chosen |= {name: None if text is None else exact(text, name.replace("_", "-")) for name, text in figures.items()}
     chosen |= {"rados": rados, "sensitive": tuple(sensitive or ()), "rounded": tuple(rounded or ()), "joint": joint}
-    request = release_request(read_schema(schema), design, chosen)
+    request = release_request(load_schema(schema), design, chosen)
     with Session(LearnerConfig.load(config)) as session:
         plan = session.plan(request)
         for sentence in plan.sentences():
