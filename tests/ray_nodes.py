@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
+from threadpoolctl import threadpool_info
 
 ROOT = Path(__file__).resolve().parents[1]
 LOOPBACK = {
@@ -28,6 +29,8 @@ LOOPBACK = {
     "RAY_health_check_period_ms": "200",
     "RAY_health_check_failure_threshold": "5",
     "RAY_health_check_timeout_ms": "10000",
+    # As on a large machine; Ray itself sets one for what it starts, where this is not set.
+    "OPENBLAS_NUM_THREADS": "3",
 }
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 # Ray names a process after what it computes.
@@ -98,6 +101,12 @@ class RayNodes:
 def slowly(function, shared, payload):
     """The function's result, late enough for its worker to be lost before. To be made a partial of."""
     time.sleep(0.5)
+    return function(shared, payload)
+
+
+def with_one_blas_thread(function, shared, payload):
+    """The function's result; an error where BLAS has several threads. To be made a partial of."""
+    assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} <= {1}
     return function(shared, payload)
 
 

@@ -13,6 +13,8 @@ import grpc
 from dpcore.errors import RadofedError
 
 CODE_METADATA_KEY = "rado-code"
+PAGES = "docs/reference/errors"
+"""Directory of the documentation that has a page for every code."""
 LONGEST_DETAIL = 1000
 
 
@@ -28,6 +30,7 @@ class Code(StrEnum):
     MESSAGE_MALFORMED = "MESSAGE_MALFORMED"
     FIELD_UNKNOWN = "FIELD_UNKNOWN"
     MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
+    CALLS_TOO_MANY = "CALLS_TOO_MANY"
     FEDERATION_MISMATCH = "FEDERATION_MISMATCH"
     ROSTER_STALE = "ROSTER_STALE"
     # Queries and attempts.
@@ -119,6 +122,14 @@ CATALOGUE: dict[Code, Entry] = {
     ),
     Code.MESSAGE_TOO_LARGE: Entry(
         _S.INVALID_ARGUMENT, "The message is larger than the limit.", "Send chunks of at most 512 KiB.", 4
+    ),
+    # A version that does not know the code tries again after this status, as it does after every UNAVAILABLE.
+    Code.CALLS_TOO_MANY: Entry(
+        _S.UNAVAILABLE,
+        "Too many messages of this member are on the way at once.",
+        "Send fewer at once; every node of radofed tries again by itself.",
+        2,
+        retry=True,
     ),
     Code.FEDERATION_MISMATCH: Entry(
         _S.INVALID_ARGUMENT,
@@ -312,6 +323,11 @@ class WireError(RadofedError):
         sentence = CATALOGUE[self.code].sentence
         # A detail may quote what a peer sent, and a status message travels in a header.
         return f"{sentence} {self.detail[:LONGEST_DETAIL]}" if self.detail else sentence
+
+
+def page_of(code: Code) -> str:
+    """Page of the documentation that explains the code: `PAGES/CODE.md`."""
+    return f"{PAGES}/{code.value}.md"
 
 
 def exit_code_of(error: RadofedError) -> int:

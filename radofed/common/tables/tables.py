@@ -29,6 +29,7 @@ from dpcore.numbers.processors import processors
 from dpcore.records.encoding import CellError, Cells, EncodedRows, Source, StoredRows, encode, encode_stored, sources
 from dpcore.records.features import TRIMMED, close_match
 from dpcore.records.schema import Schema
+from radofed.common.files.reading import FileKind, open_file
 from radofed.common.tables.columns import cells, is_text
 
 Progress = Callable[[int], None]
@@ -44,6 +45,9 @@ _PARQUET_BUFFER_BYTES = 1 << 16
 _BLOCKS_AHEAD = 2
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _PARQUET = (".parquet", ".pq")
+_TABLE = FileKind(
+    lambda path, cause: DataError(f"{cause.lower()}; give one file, check the path and its permissions", file=str(path))
+)
 _UNREADABLE = (OSError, EOFError, zlib.error, csv.Error, UnicodeDecodeError, pa.ArrowException)
 
 
@@ -90,14 +94,8 @@ def open_table(path: str | Path) -> Table:
     """
     file = Path(path)
     name = file.name.lower()
-    try:
-        if file.is_dir():
-            raise DataError("is a directory; give one file", file=str(path))
-        with file.open("rb") as stream:
-            first = stream.read(1)
-    except OSError as error:
-        cause = (error.strerror or str(error)).lower()
-        raise DataError(f"cannot be read ({cause}); check the path and its permissions", file=str(path)) from None
+    with open_file(file, _TABLE) as stream:
+        first = stream.read(1)
     if not first:
         raise DataError("the file is empty; write a header line and rows", file=str(path))
     if name.endswith(_PARQUET):

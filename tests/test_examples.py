@@ -1,4 +1,4 @@
-"""The examples of README's chapter on asking run, and print what it says that they print."""
+"""The examples of README.md and docs/examples.md run, and print what these say that they print."""
 
 import io
 import json
@@ -16,7 +16,8 @@ from radofed.templates import PolicyChoices
 from tests.federation import Federation, wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
-CHAPTER = re.search(r"^## Asking\n(.*?)^## ", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)[1]
+README = (ROOT / "README.md").read_text()
+CHAPTER = (ROOT / "docs/examples.md").read_text().split("\n## A federation of organisations, in Python\n")[0]
 # A block of Python or a command, and what it prints where the next block says so.
 EXAMPLES = re.findall(
     r"(?:^```python\n(.*?)^```\n|^    (rado [^\n]*)\n)(?:\n^```\n(.*?)^```\n)?", CHAPTER, re.MULTILINE | re.DOTALL
@@ -52,15 +53,28 @@ def rado(command: str, where: Path, *more: str) -> str:
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):
     """Where the blocks of Python ran, their names, and for each what it printed."""
-    where = tmp_path_factory.mktemp("readme")
+    where = tmp_path_factory.mktemp("examples")
     names: dict = {}
     printed = []
     with chdir(where):
         for code, _ in PYTHON:
             with redirect_stdout(io.StringIO()) as text:
-                exec(compile(code, "README.md", "exec"), names)
+                exec(compile(code, "examples.md", "exec"), names)
             printed.append(text.getvalue())
     return where, names, printed
+
+
+def test_the_readme_s_python_prints_what_it_says(tmp_path):
+    ((code, said),) = re.findall(r"^```python\n(.*?)^```\n\n```\n(.*?)^```\n", README, re.MULTILINE | re.DOTALL)
+    with chdir(tmp_path), redirect_stdout(io.StringIO()) as text:
+        exec(compile(code, "README.md", "exec"), {})
+    assert_says(text.getvalue(), said)
+
+
+def test_the_readme_is_short():
+    lines = README.splitlines()
+    assert len(lines) <= 180
+    assert max(map(len, lines)) <= 120
 
 
 def test_all_examples_are_found():
@@ -70,7 +84,7 @@ def test_all_examples_are_found():
     assert sum(bool(printed) for *_, printed in EXAMPLES) == 6
 
 
-def test_python_prints_what_the_readme_says(told):
+def test_python_prints_what_the_document_says(told):
     _, names, printed = told
     for found, (_, said) in zip(printed, PYTHON, strict=True):
         assert_says(found, said)
@@ -78,7 +92,7 @@ def test_python_prints_what_the_readme_says(told):
 
 
 @pytest.mark.parametrize(("command", "said"), SIMULATIONS, ids=lambda value: value[-60:])
-def test_simulations_print_what_the_readme_says(told, command, said):
+def test_simulations_print_what_the_document_says(told, command, said):
     found = rado(command, told[0]).splitlines()
     for line, row in zip(found, said.splitlines(), strict=False):
         assert_says(*(UNSTEADY.sub("", text) for text in (line, row)))

@@ -1,0 +1,135 @@
+"""The examples of the documentation run as they are shown, and print what it says that they print."""
+
+import io
+import json
+import re
+import shlex
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from learner.federation import Federation as Asked
+from radofed.cli.entry_point import run
+from radofed.templates import PolicyChoices
+from tests.federation import Federation, wait_until
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+# A block of Python or a command, and what it prints where the next block shows it.
+EXAMPLE = re.compile(
+    r"(?:^```python\n(.*?)^```\n|^    (rado [^\n]*)\n)(?:\n^```\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL
+)
+UNSTEADY = re.compile(r"[+]- +[0-9.]+|[0-9.]+$")
+"""A deviation over three folds, and seconds, which are the machine's."""
+PARTIES = ("north", "south", "west")
+
+
+def examples_of(page: str) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """The blocks of Python and the commands of a page, each with what it prints."""
+    found = EXAMPLE.findall((DOCS / page).read_text())
+    return [(code, said) for code, _, said in found if code], [(line, said) for _, line, said in found if line]
+
+
+PYTHON, COMMANDS = examples_of("how-to/ask.md")
+SIMULATIONS = [(line, said) for line, said in COMMANDS if line.startswith("rado simulate ")]
+ASKING = [line for line, _ in COMMANDS if line.startswith("rado learner ")]
+FIRST_STEPS, FIRST_COMMANDS = examples_of("getting-started.md")
+
+
+def assert_says(found: str, said: str):
+    """The same words, and numbers that are alike: other draws of noise and another rounding change them a little."""
+    number = r"-?\d+(?:\.\d+)?"
+    assert re.sub(number, "#", found).split() == re.sub(number, "#", said).split()
+    assert np.allclose(
+        [float(text) for text in re.findall(number, found)],
+        [float(text) for text in re.findall(number, said)],
+        rtol=0.04,
+        atol=0.002,
+    )
+
+
+def rado(command: str, where: Path, *more: str) -> str:
+    """What a command line prints in that directory; it runs in this process, which spares its start."""
+    with chdir(where), redirect_stdout(io.StringIO()) as printed, redirect_stderr(io.StringIO()) as notes:
+        code = run([*shlex.split(command)[1:], *more])
+    assert code == 0, printed.getvalue() + notes.getvalue()
+    return printed.getvalue()
+
+
+def run_blocks(blocks: list[tuple[str, str]], where: Path) -> tuple[dict, list[str]]:
+    """The names after all blocks ran in order in that directory, and what each printed."""
+    names: dict = {}
+    printed = []
+    with chdir(where):
+        for code, _ in blocks:
+            with redirect_stdout(io.StringIO()) as text:
+                exec(compile(code, "example", "exec"), names)
+            printed.append(text.getvalue())
+    return names, printed
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory):
+    where = tmp_path_factory.mktemp("ask")
+    return where, *run_blocks(PYTHON, where)
+
+
+def test_all_examples_are_found():
+    assert len(PYTHON) == (DOCS / "how-to/ask.md").read_text().count("```python") == 5
+    assert len(SIMULATIONS) == 2
+    assert [command.split()[2] for command in ASKING] == ["statistic", "train", "evaluate"]
+    assert sum(bool(said) for _, said in PYTHON + COMMANDS) == 6
+    assert len(FIRST_STEPS) == 2
+    assert [command.split()[1] for command, _ in FIRST_COMMANDS] == ["demo", "plan", "simulate"]
+
+
+def test_python_prints_what_the_page_says(asked):
+    _, names, printed = asked
+    for found, (_, said) in zip(printed, PYTHON, strict=True):
+        assert_says(found, said)
+    assert isinstance(names["federation"], Asked)
+
+
+@pytest.mark.parametrize(("command", "said"), SIMULATIONS, ids=lambda value: value[-60:])
+def test_simulations_print_what_the_page_says(asked, command, said):
+    found = rado(command, asked[0]).splitlines()
+    for line, row in zip(found, said.splitlines(), strict=False):
+        assert_says(*(UNSTEADY.sub("", text) for text in (line, row)))
+
+
+def test_first_steps(tmp_path):
+    _, printed = run_blocks(FIRST_STEPS, tmp_path)
+    for found, (_, said) in zip(printed, FIRST_STEPS, strict=True):
+        assert_says(found, said)
+    assert "epsilon" in rado(FIRST_COMMANDS[1][0], tmp_path)
+    assert "newton" in rado(FIRST_COMMANDS[2][0], tmp_path)
+
+
+def test_commands_for_organisations(asked, tmp_path):
+    where, names, _ = asked
+    header, *rows = (where / "patients.csv").read_text().splitlines()
+    schema = names["federation"].schema.to_toml()
+    tables = {name: "\n".join([header, *rows[place::3]]) + "\n" for place, name in enumerate(PARTIES)}
+    policy = PolicyChoices(designs=("statistic", "gradient", "moments"), epsilon="10", delta="1e-4")
+    sizes = dict.fromkeys(PARTIES, 2600)
+    with Federation(tmp_path, parties=tables, schema=schema, policy=policy, rows_at_least=sizes) as federation:
+        lab = federation.learner.directory
+        (lab / "schema.toml").write_text(schema)
+        federation.start_all()
+        wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")
+        rado("rado learner keygen --config learner.toml", lab)
+        # Fewer rounds take less time, and are otherwise alike.
+        more = {"train": ("--rounds", "3")}
+        statistic, trained, evaluated = (
+            json.loads(rado(command, lab, *more.get(command.split()[2], ()), "--format", "json"))["data"]
+            for command in ASKING
+        )
+    true = np.mean((names["age"] >= 65) & names["ill"]), np.mean(~names["smoker"])
+    estimates = [entry["estimate"] for entry in statistic["estimates"]]
+    assert np.abs(np.subtract(estimates, true)).max() <= statistic["noise"] < 0.01
+    assert trained["answers"] == 3
+    assert trained["privacy"]["epsilon"] < trained["privacy"]["epsilon_if_others_collude"] <= 1
+    assert evaluated["privacy"]["epsilon_if_others_collude"] <= 0.5
+    assert 0.19 < evaluated["error"]["on_rows"][0] < evaluated["error"]["on_rows"][1] < 0.24
+    assert evaluated["rows"] == len(rows)
