@@ -17,6 +17,7 @@ from typing import Self
 
 from dpcore.errors import ConfigurationError, DataError, RadofedError
 from dpcore.randomness.sources import RandomSource, SystemRandom
+from dpcore.records.computation import PartySecret
 from dpcore.records.row_sums import RowSums, sum_on_threads
 from parties.answering.attempts import Attempts
 from parties.answering.jobs import Jobs, pauses
@@ -117,7 +118,7 @@ class PartyNode:
         signing_key = SigningKey.load(config.signing_key)
         self._own_key = signing_key.public_bytes
         dataset = self._load()
-        secret = load_or_create(config.state_directory / "secret", random_source)
+        secret = PartySecret(load_or_create(config.state_directory / "secret", random_source), dataset.schema.digest)
         self._ledger = self._open_ledger(policy)
         opened.callback(self._ledger.database.close)
         attempts, spools = Attempts(self._ledger), Spools(config.state_directory / "spool", config.spool_bytes)

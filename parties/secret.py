@@ -5,8 +5,8 @@ import stat
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError
-from dpcore.queries.base import SECRET_BYTES
 from dpcore.randomness.sources import RandomSource
+from dpcore.records.computation import SECRET_BYTES
 from parties.database import sync_directory
 
 

@@ -1,7 +1,7 @@
 """The rados query: each record gives its edge vector to the rados whose signature selects it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
 from dpcore.numbers.count_distributions import binomial_law
-from dpcore.progress import Progress
-from dpcore.queries.base import Crowd, Keyed
+from dpcore.queries.base import Crowd
 from dpcore.rados.designs import (
     Design,
     DpFeatDesign,
@@ -35,8 +34,9 @@ from dpcore.rados.support import support_size
 from dpcore.rados.truncation import truncation
 from dpcore.randomness.discrete_gaussian import discrete_gaussian, tail_bound
 from dpcore.randomness.sources import RandomSource
+from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.records import BLOCK_ROWS, Records, edges, sensitive_positive
-from dpcore.records.row_sums import RowPart, RowSums, sum_on_threads
+from dpcore.records.row_sums import SumOverRows, sum_on_threads
 
 # Tries per rado up to which summing all candidates is cheaper than drawing them twice, once to count.
 _MOST_DRAWS_SUMMED = 2.0
@@ -79,35 +79,25 @@ class RadosQuery:
             case _:
                 return sums
 
-    def contribution(
-        self,
-        records: Records,
-        fraction_bits: int,
-        random: RandomSource,
-        progress: Progress | None = None,
-        keyed: Keyed | None = None,
-        row_sums: RowSums = sum_on_threads,
-    ) -> NDArray[np.int64]:
+    def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
         """This party's part of each rado: int64 (n d,), in units of 2^-fraction_bits.
 
         Signatures are drawn block by block of rows and forgotten: memory for n d sums and one block on each thread.
-        progress is told (rows done, m_p). Raises what `dpcore.rados.signatures.signatures_of` and
-        `dpcore.records.records.edges` raise, and ConfigurationError where the design needs `keyed` and there is none.
+        Raises what `dpcore.rados.signatures.signatures_of` and `dpcore.records.records.edges` raise, and
+        ConfigurationError where the design needs the party's secret and there is none.
         """
-        sums = self.prepare(records, fraction_bits, keyed).drawn_sums(self.rados, random, progress, row_sums)
-        self.add_noise(sums, random)
+        sums = self.prepare(records, fraction_bits, computation.secret).drawn_sums(self.rados, computation)
+        self.add_noise(sums, computation.random)
         return sums.reshape(-1)
 
-    def prepare(self, records: Records, fraction_bits: int, keyed: Keyed | None = None) -> "PreparedRecords":
+    def prepare(self, records: Records, fraction_bits: int, secret: PartySecret | None = None) -> "PreparedRecords":
         """The records as the design sums them: rounded, clipped, noised. Raises ConfigurationError as above."""
         table = None
         match self.design:
             case DpFeatDesign() as design if design.rounded:
-                known = _require(keyed)
-                records = rounded(records, design.rounded, known.secret, known.schema_digest)
+                records = rounded(records, design.rounded, _require(secret))
             case FixedSupportDesign() as design if design.edge_sigma:
-                known = _require(keyed)
-                table = NoisedTable.of(records, design, fraction_bits, known.schema_digest, known.secret)
+                table = NoisedTable.of(records, design, fraction_bits, _require(secret))
         return PreparedRecords(records, fraction_bits, self.design, table)
 
     def add_noise(self, sums: NDArray[np.int64], random: RandomSource) -> None:
@@ -172,12 +162,7 @@ class PreparedRecords:
         """The sums for whole signatures, without shared noise: int64 (n, d). selection: packed bits (n, ceil(m/8))."""
         return self.sums_over(GivenSignatures(self.records.rows, selection))
 
-    def sums_over(
-        self,
-        signatures: Signatures,
-        progress: Progress | None = None,
-        row_sums: RowSums = sum_on_threads,
-    ) -> NDArray[np.int64]:
+    def sums_over(self, signatures: Signatures, sum_over_rows: SumOverRows = sum_on_threads) -> NDArray[np.int64]:
         """The sums for these signatures, without shared noise: int64 (n, d).
 
         Over integers the parties' sums add up to the pooled sum of the concatenated signatures, bit for bit (P6).
@@ -186,32 +171,31 @@ class PreparedRecords:
         if signatures.rows != self.records.rows:
             raise ShapeError(f"signatures of {signatures.rows} rows for {self.records.rows} records: draw them anew")
         part = RadoPart(signatures, self.records.d, self.fraction_bits, self.design, self.table)
-        return row_sums(part, self.records, progress)
+        return sum_over_rows(part, self.records)
 
-    def drawn_sums(
-        self, rados: int, random: RandomSource, progress: Progress | None = None, row_sums: RowSums = sum_on_threads
-    ) -> NDArray[np.int64]:
-        """The sums for what `signatures_of` draws from `random`, in fewer passes: int64 (rados, d).
+    def drawn_sums(self, rados: int, computation: Computation) -> NDArray[np.int64]:
+        """The sums for what `signatures_of` draws, in fewer passes: int64 (rados, d).
 
         Where a truncation admits most signatures, k is read off the sums of the candidates, all of which are summed.
         """
         admitted = Truncation.of(self.design, self.records.rows)
         if admitted is None or admitted.expected_draws > _MOST_DRAWS_SUMMED:
-            counting = _watched(row_sums, progress, done=False)
-            return self.sums_over(signatures_of(self.design, self.records, rados, random, counting), progress, row_sums)
+            counting = _watched(computation, done=False)
+            signatures = signatures_of(self.design, self.records, rados, computation.random, counting.total)
+            return self.sums_over(signatures, computation.total)
         check_drawable(self.design, rados)
         coordinate = admitted.coordinate
         sums: list[NDArray[np.int64]] = []
         negative = self.records.rows - _positive(self.records, coordinate)
 
         def counts(candidates: UniformSignatures) -> NDArray[np.int64]:
-            # Of later rounds, which have few candidates, progress tells nothing but that all rows are done.
-            summing = _watched(row_sums, progress, done=True) if sums else row_sums
-            sums.append(self.sums_over(candidates, progress, summing))
+            # Later rounds have few candidates: their progress is that all rows are done.
+            summing = _watched(computation, done=True) if sums else computation
+            sums.append(self.sums_over(candidates, summing.total))
             # Selected rows with e = +1 less those with e = -1; and what agrees is either the former or not the latter.
             return negative + (sums[-1][:, coordinate] >> self.fraction_bits)
 
-        drawn = admitted.draw(rados, random, counts)
+        drawn = admitted.draw(rados, computation.random, counts)
         return np.concatenate([total[kept] for total, (_, kept) in zip(sums, drawn.rounds, strict=True)])
 
 
@@ -279,17 +263,15 @@ def _positive(records: Records, coordinate: int) -> int:
     )
 
 
-def _watched(row_sums: RowSums, progress: Progress | None, *, done: bool) -> RowSums:
-    """The same, which lets `progress` stop a pass that it does not tell the progress of: all is done, or nothing."""
-
-    def watched(part: RowPart, records: Records, progress: Progress | None = progress) -> NDArray[np.int64]:
-        tell = progress
-        return row_sums(part, records, tell and (lambda _, rows: tell(rows if done else 0, rows)))
-
-    return watched
+def _watched(computation: Computation, *, done: bool) -> Computation:
+    """The same, whose progress callback can stop a pass but shows no progress of it: all rows are done, or none."""
+    progress = computation.progress
+    if progress is None:
+        return computation
+    return replace(computation, progress=lambda _, rows: progress(rows if done else 0, rows))
 
 
-def _require(keyed: Keyed | None) -> Keyed:
-    if keyed is None:
+def _require(secret: PartySecret | None) -> PartySecret:
+    if secret is None:
         raise ConfigurationError("this design repeats its draws and needs the party's secret; give it one")
-    return keyed
+    return secret

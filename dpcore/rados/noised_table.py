@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dpcore.rados.designs import FixedSupportDesign
 from dpcore.randomness.discrete_gaussian import discrete_gaussian
 from dpcore.randomness.sources import KeyedRandom
+from dpcore.records.computation import PartySecret
 from dpcore.records.records import BLOCK_ROWS, Records
 
 _DOMAIN = b"rado.v1/noised-table\0"
@@ -28,15 +29,12 @@ class NoisedTable:
     sigma: int
 
     @classmethod
-    def of(
-        cls, records: Records, design: FixedSupportDesign, fraction_bits: int, schema_digest: bytes, secret: bytes
-    ) -> "NoisedTable":
-        """The table of these records. secret: at least 32 bytes that this party keeps for the life of its data."""
+    def of(cls, records: Records, design: FixedSupportDesign, fraction_bits: int, secret: PartySecret) -> "NoisedTable":
+        """The table of these records."""
         clip = design.clip
         # The blocks too: cut elsewhere, the same key would give the same table other noise.
         parameters = f"{fraction_bits}/{clip.norm_bound}/{clip.bias}/{design.edge_sigma}/{BLOCK_ROWS}".encode()
-        message = _DOMAIN + schema_digest + records.digest + parameters
-        return cls(hmac.digest(secret, message, "sha256"), design.edge_sigma)
+        return cls(secret.key(_DOMAIN, records.digest + parameters), design.edge_sigma)
 
     @property
     def epoch(self) -> bytes:

@@ -14,22 +14,22 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.records.computation import PartySecret
 from dpcore.records.records import ONE, Records
 
 _DOMAIN = b"rado.v1/one-bit-rounding\0"
 
 
-def rounded(records: Records, coordinates: Sequence[int], secret: bytes, schema_digest: bytes) -> Records:
+def rounded(records: Records, coordinates: Sequence[int], secret: PartySecret) -> Records:
     """The records with these coordinates replaced by their signs; rows that are not usable stay zero.
 
     records: as loaded, none of them rounded before: a sign that depended on another one would change with what else a
-    query rounds. secret: at least 32 bytes that this party keeps for the life of its data. Records with the same
-    content are told apart by their order, so that their signs are independent. The chance is exact: 31 bits of the code
-    are compared with the stored value, an integer in units of 2^-30.
+    query rounds. Records with the same content are told apart by their order, so that their signs are independent. The
+    chance is exact: 31 bits of the code are compared with the stored value, an integer in units of 2^-30.
     """
     features = records.features.copy()
     for coordinate in coordinates:
-        key = hmac.digest(secret, _DOMAIN + schema_digest + coordinate.to_bytes(8, "big"), "sha256")
+        key = secret.key(_DOMAIN, coordinate.to_bytes(8, "big"))
         signs = np.where(_codes(records, key) < records.features[:, coordinate].astype(np.int64) + ONE, ONE, -ONE)
         features[:, coordinate] = np.where(records.usable, signs, 0)
     return Records(features, records.labels, records.usable)

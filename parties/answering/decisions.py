@@ -1,9 +1,9 @@
 """What the party decides of a query and of a cohort. Pure: no network, no files, no clock."""
 
-from dpcore.queries.base import Keyed
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import FixedSupportDesign
 from dpcore.rados.noised_table import NoisedTable
+from dpcore.records.computation import PartySecret
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema, differences
 from parties.ledger.charges import Charge, charge_for
@@ -50,7 +50,7 @@ def check_schema(query: Query, schema: Schema) -> None:
 
 
 def check_unchanged(
-    query: Query, rows: int, reserved: Charge | None, schema: Schema, records: Records, keyed: Keyed
+    query: Query, rows: int, reserved: Charge | None, schema: Schema, records: Records, secret: PartySecret
 ) -> None:
     """Refuse to compute what was not reserved: data, schema or secret may have changed while the party was down.
 
@@ -60,16 +60,16 @@ def check_unchanged(
     check_schema(query, schema)
     if rows != records.rows:
         raise WireError(Code.UNAVAILABLE, "The data have another number of rows than when it was accepted.")
-    if reserved != charge_for(query, rows, epoch_of(query, records, keyed)):
+    if reserved != charge_for(query, rows, epoch_of(query, records, secret)):
         raise WireError(Code.UNAVAILABLE, "It would cost something else than what was reserved for it.")
 
 
-def epoch_of(query: Query, records: Records, keyed: Keyed) -> bytes | None:
+def epoch_of(query: Query, records: Records, secret: PartySecret) -> bytes | None:
     """The name of the noised table that a query is answered from, None where it is not answered from one."""
     match query.kind:
         case RadosQuery(design=FixedSupportDesign() as design) if design.edge_sigma:
             bits = query.encoding.fraction_bits
-            return NoisedTable.of(records, design, bits, keyed.schema_digest, keyed.secret).epoch
+            return NoisedTable.of(records, design, bits, secret).epoch
         case _:
             return None
 

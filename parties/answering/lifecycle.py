@@ -6,14 +6,14 @@ Every step may be repeated and may be cut off anywhere: what was done is in the 
 import time
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from dpcore.errors import RadofedError
 from dpcore.paillier.masks import MaskKeyError
-from dpcore.queries.base import Keyed
 from dpcore.randomness.sources import RandomSource, require_system
+from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.records import Records
 from dpcore.records.row_sums import RowSums, sum_on_threads
 from dpcore.records.schema import Schema
@@ -53,13 +53,8 @@ class Holdings:
     policy: Policy
     schema: Schema
     records: Records
-    secret: bytes = field(repr=False)
+    secret: PartySecret
     row_sums: RowSums = sum_on_threads
-
-    @property
-    def keyed(self) -> Keyed:
-        """What repeatable draws derive from."""
-        return Keyed(self.secret, self.schema.digest)
 
 
 class QueryHandler:
@@ -192,7 +187,7 @@ class QueryHandler:
             own_name=mine.name,
             schema=mine.schema,
             rows=rows,
-            epoch=epoch_of(opened.query, mine.records, mine.keyed),
+            epoch=epoch_of(opened.query, mine.records, mine.secret),
         )
         mask_key = X25519PrivateKey.from_private_bytes(self._random.bytes(32))
         public = mask_key.public_key().public_bytes_raw()
@@ -274,8 +269,8 @@ class QueryHandler:
         opened = open_query(work.query, self._rosters.current, now_unix_s=self._clock())
         mine, records = self._holdings, self._holdings.records
         reserved = self._attempts.cost(held)
-        check_unchanged(opened.query, held.rows, reserved, mine.schema, records, mine.keyed)
-        values = integer_vector(opened, records, self._random, progress, keyed=mine.keyed, row_sums=mine.row_sums)
+        check_unchanged(opened.query, held.rows, reserved, mine.schema, records, mine.secret)
+        values = integer_vector(opened, records, Computation(self._random, mine.secret, mine.row_sums, progress))
         width = opened.public_key.ciphertext_bytes
         upload_bytes = opened.ciphertexts * width
         source = self._obfuscators.source(opened.public_key)

@@ -15,6 +15,7 @@ from dpcore.paillier.secret import SecretKey
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.schema_designs import dp_feat_design, plain_design
 from dpcore.randomness.sources import SystemRandom
+from dpcore.records.computation import PartySecret
 from dpcore.records.records import Records
 from dpcore.records.schema import BooleanFeature, Label, RealFeature, Schema
 from parties.answering.attempts import Attempts, AttemptState
@@ -243,7 +244,7 @@ class Ada:
                 self.policy or self.world.policy(),
                 self.schema,
                 self.records,
-                b"test secret".ljust(32),
+                PartySecret(b"test secret".ljust(32), self.schema.digest),
             ),
             attempts=self.attempts,
             spools=self.spools,

@@ -6,6 +6,7 @@ import pytest
 
 from dpcore.numbers.fixed_point import plan_encoding
 from dpcore.randomness.sources import SystemRandom
+from dpcore.records.computation import Computation
 from parties.answering.attempts import AttemptState
 from parties.answering.contribution import integer_vector
 from parties.answering.spool import SpoolLostError
@@ -306,7 +307,7 @@ def test_a_party_of_zero_vectors_looks_like_any_other(world, tmp_path, plain):
     assert ada.state(envelope) is S.UPLOADED
     opened = world.open(envelope)
     assert len(ada.hub.chunks) == opened.chunks
-    rados = opened.query.kind.decode(integer_vector(opened, ada.records, SystemRandom()), 16)
+    rados = opened.query.kind.decode(integer_vector(opened, ada.records, Computation(SystemRandom())), 16)
     # A boolean coordinate of an unusable row counts as +1, so that k is a fair coin for every row.
     assert not rados[:, [0, 2]].any()
     assert rados[:, 1].any()

@@ -10,6 +10,7 @@ from dpcore.accounting.dp_feat import own_epsilon
 from dpcore.accounting.filters import NO_LOSS
 from dpcore.errors import PlanError
 from dpcore.randomness.sources import SeededRandom, SeededRandomRefusedError
+from dpcore.records.computation import PartySecret
 from parties.answering.attempts import AttemptState
 from parties.answering.lifecycle import Holdings, QueryHandler, StoppedError
 from parties.ledger.charges import RECORD
@@ -187,7 +188,14 @@ def test_queries_that_are_gone_or_expired_end(ada):
 def test_a_seeded_source_is_refused(ada, world):
     with pytest.raises(SeededRandomRefusedError):
         QueryHandler(
-            Holdings("ada", world.party_keys["ada"], world.policy(), SCHEMA, ada.records, bytes(32)),
+            Holdings(
+                "ada",
+                world.party_keys["ada"],
+                world.policy(),
+                SCHEMA,
+                ada.records,
+                PartySecret(bytes(32), SCHEMA.digest),
+            ),
             attempts=ada.attempts,
             spools=ada.spools,
             rosters=ada.rosters,

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from dpcore.errors import ConfigurationError
-from dpcore.queries.base import Keyed
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.schema_designs import plain_design
 from dpcore.randomness.sources import SeededRandom
+from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.records import BLOCK_ROWS
 from dpcore.records.row_sums import sum_on_threads
 from parties.answering.lifecycle import StoppedError
@@ -56,8 +56,8 @@ def sums(nodes):
 
 def contribution(records, row_sums, progress=None):
     query = RadosQuery(30, plain_design(SCHEMA))
-    keyed = Keyed(bytes(32), SCHEMA.digest)
-    return query.contribution(records, 16, SeededRandom(3), progress, keyed, row_sums)
+    secret = PartySecret(bytes(32), SCHEMA.digest)
+    return query.contribution(records, 16, Computation(SeededRandom(3), secret, row_sums, progress))
 
 
 def on_workers(monkeypatch, function=None):
