@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ShapeError
 from dpcore.paillier.masks import cohort_mask
-from dpcore.paillier.packing import pack
+from dpcore.paillier.packing import mask_addends, pack
 from dpcore.paillier.public import ObfuscatorSource
 from dpcore.progress import Progress
 from dpcore.records.computation import Computation
@@ -86,11 +86,10 @@ def masked_chunks(
         shape=(opened.ciphertexts, encoding.slots_per_ciphertext(key.bits)),
         value_bits=encoding.value_bits,
     )
-    bare, masked = (pack(values, own.rows, encoding, key.bits, each) for each in (None, mask))
-    differences = [after - before for after, before in zip(masked, bare, strict=True)]
+    addends = mask_addends(values, own.rows, encoding, key.bits, mask)
     done = 0
     for chunk in chunks:
         ciphertexts = key.from_wire(chunk)
-        part = differences[done : done + len(ciphertexts)]
+        part = addends[done : done + len(ciphertexts)]
         yield key.to_wire(key.add_plaintexts(ciphertexts, part))
         done += len(ciphertexts)
