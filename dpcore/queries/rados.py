@@ -1,13 +1,13 @@
 """The rados query: each record gives its edge vector to the rados whose signature selects it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.errors import ConfigurationError, PlanError, ShapeError
+from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.count_distributions import binomial_law
 from dpcore.queries.base import Crowd
 from dpcore.rados.designs import (
@@ -16,30 +16,15 @@ from dpcore.rados.designs import (
     FixedSupportDesign,
     GaussianDesign,
     JointDesign,
-    PlainDesign,
 )
 from dpcore.rados.distribution import CentralCount, RadoLaw
-from dpcore.rados.kernel import add_rado_sums
-from dpcore.rados.noised_table import NoisedTable
-from dpcore.rados.rounding import rounded
-from dpcore.rados.signatures import (
-    GivenSignatures,
-    Signatures,
-    Truncation,
-    UniformSignatures,
-    check_drawable,
-    signatures_of,
-)
+from dpcore.rados.prepared_records import PreparedRecords
 from dpcore.rados.support import support_size
 from dpcore.rados.truncation import truncation
 from dpcore.randomness.discrete_gaussian import discrete_gaussian, tail_bound
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.computation import Computation, PartySecret
-from dpcore.records.records import BLOCK_ROWS, Records, edges, sensitive_positive
-from dpcore.records.row_sums import SumOverRows, sum_on_threads
-
-# Tries per rado up to which summing all candidates is cheaper than drawing them twice, once to count.
-_MOST_DRAWS_SUMMED = 2.0
+from dpcore.records.records import Records
 
 
 @dataclass(frozen=True)
@@ -90,15 +75,9 @@ class RadosQuery:
         self.add_noise(sums, computation.random)
         return sums.reshape(-1)
 
-    def prepare(self, records: Records, fraction_bits: int, secret: PartySecret | None = None) -> "PreparedRecords":
+    def prepare(self, records: Records, fraction_bits: int, secret: PartySecret | None = None) -> PreparedRecords:
         """The records as the design sums them: rounded, clipped, noised. Raises ConfigurationError as above."""
-        table = None
-        match self.design:
-            case DpFeatDesign() as design if design.rounded:
-                records = rounded(records, design.rounded, _require(secret))
-            case FixedSupportDesign() as design if design.edge_sigma:
-                table = NoisedTable.of(records, design, fraction_bits, _require(secret))
-        return PreparedRecords(records, fraction_bits, self.design, table)
+        return PreparedRecords.of(records, fraction_bits, self.design, secret)
 
     def add_noise(self, sums: NDArray[np.int64], random: RandomSource) -> None:
         """Add this party's share of the noise in place. sums: (n, d) int64, in units of 2^-fraction_bits."""
@@ -149,94 +128,6 @@ class RadosQuery:
         return total.reshape(self.rados, -1)
 
 
-@dataclass(frozen=True, eq=False)
-class PreparedRecords:
-    """Records whose edges can be summed over signatures. records: rounded already; table: the noise on the edges."""
-
-    records: Records
-    fraction_bits: int
-    design: Design
-    table: NoisedTable | None
-
-    def sums_of(self, selection: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """The sums for whole signatures, without shared noise: int64 (n, d). selection: packed bits (n, ceil(m/8))."""
-        return self.sums_over(GivenSignatures(self.records.rows, selection))
-
-    def sums_over(self, signatures: Signatures, sum_over_rows: SumOverRows = sum_on_threads) -> NDArray[np.int64]:
-        """The sums for these signatures, without shared noise: int64 (n, d).
-
-        Over integers the parties' sums add up to the pooled sum of the concatenated signatures, bit for bit (P6).
-        Raises ShapeError where the signatures are of another number of rows.
-        """
-        if signatures.rows != self.records.rows:
-            raise ShapeError(f"signatures of {signatures.rows} rows for {self.records.rows} records: draw them anew")
-        part = RadoPart(signatures, self.records.d, self.fraction_bits, self.design, self.table)
-        return sum_over_rows(part, self.records)
-
-    def drawn_sums(self, rados: int, computation: Computation) -> NDArray[np.int64]:
-        """The sums for what `signatures_of` draws, in fewer passes: int64 (rados, d).
-
-        Where a truncation admits most signatures, k is read off the sums of the candidates, all of which are summed.
-        """
-        admitted = Truncation.of(self.design, self.records.rows)
-        if admitted is None or admitted.expected_draws > _MOST_DRAWS_SUMMED:
-            counting = _watched(computation, done=False)
-            signatures = signatures_of(self.design, self.records, rados, computation.random, counting.total)
-            return self.sums_over(signatures, computation.total)
-        check_drawable(self.design, rados)
-        coordinate = admitted.coordinate
-        sums: list[NDArray[np.int64]] = []
-        negative = self.records.rows - _positive(self.records, coordinate)
-
-        def counts(candidates: UniformSignatures) -> NDArray[np.int64]:
-            # Later rounds have few candidates: their progress is that all rows are done.
-            summing = _watched(computation, done=True) if sums else computation
-            sums.append(self.sums_over(candidates, summing.total))
-            # Selected rows with e = +1 less those with e = -1; and what agrees is either the former or not the latter.
-            return negative + (sums[-1][:, coordinate] >> self.fraction_bits)
-
-        drawn = admitted.draw(rados, computation.random, counts)
-        return np.concatenate([total[kept] for total, (_, kept) in zip(sums, drawn.rounds, strict=True)])
-
-
-@dataclass(frozen=True, eq=False)
-class RadoPart:
-    """What a run of rows adds to the rados (dpcore.records.row_sums.RowPart).
-
-    d: coordinates. table: noise on the edges.
-
-    It holds the key of the signatures, and of the table: it goes to the party's own workers only.
-    """
-
-    signatures: Signatures
-    d: int
-    fraction_bits: int
-    design: Design
-    table: NoisedTable | None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(n, d)."""
-        return (self.signatures.rados, self.d)
-
-    def add(self, total: NDArray[np.int64], records: Records, first_row: int) -> None:
-        """As `RowPart` says."""
-        from dpcore.records.compiled_edges import clip_in_place  # noqa: PLC0415  (numba takes half a second to import)
-
-        design = self.design
-        sensitive: tuple[int, ...] = ()
-        if isinstance(design, PlainDesign):
-            sensitive = design.booleans
-        elif isinstance(design, DpFeatDesign):
-            sensitive = design.coordinates
-        for first, block in edges(records, self.fraction_bits, sensitive):
-            if isinstance(design, FixedSupportDesign | GaussianDesign):
-                clip_in_place(design.clip, block, self.fraction_bits)
-            if self.table is not None:
-                np.add(block, self.table.noise(first_row + first, block.shape), out=block)
-            add_rado_sums(total, block, self.signatures.block(first_row + first))
-
-
 def _included(fraction: Fraction, party_rows: Sequence[int]) -> float:
     return sum(support_size(rows, fraction) for rows in party_rows) / sum(party_rows)
 
@@ -253,25 +144,3 @@ def _central(design: DpFeatDesign, party_rows: Sequence[int]) -> CentralCount | 
         variance = min(float(law.masses @ (k - rows / 2.0) ** 2), rows / 4.0)
         correlation += (4.0 * variance - rows) / max(rows - 1, 1) / sum(drawn)
     return CentralCount(design.coordinates[0], correlation)
-
-
-def _positive(records: Records, coordinate: int) -> int:
-    """Rows whose edge is +1 there. Raises what `sensitive_positive` raises: every row is looked at."""
-    return sum(
-        int(np.count_nonzero(sensitive_positive(records.between(first, first + BLOCK_ROWS), coordinate)))
-        for first in range(0, records.rows, BLOCK_ROWS)
-    )
-
-
-def _watched(computation: Computation, *, done: bool) -> Computation:
-    """The same, whose progress callback can stop a pass but shows no progress of it: all rows are done, or none."""
-    progress = computation.progress
-    if progress is None:
-        return computation
-    return replace(computation, progress=lambda _, rows: progress(rows if done else 0, rows))
-
-
-def _require(secret: PartySecret | None) -> PartySecret:
-    if secret is None:
-        raise ConfigurationError("this design repeats its draws and needs the party's secret; give it one")
-    return secret

@@ -2,7 +2,7 @@
 
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import FixedSupportDesign
-from dpcore.rados.noised_table import NoisedTable
+from dpcore.rados.prepared_records import NoisedTable
 from dpcore.records.computation import PartySecret
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema, differences

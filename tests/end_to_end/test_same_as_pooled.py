@@ -25,8 +25,7 @@ from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, JointDesign, PlainDesign
-from dpcore.rados.noised_table import NoisedTable
-from dpcore.rados.rounding import rounded
+from dpcore.rados.prepared_records import NoisedTable, rounded
 from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
 from dpcore.rados.signatures import signatures_of, whole
 from dpcore.randomness.discrete_gaussian import discrete_gaussian

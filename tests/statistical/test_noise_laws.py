@@ -15,8 +15,7 @@ from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, JointDesign, SensitiveFeature
 from dpcore.rados.distribution import RadoLaw
-from dpcore.rados.noised_table import NoisedTable
-from dpcore.rados.rounding import rounded
+from dpcore.rados.prepared_records import NoisedTable, rounded
 from dpcore.rados.signatures import signatures_of
 from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, discrete_gaussian
 from dpcore.randomness.sources import SeededRandom

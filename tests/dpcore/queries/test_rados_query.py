@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
-from dpcore.queries import rados
 from dpcore.queries.base import Crowd, SumQuery
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados import signatures
+from dpcore.rados import prepared_records, signatures
 from dpcore.rados.designs import (
     DpFeatDesign,
     FixedSupportDesign,
@@ -23,7 +22,7 @@ from dpcore.rados.designs import (
     PlainDesign,
     SensitiveFeature,
 )
-from dpcore.rados.noised_table import NoisedTable
+from dpcore.rados.prepared_records import NoisedTable
 from dpcore.rados.signatures import GivenSignatures, signatures_of, whole
 from dpcore.rados.truncation import truncation
 from dpcore.randomness.discrete_gaussian import tail_bound
@@ -233,7 +232,7 @@ def test_summing_candidates_or_counting_first_gives_the_same(epsilon, monkeypatc
     monkeypatch.setattr(signatures, "CANDIDATE_BYTES", 512 * 20)
     found = []
     for most in (0.0, 1e9):
-        monkeypatch.setattr(rados, "_MOST_DRAWS_SUMMED", most)
+        monkeypatch.setattr(prepared_records, "_MOST_DRAWS_SUMMED", most)
         found.append(RadosQuery(30, design).contribution(held, BITS, Computation(SeededRandom(5))))
     assert np.array_equal(*found)
     chosen = whole(signatures_of(design, held, 30, SeededRandom(5)))

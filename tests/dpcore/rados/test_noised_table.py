@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados import noised_table
+from dpcore.rados import prepared_records
 from dpcore.rados.designs import FixedSupportDesign
-from dpcore.rados.noised_table import NoisedTable
+from dpcore.rados.prepared_records import NoisedTable
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation, PartySecret
@@ -98,7 +98,7 @@ def test_any_change_makes_another_epoch_with_independent_noise(other):
 def test_another_blocking_of_rows_makes_another_epoch(monkeypatch):
     """The noise of a row depends on where its block begins: without this the same epoch would have other noise."""
     before = table()
-    monkeypatch.setattr(noised_table, "BLOCK_ROWS", BLOCK_ROWS * 2)
+    monkeypatch.setattr(prepared_records, "BLOCK_ROWS", BLOCK_ROWS * 2)
     assert table().epoch != before.epoch
 
 

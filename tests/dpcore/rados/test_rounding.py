@@ -6,7 +6,7 @@ import pytest
 from dpcore.errors import ConfigurationError
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, SensitiveFeature
-from dpcore.rados.rounding import rounded
+from dpcore.rados.prepared_records import rounded
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.records import ONE, Records
