@@ -14,7 +14,7 @@ from dpcore.randomness.sources import SeededRandom
 from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.records import BLOCK_ROWS
 from dpcore.records.row_sums import sum_on_threads
-from parties.answering.lifecycle import StoppedError
+from parties.answering.failures import StoppedError
 from parties.config import PartyCluster, PartyConfig
 from parties.data.cluster import ClusterRowSums
 from parties.node import PartyNode
@@ -173,7 +173,7 @@ def test_the_configuration_has_a_cluster_only_where_it_is_written(tmp_path):
         PartyConfig.load(path)
 
 
-def test_whoever_the_holdings_name_sums(ada, small_comb):
+def test_whoever_the_party_name_sums(ada, small_comb):
     """And a node whose configuration has a cluster names it."""
     summed = []
 
@@ -181,7 +181,7 @@ def test_whoever_the_holdings_name_sums(ada, small_comb):
         summed.append(part.shape)
         return sum_on_threads(part, records, progress)
 
-    ada.handler._holdings = replace(ada.handler._holdings, row_sums=row_sums)
+    ada.lifecycle._party = replace(ada.lifecycle._party, row_sums=row_sums)
     assert ada.go(ada.world.ask(ada.world.plain_query()))
     assert summed == [(20, 3)]
 
@@ -189,6 +189,6 @@ def test_whoever_the_holdings_name_sums(ada, small_comb):
 def test_a_node_with_a_cluster_sums_there(offline):
     config = PartyConfig.load(offline.directory("ada") / "party.toml")
     with PartyNode(config) as node:
-        assert node._handler._holdings.row_sums is sum_on_threads
+        assert node._lifecycle._party.row_sums is sum_on_threads
     with PartyNode(config.model_copy(update={"cluster": PartyCluster(address="auto")})) as node:
-        assert isinstance(node._handler._holdings.row_sums, ClusterRowSums)
+        assert isinstance(node._lifecycle._party.row_sums, ClusterRowSums)
