@@ -14,8 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from coordinator.adding import Adding
-from coordinator.cluster import ClusterSum
 from coordinator.config import Limits
 from coordinator.events import (
     Action,
@@ -36,6 +34,7 @@ from coordinator.live import LiveQuery, most_upload_bytes, restore
 from coordinator.rounds import Rules, begin, step
 from coordinator.spool import Spool, SpoolDamagedError
 from coordinator.store import Statement, Store, StoredQuery
+from coordinator.totals import Adding, ClusterSum
 from dpcore.errors import ConfigurationError, RadofedError
 from radofed.common.logs import Log
 from wire.errors import Code, WireError

@@ -1,7 +1,9 @@
 """What members say: each statement is verified, its sender compared with the caller, and made an event."""
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from coordinator.aggregate import check_chunk
 from coordinator.core import Core
@@ -9,7 +11,6 @@ from coordinator.events import Answer, Answered, BecameReady, Cancelled, Receipt
 from coordinator.live import LiveQuery, check_size
 from coordinator.rounds import Rules
 from coordinator.store import Statement
-from coordinator.turns import Turns
 from radofed.common.logs import Log
 from wire.cohort import Acceptance, Ready, Receipt, Refusal, S, check_receipt, open_statement
 from wire.envelopes import Envelope
@@ -176,6 +177,35 @@ class Intake:
                 await asyncio.to_thread(self._core.spool.drop_attempt, query_id, attempt)
                 raise
         return is_new
+
+
+class Turns:
+    """One member's calls one after another, and few of them waiting, so that no member takes the others' threads.
+
+    Used from one event loop. at_once: how many calls of one member may be here, the one at work included.
+
+    code: what a call beyond these is refused with.
+    """
+
+    def __init__(self, at_once: int, code: Code) -> None:
+        self._at_once = at_once
+        self._code = code
+        self._here: Counter[str] = Counter()
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    @asynccontextmanager
+    async def take(self, member: str) -> AsyncIterator[None]:
+        """Wait for this member's turn and hold it. Raises WireError where too many of its calls are here already."""
+        if self._here[member] >= self._at_once:
+            raise WireError(self._code, f"{self._at_once} calls of {member} are at work already; send fewer at once.")
+        self._here[member] += 1
+        try:
+            async with self._locks.setdefault(member, asyncio.Lock()):
+                yield
+        finally:
+            self._here[member] -= 1
+            if not self._here[member]:
+                del self._here[member], self._locks[member]
 
 
 def _check_sender(named: str, caller: Member) -> None:

@@ -14,7 +14,6 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from coordinator.cluster import ClusterSum
 from coordinator.config import CoordinatorConfig
 from coordinator.core import Core
 from coordinator.intake import Intake
@@ -22,6 +21,7 @@ from coordinator.membership import Membership
 from coordinator.service import SERVICES, LearnerService, MemberService, PartyService, register
 from coordinator.spool import Spool
 from coordinator.store import Store
+from coordinator.totals import ClusterSum
 from coordinator.views import Views
 from dpcore.errors import ConfigurationError
 from radofed.common.logs import Log, start_logging

@@ -11,6 +11,7 @@ from dpcore.errors import PlanError
 from dpcore.predicates.checking import check
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.expressions import is_boolean
+from dpcore.queries.base import MAX_VALUES
 from dpcore.queries.fraction_bits import FractionBits
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.queries.moments import MomentsQuery
@@ -38,7 +39,6 @@ from learner.requests import (
     Request,
     StatisticRequest,
 )
-from wire.limits import MAX_VALUES
 
 # Of kinds with noise, whose grain they are; rados without any have as many as their number asks for.
 EDGE_FRACTION_BITS = 16

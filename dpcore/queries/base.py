@@ -9,6 +9,12 @@ from numpy.typing import NDArray
 from dpcore.records.computation import Computation
 from dpcore.records.records import Records
 
+MAX_VALUES = 1 << 28
+"""The most values that one query may ask for."""
+
+MAX_PARTIES = 1 << 16
+"""The most parties that one query may be planned for."""
+
 Decoded_co = TypeVar("Decoded_co", covariant=True)
 
 

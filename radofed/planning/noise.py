@@ -11,7 +11,7 @@ from dpcore.accounting.gaussian import WeakNoiseError, thinned_rados
 from dpcore.accounting.integer_noise import IntegerNoise, smallest_share
 from dpcore.accounting.sensitivity import SQUARE_WEIGHT, edge_squared, joint_squared, moments_squared
 from dpcore.errors import ConfigurationError, PlanError
-from dpcore.queries.base import Crowd
+from dpcore.queries.base import MAX_VALUES, Crowd
 from dpcore.queries.fraction_bits import FractionBits
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.norms import edge_multiplier, norm_bound_of
@@ -25,7 +25,6 @@ from learner.kinds import EDGE_FRACTION_BITS, HALF, MOMENT_FRACTION_BITS
 from radofed.planning.cost import Cost, Noise, two_digits_up, up
 from radofed.planning.request import PlanRequest
 from radofed.planning.sizes import Sizes, sizes_of
-from wire.limits import MAX_VALUES
 
 # The largest squared distance of two codings of a cell.
 _SQUARED_RANGE = {"boolean": 4, "numeric": 4, "category": 2}
