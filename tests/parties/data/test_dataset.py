@@ -225,7 +225,7 @@ def test_prediction_encodes_as_a_party_does_and_needs_no_label(csv_file):
 
 
 def test_many_blocks_keep_their_order_and_report_progress(csv_file, monkeypatch):
-    monkeypatch.setattr("radofed.common.tables.tables._CSV_BLOCK_BYTES", 256)
+    monkeypatch.setattr("radofed.common.tables.csv_table._BLOCK_BYTES", 256)
     ages = [place % 101 for place in range(500)]
     seen = []
     text = HEADER + "".join(f"{age},yes,clerk,1,{'yes' if age % 2 else 'no'}\n" for age in ages)
@@ -241,8 +241,8 @@ def test_many_blocks_keep_their_order_and_report_progress(csv_file, monkeypatch)
 @pytest.mark.parametrize("name", ["data.csv", "data.parquet"])
 @pytest.mark.parametrize("slab_rows", [1, 7, 500, 1000])
 def test_slabs_change_nothing_and_nothing_is_kept_beside_the_records(csv_file, monkeypatch, name, slab_rows):
-    monkeypatch.setattr("radofed.common.tables.tables._CSV_BLOCK_BYTES", 256)
-    monkeypatch.setattr("radofed.common.tables.tables._PARQUET_BATCH_ROWS", 64)
+    monkeypatch.setattr("radofed.common.tables.csv_table._BLOCK_BYTES", 256)
+    monkeypatch.setattr("radofed.common.tables.parquet_table._BATCH_ROWS", 64)
     monkeypatch.setattr("parties.data.dataset._SLAB_BYTES", slab_rows * 4 * STRICT.d)
     ages = np.arange(500) % 101
     jobs, labels = np.where(ages % 3, "clerk", "nurse"), np.where(ages % 2, "yes", "no")

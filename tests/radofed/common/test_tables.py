@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dpcore.errors import DataError
 from dpcore.numbers.processors import processors
 from dpcore.records.encoding import CellError, Source
-from radofed.common.tables import tables
+from radofed.common.tables import csv_table, parquet_table
 from radofed.common.tables.columns import numbers, texts
 from radofed.common.tables.tables import open_table, read_blocks
 
@@ -59,7 +59,7 @@ def as_read(table, fast):
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(-99, 99).map(str), max_size=40), st.lists(cell, min_size=1, max_size=6), st.booleans())
 def test_numbers_parsed_at_once_are_those_parsed_from_texts(tmp_path, monkeypatch, before, odd, two_columns):
-    monkeypatch.setattr(tables, "_CSV_BLOCK_BYTES", 2048)
+    monkeypatch.setattr(csv_table, "_BLOCK_BYTES", 2048)
     path = tmp_path / "data.csv"
     cells = [*before, *odd, *before[:3]]
     path.write_text("".join(f"{text},t\n" if two_columns else f"{text}\n" for text in ["x", *cells]), encoding="utf-8")
@@ -72,7 +72,7 @@ def test_numbers_parsed_at_once_are_those_parsed_from_texts(tmp_path, monkeypatc
 
 @pytest.mark.parametrize("text", [text for text in ODD_CELLS if text])
 def test_each_odd_number_after_many_blocks(tmp_path, monkeypatch, text):
-    monkeypatch.setattr(tables, "_CSV_BLOCK_BYTES", 1024)
+    monkeypatch.setattr(csv_table, "_BLOCK_BYTES", 1024)
     path = tmp_path / "data.csv"
     rows = [f"{place / 7}" for place in range(200)]
     path.write_text("".join(f"{cell},t\n" for cell in ["x", *rows, text, *rows]), encoding="utf-8")
@@ -85,7 +85,7 @@ def test_each_odd_number_after_many_blocks(tmp_path, monkeypatch, text):
 
 
 def test_plain_numbers_come_as_doubles_and_a_refused_block_as_texts(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "_CSV_BLOCK_BYTES", 256)
+    monkeypatch.setattr(csv_table, "_BLOCK_BYTES", 256)
     path = tmp_path / "data.csv"
     path.write_text("x\n" + "1.5\n" * 200 + '" "\n' + "1.5\n" * 200, encoding="utf-8")
     kinds = [(batch.column("x").type, batch.num_rows) for batch in open_table(path).batches(["x"], numbers=["x"])]
@@ -139,7 +139,7 @@ BAD = {"cell": ("?,t\n", "is not a number"), "row": ("1\n", "the row has 1 cells
 @pytest.mark.parametrize("second", BAD)
 def test_the_error_is_that_of_the_first_block_that_has_one(tmp_path, monkeypatch, first, second):
     """The second stands a block or two later, and so is met while the first is still being read."""
-    monkeypatch.setattr(tables, "_CSV_BLOCK_BYTES", 4096)
+    monkeypatch.setattr(csv_table, "_BLOCK_BYTES", 4096)
     good = "1,t\n" * 4000
     path = tmp_path / "data.csv"
     text = "x,z\n" + good + BAD[first][0] + good + BAD[second][0] + good
@@ -157,7 +157,7 @@ def test_the_error_is_that_of_the_first_block_that_has_one(tmp_path, monkeypatch
 
 
 def test_few_blocks_are_read_ahead_of_the_one_in_hand(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "_PARQUET_BATCH_ROWS", 10)
+    monkeypatch.setattr(parquet_table, "_BATCH_ROWS", 10)
     path = tmp_path / "data.parquet"
     pq.write_table(pa.table({"x": np.arange(2000.0)}), path)
     table = open_table(path)
@@ -179,8 +179,8 @@ HELD = """
 import sys
 import pyarrow as pa
 from dpcore.records.encoding import Source
-from radofed.common.tables import tables
-tables._PARQUET_BATCH_ROWS = 2048
+from radofed.common.tables import parquet_table, tables
+parquet_table._BATCH_ROWS = 2048
 wanted = [Source(f"x{i}", "numbers") for i in range(8)]
 blocks = tables.read_blocks(tables.open_table(sys.argv[1]), wanted)
 print(sum(block.rows for block in blocks), pa.default_memory_pool().max_memory())
