@@ -18,7 +18,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all,dev]'
 	@touch $(READY)
 
-demo: $(READY)  ## four organisations learn one model over gRPC with real encryption, on this machine
+demo: $(READY)  ## four organisations learn over gRPC with real encryption: whole records protected, then rados
 	$(BIN)/rado demo
 
 test: $(READY)  ## the tests, under ten minutes on two cores

@@ -29,6 +29,10 @@ class SchemaError(ConfigurationError):
     """A schema is malformed or two schemas that should agree do not."""
 
 
+class ModelError(ConfigurationError):
+    """A file that is no model, or not the model that was saved."""
+
+
 class DataError(RadofedError):
     """A row of a party's file breaks its schema. For the party's own eyes: never sent.
 

@@ -1,14 +1,15 @@
 """Models for use elsewhere: as a fitted scikit-learn estimator, and in the units of the original columns."""
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dpcore.errors import ConfigurationError
+from dpcore.errors import ConfigurationError, ModelError
+from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.features import BooleanFeature, CategoryFeature, Feature, RealFeature, plain
-from dpcore.records.schema import Label
-from learner.model import Model, ModelError
+from dpcore.records.schema import Label, Schema
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
@@ -31,7 +32,36 @@ _RULES = (
 )
 
 
-def to_sklearn(model: Model, *, classes: Literal["signs", "label"] = "signs") -> "LogisticRegression":
+class LinearModel(Protocol):
+    """What is exported: sign(theta . x) over rows as `schema` encodes them (learner.model.Model)."""
+
+    @property
+    def theta(self) -> NDArray[np.float64]:
+        """(d,) float64, finite."""
+        ...
+
+    @property
+    def schema(self) -> Schema:
+        """How columns become coordinates."""
+        ...
+
+    @property
+    def learner(self) -> str:
+        """The estimator's name."""
+        ...
+
+    @property
+    def release_digest(self) -> bytes:
+        """32 bytes that name what it was trained on."""
+        ...
+
+    @property
+    def statement(self) -> PrivacyStatement:
+        """What the training data's releases protect."""
+        ...
+
+
+def to_sklearn(model: LinearModel, *, classes: Literal["signs", "label"] = "signs") -> "LogisticRegression":
     """The model as a fitted `sklearn.linear_model.LogisticRegression`.
 
     It takes rows as the schema encodes them, without the bias: (rows, d - 1), or (rows, d) where the schema has none.
@@ -68,7 +98,7 @@ def to_sklearn(model: Model, *, classes: Literal["signs", "label"] = "signs") ->
     return estimator
 
 
-def to_original_units(model: Model) -> dict[str, Any]:
+def to_original_units(model: LinearModel) -> dict[str, Any]:
     """The model in the units of the original columns, as JSON has it: nothing of the encoding is needed to use it.
 
     A real feature's coordinate is 2 (v - lower) / (upper - lower) - 1, so its weight per unit is 2 theta /

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.errors import ConfigurationError, DataError, RadofedError, ShapeError
+from dpcore.errors import DataError, ModelError, RadofedError, ShapeError
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.schema import Schema
+from learner import export
 from learner.files import write_durably
 from radofed.common.tables.tables import encoded_blocks, read_observations
 
@@ -25,15 +26,11 @@ _DOMAIN = b"rado.v1/model\0"
 DIGEST_BYTES = 32
 
 
-class ModelError(ConfigurationError):
-    """A file that is no model, or not the model that was saved."""
-
-
 @dataclass(frozen=True, eq=False)
 class Model:
     """A linear classifier sign(theta . x) over rows as `schema` encodes them.
 
-    theta: (d,) float64, finite, read-only. learner: its name (learner.training, learner.asking). release_digest: 32
+    theta: (d,) float64, finite, read-only. learner: the estimator's name (learner.estimators). release_digest: 32
     bytes, of the release it was trained on, or of all. statement: of what was released; training adds nothing to it.
     Raises ShapeError where theta does not fit the schema, ModelError where a value is out of range.
     """
@@ -64,15 +61,11 @@ class Model:
 
     def to_sklearn(self, *, classes: Literal["signs", "label"] = "signs") -> "LogisticRegression":
         """The model as a fitted scikit-learn `LogisticRegression`: `learner.export.to_sklearn`."""
-        from learner.export import to_sklearn  # noqa: PLC0415  (learner.export imports this module)
-
-        return to_sklearn(self, classes=classes)
+        return export.to_sklearn(self, classes=classes)
 
     def to_original_units(self) -> dict[str, Any]:
         """The model in the units of the original columns, as JSON has it: `learner.export.to_original_units`."""
-        from learner.export import to_original_units  # noqa: PLC0415  (as above)
-
-        return to_original_units(self)
+        return export.to_original_units(self)
 
     def save(self, path: Path) -> None:
         """Write the model, or replace the file by it, whole or not at all. Raises ModelError."""

@@ -1,12 +1,10 @@
-"""Training: a release and a learner's name in, a model out. Free post-processing of what was released."""
+"""Training: a release, or answers to queries, and an estimator's name in; a model out.
 
-import importlib
-import inspect
-import re
-from collections.abc import Mapping
-from fractions import Fraction
-from types import NoneType
-from typing import Any, Literal, get_args, get_origin
+Training on a release is post-processing: it costs no privacy.
+"""
+
+import hashlib
+from typing import Any
 
 import numpy as np
 
@@ -14,102 +12,20 @@ from dpcore.errors import ConfigurationError
 from dpcore.estimators.synthetic_rados import synthetic_rados as draw_synthetic
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
-from dpcore.records.features import nearest
+from learner.estimators import FROM_RELEASES, class_of, make_estimator
+from learner.federation import BudgetedOracle
 from learner.model import Model
 from learner.release import Release
 
-LEARNERS: dict[str, tuple[str, str]] = {
-    "radoboost": ("dpcore.estimators.radoboost", "RadoBoost"),
-    "radoboost-l1": ("dpcore.estimators.regularised", "RadoBoostL1"),
-    "radoboost-l2": ("dpcore.estimators.regularised", "RadoBoostL2"),
-    "radoboost-linf": ("dpcore.estimators.regularised", "RadoBoostLinf"),
-    "radoboost-slope": ("dpcore.estimators.regularised", "RadoBoostSlope"),
-    "moments-discriminant": ("dpcore.estimators.moments_discriminant", "MomentsDiscriminant"),
-    "mean-variance": ("dpcore.estimators.mean_variance", "MeanVariance"),
-}
-"""Module and class of each estimator by the name that people use. Imported on use: scikit-learn takes a second."""
-
-_WORDS = {
-    int: "an integer",
-    float: "a number",
-    Fraction: "an exact number such as 1/3",
-    bool: "true or false",
-    str: "a text",
-    NoneType: "null",
-}
-# No division by zero, and no exponent.
-_EXACT = re.compile(r"\d{1,15}(\.\d{1,15})?|\d{1,15}/0*[1-9]\d{0,14}")
-
-# They govern `fit` on rows; a release has its rados already.
-_ROWS_ONLY = ("n_rados", "random_state")
+_DOMAIN = b"rado.v1/releases\0"
 
 
-def make_learner(name: str, /, **options: Any) -> Any:
-    """The estimator of this name with these parameters.
-
-    Raises ConfigurationError where the name or an option is unknown, or scikit-learn is not installed.
-    """
-    if name not in LEARNERS:
-        raise ConfigurationError(f"no learner is called {name!r}; {nearest(name, LEARNERS)}")
-    return make_estimator(name, _class_of(name), options)
-
-
-def make_estimator(name: str, estimator: Any, options: Mapping[str, Any]) -> Any:
-    """An instance of the class with these parameters. Raises ConfigurationError where one is unknown or absent."""
-    known = [option for option in inspect.signature(estimator).parameters if option not in _ROWS_ONLY]
-    for option in options:
-        if option not in known:
-            raise ConfigurationError(f"{name} has no option {option!r}; {nearest(option, known)}")
-    parameters = inspect.signature(estimator, eval_str=True).parameters
-    for option, parameter in parameters.items():
-        if parameter.default is inspect.Parameter.empty and option not in options:
-            raise ConfigurationError(f"{name} needs the option {option}: give it, such as {option}=...")
-    return estimator(**{option: _typed(name, option, value, parameters[option]) for option, value in options.items()})
-
-
-def _typed(name: str, option: str, value: Any, parameter: inspect.Parameter) -> Any:
-    """The value as the parameter's annotation has it: an integer is a float too, a number is an exact fraction too.
-
-    Raises ConfigurationError where it is of another type.
-    """
-    allowed = [kind for kind in get_args(parameter.annotation) or (parameter.annotation,) if kind is not Any]
-    if not allowed or get_origin(parameter.annotation) is Literal:
-        allowed = [type(part) for part in allowed] or [object]
-    for kind in allowed:
-        plain = isinstance(kind, type) and (kind is bool or not isinstance(value, bool))
-        if plain and isinstance(value, kind):
-            return value
-        if plain and isinstance(value, int | float) and kind in (float, Fraction):
-            # A double stands for its shortest decimal.
-            return float(value) if kind is float else Fraction(str(value))
-        if plain and kind is Fraction and isinstance(value, str) and _EXACT.fullmatch(value):
-            return Fraction(value)
-        if not isinstance(kind, type) and callable(value):
-            return value
-    names = " or ".join(
-        _WORDS.get(kind, getattr(kind, "__name__", str(kind))) for kind in allowed if kind is not object
-    )
-    raise ConfigurationError(f"{name}'s option {option} is {value!r}: give {names}")
-
-
-def _class_of(name: str) -> Any:
-    return import_class(*LEARNERS[name])
-
-
-def import_class(module: str, class_name: str) -> Any:
-    """A class of an estimator's module. Raises ConfigurationError where scikit-learn is not installed."""
-    try:
-        return getattr(importlib.import_module(module), class_name)
-    except ModuleNotFoundError as missing:
-        raise ConfigurationError(f"{missing.name} is not installed: install radofed[learner]") from missing
-
-
-def _fit(estimator: Any, method: str, what: str, learner_name: str) -> Any:
+def _fit(estimator: Any, method: str, what: str, estimator_name: str) -> Any:
     found = getattr(estimator, method, None)
     if found is None:
-        others = ", ".join(name for name in LEARNERS if hasattr(_class_of(name), method))
+        others = ", ".join(name for name in FROM_RELEASES if hasattr(class_of(name), method))
         drawn = ", or have rados drawn from them: synthetic_rados=1000" if what == "moments" else ""
-        raise ConfigurationError(f"{learner_name} does not learn from {what}; choose one of {others}{drawn}")
+        raise ConfigurationError(f"{estimator_name} does not learn from {what}; choose one of {others}{drawn}")
     return found
 
 
@@ -122,35 +38,52 @@ def _synthetic(release: Release, count: int) -> Any:
     return RadoSample(drawn, release.rows, bias=release.bias)
 
 
-def train(release: Release, learner_name: str, *, synthetic_rados: int | None = None, **options: Any) -> Model:
-    """The model that a learner makes of a release: `fitted`, then `model_of`; arguments and errors as there."""
-    return model_of(fitted(release, learner_name, synthetic_rados=synthetic_rados, **options), release, learner_name)
+def train(release: Release, estimator_name: str, *, synthetic_rados: int | None = None, **options: Any) -> Model:
+    """The model that an estimator makes of a release: `fitted`, then `model_of`; arguments and errors as there."""
+    estimator = fitted(release, estimator_name, synthetic_rados=synthetic_rados, **options)
+    return model_of(estimator, release, estimator_name)
 
 
-def model_of(estimator: Any, release: Release, learner_name: str) -> Model:
+def model_of(estimator: Any, release: Release, estimator_name: str) -> Model:
     """The model of an estimator that was fitted on the release."""
-    return Model(estimator.theta_, release.schema, learner_name, release.digest, release.statement)
+    return Model(estimator.theta_, release.schema, estimator_name, release.digest, release.statement)
 
 
-def fitted(release: Release, learner_name: str, *, synthetic_rados: int | None = None, **options: Any) -> Any:
-    """A learner's estimator, fitted on a release, with what it tells of its training.
+def fitted(release: Release, estimator_name: str, *, synthetic_rados: int | None = None, **options: Any) -> Any:
+    """An estimator that is fitted on a release, with what it reports of its training.
 
-    learner_name: a key of LEARNERS. synthetic_rados: from a release of moments, how many rados to draw with those
-    moments for a learner that takes rados; drawn anew each time. options: parameters of its estimator. Raises
-    ConfigurationError where one is unknown or out of range or the learner does not learn from such a release,
-    ShapeError where the release has fewer than two rados.
+    estimator_name: a key of learner.estimators.FROM_RELEASES. synthetic_rados: from a release of moments, how many
+    rados to draw with those moments for an estimator that takes rados; each call draws fresh ones. options: parameters
+    of the estimator. Raises ConfigurationError where one is unknown or out of range or the estimator does not learn
+    from such a release, ShapeError where the release has fewer than two rados.
     """
-    estimator = make_learner(learner_name, **options)
+    estimator = make_estimator(estimator_name, **options)
     if not isinstance(release.query.kind, MomentsQuery | RadosQuery):
         raise ConfigurationError(
-            f"a release of {release.contents} is one answer of those that a learner asks for; train on rados or moments"
+            f"a release of {release.contents} is one of several answers that an estimator asks for; train on rados or "
+            "moments"
         )
     if not isinstance(release.query.kind, MomentsQuery):
         if synthetic_rados is not None:
             raise ConfigurationError("this release has rados of its own; leave synthetic_rados out")
-        _fit(estimator, "fit_release", "rados", learner_name)(release)
+        _fit(estimator, "fit_release", "rados", estimator_name)(release)
     elif synthetic_rados is None:
-        _fit(estimator, "fit_moments", "moments", learner_name)(release.moments)
+        _fit(estimator, "fit_moments", "moments", estimator_name)(release.moments)
     else:
-        _fit(estimator, "fit_release", "rados", learner_name)(_synthetic(release, synthetic_rados))
+        _fit(estimator, "fit_release", "rados", estimator_name)(_synthetic(release, synthetic_rados))
     return estimator
+
+
+def model_of_answers(estimator: Any, oracle: BudgetedOracle, estimator_name: str) -> Model:
+    """The model of an estimator that asked this oracle, with the statement of all answers in composition.
+
+    Raises ConfigurationError where nothing was answered: then nothing was learned, and nothing released.
+    """
+    statement = oracle.statement()
+    return Model(estimator.theta_, oracle.schema, estimator_name, digest_of(oracle), statement)
+
+
+def digest_of(oracle: BudgetedOracle) -> bytes:
+    """32 bytes that name the answers: of one, its release's digest; of several, SHA-256 over theirs in order."""
+    digests = [answer.digest for answer in oracle.answers]
+    return digests[0] if len(digests) == 1 else hashlib.sha256(_DOMAIN + b"".join(digests)).digest()

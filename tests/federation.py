@@ -13,7 +13,7 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Self
 
-from radofed.cli.framework import run
+from radofed.cli.entry_point import run
 from radofed.provision import Provisioned, provision
 from wire.roster import Role
 

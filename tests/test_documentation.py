@@ -24,7 +24,7 @@ from dpcore.research.pac.finite_class import finite_class_guarantee
 from dpcore.research.pac.parity import parity_guarantee
 from dpcore.statistics.noise import LaplaceNoise, planned_noise
 from dpcore.statistics.sample_size import Batch, separate_rows
-from learner.asking import ASKING, make_asking
+from learner.estimators import BY_QUERIES, make_estimator
 from parties.ledger.charges import RECORD, charge_for
 from radofed.cli.commands import app
 from radofed.simulation.asking import simulated_federation
@@ -115,10 +115,10 @@ def test_mechanisms_run_as_they_are_shown():
 
 def test_the_table_of_learners_that_ask_is_theirs():
     described = {name: row[2] for row in table("name") for name in re.findall(r"`([a-z-]+)`", row[0])}
-    assert set(described) == set(ASKING)
+    assert set(described) == set(BY_QUERIES)
     for name, words in described.items():
         needed = {"feature": "age"} if "`feature` (needed)" in words else {}
-        parameters = {**make_asking(name, **needed).get_params(), "part": None}
+        parameters = {**make_estimator(name, **needed).get_params(), "part": None}
         options = dict(re.findall(r"`([a-z_]+)`(?: ([0-9.]+[0-9]|[0-9]))?", words))
         assert {*options, "part"} == set(parameters)
         for option, default in options.items():

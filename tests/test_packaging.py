@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import radofed
-from radofed.distribution import PACKAGES
+from radofed.cli.entry_point import PACKAGES
 
 HEAVY = ("numpy", "scipy", "sklearn", "grpc", "google.protobuf", "pydantic", "pyarrow", "cryptography", "rich")
 ROOT = Path(__file__).parents[1]
@@ -35,7 +35,7 @@ def loaded_after(code):
 
 def test_help_waits_for_nothing_heavy():
     """The half second that `rado --help` may take is spent on none of these."""
-    modules = loaded_after("from radofed.cli.framework import run\nassert run(['--help']) == 0")
+    modules = loaded_after("from radofed.cli.entry_point import run\nassert run(['--help']) == 0")
     assert "radofed.cli.commands" in modules
     assert not [name for name in HEAVY if name in modules]
 
@@ -79,7 +79,7 @@ def test_a_role_loads_no_other_role(package, forbidden):
 def test_a_package_from_elsewhere_is_refused_before_it_is_imported(tmp_path, name):
     (tmp_path / name).mkdir()
     (tmp_path / name / "__init__.py").write_text("raise SystemExit('imported a stranger')")
-    code = "import sys\nfrom radofed.cli.framework import run\nsys.exit(run(['--version']))"
+    code = "import sys\nfrom radofed.cli.entry_point import run\nsys.exit(run(['--version']))"
     result = python(code, PYTHONPATH=str(tmp_path), cwd=tmp_path)
     assert result.returncode == 4
     assert repr(name) in result.stderr

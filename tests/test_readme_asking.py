@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from learner.federation import Federation as Asked
-from radofed.cli.framework import run
+from radofed.cli.entry_point import run
 from radofed.templates import PolicyChoices
 from tests.federation import Federation, wait_until
 

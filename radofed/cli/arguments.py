@@ -1,7 +1,12 @@
 """Texts of the command line that several commands read in one way."""
 
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from radofed.cli.output import Output
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
 
@@ -35,3 +40,19 @@ def named_option(text: str) -> tuple[str, Any]:
         return name.replace("-", "_"), json.loads(value)
     except ValueError:
         return name.replace("-", "_"), value
+
+
+OldEstimator = Annotated[str | None, typer.Option("--learner", hidden=True)]
+"""The former spelling of --estimator, accepted for one version."""
+
+
+def estimator_option(output: "Output", estimator: str | None, learner: str | None) -> str | None:
+    """The value of --estimator, or of its former spelling --learner with a note. Raises ConfigurationError for both."""
+    from dpcore.errors import ConfigurationError
+
+    if learner is None:
+        return estimator
+    if estimator is not None:
+        raise ConfigurationError("--estimator and its former spelling --learner are both given: leave --learner out")
+    output.note("note: --learner is now --estimator; the next version will not accept --learner")
+    return learner

@@ -4,14 +4,9 @@ from typing import Annotated
 
 import typer
 
-from radofed.cli import coordinator, learner, ledger, party, provision, schema
-from radofed.cli.demo import add_to as add_demo
-from radofed.cli.export import add_to as add_export
+from radofed.cli import coordinator, demo, ledger, party, plan, provision, schema, simulate
 from radofed.cli.framework import group
-from radofed.cli.models import add_to as add_models
-from radofed.cli.plan import add_to as add_plan
-from radofed.cli.privacy import add_to as add_privacy
-from radofed.cli.simulate import add_to as add_simulate
+from radofed.cli.learner import export, models, privacy, queries
 
 EXIT_CODES = """Exit codes: 0 done; 1 the job failed; 2 connection or authentication; 3 timed out; 4 bad arguments or
 configuration; 5 a bug; 6 refused by policy, privacy or cohort."""
@@ -36,15 +31,16 @@ def _shared(
     pass
 
 
-add_demo(app)
-add_plan(app)
-add_simulate(app)
-add_models(learner.app)
-add_export(learner.app)
-add_privacy(learner.app)
-app.add_typer(schema.app, name="schema")
-app.add_typer(provision.app, name="provision")
-app.add_typer(party.app, name="party")
-app.add_typer(ledger.app, name="ledger")
-app.add_typer(coordinator.app, name="coordinator")
-app.add_typer(learner.app, name="learner")
+for commands in (demo, plan, simulate):
+    commands.add_to(app)
+for commands in (models, export, privacy):
+    commands.add_to(queries.app)
+for name, commands in {
+    "schema": schema,
+    "provision": provision,
+    "party": party,
+    "ledger": ledger,
+    "coordinator": coordinator,
+    "learner": queries,
+}.items():
+    app.add_typer(commands.app, name=name)

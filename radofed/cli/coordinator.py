@@ -1,8 +1,8 @@
 """`rado coordinator`: the service that forms cohorts and multiplies ciphertexts."""
 
 from radofed.cli.framework import ConfigOption, command, group
+from radofed.cli.output import EXIT_CONNECTION, Output, Result
 from radofed.common.logs import quiet_grpc
-from radofed.output import EXIT_CONNECTION, Output, Result
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
 

@@ -1,7 +1,7 @@
 """What all commands share: `--format` and `--debug`, results and errors printed in one way, exit codes.
 
-A command is a function from an `Output` and its own options to a `Result`. It raises what it likes; `run` turns that
-into one sentence and an exit code.
+A command is a function from an `Output` and its own options to a `Result`. It may raise any error:
+`radofed.cli.entry_point` turns it into one sentence and an exit code.
 """
 
 import inspect
@@ -13,8 +13,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from dpcore.errors import ConfigurationError
-from radofed.distribution import check_distribution
-from radofed.output import EXIT_FAILED, EXIT_USAGE, Failure, Output, Result, silence_broken_pipe
+from radofed.cli.output import Output, Result
 
 ConfigOption = Annotated[
     Path, typer.Option("--config", "-c", help="The node's configuration file.", show_default=False)
@@ -95,33 +94,3 @@ def check_directory(path: Path) -> None:
     """Raise ConfigurationError where a file cannot be made there, before hours of work end in it."""
     if not path.parent.is_dir():
         raise ConfigurationError(f"{path.parent}: is no directory; make it first")
-
-
-def run(arguments: list[str]) -> int:
-    """Run `rado` with these arguments; the exit code. Nothing escapes."""
-    output = Output.of_arguments(arguments)
-    try:
-        check_distribution()
-        from radofed.cli.commands import app  # noqa: PLC0415  (a package that is not ours must not be imported first)
-
-        code = app(args=arguments, prog_name="rado", standalone_mode=False)
-        return code if isinstance(code, int) else 0
-    except (typer.Abort, InterruptedCommandError):
-        return output.print_failure(Failure("INTERRUPTED", "interrupted", EXIT_FAILED))
-    except BrokenPipeError:
-        silence_broken_pipe()
-        return EXIT_FAILED
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (whatever it is, people get one sentence)
-        if callable(format_message := getattr(error, "format_message", None)):
-            return _usage(output, error, format_message())
-        return output.fail(error)
-
-
-def _usage(output: Output, error: BaseException, message: str) -> int:
-    """A wrong command line. The parser's own code 2 means a failed connection here."""
-    context = getattr(error, "ctx", None)
-    if message.startswith("Usage:"):  # a group without a command: its help is the message
-        output.note(message)
-        message = "say which command"
-    hint = f"; see `{context.command_path} --help`" if context is not None else ""
-    return output.print_failure(Failure("USAGE", f"{message.rstrip('.')}{hint}", EXIT_USAGE))

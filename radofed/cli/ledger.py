@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from radofed.cli.framework import ConfigOption, command, group
-from radofed.output import EXIT_FAILED, Output, Result
+from radofed.cli.output import EXIT_FAILED, Output, Result
 
 if TYPE_CHECKING:
     from parties.ledger.ledger import Ledger

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from radofed.cli.framework import ConfigOption, command, group
+from radofed.cli.output import EXIT_FAILED, Output, Result
 from radofed.common.logs import quiet_grpc
-from radofed.output import EXIT_FAILED, Output, Result
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
 

@@ -8,7 +8,7 @@ from typing import Annotated, cast
 import typer
 
 from radofed.cli.framework import check_new, command
-from radofed.output import Output, Result
+from radofed.cli.output import Output, Result
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from radofed.cli.framework import check_new, command, group
-from radofed.output import Output, Result
+from radofed.cli.output import Output, Result
 
 if TYPE_CHECKING:
     from dpcore.records.schema import Schema

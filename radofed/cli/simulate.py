@@ -1,13 +1,15 @@
-"""`rado simulate`: designs and learners measured on a table, over a federation that is simulated."""
+"""`rado simulate`: designs and estimators measured on a table, over a federation that is simulated."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from radofed.cli.arguments import named_option
+from radofed.cli.arguments import OldEstimator, estimator_option, named_option
 from radofed.cli.framework import check_directory, check_new, command
-from radofed.output import Output, Result
+from radofed.cli.output import Output, Result
+
+DEFAULT_ESTIMATOR = "mean-variance"
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
 
@@ -34,23 +36,27 @@ def simulate(
     joint: Annotated[bool, typer.Option("--joint", help="dp-feat: protect its column in the whole release.")] = False,
     epsilon: Annotated[
         str | None,
-        typer.Option(help="The epsilon of a release, and of each learner that asks, an exact decimal."),
+        typer.Option(help="The epsilon of a release, and of each estimator that asks, an exact decimal."),
     ] = None,
     delta: Annotated[
-        str, typer.Option(help="The delta that epsilon is counted at, an exact decimal; 0 where all learners ask.")
+        str, typer.Option(help="The delta that epsilon is counted at, an exact decimal; 0 where all estimators ask.")
     ] = "1e-6",
     epsilon_per_rado: Annotated[str | None, typer.Option(help="dp-feat: Algorithm 2's epsilon, to truncate.")] = None,
     split: Annotated[str, typer.Option(help="local: each party draws; exact: one draw over the pool.")] = "local",
     norm_bound: Annotated[str | None, typer.Option(help="R, to which records are clipped.")] = None,
     support: Annotated[str | None, typer.Option(help="The fraction of its records that a rado takes.")] = None,
-    learner: Annotated[
-        str, typer.Option(help="NAME[,NAME...]: those of `rado learner train`, those that ask, and adaboost.")
-    ] = "mean-variance",
+    estimator: Annotated[
+        str | None,
+        typer.Option(
+            help="NAME[,NAME...]: those of `rado learner train`, and adaboost.", show_default=DEFAULT_ESTIMATOR
+        ),
+    ] = None,
+    learner: OldEstimator = None,
     rounds: Annotated[
-        int | None, typer.Option(help="How many rounds learners that ask in rounds take; by default their own.")
+        int | None, typer.Option(help="How many rounds estimators that ask in rounds take; by default their own.")
     ] = None,
     option: Annotated[
-        list[str] | None, typer.Option(help="NAME=VALUE for the learner, where one is named; may be repeated.")
+        list[str] | None, typer.Option(help="NAME=VALUE for the estimator, where one is named; may be repeated.")
     ] = None,
     folds: Annotated[int, typer.Option(help="How many stratified folds.")] = 10,
     seed: Annotated[int, typer.Option(help="Seed of folds, partition and draws.")] = 0,
@@ -61,10 +67,10 @@ def simulate(
     ] = None,
     timeout_s: Annotated[float, typer.Option(help="How long a worker may take to answer, in seconds.")] = 3600.0,
     per_fold: Annotated[
-        Path | None, typer.Option(help="Write a row for each fold and learner there (Parquet).")
+        Path | None, typer.Option(help="Write a row for each fold and estimator there (Parquet).")
     ] = None,
 ) -> Result:
-    """Measure learners by cross-validation on what a simulated federation would release of a table."""
+    """Measure estimators by cross-validation on what a simulated federation would release of a table."""
     if per_fold is not None:
         check_new(per_fold)
         check_directory(per_fold)
@@ -87,7 +93,7 @@ def simulate(
         split=split,
         norm_bound=norm_bound,
         support=support,
-        learners=learner,
+        estimators=estimator_option(output, estimator, learner) or DEFAULT_ESTIMATOR,
         rounds=rounds,
         options=dict(named_option(text) for text in option or ()),
         folds=folds,

@@ -1,6 +1,6 @@
 """What the federated models are compared with: logistic regression on the rows themselves, pooled and by party."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median
 
 import numpy as np
@@ -20,6 +20,10 @@ class Baselines:
     median_single_party: float
     majority: float
     test_rows: int
+
+    def errors(self) -> dict[str, float]:
+        """All errors by name."""
+        return {name: error for name, error in asdict(self).items() if name != "test_rows"}
 
 
 def baselines(data: DemoData) -> Baselines:

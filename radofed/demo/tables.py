@@ -84,12 +84,7 @@ def digits(directory: Path, parties: int) -> DemoData:
     parity = np.where(kinds % 2 == 0, "even", "odd")
     cells = [[*(f"{value:g}" for value in row), label] for row, label in zip(loaded.data, parity.tolist(), strict=True)]
     table = CsvRows([*names, "parity"], cells)
-    # Parties share the line from digit 0 to 9, the first with the longest piece; each owns what lies on its own.
-    ends = 10 * np.cumsum(_weights(parties))
-    digit = np.arange(10)[:, None]
-    owned = (np.minimum(ends, digit + 1) - np.maximum(ends - 10 * _weights(parties), digit)).clip(0, 1)
-    affinity = OWN_SHARE * owned + (1 - OWN_SHARE) * (1 - owned) / (parties - 1)
-    return _divide(directory, table, schema, kinds, affinity)
+    return divide(directory, table, schema, kinds, specialists(10, parties, OWN_SHARE))
 
 
 def own_file(directory: Path, data: Path, schema: Schema, parties: int, split: Split) -> DemoData:
@@ -106,7 +101,7 @@ def own_file(directory: Path, data: Path, schema: Schema, parties: int, split: S
     if split == "label-skew":
         favoured = np.arange(parties) % 2
         affinity = affinity * np.where(favoured == np.arange(2)[:, None], 3.0, 1.0)
-    return _divide(directory, table, schema, kinds, affinity / affinity.sum(axis=1, keepdims=True))
+    return divide(directory, table, schema, kinds, affinity / affinity.sum(axis=1, keepdims=True))
 
 
 def read_xy(files: Sequence[Path], schema: Schema) -> tuple[Floats, Integers]:
@@ -124,8 +119,24 @@ def _weights(parties: int) -> Floats:
     return weights
 
 
-def _divide(directory: Path, table: Rows, schema: Schema, kinds: Integers, affinity: Floats) -> DemoData:
-    """Hold out a fifth of every kind, give the rest to parties by `affinity` (kinds, parties), write everything."""
+def specialists(kinds: int, parties: int, own_share: float) -> Floats:
+    """Which share of the rows of each kind each party holds, (kinds, parties): `own_share` of the kinds of its own.
+
+    The parties share the line of kinds, the first with the longest piece; each owns what lies on its own.
+    """
+    lengths = kinds * _weights(parties)
+    ends = np.cumsum(lengths)
+    kind = np.arange(kinds)[:, None]
+    owned = (np.minimum(ends, kind + 1) - np.maximum(ends - lengths, kind)).clip(0, 1)
+    shares: Floats = own_share * owned + (1 - own_share) * (1 - owned) / (parties - 1)
+    return shares
+
+
+def divide(directory: Path, table: Rows, schema: Schema, kinds: Integers, affinity: Floats) -> DemoData:
+    """Hold out a fifth of every kind, give the rest to parties by `affinity` (kinds, parties), write everything.
+
+    Raises ConfigurationError where there are too few rows.
+    """
     generator = np.random.default_rng(SPLIT_SEED)
     parties = affinity.shape[1]
     held_out = np.zeros(len(kinds), dtype=np.bool_)

@@ -17,8 +17,7 @@ from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.estimators.base import RadoSample
 from dpcore.records.features import nearest
 from dpcore.statistics.moments import Moments
-from learner.asking import ASKING
-from learner.training import LEARNERS, import_class, make_estimator
+from learner.estimators import BY_QUERIES, FROM_RELEASES, import_class, instance_of
 from radofed.simulation.errors import SimulationError, SimulationTimedOutError
 from radofed.simulation.results import FoldRow, Sees
 from radofed.simulation.source import Oracles
@@ -27,8 +26,8 @@ from wire.errors import exit_code_of
 Floats = NDArray[np.float64]
 Signs = NDArray[np.int8]
 
-ROW_LEARNERS: dict[str, tuple[str, str]] = {"adaboost": ("dpcore.estimators.adaboost", "AdaBoost")}
-"""Learners that need rows: in a simulation they see the pooled rows, for comparison."""
+FROM_ROWS: dict[str, tuple[str, str]] = {"adaboost": ("dpcore.estimators.adaboost", "AdaBoost")}
+"""Estimators that need rows: in a simulation they see the pooled rows, for comparison."""
 
 LOGISTIC, MAJORITY = "logistic", "majority"
 # The solver's default of 100 steps does not always converge; with more the solution is the default's.
@@ -87,31 +86,35 @@ def named_learners(
     if isinstance(chosen, str):
         chosen = [name.strip() for name in chosen.split(",")]
     if not chosen or "" in chosen:
-        raise ConfigurationError(f"no learner: choose among {', '.join(_known_names())}")
+        raise ConfigurationError(f"no estimator: choose among {', '.join(_known_names())}")
     if options:
         _check_options(chosen, rounds, options)
     if not isinstance(chosen, Mapping):
         if len(set(chosen)) < len(chosen):
-            raise ConfigurationError("a learner is named twice: name each once")
+            raise ConfigurationError("an estimator is named twice: name each once")
         chosen = {name: _known(name, options or {}) for name in chosen}
     for name, learner in chosen.items():
         if name in (LOGISTIC, MAJORITY):
-            raise ConfigurationError(f"{name!r} is always measured: leave it out, or call your learner something else")
+            raise ConfigurationError(
+                f"{name!r} is always measured: leave it out, or call your estimator something else"
+            )
         fits = any(callable(getattr(learner, way, None)) for way in _WAYS)
         if not (fits and isinstance(learner, Learner)):
             raise ConfigurationError(
-                f"{name!r} is no learner: it needs fit_queries, fit_release, fit_moments or fit, and decision_function"
+                f"{name!r} is no estimator: give fit_queries, fit_release, fit_moments or fit, and decision_function"
             )
-    return dict(chosen) if rounds is None else {name: _of_rounds(name, each, rounds) for name, each in chosen.items()}
+    if rounds is None:
+        return dict(chosen)
+    return {name: _of_rounds(name, each, rounds) for name, each in chosen.items()}
 
 
 def _check_options(chosen: Sequence[str] | Mapping[str, Any], rounds: int | None, options: Mapping[str, Any]) -> None:
     """Raise ConfigurationError where options are not for one named learner, or give what `rounds` gives."""
     if isinstance(chosen, Mapping):
-        raise ConfigurationError("options are for a learner that is named: give them to your objects instead")
+        raise ConfigurationError("options are for an estimator that is named: give them to your objects instead")
     if len(chosen) > 1:
         raise ConfigurationError(
-            f"options are those of one learner, and {len(chosen)} are named: measure each by itself"
+            f"options are those of one estimator, and {len(chosen)} are named: measure each by itself"
         )
     if rounds is not None and "rounds" in options:
         raise ConfigurationError("rounds is given twice: leave it out of the options")
@@ -119,7 +122,7 @@ def _check_options(chosen: Sequence[str] | Mapping[str, Any], rounds: int | None
 
 def _known_names() -> dict[str, tuple[str, str]]:
     """Module and class of each learner by its name."""
-    return {**LEARNERS, **ASKING, **ROW_LEARNERS}
+    return {**FROM_RELEASES, **BY_QUERIES, **FROM_ROWS}
 
 
 def _known(name: str, options: Mapping[str, Any]) -> Any:
@@ -127,8 +130,8 @@ def _known(name: str, options: Mapping[str, Any]) -> Any:
         raise ConfigurationError(f"{name!r} is always measured: leave it out")
     known = _known_names()
     if name not in known:
-        raise ConfigurationError(f"no learner is called {name!r}; {nearest(name, known)}")
-    return make_estimator(name, import_class(*known[name]), options)
+        raise ConfigurationError(f"no estimator is called {name!r}; {nearest(name, known)}")
+    return instance_of(name, import_class(*known[name]), options)
 
 
 def _of_rounds(name: str, learner: Any, rounds: int) -> Any:

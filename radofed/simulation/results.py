@@ -181,7 +181,7 @@ class SimulationResult:
     def _setting(self) -> list[str]:
         facts = self.federation
         least, most = facts.party_rows
-        asked = "learners ask"
+        asked = "estimators ask"
         if facts.design is not None:
             asked = facts.design if facts.rados is None else f"{facts.rados} rados, design {facts.design}"
         way = "encrypted and masked" if facts.encrypted else "as integers, without encryption"
@@ -198,8 +198,8 @@ class SimulationResult:
 
 
 def _table(summaries: tuple[Summary, ...]) -> list[str]:
-    width = max(len("learner"), *(len(summary.learner) for summary in summaries))
-    lines = [f"{'learner':{width}}  sees     test error         AUC    seconds a fold"]
+    width = max(len("estimator"), *(len(summary.learner) for summary in summaries))
+    lines = [f"{'estimator':{width}}  sees     test error         AUC    seconds a fold"]
     for each in summaries:
         auc = "    -" if math.isnan(each.auc_mean) else f"{each.auc_mean:.3f}"
         lines.append(
@@ -227,8 +227,8 @@ def notes_if_several(folds: int, *, released: bool, asked: bool) -> list[str]:
         "costs most. A federation would make one."
     )
     answers = (
-        f"Each learner that asks had the whole epsilon and delta for itself in each of the {folds} folds; privacy is "
-        "stated for its own answers alone, at the fold that costs most. A federation that answers several learners is "
-        "charged for each of them."
+        f"Each estimator that asks had the whole epsilon and delta for itself in each of the {folds} folds; privacy is "
+        "stated for its own answers alone, at the fold that costs most. A federation that answers several estimators "
+        "is charged for each of them."
     )
     return [*([release] if released else []), *([answers] if asked else [])]

@@ -6,6 +6,7 @@ own.
 
 import os
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -117,7 +118,7 @@ def simulate(
     split: str = "local",
     norm_bound: Fraction | float | str | None = None,
     support: Fraction | float | str | None = None,
-    learners: str | Sequence[str] | Mapping[str, Any] = ("mean-variance",),
+    estimators: str | Sequence[str] | Mapping[str, Any] = ("mean-variance",),
     rounds: int | None = None,
     options: Mapping[str, Any] | None = None,
     folds: int = 10,
@@ -127,25 +128,30 @@ def simulate(
     workers: int | None = None,
     timeout_s: float = TIMEOUT_S,
     note: Note | None = None,
+    learners: str | Sequence[str] | Mapping[str, Any] | None = None,
 ) -> SimulationResult:
-    """Cross-validate learners on releases of a simulated federation; `rado simulate` is the same.
+    """Cross-validate estimators on releases of a simulated federation; `rado simulate` is the same.
 
     data: a CSV (also gzipped) or Parquet file, read through `schema` (one, or its file), or through one that is
     inferred from the whole table with `label` and its `positive` values, which is not private. parties, partition: see
-    `Partition`; the training rows of each fold are divided. learners: names, or a mapping from names to objects with
+    `Partition`; the training rows of each fold are divided. estimators: names, or a mapping from names to objects with
     fit_queries, fit_release, fit_moments or (for comparison, on the pooled rows) fit; `logistic`, scikit-learn's
     default on the same rows, and `majority` are always there.
 
-    design and the options up to `support`: what learners of releases share, see `DesignOptions`; by default "plain".
-    epsilon, delta: also what each learner that asks may spend in a fold, all for itself; a delta of 0 is pure, for
-    learners that ask for statistics alone. Where all learners ask, no other option of a design may be given. rounds:
-    for learners with that parameter. options: parameters of the learner, where one is named. Exact numbers may be
-    written as texts, such as "1e-6". The rest: see `SimulationOptions`. note: told of the progress.
+    design and the options up to `support`: what estimators of releases share, see `DesignOptions`; by default "plain".
+    epsilon, delta: also what each estimator that asks may spend in a fold by itself; a delta of 0 is pure, for
+    estimators that ask for statistics alone. Where all estimators ask, no other option of a design may be given.
+    rounds: for estimators with that parameter. options: parameters of the estimator, where one is named. Exact numbers
+    may be written as texts, such as "1e-6". The rest: see `SimulationOptions`. note: progress callback, one sentence a
+    call. learners: the former name of `estimators`, accepted with a DeprecationWarning in this version.
 
     The same seed gives the same figures, whatever `workers` and `encrypt` are. Raises ConfigurationError, SchemaError,
-    DataError or PlanError, with what would work, and SimulationError where a learner or a worker fails.
+    DataError or PlanError, with what would work, and SimulationError where an estimator or a worker fails.
     """
-    chosen = named_learners(learners, rounds, options)
+    if learners is not None:
+        warnings.warn("learners is now estimators; the next version drops it", DeprecationWarning, stacklevel=2)
+        estimators = learners
+    chosen = named_learners(estimators, rounds, options)
     shared = {
         "name": design,
         "rados": rados,

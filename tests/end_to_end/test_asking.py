@@ -14,7 +14,7 @@ from learner.journal import SessionSource
 from learner.release import Release
 from learner.session import Session
 from parties.data.dataset import load
-from radofed.cli.framework import run
+from radofed.cli.entry_point import run
 from radofed.templates import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA, table
 from tests.federation import Federation, rado, wait_until
@@ -106,7 +106,7 @@ def test_rounds_go_on_where_they_were_interrupted(federation, capsys):
     """A run that is repeated reads its answers: nothing is asked or charged twice, and the model is the same."""
     model, held_out = federation.root / "newton.json", federation.root / "held_out.csv"
     held_out.write_text(table(500, 99))
-    options = ("--learner", "newton", *asking(federation), "--epsilon", "6", "--rounds", "3", "-o", str(model))
+    options = ("--estimator", "newton", *asking(federation), "--epsilon", "6", "--rounds", "3", "-o", str(model))
     asked_before = queries(federation)
     made = rado("learner", "train", *options)["data"]
     assert made["answers"] == 3
@@ -139,7 +139,7 @@ def test_rounds_go_on_where_they_were_interrupted(federation, capsys):
 
 def test_evaluation(federation, rows):
     model = federation.root / "bayes.json"
-    rado("learner", "train", "--learner", "naive-bayes", *asking(federation), "--epsilon", "6", "-o", str(model))
+    rado("learner", "train", "--estimator", "naive-bayes", *asking(federation), "--epsilon", "6", "-o", str(model))
     options = ("--epsilon", "4", "--confidence", "0.99999")
     answered = rado("learner", "evaluate", str(model), "--config", str(federation.learner.config), *options)
     found = answered["data"]
@@ -166,10 +166,10 @@ REFUSED = [
     (("statistic", ILL, ILL, "--epsilon", "1"), "are the same"),
     (("statistic", ILL, "--epsilon", "-1"), "positive"),
     (("statistic", ILL, "--epsilon", "1", "--tolerance", "1e-5"), "rows would"),
-    (("train", "--learner", "newt", "-o", "x.json"), "did you mean 'newton'"),
-    (("train", "--learner", "logistic-gd", "-o", "x.json"), "give the --epsilon"),
-    (("train", "--learner", "logistic-gd", "-o", "x.json", "--epsilon", "1", "--delta", "0"), "no delta of 0"),
-    (("train", "--learner", "logistic-gd", "-o", "x.json", "--epsilon", "1", "--option", "clip=0"), "clip"),
+    (("train", "--estimator", "newt", "-o", "x.json"), "did you mean 'newton'"),
+    (("train", "--estimator", "logistic-gd", "-o", "x.json"), "give the --epsilon"),
+    (("train", "--estimator", "logistic-gd", "-o", "x.json", "--epsilon", "1", "--delta", "0"), "no delta of 0"),
+    (("train", "--estimator", "logistic-gd", "-o", "x.json", "--epsilon", "1", "--option", "clip=0"), "clip"),
 ]
 
 
@@ -194,7 +194,7 @@ def test_privacy_that_ends_in_the_middle_keeps_the_last_iterate(federation):
     federation.stop("c")
     federation.start("c")
     made = rado(
-        "learner", "train", "--learner", "logistic-gd", *asking(federation), "--epsilon", "2", "--rounds", "6",
+        "learner", "train", "--estimator", "logistic-gd", *asking(federation), "--epsilon", "2", "--rounds", "6",
         "--cohort-min", "3", "-o", str(model),
     )["data"]  # fmt: skip
     assert 1 <= made["answers"] < 6

@@ -9,7 +9,7 @@ import pytest
 from dpcore.records.schema import Schema
 from learner.release import Release
 from parties.data.dataset import load
-from radofed.cli.framework import run
+from radofed.cli.entry_point import run
 from radofed.templates import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA, table
 from tests.federation import Federation, rado, wait_until
@@ -133,15 +133,15 @@ def test_moments(federation, edges):
     assert np.abs((moments.product_sum - edges.T @ edges) / noise).max() < 5
     model = federation.root / "moments.json"
     where = str(federation.learner.directory / "releases" / release.query_id.hex()[:16])
-    rado("learner", "train", where, "--learner", "mean-variance", "--output", str(model))
+    rado("learner", "train", where, "--estimator", "mean-variance", "--output", str(model))
     held_out = federation.root / "held_out.csv"
     held_out.write_text(table(400, 99))
     assert rado("learner", "predict", str(model), str(held_out))["data"]["error_rate"] < 0.3
-    refused = rado("learner", "train", where, "--learner", "radoboost", "--output", str(model) + "2", code=4)
+    refused = rado("learner", "train", where, "--estimator", "radoboost", "--output", str(model) + "2", code=4)
     assert "does not learn from moments" in refused["error"]["message"]
     assert "synthetic_rados=1000" in refused["error"]["message"]
     drawn = federation.root / "synthetic.json"
-    rado("learner", "train", where, "--learner", "radoboost", "--option", "synthetic_rados=500", "-o", str(drawn))
+    rado("learner", "train", where, "--estimator", "radoboost", "--option", "synthetic_rados=500", "-o", str(drawn))
     assert rado("learner", "predict", str(drawn), str(held_out))["data"]["error_rate"] < 0.4
     together = rado("learner", "privacy", where)["data"]
     assert together["epsilon"] == pytest.approx(release.statement.epsilon)

@@ -103,7 +103,7 @@ def test_a_model_from_rows_that_never_left(federation):
     assert "smoker" in privacy["unit"]
     assert 0 < privacy["epsilon"] < privacy["epsilon_if_others_collude"]
     model = federation.root / "model.json"
-    rado("learner", "train", asked["release"], "--learner", "mean-variance", "--output", str(model))
+    rado("learner", "train", asked["release"], "--estimator", "mean-variance", "--output", str(model))
     held_out = federation.root / "held_out.csv"
     held_out.write_text(table(400, 99))
     predicted = rado("learner", "predict", str(model), str(held_out))["data"]

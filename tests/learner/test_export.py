@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from dpcore.errors import ConfigurationError
+from dpcore.errors import ConfigurationError, ModelError
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.encoding import Numbers, Source, encode
 from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, RealFeature, Schema, ThresholdFeature
 from learner.export import FORMAT, to_original_units
-from learner.model import Model, ModelError, predict
-from radofed.cli.framework import run
+from learner.model import Model, predict
+from radofed.cli.entry_point import run
 from radofed.common.tables.tables import read_observations
 
 # Names are checked on data frames; of an array, which has none, scikit-learn says so.

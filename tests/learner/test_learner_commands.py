@@ -5,7 +5,7 @@ import json
 import pytest
 
 from learner.session import Session
-from radofed.cli.framework import run
+from radofed.cli.entry_point import run
 from tests.learner.setting import ROWS
 from tests.learner.totals import SCHEMA
 from wire.errors import Code
@@ -151,7 +151,7 @@ def test_no_file_is_written_over(setting, learner, tmp_path):
     assert found["data"]["rows_by_party"] == ROWS
     assert learner("train", release, "--output", model, config=False)[0] == 0
     kept = (tmp_path / "model.json").read_bytes()
-    code, _, err = learner("train", release, "--learner", "radoboost", "--output", model, config=False)
+    code, _, err = learner("train", release, "--estimator", "radoboost", "--output", model, config=False)
     assert code == 4
     assert "is there already" in err
     assert (tmp_path / "model.json").read_bytes() == kept
@@ -169,7 +169,7 @@ def test_rados_that_a_model_separates_are_said_to_be(learner, tmp_path):
     _, found = learner.json("query", "--schema", str(tmp_path / "schema.toml"), "--rados", "2", "--sensitive", "smoker",
                             "--max-rows", "10000")  # fmt: skip
     release = found["data"]["release"]
-    arguments = ("train", release, "--learner", "radoboost", "--output")
+    arguments = ("train", release, "--estimator", "radoboost", "--output")
     code, out, err = learner(*arguments, str(tmp_path / "a.json"), "--format", "json", config=False)
     assert code == 0
     # Two rados lie on one side of some plane through zero.

@@ -6,22 +6,20 @@ from fractions import Fraction
 import pytest
 
 from dpcore.errors import ConfigurationError
-from learner.asking import ASKING, make_asking
-from learner.training import LEARNERS, import_class, make_learner
+from learner.estimators import BY_QUERIES, FROM_RELEASES, import_class, make_estimator
 from radofed.cli.arguments import named_option
 
 NEEDED = {"point": {"feature": "ward"}, "threshold": {"feature": "age"}}
 EVERY = [
     (name, option)
-    for name, place in {**ASKING, **LEARNERS}.items()
+    for name, place in {**BY_QUERIES, **FROM_RELEASES}.items()
     for option in inspect.signature(import_class(*place)).parameters
     if option not in ("n_rados", "random_state")
 ]
 
 
 def make(name: str, **options):
-    maker = make_asking if name in ASKING else make_learner
-    return maker(name, **{**NEEDED.get(name, {}), **options})
+    return make_estimator(name, **{**NEEDED.get(name, {}), **options})
 
 
 @pytest.mark.parametrize(("name", "option"), EVERY)
@@ -33,7 +31,7 @@ def test_no_option_takes_anything(name, option, value):
 
 @pytest.mark.parametrize(("name", "option"), EVERY)
 def test_a_default_is_of_its_type(name, option):
-    default = inspect.signature(import_class(*{**ASKING, **LEARNERS}[name])).parameters[option].default
+    default = inspect.signature(import_class(*{**BY_QUERIES, **FROM_RELEASES}[name])).parameters[option].default
     if default is not inspect.Parameter.empty:
         assert getattr(make(name, **{option: default}), option) == default
 
@@ -82,4 +80,4 @@ def test_other_types_are_refused(name, text):
 @pytest.mark.parametrize("name", NEEDED)
 def test_an_option_without_a_default_must_be_given(name):
     with pytest.raises(ConfigurationError, match="needs the option feature"):
-        make_asking(name)
+        make_estimator(name)

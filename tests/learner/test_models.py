@@ -7,16 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpcore.errors import ConfigurationError, DataError, ShapeError
+from dpcore.errors import ConfigurationError, DataError, ModelError, ShapeError
 from dpcore.estimators.mean_variance import MeanVariance
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.release_cost import Setting
 from dpcore.queries.statement import statement_for
 from dpcore.rados.schema_designs import dp_feat_design
 from dpcore.records.encoding import Numbers, Source, Texts, encode
-from learner.model import Model, ModelError, error_rate, predict
+from learner.estimators import FROM_RELEASES, make_estimator
+from learner.model import Model, error_rate, predict
 from learner.release import Release
-from learner.training import LEARNERS, make_learner, train
+from learner.training import train
 from tests.learner.totals import REQUEST, SCHEMA, World
 from wire.query import setting_of
 
@@ -72,7 +73,7 @@ def release(learner_key):
     )
 
 
-@pytest.mark.parametrize("name", [name for name in LEARNERS if name != "moments-discriminant"])
+@pytest.mark.parametrize("name", [name for name in FROM_RELEASES if name != "moments-discriminant"])
 def test_training_on_a_release(release, table, name):
     model = train(release, name)
     assert model.release_digest == release.digest
@@ -96,7 +97,7 @@ def test_unknown_learners_and_options(release):
     with pytest.raises(ConfigurationError, match=r"no option 'n_round'; did you mean 'n_rounds'"):
         train(release, "radoboost", n_round=3)
     with pytest.raises(ConfigurationError, match="no option 'random_state'"):
-        make_learner("mean-variance", random_state=1)
+        make_estimator("mean-variance", random_state=1)
     with pytest.raises(ConfigurationError, match="at least one round"):
         train(release, "radoboost", n_rounds=0)
 

@@ -83,5 +83,5 @@ class Recorder:
 
 def recorded(table, **options):
     Recorder.seen = []
-    result = simulate(table, learners={"mine": Recorder()}, **options)
+    result = simulate(table, estimators={"mine": Recorder()}, **options)
     return result, list(Recorder.seen)

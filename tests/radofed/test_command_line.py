@@ -10,8 +10,8 @@ from rich.console import Group
 
 from dpcore.errors import ConfigurationError, DataError, PlanError, SlotOverflowError
 from dpcore.records.schema import Schema
-from radofed.cli.framework import run
-from radofed.output import Failure, Output, QueryProgress, Result, json_ready, progress_sentence
+from radofed.cli.entry_point import run
+from radofed.cli.output import Failure, Output, QueryProgress, Result, json_ready, progress_sentence
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
 from wire.status import PartyProgress, PartyState, Phase, QueryStatus
 

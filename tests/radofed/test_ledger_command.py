@@ -11,7 +11,7 @@ from parties.database import LedgerOwner
 from parties.ledger.charges import RECORD, Charge, marginal
 from parties.ledger.ledger import Ledger
 from parties.ledger.limits import LedgerLimits
-from radofed.cli.framework import run
+from radofed.cli.entry_point import run
 from radofed.templates import PolicyChoices, party_toml, policy_toml
 
 TABLE = Charge(((RECORD, Loss.of_epsilon(Fraction(2), Fraction(0))),), "lea", b"table")

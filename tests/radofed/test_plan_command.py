@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dpcore.accounting import dp_feat
-from radofed.cli.framework import run
+from radofed.cli.entry_point import run
 from radofed.planning import PlanRequest, plan_cost, sizes, split_equally
 from radofed.planning.limits import MOST_LOOKED_FOR, largest_rados
 

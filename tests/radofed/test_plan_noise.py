@@ -9,7 +9,7 @@ import pytest
 from dpcore.accounting.gaussian import gaussian_epsilon, thinned_epsilon
 from dpcore.accounting.sensitivity import moments_squared
 from dpcore.records.clipping import Clip
-from radofed.cli.framework import run
+from radofed.cli.entry_point import run
 
 NOISE = {"share_sd", "honest_parties", "fraction_bits", "noise_sd", "product_noise_sd", "spread"}
 SIZES = {"ciphertexts", "upload_bytes_per_party", "estimated_seconds", "slot_bits"}

@@ -13,9 +13,9 @@ from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.predicates.expressions import AtLeast, Flag, LabelIs
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
-from learner.asking import ASKING, make_asking
+from learner.estimators import BY_QUERIES, make_estimator
 from learner.requests import StatisticRequest
-from radofed.cli.framework import run
+from radofed.cli.entry_point import run
 from radofed.simulation import federation as federation_module
 from radofed.simulation.errors import SimulationError
 from radofed.simulation.federation import Federation
@@ -58,10 +58,10 @@ class Asker:
         return self.sign * X[:, 0]
 
 
-def asked(table, learners=None, **options):
+def asked(table, estimators=None, **options):
     Asker.seen = []
     options = {"schema": SCHEMA, "epsilon": 1, **options}
-    result = simulate(table, learners=learners or {"mine": Asker()}, **options)
+    result = simulate(table, estimators=estimators or {"mine": Asker()}, **options)
     return result, list(Asker.seen)
 
 
@@ -98,7 +98,7 @@ def test_answers_are_the_training_rows_sums_with_the_noise_they_state(table, row
 
 def test_no_two_questions_share_noise_or_a_nonce(table, rows):
     """Neither two rounds, nor two folds, nor two learners of one class."""
-    _, seen = asked(table, learners={"mine": Asker(), "mine/1": Asker()}, folds=2)
+    _, seen = asked(table, estimators={"mine": Asker(), "mine/1": Asker()}, folds=2)
     by_learner = [seen[0::2], seen[1::2]]
     drawn = [tuple(noise) for part in by_learner for fold in noises(rows, part, 2) for noise in fold]
     assert len(set(drawn)) == len(drawn) == 8
@@ -134,7 +134,7 @@ def test_what_is_asked_travels_encrypted(table, monkeypatch):
 
 
 def test_all_answers_of_a_learner_together_cost_at_most_its_budget(table):
-    result, seen = asked(table, learners={"mine": Asker(), "other": Asker(rounds=1)})
+    result, seen = asked(table, estimators={"mine": Asker(), "other": Asker(rounds=1)})
     assert result.privacy is None
     assert result.federation.design is None
     assert list(result.asked) == ["mine", "other"]
@@ -165,8 +165,8 @@ def test_without_delta_the_noise_is_laplace_s_alone(table):
 
 def test_beside_learners_of_releases_there_is_a_design_and_its_figures_stay(table):
     shared = {"design": "gaussian", "rados": 30, "epsilon": 5}
-    alone, _ = asked(table, learners="mean-variance", **shared)
-    both, _ = asked(table, learners={"mine": Asker(), **_named("mean-variance")}, **shared)
+    alone, _ = asked(table, estimators="mean-variance", **shared)
+    both, _ = asked(table, estimators={"mine": Asker(), **_named("mean-variance")}, **shared)
     assert alone.asked == {}
     assert both.asked["mine"].epsilon_if_others_collude <= 5
     assert both.privacy == alone.privacy
@@ -176,9 +176,7 @@ def test_beside_learners_of_releases_there_is_a_design_and_its_figures_stay(tabl
 
 
 def _named(name):
-    from learner.training import make_learner
-
-    return {name: make_learner(name)}
+    return {name: make_estimator(name)}
 
 
 def test_where_all_ask_no_design_is_planned(table, monkeypatch):
@@ -187,7 +185,7 @@ def test_where_all_ask_no_design_is_planned(table, monkeypatch):
     monkeypatch.setattr(
         Federation, "plan", lambda self, *arguments: planned.append(arguments[0]) or plan(self, *arguments)
     )
-    result, _ = asked(table, learners={"mine": Asker(), **_row_learner()})
+    result, _ = asked(table, estimators={"mine": Asker(), **_row_learner()})
     assert set(planned) == {None}
     assert {row.learner: row.sees for row in result.rows}["rows"] == "rows"
     assert result.federation.rados is None
@@ -214,7 +212,7 @@ def test_who_asks_nothing_has_no_statement(table):
             self.sign = 1.0
             return self
 
-    result, _ = asked(table, learners={"silent": Silent()})
+    result, _ = asked(table, estimators={"silent": Silent()})
     assert result.asked == {}
     assert "What the answers" not in "\n".join(result.sentences())
 
@@ -227,7 +225,7 @@ def test_privacy_is_that_of_the_fold_that_costs_most(table):
                 oracle.statistic((LabelIs(positive=True),), part=Fraction(1, 4))
             Asker.seen.append(oracle)
 
-    result, seen = asked(table, learners={"uneven": Uneven()})
+    result, seen = asked(table, estimators={"uneven": Uneven()})
     assert [len(oracle.answers) for oracle in seen] == [3, 1, 3]
     # What is left counts as one release, whose noise is rounded up once.
     assert seen[0].cost().epsilon_if_others_collude < seen[1].cost().epsilon_if_others_collude
@@ -270,7 +268,7 @@ class Greedy(Asker):
 )
 def test_what_cannot_be_asked_is_refused_with_what_would_work(table, learners, options, said):
     with pytest.raises(RadofedError, match=said) as refused:
-        asked(table, learners=learners, **options)
+        asked(table, estimators=learners, **options)
     assert refused.value.exit_code in (4, 6)
 
 
@@ -311,21 +309,21 @@ def test_a_budget_is_checked():
 
 @pytest.mark.parametrize("name", ["naive-bayes", "decision-stump", "decision-list"])
 def test_named_learners_ask_and_learn(table, name):
-    result, _ = asked(table, learners=name, epsilon=50, folds=2)
+    result, _ = asked(table, estimators=name, epsilon=50, folds=2)
     mine, *_, majority = result.summaries
     assert mine.sees == "answers"
     assert mine.test_error_mean < majority.test_error_mean + 0.05
     assert 0 < result.asked[name].epsilon_if_others_collude <= 50
-    assert figures(result) == figures(asked(table, learners=name, epsilon=50, folds=2)[0])
+    assert figures(result) == figures(asked(table, estimators=name, epsilon=50, folds=2)[0])
 
 
 @pytest.mark.parametrize("name", ["logistic-gd", "newton"])
 def test_rounds_go_to_learners_that_have_them(table, name):
-    result, _ = asked(table, learners=name, epsilon=50, rounds=3, folds=2)
+    result, _ = asked(table, estimators=name, epsilon=50, rounds=3, folds=2)
     assert "3 releases together" in result.asked[name].assumptions[0]
     assert result.asked[name].epsilon_if_others_collude <= 50
     with pytest.raises(ConfigurationError, match="rounds is 0"):
-        asked(table, learners=name, rounds=0)
+        asked(table, estimators=name, rounds=0)
 
 
 SMALL = Schema.from_toml("""
@@ -357,11 +355,11 @@ NEEDED = {
 }
 
 
-@pytest.mark.parametrize("name", ASKING)
+@pytest.mark.parametrize("name", BY_QUERIES)
 def test_every_learner_that_asks_runs(table, name):
     options = NEEDED.get(name)
     given = {"schema": SMALL, "epsilon": 100, "parties": 3, "folds": 2, "options": options}
-    result, _ = asked(table, learners=name, **given)
+    result, _ = asked(table, estimators=name, **given)
     mine = result.summaries[0]
     assert (mine.learner, mine.sees) == (name, "answers")
     assert list(result.asked) == [name]
@@ -372,15 +370,15 @@ def test_every_learner_that_asks_runs(table, name):
 def test_options_are_the_learner_s_parameters(table):
     given = {"schema": SMALL, "epsilon": 100, "parties": 3, "folds": 2}
     options = {"feature": "x0", "require_rows": False, "cuts": 4, "direction": "below"}
-    named, _ = asked(table, learners="threshold", options=options, **given)
-    mine, _ = asked(table, learners={"threshold": make_asking("threshold", **options)}, **given)
+    named, _ = asked(table, estimators="threshold", options=options, **given)
+    mine, _ = asked(table, estimators={"threshold": make_estimator("threshold", **options)}, **given)
     assert figures(named) == figures(mine)
-    assert figures(named) != figures(asked(table, learners="threshold", options=NEEDED["threshold"], **given)[0])
+    assert figures(named) != figures(asked(table, estimators="threshold", options=NEEDED["threshold"], **given)[0])
 
 
 @pytest.mark.parametrize("name", ["radoboost", "adaboost"])
 def test_learners_that_do_not_ask_have_options_too(table, name):
-    given = {"learners": name, "epsilon": None, "folds": 2, "seed": 1}
+    given = {"estimators": name, "epsilon": None, "folds": 2, "seed": 1}
     once, _ = asked(table, options={"n_rounds": 1}, **given)
     assert figures(once) != figures(asked(table, **given)[0])
 
@@ -393,8 +391,8 @@ def test_learners_that_do_not_ask_have_options_too(table, name):
         ("mean-variance", {"option": {"feature": "kind"}}, "no option 'feature'"),
         ("adaboost", {"option": {"feature": "kind"}}, "no option 'feature'"),
         ("newton", {"option": {"name": "newton"}}, "no option 'name'"),
-        ("point,threshold", {"option": {"feature": "kind"}}, "options are those of one learner, and 2 are named"),
-        (None, {"option": {"rounds": 2}}, "options are for a learner that is named"),
+        ("point,threshold", {"option": {"feature": "kind"}}, "options are those of one estimator, and 2 are named"),
+        (None, {"option": {"rounds": 2}}, "options are for an estimator that is named"),
         ("newton", {"option": {"rounds": 2}, "rounds": 3}, "rounds is given twice"),
     ],
 )
@@ -402,32 +400,46 @@ def test_options_that_cannot_be_used_are_refused(table, learners, options, said)
     option = options.get("option")
     rest = {name: value for name, value in options.items() if name != "option"}
     with pytest.raises(ConfigurationError, match=said):
-        asked(table, learners=learners, options=option, **rest)
+        asked(table, estimators=learners, options=option, **rest)
 
 
 def test_the_command_takes_options(table, tmp_path, capsys):
     schema = tmp_path / "small.toml"
     schema.write_text(SMALL.to_toml(), encoding="utf-8")
     arguments = ["simulate", "--data", str(table), "--schema", str(schema), "--parties", "3", "--folds", "2"]
-    arguments += ["--workers", "0", "--epsilon", "100", "--format", "json", "--learner"]
+    arguments += ["--workers", "0", "--epsilon", "100", "--format", "json", "--estimator"]
     options = ["--option", "feature=kind", "--option", "require-rows=false"]
     assert run([*arguments, "point", *options]) == 0
     assert json.loads(capsys.readouterr().out)["data"]["results"]["point"]["sees"] == "answers"
     assert run([*arguments, "point,newton", *options]) == 4
-    assert "options are those of one learner" in json.loads(capsys.readouterr().out)["error"]["message"]
+    assert "options are those of one estimator" in json.loads(capsys.readouterr().out)["error"]["message"]
 
 
 def test_the_command_measures_learners_that_ask(table, tmp_path, capsys):
     rows = tmp_path / "rows.parquet"
     arguments = ["simulate", "--data", str(table), "--label", "y", "--positive", "in", "--parties", "3", "--folds", "2"]
-    arguments += ["--workers", "0", "--learner", "naive-bayes", "--epsilon", "1", "--delta", "1e-6"]
+    arguments += ["--workers", "0", "--estimator", "naive-bayes", "--epsilon", "1", "--delta", "1e-6"]
     assert run([*arguments, "--per-fold", str(rows), "--format", "json"]) == 0
     captured = capsys.readouterr()
     data = json.loads(captured.out)["data"]
     assert list(data["results"]) == ["naive-bayes", "logistic", "majority"]
     assert data["results"]["naive-bayes"]["sees"] == "answers"
     assert data["asked"]["naive-bayes"]["epsilon_if_others_collude"] <= 1
-    assert "learners ask" in captured.err
+    assert "estimators ask" in captured.err
     assert pq.read_table(rows).to_pydict()["sees"] == ["answers", "rows", "labels"] * 2
     assert run([*arguments[:-4], "--format", "json"]) == 4
     assert "give epsilon" in json.loads(capsys.readouterr().out)["error"]["message"]
+
+
+def test_the_former_spellings_work_with_a_note(table, capsys):
+    arguments = ["simulate", "--data", str(table), "--label", "y", "--positive", "in", "--parties", "3", "--folds", "2"]
+    arguments += ["--workers", "0", "--epsilon", "1", "--format", "json", "--learner", "naive-bayes"]
+    assert run(arguments) == 0
+    captured = capsys.readouterr()
+    assert "--learner is now --estimator" in captured.err
+    assert "naive-bayes" in json.loads(captured.out)["data"]["results"]
+    assert run([*arguments, "--estimator", "newton"]) == 4
+    assert "leave --learner out" in json.loads(capsys.readouterr().out)["error"]["message"]
+    with pytest.warns(DeprecationWarning, match="learners is now estimators"):
+        result = simulate(table, learners="naive-bayes", epsilon=1, folds=2)
+    assert result.summaries[0].learner == "naive-bayes"

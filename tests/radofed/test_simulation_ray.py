@@ -42,7 +42,7 @@ def figures(**more):
 def answers(**more):
     result = radofed.simulate(
         data, label="y", positive="1", parties=5, folds=2, seed=4, key_bits=2048,
-        learners={"asks": Asks()}, epsilon=1, **more
+        estimators={"asks": Asks()}, epsilon=1, **more
     )
     return [[row.learner, row.test_error, row.auc] for row in result.rows], Asks.seen.pop(), Asks.seen.pop()
 
@@ -279,7 +279,7 @@ def test_a_cluster_that_runs_already_is_used_and_left_running(table):
 
 @pytest.mark.slow
 def test_the_command_takes_a_worker_for_each_cpu(table):
-    code = "import sys\nfrom radofed.cli.framework import run\nsys.exit(run(sys.argv[1:]))"
+    code = "import sys\nfrom radofed.cli.entry_point import run\nsys.exit(run(sys.argv[1:]))"
     arguments = ["--data", str(table), "--label", "y", "--positive", "1", "--parties", "4", "--folds", "2"]
     result = python(code, "simulate", *arguments, "--format", "json")
     assert result.returncode == 0, result.stderr[-3000:]

@@ -32,8 +32,8 @@ def table(tmp_path_factory):
         ({"key_bits": 100, "encrypt": True}, "a key of 100 bits"),
         ({"design": "gaussian", "epsilon": "1e9999999"}, "out of any range"),
         ({"design": "gaussian", "epsilon": 1, "delta": "1e-9999999"}, "out of any range"),
-        ({"learners": "logistic"}, "always measured"),
-        ({"learners": ""}, "no learner"),
+        ({"estimators": "logistic"}, "always measured"),
+        ({"estimators": ""}, "no estimator"),
         ({"design": "plane"}, "did you mean 'plain'"),
         ({"design": "dp-feat"}, "needs a sensitive feature"),
         ({"design": "gaussian"}, "give the epsilon"),
@@ -52,11 +52,11 @@ def table(tmp_path_factory):
         ({"design": "dp-feat", "sensitive": "member", "delta": "1e-x"}, "not a finite number"),
         ({"design": "dp-feat", "sensitive": "membr"}, "did you mean 'member'"),
         ({"design": "dp-feat", "sensitive": "kind=a"}, "kind=a"),
-        ({"learners": []}, "no learner"),
-        ({"learners": "radobost"}, "did you mean 'radoboost'"),
-        ({"learners": ["radoboost", "radoboost"]}, "twice"),
-        ({"learners": {"logistic": Recorder()}}, "always measured"),
-        ({"learners": {"mine": object()}}, "is no learner"),
+        ({"estimators": []}, "no estimator"),
+        ({"estimators": "radobost"}, "did you mean 'radoboost'"),
+        ({"estimators": ["radoboost", "radoboost"]}, "twice"),
+        ({"estimators": {"logistic": Recorder()}}, "always measured"),
+        ({"estimators": {"mine": object()}}, "is no estimator"),
         ({"label": "z"}, "no such column"),
         ({"positive": "inn"}, "did you mean 'in'"),
         ({"label": None}, "say which column"),
@@ -93,14 +93,14 @@ def test_a_learner_that_fails_says_so(table, fails):
 
     said = "no pivot" if fails == "raises" else "finite numbers"
     with pytest.raises(SimulationError, match=rf"'mine'.*fold 1.*{said}|'mine'.*{said}.*fold 1"):
-        simulate(table, learners={"mine": Failing()}, rados=5)
+        simulate(table, estimators={"mine": Failing()}, rados=5)
 
 
 def test_a_learner_s_own_refusal_keeps_its_exit_code(table):
     from dpcore.estimators.radoboost import RadoBoost
 
     with pytest.raises(SimulationError, match="n_rounds") as refused:
-        simulate(table, learners={"mine": RadoBoost(n_rounds=0)}, rados=5)
+        simulate(table, estimators={"mine": RadoBoost(n_rounds=0)}, rados=5)
     assert refused.value.exit_code == 4
 
 

@@ -18,7 +18,7 @@ from sklearn.model_selection import StratifiedKFold
 import radofed
 from dpcore.errors import ConfigurationError, PlanError, RadofedError
 from dpcore.rados.distribution import RadoLaw
-from radofed.cli.framework import run
+from radofed.cli.entry_point import run
 from radofed.simulation import federation as federation_module
 from radofed.simulation.evaluation import auc
 from tests.radofed.simulation_world import ROWS, SCHEMA, figures, made_up, recorded, simulate
@@ -31,9 +31,9 @@ def table(tmp_path_factory):
 
 def test_a_simulation_repeats_and_another_seed_is_another(table):
     learners = ["mean-variance", "radoboost", "adaboost"]
-    first, again = (simulate(table, learners=learners, folds=2) for _ in range(2))
+    first, again = (simulate(table, estimators=learners, folds=2) for _ in range(2))
     assert figures(first) == figures(again)
-    assert figures(first) != figures(simulate(table, learners=learners, folds=2, seed=3))
+    assert figures(first) != figures(simulate(table, estimators=learners, folds=2, seed=3))
     assert [summary.learner for summary in first.summaries] == [*learners, "logistic", "majority"]
     sees = {summary.learner: summary.sees for summary in first.summaries}
     assert sees == {
@@ -198,15 +198,15 @@ class MomentsLearner:
 
 
 def test_moments_go_to_learners_of_moments(table):
-    result = simulate(table, design="moments", epsilon=100, learners={"ridge": MomentsLearner()})
+    result = simulate(table, design="moments", epsilon=100, estimators={"ridge": MomentsLearner()})
     (ridge, logistic, majority) = result.summaries
     assert ridge.sees == "moments"
     assert abs(ridge.test_error_mean - logistic.test_error_mean) < majority.test_error_mean / 2
     assert result.federation.rados is None
     with pytest.raises(ConfigurationError, match="cannot learn from moments"):
-        simulate(table, design="moments", epsilon=100, learners="radoboost")
+        simulate(table, design="moments", epsilon=100, estimators="radoboost")
     with pytest.raises(ConfigurationError, match="cannot learn from rados"):
-        simulate(table, learners={"ridge": MomentsLearner()})
+        simulate(table, estimators={"ridge": MomentsLearner()})
 
 
 def test_a_row_without_values_stays_in_training_and_is_never_tested(tmp_path):
@@ -260,7 +260,7 @@ COMMAND = ("--label", "y", "--positive", "in", "--parties", "3", "--folds", "2",
 
 def test_the_command_prints_one_object(table, tmp_path, capsys):
     rows = tmp_path / "rows.parquet"
-    arguments = ["simulate", "--data", str(table), *COMMAND, "--learner", "radoboost,mean-variance", "--seed", "2"]
+    arguments = ["simulate", "--data", str(table), *COMMAND, "--estimator", "radoboost,mean-variance", "--seed", "2"]
     assert run([*arguments, "--per-fold", str(rows), "--format", "json"]) == 0
     captured = capsys.readouterr()
     found = json.loads(captured.out)
@@ -320,7 +320,7 @@ def test_rados_of_one_side_are_said_to_be(tmp_path):
     path = tmp_path / "apart.csv"
     path.write_text("x,y\n" + "".join(f"{2 * (i % 2) - 1},{i % 2}\n" for i in range(60)))
     found = radofed.simulate(
-        path, label="y", positive="1", parties=3, folds=2, workers=0, learners=" radoboost , mean-variance"
+        path, label="y", positive="1", parties=3, folds=2, workers=0, estimators=" radoboost , mean-variance"
     )
     said = [note for note in found.notes if note.startswith("radoboost, in 2 of 2 folds: ")]
     assert len(said) == 1

@@ -8,7 +8,7 @@ import pytest
 
 SCRIPT = """
 import json, sys
-from radofed.cli.framework import run
+from radofed.cli.entry_point import run
 code = run(sys.argv[1:])
 sys.stderr.write("\\n" + json.dumps([code, sorted({name.partition(".")[0] for name in sys.modules})]))
 """

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from radofed.cli.arguments import exact, named_option
+from radofed.cli.arguments import OldEstimator, estimator_option, exact, named_option
 from radofed.cli.framework import check_directory, check_new, command
-from radofed.cli.learner import Timeout
-from radofed.output import Output, QueryProgress, Result
+from radofed.cli.learner.queries import Timeout
+from radofed.cli.output import Output, QueryProgress, Result
 
 if TYPE_CHECKING:
     from dpcore.records.schema import Schema
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
 
-LEARNER_HELP = (
+ESTIMATOR_HELP = (
     "From a release: mean-variance, for rados and moments; radoboost, radoboost-l1, -l2, -linf or -slope, for rados; "
     "moments-discriminant, for moments. By asking: newton, logistic-gd, hinge-gd, logistic-regression, "
     "linear-regression, naive-bayes, conjunction, decision-stump, decision-list, point, threshold."
 )
+
+DEFAULT_ESTIMATOR = "mean-variance"
 
 MaybeConfig = Annotated[
     Path | None, typer.Option("--config", "-c", help="The learner's configuration file; to ask.", show_default=False)
@@ -46,17 +48,19 @@ def train(
     to: Annotated[Path, typer.Option("--output", "-o", help="Write the model there.", show_default=False)],
     release: Annotated[
         Path | None,
-        typer.Argument(help="The directory of a release; none for a learner that asks.", show_default=False),
+        typer.Argument(help="The directory of a release; none for an estimator that asks.", show_default=False),
     ] = None,
-    learner: Annotated[str, typer.Option(help=LEARNER_HELP)] = "mean-variance",
+    estimator: Annotated[str | None, typer.Option(help=ESTIMATOR_HELP, show_default=DEFAULT_ESTIMATOR)] = None,
+    learner: OldEstimator = None,
     option: Annotated[
-        list[str] | None, typer.Option(help="A learner's option as NAME=VALUE, such as n_rounds=500; may be repeated.")
+        list[str] | None,
+        typer.Option(help="An option of the estimator as NAME=VALUE, such as n_rounds=500; repeatable."),
     ] = None,
     config: MaybeConfig = None,
     schema: Annotated[Path | None, typer.Option(help="To ask: the schema that the parties share.")] = None,
     epsilon: Epsilon = None,
     delta: Delta = "1e-6",
-    rounds: Annotated[int | None, typer.Option(help="To ask: how many rounds, for learners that have them.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="To ask: how many rounds, for estimators that have them.")] = None,
     journal: Annotated[
         Path | None,
         typer.Option(help="To ask: what was asked; the same command goes on from it. By default beside MODEL."),
@@ -68,70 +72,77 @@ def train(
 ) -> Result:
     """Train a model: on a release, which costs no more privacy, or by asking the parties within a budget.
 
-    A learner that asks several rounds goes on where it was interrupted: run the same command again. Where the parties
-    refuse in the middle it keeps its last iterate and says what was spent.
+    An estimator that asks in several rounds continues where it was interrupted: run the same command again. Where the
+    parties refuse in the middle, it keeps its last iterate and says what was spent.
     """
     from dpcore.errors import ConfigurationError
     from dpcore.records.features import nearest
-    from learner.asking import ASKING
-    from learner.training import LEARNERS
+    from learner.estimators import BY_QUERIES, FROM_RELEASES, make_estimator
 
+    name = estimator_option(output, estimator, learner) or DEFAULT_ESTIMATOR
     check_new(to)
     check_directory(to)
     options = dict(named_option(text) for text in option or ())
-    if learner not in (*ASKING, *LEARNERS):
-        raise ConfigurationError(f"no learner is called {learner!r}; {nearest(learner, (*ASKING, *LEARNERS))}")
-    if learner not in ASKING:
+    if name not in (*BY_QUERIES, *FROM_RELEASES):
+        raise ConfigurationError(f"no estimator is called {name!r}; {nearest(name, (*BY_QUERIES, *FROM_RELEASES))}")
+    if name not in BY_QUERIES:
         asks = {"--config": config, "--schema": schema, "--epsilon": epsilon, "--rounds": rounds, "--journal": journal}
-        if given := [name for name, value in asks.items() if value is not None]:
-            raise ConfigurationError(f"{learner} learns from a release and takes no {given[0]}; leave it out")
+        if given := [option for option, value in asks.items() if value is not None]:
+            raise ConfigurationError(f"{name} learns from a release and takes no {given[0]}; leave it out")
         if release is None:
-            raise ConfigurationError(f"{learner} learns from a release: give its directory")
-        return _train_on(output, release, to, learner, options)
+            raise ConfigurationError(f"{name} learns from a release: give its directory")
+        return _train_on(output, release, to, name, options)
     if release is not None:
-        raise ConfigurationError(f"{learner} asks for what it learns from: leave the release out")
+        raise ConfigurationError(f"{name} asks for what it learns from: leave the release out")
     if schema is None:
-        raise ConfigurationError(f"{learner} asks: give the --schema that the parties share")
-    from learner.asking import make_asking, model_of_answers
+        raise ConfigurationError(f"{name} asks: give the --schema that the parties share")
+    from learner.training import model_of_answers
     from radofed.cli.schema import read_schema
 
     if rounds is not None:
         options["rounds"] = rounds
-    estimator = make_asking(learner, **options)
+    asking = make_estimator(name, **options)
     journal = journal or to.with_name(f"{to.name}.journal")
     terms = _terms(cohort_min, colluders, max_rows)
     with _federation(output, config, read_schema(schema), terms, timeout_s, journal) as federation:
-        oracle = _within(federation, learner, epsilon, delta)
-        estimator.fit_queries(oracle)
-        model = model_of_answers(estimator, oracle, learner)
+        oracle = _within(federation, name, epsilon, delta)
+        asking.fit_queries(oracle)
+        model = model_of_answers(asking, oracle, name)
     answers = len(oracle.answers)
     rows = max(sum(answer.party_rows.values()) for answer in oracle.answers)
-    data = {**_saved(output, model, estimator, to), "answers": answers}
-    words = f"{to}: {learner} over {rows} rows, {answers} answer{'s' * (answers != 1)}"
+    data = {**_saved(output, model, asking, to), "answers": answers}
+    words = f"{to}: {name} over {rows} rows, {answers} answer{'s' * (answers != 1)}"
     return Result(data, "\n".join([words, *model.statement.sentences()]))
 
 
 def _saved(output: Output, model: "Model", estimator: Any, to: Path) -> dict[str, Any]:
-    """Save a model and tell of what its learner warns, such as that theta separates the rados; what JSON says of it."""
+    """Save a model and print its estimator's warning, such as that theta separates the rados; what JSON says of it."""
     model.save(to)
     warning = getattr(estimator, "warning_", None)
     if warning is not None:
         output.note(f"warning: {warning}")
-    data = {"model": to, "learner": model.learner, "d": model.schema.d, "release_digest": model.release_digest}
+    data = {
+        "model": to,
+        "estimator": model.learner,
+        "learner": model.learner,
+        "d": model.schema.d,
+        "release_digest": model.release_digest,
+    }
     return {**data, "privacy": model.statement.to_dict(), "warning": warning}
 
 
-def _train_on(output: Output, release: Path, to: Path, learner: str, options: dict[str, Any]) -> Result:
+def _train_on(output: Output, release: Path, to: Path, name: str, options: dict[str, Any]) -> Result:
+    from learner.estimators import make_estimator
     from learner.release import Release
-    from learner.training import fitted, make_learner, model_of
+    from learner.training import fitted, model_of
 
     # What is misspelt need not wait for a release to load.
-    make_learner(learner, **{name: value for name, value in options.items() if name != "synthetic_rados"})
+    make_estimator(name, **{option: value for option, value in options.items() if option != "synthetic_rados"})
     loaded = Release.load(release)
-    output.note(f"training {learner} on {loaded.contents} of {loaded.schema.d} coordinates ...")
-    estimator = fitted(loaded, learner, **options)
-    data = _saved(output, model_of(estimator, loaded, learner), estimator, to)
-    return Result(data, f"{to}: {learner} over {loaded.rows} rows")
+    output.note(f"training {name} on {loaded.contents} of {loaded.schema.d} coordinates ...")
+    estimator = fitted(loaded, name, **options)
+    data = _saved(output, model_of(estimator, loaded, name), estimator, to)
+    return Result(data, f"{to}: {name} over {loaded.rows} rows")
 
 
 def evaluate(

@@ -11,7 +11,7 @@ import typer
 
 from radofed.cli.arguments import exact
 from radofed.cli.framework import ConfigOption, command, group
-from radofed.output import Output, QueryProgress, Result, progress_sentence
+from radofed.cli.output import Output, QueryProgress, Result, progress_sentence
 
 if TYPE_CHECKING:
     from dpcore.records.schema import Schema

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from radofed.cli.framework import check_new, command
-from radofed.output import Output, Result
+from radofed.cli.output import Output, Result
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
 
@@ -37,9 +37,9 @@ def export(
     """
     import json
 
-    from dpcore.errors import ConfigurationError
+    from dpcore.errors import ConfigurationError, ModelError
     from learner.files import write_durably
-    from learner.model import Model, ModelError
+    from learner.model import Model
 
     if target is Target.SKLEARN:
         raise ConfigurationError(

@@ -1,0 +1,114 @@
+"""Estimators by name: those that learn from one release, and those that ask queries within a budget."""
+
+import importlib
+import inspect
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
+
+from dpcore.errors import ConfigurationError
+from dpcore.records.features import nearest
+
+FROM_RELEASES: dict[str, tuple[str, str]] = {
+    "radoboost": ("dpcore.estimators.radoboost", "RadoBoost"),
+    "radoboost-l1": ("dpcore.estimators.regularised", "RadoBoostL1"),
+    "radoboost-l2": ("dpcore.estimators.regularised", "RadoBoostL2"),
+    "radoboost-linf": ("dpcore.estimators.regularised", "RadoBoostLinf"),
+    "radoboost-slope": ("dpcore.estimators.regularised", "RadoBoostSlope"),
+    "moments-discriminant": ("dpcore.estimators.moments_discriminant", "MomentsDiscriminant"),
+    "mean-variance": ("dpcore.estimators.mean_variance", "MeanVariance"),
+}
+"""Estimators that learn from one release: module and class by name. Imported on use: scikit-learn takes a second."""
+
+BY_QUERIES: dict[str, tuple[str, str]] = {
+    "conjunction": ("dpcore.estimators.conjunction", "MonotoneConjunction"),
+    "decision-stump": ("dpcore.estimators.decision_stump", "DecisionStump"),
+    "decision-list": ("dpcore.estimators.decision_list", "DecisionList"),
+    "naive-bayes": ("dpcore.estimators.naive_bayes", "NaiveBayes"),
+    "point": ("dpcore.estimators.point", "PrivatePoint"),
+    "threshold": ("dpcore.estimators.threshold", "PrivateThreshold"),
+    "linear-regression": ("dpcore.estimators.summation_regression", "SummationLinear"),
+    "logistic-regression": ("dpcore.estimators.summation_regression", "SummationLogistic"),
+    "logistic-gd": ("dpcore.estimators.federated_descent", "LogisticDescent"),
+    "hinge-gd": ("dpcore.estimators.federated_descent", "HingeDescent"),
+    "newton": ("dpcore.estimators.private_newton", "PrivateNewton"),
+}
+"""Estimators that ask queries within a budget: module and class by name. Each has `fit_queries(oracle)`."""
+
+_WORDS = {
+    int: "an integer",
+    float: "a number",
+    Fraction: "an exact number such as 1/3",
+    bool: "true or false",
+    str: "a text",
+    NoneType: "null",
+}
+# No division by zero, and no exponent.
+_EXACT = re.compile(r"\d{1,15}(\.\d{1,15})?|\d{1,15}/0*[1-9]\d{0,14}")
+
+# They govern `fit` on rows; a release has its rados already.
+_ROWS_ONLY = ("n_rados", "random_state")
+
+
+def make_estimator(name: str, /, **options: Any) -> Any:
+    """The estimator of this name with these parameters.
+
+    Raises ConfigurationError where the name or an option is unknown, or scikit-learn is not installed.
+    """
+    return instance_of(name, class_of(name), options)
+
+
+def class_of(name: str) -> Any:
+    """The class of the estimator of this name. Raises ConfigurationError as `make_estimator` does."""
+    known = {**FROM_RELEASES, **BY_QUERIES}
+    if name not in known:
+        raise ConfigurationError(f"no estimator is called {name!r}; {nearest(name, known)}")
+    return import_class(*known[name])
+
+
+def instance_of(name: str, estimator: Any, options: Mapping[str, Any]) -> Any:
+    """An instance of the class with these parameters. Raises ConfigurationError where one is unknown or absent."""
+    known = [option for option in inspect.signature(estimator).parameters if option not in _ROWS_ONLY]
+    for option in options:
+        if option not in known:
+            raise ConfigurationError(f"{name} has no option {option!r}; {nearest(option, known)}")
+    parameters = inspect.signature(estimator, eval_str=True).parameters
+    for option, parameter in parameters.items():
+        if parameter.default is inspect.Parameter.empty and option not in options:
+            raise ConfigurationError(f"{name} needs the option {option}: give it, such as {option}=...")
+    return estimator(**{option: _typed(name, option, value, parameters[option]) for option, value in options.items()})
+
+
+def _typed(name: str, option: str, value: Any, parameter: inspect.Parameter) -> Any:
+    """The value as the parameter's annotation has it: an integer is a float too, a number is an exact fraction too.
+
+    Raises ConfigurationError where it is of another type.
+    """
+    allowed = [kind for kind in get_args(parameter.annotation) or (parameter.annotation,) if kind is not Any]
+    if not allowed or get_origin(parameter.annotation) is Literal:
+        allowed = [type(part) for part in allowed] or [object]
+    for kind in allowed:
+        plain = isinstance(kind, type) and (kind is bool or not isinstance(value, bool))
+        if plain and isinstance(value, kind):
+            return value
+        if plain and isinstance(value, int | float) and kind in (float, Fraction):
+            # A double stands for its shortest decimal.
+            return float(value) if kind is float else Fraction(str(value))
+        if plain and kind is Fraction and isinstance(value, str) and _EXACT.fullmatch(value):
+            return Fraction(value)
+        if not isinstance(kind, type) and callable(value):
+            return value
+    names = " or ".join(
+        _WORDS.get(kind, getattr(kind, "__name__", str(kind))) for kind in allowed if kind is not object
+    )
+    raise ConfigurationError(f"{name}'s option {option} is {value!r}: give {names}")
+
+
+def import_class(module: str, class_name: str) -> Any:
+    """A class of an estimator's module. Raises ConfigurationError where scikit-learn is not installed."""
+    try:
+        return getattr(importlib.import_module(module), class_name)
+    except ModuleNotFoundError as missing:
+        raise ConfigurationError(f"{missing.name} is not installed: install radofed[learner]") from missing

@@ -1,0 +1,71 @@
+"""The `rado` command: runs what the arguments say, and ends with an exit code."""
+
+import io
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import typer
+
+from dpcore.errors import ConfigurationError
+from radofed.cli.framework import InterruptedCommandError
+from radofed.cli.output import EXIT_FAILED, EXIT_USAGE, Failure, Output, silence_broken_pipe
+
+PACKAGES = ("dpcore", "wire", "parties", "coordinator", "learner", "radofed", "rado")
+
+
+def check_distribution() -> None:
+    """Raise ConfigurationError where a package resolves outside the distribution that this file belongs to.
+
+    In a checkout `rado`, the wire's messages, lies under protos/; elsewhere beside the others.
+    """
+    root = Path(__file__).resolve().parents[2]
+    for name in PACKAGES:
+        spec = find_spec(name)
+        if spec is None or spec.origin is None:
+            raise ConfigurationError(f"radofed's package {name!r} is not to be found; install radofed again")
+        place = Path(spec.origin).resolve().parent.parent
+        if place not in (root, root / "protos"):
+            raise ConfigurationError(
+                f"the package {name!r} comes from {place}, not from radofed's own {root}: another package of that name "
+                "stands before it; run rado from another directory or in an environment of its own"
+            )
+
+
+def main() -> None:
+    """The entry point: run what the arguments say and end with its exit code (docs/operating.md, 5)."""
+    for stream in (sys.stdout, sys.stderr):
+        # A character that the terminal cannot show is no reason to fail.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run `rado` with these arguments; the exit code. Nothing escapes."""
+    output = Output.of_arguments(arguments)
+    try:
+        check_distribution()
+        from radofed.cli.commands import app  # noqa: PLC0415  (a package that is not ours must not be imported first)
+
+        code = app(args=arguments, prog_name="rado", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except (typer.Abort, InterruptedCommandError):
+        return output.print_failure(Failure("INTERRUPTED", "interrupted", EXIT_FAILED))
+    except BrokenPipeError:
+        silence_broken_pipe()
+        return EXIT_FAILED
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (whatever it is, people get one sentence)
+        if callable(format_message := getattr(error, "format_message", None)):
+            return _usage(output, error, format_message())
+        return output.fail(error)
+
+
+def _usage(output: Output, error: BaseException, message: str) -> int:
+    """A wrong command line. The parser's own code 2 means a failed connection here."""
+    context = getattr(error, "ctx", None)
+    if message.startswith("Usage:"):  # a group without a command: its help is the message
+        output.note(message)
+        message = "say which command"
+    hint = f"; see `{context.command_path} --help`" if context is not None else ""
+    return output.print_failure(Failure("USAGE", f"{message.rstrip('.')}{hint}", EXIT_USAGE))

@@ -1,0 +1,1 @@
+"""`rado learner`: ask queries, fetch releases, train, evaluate and predict."""

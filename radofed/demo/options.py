@@ -1,0 +1,41 @@
+"""What `rado demo` is asked to show."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from dpcore.errors import ConfigurationError
+from dpcore.records.schema import Schema
+from radofed.demo.tables import Split
+
+DELTA = Fraction(1, 1_000_000)
+"""What every epsilon of the demo is counted at."""
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """What to demonstrate. data, schema: the user's own, both or neither. keep: where to leave everything.
+
+    rados, sensitive, epsilon_per_rado: of the part on rados. sensitive: by default the first boolean coordinate of the
+    schema; where there is none, the design is plain. Raises ConfigurationError where the options contradict one
+    another.
+    """
+
+    data: Path | None = None
+    schema: Schema | None = None
+    parties: int = 4
+    rados: int = 1000
+    split: Split = "label-skew"
+    sensitive: str | None = None
+    epsilon_per_rado: Fraction | None = None
+    keep: Path | None = None
+
+    def __post_init__(self) -> None:
+        if (self.data is None) != (self.schema is None):
+            raise ConfigurationError("give --data and --schema together; draft a schema with `rado schema infer`")
+        if not 2 <= self.parties <= 50:
+            raise ConfigurationError(f"{self.parties} parties: the demo runs 2 to 50 of them on this machine")
+        if self.rados < 2:
+            raise ConfigurationError(f"{self.rados} rados: ask for at least 2")
+        if self.keep is not None and self.keep.exists():
+            raise ConfigurationError(f"{self.keep}: is there already; give another directory")

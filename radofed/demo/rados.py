@@ -1,0 +1,218 @@
+"""The demo's second part: rados by DP-FEAT, which protect one boolean feature, and what two estimators make of them."""
+
+import itertools
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from dpcore.errors import ConfigurationError, PlanError
+from dpcore.records.schema import Schema
+from radofed.demo.baselines import Baselines, baselines
+from radofed.demo.federation import Clock, Note, RunningFederation, Shared, running_federation
+from radofed.demo.options import DELTA, DemoOptions
+from radofed.demo.processes import Children
+from radofed.templates import PolicyChoices
+
+ESTIMATORS = ("radoboost", "mean-variance")
+ATTEMPTS = 2
+ANSWER_WITHIN_S, PREPARE_WITHIN_S, UPLOAD_WITHIN_S = 120, 600, 600
+DIGITS_EPSILON_PER_RADO = Fraction(4)
+"""A truncation so mild that it costs nothing, and by which Theorem 6 has something to say beside the exact count.
+
+It is left out where the smallest party has so few rows that no epsilon would be finite with it."""
+
+
+@dataclass(frozen=True)
+class RadosPlan:
+    """What is asked, decided before anything starts. sensitive, truncation: None for none."""
+
+    shared: Shared
+    rados: int
+    sensitive: str | None
+    truncation: Fraction | None
+    policy: PolicyChoices
+
+
+@dataclass(frozen=True)
+class RadosResult:
+    """What rados showed. Errors are fractions of the held-out rows; release: what `rado learner query` printed."""
+
+    errors: dict[str, float]
+    compared: Baselines
+    rows: dict[str, int]
+    release: dict[str, Any]
+    sensitive: str | None
+    phases_s: dict[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As `rado demo --format json` has it."""
+        statement = self.release["privacy"]
+        figures = ("unit", "scope", "epsilon", "delta", "theorem_epsilon", "epsilon_if_others_collude")
+        return {
+            "test_error": {
+                "radoboost": self.errors["radoboost"],
+                "mean_variance": self.errors["mean-variance"],
+                **self.compared.errors(),
+            },
+            "privacy": {name: statement[name] for name in figures},
+            "privacy_in_words": _sentences(statement),
+            "parties": len(self.rows),
+            "rows_by_party": self.rows,
+            "test_rows": self.compared.test_rows,
+            "rados": self.release["rados"],
+            "design": "plain" if self.sensitive is None else "dp-feat",
+            "sensitive": self.sensitive,
+            "upload_bytes_per_party": self.release["plan"]["upload_bytes_per_party"],
+            "seconds": sum(self.phases_s.values()),
+            "seconds_by_phase": self.phases_s,
+        }
+
+    def bound_in_words(self) -> list[str]:
+        """The statement's figures, without what they rest on."""
+        statement = self.release["privacy"]
+        sentences = _sentences(statement)
+        return sentences[: len(sentences) - len(statement["assumptions"]) - len(statement["warnings"])]
+
+
+def plan_rados(shared: Shared, options: DemoOptions, note: Note) -> RadosPlan:
+    """Decide what is asked of these parties. Raises ConfigurationError where nothing can be."""
+    fewest_rows = min(shared.rows.values())
+    sensitive = _sensitive(options, shared.data.schema, note)
+    truncation = truncation_for(options, fewest_rows, note)
+    policy = _policy(options, sensitive, truncation, fewest_rows)
+    return RadosPlan(shared, options.rados, sensitive, truncation, policy)
+
+
+def run_rados(plan: RadosPlan, directory: Path, clock: Clock, note: Note) -> RadosResult:
+    """Ask for the rados in a federation of processes, and train on them. Raises ChildError where a node fails."""
+    data = plan.shared.data
+    with running_federation(directory, plan.shared, plan.policy, clock, note) as federation:
+        with clock.phase("federated query"):
+            release = _query(plan, federation, note)
+        federation.children.stop()
+        with clock.phase("training"):
+            errors = _train(Path(release["release"]), data.test, directory / "models", federation.children, note)
+    with clock.phase("comparison"):
+        note("training on the rows themselves, for comparison")
+        compared = baselines(data)
+    return RadosResult(errors, compared, plan.shared.rows, release, plan.sensitive, clock.phases_s)
+
+
+def truncation_for(options: DemoOptions, fewest_rows: int, note: Note) -> Fraction | None:
+    """Algorithm 2's epsilon for each rado: what was asked for; for the digits 4, or None where rows are too few."""
+    from dpcore.accounting.dp_feat import own_epsilon  # noqa: PLC0415  (slow to import)
+
+    if options.data is not None or options.epsilon_per_rado is not None:
+        return options.epsilon_per_rado
+    try:
+        own_epsilon(fewest_rows, options.rados, DIGITS_EPSILON_PER_RADO, DELTA)
+    except PlanError:
+        note(f"the smallest party has only {fewest_rows} rows, so signatures are drawn without truncation")
+        return None
+    return DIGITS_EPSILON_PER_RADO
+
+
+class _Until:
+    """Passes lines on up to and with the first that has `last`."""
+
+    def __init__(self, last: str, note: Callable[[str], None]) -> None:
+        self._last, self._note, self._over = last, note, False
+
+    def __call__(self, line: str) -> None:
+        if not self._over:
+            self._note(line)
+        self._over = self._over or self._last in line
+
+
+def _query(plan: RadosPlan, federation: RunningFederation, note: Note) -> dict[str, Any]:
+    query = ["--rados", str(plan.rados), "--delta", str(DELTA), "--attempts", str(ATTEMPTS)]
+    query += ["--answer-within-s", str(ANSWER_WITHIN_S), "--prepare-within-s", str(PREPARE_WITHIN_S)]
+    query += ["--upload-within-s", str(UPLOAD_WITHIN_S), "--schema", str(plan.shared.schema)]
+    query += ["--design", "plain" if plan.sensitive is None else "dp-feat"]
+    query += [] if plan.sensitive is None else ["--sensitive", plan.sensitive]
+    query += [] if plan.sensitive is None or plan.truncation is None else ["--epsilon-per-rado", str(plan.truncation)]
+    return federation.children.run(
+        "learner", "learner", "query", "--config", str(federation.config), *query, on_line=_Until(", complete,", note)
+    )
+
+
+def _sensitive(options: DemoOptions, schema: Schema, note: Note) -> str | None:
+    name = options.sensitive or next(iter(schema.boolean_coordinates), None)
+    if name is None and options.epsilon_per_rado is not None:
+        raise ConfigurationError("the schema has no boolean or threshold feature, so leave --epsilon-per-rado out")
+    if name is None:
+        note("the schema has no boolean or threshold feature for rados to protect: their design is plain")
+    elif name not in schema.boolean_coordinates:
+        choices = ", ".join(schema.boolean_coordinates) or "none"
+        raise ConfigurationError(f"--sensitive {name}: choose a boolean or threshold feature of the schema: {choices}")
+    return name
+
+
+def _policy(
+    options: DemoOptions, sensitive: str | None, truncation: Fraction | None, fewest_rows: int
+) -> PolicyChoices:
+    """What the demo's parties allow: this query and no other, at what it costs the smallest party."""
+    from dpcore.accounting.dp_feat import own_epsilon  # noqa: PLC0415  (slow to import)
+    from dpcore.accounting.filters import BASIC_SHARE  # noqa: PLC0415  (as above)
+
+    if sensitive is None:
+        own = _plain_epsilon(fewest_rows, options.rados)
+    else:
+        try:
+            own = own_epsilon(fewest_rows, options.rados, truncation, DELTA)
+        except PlanError as error:
+            raise ConfigurationError(
+                f"with {fewest_rows} rows at the smallest of {options.parties} parties: {error}; in the demo, lower "
+                "--parties or --rados"
+            ) from error
+    return PolicyChoices(
+        designs=("plain" if sensitive is None else "dp-feat",),
+        allow_unprotected=True,
+        smallest_cohort=min(3, options.parties),
+        assumed_colluders=min(1, options.parties - 2),
+        epsilon=str(math.ceil(ATTEMPTS * own)),
+        # The basic filter, which a few large epsilons need, has half of a limit's delta.
+        delta=f"{float(ATTEMPTS * DELTA / BASIC_SHARE):g}",
+        unbounded_queries=ATTEMPTS,
+        rados_per_query=options.rados,
+        delta_per_query=f"{float(DELTA):g}",
+        attempts_per_query=ATTEMPTS,
+        reason=(
+            "FOR A DEMONSTRATION ONLY. allow_unprotected is set because all rows are on this machine already: rados of "
+            "this\ndesign do not protect whole records. A party of a real federation leaves it false unless its data "
+            "officer has\ndecided otherwise."
+        ),
+    )
+
+
+def _plain_epsilon(fewest_rows: int, rados: int) -> float:
+    """What a boolean feature's own values tell at most: at the smallest party that is large enough to have a bound."""
+    from parties.ledger.charges import plain_loss  # noqa: PLC0415  (slow to import)
+
+    for rows in itertools.count(fewest_rows):
+        with suppress(PlanError):
+            return float(plain_loss(rows, rados, DELTA).epsilon)
+    raise AssertionError
+
+
+def _train(release: Path, test: Path, models: Path, children: Children, note: Note) -> dict[str, float]:
+    from learner.model import Model, error_rate  # noqa: PLC0415  (imports what the nodes need, not the demo)
+
+    models.mkdir()
+    errors = {}
+    for name in ESTIMATORS:
+        note(f"training {name} on the rados")
+        file = models / f"{name}.json"
+        children.run(f"train-{name}", "learner", "train", str(release), "--estimator", name, "--output", str(file))
+        errors[name] = error_rate(Model.load(file), test)
+    return errors
+
+
+def _sentences(statement: dict[str, Any]) -> list[str]:
+    from dpcore.queries.statement import PrivacyStatement  # noqa: PLC0415  (slow to import)
+
+    return PrivacyStatement.from_dict(statement).sentences()
