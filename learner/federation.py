@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.accounting.protection import ReleaseCost, Setting
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
 from dpcore.estimators.oracle import WHOLE, GradientEstimate
 from dpcore.predicates.expressions import Constant, Predicate
@@ -23,7 +24,6 @@ from dpcore.predicates.frontend import as_predicate
 from dpcore.predicates.notation import parse
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
-from dpcore.queries.release_cost import ReleaseCost, Setting
 from dpcore.queries.several_releases import CountedRelease
 from dpcore.queries.statement import PrivacyStatement, rounded_up
 from dpcore.queries.statistic import StatisticQuery

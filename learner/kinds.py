@@ -17,7 +17,6 @@ from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.norms import edge_multiplier, usual_norm
 from dpcore.queries.rados import RadosQuery
-from dpcore.queries.release_cost import Kind
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.designs import (
     Design,
@@ -39,6 +38,7 @@ from learner.requests import (
     Request,
     StatisticRequest,
 )
+from wire.query_kinds import Kind
 
 # Of kinds with noise, whose grain they are; rados without any have as many as their number asks for.
 EDGE_FRACTION_BITS = 16

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from dpcore.accounting.integer_noise import log_ratio
 from dpcore.errors import PlanError
-from dpcore.rados.designs import check_share
-from dpcore.randomness.discrete_gaussian import discrete_gaussian, tail_bound
+from dpcore.randomness.discrete_gaussian import check_share, discrete_gaussian, tail_bound
 from dpcore.randomness.polya import LARGEST_SCALE, SMALLEST_SCALE, check_scale, laplace_share
 from dpcore.randomness.sources import RandomSource
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, ShapeError
-from dpcore.rados.designs import Design, DpFeatDesign, FixedSupportDesign, GaussianDesign, PlainDesign
+from dpcore.rados.designs.base import RadoDesign
 from dpcore.rados.kernel import add_rado_sums
 from dpcore.rados.signatures import (
     GivenSignatures,
@@ -84,12 +84,13 @@ class NoisedTable:
     sigma: int
 
     @classmethod
-    def of(cls, records: Records, design: FixedSupportDesign, fraction_bits: int, secret: PartySecret) -> "NoisedTable":
+    def of(cls, records: Records, design: RadoDesign, fraction_bits: int, secret: PartySecret) -> Self:
         """The table of these records."""
-        clip = design.clip
+        clip = design.clipping
+        assert clip is not None, "edges that are noised are clipped"
         # The blocks too: cut elsewhere, the same key would give the same table other noise.
-        parameters = f"{fraction_bits}/{clip.norm_bound}/{clip.bias}/{design.edge_sigma}/{BLOCK_ROWS}".encode()
-        return cls(secret.key(_TABLE, records.digest + parameters), design.edge_sigma)
+        parameters = f"{fraction_bits}/{clip.norm_bound}/{clip.bias}/{design.edge_noise}/{BLOCK_ROWS}".encode()
+        return cls(secret.key(_TABLE, records.digest + parameters), design.edge_noise)
 
     @property
     def epoch(self) -> bytes:
@@ -108,21 +109,18 @@ class PreparedRecords:
 
     records: Records
     fraction_bits: int
-    design: Design
+    design: RadoDesign
     table: NoisedTable | None
 
     @classmethod
-    def of(cls, records: Records, fraction_bits: int, design: Design, secret: PartySecret | None) -> Self:
+    def of(cls, records: Records, fraction_bits: int, design: RadoDesign, secret: PartySecret | None) -> Self:
         """Records as they were loaded, made ready for a design.
 
         Raises ConfigurationError where the design repeats its draws and there is no secret.
         """
-        table = None
-        match design:
-            case DpFeatDesign() if design.rounded:
-                records = rounded(records, design.rounded, _require(secret))
-            case FixedSupportDesign() if design.edge_sigma:
-                table = NoisedTable.of(records, design, fraction_bits, _require(secret))
+        if design.rounded:
+            records = rounded(records, design.rounded, _require(secret))
+        table = NoisedTable.of(records, design, fraction_bits, _require(secret)) if design.edge_noise else None
         return cls(records, fraction_bits, design, table)
 
     def sums_of(self, selection: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -178,7 +176,7 @@ class RadoPart:
     signatures: Signatures
     d: int
     fraction_bits: int
-    design: Design
+    design: RadoDesign
     table: NoisedTable | None
 
     @property
@@ -190,15 +188,10 @@ class RadoPart:
         """As `RowPart` says."""
         from dpcore.records.compiled_edges import clip_in_place  # noqa: PLC0415  (numba takes half a second to import)
 
-        design = self.design
-        sensitive: tuple[int, ...] = ()
-        if isinstance(design, PlainDesign):
-            sensitive = design.booleans
-        elif isinstance(design, DpFeatDesign):
-            sensitive = design.coordinates
-        for first, block in edges(records, self.fraction_bits, sensitive):
-            if isinstance(design, FixedSupportDesign | GaussianDesign):
-                clip_in_place(design.clip, block, self.fraction_bits)
+        clip = self.design.clipping
+        for first, block in edges(records, self.fraction_bits, self.design.coded):
+            if clip is not None:
+                clip_in_place(clip, block, self.fraction_bits)
             if self.table is not None:
                 np.add(block, self.table.noise(first_row + first, block.shape), out=block)
             add_rado_sums(total, block, self.signatures.block(first_row + first))

@@ -2,9 +2,6 @@
 
 from dataclasses import dataclass
 
-from dpcore.queries.rados import RadosQuery
-from dpcore.rados.designs import FixedSupportDesign
-from dpcore.rados.prepared_records import NoisedTable
 from dpcore.records.computation import PartySecret
 from dpcore.records.records import Records
 from dpcore.records.row_sums import RowSums, sum_on_threads
@@ -69,12 +66,7 @@ def check_unchanged(query: Query, rows: int, reserved: Charge | None, party: Par
 
 def epoch_of(query: Query, party: Party) -> bytes | None:
     """The name of the noised table that a query is answered from, None where it is not answered from one."""
-    match query.kind:
-        case RadosQuery(design=FixedSupportDesign() as design) if design.edge_sigma:
-            bits = query.encoding.fraction_bits
-            return NoisedTable.of(party.records, design, bits, party.secret).epoch
-        case _:
-            return None
+    return query.kind.epoch(party.records, query.encoding.fraction_bits, party.secret)
 
 
 def verify_cohort(

@@ -9,6 +9,7 @@ from fractions import Fraction
 from dpcore.accounting.composition import LARGEST_EPSILON
 from dpcore.accounting.gaussian import WeakNoiseError, thinned_rados
 from dpcore.accounting.integer_noise import IntegerNoise, smallest_share
+from dpcore.accounting.protection import ReleaseCost, Setting
 from dpcore.accounting.sensitivity import SQUARE_WEIGHT, edge_squared, joint_squared, moments_squared
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.queries.base import MAX_VALUES, Crowd
@@ -16,7 +17,6 @@ from dpcore.queries.fraction_bits import FractionBits
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.norms import edge_multiplier, norm_bound_of
 from dpcore.queries.rados import RadosQuery
-from dpcore.queries.release_cost import Kind, ReleaseCost, Setting, release_cost
 from dpcore.rados.designs import FixedSupportDesign, GaussianDesign, JointDesign
 from dpcore.rados.support import check_support
 from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, SMALLEST_SHARE_SIGMA
@@ -25,6 +25,7 @@ from learner.kinds import EDGE_FRACTION_BITS, HALF, MOMENT_FRACTION_BITS
 from radofed.planning.cost import Cost, Noise, two_digits_up, up
 from radofed.planning.request import PlanRequest
 from radofed.planning.sizes import Sizes, sizes_of
+from wire.query_kinds import Kind
 
 # The largest squared distance of two codings of a cell.
 _SQUARED_RANGE = {"boolean": 4, "numeric": 4, "category": 2}
@@ -42,7 +43,7 @@ def noised_cost(request: PlanRequest) -> Cost:
         _check_supports(request)
         share = _share(request)
         kind = _kind(request, share)
-        counted = release_cost(kind, request.party_rows, request.delta, _setting(request))
+        counted = kind.protection(_setting(request)).cost(request.party_rows, request.delta)
         if counted is None:
             return replace(cost, feasible=True, scope="none", delta=None, sizes=_sizes(request, kind))
         cost = replace(cost, noise=_noise(request, share), largest_rados=_largest_rados(request, share))
@@ -246,7 +247,7 @@ def _smallest_epsilon(request: PlanRequest) -> float | None:
         return None
     share = _last(SMALLEST_SHARE_SIGMA, LARGEST_SIGMA + 1, fits)
     try:
-        counted = release_cost(_kind(request, share), request.party_rows, request.delta, _setting(request))
+        counted = _kind(request, share).protection(_setting(request)).cost(request.party_rows, request.delta)
     except PlanError:
         return None
     return None if counted is None else counted.epsilon_if_others_collude

@@ -12,8 +12,8 @@ from dpcore.paillier.packing import ciphertext_count
 from dpcore.queries.base import MAX_VALUES, Crowd
 from dpcore.queries.fraction_bits import FractionBits, fewest_ciphertexts
 from dpcore.queries.rados import RadosQuery
-from dpcore.queries.release_cost import Kind
 from learner.kinds import GROWTH
+from wire.query_kinds import Kind
 
 # Seconds for one ciphertext, and for the table that a party builds once a query.
 MEASURED_BITS = 3072

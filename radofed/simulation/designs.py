@@ -11,7 +11,6 @@ from typing import Any, cast
 
 from dpcore.errors import ConfigurationError
 from dpcore.queries.rados import RadosQuery
-from dpcore.queries.release_cost import Kind
 from dpcore.queries.statement import PrivacyStatement, statement_for
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, Split
 from dpcore.records.features import nearest
@@ -19,6 +18,7 @@ from dpcore.records.schema import RealFeature, Schema
 from learner.kinds import rados_within
 from learner.requests import USUAL_RADOS, MomentsRequest, RadosDesign, RadosRequest, Request
 from wire.query import Query, setting_of
+from wire.query_kinds import Kind
 
 NAMES = ("plain", "dp-feat", "fixed-support", "gaussian", "moments")
 _EXACT = ("epsilon", "epsilon_per_rado", "norm_bound", "support")

@@ -23,8 +23,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.accounting.truncation import truncation
 from dpcore.errors import ConfigurationError, ShapeError
-from dpcore.rados.truncation import truncation
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

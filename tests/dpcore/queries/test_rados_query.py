@@ -10,6 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpcore.accounting.truncation import truncation
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
 from dpcore.queries.base import Crowd, SumQuery
 from dpcore.queries.rados import RadosQuery
@@ -24,7 +25,6 @@ from dpcore.rados.designs import (
 )
 from dpcore.rados.prepared_records import NoisedTable
 from dpcore.rados.signatures import GivenSignatures, signatures_of, whole
-from dpcore.rados.truncation import truncation
 from dpcore.randomness.discrete_gaussian import tail_bound
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records import row_sums
