@@ -77,6 +77,6 @@ class CoordinatorConfig(Configuration):
     def host_and_port(self) -> tuple[str, int]:
         """`listen` in its parts. Raises ConfigurationError."""
         host, colon, port = self.listen.rpartition(":")
-        if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        if not colon or not host or not port.isdecimal() or len(port) > 5 or int(port) > 65535:
             raise ConfigurationError(f"listen is {self.listen!r}: write it as host:port, such as 0.0.0.0:7443")
         return host, int(port)

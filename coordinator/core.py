@@ -32,7 +32,7 @@ from coordinator.events import (
 )
 from coordinator.live import LiveQuery, most_upload_bytes, restore
 from coordinator.rounds import Rules, begin, step
-from coordinator.spool import Spool, SpoolDamagedError
+from coordinator.spool import Spool, SpoolDamagedError, SpoolUnreadableError
 from coordinator.store import Statement, Store, StoredQuery
 from coordinator.totals import Adding, ClusterSum
 from dpcore.errors import ConfigurationError, RadofedError
@@ -336,7 +336,7 @@ class Core:
                     break
                 self._log.error("spool damaged", query=live.query_id, party=error.owner, chunk=error.index)
                 outcome = AddingFailed(live.round.attempt, f"The stored upload of {error.owner} was damaged.")
-            except (WireError, OSError, sqlite3.Error) as error:
+            except (WireError, SpoolUnreadableError, OSError, sqlite3.Error) as error:
                 self._log.warning("adding failed, trying again", query=live.query_id, error=str(error))
                 await asyncio.sleep(ADD_AGAIN_AFTER_S)
             except Exception:  # noqa: BLE001 - a bug must end the query, not leave it waiting

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from coordinator.store import Store
 from dpcore.errors import ConfigurationError
+from radofed.common.files.reading import FileKind, read_bytes, with_remedy
 from radofed.common.logs import Log
 from wire.envelopes import Envelope
 from wire.errors import Code, WireError
@@ -11,6 +12,7 @@ from wire.roster import Role, Roster, open_roster
 
 # As many fit, with every acceptance and receipt, into one message beside the longest query.
 MOST_PARTIES = 1000
+_ROSTER = FileKind(with_remedy("give the roster.signed that the operator made"), limit_bytes=4 << 20)
 
 
 class Membership:
@@ -35,10 +37,11 @@ class Membership:
     def _read(self) -> tuple[Envelope, Roster]:
         known = self._store.roster()
         newest = None if known is None else Roster.from_bytes(known.payload)
+        content = read_bytes(self._file, _ROSTER)
         try:
-            envelope = Envelope.from_bytes(self._file.read_bytes())
-        except OSError as error:
-            raise ConfigurationError(f"{self._file}: cannot be read ({error.strerror})") from error
+            envelope = Envelope.from_bytes(content)
+        except WireError as error:
+            raise _ROSTER.error(self._file, "is not a signed roster") from error
         roster = open_roster(envelope, self._federation_key, at_least_version=newest.version if newest else 0)
         if known is not None and newest is not None and newest.version == roster.version:
             if known.payload != envelope.payload:

@@ -24,6 +24,7 @@ from coordinator.store import Store
 from coordinator.totals import ClusterSum
 from coordinator.views import Views
 from dpcore.errors import ConfigurationError
+from radofed.common.files.writing import BY_UMASK, write_durably
 from radofed.common.logs import Log, start_logging
 from wire.envelopes import load_public_key
 from wire.roster import Role
@@ -63,6 +64,7 @@ class Node:
         self._exit = contextlib.AsyncExitStack()
         self._health = _Health()
         self._membership: Membership | None = None
+        self._gate: Gate | None = None
 
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:
@@ -75,8 +77,8 @@ class Node:
 
     def reload_roster(self) -> None:
         """Serve the roster file's newer version, if it has one; before the start there is nothing to read again."""
-        if self._membership is not None:
-            self._membership.reload()
+        if self._membership is not None and self._membership.reload() and self._gate is not None:
+            self._gate.expel()
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         config = self._config
@@ -106,7 +108,7 @@ class Node:
         ticking = asyncio.create_task(core.run())
         stack.push_async_callback(_cancel, ticking)
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
-        _write_whole(config.address_file, self.address)
+        _write_address(config.address_file, self.address)
         stack.callback(config.address_file.unlink, missing_ok=True)
         self._log.info("listening", address=self.address, roster=membership.roster.version)
 
@@ -118,8 +120,8 @@ class Node:
             self._log.warning("the certificate expires soon", not_after=certificate.not_after.isoformat())
 
     def _build(self, core: Core, membership: Membership) -> grpc.aio.Server:
-        gate = Gate(lambda: membership.roster, self._log)
-        server = grpc.aio.server(interceptors=(gate,), options=SERVER_OPTIONS)
+        self._gate = Gate(lambda: membership.roster, self._log)
+        server = grpc.aio.server(interceptors=(self._gate,), options=SERVER_OPTIONS)
         intake = Intake(core, lambda: membership.roster, self._log)
         views = Views(core)
         register(
@@ -186,7 +188,7 @@ def _locked(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _write_whole(path: Path, text: str) -> None:
-    unfinished = path.with_name(path.name + ".part")
-    unfinished.write_text(text + "\n", encoding="ascii")
-    unfinished.rename(path)
+def _write_address(path: Path, address: str) -> None:
+    temporary = path.with_name(f"{path.name}.part")
+    # Not synchronised: it says nothing once this process has ended.
+    write_durably(path, f"{address}\n".encode(), mode=BY_UMASK, temporary=temporary, synced=False)

@@ -15,9 +15,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from dpcore.errors import RadofedError
+from radofed.common.files.reading import FileKind, read_bytes, with_remedy
+from radofed.common.files.writing import make_directory, write_durably
 from wire.envelopes import sha256
 from wire.errors import Code, WireError
-from wire.upload import Chunk
+from wire.upload import CHUNK_BYTES, Chunk
 
 TOTAL = "total"
 _UNFINISHED = ".part"
@@ -30,6 +33,15 @@ class SpoolDamagedError(Exception):
     def __init__(self, owner: str, index: int) -> None:
         self.owner, self.index = owner, index
         super().__init__(f"chunk {index} of {owner} is not what was stored")
+
+
+class SpoolUnreadableError(RadofedError):
+    """A stored chunk cannot be read just now; another time it may be."""
+
+
+_CHUNK = FileKind(
+    with_remedy("check the disk and the spool's permissions", SpoolUnreadableError), limit_bytes=CHUNK_BYTES
+)
 
 
 @dataclass(frozen=True)
@@ -93,11 +105,14 @@ class Spool:
         return _same(self._stored((query_id, str(attempt), party), chunk.index), chunk)
 
     def read(self, query_id: bytes, attempt: int, party: str, index: int) -> bytes:
-        """One chunk's bytes. Raises SpoolDamagedError where they are not what was stored."""
+        """One chunk's bytes.
+
+        Raises SpoolDamagedError where they are not what was stored, SpoolUnreadableError where the disk fails.
+        """
         return self._read((query_id, str(attempt), party), index)
 
     def read_total(self, query_id: bytes, index: int) -> bytes:
-        """One chunk of the total. Raises SpoolDamagedError."""
+        """One chunk of the total; otherwise as `read`."""
         return self._read((query_id, TOTAL, TOTAL), index)
 
     def count(self, query_id: bytes, attempt: int, party: str) -> int:
@@ -160,7 +175,7 @@ class Spool:
                     raise WireError(Code.SPOOL_FULL)
                 self._used_bytes += size_bytes if counted else 0
             try:
-                _write_durably(self._path(key, chunk.index, chunk.content_hash), chunk.ciphertexts, self._directory)
+                _write_chunk(self._path(key, chunk.index, chunk.content_hash), chunk.ciphertexts, self._directory)
             except OSError as error:
                 with self._lock:
                     self._used_bytes -= size_bytes if counted else 0
@@ -176,8 +191,10 @@ class Spool:
         if stored is None:
             raise SpoolDamagedError(key[2], index)
         try:
-            data = self._path(key, index, stored.content_hash).read_bytes()
-        except FileNotFoundError as error:
+            data = read_bytes(self._path(key, index, stored.content_hash), _CHUNK)
+        except SpoolUnreadableError as error:
+            if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, FileNotFoundError):
+                raise
             raise SpoolDamagedError(key[2], index) from error
         if sha256(data) != stored.content_hash:
             raise SpoolDamagedError(key[2], index)
@@ -216,39 +233,11 @@ def _same(stored: Stored | None, chunk: Chunk) -> bool:
     return stored is not None
 
 
-def _write_durably(path: Path, data: bytes, root: Path) -> None:
+def _write_chunk(path: Path, data: bytes, root: Path) -> None:
     """Write `path` whole and durable, or not at all."""
-    unfinished = path.with_name(path.name + _UNFINISHED)
     try:
-        _make_directory(path.parent, root)
-        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(descriptor, view) :]
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        unfinished.rename(path)
-        _synchronise(path.parent)
+        make_directory(path.parent, root)
+        write_durably(path, data, temporary=path.with_name(path.name + _UNFINISHED))
     except OSError:
-        unfinished.unlink(missing_ok=True)
         path.unlink(missing_ok=True)
         raise
-
-
-def _make_directory(directory: Path, root: Path) -> None:
-    """Create a directory below root durably: each new name is synchronised in its parent."""
-    if directory == root or directory.is_dir():
-        return
-    _make_directory(directory.parent, root)
-    directory.mkdir(exist_ok=True)
-    _synchronise(directory.parent)
-
-
-def _synchronise(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -12,11 +12,14 @@ from coordinator.config import CoordinatorConfig
 from coordinator.rounds import Round
 from coordinator.spool import TOTAL, scan
 from coordinator.store import read_queries
+from dpcore.errors import ConfigurationError
+from radofed.common.files.reading import FileKind, read_text, with_remedy
 from wire.identity import Certificate
 from wire.status import Phase
 from wire.transport import CHANNEL_OPTIONS
 
 ANSWER_WITHIN_S = 5.0
+_ADDRESS = FileKind(with_remedy("start the coordinator again"), limit_bytes=4096)
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - recognised, not bound
 
 
@@ -44,8 +47,8 @@ def read(config: CoordinatorConfig) -> dict[str, Any]:
 
 def _address(config: CoordinatorConfig) -> str:
     try:
-        address = config.address_file.read_text(encoding="ascii").strip()
-    except OSError:
+        address = read_text(config.address_file, _ADDRESS).strip()
+    except ConfigurationError:
         address = config.listen
     host, _, port = address.rpartition(":")
     return f"{_ANY_ADDRESS.get(host, host)}:{port}"
@@ -76,7 +79,12 @@ def _queries(store_file: Path, chunks: dict[Any, dict[int, Any]]) -> list[dict[s
         rows = read_queries(store_file)
     except sqlite3.Error:
         return []
-    return [_query(row, chunks) for row in rows]
+    try:
+        return [_query(row, chunks) for row in rows]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigurationError(
+            f"{store_file}: holds a query that cannot be read ({error!r}); move it away or restore it"
+        ) from error
 
 
 def _query(row: dict[str, Any], chunks: dict[Any, dict[int, Any]]) -> dict[str, Any]:

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from dpcore.errors import ConfigurationError
+from radofed.common.files.reading import FileKind, parse_json, with_remedy
 from wire.envelopes import Envelope, Kind
 from wire.errors import Code, WireError
 
 SCHEMA_VERSION = 1
+_STORE = FileKind(with_remedy("move it away or restore it"))
 
 _TABLES = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -85,6 +87,7 @@ class Store:
 
     def __init__(self, path: Path, federation: str) -> None:
         self._lock = threading.Lock()
+        self._path = path
         try:
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
             self._connection.execute("PRAGMA journal_mode = WAL")
@@ -221,13 +224,16 @@ class Store:
             )
 
     def load(self) -> list[StoredQuery]:
-        """All queries, in the order of their submission."""
-        with self._lock:
-            rows = self._connection.execute(
-                "SELECT query_id, envelope, submitted_at_unix_s, revision, work_revision, round, finished_at_unix_s"
-                " FROM queries ORDER BY submitted_at_unix_s, query_id"
-            ).fetchall()
-            return [self._load(*row) for row in rows]
+        """All queries, in the order of their submission. Raises ConfigurationError where one cannot be read."""
+        try:
+            with self._lock:
+                rows = self._connection.execute(
+                    "SELECT query_id, envelope, submitted_at_unix_s, revision, work_revision, round, finished_at_unix_s"
+                    " FROM queries ORDER BY submitted_at_unix_s, query_id"
+                ).fetchall()
+                return [self._load(*row) for row in rows]
+        except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
+            raise _STORE.error(self._path, f"holds a query that cannot be read ({error!r})") from error
 
     def _load(
         self,
@@ -239,7 +245,7 @@ class Store:
         round_text: str,
         finished_at_unix_s: float | None,
     ) -> StoredQuery:
-        round_data = json.loads(round_text)
+        round_data = parse_json(round_text, self._path, _STORE)
         rows = self._connection.execute(
             "SELECT attempt, party, kind, envelope FROM statements WHERE query_id = ? AND attempt = ?",
             (query_id, round_data["attempt"]),
@@ -275,7 +281,7 @@ def _next_revision(cursor: sqlite3.Cursor) -> int:
 def read_queries(path: Path) -> list[dict[str, Any]]:
     """Every query's id, learner, times and round, from a file that a coordinator may be using; changes nothing.
 
-    Raises sqlite3.Error where the file cannot be read.
+    Raises sqlite3.Error where the file cannot be read, ConfigurationError where what it holds is malformed.
     """
     with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10)) as connection:
         connection.row_factory = sqlite3.Row
@@ -283,4 +289,4 @@ def read_queries(path: Path) -> list[dict[str, Any]]:
             "SELECT query_id, learner, submitted_at_unix_s, not_after_unix_s, finished_at_unix_s, round FROM queries"
             " ORDER BY submitted_at_unix_s, query_id"
         ).fetchall()
-        return [{**dict(row), "round": json.loads(row["round"])} for row in rows]
+        return [{**dict(row), "round": parse_json(row["round"], path, _STORE)} for row in rows]

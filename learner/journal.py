@@ -14,14 +14,14 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from dpcore.errors import ConfigurationError
-from learner.files import write_durably
 from learner.planning import Plan
 from learner.release import Release
 from learner.requests import Request
 from learner.session import OnStatus, QueryEndedError, Session
+from radofed.common.files.reading import FileKind, parse_json, read_text, with_remedy
+from radofed.common.files.writing import write_durably
 from wire.envelopes import sha256
 from wire.errors import Code, WireError
 from wire.query import Query
@@ -36,6 +36,12 @@ Note = Callable[[str], None]
 
 class JournalError(ConfigurationError):
     """A file that is no journal, or the journal of another run."""
+
+
+_JOURNAL = FileKind(
+    with_remedy("give another file, at the cost of asking everything anew", JournalError),
+    limit_bytes=64 << 20,
+)
 
 
 class SessionSource:
@@ -170,17 +176,12 @@ def _digest_of(query: Query) -> str:
 
 
 def _read(path: Path) -> list[dict[str, str]]:
-    try:
-        text = path.read_text(encoding="utf-8")
-        # Empty: made and locked by a run that asked nothing.
-        content: Any = json.loads(text) if text else None
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError, RecursionError) as error:
-        raise JournalError(f"{path}: cannot be read as a journal ({error}); give another file") from error
+    text = read_text(path, _JOURNAL) if path.exists() else ""
+    # Empty: made and locked by a run that asked nothing.
     if not text:
         return []
-    rounds = content.get("rounds") if isinstance(content, dict) and content.get("format") == FORMAT else None
+    content = parse_json(text, path, _JOURNAL)
+    rounds = content.get("rounds") if content.get("format") == FORMAT else None
     if not isinstance(rounds, list) or content.get("format_version") != FORMAT_VERSION:
         raise JournalError(f"{path}: no journal of this version of radofed; give another file")
     for entry in rounds:

@@ -8,17 +8,24 @@ import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dpcore.errors import ConfigurationError
 from dpcore.paillier.public import DEFAULT_BITS, MINIMUM_BITS, InvalidKeyError, PublicKey
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import RandomSource, SystemRandom
-from wire.envelopes import Envelope, SigningKey, write_secret
+from radofed.common.files.reading import FileKind, read_json, with_remedy
+from radofed.common.files.writing import create_durably
+from wire.envelopes import Envelope, SigningKey
 from wire.query import PaillierKey
 
 VALIDITY_S = 365 * 24 * 3600
 _NOT_BEFORE = "not_before_unix_s"
+_LATEST_UNIX_S = 1 << 40
+_KEY = FileKind(
+    with_remedy("restore the key file from its copy, or make a key with `rado learner keygen`"),
+    limit_bytes=1 << 16,
+    secret=True,
+)
 
 
 @dataclass(frozen=True)
@@ -66,12 +73,10 @@ def create_key(
     content = json.dumps({**secret.to_jwk(), _NOT_BEFORE: key.not_before_unix_s}, indent=2)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_secret(path, f"{content}\n".encode())
+        create_durably(path, f"{content}\n".encode())
     except FileExistsError as error:
         raise _exists(path) from error
     except OSError as error:
-        # What was written in part would stand in the way of the next try. Another's file is never here: see above.
-        path.unlink(missing_ok=True)
         raise ConfigurationError(
             f"{path}: the key cannot be written ({error.strerror}); free space or choose another place"
         ) from error
@@ -80,18 +85,9 @@ def create_key(
 
 def load_key(path: Path) -> LearnerKey:
     """Read a key file that create_key wrote. Raises ConfigurationError where it is absent, damaged or no such key."""
-    try:
-        jwk: Any = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        sentence = f"{path}: cannot be read ({error.strerror}); make a key with `rado learner keygen`"
-        raise ConfigurationError(sentence) from error
-    except ValueError as error:
-        # The cause would quote the file, which is a secret.
-        raise ConfigurationError(f"{path}: is not JSON; restore the key file from its copy") from error
-    if not isinstance(jwk, dict):
-        raise ConfigurationError(f"{path}: is not a JSON Web Key; restore the key file from its copy")
+    jwk = read_json(path, _KEY)
     not_before = jwk.get(_NOT_BEFORE)
-    if type(not_before) is not int or not_before < 0:
+    if type(not_before) is not int or not 0 <= not_before < _LATEST_UNIX_S:
         sentence = f"{path}: {_NOT_BEFORE} is absent or no number; write there when the key was made, in Unix seconds"
         raise ConfigurationError(sentence)
     try:

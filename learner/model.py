@@ -14,7 +14,8 @@ from dpcore.errors import DataError, ModelError, RadofedError, ShapeError
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.schema import Schema
 from learner import export
-from learner.files import write_durably
+from radofed.common.files.reading import FileKind, read_json, with_remedy
+from radofed.common.files.writing import write_durably
 from radofed.common.tables.tables import encoded_blocks, read_observations
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ FORMAT = "radofed-model"
 FORMAT_VERSION = 1
 _DOMAIN = b"rado.v1/model\0"
 DIGEST_BYTES = 32
+
+
+_MODEL = FileKind(with_remedy("give the file that `train` wrote, or train again", ModelError), limit_bytes=256 << 20)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,13 +83,8 @@ class Model:
     @classmethod
     def load(cls, path: Path) -> "Model":
         """Read a model. Raises ModelError where the file is none, of an unknown format, or changed since."""
-        try:
-            content: Any = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ModelError(f"{path}: cannot be read ({error.strerror}); give a model's file") from error
-        except (ValueError, RecursionError) as error:
-            raise ModelError(f"{path}: not a model of radofed ({error}); train it again") from error
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
+        content = read_json(path, _MODEL)
+        if content.get("format") != FORMAT:
             raise ModelError(f"{path}: not a model of radofed; give the file that `train` wrote")
         if content.get("format_version") != FORMAT_VERSION:
             found = content.get("format_version")
@@ -101,7 +100,7 @@ class Model:
             return cls._from_json(content)
         except ModelError:
             raise
-        except (RadofedError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        except (RadofedError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise ModelError(f"{path}: malformed ({error}); train it again") from error
 
     def _to_json(self) -> dict[str, Any]:

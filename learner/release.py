@@ -14,28 +14,29 @@ import base64
 import binascii
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.numbers.frozen import frozen
+from dpcore.queries.base import MAX_VALUES
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.rados.distribution import RadoLaw
 from dpcore.records.schema import Schema
 from dpcore.statistics.moments import Moments
-from learner.files import sync_directory
 from learner.opening import check_cohort
+from radofed.common.files.reading import FileKind, read_array, read_json, with_remedy
+from radofed.common.files.writing import new_file, publish_directory
 from wire.cohort import Acceptance, Cohort, check_receipts
 from wire.envelopes import Envelope
 from wire.query import OpenedQuery, Query, open_query
@@ -50,6 +51,11 @@ _JSON = "release.json"
 
 class ReleaseError(ConfigurationError):
     """A directory that is no release, or not the release that was saved."""
+
+
+_REMEDY = with_remedy("give the directory of a release, or fetch it again", ReleaseError)
+_FIELDS = FileKind(_REMEDY, limit_bytes=256 << 20)
+_ARRAY = FileKind(_REMEDY, limit_bytes=8 * MAX_VALUES + (1 << 16))
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,15 +202,11 @@ class Release:
         try:
             directory.parent.mkdir(parents=True, exist_ok=True)
             temporary = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
-            with (temporary / _JSON).open("wb") as file:
+            with new_file(temporary / _JSON) as file:
                 file.write(f"{text}\n".encode())
-                _sync(file)
-            with (temporary / _array_file(self.query.kind.array)).open("wb") as file:
+            with new_file(temporary / _array_file(self.query.kind.array)) as file:
                 np.save(file, self.integers.astype("<i8", copy=False), allow_pickle=False)
-                _sync(file)
-            sync_directory(temporary)
-            temporary.rename(directory)
-            sync_directory(directory.parent)
+            publish_directory(temporary, directory)
         except OSError as error:
             raise ReleaseError(
                 f"{directory}: cannot be written ({error.strerror}); free space or go elsewhere"
@@ -219,22 +221,14 @@ class Release:
 
         Raises ReleaseError where a file is absent, malformed or changed in any way since.
         """
-        try:
-            content: Any = json.loads((directory / _JSON).read_text(encoding="utf-8"))
-            integers = np.load(_array_in(directory), allow_pickle=False)
-        except OSError as error:
-            sentence = f"{error.filename}: cannot be read ({error.strerror}); give the directory of a release"
-            raise ReleaseError(sentence) from error
-        except (ValueError, EOFError, RecursionError) as error:
-            raise ReleaseError(f"{directory}: damaged ({error}); fetch the release again") from error
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
+        content = read_json(directory / _JSON, _FIELDS)
+        if content.get("format") != FORMAT:
             raise ReleaseError(f"{directory}: not a release of radofed; give the directory that `fetch` named")
         if content.get("format_version") != FORMAT_VERSION:
             found = content.get("format_version")
             raise ReleaseError(f"{directory}: format version {found!r} is not {FORMAT_VERSION}; update radofed")
         claimed = content.pop("digest", None)
-        if not isinstance(integers, np.ndarray) or integers.dtype != np.int64:
-            raise ReleaseError(f"{directory}: its array is not of int64; fetch the release again")
+        integers = read_array(_array_in(directory), _ARRAY, "<i8").astype(np.int64, copy=False)
         try:
             found_digest = _digest(content, integers).hex()
             if claimed != found_digest:
@@ -248,7 +242,7 @@ class Release:
             same = release.to_json() == content
         except ReleaseError:
             raise
-        except (RadofedError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        except (RadofedError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise ReleaseError(f"{directory}: malformed ({error}); fetch the release again") from error
         if not same:
             raise ReleaseError(f"{directory}: its fields contradict its signed query and cohort; fetch it again")
@@ -329,8 +323,3 @@ def _envelope_from_json(content: dict[str, str]) -> Envelope:
         )
     except binascii.Error as error:
         raise ReleaseError(f"an envelope of the release is not base64 ({error}); fetch the release again") from error
-
-
-def _sync(file: IO[bytes]) -> None:
-    file.flush()
-    os.fsync(file.fileno())

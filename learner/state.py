@@ -6,16 +6,20 @@ queries/ID/roster.signed the roster that it was planned with
 queries/ID/sent          there once the coordinator has acknowledged it
 """
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError
-from learner.files import sync_directory, write_durably
+from radofed.common.files.reading import FileKind, read_bytes, with_remedy
+from radofed.common.files.writing import sync_directory, write_durably
 from wire.envelopes import Envelope
 from wire.errors import Code, WireError
 from wire.roster import Roster, open_roster
 
 _ROSTER, _QUERY, _SENT = "roster.signed", "query.signed", "sent"
+_ENVELOPE = FileKind(with_remedy("restore the state directory from its copy"), limit_bytes=4 << 20)
+_ID = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,9 @@ class LearnerState:
 
     def query_ids(self) -> tuple[bytes, ...]:
         """All queries that were asked from this directory, sorted."""
-        return tuple(sorted(bytes.fromhex(path.parent.name) for path in self._queries.glob(f"*/{_QUERY}")))
+        names = (path.parent.name for path in self._queries.glob(f"*/{_QUERY}"))
+        # A copy of a directory that somebody made there has another name.
+        return tuple(sorted(bytes.fromhex(name) for name in names if _ID.fullmatch(name)))
 
     def _directory_of(self, query_id: bytes) -> Path:
         return self._queries / query_id.hex()
@@ -110,11 +116,9 @@ class LearnerState:
 
 def _read(path: Path) -> Envelope:
     try:
-        return Envelope.from_bytes(path.read_bytes())
-    except OSError as error:
-        raise _unusable(path, error) from error
+        return Envelope.from_bytes(read_bytes(path, _ENVELOPE))
     except WireError as error:
-        raise ConfigurationError(f"{path}: damaged; restore the state directory from its copy") from error
+        raise _ENVELOPE.error(path, "damaged") from error
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -15,12 +15,12 @@ from parties.answering.refusals import Refusals, Refused
 from parties.client import CoordinatorClient
 from parties.config import PartyConfig
 from parties.data.dataset import check as check_data
-from parties.data.schema_file import load_schema
 from parties.database import LedgerOwner
 from parties.ledger.ledger import Ledger
 from parties.policy import Policy
 from parties.probe import Served, probe
 from parties.rosters import Rosters
+from radofed.common.files.schemas import load_schema
 from radofed.common.logs import Log
 from wire.envelopes import SigningKey, fingerprint, load_public_key
 from wire.errors import CATALOGUE, Code, WireError

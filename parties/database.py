@@ -1,14 +1,16 @@
 """The party's durable file: one SQLite database that holds its ledger and the state of its attempts.
 
 Both are in one file so that a reservation and the acceptance that it stands for, or a charge and the attempt that it
-pays, are written in one transaction. A transaction is on disk once it has ended (write-ahead log, synchronous = FULL),
-and takes the write lock at its beginning, so that what it reads stays true until it ends, for all processes.
+pays, are written in one transaction. Once a transaction has ended it is in this file and on disk, and no other file is
+needed to read it. It takes the write lock at its beginning, so that what it reads stays true until it ends, for all
+processes.
 """
 
 import os
 import secrets
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -16,10 +18,18 @@ from pathlib import Path
 
 from dpcore.errors import ConfigurationError, RadofedError
 from parties.ledger.format import EVENTS_TABLE, FORMAT_VERSION, update_format
+from radofed.common.files.writing import create_durably, sync_directory
 
 # "radL": tells a ledger from any other SQLite file.
 APPLICATION_ID = 0x7261644C
 BUSY_TIMEOUT_S = 30.0
+BUSY_PAUSE_S = 0.02
+# A rollback journal, because a ledger must be whole without the files beside it. In a write-ahead log charges stay
+# outside the ledger's file until a checkpoint, and are lost without an error where the log is lost, cut off or damaged;
+# erased mask keys stay readable in it. A checkpoint after every transaction would cure that, but forces as much to disk
+# as this journal does, and waits for readers as it does. The journal is truncated, not deleted: a commit then survives
+# a power failure without a change of the directory (https://sqlite.org/pragma.html#pragma_synchronous).
+JOURNAL_MODE = "truncate"
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 _TABLES = f"""
@@ -87,8 +97,8 @@ class PartyDatabase:
     def __init__(self, path: Path, owner: LedgerOwner, *, create: bool = True) -> None:
         """Open the file, or create it where there is none and `create` says so.
 
-        A file of an older format is brought to the present one; without `create` a copy of it in memory is, so that
-        whoever only looks changes nothing.
+        A file of an older format, or with a write-ahead log as earlier versions made it, is brought to the present
+        one. Without `create` the file is left as it is: the format of a copy in memory is changed instead.
 
         Raises LedgerFileError where the file is not a ledger, is damaged, or is another party's or data source's,
         LedgerBusyError where it cannot be opened at present.
@@ -99,6 +109,7 @@ class PartyDatabase:
             if not create:
                 raise LedgerFileError(path, "there is no ledger yet; the party makes it when it first starts")
             self.created = _create(path, owner)
+        self._writes = create
         self._lock = threading.RLock()
         self._depth = 0
         try:
@@ -116,13 +127,15 @@ class PartyDatabase:
         """Everything inside is written whole, or not at all; a transaction inside another is part of it.
 
         Where the block raises, nothing of the outermost transaction is kept: an error inside must not be caught there.
-        Raises LedgerBusyError where the file cannot be written, LedgerDamagedError where it cannot be read.
+        Raises LedgerBusyError where the file cannot be written, LedgerDamagedError where it cannot be read,
+        LedgerFileError where another program gave it a write-ahead log.
         """
         with self._lock:
             outermost = self._depth == 0
             try:
                 if outermost:
                     self._connection.execute("BEGIN IMMEDIATE")
+                    self._check_journal_mode()
                 self._depth += 1
                 try:
                     yield self._connection
@@ -137,22 +150,29 @@ class PartyDatabase:
                     raise _failed(self.path, error) from error
                 raise
 
+    def _check_journal_mode(self) -> None:
+        """The mode cannot change while the transaction lasts; before it, every other connection may change it."""
+        (mode,) = self._connection.execute("PRAGMA journal_mode").fetchone()
+        if self._writes and mode != JOURNAL_MODE:
+            raise LedgerFileError(
+                self.path, f"another program set its journal mode to {mode}; end that program and restart this party"
+            )
+
 
 def _connect(path: Path, owner: LedgerOwner, *, update: bool) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     try:
-        # First of all: whatever else it is stays as it is.
+        # Before anything is changed: a file that is no ledger stays as it is.
         version = _check_identity(connection, path, owner)
         (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
             raise LedgerDamagedError(path, found)
-        # The mode is in the file since it was made: to set it again would ask for a lock and not wait for it.
-        (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
-        if mode != "wal":
-            raise LedgerFileError(path, f"in journal mode {mode}; another program changed it: put it back to wal")
-        connection.execute("PRAGMA synchronous = FULL")
+        # A transaction that ended survives a power failure. EXTRA, for FULL does not cover a journal that is deleted.
+        connection.execute("PRAGMA synchronous = EXTRA")
         # A mask key that was dropped is overwritten, not only unlinked.
         connection.execute("PRAGMA secure_delete = ON")
+        if update:
+            _set_journal_mode(connection)
         if version != FORMAT_VERSION:
             connection = connection if update else _copy(connection)
             update_format(connection)
@@ -163,6 +183,24 @@ def _connect(path: Path, owner: LedgerOwner, *, update: bool) -> sqlite3.Connect
         connection.close()
         raise
     return connection
+
+
+def _set_journal_mode(connection: sqlite3.Connection) -> None:
+    """Carry a write-ahead log of an earlier version over into the file, and do without one from now on.
+
+    Raises sqlite3.OperationalError where others have the file open for longer than BUSY_TIMEOUT_S.
+    """
+    end = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.execute(f"PRAGMA journal_mode = {JOURNAL_MODE}")
+        except sqlite3.OperationalError as error:
+            # SQLite's own timeout does not hold for this statement. The low byte is the primary code.
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= end:
+                raise
+            time.sleep(BUSY_PAUSE_S)
+        else:
+            return
 
 
 def _copy(connection: sqlite3.Connection) -> sqlite3.Connection:
@@ -212,10 +250,9 @@ def _create(path: Path, owner: LedgerOwner) -> bool:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        create_durably(temporary, b"")
         with closing(sqlite3.connect(temporary, isolation_level=None)) as connection:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA synchronous = EXTRA")
             connection.executescript(f"BEGIN;{_TABLES}COMMIT;")
             connection.executemany("INSERT INTO identity VALUES (?, ?)", asdict(owner).items())
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -231,12 +268,3 @@ def _create(path: Path, owner: LedgerOwner) -> bool:
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()
-
-
-def sync_directory(directory: Path) -> None:
-    """Make names made or removed in a directory durable."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

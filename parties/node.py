@@ -31,12 +31,12 @@ from parties.client import CoordinatorClient
 from parties.config import PartyConfig
 from parties.data.cluster import ClusterRowSums
 from parties.data.dataset import Dataset, load
-from parties.data.schema_file import load_schema
 from parties.database import LedgerOwner
 from parties.ledger.ledger import Ledger
 from parties.policy import Policy
 from parties.rosters import Rosters
 from parties.secret import load_or_create
+from radofed.common.files.schemas import load_schema
 from radofed.common.logs import Log, start_logging
 from wire.envelopes import SigningKey, load_public_key
 from wire.roster import Role
@@ -148,20 +148,24 @@ class PartyNode:
         return ledger
 
     def read_policy(self) -> None:
-        """Read the policy file again and hold to it; where it is faulty, the present one stays."""
+        """Read the policy file again and hold to it; where it is faulty, the present one stays. Raises nothing."""
         try:
             policy = Policy.load(self._config.policy)
+            limits = policy.limits.of_ledger
+            said = {
+                "designs": list(policy.designs),
+                "learners": [learner.name for learner in policy.learners],
+                "limits": str(limits),
+            }
         except RadofedError as error:
-            self._log.error("policy refused", reason=str(error))
+            self._log.error("policy refused", reason=f"{error}; the present policy stays, send SIGHUP again")
             return
-        self._ledger.limits = policy.limits.of_ledger
+        except Exception as error:  # noqa: BLE001 - a policy must not end the node that reads it
+            self._log.exception("policy refused", error=type(error).__name__, reason="the present policy stays")
+            return
+        self._ledger.limits = limits
         self._lifecycle.follow(policy)
-        self._log.info(
-            "policy read again",
-            designs=list(policy.designs),
-            learners=[learner.name for learner in policy.learners],
-            limits=str(policy.limits.of_ledger),
-        )
+        self._log.info("policy read again", **said)
 
     def __enter__(self) -> Self:
         self._log.info("started", federation=self._config.federation, coordinator=self._config.coordinator)

@@ -79,11 +79,14 @@ def probe(target: str, tls: TlsFiles, *, timeout_s: float) -> Served:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
+    authority = tls.authority()
+    # OpenSSL would read whatever is in the files' place.
+    tls.read()
     try:
         context.load_cert_chain(tls.certificate, tls.key)
-        authority = x509.load_pem_x509_certificate(tls.ca.read_bytes())
     except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{tls.certificate}, {tls.key} or {tls.ca}: not usable ({error})") from error
+        sentence = f"{tls.certificate} or {tls.key}: not usable ({error}); give the pair that the operator made"
+        raise ConfigurationError(sentence) from error
     try:
         with socket.create_connection((host, port), timeout_s) as plain:
             return _shake_hands(plain, host, target, context, authority)

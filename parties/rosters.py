@@ -1,20 +1,23 @@
 """The newest roster that this party has seen: verified, remembered across restarts, never replaced by an older one."""
 
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from dpcore.errors import ConfigurationError
 from parties.answering.coordinator_calls import CoordinatorCalls
-from parties.database import sync_directory
+from radofed.common.files.reading import FileKind, read_bytes, with_remedy
+from radofed.common.files.writing import BY_UMASK, write_durably
 from radofed.common.logs import Log
 from wire.envelopes import Envelope
 from wire.errors import Code, WireError
 from wire.roster import Roster, open_roster
 
 _FILE = "roster.signed"
+_ROSTER = FileKind(
+    with_remedy("check federation_key, and remove the file only if the operator confirms which version is the newest"),
+    limit_bytes=4 << 20,
+)
 # A member may have joined since this party last asked for the roster.
 _NEWER_MAY_HELP = frozenset({Code.ROSTER_STALE, Code.PEER_UNKNOWN, Code.SIGNATURE_INVALID})
 
@@ -33,13 +36,10 @@ class Rosters:
         self._roster: Roster | None = None
         if self._path.exists():
             try:
-                self._envelope = Envelope.from_bytes(self._path.read_bytes())
+                self._envelope = Envelope.from_bytes(read_bytes(self._path, _ROSTER))
                 self._roster = self._open(self._envelope)
-            except (OSError, WireError) as error:
-                raise ConfigurationError(
-                    f"{self._path}: the remembered roster cannot be used ({error}); check federation_key, and remove "
-                    "the file only if the operator confirms which version is the newest"
-                ) from error
+            except WireError as error:
+                raise _ROSTER.error(self._path, f"the remembered roster cannot be used ({error})") from error
 
     @property
     def known(self) -> Roster | None:
@@ -84,7 +84,8 @@ class Rosters:
                 return False
             if known is not None and roster.version == known.version:
                 return False
-            _replace_durably(self._path, envelope.to_bytes())
+            temporary = self._path.with_name(f".{_FILE}.new")
+            write_durably(self._path, envelope.to_bytes(), mode=BY_UMASK, temporary=temporary)
             self._envelope, self._roster = envelope, roster
             self._log.info("roster accepted", version=roster.version, members=len(roster.members))
             return True
@@ -108,13 +109,3 @@ def _check_newer(roster: Roster, known: Roster) -> None:
         raise WireError(
             Code.ROSTER_STALE, f"Another roster of version {roster.version} came after version {known.version}."
         )
-
-
-def _replace_durably(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.new")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    sync_directory(path.parent)

@@ -1,13 +1,16 @@
 """The party's secret: 32 bytes that repeatable draws derive from, kept for the life of its data."""
 
-import os
 import stat
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.computation import SECRET_BYTES
-from parties.database import sync_directory
+from radofed.common.files.reading import FileKind, read_bytes, with_remedy
+from radofed.common.files.writing import write_durably
+
+_REMEDY = "restore it, or remove it to begin a new one, which noises every table anew"
+_SECRET = FileKind(with_remedy(_REMEDY), limit_bytes=4096, secret=True)
 
 
 def load_or_create(path: Path, random: RandomSource) -> bytes:
@@ -30,12 +33,9 @@ def _read(path: Path) -> bytes:
             f"{path}: everybody on this machine may read it, and take the noise off that is derived from it; run: "
             f"chmod 600 {path}"
         )
-    secret = path.read_bytes()
+    secret = read_bytes(path, _SECRET)
     if len(secret) != SECRET_BYTES:
-        raise ConfigurationError(
-            f"{path}: has {len(secret)} bytes and a party's secret has {SECRET_BYTES}; restore it, or remove it to "
-            "begin a new one, which noises every table anew"
-        )
+        raise ConfigurationError(f"{path}: has {len(secret)} bytes and a party's secret has {SECRET_BYTES}; {_REMEDY}")
     return secret
 
 
@@ -43,13 +43,5 @@ def _create(path: Path, random: RandomSource) -> bytes:
     secret = random.bytes(SECRET_BYTES)
     path.parent.mkdir(parents=True, exist_ok=True)
     # Whole or not at all, and on disk before it is used: noise under a secret that is lost cannot be repeated.
-    unfinished = path.with_name(f".{path.name}.new")
-    # What a crash left there could have another mode.
-    unfinished.unlink(missing_ok=True)
-    with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(secret)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.rename(path)
-    sync_directory(path.parent)
+    write_durably(path, secret, temporary=path.with_name(f".{path.name}.new"))
     return secret

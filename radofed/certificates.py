@@ -26,7 +26,7 @@ _COMMON_NAME_LENGTH = 64
 
 
 def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """The key as unencrypted PKCS #8 PEM; write it with `wire.envelopes.write_secret`."""
+    """The key as unencrypted PKCS #8 PEM; write it with `radofed.common.files.writing.create_durably`."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

@@ -20,8 +20,9 @@ from pathlib import Path
 from dpcore.errors import ConfigurationError
 from radofed import templates
 from radofed.certificates import Authority, make_request, private_pem
+from radofed.common.files.writing import create_durably
 from radofed.templates import PolicyChoices
-from wire.envelopes import SigningKey, fingerprint, save_public_key, write_secret
+from wire.envelopes import SigningKey, fingerprint, save_public_key
 from wire.roster import NAME, Member, Role, Roster, certificate_san
 
 COORDINATOR = "coordinator"
@@ -162,7 +163,7 @@ class _Maker:
     def federation(self, place: Path) -> None:
         place.mkdir(mode=0o700)
         self.federation_key.save(place / "federation.key")
-        write_secret(place / "ca.key", private_pem(self.authority.key))
+        create_durably(place / "ca.key", private_pem(self.authority.key))
         self._public_files(place)
         self._roster(place)
 
@@ -170,7 +171,7 @@ class _Maker:
         place.mkdir(mode=0o700, parents=True)
         request = make_request(self.roster.federation, member.role, member.name)
         certificate = self.authority.sign_request(request.request_pem, member.role, member.name, self.now, hosts=hosts)
-        write_secret(place / "tls.key", request.key_pem)
+        create_durably(place / "tls.key", request.key_pem)
         (place / "certificate.pem").write_bytes(certificate)
         self._public_files(place)
         if member.role is Role.COORDINATOR:

@@ -5,7 +5,6 @@ another (the domain separates them), and the sender inside a message is checked 
 """
 
 import hashlib
-import os
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -19,6 +18,8 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from dpcore.errors import ConfigurationError
 from rado.v1 import envelope_pb2
+from radofed.common.files.reading import FileKind, read_bytes, with_remedy
+from radofed.common.files.writing import create_durably
 from wire.errors import Code, WireError
 
 M = TypeVar("M", bound=Message)
@@ -26,6 +27,11 @@ M = TypeVar("M", bound=Message)
 VERSION = b"rado.v1"
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
+PEM_BYTES = 1 << 20
+"""The most that a PEM file may have: an authority's may hold a chain of certificates."""
+
+_KEY = FileKind(with_remedy("give an Ed25519 key in an unencrypted PEM file"), limit_bytes=PEM_BYTES)
+_PUBLIC_KEY = FileKind(with_remedy("ask the operator for the file"), limit_bytes=PEM_BYTES)
 
 
 class Kind(StrEnum):
@@ -147,12 +153,12 @@ class SigningKey:
     @classmethod
     def load(cls, path: Path) -> "SigningKey":
         """Read an unencrypted PKCS #8 PEM file. Raises ConfigurationError."""
+        pem = read_bytes(path, _KEY)
         try:
-            key = serialization.load_pem_private_key(path.read_bytes(), password=None)
-        except (OSError, ValueError, TypeError) as error:
-            raise ConfigurationError(
-                f"{path}: not a readable signing key ({error}); it should be an Ed25519 PEM file"
-            ) from error
+            key = serialization.load_pem_private_key(pem, password=None)
+        except Exception as error:
+            # The sentence leaves out the cause, which could say something about a secret.
+            raise _KEY.error(path, "is not a readable signing key") from error
         if not isinstance(key, Ed25519PrivateKey):
             raise ConfigurationError(f"{path}: not an Ed25519 key; make one with `rado provision`")
         return cls(key)
@@ -162,21 +168,12 @@ class SigningKey:
         pem = self._private_key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
-        write_secret(path, pem)
+        create_durably(path, pem)
 
     def sign(self, kind: Kind, payload: bytes) -> Envelope:
         """Sign a payload as this kind of message."""
         signature = self._private_key.sign(signed_bytes(kind, payload))
         return Envelope(payload, key_id(self.public_bytes), signature)
-
-
-def write_secret(path: Path, data: bytes) -> None:
-    """Create a file that only its owner may read; raises FileExistsError rather than overwrite one."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def parse(message_type: type[M], data: bytes) -> M:
@@ -205,12 +202,11 @@ def refuse_unknown_fields(message: Message) -> None:
 
 def load_public_key(path: Path) -> bytes:
     """The raw bytes of an Ed25519 public key in a PEM file, such as the pinned one. Raises ConfigurationError."""
+    pem = read_bytes(path, _PUBLIC_KEY)
     try:
-        key = serialization.load_pem_public_key(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(
-            f"{path}: not a readable public key ({error}); ask the operator for the file"
-        ) from error
+        key = serialization.load_pem_public_key(pem)
+    except Exception as error:
+        raise _PUBLIC_KEY.error(path, f"is not a readable public key ({error})") from error
     if not isinstance(key, Ed25519PublicKey):
         raise ConfigurationError(f"{path}: not an Ed25519 public key; ask the operator for the file")
     return key.public_bytes_raw()

@@ -28,6 +28,7 @@ class Code(StrEnum):
     MESSAGE_MALFORMED = "MESSAGE_MALFORMED"
     FIELD_UNKNOWN = "FIELD_UNKNOWN"
     MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
+    CALLS_TOO_MANY = "CALLS_TOO_MANY"
     FEDERATION_MISMATCH = "FEDERATION_MISMATCH"
     ROSTER_STALE = "ROSTER_STALE"
     # Queries and attempts.
@@ -119,6 +120,14 @@ CATALOGUE: dict[Code, Entry] = {
     ),
     Code.MESSAGE_TOO_LARGE: Entry(
         _S.INVALID_ARGUMENT, "The message is larger than the limit.", "Send chunks of at most 512 KiB.", 4
+    ),
+    # A version that does not know the code tries again after this status, as it does after every UNAVAILABLE.
+    Code.CALLS_TOO_MANY: Entry(
+        _S.UNAVAILABLE,
+        "Too many messages of this member are on the way at once.",
+        "Send fewer at once; every node of radofed tries again by itself.",
+        2,
+        retry=True,
     ),
     Code.FEDERATION_MISMATCH: Entry(
         _S.INVALID_ARGUMENT,

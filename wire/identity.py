@@ -4,6 +4,7 @@ import datetime as dt
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
 from cryptography import x509
@@ -11,9 +12,13 @@ from cryptography.hazmat.primitives import serialization
 
 from dpcore.errors import ConfigurationError
 from radofed.common.configuration import ConfigPath, Configuration
+from radofed.common.files.reading import FileKind, read_bytes, with_remedy
+from wire.envelopes import PEM_BYTES
 from wire.roster import Role, certificate_san
 
 SAN_FORM = re.compile(r"rado://(?P<federation>[a-z][a-z0-9-]{0,62})/(?P<role>[a-z]+)/(?P<name>[a-z][a-z0-9-]{0,62})")
+
+_PEM = FileKind(with_remedy("give the PEM file that the operator made for this member"), limit_bytes=PEM_BYTES)
 
 
 @dataclass(frozen=True)
@@ -29,21 +34,21 @@ class Certificate:
     @classmethod
     def load(cls, path: Path) -> "Certificate":
         """Raises ConfigurationError where the file is not a certificate with one rado:// name."""
+        pem = read_bytes(path, _PEM)
         try:
-            certificate = x509.load_pem_x509_certificate(path.read_bytes())
+            certificate = x509.load_pem_x509_certificate(pem)
             names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        except (OSError, ValueError, x509.ExtensionNotFound) as error:
-            raise ConfigurationError(f"{path}: not a readable member certificate ({error})") from error
+            public_key_der = _public_der(certificate.public_key())
+        except Exception as error:
+            raise _PEM.error(path, f"is not a readable member certificate ({error})") from error
         uris = [uri for uri in names.get_values_for_type(x509.UniformResourceIdentifier) if SAN_FORM.fullmatch(uri)]
         if len(uris) != 1:
-            raise ConfigurationError(f"{path}: a member certificate has exactly one rado:// name, this has {len(uris)}")
+            raise _PEM.error(path, f"a member certificate has exactly one rado:// name, this has {len(uris)}")
         return cls(
             uris[0],
             certificate.not_valid_before_utc,
             certificate.not_valid_after_utc,
-            certificate.public_key().public_bytes(
-                serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-            ),
+            public_key_der,
             tuple(names.get_values_for_type(x509.DNSName))
             + tuple(str(address) for address in names.get_values_for_type(x509.IPAddress)),
         )
@@ -71,7 +76,7 @@ class TlsFiles:
     def check(self, federation: str, role: Role, name: str, now: dt.datetime) -> Certificate:
         """The certificate, once it belongs to this member and key, is in time and was issued by the authority.
 
-        Raises ConfigurationError with the cause and its mend.
+        Raises ConfigurationError with cause and fix.
         """
         certificate = Certificate.load(self.certificate)
         expected = certificate_san(federation, role, name)
@@ -79,18 +84,11 @@ class TlsFiles:
             raise ConfigurationError(
                 f"{self.certificate}: belongs to {certificate.san}, this node is {expected}; use its own certificate"
             )
-        try:
-            key = serialization.load_pem_private_key(self.key.read_bytes(), password=None)
-            public = key.public_key().public_bytes(
-                serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-            )
-            authority = x509.load_pem_x509_certificate(self.ca.read_bytes())
-        except (OSError, ValueError, TypeError) as error:
-            raise ConfigurationError(f"{self.key} or {self.ca}: not readable ({error})") from error
-        if public != certificate.public_key_der:
+        if self._public_key_der() != certificate.public_key_der:
             raise ConfigurationError(f"{self.key}: is not the key of {self.certificate}; use the pair made together")
+        authority, pem = self.authority(), read_bytes(self.certificate, _PEM)
         try:
-            x509.load_pem_x509_certificate(self.certificate.read_bytes()).verify_directly_issued_by(authority)
+            x509.load_pem_x509_certificate(pem).verify_directly_issued_by(authority)
         except Exception as error:
             raise ConfigurationError(
                 f"{self.certificate}: was not issued by {self.ca}; use the authority and certificate of one federation"
@@ -101,21 +99,35 @@ class TlsFiles:
             raise ConfigurationError(f"{self.certificate}: {error}") from error
         return certificate
 
+    def authority(self) -> x509.Certificate:
+        """The authority's certificate. Raises ConfigurationError where the file holds none."""
+        pem = read_bytes(self.ca, _PEM)
+        try:
+            return x509.load_pem_x509_certificate(pem)
+        except Exception as error:
+            raise _PEM.error(self.ca, f"is not a readable certificate ({error})") from error
+
+    def _public_key_der(self) -> bytes:
+        pem = read_bytes(self.key, _PEM)
+        try:
+            return _public_der(serialization.load_pem_private_key(pem, password=None).public_key())
+        except Exception as error:
+            # The sentence leaves out the cause, which could say something about a secret.
+            raise _PEM.error(self.key, "is not a readable unencrypted key") from error
+
     def channel_credentials(self) -> grpc.ChannelCredentials:
         """For a client; raises ConfigurationError where a file cannot be read."""
-        ca, certificate, key = self._read()
+        ca, certificate, key = self.read()
         return grpc.ssl_channel_credentials(ca, key, certificate)
 
     def server_credentials(self) -> grpc.ServerCredentials:
         """For the coordinator: a client without a certificate of the same authority gets no connection."""
-        ca, certificate, key = self._read()
+        ca, certificate, key = self.read()
         return grpc.ssl_server_credentials([(key, certificate)], root_certificates=ca, require_client_auth=True)
 
-    def _read(self) -> tuple[bytes, bytes, bytes]:
-        try:
-            return self.ca.read_bytes(), self.certificate.read_bytes(), self.key.read_bytes()
-        except OSError as error:
-            raise ConfigurationError(f"{error.filename}: cannot be read ({error.strerror})") from error
+    def read(self) -> tuple[bytes, bytes, bytes]:
+        """The content of the three files, as it is. Raises ConfigurationError where one cannot be read."""
+        return read_bytes(self.ca, _PEM), read_bytes(self.certificate, _PEM), read_bytes(self.key, _PEM)
 
 
 class TlsConfiguration(Configuration):
@@ -129,3 +141,8 @@ class TlsConfiguration(Configuration):
     def files(self) -> TlsFiles:
         """The same, for the transport."""
         return TlsFiles(self.ca, self.certificate, self.key)
+
+
+def _public_der(key: Any) -> bytes:
+    encoded: bytes = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return encoded

@@ -1,8 +1,11 @@
 """Calls between nodes: channels, retries with full jitter, errors as codes, and the table of who may call what."""
 
+import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -17,6 +20,10 @@ from wire.identity import TlsFiles
 from wire.roster import Member, Role, Roster
 
 MAX_MESSAGE_BYTES = 1024 * 1024
+MESSAGES_AT_ONCE = 32
+"""How many incomplete messages of one member a server receives at a time. A party node sends at most 17."""
+MESSAGE_WITHIN_S = 120.0
+"""How long a server waits until a message is complete: as long as the most patient of our callers."""
 LONG_POLL_S = 25
 # A long poll must end by itself before its deadline, also over a slow line.
 LONG_POLL_GRACE_S = 15
@@ -41,6 +48,11 @@ SERVER_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     # Clients ping between calls too: without this a learner that is idle for a minute is cut off for its pings.
     ("grpc.keepalive_permit_without_calls", 1),
+    # What a caller sends before it is refused waits in memory: on each connection at most this many streams times a
+    # window of 64 KiB. gRPC's measuring of the line would raise the window to many megabytes, for callers that are not
+    # known yet. Without it a chunk takes one round trip more.
+    ("grpc.max_concurrent_streams", 64),
+    ("grpc.http2.bdp_probe", 0),
     # Two coordinators on one port would split a federation.
     ("grpc.so_reuseport", 0),
 ]
@@ -158,42 +170,78 @@ def _leniently(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     return read
 
 
-async def _readable(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    """The messages of a stream. Raises WireError(MESSAGE_MALFORMED) at one that does not parse."""
-    async for request in requests:
-        if request is _UNREADABLE:
-            raise WireError(Code.MESSAGE_MALFORMED, "It does not parse.")
-        yield request
+class _Call:
+    """A call that is being served, until it ends or its member leaves the roster."""
+
+    def __init__(self, method: str, context: Any, san: str, member: Member) -> None:
+        """san: the rado:// name in the member's certificate."""
+        self.method, self.context, self.san, self.member = method, context, san, member
+        self.expelled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def until_expelled(self, work: Awaitable[Any], *, timeout_s: float | None = None) -> Any:
+        """The result of `work`, which is cancelled where the call ends first.
+
+        Raises WireError(PEER_UNKNOWN) once the member is expelled, TimeoutError.
+        """
+        task = asyncio.ensure_future(work)
+        # Where nobody waits for it any more, asyncio would log what it raises.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            await asyncio.wait({task, self.expelled}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if self.expelled.done():
+                raise WireError(Code.PEER_UNKNOWN)
+            if not task.done():
+                raise TimeoutError
+            return task.result()
+        finally:
+            task.cancel()
 
 
 class Gate(grpc.aio.ServerInterceptor):
-    """Lets a call through where the certificate's member may make it, and turns errors into codes."""
+    """Lets a call through where the certificate's member may make it, and turns errors into codes.
+
+    A caller is checked when its headers arrive and before its message is received: a member that was expelled cannot
+    fill the server's memory with messages that it never completes.
+    """
 
     def __init__(self, roster: Callable[[], Roster], log: Log) -> None:
         self._roster = roster
         self._log = log
+        self._calls: set[_Call] = set()
+        self._incomplete: Counter[str] = Counter()
 
-    def _admit(self, method: str, context: grpc.aio.ServicerContext[Any, Any]) -> Member:
+    def expel(self) -> None:
+        """End the calls of all callers that are not in the roster any more; to be called when it has changed."""
+        roster = self._roster()
+        for call in self._calls:
+            if roster.find_certificate(call.san) is None and not call.expelled.done():
+                self._log.refused("call ended", peer=call.san, code=Code.PEER_UNKNOWN, method=call.method)
+                call.expelled.set_result(None)
+
+    def _admit(self, method: str, context: Any) -> _Call:
         san = peer_san(context)
         member = None if san is None else self._roster().find_certificate(san)
-        if member is None:
+        if san is None or member is None:
             self._log.refused("call refused", peer=san or "no name", code=Code.PEER_UNKNOWN, method=method)
             raise WireError(Code.PEER_UNKNOWN)
         if member.role not in ALLOWED_ROLES.get(method, frozenset()):
             self._log.refused("call refused", peer=member.name, code=Code.ROLE_FORBIDDEN, method=method)
             raise WireError(Code.ROLE_FORBIDDEN)
-        return member
+        return _Call(method, context, san, member)
 
-    async def _answer(
-        self, method: str, context: grpc.aio.ServicerContext[Any, Any], request: Any, serve: Callable[[], Any]
-    ) -> Any:
+    def _refusal(self, call: _Call, code: Code, detail: str) -> WireError:
+        self._log.refused("call refused", peer=call.member.name, code=code, method=call.method)
+        return WireError(code, detail)
+
+    @asynccontextmanager
+    async def _serving(self, method: str, context: Any) -> AsyncIterator[_Call]:
+        """A call from its headers to its end. What is raised inside ends it with a code."""
+        call = None
         try:
-            member = self._admit(method, context)
-            _caller.set(member)
-            if request is _UNREADABLE:
-                self._log.refused("call refused", peer=member.name, code=Code.MESSAGE_MALFORMED, method=method)
-                raise WireError(Code.MESSAGE_MALFORMED, "It does not parse.")
-            return await serve()
+            call = self._admit(method, context)
+            self._calls.add(call)
+            _caller.set(call.member)
+            yield call
         except WireError as error:
             await _abort(context, error)
         except (grpc.aio.AbortError, grpc.RpcError):
@@ -205,13 +253,55 @@ class Gate(grpc.aio.ServerInterceptor):
                 CATALOGUE[Code.INTERNAL].sentence,
                 ((CODE_METADATA_KEY, Code.INTERNAL.value),),
             )
+        finally:
+            if call is not None:
+                self._calls.discard(call)
+
+    async def _receive(self, call: _Call) -> Any:
+        """The next message, or grpc.aio.EOF after the last.
+
+        Raises WireError(CALLS_TOO_MANY) where MESSAGES_AT_ONCE of this member are incomplete already,
+        WireError(MESSAGE_MALFORMED) where it is not complete within MESSAGE_WITHIN_S, WireError(PEER_UNKNOWN).
+        """
+        if self._incomplete[call.san] >= MESSAGES_AT_ONCE:
+            raise self._refusal(call, Code.CALLS_TOO_MANY, f"At most {MESSAGES_AT_ONCE} are received at once.")
+        self._incomplete[call.san] += 1
+        try:
+            # gRPC ends its reading when the call ends. Cancelled before, it would leak a message that is just complete.
+            return await call.until_expelled(asyncio.shield(call.context.read()), timeout_s=MESSAGE_WITHIN_S)
+        except TimeoutError:
+            late = f"It was not complete within {MESSAGE_WITHIN_S} s."
+            raise self._refusal(call, Code.MESSAGE_MALFORMED, late) from None
+        finally:
+            self._incomplete[call.san] -= 1
+            if not self._incomplete[call.san]:
+                del self._incomplete[call.san]
+
+    async def _messages(self, call: _Call) -> AsyncIterator[Any]:
+        """The messages of a stream. Raises WireError, MESSAGE_MALFORMED at one that does not parse."""
+        while (message := await self._receive(call)) is not grpc.aio.EOF:
+            if message is _UNREADABLE:
+                raise WireError(Code.MESSAGE_MALFORMED, "It does not parse.")
+            yield message
+
+    async def _only_message(self, call: _Call) -> Any:
+        """The message of a call that has one. Raises WireError, MESSAGE_MALFORMED where it does not parse."""
+        message = await self._receive(call)
+        if message is grpc.aio.EOF:
+            raise WireError(Code.MESSAGE_MALFORMED, "There is none.")
+        if message is _UNREADABLE:
+            raise self._refusal(call, Code.MESSAGE_MALFORMED, "It does not parse.")
+        return message
 
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
-        """Wrap every handler, ours and those of health and reflection."""
+        """Wrap every handler, ours and those of health and reflection.
+
+        As handlers of request streams: gRPC calls any other only once it has received the whole message.
+        """
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
@@ -221,38 +311,36 @@ class Gate(grpc.aio.ServerInterceptor):
             "response_serializer": handler.response_serializer,
         }
         if handler.unary_unary is not None:
-            return grpc.unary_unary_rpc_method_handler(self._unary(method, handler.unary_unary), **parts)
-        if handler.unary_stream is not None:
-            return grpc.unary_stream_rpc_method_handler(self._stream(method, handler.unary_stream), **parts)
-        serve = handler.stream_stream
-        return grpc.stream_stream_rpc_method_handler(
-            self._stream(method, lambda requests, context: serve(_readable(requests), context)), **parts
-        )
+            return grpc.stream_unary_rpc_method_handler(self._unary(method, handler.unary_unary), **parts)
+        return grpc.stream_stream_rpc_method_handler(self._stream(method, handler), **parts)
 
     def _unary(self, method: str, serve: Callable[..., Any]) -> Callable[..., Any]:
-        async def unary(request: Any, context: Any) -> Any:
-            return await self._answer(method, context, request, lambda: serve(request, context))
+        async def unary(_requests: Any, context: Any) -> Any:
+            async with self._serving(method, context) as call:
+                request = await self._only_message(call)
+                return await call.until_expelled(serve(request, context))
 
         return unary
 
-    def _stream(self, method: str, serve: Callable[..., Any]) -> Callable[..., Any]:
-        async def nothing() -> None:
-            return None
-
-        async def stream(request: Any, context: Any) -> Any:
-            await self._answer(method, context, request, nothing)
-            responses = serve(request, context)
-            if hasattr(responses, "__aiter__"):
-                try:
-                    async for response in responses:
-                        yield response
-                except WireError as error:
-                    await _abort(context, error)
-            else:
-                # Health's Watch writes to the context itself.
-                await responses
+    def _stream(self, method: str, handler: Any) -> Callable[..., Any]:
+        async def stream(_requests: Any, context: Any) -> Any:
+            async with self._serving(method, context) as call:
+                if handler.unary_stream is not None:
+                    responses = handler.unary_stream(await self._only_message(call), context)
+                else:
+                    responses = handler.stream_stream(self._messages(call), context)
+                if not hasattr(responses, "__aiter__"):
+                    # Health's Watch writes to the context itself.
+                    await call.until_expelled(responses)
+                    return
+                while (response := await call.until_expelled(anext(responses, _END))) is not _END:
+                    yield response
 
         return stream
+
+
+_END = object()
+"""After the last response of a stream."""
 
 
 async def _abort(context: grpc.aio.ServicerContext[Any, Any], error: WireError) -> None:

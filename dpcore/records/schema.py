@@ -188,6 +188,9 @@ class Schema:
             return _from_table(table)
         except SchemaFieldError as error:
             raise SchemaFieldError(error.field, error.sentence, source=source) from None
+        except ValueError as error:  # a hexadecimal integer is read at any length, and not written
+            place = f"{source}: " if source else ""
+            raise SchemaError(f"{place}has a value that cannot be used: {error}; mend the file") from None
 
     @classmethod
     def from_canonical(cls, data: bytes) -> "Schema":

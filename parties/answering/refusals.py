@@ -4,19 +4,24 @@ Advice, not evidence: the ledger counts, this only says why a query that is gone
 """
 
 import json
-import os
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from dpcore.errors import ConfigurationError
+from radofed.common.files.reading import FileKind, read_json, with_remedy
+from radofed.common.files.writing import write_durably
 from wire.errors import Code
 
 FILE = "refusals.json"
 KEPT = 20
 LONGEST_DETAIL = 500
 _FORMAT = 1
+# The end of the year 9999.
+_LAST_DATE_UNIX_S = 253_402_300_799
+_REFUSALS = FileKind(with_remedy("remove the file"), limit_bytes=1 << 20)
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,8 @@ class Refused:
         bytes.fromhex(self.query_id)
         if not isinstance(self.at_unix_s, int) or not isinstance(self.attempt, int) or not isinstance(self.detail, str):
             raise ValueError(f"not a refusal: {self!r}")  # noqa: TRY004 - one error for all that a file may hold
+        if not 0 <= self.at_unix_s <= _LAST_DATE_UNIX_S:
+            raise ValueError("no date")
 
     @classmethod
     def now(cls, now_unix_s: float, query_id: bytes, attempt: int, code: Code, detail: str) -> "Refused":
@@ -58,9 +65,9 @@ class Refusals:
     def kept(self) -> tuple[Refused, ...]:
         """What is remembered; nothing where the file is absent or is not what was written."""
         try:
-            held = json.loads(self._path.read_bytes())
+            held = read_json(self._path, _REFUSALS)
             return tuple(Refused.of(entry) for entry in held["refusals"]) if held["format"] == _FORMAT else ()
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (ConfigurationError, ValueError, KeyError, TypeError):
             return ()
 
     def note(self, refused: Refused) -> None:
@@ -68,9 +75,6 @@ class Refusals:
         with self._lock:
             others = [old for old in self.kept() if (old.query_id, old.attempt) != (refused.query_id, refused.attempt)]
             entries = [asdict(each) for each in (*others, refused)[-KEPT:]]
-            temporary = self._path.with_name(f".{FILE}.new")
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump({"format": _FORMAT, "refusals": entries}, file)
+            content = json.dumps({"format": _FORMAT, "refusals": entries}).encode()
             # Readers see the old file or the new one; that a crash may lose the last refusals is no harm.
-            temporary.replace(self._path)
+            write_durably(self._path, content, temporary=self._path.with_name(f".{FILE}.new"), synced=False)

@@ -14,34 +14,33 @@ unless the file system copies on write or something else is quicker.
 
 import errno
 import json
-import os
 import shutil
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import RadofedError
-from parties.database import sync_directory
+from dpcore.queries.base import MAX_VALUES
+from radofed.common.files.reading import FileKind, read_bytes, read_json
+from radofed.common.files.writing import overwrite_durably, publish_directory, reserve_durably, sync_directory
 from wire.envelopes import sha256
 from wire.errors import Code, WireError
-from wire.upload import Chunk, upload_digest
+from wire.upload import CHUNK_BYTES, Chunk, upload_digest
 
 _MANIFEST = "manifest.json"
 _VALUES = "values.bin"
 _MASKED = "-masked"
 _ROOM = "room"
 _SPARE = "spare.bin"
-# A charge changes some ten pages of 4 KiB of the ledger's file; its write-ahead log may be carried over into it then.
+# A charge changes some ten pages of 4 KiB of the ledger's file, whose journal holds them as they were until it ends.
 _SPARE_BYTES = 256 * 1024
 _UNFINISHED = "unfinished-"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_NO_ALLOCATION = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
 
 
 class SpoolFullError(WireError):
@@ -58,6 +57,12 @@ class SpoolLostError(RadofedError):
     def __init__(self, path: Path, cause: str) -> None:
         self.path, self.cause = path, cause
         super().__init__(f"{path}: {cause}; the attempt cannot be uploaded, ask again with a new query")
+
+
+# The manifest has 68 bytes for each chunk of 512 KiB.
+_MANIFESTS = FileKind(SpoolLostError, limit_bytes=16 << 20)
+_CHUNK = FileKind(SpoolLostError, limit_bytes=CHUNK_BYTES)
+_INTEGERS = FileKind(SpoolLostError, limit_bytes=8 * MAX_VALUES)
 
 
 @dataclass(frozen=True)
@@ -77,21 +82,15 @@ class Spool:
     def chunk(self, index: int) -> Chunk:
         """One chunk, once its bytes have the hash of the manifest. Raises SpoolLostError."""
         path = _chunk_path(self.path, index)
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise SpoolLostError(path, f"cannot be read ({error.strerror})") from error
+        data = read_bytes(path, _CHUNK)
         if sha256(data) != self.hashes[index]:
             raise SpoolLostError(path, "was changed")
         return Chunk(index, data, self.hashes[index])
 
     def values(self) -> NDArray[np.int64]:
         """The integers that a bare contribution encrypts, (length,). Raises SpoolLostError."""
-        try:
-            data = (self.path / _VALUES).read_bytes()
-        except OSError as error:
-            raise SpoolLostError(self.path / _VALUES, f"cannot be read ({error.strerror})") from error
-        if sha256(data) != self.values_hash:
+        data = read_bytes(self.path / _VALUES, _INTEGERS)
+        if sha256(data) != self.values_hash or len(data) % 8:
             raise SpoolLostError(self.path / _VALUES, "was changed")
         return np.frombuffer(data, dtype="<i8").astype(np.int64)
 
@@ -155,8 +154,7 @@ class Spools:
             spool = _write(unfinished, chunks, width, values)
             if values is not None:
                 _take_room(unfinished)
-            unfinished.rename(final)
-            sync_directory(self.directory)
+            publish_directory(unfinished, final)
         except BaseException as error:
             for left in (unfinished, final):
                 shutil.rmtree(left, ignore_errors=True)
@@ -177,8 +175,7 @@ class Spools:
                 final.rename(room)
             room.mkdir(mode=0o700, exist_ok=True)
             spool = _write(room, chunks, width, None)
-            room.rename(final)
-            sync_directory(self.directory)
+            publish_directory(room, final)
             (bare / _SPARE).unlink(missing_ok=True)
         except OSError as error:
             _name_a_full_disk(error, needed_bytes)
@@ -188,13 +185,11 @@ class Spools:
     def open(self, query_id: bytes, attempt: int, *, masked: bool = False) -> Spool:
         """The contribution as its manifest has it; what it holds is checked when it is read. Raises SpoolLostError."""
         path = self._path(query_id, attempt, masked=masked)
+        manifest = read_json(path / _MANIFEST, _MANIFESTS)
         try:
-            manifest = json.loads((path / _MANIFEST).read_bytes())
             hashes = tuple(bytes.fromhex(text) for text in manifest["chunks"])
             return Spool(path, hashes, int(manifest["ciphertexts"]), bytes.fromhex(manifest["values"]))
-        except OSError as error:
-            raise SpoolLostError(path, f"cannot be read ({error.strerror})") from error
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise SpoolLostError(path, "its manifest was changed") from error
 
     def remove(self, query_id: bytes, attempt: int) -> None:
@@ -256,32 +251,23 @@ def _name_a_full_disk(error: BaseException, needed_bytes: int) -> None:
 
 
 def _write(directory: Path, chunks: Iterable[bytes], width: int, values: NDArray[np.int64] | None) -> Spool:
-    """Write into a directory, over what is there."""
+    """Write into a directory, over what is there. `publish_directory` is to follow."""
     hashes, ciphertexts = [], 0
     for index, data in enumerate(chunks):
-        _write_durably(_chunk_path(directory, index), data)
+        overwrite_durably(_chunk_path(directory, index), data)
         hashes.append(sha256(data))
         ciphertexts += len(data) // width
     plain = b"" if values is None else values.astype("<i8", copy=False).tobytes()
     if plain:
-        _write_durably(directory / _VALUES, plain)
+        overwrite_durably(directory / _VALUES, plain)
     values_hash = sha256(plain)
     manifest = {
         "chunks": [digest.hex() for digest in hashes],
         "ciphertexts": ciphertexts,
         "values": values_hash.hex(),
     }
-    _write_durably(directory / _MANIFEST, json.dumps(manifest).encode())
-    sync_directory(directory)
+    overwrite_durably(directory / _MANIFEST, json.dumps(manifest).encode())
     return Spool(directory, tuple(hashes), ciphertexts, values_hash)
-
-
-def _write_durably(path: Path, data: bytes) -> None:
-    with _open_in_place(path) as file:
-        file.write(data)
-        file.truncate()
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _take_room(bare: Path) -> None:
@@ -290,25 +276,5 @@ def _take_room(bare: Path) -> None:
     room.mkdir(mode=0o700)
     sizes = {room / file.name: file.stat().st_size for file in (*bare.glob("chunk-*.bin"), bare / _MANIFEST)}
     for path, size_bytes in (sizes | {bare / _SPARE: _SPARE_BYTES}).items():
-        with _open_in_place(path) as taken:
-            _allocate(taken.fileno(), size_bytes)
-            os.fsync(taken.fileno())
+        reserve_durably(path, size_bytes)
     sync_directory(room)
-    sync_directory(bare)
-
-
-def _open_in_place(path: Path) -> BinaryIO:
-    """A file to write, made where there is none. What is there stays: it is room that no other file must take."""
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb")
-
-
-def _allocate(descriptor: int, size_bytes: int) -> None:
-    """Take room on the disk for a file; not every system has a call for that."""
-    try:
-        os.posix_fallocate(descriptor, 0, size_bytes)
-    except AttributeError:
-        os.write(descriptor, bytes(size_bytes))
-    except OSError as error:
-        if error.errno not in _NO_ALLOCATION:
-            raise
-        os.write(descriptor, bytes(size_bytes))

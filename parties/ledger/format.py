@@ -35,8 +35,12 @@ def bounds_text(charge: Charge) -> str:
 @lru_cache(maxsize=4096)
 def read_charge(bounds: str, learner: str, epoch: bytes | None) -> Charge:
     """The charge that the file holds. Raises ValueError where the text is none that `bounds_text` gave."""
+    try:
+        entries = json.loads(bounds)
+    except RecursionError as error:
+        raise ValueError("it nests too deep") from error
     read = []
-    for entry in json.loads(bounds):
+    for entry in entries:
         kind, name, column, epsilon, delta, rho, failure = entry
         loss = Loss(Fraction(epsilon), Fraction(delta), Fraction(rho), Fraction(failure))
         read.append((Scope(ScopeKind(kind), name, column), loss))

@@ -38,7 +38,7 @@ def named_option(text: str) -> tuple[str, Any]:
         return name.replace("-", "_"), constants[value]
     try:
         return name.replace("-", "_"), json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return name.replace("-", "_"), value
 
 

@@ -29,7 +29,7 @@ def demo(
     """
     from dpcore.errors import ConfigurationError
     from radofed.cli.arguments import exact
-    from radofed.cli.schema import read_schema
+    from radofed.common.files.schemas import load_schema
     from radofed.demo.options import DemoOptions
     from radofed.demo.report import report
     from radofed.demo.run import run_demo
@@ -38,7 +38,7 @@ def demo(
         raise ConfigurationError(f"--split {split!r}: choose iid or label-skew")
     options = DemoOptions(
         data=data,
-        schema=None if schema is None else read_schema(schema),
+        schema=None if schema is None else load_schema(schema),
         parties=parties,
         rados=rados,
         split="iid" if split == "iid" else "label-skew",

@@ -1,15 +1,12 @@
 """`rado schema`: drafting and testing the file by which all parties encode alike."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from radofed.cli.framework import check_new, command, group
 from radofed.cli.output import Output, Result
-
-if TYPE_CHECKING:
-    from dpcore.records.schema import Schema
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
 
@@ -51,8 +48,9 @@ def check(
 ) -> Result:
     """Test a schema, and a table against it where one is given. Prints the digest that all parties must share."""
     from parties.data.dataset import check as check_data
+    from radofed.common.files.schemas import load_schema
 
-    loaded = read_schema(schema)
+    loaded = load_schema(schema)
     lines = [
         f"{schema}: schema {loaded.name!r}, {loaded.d} coordinates, digest {loaded.digest.hex()}",
         f"sensitive features that a query may name: {', '.join(loaded.boolean_coordinates) or 'none'}",
@@ -69,16 +67,3 @@ def check(
     report = check_data(loaded, data)
     counts = {"rows": report.rows, "zero_vectors": report.zero_vectors, "warnings": report.warnings}
     return Result({**found, **counts}, "\n".join([*lines, *report.sentences()]))
-
-
-def read_schema(path: Path) -> "Schema":
-    """The schema in a file. Raises ConfigurationError where it cannot be read, SchemaError where it is not one."""
-    from dpcore.errors import ConfigurationError
-    from dpcore.records.schema import Schema
-
-    try:
-        return Schema.from_toml(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(
-            f"{path}: cannot be read ({getattr(error, 'strerror', error)}); give a schema in TOML"
-        ) from error

@@ -1,18 +1,26 @@
 """Configuration files: TOML; unknown keys refused, units in key names, paths relative to the file, no secrets."""
 
 import difflib
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, ValidationInfo
 
 from dpcore.errors import ConfigurationError
+from radofed.common.files.reading import FileKind, read_toml, with_remedy
+
+_FILE = FileKind(with_remedy("correct the file"), limit_bytes=4 << 20)
+_MOST_FAULTS = 20
 
 
 def _relative_to_file(path: Path, info: ValidationInfo) -> Path:
+    if "\0" in str(path):
+        raise ValueError("a path has no NUL character; correct it")
     base = (info.context or {}).get("directory")
-    return path if base is None else Path(base) / path.expanduser()
+    try:
+        return path if base is None else Path(base) / path.expanduser()
+    except RuntimeError as error:
+        raise ValueError("no such user's home directory; write the path out") from error
 
 
 ConfigPath = Annotated[Path, AfterValidator(_relative_to_file)]
@@ -27,17 +35,14 @@ class Configuration(BaseModel):
     @classmethod
     def load(cls, path: Path) -> Self:
         """Read a TOML file. Raises ConfigurationError with every fault and the nearest valid key."""
-        try:
-            data = tomllib.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigurationError(f"{path}: cannot be read ({error.strerror})") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"{path}: not valid TOML ({error})") from error
+        data = read_toml(path, _FILE)
         try:
             return cls.model_validate(data, context={"directory": path.resolve().parent})
         except ValidationError as error:
-            faults = "; ".join(_describe(cls, fault) for fault in error.errors())
-            raise ConfigurationError(f"{path}: {faults}") from error
+            faults = [_describe(cls, fault) for fault in error.errors()[:_MOST_FAULTS]]
+            if error.error_count() > _MOST_FAULTS:
+                faults.append(f"and {error.error_count() - _MOST_FAULTS} more")
+            raise ConfigurationError(f"{path}: {'; '.join(faults)}") from error
 
 
 def _describe(model: type[BaseModel], fault: Any) -> str:

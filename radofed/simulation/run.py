@@ -29,6 +29,7 @@ from dpcore.randomness.sources import SystemRandom
 from dpcore.records.records import ONE
 from dpcore.records.schema import Schema
 from dpcore.statistics.moments import Moments
+from radofed.common.files.schemas import load_schema
 from radofed.simulation.designs import DesignOptions, given_words
 from radofed.simulation.evaluation import Fold, asks, check_learners, from_release, measure, named_learners
 from radofed.simulation.federation import Federation, PlannedFold
@@ -299,11 +300,7 @@ def exact(what: str, value: Fraction | float | str | None, *, zero: bool = False
 def _schema(schema: Schema | str | Path | None) -> Schema | None:
     if schema is None or isinstance(schema, Schema):
         return schema
-    path = Path(schema)
-    try:
-        return Schema.from_toml(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: cannot be read ({error}); give a schema in TOML") from error
+    return load_schema(Path(schema))
 
 
 def _folds(table: SimulationTable, options: SimulationOptions) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:

@@ -209,11 +209,11 @@ def test_the_log_repeats_nothing_of_what_members_send(world, start):
 
 def test_sighup_reads_a_newer_roster_and_keeps_it_from_a_worse_one(world, start):
     process = start()
-    version = lambda: _served(process.clients["lea"]).version  # noqa: E731 - read again and again below
+    version = lambda: served_version(process.clients["lea"])  # noqa: E731 - read again and again below
     assert version() == 1
     world.new_roster(3, without=("dan",))
     process.process.send_signal(signal.SIGHUP)
-    _wait(lambda: version() == 3)
+    wait_until(lambda: version() == 3)
     refused(Code.PEER_UNKNOWN, process.clients["dan"].work)
     for worse in (
         lambda: world.new_roster(2),
@@ -223,16 +223,16 @@ def test_sighup_reads_a_newer_roster_and_keeps_it_from_a_worse_one(world, start)
         worse()
         before = len(process.events())
         process.process.send_signal(signal.SIGHUP)
-        _wait(lambda before=before: any(e["event"] == "roster refused" for e in process.events()[before:]))
+        wait_until(lambda before=before: any(e["event"] == "roster refused" for e in process.events()[before:]))
         assert version() == 3
 
 
-def _served(client: Client) -> Roster:
+def served_version(client: Client) -> int:
     response = client.call(client.members.FetchRoster, member_service_pb2.FetchRosterRequest())
-    return Roster.from_bytes(Envelope.from_proto(response.roster).payload)
+    return Roster.from_bytes(Envelope.from_proto(response.roster).payload).version
 
 
-def _wait(condition) -> None:
+def wait_until(condition) -> None:
     for _ in range(200):
         if condition():
             return

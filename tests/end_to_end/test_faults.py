@@ -4,6 +4,7 @@ Every total that comes out is checked twice: its check slots hold the cohort's r
 counted twice or lost shows, and the rados lie where the cohort's rows allow.
 """
 
+import json
 import signal
 import sqlite3
 import time
@@ -181,6 +182,42 @@ def test_a_cancelled_query_ends_for_everybody(shared, before):
 
 def test_a_party_that_is_down_is_left_out(shared, before):
     with running(shared, "abc") as learner:
+        release = learner.run(learner.plan(request(answer_within_s=6)), timeout_s=120)
+        check_release(shared, release, "abc")
+        assert charged_since(shared, before) == [1, 1, 1, 0]
+
+
+HOSTILE_POLICIES = (
+    b"a = " + b"[" * 20_000,
+    b"a = " + b"{a=" * 20_000,
+    b"a = " + b"1" * 5000,
+    b"[limits]\nunbounded_queries = 0x" + b"f" * 20_000,
+    b'designs = ["plain\xff"]',
+    bytes(1000),
+    b"#" * (5 << 20),
+)
+
+
+def test_a_party_outlives_policies_that_cannot_be_read_and_answers_under_its_own(shared, before):
+    """On SIGHUP, in the running process; each is refused in the log with what to do."""
+    with running(shared, "abc") as learner:
+        policy = shared.directory("a") / "policy.toml"
+        good = policy.read_bytes()
+        for content in HOSTILE_POLICIES:
+            policy.write_bytes(content)
+            refused = shared.log("a").count('"policy refused"')
+            shared.processes["a"].send_signal(signal.SIGHUP)
+            wait_until(
+                lambda refused=refused: (
+                    shared.log("a").count('"policy refused"') > refused or shared.processes["a"].poll() is not None
+                ),
+                what="the refusal",
+            )
+            assert shared.processes["a"].poll() is None, content[:50]
+            line = next(line for line in reversed(shared.log("a").splitlines()) if '"policy refused"' in line)
+            assert str(policy) in json.loads(line)["reason"]
+            assert "send SIGHUP again" in json.loads(line)["reason"]
+        policy.write_bytes(good)
         release = learner.run(learner.plan(request(answer_within_s=6)), timeout_s=120)
         check_release(shared, release, "abc")
         assert charged_since(shared, before) == [1, 1, 1, 0]

@@ -38,8 +38,8 @@ def export(
     import json
 
     from dpcore.errors import ConfigurationError, ModelError
-    from learner.files import write_durably
     from learner.model import Model
+    from radofed.common.files.writing import write_durably
 
     if target is Target.SKLEARN:
         raise ConfigurationError(

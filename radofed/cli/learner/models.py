@@ -97,14 +97,14 @@ def train(
     if schema is None:
         raise ConfigurationError(f"{name} asks: give the --schema that the parties share")
     from learner.training import model_of_answers
-    from radofed.cli.schema import read_schema
+    from radofed.common.files.schemas import load_schema
 
     if rounds is not None:
         options["rounds"] = rounds
     asking = make_estimator(name, **options)
     journal = journal or to.with_name(f"{to.name}.journal")
     terms = _terms(cohort_min, colluders, max_rows)
-    with _federation(output, config, read_schema(schema), terms, timeout_s, journal) as federation:
+    with _federation(output, config, load_schema(schema), terms, timeout_s, journal) as federation:
         oracle = _within(federation, name, epsilon, delta)
         asking.fit_queries(oracle)
         model = model_of_answers(asking, oracle, name)
@@ -205,9 +205,9 @@ def statistic(
     """
     from dpcore.predicates.checking import check
     from dpcore.predicates.notation import parse
-    from radofed.cli.schema import read_schema
+    from radofed.common.files.schemas import load_schema
 
-    shared = read_schema(schema)
+    shared = load_schema(schema)
     predicates = tuple(parse(text) for text in predicate)
     # Before a connection is made.
     check(predicates, shared)

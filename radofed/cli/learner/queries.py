@@ -97,7 +97,7 @@ def query(
     """Plan a query, print the plan, ask it, and unless told otherwise follow it and fetch its release."""
     from learner.config import LearnerConfig
     from learner.session import Session, check_timeout
-    from radofed.cli.schema import read_schema
+    from radofed.common.files.schemas import load_schema
 
     check_timeout(timeout_s)
     chosen: dict[str, Any] = {
@@ -122,7 +122,7 @@ def query(
     }
     chosen |= {name: None if text is None else exact(text, name.replace("_", "-")) for name, text in figures.items()}
     chosen |= {"rados": rados, "sensitive": tuple(sensitive or ()), "rounded": tuple(rounded or ()), "joint": joint}
-    request = _request(read_schema(schema), design, chosen)
+    request = _request(load_schema(schema), design, chosen)
     with Session(LearnerConfig.load(config)) as session:
         plan = session.plan(request)
         for sentence in plan.sentences():

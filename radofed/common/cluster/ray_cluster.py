@@ -4,7 +4,6 @@ Ray stays inside one organisation: whoever is in a cluster reads all that is in 
 and only when it is called.
 """
 
-import contextlib
 import importlib.util
 import os
 import secrets
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dpcore.errors import ConfigurationError
+from radofed.common.files.reading import FileKind, read_text, with_remedy
 
 _MEBIBYTE = 1 << 20
 _STORE_BYTES = 256 * _MEBIBYTE
@@ -20,6 +20,22 @@ _STORE_BYTES = 256 * _MEBIBYTE
 _LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _LOCAL = ("127.", "[::1]", "localhost:")
 _KNOCK_S = 20.0
+_NOTE = FileKind(
+    with_remedy(
+        "it says where this machine's Ray cluster is, and there is no Ray cluster to be found: start one, or give the "
+        "address of its head"
+    ),
+    limit_bytes=4096,
+    own=True,
+)
+_TOKEN = FileKind(
+    with_remedy(
+        "there is no token of the Ray cluster in it: give as token_file the file that each of the cluster's nodes was "
+        "started with"
+    ),
+    limit_bytes=1 << 16,
+    secret=True,
+)
 
 
 def require_ray() -> None:
@@ -91,34 +107,18 @@ def _this_machines_cluster() -> str:
     """
     noted = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "ray_current_cluster")  # noqa: S108  (Ray's own place)
     address = os.environ.get("RAY_ADDRESS", "")
+    address = address or read_text(noted, _NOTE).strip()
     if not address:
-        with contextlib.suppress(OSError, UnicodeDecodeError):
-            descriptor = os.open(noted, os.O_RDONLY | os.O_NOFOLLOW)
-            with open(descriptor, encoding="utf-8") as note:  # noqa: PTH123  (the file whose owner is looked at)
-                if os.fstat(descriptor).st_uid not in (0, os.geteuid()):
-                    raise ConfigurationError(
-                        f"{noted} is another user's and could name anybody's cluster: give the address of its head"
-                    )
-                address = note.read().strip()
-    if not address:
-        raise ConfigurationError(
-            f"{noted}: there is no Ray cluster on this machine: start one, or give the address of its head"
-        )
+        raise _NOTE.error(noted, "is empty")
     return address
 
 
 def _require_token() -> str:
     """The token that Ray will find; without one it would ask nobody for one either."""
     path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
-    token = os.environ.get("RAY_AUTH_TOKEN", "")
+    token = os.environ.get("RAY_AUTH_TOKEN", "") or read_text(path, _TOKEN).strip()
     if not token:
-        with contextlib.suppress(OSError, UnicodeDecodeError):
-            token = path.read_text(encoding="utf-8").strip()
-    if not token:
-        raise ConfigurationError(
-            f"{path}: there is no token of the Ray cluster in it: give its file as token_file, one that each of the "
-            "cluster's nodes was started with"
-        )
+        raise _TOKEN.error(path, "is empty")
     return token
 
 

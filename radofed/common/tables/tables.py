@@ -21,6 +21,7 @@ from dpcore.numbers.processors import processors
 from dpcore.records.encoding import CellError, Cells, EncodedRows, Source, StoredRows, encode, encode_stored, sources
 from dpcore.records.features import close_match
 from dpcore.records.schema import Schema
+from radofed.common.files.reading import FileKind, open_file
 from radofed.common.tables.columns import cells
 from radofed.common.tables.csv_table import CsvTable
 from radofed.common.tables.parquet_table import ParquetTable
@@ -36,6 +37,9 @@ Result = TypeVar("Result")
 _BLOCKS_AHEAD = 2
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _PARQUET = (".parquet", ".pq")
+_TABLE = FileKind(
+    lambda path, cause: DataError(f"{cause.lower()}; give one file, check the path and its permissions", file=str(path))
+)
 
 
 @dataclass(frozen=True)
@@ -81,14 +85,8 @@ def open_table(path: str | Path) -> Table:
     """
     file = Path(path)
     name = file.name.lower()
-    try:
-        if file.is_dir():
-            raise DataError("is a directory; give one file", file=str(path))
-        with file.open("rb") as stream:
-            is_empty = not stream.read(1)
-    except OSError as error:
-        cause = (error.strerror or str(error)).lower()
-        raise DataError(f"cannot be read ({cause}); check the path and its permissions", file=str(path)) from None
+    with open_file(file, _TABLE) as stream:
+        is_empty = not stream.read(1)
     if is_empty:
         raise DataError("the file is empty; write a header line and rows", file=str(path))
     state, extension = _state(path), Path(name.removesuffix(".gz")).suffix

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpcore.randomness import coins
 from dpcore.randomness.coins import (
     around,
     bernoulli,
@@ -21,7 +20,7 @@ from dpcore.randomness.coins import (
     indices,
     rational,
 )
-from dpcore.randomness.sources import SeededRandom
+from dpcore.randomness.sources import SeededRandom, coins
 
 
 class Scripted(SeededRandom):

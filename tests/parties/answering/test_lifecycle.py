@@ -123,7 +123,7 @@ def test_a_full_disk_ends_the_attempt_quietly(ada, monkeypatch):
     def full(*_: object):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("parties.answering.spool._write_durably", full)
+    monkeypatch.setattr("parties.answering.spool.overwrite_durably", full)
     ada.lifecycle.compute(work)
     monkeypatch.undo()
     assert not ada.lifecycle.advance(work)

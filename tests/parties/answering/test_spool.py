@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from parties.answering.spool import SpoolFullError, SpoolLostError, Spools
+from radofed.common.files.writing import overwrite_durably
 from wire.envelopes import sha256
 from wire.errors import Code
 from wire.upload import upload_digest
@@ -192,18 +193,18 @@ def test_changed_or_lost_integers_are_noticed(spools, damage):
         spools.open(QUERY, 1).values()
 
 
-def full_but_for_what_is_taken(path):
-    """A disk without room for another file."""
+def full_but_for_what_is_taken(path, content):
+    """Writes to a disk without room for another file."""
     if not path.exists():
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    return path.open("r+b")
+    overwrite_durably(path, content)
 
 
 def test_the_masked_one_is_written_into_room_that_was_taken_with_the_bare_one(spools, monkeypatch):
     bare = write_bare(spools, np.arange(3)).path
     taken = {file.name: file.stat() for file in (bare / "room").iterdir()}
     assert all(stat.st_blocks * 512 >= stat.st_size > 0 for stat in taken.values())
-    monkeypatch.setattr("parties.answering.spool._open_in_place", full_but_for_what_is_taken)
+    monkeypatch.setattr("parties.answering.spool.overwrite_durably", full_but_for_what_is_taken)
     masked = write(spools, [chunk.replace(b"b", b"m") for chunk in CHUNKS])
     masked.verify()
     assert {file.name: (file.stat().st_ino, file.stat().st_size) for file in masked.path.iterdir()} == {
@@ -231,7 +232,7 @@ def test_room_outlives_masking_that_was_cut_off(spools, monkeypatch, restarts):
     with pytest.raises(SpoolLostError):
         found_again(spools)
     spools = Spools(spools.directory, 10_000) if restarts else spools
-    monkeypatch.setattr("parties.answering.spool._open_in_place", full_but_for_what_is_taken)
+    monkeypatch.setattr("parties.answering.spool.overwrite_durably", full_but_for_what_is_taken)
     write(spools)
     assert [found_again(spools).chunk(index).ciphertexts for index in range(3)] == CHUNKS
 

@@ -1,0 +1,1 @@
+"""Files: one module reads them, one writes them durably, and one reads schemas."""

@@ -1,0 +1,143 @@
+"""Writes files durably. Every role writes its state through this module.
+
+After a crash there is the old content, the new content or nothing, never a part; what was written is on disk. A file of
+new content is written under a temporary name in the same directory, forced to disk and renamed; then the directory is
+forced to disk, since it holds the name.
+"""
+
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+OWNER_ONLY = 0o600
+"""The mode of a file that only its owner may read."""
+BY_UMASK = 0o666
+"""The mode of a file that the process's umask decides on, as for files that anybody may read."""
+
+_NO_ALLOCATION = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
+
+
+def write_durably(
+    path: Path, content: bytes, *, mode: int = OWNER_ONLY, temporary: Path | None = None, synced: bool = True
+) -> None:
+    """Create or replace a file: whole and on disk on return.
+
+    mode: of the new file, less the umask. temporary: its name until it is whole, where one process at a time writes
+    the file; what a crash left there is replaced. None: a new name each time. synced: False only renames, which is
+    enough for what may be lost with the machine's power. Raises OSError; then the temporary file is gone.
+    """
+    if temporary is None:
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    else:
+        # What a crash left there could have another mode.
+        temporary.unlink(missing_ok=True)
+    try:
+        with _opened(temporary, os.O_EXCL, mode, synced=synced) as descriptor:
+            _write_whole(descriptor, content)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    if synced:
+        sync_directory(path.parent)
+
+
+def create_durably(path: Path, content: bytes) -> None:
+    """Create a file that only its owner may read, such as one of a secret: on disk on return.
+
+    Raises FileExistsError rather than replace one, and OSError where it cannot be written; then nothing is left.
+    """
+    try:
+        with _opened(path, os.O_EXCL) as descriptor:
+            _write_whole(descriptor, content)
+        sync_directory(path.parent)
+    except FileExistsError:
+        raise
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def overwrite_durably(path: Path, content: bytes) -> None:
+    """Write a file over what is there, or create one for its owner alone: on disk on return, but not atomic.
+
+    It keeps the disk blocks of the old content, which `reserve_durably` may have taken for it. Raises OSError.
+    """
+    with _opened(path) as descriptor:
+        _write_whole(descriptor, content)
+        os.ftruncate(descriptor, len(content))
+
+
+def reserve_durably(path: Path, size_bytes: int) -> None:
+    """Take room on the disk: a file of this size, for its owner alone, for `overwrite_durably`. Raises OSError."""
+    with _opened(path) as descriptor:
+        _allocate(descriptor, size_bytes)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """A new file to write into, in a directory that `publish_directory` publishes: on disk after the block.
+
+    Raises OSError.
+    """
+    with _opened(path, os.O_EXCL, BY_UMASK) as descriptor, os.fdopen(descriptor, "wb", closefd=False) as file:
+        yield file
+
+
+def publish_directory(unfinished: Path, final: Path) -> None:
+    """Give a directory its final name, once its files are on disk: whole or not at all. Raises OSError."""
+    sync_directory(unfinished)
+    unfinished.rename(final)
+    sync_directory(final.parent)
+
+
+def make_directory(directory: Path, root: Path) -> None:
+    """Create a directory below `root`, with its parents: each new name is on disk on return. Raises OSError."""
+    if directory == root or directory.is_dir():
+        return
+    make_directory(directory.parent, root)
+    directory.mkdir(exist_ok=True)
+    sync_directory(directory.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Force to disk which names a directory has, after files were created, renamed or removed. Raises OSError."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _opened(path: Path, flags: int = 0, mode: int = OWNER_ONLY, *, synced: bool = True) -> Iterator[int]:
+    """A descriptor to write to; what was written is on disk after the block."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | flags, mode)
+    try:
+        yield descriptor
+        if synced:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_whole(descriptor: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _allocate(descriptor: int, size_bytes: int) -> None:
+    """Take room for a file; not every system has a call for that."""
+    try:
+        os.posix_fallocate(descriptor, 0, size_bytes)
+    except AttributeError:
+        _write_whole(descriptor, bytes(size_bytes))
+    except OSError as error:
+        if error.errno not in _NO_ALLOCATION:
+            raise
+        _write_whole(descriptor, bytes(size_bytes))
