@@ -11,7 +11,7 @@ from radofed.common.configuration import ConfigPath, Configuration
 from wire.identity import TlsConfiguration
 
 
-class Limits(Configuration):
+class CoordinatorLimits(Configuration):
     """What the coordinator takes on.
 
     spool_bytes: uploads stored at one time, over all open queries; a query is taken where the most that its cohort can
@@ -48,7 +48,7 @@ class CoordinatorConfig(Configuration):
     roster: ConfigPath
     state_directory: ConfigPath
     tls: TlsConfiguration
-    limits: Limits = Limits()
+    limits: CoordinatorLimits = CoordinatorLimits()
     cluster: CoordinatorCluster | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_file: ConfigPath | None = None

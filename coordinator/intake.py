@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from coordinator.aggregate import check_chunk
 from coordinator.core import Core
-from coordinator.events import Answer, Answered, BecameReady, Cancelled, ReceiptGiven
+from coordinator.events import Answered, BecameReady, Cancelled, PartyAnswer, ReceiptGiven
 from coordinator.live import LiveQuery, check_size
 from coordinator.rounds import Rules
 from coordinator.store import Statement
@@ -83,12 +83,12 @@ class Intake:
     async def acceptance(self, envelope: Envelope, caller: Member) -> None:
         """Take a party's acceptance. Raises WireError."""
         said = self._open(Acceptance, envelope, caller)
-        await self._answer(said, Answer(envelope.payload_hash.hex(), rows=said.rows), envelope)
+        await self._answer(said, PartyAnswer(envelope.payload_hash.hex(), rows=said.rows), envelope)
 
     async def refusal(self, envelope: Envelope, caller: Member) -> None:
         """Take a party's refusal. Raises WireError."""
         said = self._open(Refusal, envelope, caller)
-        await self._answer(said, Answer(envelope.payload_hash.hex(), code=said.code.value), envelope)
+        await self._answer(said, PartyAnswer(envelope.payload_hash.hex(), code=said.code.value), envelope)
 
     def _open(self, statement_type: type[S], envelope: Envelope, caller: Member) -> S:
         if len(envelope.payload) > STATEMENT_BYTES:
@@ -97,7 +97,7 @@ class Intake:
         _check_sender(said.party, caller)
         return said
 
-    async def _answer(self, said: Acceptance | Refusal, answer: Answer, envelope: Envelope) -> None:
+    async def _answer(self, said: Acceptance | Refusal, answer: PartyAnswer, envelope: Envelope) -> None:
         statement = Statement(said.attempt, said.party, said.KIND, envelope)
         await self._core.move(said.query_id, Answered(said.attempt, said.party, answer), statement=statement)
 

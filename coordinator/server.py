@@ -19,7 +19,7 @@ from coordinator.core import Core
 from coordinator.intake import Intake
 from coordinator.membership import Membership
 from coordinator.service import SERVICES, LearnerService, MemberService, PartyService, register
-from coordinator.spool import Spool
+from coordinator.spool import UploadSpool
 from coordinator.store import Store
 from coordinator.totals import ClusterSum
 from coordinator.views import Views
@@ -96,7 +96,7 @@ class Node:
             store=store,
             log=self._log,
         )
-        spool = Spool(config.spool_directory, config.limits.spool_bytes)
+        spool = UploadSpool(config.spool_directory, config.limits.spool_bytes)
         cluster = None if config.cluster is None else ClusterSum(config.cluster, spool, self._log)
         core = Core(store, spool, config.limits, self._log, cluster=cluster)
         await core.start()

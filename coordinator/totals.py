@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from coordinator.aggregate import check_chunk, chunk_bytes, multiply
 from coordinator.config import CoordinatorCluster
 from coordinator.live import LiveQuery
-from coordinator.spool import Spool
+from coordinator.spool import UploadSpool
 from dpcore.errors import CiphertextError, ConfigurationError, ShapeError
 from dpcore.paillier.public import PublicKey
 from radofed.common.cluster.jobs import ITEM_BYTES, ClusterError, ClusterJob, check_in_background
@@ -34,7 +34,7 @@ class _StoppedError(Exception):
 class ClusterSum:
     """Makes totals on a cluster. Raises ConfigurationError where Ray is not installed."""
 
-    def __init__(self, settings: CoordinatorCluster, spool: Spool, log: Log) -> None:
+    def __init__(self, settings: CoordinatorCluster, spool: UploadSpool, log: Log) -> None:
         self._settings, self._spool, self._log = settings, spool, log
         check_in_background(settings, log)
 
@@ -115,7 +115,7 @@ class Adding:
     of a chunk, however many parties there are.
     """
 
-    def __init__(self, spool: Spool, cluster: ClusterSum | None = None) -> None:
+    def __init__(self, spool: UploadSpool, cluster: ClusterSum | None = None) -> None:
         self._spool, self._cluster = spool, cluster
         self._thread = ThreadPoolExecutor(1, "adding")
         # Large totals take turns on the cluster: each would start a process, and none may take the uploads' threads.

@@ -65,7 +65,7 @@ class ScopeLimit(Configuration):
         return PrivacyLimit(self.epsilon, self.delta)
 
 
-class Limits(Configuration):
+class PolicyLimits(Configuration):
     """What the data source may give, over all learners, and what one query may ask for.
 
     epsilon, delta: in every scope by itself (whole records, each source column, each feature's own values), for the
@@ -118,7 +118,7 @@ class Policy(Configuration):
     allow_unprotected: bool = False
     smallest_cohort: int = Field(default=3, ge=1)
     assumed_colluders: int = Field(default=1, ge=0)
-    limits: Limits = Limits()
+    limits: PolicyLimits = PolicyLimits()
 
     def members_needed(self, honest_parties: int) -> int:
         """Fewest accepted members of a cohort, the party itself included: max(c + 2, h + c, smallest_cohort)."""
@@ -163,7 +163,7 @@ def check_query(policy: Policy, opened: OpenedQuery, roster: Roster, own_name: s
         )
 
 
-def _check_limits(limits: Limits, query: Query) -> None:
+def _check_limits(limits: PolicyLimits, query: Query) -> None:
     amounts = query.kind.amounts
     for name, value, limit in (
         ("rados", amounts.get("rados", 0), limits.rados_per_query),

@@ -48,7 +48,7 @@ from dpcore.statistics.noise import SumNoise, planned_noise
 from dpcore.statistics.sample_size import least_rows
 
 
-class TooFewRowsError(PlanError):
+class SampleTooSmallError(PlanError):
     """A sample too small for what is promised.
 
     needed: the rows that would do. rows: those that there are, or 0 where no party states any.
@@ -136,7 +136,7 @@ class MonotoneConjunction(QueryClassifier):
 
     def _require(self, rows: int, needed: int) -> None:
         if rows < needed:
-            raise TooFewRowsError(needed=needed, rows=rows)
+            raise SampleTooSmallError(needed=needed, rows=rows)
 
 
 def rows_needed(d: int, error: float, failure: float, *, noise_rate: float = 0.0, noise: SumNoise | None = None) -> int:

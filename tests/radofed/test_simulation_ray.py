@@ -103,7 +103,7 @@ with workers.start_hosts(table.records, 4, names, workers=2, timeout_s=120) as h
     found["actors' answers"] = answers(workers=2)
     found["sealed answers"] = answers(workers=2, encrypt=True)
 
-    asked = federation.Federation(hosts, names, 4, None)
+    asked = federation.SimulatedFederation(hosts, names, 4, None)
     request = radofed.RadosRequest(schema=table.schema, rados=30)
     planned = asked.plan(run.DesignOptions(), request, np.array_split(np.arange(table.records.rows), 5), 1)
     ask, shares = planned.ask, asked._shares(planned)
@@ -206,7 +206,7 @@ def released(parties, rows, *, encrypt=False, progress=None, workers_=0):
     names, parts = run.party_names(parties), np.array_split(np.arange(whole), parties)
     secret = SecretKey.generate(SystemRandom(), bits=2048) if encrypt else None
     with workers.start_hosts(records, 1, names, workers=workers_, timeout_s=120) as hosts:
-        asked = federation.Federation(hosts, names, 1, secret)
+        asked = federation.SimulatedFederation(hosts, names, 1, secret)
         options = DesignOptions(rados=20)
         planned = asked.plan(options, options.request(schema, [[rows] * parties]), parts, 1)
         actors = list(getattr(hosts, "_actors", ()))

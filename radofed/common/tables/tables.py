@@ -18,7 +18,16 @@ from numpy.typing import NDArray
 
 from dpcore.errors import DataError
 from dpcore.numbers.processors import processors
-from dpcore.records.encoding import CellError, Cells, EncodedRows, Source, StoredRows, encode, encode_stored, sources
+from dpcore.records.encoding import (
+    CellError,
+    Cells,
+    EncodedRows,
+    StoredRows,
+    WantedColumn,
+    encode,
+    encode_stored,
+    sources,
+)
 from dpcore.records.features import close_match
 from dpcore.records.schema import Schema
 from radofed.common.files.reading import FileKind, open_file
@@ -48,7 +57,7 @@ class TableBlock:
 
     first_row: int
     rows: int
-    cells: Mapping[Source, Cells]
+    cells: Mapping[WantedColumn, Cells]
 
 
 class Table(Protocol):
@@ -106,7 +115,9 @@ def open_table(path: str | Path) -> Table:
     return table
 
 
-def read_blocks(table: Table, wanted: Sequence[Source], progress: RowsRead | None = None) -> Generator[TableBlock]:
+def read_blocks(
+    table: Table, wanted: Sequence[WantedColumn], progress: RowsRead | None = None
+) -> Generator[TableBlock]:
     """The wanted columns of a table, block by block.
 
     progress: called with the number of rows read so far. Raises DataError for a column that is absent, a cell that is
@@ -120,7 +131,7 @@ def read_blocks(table: Table, wanted: Sequence[Source], progress: RowsRead | Non
 
 
 def _each_block(
-    table: Table, wanted: Sequence[Source], work: Callable[[TableBlock], Result], progress: RowsRead | None
+    table: Table, wanted: Sequence[WantedColumn], work: Callable[[TableBlock], Result], progress: RowsRead | None
 ) -> Generator[Result]:
     """What `work` makes of each block, in order, on threads; raises as read_blocks does and CellErrors of `work` too.
 
@@ -148,7 +159,9 @@ def _each_block(
         raise table.error("there is a header but no rows; give a table with at least one row")
 
 
-def _ahead(made: Callable[[pa.RecordBatch, int], Result], table: Table, wanted: Sequence[Source]) -> Generator[Result]:
+def _ahead(
+    made: Callable[[pa.RecordBatch, int], Result], table: Table, wanted: Sequence[WantedColumn]
+) -> Generator[Result]:
     """`made` of each batch and its first row, in order, on a thread for each processor, a few batches ahead."""
     numeric, coded = ({source.column for source in wanted if source.kind == kind} for kind in ("numbers", "texts"))
     columns = list(dict.fromkeys(source.column for source in wanted))

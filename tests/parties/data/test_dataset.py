@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dpcore.errors import DataError
 from dpcore.numbers.fixed_point import store
-from dpcore.records.encoding import CellError, Numbers, Source, Texts, encode, encode_stored
+from dpcore.records.encoding import CellError, Numbers, Texts, WantedColumn, encode, encode_stored
 from dpcore.records.schema import RealFeature, Schema
 from parties.data.dataset import check, load
 from radofed.common.tables.tables import open_table, read_observations
@@ -320,11 +320,11 @@ def policies_and_cells(draw):
         schema,
         m,
         {
-            Source("age", "numbers"): numbers(),
-            Source("smoker", "texts"): texts("yes", "no"),
-            Source("job", "texts"): texts("clerk", "nurse"),
-            Source("pixel", "numbers"): numbers(),
-            Source("ill", "texts"): texts("yes", "no"),
+            WantedColumn("age", "numbers"): numbers(),
+            WantedColumn("smoker", "texts"): texts("yes", "no"),
+            WantedColumn("job", "texts"): texts("clerk", "nurse"),
+            WantedColumn("pixel", "numbers"): numbers(),
+            WantedColumn("ill", "texts"): texts("yes", "no"),
         },
     )
 
@@ -356,7 +356,7 @@ def test_encoded_reals_are_within_one_and_monotone(bounds, values):
     schema = Schema(name="s", label=STRICT.label, features=(feature,))
     ordered = np.sort(np.array([*values, *bounds]))
     cells = Numbers(ordered, np.zeros(len(ordered), dtype=np.bool_))
-    x = encode(schema, {Source("x", "numbers"): cells}, len(ordered), label=False).x[:, 0]
+    x = encode(schema, {WantedColumn("x", "numbers"): cells}, len(ordered), label=False).x[:, 0]
     assert (np.abs(x) <= 1).all()
     assert (np.diff(x) >= 0).all()
     assert x[np.searchsorted(ordered, bounds[0])] == -1
@@ -371,10 +371,10 @@ def test_one_hot_rows_have_at_most_one_indicator(codes):
     yes = Texts(np.zeros(m, dtype=np.int64), ("yes",))
     jobs = Texts(np.array(codes), ("clerk", "nurse", "cook"))
     cells = {
-        Source("age", "numbers"): numbers,
-        Source("pixel", "numbers"): numbers,
-        Source("smoker", "texts"): yes,
-        Source("job", "texts"): jobs,
+        WantedColumn("age", "numbers"): numbers,
+        WantedColumn("pixel", "numbers"): numbers,
+        WantedColumn("smoker", "texts"): yes,
+        WantedColumn("job", "texts"): jobs,
     }
     rows = encode(schema, cells, m, label=False)
     assert rows.x[:, 2:4].sum(axis=1).tolist() == [1.0 if code in (0, 1) else 0.0 for code in codes]

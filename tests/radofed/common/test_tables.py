@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from dpcore.errors import DataError
 from dpcore.numbers.processors import processors
-from dpcore.records.encoding import CellError, Source
+from dpcore.records.encoding import CellError, WantedColumn
 from radofed.common.tables import csv_table, parquet_table
 from radofed.common.tables.columns import numbers, texts
 from radofed.common.tables.tables import open_table, read_blocks
 
-X, Z = Source("x", "numbers"), Source("z", "texts")
+X, Z = WantedColumn("x", "numbers"), WantedColumn("z", "texts")
 
 ODD_CELLS = """+1|+ 1|++1|+-1|-+1|- 1| 1|1 |\t1|1\t|  -2.5e3 |" 3"|"3 "|"+3"|"1\n"|"\n1"|"\r\n1"|""|" "|" ""|  |-0|-0.0
 0e0|1.|.5|-.5|.|-|+|e5|1e|1e+|1e3|1E+05|1e-400|1e400|-1e400|4.9e-324|2e-324|2.2250738585072011e-308|1e22|1e23|9007199254740993
@@ -127,9 +127,9 @@ def test_coded_texts_of_parquet_are_those_of_its_plain_column(tmp_path):
 def test_a_column_wanted_in_both_ways_is_given_in_both(tmp_path):
     path = tmp_path / "data.csv"
     path.write_text("x\n01\n1\n\n", encoding="utf-8")
-    (block,) = read_blocks(open_table(path), [X, Source("x", "texts")])
+    (block,) = read_blocks(open_table(path), [X, WantedColumn("x", "texts")])
     assert block.cells[X].values[:2].tolist() == [1.0, 1.0]
-    assert block.cells[Source("x", "texts")].texts == ("01", "1", "")
+    assert block.cells[WantedColumn("x", "texts")].texts == ("01", "1", "")
 
 
 BAD = {"cell": ("?,t\n", "is not a number"), "row": ("1\n", "the row has 1 cells"), "utf-8": ("1,\xff\n", "not UTF-8")}
@@ -178,10 +178,10 @@ def test_few_blocks_are_read_ahead_of_the_one_in_hand(tmp_path, monkeypatch):
 HELD = """
 import sys
 import pyarrow as pa
-from dpcore.records.encoding import Source
+from dpcore.records.encoding import WantedColumn
 from radofed.common.tables import parquet_table, tables
 parquet_table._BATCH_ROWS = 2048
-wanted = [Source(f"x{i}", "numbers") for i in range(8)]
+wanted = [WantedColumn(f"x{i}", "numbers") for i in range(8)]
 blocks = tables.read_blocks(tables.open_table(sys.argv[1]), wanted)
 print(sum(block.rows for block in blocks), pa.default_memory_pool().max_memory())
 """
