@@ -50,14 +50,18 @@ class PinnedLearner(Configuration):
     """A learner that may ask, with the fingerprint of the signing key that it must ask with."""
 
     name: str
+    """Name of the learner, as in the roster."""
     signing_key: KeyFingerprint
+    """Fingerprint of the learner's signing key."""
 
 
 class ScopeLimit(Configuration):
-    """The most that all events together may tell in one scope."""
+    """Limit on the composition of all releases in one scope."""
 
     epsilon: Exact
+    """Largest epsilon of the composition."""
     delta: Annotated[Exact, Field(lt=1)]
+    """Delta of the composition, below 1. Give at least twice `delta_per_query`."""
 
     @property
     def exact(self) -> PrivacyLimit:
@@ -66,29 +70,39 @@ class ScopeLimit(Configuration):
 
 
 class PolicyLimits(Configuration):
-    """What the data source may give, over all learners, and what one query may ask for.
+    """Privacy budget of the data source, over all learners, and limits of one query.
 
-    epsilon, delta: in every scope by itself (whole records, each source column, each feature's own values), for the
-    lifetime of the data source. record, columns, features: in their place for whole records, for a source column, for a
-    feature. per_learner: in every scope, for each learner; per_day: for each 24 hours; both beside the lifetime's.
-    unbounded_queries: how many attempts at queries without a bound for whole records (plain and every dp-feat) may ever
-    be paid. The others: for one query. lifetime_per_query_s: from a query's creation to its end, which is as long as it
-    can hold a reservation.
+    `epsilon` and `delta` hold in every scope by itself: whole records, each source column, each feature's own values.
     """
 
     epsilon: Exact = Fraction(0)
+    """Largest epsilon over the lifetime of the data source and all learners, in each scope. Provisioned files
+    have `"10"`."""
     delta: Annotated[Exact, Field(lt=1)] = Fraction(0)
+    """Delta that belongs to `epsilon`, below 1. Give at least twice `delta_per_query`. Provisioned files have
+    `"1e-5"`."""
     record: ScopeLimit | None = None
+    """Replaces `epsilon` and `delta` for whole records."""
     columns: dict[str, ScopeLimit] = Field(default_factory=dict)
+    """Replaces `epsilon` and `delta` for the source column of this name."""
     features: dict[str, ScopeLimit] = Field(default_factory=dict)
+    """Replaces `epsilon` and `delta` for the own values of the feature of this name."""
     per_learner: ScopeLimit | None = None
+    """Further limit in every scope, for each learner."""
     per_day: ScopeLimit | None = None
+    """Further limit in every scope, for any 24 hours by this party's clock."""
     unbounded_queries: int = Field(default=0, ge=0)
+    """Attempts at queries without a bound for whole records (`plain` and every `dp-feat`) that may ever be charged."""
     rados_per_query: int = Field(default=1000, ge=1)
+    """Largest number of rados in one query."""
     predicates_per_query: int = Field(default=10_000, ge=1)
+    """Largest number of predicates in one query."""
     delta_per_query: Exact = Fraction(1, 1_000_000)
+    """Largest delta of one query."""
     attempts_per_query: int = Field(default=3, ge=1)
+    """Largest number of attempts of one query. Each attempt that uploads is charged."""
     lifetime_per_query_s: int = Field(default=7 * 24 * 3600, ge=1)
+    """Longest time from a query's creation to its expiry, in seconds. A reservation lapses five minutes later."""
 
     @property
     def of_ledger(self) -> LedgerLimits:
@@ -105,20 +119,24 @@ class PolicyLimits(Configuration):
 
 
 class Policy(Configuration):
-    """What a party takes part in. An empty file refuses everything.
-
-    accepted_members: fingerprints of the other parties that count towards a cohort. assumed_colluders: c, how many
-    parties of a cohort may work together with coordinator and learner. allow_unprotected: whether designs that leave
-    records unprotected (plain, every dp-feat, and fixed-support without noise) are admitted.
-    """
+    """Contents of `policy.toml`: the queries that a party answers. An empty file refuses everything."""
 
     accepted_members: tuple[KeyFingerprint, ...] = ()
+    """Fingerprints of the other parties that count towards a cohort."""
     learners: tuple[PinnedLearner, ...] = ()
+    """Learners that may ask, one `[[learners]]` table each."""
     designs: tuple[DesignName, ...] = ()
+    """Kinds of query that are answered."""
     allow_unprotected: bool = False
+    """Whether to answer queries that leave whole records unprotected: `plain`, every `dp-feat`, and `fixed-support`
+    without noise."""
     smallest_cohort: int = Field(default=3, ge=1)
+    """Fewest accepted members of a cohort, this party included."""
     assumed_colluders: int = Field(default=1, ge=0)
+    """c, the number of accepted members that are assumed to collude with coordinator and learner. A cohort needs
+    `max(c + 2, h + c, smallest_cohort)` accepted members, h being the query's `honest_parties`."""
     limits: PolicyLimits = PolicyLimits()
+    """Privacy budget of the data source and limits of one query."""
 
     def members_needed(self, honest_parties: int) -> int:
         """Fewest accepted members of a cohort, the party itself included: max(c + 2, h + c, smallest_cohort)."""

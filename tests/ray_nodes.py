@@ -13,12 +13,16 @@ import tempfile
 import time
 from pathlib import Path
 
+from threadpoolctl import threadpool_info
+
 ROOT = Path(__file__).resolve().parents[1]
 LOOPBACK = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     # Whatever else fills this machine's memory must not fail the test.
     "RAY_memory_monitor_refresh_ms": "0",
+    # As on a large machine; Ray itself sets one for what it starts, where this is not set.
+    "OPENBLAS_NUM_THREADS": "3",
 }
 # Ray names a process after what it computes.
 _ITEM, _ACTOR = b"ray::run_item", b"ray::_Guarded"
@@ -83,6 +87,12 @@ class RayNodes:
 def slowly(function, shared, payload):
     """The function's result, late enough for its worker to be lost before. To be made a partial of."""
     time.sleep(0.5)
+    return function(shared, payload)
+
+
+def with_one_blas_thread(function, shared, payload):
+    """The function's result; an error where BLAS has several threads. To be made a partial of."""
+    assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} <= {1}
     return function(shared, payload)
 
 

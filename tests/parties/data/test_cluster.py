@@ -21,7 +21,7 @@ from parties.node import PartyNode
 from radofed.common.cluster.jobs import ClusterJob
 from radofed.common.logs import Log
 from tests.parties.party_world import SCHEMA, make_records
-from tests.ray_nodes import RayNodes, slowly, wrong_shape
+from tests.ray_nodes import RayNodes, slowly, with_one_blas_thread, wrong_shape
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 
@@ -104,6 +104,14 @@ def test_the_sums_are_the_same_whatever_is_lost(nodes, sums, records, monkeypatc
     assert (len(sent) > 10) == (loss != "none")
     assert told == sorted(told)
     assert told[-1] == ROWS
+    assert not [record for record in caplog.records if "cluster failed" in record.getMessage()]
+
+
+@needs_ray
+def test_a_worker_of_the_cluster_has_one_blas_thread(sums, records, monkeypatch, caplog):
+    sent = on_workers(monkeypatch, with_one_blas_thread)
+    np.testing.assert_array_equal(contribution(records, sums), contribution(records, sum_on_threads))
+    assert len(sent) == 10
     assert not [record for record in caplog.records if "cluster failed" in record.getMessage()]
 
 

@@ -1,4 +1,4 @@
-"""Randomized response: its law, its estimates and their variance over all outcomes, and its privacy."""
+"""Randomized response: its distribution, its estimates and their variance over all outcomes, and its privacy."""
 
 import itertools
 import math
