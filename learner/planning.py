@@ -17,8 +17,7 @@ from dpcore.paillier.public import PublicKey
 from dpcore.queries.base import Crowd
 from dpcore.queries.fraction_bits import fewest_ciphertexts
 from dpcore.randomness.sources import RandomSource, SystemRandom
-from learner.kinds import GROWTH, fraction_bits_within, kind_of
-from learner.requests import Request
+from learner.requests import GROWTH, Request
 from wire.envelopes import Envelope, sha256
 from wire.query import MAX_QUERY_BYTES, PaillierKey, Query, setting_of
 from wire.roster import Roster
@@ -114,10 +113,10 @@ def plan_query(
     rows = [member.rows_at_least for member in roster.parties]
     max_rows = request.max_rows or sum(GROWTH * m if m else ROWS_OF_UNSTATED_PARTY for m in rows)
     stated = tuple(m for m in rows if m is not None)
-    kind = kind_of(request, cohort_min - colluders, stated)
+    kind = request.kind(cohort_min - colluders, stated)
     expires = created + request.expires_after_s
     key = PaillierKey.from_bytes(certificate.payload)
-    crowd, bits = Crowd(max_rows, max_parties, request.schema.d), fraction_bits_within(request, kind)
+    crowd, bits = Crowd(max_rows, max_parties, request.schema.d), request.fraction_bits_for(kind)
     encoding = fewest_ciphertexts(kind, crowd, bits, key.public_key.bits)
     if expires > key.not_after_unix_s:
         raise ConfigurationError(

@@ -4,10 +4,11 @@ Plans, policies, charges, statements and releases read it here, and know no kind
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any, ClassVar, Literal, Self
 
-from dpcore.accounting.protection import Protection, Scope, Setting
+from dpcore.accounting.protection import GaussianProtection, Protection, Scope, Setting
 from dpcore.errors import PlanError
 from dpcore.queries.base import SumQuery
 from dpcore.records.computation import PartySecret
@@ -93,6 +94,24 @@ class QueryKind(SumQuery[Any], ABC):
         Raises PlanError where it is out of range or the kind has no such noise.
         """
         raise PlanError(f"{self.name} adds no Gaussian noise: leave out a share's standard deviation, {share_sigma}")
+
+    def calibrated(
+        self,
+        setting: Setting,
+        party_rows: Sequence[int],
+        epsilon: Fraction,
+        delta: Fraction,
+        part: Fraction = Fraction(1),
+    ) -> Self:
+        """The same with the least Gaussian noise that stays within (epsilon, delta) under collusion.
+
+        party_rows, part: see `dpcore.accounting.protection.GaussianProtection.least_share`. Raises PlanError where the
+        kind has no such noise or it would be too large.
+        """
+        protection = self.protection(setting)
+        if not isinstance(protection, GaussianProtection):
+            raise PlanError(f"{self.name} adds no Gaussian noise: leave epsilon out")
+        return self.with_noise(protection.least_share(party_rows, epsilon, delta, part))
 
     def features(self, schema: Schema) -> tuple[str, ...]:
         """Where the scope is "marginal": the names of the coordinates whose values are covered, each by itself."""
