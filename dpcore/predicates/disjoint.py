@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dpcore.predicates.expressions import Predicate
-from dpcore.predicates.facts import NOWHERE, Fact, Facts, Finder, Interval, exclude
+from dpcore.predicates.facts import NOWHERE, Fact, Facts, Finder, ValueInterval, exclude
 
 MOST_SORTED = 1_500_000
 """Facts that are looked up, sorted or hashed to divide one batch."""
@@ -132,9 +132,9 @@ class _Grouping:
             return []
         return [member[axis] for member in members if axis in member]
 
-    def _intervals(self, found: Sequence[Fact]) -> list[Interval]:
+    def _intervals(self, found: Sequence[Fact]) -> list[ValueInterval]:
         """Facts on one axis, where they are intervals."""
-        return [fact for fact in found if isinstance(fact, Interval)] if self._affords(len(found)) else []
+        return [fact for fact in found if isinstance(fact, ValueInterval)] if self._affords(len(found)) else []
 
     def _kinds(self, members: Sequence[Facts]) -> list[list[Facts]]:
         """Members that have facts on the same axes."""
@@ -174,7 +174,7 @@ class _Grouping:
 
 def _clusters(found: Sequence[Fact]) -> list[list[int]]:
     """Places of facts on one axis, divided so that those of different clusters exclude one another."""
-    intervals = [fact for fact in found if isinstance(fact, Interval)]
+    intervals = [fact for fact in found if isinstance(fact, ValueInterval)]
     if not intervals:
         by_value: dict[Fact, list[int]] = {}
         for place, fact in enumerate(found):
@@ -191,7 +191,7 @@ def _clusters(found: Sequence[Fact]) -> list[list[int]]:
     return clusters
 
 
-def _coloured(intervals: Sequence[Interval]) -> list[int]:
+def _coloured(intervals: Sequence[ValueInterval]) -> list[int]:
     """Sizes of the fewest groups of intervals that do not meet: each joins the group that ends first, if it can."""
     groups: list[tuple[int, int]] = []
     for lower, upper in sorted(intervals):

@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 
 from dpcore.accounting.truncation import truncation
 from dpcore.errors import PlanError
-from dpcore.queries.base import Keyed
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign
 from dpcore.rados.signatures import MOST_EXPECTED_DRAWS, RejectionError, Signatures, expected_draws
 from dpcore.rados.support import check_support, subsets
 from dpcore.randomness.sources import RandomSource
+from dpcore.records.computation import Computation
 from dpcore.records.records import BLOCK_ROWS, Records, sensitive_positive
 
 Counts = NDArray[np.int64]
@@ -144,10 +144,11 @@ def divided_signatures(kind: RadosQuery, records: Records, counts: Counts, rando
 
 
 def divided_contribution(
-    kind: RadosQuery, records: Records, fraction_bits: int, counts: Counts, random: RandomSource, keyed: Keyed
+    kind: RadosQuery, records: Records, fraction_bits: int, counts: Counts, computation: Computation
 ) -> NDArray[np.int64]:
     """What `RadosQuery.contribution` gives, for signatures with the counts that the coordinator handed out: (n d,)."""
-    prepared = kind.prepare(records, fraction_bits, keyed)
-    sums = prepared.sums_over(divided_signatures(kind, prepared.records, counts, random))
-    kind.add_noise(sums, random)
+    prepared = kind.prepare(records, fraction_bits, computation.secret)
+    signatures = divided_signatures(kind, prepared.records, counts, computation.random)
+    sums = prepared.sums_over(signatures, computation.total)
+    kind.add_noise(sums, computation.random)
     return sums.reshape(-1)

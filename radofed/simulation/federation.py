@@ -63,7 +63,7 @@ class PlannedFold:
         return tuple(len(part) for part in self.parts)
 
 
-class Federation:
+class SimulatedFederation:
     """A roster of simulated parties, a coordinator and a learner.
 
     secret: the learner's key where contributions are to be encrypted, else None.

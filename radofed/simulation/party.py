@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from dpcore.numbers.fixed_point import to_residues
 from dpcore.paillier.obfuscation import Obfuscator
-from dpcore.queries.base import SECRET_BYTES, Keyed
 from dpcore.queries.rados import RadosQuery
 from dpcore.randomness.sources import SeededRandom, SystemRandom
+from dpcore.records.computation import SECRET_BYTES, Computation, PartySecret
 from dpcore.records.records import Records
 from parties.answering.contribution import encrypted_chunks, integer_vector, masked_chunks
 from radofed.simulation.exact_split import divided_contribution
@@ -154,8 +154,8 @@ class Host:
         query = ask.opened.query
         # A party keeps its secret for the life of its data, whatever it is asked.
         secret = SeededRandom(f"radofed/simulation/{self._seed}/{share.party}/secret".encode()).bytes(SECRET_BYTES)
-        keyed = Keyed(secret, query.schema.digest)
+        computation = Computation(random, PartySecret(secret, query.schema.digest))
         if share.counts is None:
-            return integer_vector(ask.opened, records, random, keyed=keyed)
+            return integer_vector(ask.opened, records, computation)
         assert isinstance(ask.kind, RadosQuery), "only rados are divided"
-        return divided_contribution(ask.kind, records, query.encoding.fraction_bits, share.counts, random, keyed)
+        return divided_contribution(ask.kind, records, query.encoding.fraction_bits, share.counts, computation)
