@@ -11,6 +11,7 @@ from dpcore.accounting.protection import Protection, Scope, Setting
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
 from dpcore.progress import Progress
 from dpcore.queries.base import Crowd, Keyed
+from dpcore.queries.fraction_bits import FractionBits
 from dpcore.queries.kind import QueryKind
 from dpcore.rados.designs import Design
 from dpcore.rados.distribution import RadoLaw
@@ -136,6 +137,11 @@ class RadosQuery(QueryKind):
     def fewer(self, most: int, d: int) -> str:
         """See `QueryKind`."""
         return f"ask for at most {most // d} rados" if most >= d else super().fewer(most, d)
+
+    @property
+    def free_fraction_bits(self) -> FractionBits | None:
+        """See `QueryKind`."""
+        return None if self.design.is_calibrated else FractionBits.for_rados(self.rados)
 
     @property
     def scope(self) -> Scope:
