@@ -9,7 +9,7 @@ author = "The radofed authors"
 release = version = installed_version("radofed")
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["generate", "asking.ipynb", "pictures"]
+exclude_patterns = ["generate", "pictures"]
 smartquotes = False  # `--option` keeps its hyphens
 
 # Every reference must resolve. Types of other packages and of internal modules are shown as text: an inventory of their

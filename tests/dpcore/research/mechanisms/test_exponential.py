@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpcore.errors import DataError, PlanError
-from dpcore.randomness.sources import SeededRandom, coins
+from dpcore.randomness import coins
+from dpcore.randomness.sources import SeededRandom
 from dpcore.research.mechanisms.exponential import ExponentialMechanism
 
 RULES = ["exponential", "permute-and-flip"]
