@@ -222,7 +222,7 @@ class BudgetedOracle:
         stated = len(plan.party_rows or ()) or plan.query.honest_parties
         _widths(plan.query, correction, stated, failure).check(tolerance, self.rows)
         answer = self._answer(plan, part)
-        kind = _kind(answer, StatisticQuery)
+        kind = _kind(answer.query, StatisticQuery)
         rows, bits = sum(answer.party_rows.values()), answer.query.encoding.fraction_bits
         batch = _widths(answer.query, correction, len(answer.party_rows), failure).batch
         found = batch.half_widths(rows, failure)
@@ -243,7 +243,7 @@ class BudgetedOracle:
         self._check_not_pure("moments")
         request = MomentsRequest(self.schema, norm_bound=norm_bound, **self._options(part))
         answer = self._answer(self._plan(request), part)
-        kind, bits = _kind(answer, MomentsQuery), answer.query.encoding.fraction_bits
+        kind, bits = _kind(answer.query, MomentsQuery), answer.query.encoding.fraction_bits
         rows = sum(answer.party_rows.values())
         return kind.moments(answer.integers, bits, rows=rows, parties=len(answer.party_rows))
 
@@ -262,7 +262,7 @@ class BudgetedOracle:
             self.schema, tuple(map(float, theta)), loss=loss, clip=clip, basis=basis, **self._options(part)
         )
         answer = self._answer(self._plan(request), part)
-        kind, bits = _kind(answer, GradientQuery), answer.query.encoding.fraction_bits
+        kind, bits = _kind(answer.query, GradientQuery), answer.query.encoding.fraction_bits
         rows, parties = sum(answer.party_rows.values()), len(answer.party_rows)
         sigma = kind.share_sigma * float(np.sqrt(parties))
         return GradientEstimate(
@@ -341,15 +341,14 @@ class BudgetedOracle:
 
 
 def _widths(query: Query, correction: Correction, parties: int, failure: float) -> _Widths:
-    kind = query.kind
-    assert isinstance(kind, StatisticQuery), "a batch of predicates is a statistic query"
+    kind = _kind(query, StatisticQuery)
     bits = query.encoding.fraction_bits
     quantisation = 0.0 if kind.is_boolean else 2.0**-bits
     return _Widths(correction.batch(SharedNoise(kind.noise, parties, bits), quantisation), failure)
 
 
-def _kind(answer: Answer, expected: type[Kind]) -> Kind:
-    kind = answer.query.kind
+def _kind(query: Query, expected: type[Kind]) -> Kind:
+    kind = query.kind
     assert isinstance(kind, expected), "an answer is of the kind that was asked"
     return kind
 

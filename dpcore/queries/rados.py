@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from dpcore.accounting.protection import Protection, Scope, Setting
 from dpcore.errors import PlanError, ShapeError
 from dpcore.queries.base import Crowd
+from dpcore.queries.fraction_bits import FractionBits
 from dpcore.queries.kind import QueryKind
 from dpcore.rados.designs import Design
 from dpcore.rados.distribution import RadoLaw
@@ -106,6 +107,11 @@ class RadosQuery(QueryKind):
     def fewer(self, most: int, d: int) -> str:
         """See `QueryKind`."""
         return f"ask for at most {most // d} rados" if most >= d else super().fewer(most, d)
+
+    @property
+    def free_fraction_bits(self) -> FractionBits | None:
+        """See `QueryKind`."""
+        return None if self.design.is_calibrated else FractionBits.for_rados(self.rados)
 
     @property
     def scope(self) -> Scope:

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from dpcore.accounting.truncation import truncation
 from dpcore.errors import PlanError
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign
 from dpcore.rados.signatures import MOST_EXPECTED_DRAWS, RejectionError, Signatures, expected_draws
 from dpcore.rados.support import check_support, subsets
 from dpcore.randomness.sources import RandomSource
@@ -38,15 +37,6 @@ Counts = NDArray[np.int64]
 _BATCH_BYTES = 1 << 24
 
 
-def divides(kind: object) -> bool:
-    """Whether a query of this kind is drawn over the pool."""
-    return (
-        isinstance(kind, RadosQuery)
-        and isinstance(kind.design, DpFeatDesign | FixedSupportDesign)
-        and kind.design.split == "exact"
-    )
-
-
 def divided_counts(kind: RadosQuery, party_rows: Sequence[int], random: RandomSource) -> Counts:
     """What the coordinator hands out: how many rows of each party agree (DP-FEAT) or are selected: (n, K).
 
@@ -54,11 +44,11 @@ def divided_counts(kind: RadosQuery, party_rows: Sequence[int], random: RandomSo
     set is empty or too small to be met, SupportError where the pool cannot give the support.
     """
     design, pool = kind.design, sum(party_rows)
-    if isinstance(design, DpFeatDesign) and design.split == "exact":
-        return central_counts(party_rows, truncation(pool, design.epsilon_per_rado)[0], kind.rados, random)
-    if isinstance(design, FixedSupportDesign) and design.split == "exact":
-        return support_counts(party_rows, check_support(pool, design.fraction), kind.rados, random)
-    raise PlanError("only dp-feat and fixed-support with split = exact are divided by a coordinator")
+    if not design.is_pooled:
+        raise PlanError("only dp-feat and fixed-support with split = exact are divided by a coordinator")
+    if design.support is not None:
+        return support_counts(party_rows, check_support(pool, design.support), kind.rados, random)
+    return central_counts(party_rows, truncation(pool, design.truncated_at)[0], kind.rados, random)
 
 
 def central_counts(party_rows: Sequence[int], low: int, rados: int, random: RandomSource) -> Counts:
@@ -138,9 +128,9 @@ def divided_signatures(kind: RadosQuery, records: Records, counts: Counts, rando
     records: as the design sums them, so rounded already.
     """
     chosen = subsets(records.rows, counts, random)
-    if isinstance(kind.design, DpFeatDesign):
-        return AgreeingSignatures(chosen, sensitive_positive(records, kind.design.coordinates[0]))
-    return chosen
+    if kind.design.support is not None:
+        return chosen
+    return AgreeingSignatures(chosen, sensitive_positive(records, kind.design.coded[0]))
 
 
 def divided_contribution(

@@ -25,7 +25,6 @@ from radofed.simulation.exact_split import divided_contribution
 from wire.cohort import Acceptance, Receipt, sign
 from wire.envelopes import Envelope, SigningKey, sha256
 from wire.query import OpenedQuery
-from wire.query_kinds import Kind
 from wire.upload import upload_digest
 
 ATTEMPT = 1
@@ -36,13 +35,13 @@ ATTEMPT = 1
 class Ask:
     """One query of a fold.
 
-    kind: how parties compute; opened.query.kind, but where a coordinator divides the draw. question: whose and which,
-    where a learner asks; "" for the design's, the only one of its fold.
+    divided: what parties compute where a coordinator divides the draw; None where they compute what the query asks.
+    question: whose and which, where a learner asks; "" for the design's, the only one of its fold.
     """
 
     fold: int
     opened: OpenedQuery
-    kind: Kind
+    divided: RadosQuery | None
     question: str = ""
 
 
@@ -157,5 +156,5 @@ class Host:
         computation = Computation(random, PartySecret(secret, query.schema.digest))
         if share.counts is None:
             return integer_vector(ask.opened, records, computation)
-        assert isinstance(ask.kind, RadosQuery), "only rados are divided"
-        return divided_contribution(ask.kind, records, query.encoding.fraction_bits, share.counts, computation)
+        assert ask.divided is not None, "counts are of a draw that is divided"
+        return divided_contribution(ask.divided, records, query.encoding.fraction_bits, share.counts, computation)

@@ -25,7 +25,6 @@ from radofed.simulation.exact_split import (
     divided_contribution,
     divided_counts,
     divided_signatures,
-    divides,
     support_counts,
 )
 
@@ -208,10 +207,11 @@ def test_the_contribution_is_the_definition(kind):
 
 def test_only_designs_over_the_pool_are_divided():
     plain = RadosQuery(5, PlainDesign())
-    assert not divides(plain)
-    assert not divides(object())
-    assert divides(dp_feat())
-    assert divides(fixed_support())
+    assert dp_feat().design.is_pooled
+    assert fixed_support().design.is_pooled
+    assert not plain.design.is_pooled
+    with pytest.raises(PlanError, match="not drawn over the pool"):
+        plain.design.pooled(None)
     with pytest.raises(PlanError, match="only dp-feat and fixed-support"):
         divided_counts(plain, ROWS, SeededRandom(1))
 

@@ -65,6 +65,10 @@ class RadoDesign(ABC):
         """Whether one draw over the pool is divided by a coordinator (split = exact)."""
         return False
 
+    def pooled(self, epsilon_per_rado: Fraction | None) -> Self:
+        """The same, drawn over the pool and divided; a truncation is then at epsilon_per_rado. Raises PlanError."""
+        raise PlanError(f"the design {self.name} is not drawn over the pool: choose dp-feat or fixed-support")
+
     @property
     def clipping(self) -> Clip | None:
         """To which length edges are cut."""

@@ -1,9 +1,9 @@
 """DP-FEAT: single features, each protected by its own marginal."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -110,6 +110,10 @@ class DpFeatDesign(RadoDesign):
     def is_pooled(self) -> bool:
         """See `RadoDesign`."""
         return self.split == "exact"
+
+    def pooled(self, epsilon_per_rado: Fraction | None) -> Self:
+        """See `RadoDesign`."""
+        return replace(self, epsilon_per_rado=epsilon_per_rado, split="exact")
 
     @property
     def is_calibrated(self) -> bool:
