@@ -1,4 +1,4 @@
-"""The most that one query may ask for: what a plan must know without anything that travels."""
+"""Limits of one query. A plan needs them without the rest of the wire package."""
 
 MAX_VALUES = 1 << 28
 MAX_PARTIES = 1 << 16
