@@ -1,11 +1,11 @@
-"""How many processors there are to share work among."""
+"""The number of processors for parallel work."""
 
 import os
 from collections.abc import Callable
 
 
 def processors() -> int:
-    """Processors that this process may use, at least one."""
-    # Where the operating system knows no affinity, all of them.
+    """The number of processors that this process may use, at least one."""
+    # If the operating system has no affinity, all processors count.
     affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
