@@ -1,7 +1,17 @@
-"""The number of processors for parallel work."""
+"""The number of processors for parallel work, and a limit on the threads of BLAS.
+
+A BLAS library starts a thread for each processor, and its idle threads spin. If several of our threads, or several
+processes on one machine, each call it, the two levels of threads multiply: with OpenBLAS a sum that takes a tenth of a
+second then takes seconds. Such code calls BLAS inside `one_blas_thread`. The sums are the same integers either way.
+"""
 
 import os
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
 
 
 def processors() -> int:
@@ -9,3 +19,86 @@ def processors() -> int:
     # If the operating system has no affinity, all processors count.
     affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Limit BLAS to the calling thread, as a context or a decorator, and restore its number of threads afterwards.
+
+    Every thread that computes must enter it: with most libraries the number of threads belongs to the process, with
+    some to the thread that sets it. Contexts are counted for the process: the first one limits it and the last one to
+    end restores it, in any order of threads. A node holds a context from start to stop; sums over rows hold one while
+    they run, since they also run in a user's process.
+
+    Covers the libraries that are loaded on entry, including NumPy's. A BLAS that threadpoolctl does not know, such as
+    Apple's Accelerate, keeps its own number of threads.
+    """
+    found = _limit.enter()
+    try:
+        yield
+    finally:
+        _limit.leave(found)
+
+
+class _Limit:
+    """Counts the contexts of this process, and keeps the numbers of threads to restore after the last one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holders = 0
+        self._before: list[_Number] = []
+
+    def enter(self) -> "list[_Number]":
+        """Limit this thread and the process. Returns the numbers of this thread that `leave` must restore."""
+        with self._lock:
+            found = [(library, library.num_threads) for library in _libraries(len(sys.modules))]
+            _set([(library, 1) for library, _ in found])
+            self._holders += 1
+            known = {library.filepath for library, _ in self._before}
+            for library, number in found:
+                if library.filepath not in known and not _belongs_to_thread(library):
+                    self._before.append((library, number))
+            return [(library, number) for library, number in found if _belongs_to_thread(library)]
+
+    def leave(self, found: "list[_Number]") -> None:
+        """Restore this thread's numbers, and the process's if no other context is left."""
+        with self._lock:
+            self._holders -= 1
+            _set(found)
+            if not self._holders:
+                _set(self._before)
+                self._before = []
+
+
+_Number = tuple[Any, int]
+"""A BLAS library, as threadpoolctl represents it, and a number of threads."""
+
+
+def _set(numbers: list[_Number]) -> None:
+    for library, number in numbers:
+        # From 3.8 on, threadpoolctl ignores all threads but the first one that limited OpenBLAS.
+        release = getattr(library, "clear_controlling_thread", lambda **_: None)
+        release(force=True)
+        library.set_num_threads(number)
+        release(force=True)
+
+
+@lru_cache(maxsize=1)
+def _libraries(modules: int) -> list[Any]:  # noqa: ARG001  (libraries come with modules)
+    """The BLAS libraries of this process. The search takes a millisecond, so it runs only after new imports."""
+    # NumPy brings its BLAS. Both modules are imported only for computation.
+    import numpy as np  # noqa: F401, PLC0415
+    from threadpoolctl import ThreadpoolController  # noqa: PLC0415
+
+    libraries: list[Any] = ThreadpoolController().select(user_api="blas").lib_controllers
+    return libraries
+
+
+def _belongs_to_thread(library: Any) -> bool:
+    """Whether threadpoolctl sets a library's number of threads for the calling thread only."""
+    if library.internal_api == "openblas":
+        return bool(library.threading_layer == "openmp")
+    return library.internal_api in {"mkl", "openmp"}
+
+
+_limit = _Limit()
