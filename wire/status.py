@@ -1,4 +1,4 @@
-"""A query as the coordinator shows it: to a party as work, to its learner as a status, and the total that ends it."""
+"""A query as the coordinator reports it: to a party as work, to its learner as a status and a total."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -10,7 +10,7 @@ from wire.errors import Code, WireError
 
 
 class Phase(Enum):
-    """Where an attempt stands."""
+    """The phase of an attempt."""
 
     ANSWERING = release_pb2.PHASE_ANSWERING
     PREPARING = release_pb2.PHASE_PREPARING
@@ -26,12 +26,12 @@ class Phase(Enum):
 
     @property
     def is_terminal(self) -> bool:
-        """Nothing more will happen."""
+        """Whether the query has ended."""
         return self in (Phase.COMPLETE, Phase.FAILED)
 
 
 class PartyState(Enum):
-    """Where one party stands in an attempt."""
+    """The state of one party in an attempt."""
 
     SILENT = release_pb2.PARTY_STATE_SILENT
     REFUSED = release_pb2.PARTY_STATE_REFUSED
@@ -49,7 +49,7 @@ class PartyState(Enum):
 
 @dataclass(frozen=True)
 class PartyProgress:
-    """One party's standing: the refusal's code, chunks that arrived, rows that it accepted with."""
+    """One party's progress: its state, the code of its refusal, the received chunks, the rows of its acceptance."""
 
     party: str
     state: PartyState
@@ -108,7 +108,7 @@ class Work:
 
 @dataclass(frozen=True)
 class QueryStatus:
-    """What a learner sees of its query."""
+    """A query's status as its learner sees it."""
 
     query_id: bytes
     attempt: int
@@ -139,7 +139,7 @@ class QueryStatus:
 
     @classmethod
     def from_proto(cls, m: release_pb2.QueryStatus) -> "QueryStatus":
-        """Raises WireError(MESSAGE_MALFORMED) on a phase or state that is not known."""
+        """Raises WireError(MESSAGE_MALFORMED) if this version does not know a phase or state."""
         try:
             return cls(
                 m.query_id,
@@ -153,7 +153,7 @@ class QueryStatus:
                 m.submitted_at_unix_s,
             )
         except ValueError as error:
-            raise WireError(Code.MESSAGE_MALFORMED, "A phase or a state is not known.") from error
+            raise WireError(Code.MESSAGE_MALFORMED, "This version does not know a phase or state.") from error
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ ENCODING = Encoding(16, 45, 48)
 
 @st.composite
 def cohorts(draw):
-    """(encoding, values (K, L), rows (K,), masks or None): sums stay inside w bits, extremes included."""
+    """(encoding, values (K, L), rows (K,), masks or None): sums stay within w bits, including the extremes."""
     parties = draw(st.integers(1, 5))
     encoding = plan_encoding(
         largest_sum=draw(st.sampled_from([2**7 - 1, 2**19, 2**42 - 1, 2**60 - 1])),
@@ -117,7 +117,7 @@ def test_masks_that_sum_to_zero_change_nothing():
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("chosen", [(0, 1), (1, 2), (0, 0, 1, 2), (0, 0, 2), (1, 1, 2), (0,)])
-def test_a_total_of_anything_but_the_cohort_fails_the_check_slot(chosen, masked):
+def test_a_total_of_other_than_the_whole_cohort_fails_the_check_slot(chosen, masked):
     _, packed = contributions(masked)
     with pytest.raises(CheckSlotError) as refused:
         open_total(added(*[packed[i] for i in chosen]), 13, 3, ENCODING, BITS, rows=70)
@@ -184,7 +184,7 @@ def test_no_values_and_no_room_are_refused():
     assert ciphertext_count(1, ENCODING, 97) == 1
 
 
-def test_rows_that_no_check_slot_holds_are_refused():
+def test_rows_that_do_not_fit_the_check_slot_are_refused():
     encoding = Encoding(0, 6, 8)
     values = np.zeros(1, dtype=np.int64)
     assert unpack_total(pack(values, 31, encoding, 41), 1, 1, encoding, 41)[1].tolist() == [31]
