@@ -38,4 +38,4 @@ class DemoOptions:
         if self.rados < 2:
             raise ConfigurationError(f"{self.rados} rados: ask for at least 2")
         if self.keep is not None and self.keep.exists():
-            raise ConfigurationError(f"{self.keep}: is there already; give another directory")
+            raise ConfigurationError(f"{self.keep}: already exists; give another directory")
