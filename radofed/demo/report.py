@@ -65,8 +65,8 @@ def _whole_records_privacy(whole: WholeRecordsResult, parties: str) -> list[Rend
     learner, collusion = rounded_up(stated.epsilon), rounded_up(stated.epsilon_if_others_collude)
     sentences: list[RenderableType] = [
         (
-            f"The composition of all {asked.rounds} answers is differentially private for one whole record, replaced by "
-            f"any other that the schema allows. At delta {stated.delta!r}, epsilon is at most {learner} against the "
+            f"The composition of all {asked.rounds} answers is differentially private for one whole record, replaced "
+            f"by any other that the schema allows. At delta {stated.delta!r}, epsilon is at most {learner} against the "
             f"learner alone, and {collusion} if the coordinator{others} work{'' if others else 's'} with it."
         )
     ]
