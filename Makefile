@@ -2,11 +2,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+DOCS_READY := .venv/.docs-ready
 # Each file's tests stay together: many share a federation of processes. In the order of their names, so that the last
 # files are short ones and no processor waits for a long one at the end.
 PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo test test-all lint bench bench-science proto clean
+.PHONY: help demo test test-all lint docs notebooks screenshots bench bench-science proto clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -17,6 +18,10 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all,dev]'
 	@touch $(READY)
+
+$(DOCS_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all,dev,docs]'
+	@touch $(DOCS_READY)
 
 demo: $(READY)  ## four organisations learn over gRPC with real encryption: whole records protected, then rados
 	$(BIN)/rado demo
@@ -36,6 +41,18 @@ lint: $(READY)  ## ruff, mypy --strict, import contracts, buf lint and breaking,
 	cd protos && ../$(BIN)/buf breaking --against rado/v1/released.binpb
 	$(BIN)/python -m pytest -q tests/protocol/test_bindings.py
 
+docs: $(DOCS_READY)  ## the documentation site in build/docs; it is built and read without the network
+	$(BIN)/python -m docs.generate
+	$(BIN)/python -m sphinx -q -E -n -W --keep-going -b html docs build/docs
+	$(BIN)/python -m docs.generate.check_offline build/docs
+	@echo "open build/docs/index.html"
+
+notebooks: $(DOCS_READY)  ## run the tutorials and store their outputs
+	$(BIN)/python -m docs.generate.notebooks
+
+screenshots: $(DOCS_READY)  ## draw the documentation's pictures in docs/pictures
+	$(BIN)/python -m docs.generate.screenshots
+
 bench: $(READY)  ## quick benchmarks; results in benchmarks/results
 	$(BIN)/python -m benchmarks
 
@@ -52,4 +69,4 @@ proto:  ## regenerate protos/rado/v1/*_pb2*.py
 		--mypy_grpc_out=quiet:protos protos/rado/v1/*_service.proto
 
 clean:  ## remove what make and the tests built
-	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .tools build .mypy_cache .ruff_cache .pytest_cache .hypothesis

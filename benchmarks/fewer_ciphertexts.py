@@ -23,7 +23,7 @@ from dpcore.queries.base import Crowd
 from dpcore.queries.fraction_bits import MOST_FRACTION_BITS, FractionBits, fewest_ciphertexts, least_fraction_bits
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import PlainDesign
-from learner.kinds import GROWTH
+from learner.requests import GROWTH
 
 RADOS, KEY_BITS = 1000, 3072
 ROWS = (200_000, 5_000_000, 50_000_000)

@@ -12,46 +12,55 @@ from wire.identity import TlsConfiguration
 
 
 class Limits(Configuration):
-    """What the coordinator takes on.
-
-    spool_bytes: uploads stored at one time, over all open queries; a query is taken where the most that its cohort can
-    upload still fits beside the others'. A total is not counted, it replaces its uploads.
-    query_life_s: how far away a query's end may be; its id is remembered until then.
-    keep_finished_s, finished_per_learner: how long a finished query and its total are kept, and how many of each
-    learner's; the oldest go first.
-    """
+    """Limits on the work that the coordinator accepts."""
 
     open_queries: Annotated[int, Field(ge=1)] = 16
+    """Queries open at one time, over all learners."""
     open_queries_per_learner: Annotated[int, Field(ge=1)] = 4
+    """Queries of one learner open at one time."""
     spool_bytes: Annotated[int, Field(ge=1)] = 50_000_000_000
+    """Disk space for uploads, over all open queries, in bytes. A query is accepted only if the largest upload of its
+    cohort fits beside those of the others. A total replaces its uploads and is not counted."""
     query_life_s: Annotated[int, Field(ge=1, le=1 << 31)] = 90 * 86_400
+    """Longest time from now to the expiry of a new query, in seconds. The query's id is remembered until it expires."""
     keep_finished_s: Annotated[int, Field(ge=0)] = 86_400
+    """Time for which a finished query and its total are kept, in seconds."""
     finished_per_learner: Annotated[int, Field(ge=1)] = 200
+    """Finished queries that are kept for each learner. The oldest are dropped first."""
 
 
 class CoordinatorCluster(ClusterSettings):
-    """The coordinator's cluster. from_bytes: a query whose cohort's uploads have at least so many is added there."""
+    """The coordinator's cluster, which adds large totals."""
 
     from_bytes: Annotated[int, Field(ge=0)] = 1 << 28
+    """Totals whose uploads have at least this many bytes are added on the cluster."""
 
 
 class CoordinatorConfig(Configuration):
-    """coordinator.toml. listen: "host:port", port 0 for any free one; roster: the signed roster's file.
-
-    cluster: a Ray cluster that makes large totals; without it this machine makes all, and Ray is not imported.
-    """
+    """Contents of `coordinator.toml`. Paths are relative to the file."""
 
     federation: str
+    """Name of the federation, as in the roster."""
     name: str = "coordinator"
+    """Name of this coordinator, as in the roster."""
     listen: str = "127.0.0.1:7443"
+    """Address to listen on, `"host:port"`. Port 0 takes any free port."""
     federation_key: ConfigPath
+    """Public key of the federation, PEM. The coordinator serves only rosters that this key signed."""
     roster: ConfigPath
+    """The signed roster. Replace the file and send SIGHUP to serve a newer one."""
     state_directory: ConfigPath
+    """Directory for the database, uploads and totals. Only one coordinator may use it at a time."""
     tls: TlsConfiguration
+    """Certificate and key that the coordinator serves with."""
     limits: Limits = Limits()
+    """Limits on the work that the coordinator accepts."""
     cluster: CoordinatorCluster | None = None
+    """A Ray cluster that adds large totals. Default: this machine adds all of them and does not import Ray."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Lowest level that is logged."""
     log_file: ConfigPath | None = None
+    """File for the log. Default: standard error."""
 
     @property
     def address_file(self) -> Path:

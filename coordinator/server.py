@@ -24,6 +24,7 @@ from coordinator.spool import Spool
 from coordinator.store import Store
 from coordinator.views import Views
 from dpcore.errors import ConfigurationError
+from dpcore.numbers.processors import one_blas_thread
 from radofed.common.files.writing import BY_UMASK, write_durably
 from radofed.common.logs import Log, start_logging
 from wire.envelopes import load_public_key
@@ -82,6 +83,8 @@ class Node:
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         config = self._config
+        # A node computes on threads of its own, beside other nodes of this machine.
+        stack.enter_context(one_blas_thread())
         self._check_certificate()
         config.state_directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         stack.enter_context(_locked(config.lock_file))

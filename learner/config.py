@@ -5,20 +5,23 @@ from wire.identity import TlsConfiguration
 
 
 class LearnerConfig(Configuration):
-    """What `learner.toml` holds; paths are relative to the file, no key is in it.
-
-    federation, name: as in the roster. coordinator: "host:port". federation_key: the federation's public key, PEM,
-    pinned. signing_key: this learner's own, PEM. paillier_key: its secret JSON Web Key (learner.keys). state_directory:
-    queries asked and the newest roster seen; losing it loses the totals that were not yet fetched.
-    releases_directory: one directory for each release.
-    """
+    """Contents of `learner.toml`. Paths are relative to the file. The file names keys and holds none."""
 
     federation: str
+    """Name of the federation, as in the roster."""
     name: str
+    """Name of this learner, as in the roster."""
     coordinator: str
+    """Address of the coordinator, `"host:port"`."""
     federation_key: ConfigPath
+    """Public key of the federation, PEM. The learner accepts only rosters that this key signed."""
     signing_key: ConfigPath
+    """Private signing key of this learner, PEM. Parties pin its public half."""
     paillier_key: ConfigPath
+    """Secret Paillier key that decrypts totals, a JSON Web Key. `rado learner keygen` makes it."""
     state_directory: ConfigPath
+    """Directory for the queries that were asked and the newest roster. Without it, totals cannot be fetched."""
     releases_directory: ConfigPath
+    """Directory that gets one sub-directory for each release."""
     tls: TlsConfiguration
+    """Certificate and key of the connection to the coordinator."""

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.accounting.protection import ReleaseCost
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
 from dpcore.estimators.oracle import WHOLE, GradientEstimate
 from dpcore.predicates.expressions import Constant, Predicate
@@ -23,7 +24,6 @@ from dpcore.predicates.frontend import as_predicate
 from dpcore.predicates.notation import parse
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
-from dpcore.queries.release_cost import ReleaseCost, Setting
 from dpcore.queries.several_releases import CountedRelease
 from dpcore.queries.statement import PrivacyStatement, rounded_up
 from dpcore.queries.statistic import StatisticQuery
@@ -35,7 +35,6 @@ from dpcore.statistics.label_noise import Correction, corrected_batch
 from dpcore.statistics.moments import Moments
 from dpcore.statistics.noise import SharedNoise
 from dpcore.statistics.sample_size import PLAIN, Batch
-from learner.kinds import fraction_bits_of, kind_of
 from learner.planning import Plan
 from learner.requests import GradientRequest, MomentsRequest, Request, StatisticRequest
 from learner.together import cost_of, statement_together
@@ -294,9 +293,7 @@ class BudgetedOracle:
         last = self.answers[-1]
         honest = last.query.honest_parties
         request = StatisticRequest(self.schema, (Constant(True),), pure=self._delta == 0, **self._options(self._left))
-        kind = kind_of(request, honest, ())
-        setting = Setting(self.schema.d, fraction_bits_of(request), honest)
-        return CountedRelease(kind, last.party_rows, self.schema, setting)
+        return CountedRelease(request.kind(honest, ()), last.party_rows, self.schema, request.setting(honest))
 
     def _counted_at(self) -> Fraction:
         # With Laplace noise alone nothing is counted at a delta.

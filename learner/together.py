@@ -5,8 +5,8 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from dpcore.accounting.protection import ReleaseCost
 from dpcore.errors import ConfigurationError
-from dpcore.queries.release_cost import ReleaseCost
 from dpcore.queries.several_releases import CountedRelease, cost_together
 from dpcore.queries.statement import PrivacyStatement, rounded_up
 from learner.release import Release

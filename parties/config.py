@@ -34,38 +34,51 @@ def split_target(target: str) -> tuple[str, int]:
 
 
 class PartyCluster(ClusterSettings):
-    """The party's cluster. from_rows: a table of at least so many rows is summed there."""
+    """The party's cluster, which sums large tables."""
 
     from_rows: int = Field(default=10_000_000, ge=1)
+    """Tables of at least this many rows are summed on the cluster."""
 
 
 class PartyConfig(Configuration):
-    """Where a party finds its coordinator, keys, policy, schema and data, and where it keeps its state.
-
-    `schema_file` is the key `schema` of the file. `ledger` is `ledger.sqlite` in the state directory where none is
-    given. `data_source` names the data that the ledger counts for: the data file's name where none is given; set it to
-    the old name when the same rows move to another file. `spare_obfuscators` is how many lie ready in memory between
-    queries, about 1 KB and a millisecond's work each. `cluster` is a Ray cluster that sums rows; without it this
-    machine does, and Ray is not imported.
-    """
+    """Contents of `party.toml`. Paths are relative to the file. The file names keys and holds none."""
 
     federation: Annotated[str, AfterValidator(_member_name)]
+    """Name of the federation, as in the roster."""
     name: Annotated[str, AfterValidator(_member_name)]
+    """Name of this party, as in the roster."""
     coordinator: Annotated[str, AfterValidator(_target)]
+    """Address of the coordinator, `"host:port"`. The party opens the connection."""
     federation_key: ConfigPath
+    """Public key of the federation, PEM. The party accepts only rosters that this key signed."""
     signing_key: ConfigPath
+    """Private signing key of this party, PEM."""
     state_directory: ConfigPath
+    """Directory for contributions, the newest roster and the last refusals. Only one node may use it at a time."""
     ledger: ConfigPath | None = None
+    """The privacy ledger. Default: `ledger.sqlite` in `state_directory`."""
     policy: ConfigPath
+    """The policy file. The node reads it at start and on SIGHUP."""
     schema_file: ConfigPath = Field(alias="schema")
+    """The schema that all parties share, TOML."""
     data: ConfigPath
+    """The table: `.csv` or `.tsv` (also with `.gz`), `.parquet` or `.pq`. The node reads it once, at start. Replace it
+    whole (write beside it, then rename): a file that changes while it is read is refused."""
     data_source: str | None = Field(default=None, min_length=1)
+    """Name of the data in the ledger. Default: the data file's name. Keep the old name when the same rows move to
+    another file."""
     spool_bytes: int = Field(default=10_000_000_000, ge=1 << 20)
+    """Disk space for contributions, in bytes. A contribution needs twice its upload and 8 bytes a value."""
     spare_obfuscators: int = Field(default=1000, ge=0, le=1 << 16)
+    """Obfuscators that an idle node makes ahead, in memory only. Each takes about 1 KB and a millisecond."""
     tls: TlsConfiguration
+    """Certificate and key of the connection to the coordinator."""
     cluster: PartyCluster | None = None
+    """A Ray cluster that sums large tables. Default: this machine sums them and does not import Ray."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Lowest level that is logged."""
     log_file: ConfigPath | None = None
+    """File for the log. Default: standard error."""
 
     @property
     def ledger_file(self) -> Path:

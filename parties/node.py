@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from dpcore.errors import ConfigurationError, DataError, RadofedError
+from dpcore.numbers.processors import one_blas_thread
 from dpcore.randomness.sources import RandomSource, SystemRandom
 from dpcore.records.row_sums import RowSums, sum_on_threads
 from parties.answering.attempts import Attempts
@@ -95,6 +96,8 @@ class PartyNode:
     def _open(self, opened: ExitStack, random_source: RandomSource) -> None:
         """Take and load everything; what is to be closed at the end goes on the stack."""
         config = self._config
+        # A node computes on threads of its own, beside other nodes of this machine.
+        opened.enter_context(one_blas_thread())
         # Over the connection an expired or foreign certificate would only look like a coordinator that is not there.
         config.tls.files.check(config.federation, Role.PARTY, config.name, dt.datetime.now(dt.UTC))
         opened.callback(os.close, _lock(config.state_directory / "lock", f"state_directory {config.state_directory}"))

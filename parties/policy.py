@@ -8,12 +8,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from dpcore.accounting.filters import PrivacyLimit
-from dpcore.queries.gradient import GradientQuery
-from dpcore.queries.moments import MomentsQuery
-from dpcore.queries.rados import RadosQuery
-from dpcore.queries.release_cost import is_pure, scope_of
-from dpcore.queries.statistic import StatisticQuery
-from dpcore.rados.designs import Design, DpFeatDesign, FixedSupportDesign, GaussianDesign, JointDesign, PlainDesign
 from parties.ledger.limits import LedgerLimits
 from radofed.common.configuration import Configuration
 from wire.envelopes import fingerprint
@@ -56,14 +50,18 @@ class PinnedLearner(Configuration):
     """A learner that may ask, with the fingerprint of the signing key that it must ask with."""
 
     name: str
+    """Name of the learner, as in the roster."""
     signing_key: KeyFingerprint
+    """Fingerprint of the learner's signing key."""
 
 
 class ScopeLimit(Configuration):
-    """The most that all events together may tell in one scope."""
+    """Limit on the composition of all releases in one scope."""
 
     epsilon: Exact
+    """Largest epsilon of the composition."""
     delta: Annotated[Exact, Field(lt=1)]
+    """Delta of the composition, below 1. Give at least twice `delta_per_query`."""
 
     @property
     def exact(self) -> PrivacyLimit:
@@ -72,29 +70,39 @@ class ScopeLimit(Configuration):
 
 
 class Limits(Configuration):
-    """What the data source may give, over all learners, and what one query may ask for.
+    """Privacy budget of the data source, over all learners, and limits of one query.
 
-    epsilon, delta: in every scope by itself (whole records, each source column, each feature's own values), for the
-    lifetime of the data source. record, columns, features: in their place for whole records, for a source column, for a
-    feature. per_learner: in every scope, for each learner; per_day: for each 24 hours; both beside the lifetime's.
-    unbounded_queries: how many attempts at queries without a bound for whole records (plain and every dp-feat) may ever
-    be paid. The others: for one query. lifetime_per_query_s: from a query's creation to its end, which is as long as it
-    can hold a reservation.
+    `epsilon` and `delta` hold in every scope by itself: whole records, each source column, each feature's own values.
     """
 
     epsilon: Exact = Fraction(0)
+    """Largest epsilon over the lifetime of the data source and all learners, in each scope. Provisioned files
+    have `"10"`."""
     delta: Annotated[Exact, Field(lt=1)] = Fraction(0)
+    """Delta that belongs to `epsilon`, below 1. Give at least twice `delta_per_query`. Provisioned files have
+    `"1e-5"`."""
     record: ScopeLimit | None = None
+    """Replaces `epsilon` and `delta` for whole records."""
     columns: dict[str, ScopeLimit] = Field(default_factory=dict)
+    """Replaces `epsilon` and `delta` for the source column of this name."""
     features: dict[str, ScopeLimit] = Field(default_factory=dict)
+    """Replaces `epsilon` and `delta` for the own values of the feature of this name."""
     per_learner: ScopeLimit | None = None
+    """Further limit in every scope, for each learner."""
     per_day: ScopeLimit | None = None
+    """Further limit in every scope, for any 24 hours by this party's clock."""
     unbounded_queries: int = Field(default=0, ge=0)
+    """Attempts at queries without a bound for whole records (`plain` and every `dp-feat`) that may ever be charged."""
     rados_per_query: int = Field(default=1000, ge=1)
+    """Largest number of rados in one query."""
     predicates_per_query: int = Field(default=10_000, ge=1)
+    """Largest number of predicates in one query."""
     delta_per_query: Exact = Fraction(1, 1_000_000)
+    """Largest delta of one query."""
     attempts_per_query: int = Field(default=3, ge=1)
+    """Largest number of attempts of one query. Each attempt that uploads is charged."""
     lifetime_per_query_s: int = Field(default=7 * 24 * 3600, ge=1)
+    """Longest time from a query's creation to its expiry, in seconds. A reservation lapses five minutes later."""
 
     @property
     def of_ledger(self) -> LedgerLimits:
@@ -111,20 +119,24 @@ class Limits(Configuration):
 
 
 class Policy(Configuration):
-    """What a party takes part in. An empty file refuses everything.
-
-    accepted_members: fingerprints of the other parties that count towards a cohort. assumed_colluders: c, how many
-    parties of a cohort may work together with coordinator and learner. allow_unprotected: whether designs that leave
-    records unprotected (plain, every dp-feat, and fixed-support without noise) are admitted.
-    """
+    """Contents of `policy.toml`: the queries that a party answers. An empty file refuses everything."""
 
     accepted_members: tuple[KeyFingerprint, ...] = ()
+    """Fingerprints of the other parties that count towards a cohort."""
     learners: tuple[PinnedLearner, ...] = ()
+    """Learners that may ask, one `[[learners]]` table each."""
     designs: tuple[DesignName, ...] = ()
+    """Kinds of query that are answered."""
     allow_unprotected: bool = False
+    """Whether to answer queries that leave whole records unprotected: `plain`, every `dp-feat`, and `fixed-support`
+    without noise."""
     smallest_cohort: int = Field(default=3, ge=1)
+    """Fewest accepted members of a cohort, this party included."""
     assumed_colluders: int = Field(default=1, ge=0)
+    """c, the number of accepted members that are assumed to collude with coordinator and learner. A cohort needs
+    `max(c + 2, h + c, smallest_cohort)` accepted members, h being the query's `honest_parties`."""
     limits: Limits = Limits()
+    """Privacy budget of the data source and limits of one query."""
 
     def members_needed(self, honest_parties: int) -> int:
         """Fewest accepted members of a cohort, the party itself included: max(c + 2, h + c, smallest_cohort)."""
@@ -141,33 +153,6 @@ class Policy(Configuration):
         )
 
 
-def design_name(query: Query) -> DesignName:
-    """How a policy file calls what the query asks for."""
-    match query.kind:
-        case MomentsQuery():
-            return "moments"
-        case StatisticQuery():
-            return "statistic"
-        case GradientQuery():
-            return "gradient"
-        case RadosQuery(design=design):
-            return _rados_name(design)
-
-
-def _rados_name(design: Design) -> DesignName:
-    match design:
-        case PlainDesign():
-            return "plain"
-        case DpFeatDesign():
-            return "dp-feat"
-        case JointDesign():
-            return "dp-feat-joint"
-        case FixedSupportDesign():
-            return "fixed-support"
-        case GaussianDesign():
-            return "gaussian"
-
-
 def check_query(policy: Policy, opened: OpenedQuery, roster: Roster, own_name: str) -> None:
     """Refuse a query that the policy does not admit, before anything is computed for it.
 
@@ -177,11 +162,11 @@ def check_query(policy: Policy, opened: OpenedQuery, roster: Roster, own_name: s
     pinned = {(learner.name, learner.signing_key) for learner in policy.learners}
     if (query.learner, opened.envelope.key_id.hex()) not in pinned:
         raise WireError(Code.POLICY_LEARNER, f"No key of {query.learner!r} that made this signature is pinned.")
-    design = design_name(query)
+    design = query.kind.name
     if design not in policy.designs:
         raise WireError(Code.POLICY_DESIGN, f"It is {design!r}.")
     # Rados without noise on every coordinate give records away (docs/threat-model.md, 4.4 and 4.5).
-    if scope_of(query.kind) != "record" and not policy.allow_unprotected:
+    if query.kind.scope != "record" and not policy.allow_unprotected:
         raise WireError(Code.POLICY_UNPROTECTED, f"It is {design!r}.")
     _check_limits(policy.limits, query)
     needed = policy.members_needed(query.honest_parties)
@@ -197,12 +182,11 @@ def check_query(policy: Policy, opened: OpenedQuery, roster: Roster, own_name: s
 
 
 def _check_limits(limits: Limits, query: Query) -> None:
-    rados = query.kind.rados if isinstance(query.kind, RadosQuery) else 0
-    predicates = len(query.kind.predicates) if isinstance(query.kind, StatisticQuery) else 0
+    amounts = query.kind.amounts
     for name, value, limit in (
-        ("rados", rados, limits.rados_per_query),
-        ("predicates", predicates, limits.predicates_per_query),
-        ("delta", Fraction(0) if is_pure(query.kind) else query.delta, limits.delta_per_query),
+        ("rados", amounts.get("rados", 0), limits.rados_per_query),
+        ("predicates", amounts.get("predicates", 0), limits.predicates_per_query),
+        ("delta", Fraction(0) if query.kind.is_pure else query.delta, limits.delta_per_query),
         ("max_attempts", query.max_attempts, limits.attempts_per_query),
         ("lifetime in seconds", query.not_after_unix_s - query.created_at_unix_s, limits.lifetime_per_query_s),
     ):

@@ -1,7 +1,46 @@
-"""For all tests: no test fails because the machine is busy."""
+"""For all tests: no test fails because the machine is busy, and what takes long to start is started once."""
 
+import pytest
 from hypothesis import settings
+
+from tests.ray_nodes import RayNodes
 
 # Hypothesis fails an example that takes longer than 0.2 s by default, and so would a first call that compiles.
 settings.register_profile("radofed", deadline=None)
 settings.load_profile("radofed")
+
+
+def pytest_collection_modifyitems(items):
+    """Tests that end the shared Ray cluster come last, so that it is started once."""
+    items.sort(key=lambda item: item.get_closest_marker("ends_cluster") is not None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """The tests of a file stay together, as do those of all files that use the Ray cluster."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file = super()._split_scope(nodeid)
+            return "Ray cluster" if file.endswith("_cluster.py") else file
+
+    return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.fixture(scope="session")
+def ray_clusters():
+    """The Ray clusters that were started, the last of which may run."""
+    started: list[RayNodes] = []
+    yield started
+    for nodes in started:
+        nodes.end()
+
+
+@pytest.fixture
+def nodes(ray_clusters, tmp_path_factory):
+    """A Ray cluster of three nodes. All tests share one; where a test ends it, or a node, it is started again."""
+    if not ray_clusters or ray_clusters[-1].has_ended:
+        ray_clusters.append(RayNodes(tmp_path_factory.mktemp("ray"), nodes=3))
+    ray_clusters[-1].fill()
+    return ray_clusters[-1]

@@ -131,7 +131,7 @@ class Federation:
 class Line:
     """A line between one party and the coordinator that can stall: TLS passes through it untouched.
 
-    `stall_after_bytes`: what the party sends beyond that many bytes waits until `release` is called.
+    What the party sends waits from `stall_after` on until `release`; what waits is lost with the process that sent it.
     """
 
     def __init__(self, target: str) -> None:
@@ -141,12 +141,18 @@ class Line:
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._open = threading.Event()
         self.sent_bytes = 0
-        self.stall_after_bytes: int | None = None
+        self._stall_after_bytes: int | None = None
         self.stalled = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
 
+    def stall_after(self, sent_bytes: int) -> None:
+        """Let through so many bytes more."""
+        self._open.clear()
+        self.stalled.clear()
+        self.sent_bytes, self._stall_after_bytes = 0, sent_bytes
+
     def release(self) -> None:
-        self.stall_after_bytes = None
+        self._stall_after_bytes = None
         self._open.set()
 
     def close(self) -> None:
@@ -171,7 +177,7 @@ class Line:
             while data := source.recv(1 << 14):
                 if counted:
                     self.sent_bytes += len(data)
-                    if self.stall_after_bytes is not None and self.sent_bytes > self.stall_after_bytes:
+                    if self._stall_after_bytes is not None and self.sent_bytes > self._stall_after_bytes:
                         self.stalled.set()
                         self._open.wait(300)
                 sink.sendall(data)

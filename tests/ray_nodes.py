@@ -4,6 +4,7 @@ The process that runs the tests never imports Ray: a driver ends with its cluste
 """
 
 import contextlib
+import importlib.util
 import os
 import secrets
 import signal
@@ -13,13 +14,25 @@ import tempfile
 import time
 from pathlib import Path
 
+import pytest
+from threadpoolctl import threadpool_info
+
 ROOT = Path(__file__).resolve().parents[1]
 LOOPBACK = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     # Whatever else fills this machine's memory must not fail the test.
     "RAY_memory_monitor_refresh_ms": "0",
+    # A node that was killed is noticed within a second, where Ray by itself takes fifteen. One that is merely slow is
+    # not lost: it has ten seconds to answer each check.
+    "RAY_health_check_initial_delay_ms": "200",
+    "RAY_health_check_period_ms": "200",
+    "RAY_health_check_failure_threshold": "5",
+    "RAY_health_check_timeout_ms": "10000",
+    # As on a large machine; Ray itself sets one for what it starts, where this is not set.
+    "OPENBLAS_NUM_THREADS": "3",
 }
+needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 # Ray names a process after what it computes.
 _ITEM, _ACTOR = b"ray::run_item", b"ray::_Guarded"
 
@@ -47,9 +60,14 @@ class RayNodes:
         )
         self.address = self._say("address")
 
-    def add_node(self) -> None:
-        """Another node of one processor."""
-        self._say("add")
+    @property
+    def has_ended(self) -> bool:
+        """Whether a test ended it."""
+        return self._process.poll() is not None
+
+    def fill(self) -> None:
+        """Start a node for each that a test removed."""
+        self._say("fill")
 
     def remove_busy_node(self) -> None:
         """Wait until a node is computing an item, and kill all its processes."""
@@ -65,7 +83,7 @@ class RayNodes:
 
     def end(self) -> None:
         """End all of the cluster."""
-        if self._process.poll() is None:
+        if not self.has_ended:
             self._say("end")
             self._process.wait(60)
             self._temporary.cleanup()
@@ -83,6 +101,12 @@ class RayNodes:
 def slowly(function, shared, payload):
     """The function's result, late enough for its worker to be lost before. To be made a partial of."""
     time.sleep(0.5)
+    return function(shared, payload)
+
+
+def with_one_blas_thread(function, shared, payload):
+    """The function's result; an error where BLAS has several threads. To be made a partial of."""
+    assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} <= {1}
     return function(shared, payload)
 
 
@@ -136,8 +160,9 @@ def serve(nodes: int) -> None:
         match line.strip():
             case "address":
                 answer = cluster.address
-            case "add":
-                add()
+            case "fill":
+                while len(others) < nodes:
+                    add()
             case "remove":
                 cluster.remove_node(others.pop(wait_for(_ITEM, list(others))[1]), allow_graceful=False)
             case "remove actor":

@@ -13,7 +13,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from benchmarks import __main__ as assembly
-from benchmarks import dp_feat_error, dp_feat_protocol, encryption, federated_run, measuring, scaling
+from benchmarks import dp_feat_error, dp_feat_protocol, encryption, federated_run, measuring, processes, scaling
 from benchmarks.datasets import DataSet
 from benchmarks.dp_feat_protocol import Point, Sensitive
 from benchmarks.environments import UnavailableError, work
@@ -259,6 +259,56 @@ def test_a_contribution_that_is_slow_misses_its_target(monkeypatch):
     parties = Curve("K", {4: [1.0], 400: [101.0]})
     runs = {k: scaling.Simulated([1.0], held, 0) for k, held in ((4, 100), (400, 200))}
     assert [target.met for target in scaling._targets((slow, 2**31), parties, runs)] == [False] * 4
+
+
+@pytest.fixture
+def few_processes(monkeypatch):
+    """The benchmark of processes, small, in one and two of them."""
+    rows = dict.fromkeys(processes.JOB.rows, 5_000)
+    small = replace(
+        processes.JOB, rows=rows, predicates=5, rados=20, key_bits=2048, ciphertexts=70, uploads=2, hashed_mib=1
+    )
+    monkeypatch.setattr(processes, "JOB", small)
+    monkeypatch.setattr(processes, "COUNTS", (1, 2))
+    return small
+
+
+def test_the_benchmark_of_processes_computes_everything_in_each(few_processes):
+    report = processes.run()
+    json.dumps(report.as_json({}, "2000-01-01"), allow_nan=False)
+    assert {target.what.partition(":")[0] for target in report.targets} == set(processes.ALL_CORES)
+    names = {processes.HASHING, *processes.ALL_CORES, *processes.NUMPY}
+    assert {measure.what.rpartition(", ")[0] for measure in report.measures} == names
+    figure = Figure()
+    processes.draw(report, figure)
+    assert len(figure.axes[0].lines) == len(names) + 1
+
+
+def test_processes_that_compute_something_else_end_the_run(few_processes):
+    with processes.started(few_processes, 1) as one:
+        one.prepare("moments")
+        one._digests = {"another"}
+        with pytest.raises(WrongResultError, match="different sums"):
+            one.seconds(1)
+        with pytest.raises(WrongResultError, match=r"(?s)a process ended.*KeyError"):
+            one.prepare("nothing")
+
+
+def test_processes_take_as_many_threads_as_they_do_by_default(monkeypatch):
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("OTHER_NUM_THREADS", "1")
+    found = processes.default_environment()
+    assert [name for name in found if name.endswith("_NUM_THREADS")] == ["OTHER_NUM_THREADS"]
+
+
+def test_time_that_grows_more_than_the_work_misses_its_target():
+    hashing = processes.Growth(processes.HASHING, {1: [1.0], 8: [4.4]})
+    whole = processes.Growth("moments", {1: [0.1], 8: [0.9]})
+    single = processes.Growth("gradient", {1: [0.1], 8: [0.46]})
+    assert whole.over_work(hashing)[8] == pytest.approx(9 / 8)
+    assert single.of_work(8, hashing) == max(8 / processes.processors(), 4.4)
+    assert hashing.of_work(8, hashing) == pytest.approx(4.4)
 
 
 def test_phases_end_with_the_last_party():

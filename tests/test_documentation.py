@@ -34,7 +34,7 @@ DOCUMENTS = [
     ROOT / "README.md",
     ROOT / "CHANGELOG.md",
     ROOT / "benchmarks/README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 COMMANDS = [
     (path.name, line.strip().removeprefix("$ "))
@@ -72,6 +72,11 @@ def test_links_lead_somewhere(path):
 
 def asking() -> str:
     return (ROOT / "docs/asking.md").read_text()
+
+
+def prose() -> str:
+    """The text of asking.md, wherever its lines break."""
+    return " ".join(asking().split())
 
 
 def table(first_column: str) -> list[list[str]]:
@@ -138,9 +143,9 @@ def test_numbers_of_rows_are_those_of_the_formulas():
     for (words, *cells), rows in zip(table("rows needed"), expected, strict=True):
         for cell, tau, m in zip(cells, (0.05, 0.05, 0.01, 0.01), (1, 100, 1, 100), strict=True):
             assert cell == f"{rows(m, tau):,}" or (not cell and "disjoint" in words and m == 1)
-    assert f"needs {rows_needed(10, 0.1, 0.05):,} rows" in asking()
-    assert f"needs {parity_guarantee(20, 0.1, 0.05, Fraction(1))[1].rows} rows" in asking()
-    assert f"Fraction(1))` {finite_class_guarantee(64, 0.1, 0.05, Fraction(1)).rows}." in asking()
+    assert f"needs {rows_needed(10, 0.1, 0.05):,} rows" in prose()
+    assert f"needs {parity_guarantee(20, 0.1, 0.05, Fraction(1))[1].rows} rows" in prose()
+    assert f"Fraction(1))` {finite_class_guarantee(64, 0.1, 0.05, Fraction(1)).rows}." in prose()
 
 
 @pytest.fixture
@@ -162,12 +167,12 @@ def test_what_a_run_is_charged_is_what_the_ledger_counts(federation):
     for delta, row in zip((Fraction(1, 10**6), Fraction(1, 10**5)), table("the limit's delta"), strict=True):
         spent = PrivacyLimit(Fraction(10), delta).spent(total)
         assert row[1:] == [up(spent), up(float(total.epsilon))]
-    assert f"costs a rho of {np.ceil(float(total.rho) * 1e5) / 1e5:.5f}" in asking()
+    assert f"costs a rho of {np.ceil(float(total.rho) * 1e5) / 1e5:.5f}" in prose()
     provisioned = PrivacyLimit(Fraction(10), Fraction(1, 10**5))
     runs = int(provisioned.largest_rho / total.rho)
     assert provisioned.admits(total.times(runs))
     assert not provisioned.admits(total.times(runs + 1))
-    assert f"admits {runs} such runs" in asking()
+    assert f"admits {runs} such runs" in prose()
 
 
 def test_a_part_below_1_takes_gaussian_noise_and_costs_the_ledger_less(federation):
@@ -185,11 +190,11 @@ def test_a_part_below_1_takes_gaussian_noise_and_costs_the_ledger_less(federatio
     pure, gaussian = losses
     assert float(pure.rho) == pytest.approx(0.5 * np.tanh(0.25))
     assert pure.delta == 0 < gaussian.delta
-    assert f"one has a rho of {np.ceil(float(pure.rho) * 1e5) / 1e5}," in asking()
-    assert f"This has a rho of {np.ceil(float(gaussian.rho) * 1e5) / 1e5}." in asking()
+    assert f"one has a rho of {np.ceil(float(pure.rho) * 1e5) / 1e5}," in prose()
+    assert f"This has a rho of {np.ceil(float(gaussian.rho) * 1e5) / 1e5}." in prose()
     by_epsilons, by_rho = int(provisioned.epsilon / pure.epsilon), int(provisioned.largest_rho / pure.rho)
-    assert f"admits {by_epsilons} of them by epsilons, {by_rho} by rho" in asking()
-    assert f"a standard deviation of {deviations[1]} rows instead of {deviations[0]}." in asking()
+    assert f"admits {by_epsilons} of them by epsilons, {by_rho} by rho" in prose()
+    assert f"a standard deviation of {deviations[1]} rows instead of {deviations[0]}." in prose()
 
 
 def up(figure: float) -> str:

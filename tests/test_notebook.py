@@ -1,39 +1,78 @@
-"""The notebook runs from top to bottom, and what it says of itself is so."""
+"""The tutorials run from top to bottom, print what is stored in them, and what they say is so."""
 
+import io
 import json
 import math
+import re
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-NOTEBOOK = Path(__file__).resolve().parents[1] / "docs/asking.ipynb"
+TUTORIALS = Path(__file__).resolve().parents[1] / "docs/tutorials"
+PLOTS = {"asking": 2, "measuring": 1}
 
 
-@pytest.fixture(scope="module")
-def cells():
-    return json.loads(NOTEBOOK.read_text())["cells"]
+def cells_of(name: str) -> list[dict]:
+    """The tutorial's cells of code."""
+    cells = json.loads((TUTORIALS / f"{name}.ipynb").read_text())["cells"]
+    return [cell for cell in cells if cell["cell_type"] == "code"]
 
 
-@pytest.fixture(scope="module")
-def names(cells):
-    """What is defined once all cells of code ran in order, in a fresh namespace."""
+@contextmanager
+def run(name: str):
+    """What is defined once all cells of code ran in order, in a fresh namespace, and what each printed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MPLBACKEND", "Agg")
         defined: dict = {"__name__": "__main__"}
-        for number, cell in enumerate(cells):
-            if cell["cell_type"] == "code":
+        printed = []
+        for number, cell in enumerate(cells_of(name)):
+            with redirect_stdout(io.StringIO()) as text:
                 exec(compile("".join(cell["source"]), f"cell {number}", "exec"), defined)
-        yield defined
+            printed.append(text.getvalue())
+        yield defined, printed
         defined["plt"].close("all")
 
 
-def test_it_is_kept_without_outputs(cells):
-    assert cells
-    for cell in cells:
-        if cell["cell_type"] == "code":
-            assert cell["outputs"] == []
-            assert cell["execution_count"] is None
+@pytest.fixture(scope="module")
+def ran():
+    with run("asking") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def names(ran):
+    return ran[0]
+
+
+def assert_stored(name: str, printed: list[str]):
+    number = r"-?\d+(?:\.\d+)?"
+    for cell, found in zip(cells_of(name), printed, strict=True):
+        text = "".join("".join(part["text"]) for part in cell["outputs"] if part.get("name") == "stdout")
+        assert re.sub(number, "#", text).split() == re.sub(number, "#", found).split(), "run `make notebooks`"
+        figures = [[float(figure) for figure in re.findall(number, said)] for said in (text, found)]
+        assert np.allclose(*figures, rtol=0.04, atol=0.005)
+
+
+def test_it_is_stored_with_what_it_prints(ran):
+    assert_stored("asking", ran[1])
+
+
+@pytest.mark.slow
+def test_the_simulations_are_stored_with_what_they_print():
+    with run("measuring") as (names, printed):
+        assert_stored("measuring", printed)
+    errors = names["errors"]
+    assert errors["newton"][-1] < errors["logistic"][-1] + 1 < errors["majority"][-1]
+
+
+def test_plots_are_stored():
+    assert {path.stem for path in TUTORIALS.glob("*.ipynb")} == set(PLOTS)
+    for name, plots in PLOTS.items():
+        outputs = [part for cell in cells_of(name) for part in cell["outputs"]]
+        assert sum("image/png" in part.get("data", {}) for part in outputs) == plots
+        assert not [part for part in outputs if part["output_type"] == "error"]
 
 
 def test_statistics_are_right_to_their_noise(names):
@@ -78,4 +117,3 @@ def test_the_evaluation_is_of_these_rows(names):
     assert evaluation.error.on_rows.lower < evaluation.error.estimate < evaluation.error.on_rows.upper
     assert 0.75 < evaluation.auc.estimate < 0.9
     assert len(theta) == names["schema"].d
-    assert len(names["plt"].get_fignums()) == 2

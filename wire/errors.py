@@ -13,6 +13,8 @@ import grpc
 from dpcore.errors import RadofedError
 
 CODE_METADATA_KEY = "rado-code"
+PAGES = "docs/reference/errors"
+"""Directory of the documentation that has a page for every code."""
 LONGEST_DETAIL = 1000
 
 
@@ -321,6 +323,11 @@ class WireError(RadofedError):
         sentence = CATALOGUE[self.code].sentence
         # A detail may quote what a peer sent, and a status message travels in a header.
         return f"{sentence} {self.detail[:LONGEST_DETAIL]}" if self.detail else sentence
+
+
+def page_of(code: Code) -> str:
+    """Page of the documentation that explains the code: `PAGES/CODE.md`."""
+    return f"{PAGES}/{code.value}.md"
 
 
 def exit_code_of(error: RadofedError) -> int:

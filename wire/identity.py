@@ -134,8 +134,11 @@ class TlsConfiguration(Configuration):
     """PEM files of a node's connection."""
 
     ca: ConfigPath
+    """Certificate of the federation's certificate authority, PEM."""
     certificate: ConfigPath
+    """This member's certificate, PEM."""
     key: ConfigPath
+    """Private key of the certificate, PEM."""
 
     @property
     def files(self) -> TlsFiles:

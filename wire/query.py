@@ -3,18 +3,18 @@
 from dataclasses import dataclass
 from fractions import Fraction
 
+from dpcore.accounting.protection import Setting
 from dpcore.errors import PlanError, RadofedError, SlotOverflowError
 from dpcore.numbers.fixed_point import Encoding, check_fits
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.paillier.public import PublicKey
 from dpcore.queries.base import Crowd
-from dpcore.queries.release_cost import Kind as QueryKind
-from dpcore.queries.release_cost import Setting
 from dpcore.records.schema import Schema
 from rado.v1 import query_pb2
 from wire.envelopes import Envelope, Kind, SigningKey, parse
 from wire.errors import Code, WireError
 from wire.limits import MAX_PARTIES, MAX_VALUES
+from wire.query_kinds import Kind as QueryKind
 from wire.query_kinds import read_kind, write_kind
 from wire.rationals import rational_from_proto, rational_to_proto
 from wire.roster import Role, Roster, open_from

@@ -7,7 +7,6 @@ from dpcore.errors import ConfigurationError
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
-from dpcore.queries.release_cost import Kind
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.designs import (
     Design,
@@ -31,6 +30,10 @@ _LOSSES: dict[Loss, query_pb2.Loss.ValueType] = {
     "logistic": query_pb2.LOSS_LOGISTIC,
     "hinge": query_pb2.LOSS_HINGE,
 }
+
+
+Kind = MomentsQuery | StatisticQuery | GradientQuery | RadosQuery
+"""All kinds that travel."""
 
 
 def write_kind(kind: Kind, message: query_pb2.Query) -> None:

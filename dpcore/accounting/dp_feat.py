@@ -28,6 +28,7 @@ import numpy as np
 
 from dpcore.accounting.composition import Bracket, delta_bracket, epsilon_bracket
 from dpcore.accounting.dp_feat_exact_split import known_rest_law
+from dpcore.accounting.truncation import truncation
 from dpcore.errors import PlanError
 from dpcore.numbers.count_distributions import (
     MOST_ROWS,
@@ -37,7 +38,6 @@ from dpcore.numbers.count_distributions import (
     hardly_truncated,
     pooled_law,
 )
-from dpcore.rados.truncation import truncation
 
 MOST_RADOS = 10_000_000
 

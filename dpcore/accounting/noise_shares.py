@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from dpcore.accounting.integer_noise import log_ratio
 from dpcore.errors import PlanError
-from dpcore.rados.designs import check_share
-from dpcore.randomness.discrete_gaussian import discrete_gaussian, tail_bound
+from dpcore.randomness.discrete_gaussian import check_share, discrete_gaussian, tail_bound
 from dpcore.randomness.polya import LARGEST_SCALE, SMALLEST_SCALE, check_scale, laplace_share
 from dpcore.randomness.sources import RandomSource
 
@@ -63,7 +62,7 @@ class GaussianShares:
     def half_width(self, parties: int, values: int, failure: Fraction | float) -> float:
         """With probability at least 1 - failure, none of `values` totals is beyond this in magnitude.
 
-        The total of N shares has mass phi_sigma(z) F(z), sigma = s sqrt(N), F at most e^lambda (dpcore.privacy.
+        The total of N shares has mass phi_sigma(z) F(z), sigma = s sqrt(N), F at most e^lambda (dpcore.accounting.
         integer_noise). phi falls, so sum_{z > b} phi_sigma(z) is at most the integral from b on: P(|Z| > b) <=
         2 e^lambda P(N(0, sigma^2) > b), b >= 0. A union bound over the values. Where that chance is too small for a
         double, the same with the tail exp(-b^2 / (2 sigma^2)) of sub-Gaussian sums

@@ -1,1 +1,1 @@
-"""Linear classifiers that learn from releases, as scikit-learn estimators."""
+"""Linear classifiers trained on releases, as scikit-learn estimators."""

@@ -1,7 +1,7 @@
 """AdaBoost with the weak learner of RadoBoost: one feature a round, on edge vectors instead of rados.
 
-The baseline of Nock, Patrini and Friedman (ICML 2015), section 4. It learns from rows, so it is a comparison for those
-who may see them and no way to learn from a release. What a round does stands in `dpcore.estimators.boosting`.
+The baseline of Nock, Patrini and Friedman (ICML 2015), section 4. It trains on rows, so it is a comparison for those
+who may see them; it cannot train on a release. `dpcore.estimators.boosting` describes a round.
 """
 
 from typing import Any, Self
@@ -21,15 +21,16 @@ LOWEST_ERROR = "lowest-error"
 class AdaBoost(LinearClassifier):
     """Boosting on edge vectors; by default it keeps the iterate of lowest 0/1 error on the rows, as the paper does.
 
-    n_rounds, oracle, lambda_p, clip, floor, patience: as in `RadoBoost`; a floor on |r_t| is what section 4 proposes
-    where outliers make every normalised edge small. update: of the weights, "linear" (equation 11 on edge vectors) or
-    "exponential" (Schapire and Singer, Machine Learning 37, 1999). selection: as in `RadoBoost`, or "lowest-error", on
-    all rows that `fit` was given, the last among equals. fit_intercept: whether a bias coordinate is added. n_rows:
-    AdaBoost(n): boost on so many of the rows, drawn without replacement; None or more than there are takes all.
-    random_state: scikit-learn's, for that draw.
+    n_rounds, oracle, lambda_p, clip, floor, patience: as in `RadoBoost`; section 4 proposes a floor on |r_t| where
+    outliers make every normalised edge small. update: of the weights, "linear" (equation 11 on edge vectors) or
+    "exponential" (Schapire and Singer, Machine Learning 37, 1999). selection: as in `RadoBoost`, or "lowest-error": the
+    lowest error on all rows passed to `fit`, the last among equals. fit_intercept: whether to add a bias coordinate.
+    n_rows: AdaBoost(n): boost on this many of the rows, drawn without replacement; None, or more than there are, takes
+    all. random_state: scikit-learn's, for that draw.
 
-    After fitting, beside what `LinearClassifier` sets: `rounds_`, `best_round_`, `stopped_because_` and `warning_` as
-    in `RadoBoost`; `log_loss_`, the log of theta_'s exponential loss on the rows that were boosted on, in nats.
+    After fitting, in addition to what `LinearClassifier` sets: `rounds_`, `best_round_`, `stopped_because_` and
+    `warning_` as in `RadoBoost`; `log_loss_`, the log of theta_'s exponential loss on the rows used for boosting, in
+    nats.
     """
 
     def __init__(
@@ -60,10 +61,10 @@ class AdaBoost(LinearClassifier):
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from rows; returns self.
+        """Fit to rows; returns self.
 
         X: (m, features). y: (m,), two classes with any labels; the second in sorted order is the positive one. Raises
-        ValueError for anything else, as scikit-learn does; ConfigurationError where a parameter is out of range.
+        ValueError for anything else, as scikit-learn does; ConfigurationError if a parameter is out of range.
         """
         rules = BoostingRules(
             n_rounds=self.n_rounds,
@@ -97,8 +98,8 @@ class AdaBoost(LinearClassifier):
 def error_of(edges: Matrix) -> Score:
     """The selection that keeps the iterate of lowest 0/1 error on edge vectors (m, d); a margin of zero is an error.
 
-    For those who may see rows. A learner of rados cannot, whatever the paper's experiments did (section 4: "the
-    classifier kept for testing is the one minimizing the empirical risk").
+    It needs the rows. An estimator that sees rados only cannot use it, although the paper's experiments did (section 4:
+    "the classifier kept for testing is the one minimizing the empirical risk").
     """
 
     def error(theta: Vector) -> float:

@@ -1,13 +1,13 @@
-"""What every rado learner shares: releases in, a linear classifier out, behind scikit-learn's interface.
+"""Base of the rado estimators: releases in, a linear classifier out, with scikit-learn's interface.
 
-A learner is trained in one of two ways.
+An estimator is trained in one of two ways.
 
-`fit_release(release)` sees rados and nothing else. Its coordinates are those of the release, the bias included where
-there is one, so `coef_` has shape (1, d), `intercept_` is zero, `classes_` is [-1, 1], and `predict` takes rows exactly
-as the schema encodes them: (rows, d), with the bias coordinate.
+`fit_release(release)` sees rados only. Its coordinates are those of the release, including the bias if there is one, so
+`coef_` has shape (1, d), `intercept_` is zero, `classes_` is [-1, 1], and `predict` takes rows exactly as the schema
+encodes them: (rows, d), with the bias coordinate.
 
 `fit(X, y)` sees rows, for comparison with other estimators. It appends the bias, draws plain rados from the edge
-vectors and learns from those alone: `coef_` has shape (1, features), the bias is `intercept_`, and `predict` takes rows
+vectors and trains on those alone: `coef_` has shape (1, features), the bias is `intercept_`, and `predict` takes rows
 like X.
 """
 
@@ -38,12 +38,12 @@ ROWS_PER_BLOCK = 4096
 
 
 class RadoRelease(Protocol):
-    """What a learner needs of a release.
+    """What an estimator needs from a release.
 
-    rados: (n, d), one rado a row, in the units of the encoded features (no fixed point).
+    rados: (n, d), one rado a row, in the units of the encoded features (not fixed point).
     rows: m, the row count of the cohort.
-    bias: the last coordinate is the constant feature 1 (times the label).
-    law: how the rados were drawn and noised.
+    bias: whether the last coordinate is the constant feature 1 (times the label).
+    law: the distribution of the rados: how they were drawn and noised.
     """
 
     @property
@@ -63,17 +63,17 @@ class RadoRelease(Protocol):
 
     @property
     def law(self) -> RadoLaw:
-        """How the rados were drawn, and what noise is in them."""
+        """How the rados were drawn, and which noise they contain."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class RadoSample:
-    """Rados with the two facts that learning from them needs; the plainest `RadoRelease`.
+    """Rados with the facts that estimation needs; the simplest `RadoRelease`.
 
-    rados: (n, d) with n >= 2 and d >= 1, finite. rows: m >= 1. bias: the last coordinate is the constant feature.
-    law: how they were drawn. Rados that are read-only float64 in row order, like a release's, are not copied.
-    Raises ShapeError for another shape, DataError where a rado is not finite, ConfigurationError for rows < 1.
+    rados: (n, d) with n >= 2 and d >= 1, finite. rows: m >= 1. bias: the last coordinate is the constant feature. law:
+    how they were drawn. Read-only float64 rados in row order, such as a release's, are not copied. Raises ShapeError
+    for another shape, DataError if a rado is not finite, ConfigurationError if rows < 1.
     """
 
     rados: Matrix
@@ -85,9 +85,9 @@ class RadoSample:
         rados = frozen(self.rados, np.float64)
         if rados.ndim != 2 or rados.shape[0] < 2 or rados.shape[1] < 1:
             raise ShapeError(f"rados have shape {rados.shape}: give (n, d) with at least two rados and one coordinate")
-        # A NaN is both the least and the greatest of what it is among.
+        # If any value is NaN, both minimum and maximum are NaN.
         if not np.isfinite([rados.min(), rados.max()]).all():
-            raise DataError("a rado is not finite: decode the release again, or ask its query again")
+            raise DataError("a rado is not finite: decode the release again, or run its query again")
         if self.rows < 1:
             raise ConfigurationError(f"a release over {self.rows} rows: give the row count of its cohort, at least 1")
         object.__setattr__(self, "rados", rados)
@@ -97,8 +97,8 @@ def draw_plain_rados(edges: Matrix, count: int, random_state: np.random.RandomSt
     """Rados of `count` signatures drawn uniformly from all 2^m.
 
     edges: (m, d), row i is y_i x_i. Returns (count, d). Row i enters a rado with probability 1/2, independently, which
-    is the law of sigma_i = y_i (ICML 2015, Definition 1). For comparisons on rows that the caller may see: the
-    generator is not one that protects anybody.
+    is the distribution of sigma_i = y_i (ICML 2015, Definition 1). For comparisons on rows that the caller may see:
+    this generator gives no privacy protection.
     """
     rados = np.zeros((count, edges.shape[1]))
     for start in range(0, len(edges), ROWS_PER_BLOCK):
@@ -108,16 +108,16 @@ def draw_plain_rados(edges: Matrix, count: int, random_state: np.random.RandomSt
 
 
 class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # untyped base
-    """A linear classifier sign(theta . x), behind scikit-learn's interface; how it is learned is a subclass's.
+    """A linear classifier sign(theta . x) with scikit-learn's interface; subclasses define how theta is estimated.
 
     After fitting: `theta_` (d,) the paper's vector, bias included and last; `coef_`, `intercept_`, `classes_` and
-    `n_features_in_` as scikit-learn means them.
+    `n_features_in_` as in scikit-learn.
     """
 
     def _edges(self, X: ArrayLike, y: ArrayLike, *, bias: bool = True) -> Matrix:
-        """Edge vectors y_i x_i of checked rows, (m, d), the bias, where asked for, last; sets `classes_`.
+        """Edge vectors y_i x_i of validated rows, (m, d), with the bias last if requested; sets `classes_`.
 
-        Raises ValueError for anything but finite rows of two classes, as scikit-learn does.
+        Raises ValueError unless the rows are finite and of two classes, as scikit-learn does.
         """
         checked: tuple[Matrix, NDArray[Any]] = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         rows, labels = checked
@@ -135,14 +135,14 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         return edges
 
     def _keep(self, theta: Vector, *, bias: bool = True) -> None:
-        """Set what `fit` on rows promises; `bias`: theta's last coordinate is that of the constant feature."""
+        """Set the attributes that `fit` promises; `bias`: theta's last coordinate is that of the constant feature."""
         self.theta_ = theta
         self.coef_ = (theta[:-1] if bias else theta)[np.newaxis, :].copy()
         self.intercept_ = theta[-1:].copy() if bias else np.zeros(1)
 
     def _keep_encoded(self, theta: Vector) -> None:
-        """Set what fitting from a release or from answers promises: theta (d,) is over a schema's coordinates."""
-        # Names belong to the rows of an earlier `fit`.
+        """Set the attributes after fitting to a release or to answers: theta (d,) is over a schema's coordinates."""
+        # Feature names belong to the rows of an earlier `fit`.
         self.__dict__.pop("feature_names_in_", None)
         self.classes_ = np.array([-1, 1])
         self.n_features_in_ = len(theta)
@@ -168,7 +168,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
 
 class RadoClassifier(LinearClassifier, metaclass=ABCMeta):
-    """A linear classifier sign(theta . x) learned from rados.
+    """A linear classifier sign(theta . x) estimated from rados.
 
     n_rados: how many plain rados `fit` draws from rows; None is min(1000, m // 2), at least 2. Unused by `fit_release`.
     random_state: scikit-learn's, for those signatures. Unused by `fit_release`.
@@ -186,17 +186,17 @@ class RadoClassifier(LinearClassifier, metaclass=ABCMeta):
         """Theta (d,), finite, from a valid release."""
 
     def fit_release(self, release: RadoRelease, *, progress: Progress | None = None) -> Self:
-        """Learn from a release; returns self.
+        """Fit to a release; returns self.
 
-        Raises ShapeError, DataError or ConfigurationError where the release is malformed (see `RadoSample`),
-        ConfigurationError where a parameter of the learner is out of range.
+        Raises ShapeError, DataError or ConfigurationError if the release is malformed (see `RadoSample`),
+        ConfigurationError if a parameter of the estimator is out of range.
         """
         sample = RadoSample(rados=release.rados, rows=release.rows, bias=release.bias, law=release.law)
         self._keep_encoded(self._learn(sample, progress))
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Draw plain rados from rows and learn from those; returns self.
+        """Draw plain rados from rows and fit to those; returns self.
 
         X: (m, features), best scaled to [-1, 1]; a bias coordinate is added. y: (m,), two classes with any labels; the
         second in sorted order is the positive one. Raises ValueError for anything else, as scikit-learn does.

@@ -1,4 +1,4 @@
-"""One feature a round: the boosting that RadoBoost does on rados and AdaBoost on edge vectors.
+"""Boosting one feature a round: RadoBoost on rados, AdaBoost on edge vectors.
 
 Rows v_1 .. v_n are rados or edge vectors; the loss of theta is the exponential one, (1/n) sum_j exp(-theta . v_j),
 which is equation 2 of Nock, Patrini and Friedman (ICML 2015) for rados and AdaBoost's for edge vectors. With v_*k =
@@ -10,19 +10,19 @@ max_j |v_jk| and z_jk = v_jk / v_*k in [-1, 1], round t of Algorithm 1 on weight
              "exponential":  w_j exp(-alpha v_j) (Schapire and Singer 1999)
              divided by their sum, which equation 11 leaves at 1 where r' = r
 
-The rows are read and never copied or scaled: of sum_j w_j z_jk, v_*k is taken out of the sum.
+The rows are never copied or scaled: v_*k is factored out of sum_j w_j z_jk.
 
-What is proved, and asserted at every round in tests. For z in [-1, 1], by convexity, exp(-atanh(r') z) <= (1 - r' z) /
+The bound, which tests assert at every round. For z in [-1, 1], by convexity, exp(-atanh(r') z) <= (1 - r' z) /
 sqrt(1 - r'^2). With kappa = 1 the linear weights carry the product of these factors over rounds, the exponential ones
-the exponentials themselves, so that either way
+the exponentials themselves, so in both cases
 
     loss after T rounds <= product_t (1 - r'_t r_t) / sqrt(1 - r'_t^2).
 
 Where |r'_t| <= |r_t| with the same sign, a factor is at most sqrt(1 - r'_t^2) <= exp(-r'_t^2 / 2): Lemma 4. A floor
 raises |r'_t| above |r_t|, and the factor may then exceed 1. For kappa >= 1 the linear weights do not depend on kappa
-and theta is 1 / kappa times that of kappa = 1: the loss is at most the bound to the power 1 / kappa (Jensen), hence
-exp(-sum_t r'_t^2 / (2 kappa)), equation 17. (Section 5.2 prints the step without its factor 2, with which kappa = 1
-would not give that bound.) With exponential weights Jensen's inequality gives the same in each round.
+and theta is 1 / kappa times that of kappa = 1: by Jensen the loss is at most the bound to the power 1 / kappa, so at
+most exp(-sum_t r'_t^2 / (2 kappa)), equation 17. (Section 5.2 prints the step without its factor 2; with that step
+kappa = 1 would not give this bound.) With exponential weights Jensen's inequality gives the same in each round.
 """
 
 import math
@@ -42,16 +42,16 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 Score = Callable[[Vector], float]
-"""From theta (d,) to what the kept iterate should have least of."""
+"""Maps theta (d,) to a score; the iterate of lowest score is kept."""
 
 Selection = str | Score
 """Which iterate is kept: one of SELECTIONS, or the one of lowest score."""
 
 LARGEST_EDGE = 1.0 - 2.0**-40
-"""Where |r_t| reaches 1, alpha_t is infinite; the step is taken with this edge instead, and boosting stops."""
+"""If |r_t| reaches 1, alpha_t is infinite; the step then uses this edge, and boosting stops."""
 
 SMALLEST_COLUMN = 1e-300
-"""A coordinate that is nowhere larger counts as zero: a step along it could leave the doubles."""
+"""A coordinate whose values are all at most this counts as zero: a step along it could overflow a double."""
 
 SELECTIONS = ("lowest-loss", "last")
 UPDATES = ("linear", "exponential")
@@ -61,13 +61,13 @@ UPDATES = ("linear", "exponential")
 class BoostingRules:
     """How to boost; valid from construction.
 
-    n_rounds: T >= 1, the most rounds. oracle: picks the feature. kappa: at least 1, divides every step. clip: in (0,
-    1], |r_t| is lowered to it before the oracle looks; None is no clip. floor: in [0, 1) and at most clip, |r_t| of the
-    picked feature is raised to it. smallest_edge: in [0, 1), a feature with |r_t| no larger counts as having none.
-    update: of the weights, one of UPDATES. patience: at least 1, boosting stops after so many rounds without a better
-    iterate; None never does.
+    n_rounds: T >= 1, the maximum number of rounds. oracle: picks the feature. kappa: at least 1, divides every step.
+    clip: in (0, 1], |r_t| is lowered to it before the oracle looks; None is no clip. floor: in [0, 1) and at most clip,
+    |r_t| of the picked feature is raised to it. smallest_edge: in [0, 1), a feature whose |r_t| is at most this counts
+    as having no edge. update: of the weights, one of UPDATES. patience: at least 1, boosting stops after this many
+    rounds without a better iterate; None never stops.
 
-    Raises ConfigurationError where a field is out of range.
+    Raises ConfigurationError if a field is out of range.
     """
 
     n_rounds: int
@@ -97,17 +97,17 @@ class BoostingRules:
 
     @property
     def largest_edge(self) -> float:
-        """The most that |r_t| may be in a step."""
+        """The largest |r_t| that a step may use."""
         return LARGEST_EDGE if self.clip is None else min(self.clip, LARGEST_EDGE)
 
 
 @dataclass(frozen=True, eq=False)
 class RoundTrace:
-    """What happened in each round that took a step; arrays of shape (rounds,).
+    """The rounds that took a step; arrays of shape (rounds,).
 
     feature: its index. edge: its normalised edge (equation 9), in [-1, 1]. r: the edge that the step used, clipped or
     floored, in (-1, 1). alpha: the step along the feature, in 1/units of a row. log_loss: log of the exponential loss
-    of theta after the step, in nats. log_bound: what the module's docstring proves it to be no more than, in nats.
+    of theta after the step, in nats. log_bound: its upper bound from the module's docstring, in nats.
     """
 
     feature: NDArray[np.int64]
@@ -120,12 +120,12 @@ class RoundTrace:
 
 @dataclass(frozen=True, eq=False)
 class Boosted:
-    """What boosting found.
+    """The result of boosting.
 
-    theta: (d,), the kept iterate. best_round: how many steps it has taken. log_loss: the log of its exponential loss,
-    in nats. weights: (n,), after the last round. rounds: the trace. stopped_because: a sentence, or None where all
-    rounds ran. warning: a sentence where theta puts every row on its positive side, else None: along theta the loss
-    then falls to zero, so that it has no minimum, and more rounds go on to scale theta.
+    theta: (d,), the kept iterate. best_round: the number of its steps. log_loss: the log of its exponential loss, in
+    nats. weights: (n,), after the last round. rounds: the trace. stopped_because: a sentence, or None if all rounds
+    ran. warning: a sentence if theta puts every row on its positive side, else None: the loss then falls to zero along
+    theta, so it has no minimum, and more rounds only scale theta.
     """
 
     theta: Vector
@@ -142,7 +142,7 @@ def boost(rows: Matrix, rules: BoostingRules, selection: Selection, progress: Pr
 
     selection: "lowest-loss" keeps the iterate of lowest exponential loss, the first among equals and the start
     included; "last" the last; a callable the one that it scores lowest, the last among equals and the start included.
-    Raises ConfigurationError where the selection is unknown, or the oracle admits no feature at the start.
+    Raises ConfigurationError if the selection is unknown, or the oracle admits no feature at the start.
     """
     if not callable(selection) and selection not in SELECTIONS:
         raise ConfigurationError(f"selection is {selection!r}: choose one of {', '.join(SELECTIONS)}, or a callable")
@@ -158,12 +158,12 @@ def boost(rows: Matrix, rules: BoostingRules, selection: Selection, progress: Pr
             progress(done + 1, int(rules.n_rounds))
         if state.separated:
             stopped = (
-                f"in round {done + 1} feature {state.feature} was at one extreme wherever there was weight, so that it "
-                "separates alone: a larger step would only scale theta"
+                f"in round {done + 1} feature {state.feature} was at one extreme in every row with weight, so it "
+                "separates them alone: a larger step would only scale theta"
             )
             break
         if rules.patience is not None and done + 1 - kept.improved_in >= rules.patience:
-            stopped = f"after {done + 1} rounds patience = {rules.patience} rounds had found no better iterate"
+            stopped = f"after {done + 1} rounds: the last {rules.patience} (patience) found no better iterate"
             break
     margins = rows @ kept.theta
     return Boosted(
@@ -178,19 +178,19 @@ def boost(rows: Matrix, rules: BoostingRules, selection: Selection, progress: Pr
 
 
 _SEPARATED = (
-    "theta is positive on everything that it learned from: the loss falls to zero along theta, so it has no minimum "
+    "theta is positive on all rows that it was trained on: the loss falls to zero along theta, so it has no minimum "
     "and does not measure the error on records"
 )
 
 
 def largest_sizes(rows: Matrix) -> Vector:
-    """max_j |v_jk| for each coordinate, (d,), without a matrix of sizes."""
+    """max_j |v_jk| for each coordinate, (d,), without allocating a matrix of absolute values."""
     largest: Vector = np.maximum(rows.max(axis=0), -rows.min(axis=0))
     return largest
 
 
 class _Kept:
-    """The iterate that a selection keeps."""
+    """The iterate kept by a selection."""
 
     def __init__(self, selection: Selection, state: "Boosting") -> None:
         self._selection = selection
@@ -211,10 +211,10 @@ class _Kept:
 
 
 class Boosting:
-    """Algorithm 1 between rounds; a round costs one matrix-vector product and one weight update.
+    """The state of Algorithm 1; a round costs one matrix-vector product and one weight update.
 
-    weights: (n,), they sum to 1. theta: (d,). log_loss: that of theta, in nats. feature: the last that was boosted.
-    separated: its edge was 1 or -1, so boosting must end. Call `refusal`, and `step` where it returns None.
+    weights: (n,), they sum to 1. theta: (d,). log_loss: that of theta, in nats. feature: the last boosted feature.
+    separated: its edge was 1 or -1, so boosting must end. Call `refusal`, then `step` if it returns None.
     """
 
     def __init__(self, rows: Matrix, rules: BoostingRules) -> None:
@@ -234,9 +234,9 @@ class Boosting:
         self.separated = False
 
     def refusal(self) -> str | None:
-        """Pick the next feature; a sentence where there is none.
+        """Pick the next feature; returns a sentence if there is none.
 
-        Raises ConfigurationError where features have edges and the oracle admits none before the first round.
+        Raises ConfigurationError if features have edges and the oracle admits none before the first round.
         """
         self._edges = np.divide(
             self.weights @ self._rows, self._largest, out=np.zeros_like(self.theta), where=self._usable
@@ -251,9 +251,9 @@ class Boosting:
             least = float(np.abs(seen[seen != 0]).min())
             if done == 0:
                 raise ConfigurationError(
-                    f"the oracle admits no feature, the smallest edge being {least:.3g}: make lambda_p no smaller"
+                    f"the oracle admits no feature: the smallest edge is {least:.3g}; raise lambda_p to at least that"
                 )
-            return f"after {done} rounds the oracle admits no feature, the smallest edge being {least:.3g}"
+            return f"after {done} rounds the oracle admits no feature: the smallest edge is {least:.3g}"
         return None
 
     def step(self) -> None:
@@ -278,7 +278,7 @@ class Boosting:
     def trace(self) -> RoundTrace:
         """The rounds so far."""
         feature, edge, r, alpha, log_loss = np.array(self._rounds, dtype=np.float64).reshape(-1, 5).T
-        # An edge of 1 may come out a rounding error above it.
+        # Rounding may put an edge of 1 slightly above 1.
         factors = np.log1p(-r * np.clip(edge, -1.0, 1.0)) - 0.5 * np.log1p(-r * r)
         return RoundTrace(
             feature=feature.astype(np.int64),

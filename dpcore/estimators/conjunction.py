@@ -1,31 +1,31 @@
-"""Monotone conjunctions by statistical queries: the positive rows are those where all of some features are true.
+"""Monotone conjunctions by statistical queries: a row is positive if all of some features are true.
 
 Theorem 5 of Balcan's lecture notes (2015; after Kearns 1998): for each of d features estimate
 p_i = P(x_i false, c*(x) = 1), and take the conjunction of the features whose estimate is at most error / (2 d). Where
 each estimate is on the right side of that threshold T, for p_i = 0 and for p_i >= p = error / d, the result has error
 at most `error`: features of the target have p_i = 0 and are kept, so the error is on positive rows alone, and each
-other feature that is kept adds less than error / d. Where every other feature has p_i >= error / d the target itself is
-found, and nothing else.
+other feature that is kept adds less than error / d. If every other feature has p_i >= error / d, exactly the target is
+found.
 
-Rows. Hoeffding's bound at tolerance T needs m >= 2 d^2 ln(2 d / failure) / error^2. Here the tails are counted as what
-they are, those of binomial counts. With labels flipped at rate eta < 1/2 the estimate is a mean of m independent v:
-0 where x_i is true, else alpha = (1 - eta) / (1 - 2 eta) for a positive label and -beta = -eta / (1 - 2 eta) for a
-negative one (dpcore.statistics.label_noise). Let r = P(x_i false). For every s,
+Rows. Hoeffding's bound at tolerance T needs m >= 2 d^2 ln(2 d / failure) / error^2. This module uses the tails of
+binomial counts instead. With labels flipped at rate eta < 1/2 the estimate is a mean of m independent v: 0 where x_i is
+true, else alpha = (1 - eta) / (1 - 2 eta) for a positive label and -beta = -eta / (1 - 2 eta) for a negative one
+(dpcore.statistics.label_noise). Let r = P(x_i false). For every s,
 
     E[exp(s v)] = 1 - r + p_i [(1 - eta) e^(s alpha) + eta e^(-s beta)]
-                        + (r - p_i) [eta e^(s alpha) + (1 - eta) e^(-s beta)],
+                        + (r - p_i) [eta e^(s alpha) + (1 - eta) e^(-s beta)].
 
-in which the last bracket is the mean of exp of something of mean 0, so at least 1: as a function of r it is largest at
-r = 1. For s < 0 it falls as p_i grows. At r = 1, v has two values and m (1 - 2 eta) (mean + beta) is a binomial count
-of m trials with chance eta + p_i (1 - 2 eta). So Chernoff's bound for that binomial holds whatever r is: with K(a, b) =
+The last bracket is the mean of exp of a variable of mean 0, so it is at least 1, and the whole is largest at r = 1. For
+s < 0 it falls as p_i grows. At r = 1, v has two values and m (1 - 2 eta) (mean + beta) is a binomial count of m trials
+with probability eta + p_i (1 - 2 eta). So Chernoff's bound for that binomial holds for every r: with K(a, b) =
 a ln(a / b) + (1 - a) ln((1 - a) / (1 - b)), g(t) = eta + t (1 - 2 eta) and noise that moves no estimate by more than w,
 
     p_i = 0:   P(estimate > T)  <= exp(-m K(g(T - w), g(0))),   w <= T; with eta = 0 it is 0
     p_i >= p:  P(estimate <= T) <= exp(-m K(g(T + w), g(p))),   w < p - T.
 
-A feature can fail in one way at most, so d times the larger one is to be at most what `failure` leaves for sampling:
-half of it where there is noise, the other half being the chance that some noise exceeds w; else all. Without either
-kind of noise K(T, p) >= p (1 - ln 2) / 2, and m = 6.52 (d / error) ln(d / failure) rows are enough (8 by the
+A feature can fail in at most one of these ways, so d times the larger bound must be at most the part of `failure` for
+sampling: half of it if there is noise (the other half is the probability that some noise exceeds w), else all. Without
+either kind of noise K(T, p) >= p (1 - ln 2) / 2, and m = 6.52 (d / error) ln(d / failure) rows are enough (8 by the
 multiplicative form of the bound): linear in d / error. With flipped labels it is about
 8 eta (1 - eta) (d / ((1 - 2 eta) error))^2 ln(d / failure).
 """
@@ -49,31 +49,31 @@ from dpcore.statistics.sample_size import least_rows
 
 
 class TooFewRowsError(PlanError):
-    """A sample too small for what is promised.
+    """The sample is too small for the guarantee.
 
-    needed: the rows that would do. rows: those that there are, or 0 where no party states any.
+    needed: the rows that suffice. rows: those available, or 0 if no party states any.
     """
 
     def __init__(self, *, needed: int, rows: int) -> None:
         self.needed, self.rows = needed, rows
         super().__init__(
-            f"there are {rows} rows, and {needed} would do for this error, failure and noise: add parties, raise error "
-            "or the privacy budget, or set require_rows to False and go without the promise"
+            f"there are {rows} rows, and this error, failure and noise need {needed}: add parties, raise error "
+            "or the privacy budget, or set require_rows to False to go without the guarantee"
             if rows
             else unstated_rows(needed)
         )
 
 
 class MonotoneConjunction(QueryClassifier):
-    """A conjunction of boolean and threshold features; the module's docstring says how it is found.
+    """A conjunction of boolean and threshold features; the module's docstring describes the algorithm.
 
-    error, failure: in (0, 1); with probability >= 1 - failure the classifier's error is at most `error`, where labels
-    are a conjunction's, flipped at rate `noise_rate`, in [0, 1/2) and known. indicators: take the values of category
-    features as candidates too. part: of the oracle's budget. require_rows: refuse below `rows_needed`, before asking
-    where even the least noise is too much, after it where the stated noise is.
+    error, failure: in (0, 1); with probability >= 1 - failure the classifier's error is at most `error`, if labels are
+    a conjunction's, flipped at a known rate `noise_rate` in [0, 1/2). indicators: also take the values of category
+    features as candidates. part: of the oracle's budget. require_rows: refuse below `rows_needed`: before the query if
+    even the least possible noise is too much, after it if the stated noise is.
 
-    After `fit_queries`: `features_`, the names of what must be true; `estimates_`; `warning_`, a sentence where no
-    feature is kept, else None. An empty conjunction is true.
+    After `fit_queries`: `features_`, the names of the features that must be true; `estimates_`; `warning_`, a sentence
+    if no feature is kept, else None. An empty conjunction is true.
     """
 
     warning_: str | None
@@ -117,11 +117,11 @@ class MonotoneConjunction(QueryClassifier):
         kept = [candidates[i] for i in np.flatnonzero(estimates.values <= self.error / (2.0 * d))]
         self.estimates_ = estimates
         self.features_ = tuple(literal.text for literal in kept)
-        self.warning_ = None if kept else f"no feature is kept, of {d}, so +1 is predicted everywhere"
+        self.warning_ = None if kept else f"none of {d} features is kept, so the classifier predicts +1 everywhere"
         theta = np.zeros(oracle.schema.d)
         for literal in kept:
             add_literal(theta, literal, 2.0)
-        # Each literal that holds adds 2: all of k give 2 k, all but one 2 k - 2.
+        # Each literal that holds adds 2: all k give 2 k, all except one 2 k - 2.
         theta[-1] += 1.0 - 2.0 * len(kept)
         return theta
 
@@ -129,7 +129,7 @@ class MonotoneConjunction(QueryClassifier):
         candidates = flags(schema) + (indicators(schema) if self.indicators else ())
         if not candidates:
             raise SchemaError(
-                f"schema {schema.name!r} has no boolean or threshold feature to make a conjunction of: add one, or set "
+                f"schema {schema.name!r} has no boolean or threshold feature for a conjunction: add one, or set "
                 "indicators to use the values of categories"
             )
         return candidates
@@ -140,10 +140,10 @@ class MonotoneConjunction(QueryClassifier):
 
 
 def rows_needed(d: int, error: float, failure: float, *, noise_rate: float = 0.0, noise: SumNoise | None = None) -> int:
-    """The least number of rows for which a conjunction over d features is promised; see the module's docstring.
+    """The least number of rows for which a conjunction over d features is guaranteed; see the module's docstring.
 
-    noise: on each count that is asked, d of them, 2 d where noise_rate is above 0. Raises ConfigurationError where an
-    argument is out of range, PlanError where no number of rows is enough.
+    noise: on each count that the query asks for, d of them, 2 d if noise_rate is above 0. Raises ConfigurationError if
+    an argument is out of range, PlanError if no number of rows is enough.
     """
     _check(d, error, failure, noise_rate)
     sampling_failure = failure if noise is None else failure / 2.0
@@ -169,9 +169,9 @@ def _log_failure(rows: int, d: int, error: float, noise_rate: float, width: floa
 
 
 def _divergence(b: float, gap: float) -> float:
-    """K(b + gap, b), the Kullback-Leibler divergence of two coins, in nats; 0 < b < 1.
+    """K(b + gap, b), the Kullback-Leibler divergence of two Bernoulli distributions, in nats; 0 < b < 1.
 
-    Its two terms are near +gap and -gap and nearly cancel: what rounding may add is taken off.
+    Its two terms are near +gap and -gap and nearly cancel, so a bound on the rounding error is subtracted.
     """
     a = b + gap
     exact = a * math.log1p(gap / b) + (1.0 - a) * math.log1p(-gap / (1.0 - b))
@@ -179,7 +179,7 @@ def _divergence(b: float, gap: float) -> float:
 
 
 class _Stated:
-    """Noise of which a half-width is stated already, for all values and at half the failure."""
+    """Noise with a half-width stated already, for all values and at half the failure."""
 
     def __init__(self, width: float) -> None:
         self._width = width

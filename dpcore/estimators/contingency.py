@@ -1,8 +1,8 @@
-"""Every feature counted against the label, in a region: one batch of mutually exclusive predicates a feature.
+"""Counts of every feature against the label, in a region: one batch of mutually exclusive predicates per feature.
 
 A boolean or threshold feature has two cells, a category one for each listed value, a real feature `bins` of equal width
-between its declared bounds; each cell is counted among positive and among negative labels. A record is in one cell of a
-feature, so a feature costs 2 in the batch's sensitivity however many cells it has, as does the pair of class counts.
+between its declared bounds. Each cell is counted among positive and among negative labels. A record is in one cell of a
+feature, so a feature adds 2 to the batch's sensitivity for any number of cells, as does the pair of class counts.
 """
 
 import itertools
@@ -19,7 +19,7 @@ from dpcore.predicates.expressions import AtLeast, Equals, Flag, Not, Predicate
 from dpcore.records.schema import CategoryFeature, Feature, RealFeature
 
 _GRID_BITS = 24
-"""A cut is rounded to this many bits of its feature's range: its fraction then is short."""
+"""A cut is rounded to this many bits of its feature's range, so that its fraction is short."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Contingency:
     bins: int = 16
 
     def predicates(self) -> tuple[Predicate, ...]:
-        """The region's positive and negative rows, then for each feature and cell those in the cell."""
+        """The region's positive and negative rows, then those in each cell of each feature."""
         batch = [all_of((*self.region, label)) for label in CLASSES]
         for feature in self.features:
             for cell in cells(feature, self.bins):
@@ -44,8 +44,8 @@ class Contingency:
     def split(self, values: NDArray[np.float64]) -> tuple[Vector, tuple[Matrix, ...]]:
         """The answers as class totals (2,) and a table (cells, 2) for each feature; positive labels first.
 
-        A feature whose cells are all there are has totals of its own: k cells give a class's with k times the noise's
-        variance. The totals returned are the means of all, weighted by the inverse variances.
+        If a feature's cells cover all rows, they sum to totals too: k cells give a class total with k times the noise's
+        variance. The totals returned are the means of all these, weighted by the inverse variances.
         """
         pairs = values.reshape(-1, 2)
         totals, weight, start, tables = pairs[0].copy(), 1.0, 1, []
@@ -73,7 +73,7 @@ def cells(feature: Feature, bins: int) -> tuple[Predicate, ...]:
 
 
 def cuts(feature: RealFeature, count: int) -> tuple[Fraction, ...]:
-    """`count` bounds that divide a real feature's declared range evenly, nearly: each is a short dyadic fraction."""
+    """`count` bounds that divide a real feature's declared range almost evenly: each is a short dyadic fraction."""
     lower, upper = Fraction(feature.lower), Fraction(feature.upper)
     unit = Fraction(2) ** (math.frexp(feature.upper - feature.lower)[1] - _GRID_BITS)
     return tuple(round((lower + (upper - lower) * k / (count + 1)) / unit) * unit for k in range(1, count + 1))

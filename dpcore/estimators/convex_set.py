@@ -1,4 +1,4 @@
-"""Convex sets that a classifier is kept in: their diameters, and the nearest point of each to a point outside."""
+"""Convex sets that constrain a classifier: their diameters, and the projection of a point onto each."""
 
 import math
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from dpcore.errors import ConfigurationError, ShapeError
 
 Vector = NDArray[np.float64]
 
-# A projected point then is inside in double precision too, so that projecting it again changes nothing.
+# Keeps a projected point inside in double precision too, so that projecting it again changes nothing.
 _INSIDE = 1.0 - 2.0**-48
 
 
@@ -27,7 +27,7 @@ class ConvexSet(Protocol):
         ...
 
     def diameter(self, d: int) -> float:
-        """The largest Euclidean distance of two points of C in R^d. Raises ShapeError where C has another d."""
+        """The largest Euclidean distance of two points of C in R^d. Raises ShapeError if C has another d."""
         ...
 
 
@@ -35,7 +35,7 @@ class ConvexSet(Protocol):
 class Ball:
     """All theta no longer than `radius` in the Euclidean norm, in any number of dimensions.
 
-    Raises ConfigurationError where the radius is not positive and finite.
+    Raises ConfigurationError if the radius is not positive and finite.
     """
 
     radius: float
@@ -45,7 +45,7 @@ class Ball:
             raise ConfigurationError(f"radius is {self.radius}: it must be positive and finite")
 
     def project(self, theta: Vector) -> Vector:
-        """The nearest point; theta itself where it is inside."""
+        """The nearest point; theta itself if it is inside."""
         length = float(np.linalg.norm(theta))
         return theta if length <= self.radius else theta * (self.radius / length * _INSIDE)
 
@@ -60,7 +60,7 @@ class Ball:
 
 @dataclass(frozen=True)
 class Box:
-    """All theta with lower_j <= theta_j <= upper_j. Raises ConfigurationError where a bound is not above the other."""
+    """All theta with lower_j <= theta_j <= upper_j. Raises ConfigurationError unless each lower_j < upper_j."""
 
     lower: tuple[float, ...]
     upper: tuple[float, ...]
@@ -70,7 +70,7 @@ class Box:
         sound = all(math.isfinite(low) and math.isfinite(high) and low < high for low, high in pairs)
         if not pairs or len(self.lower) != len(self.upper) or not sound:
             raise ConfigurationError(
-                "a box has as many lower as upper bounds, finite, each lower one below: give those"
+                "a box needs as many lower as upper bounds, all finite, each lower bound below its upper one"
             )
 
     def project(self, theta: Vector) -> Vector:

@@ -1,13 +1,14 @@
-"""What learners share that choose the concept of fewest noisy errors, with a guarantee that the row count must meet.
+"""Base of the estimators that choose the concept of fewest noisy errors, with a guarantee for enough rows.
 
-dpcore.pac has the guarantees. They need a bound on the moments of a count's noise, which follows from its law. Where
-answers state its standard deviation D alone, the worst of all laws that it may have (dpcore.accounting.noise_shares) is
-taken: one discrete Laplace variable, on whole rows, of that D. Its scale is t = 1 / (2 asinh(1 / (sqrt(2) D))), and
+dpcore.pac has the guarantees. They need a bound on the moments of a count's noise, which follows from its distribution.
+If answers state its standard deviation D only, the worst of all distributions that it may have
+(dpcore.accounting.noise_shares) is taken: one discrete Laplace variable, on whole rows, of that D. Its scale is
+t = 1 / (2 asinh(1 / (sqrt(2) D))), and
 
     E exp(s noise) <= 1 / (1 - (s t)^2),    s < 1 / t.
 
-A sum of c >= 1 such variables of variance D^2 in all, on any grid of unit u <= 1, has (1 - x / c)^-c with
-x = (D sinh(s u / 2) / u)^2 2, which falls with c and grows with u, and exp(s^2 D^2 / 2), of normal noise, is below its
+A sum of c >= 1 such variables of total variance D^2, on any grid of unit u <= 1, has (1 - x / c)^-c with
+x = (D sinh(s u / 2) / u)^2 2, which falls with c and grows with u. For normal noise, exp(s^2 D^2 / 2) is below its
 limit exp(x).
 """
 
@@ -29,14 +30,14 @@ from dpcore.statistics.estimates import Estimates
 from dpcore.statistics.noise import planned_noise
 
 MOST_VALUES = 4096
-"""Values of a domain that is counted value by value."""
+"""Largest domain that is counted value by value."""
 
 
 def unstated_rows(needed: int) -> str:
-    """What to do where `needed` rows are wanted and nobody knows before asking how many there are."""
+    """The error message if `needed` rows are required and the number of rows is not known before the query."""
     return (
         f"no party states its rows, and at least {needed} are needed: state them (`rado provision init --party "
-        "NAME=ROWS`), or set require_rows to False, which asks all the same and goes without the promise"
+        "NAME=ROWS`), or set require_rows to False to query without the guarantee"
     )
 
 
@@ -49,16 +50,16 @@ class UnstatedRowsError(TooFewRowsError):
 
 
 class CountedConcepts(QueryClassifier):
-    """A learner by counts; `_promise` says what they are worth.
+    """An estimator that uses counts; `_promise` gives its guarantee.
 
-    alpha, beta: with probability >= 1 - beta the error is below alpha, where labels are those of a concept of the
-    class; where `agnostic`, below that of the best concept plus alpha, whatever the labels. part: of the oracle's
-    budget. require_rows: refuse below the rows that this needs: before asking where the least noise is too much, after
-    it where the stated noise is.
+    alpha, beta: with probability >= 1 - beta the error is below alpha, if labels are those of a concept of the class;
+    if `agnostic`, below that of the best concept plus alpha, for any labels. part: of the oracle's budget.
+    require_rows: refuse if there are fewer rows than the guarantee needs: before the query if even the least possible
+    noise is too much, after it if the stated noise is.
 
     A row that is not usable is in no count: every concept is right on it. Errors are shares of all rows.
 
-    After `fit_queries`: `guarantee_`, whatever the number of rows.
+    After `fit_queries`: `guarantee_`, for any number of rows.
     """
 
     alpha: float
@@ -73,7 +74,7 @@ class CountedConcepts(QueryClassifier):
 
     def _count(self, oracle: StatisticOracle, predicates: Sequence[Predicate]) -> NDArray[np.float64]:
         """The noisy numbers of rows, in the order of `predicates`; sets `guarantee_`. Raises TooFewRowsError."""
-        # A part of a budget that has a delta is a part of its mu: all of its epsilon is said then.
+        # If the budget has a delta, a part of it is a part of its mu: the guarantee then states the whole epsilon.
         epsilon = oracle.epsilon * (self.part if oracle.delta == 0 else 1)
         if self.require_rows:
             least = self._least_noise(oracle, predicates)
@@ -91,7 +92,7 @@ class CountedConcepts(QueryClassifier):
         return counts
 
     def _least_noise(self, oracle: StatisticOracle, predicates: Sequence[Predicate]) -> list[CountNoise]:
-        """Noise that is at most what the federation can take; with a delta, of either kind."""
+        """Lower bounds on the noise that the federation may add; one of either kind if there is a delta."""
         sensitivity = batch_sensitivity(predicates)
         part = self.part if oracle.delta == 0 else Fraction(1)
         laplace = LaplaceCounts(float(sensitivity.l1 / (oracle.epsilon * part)))
@@ -102,7 +103,7 @@ class CountedConcepts(QueryClassifier):
 
 
 def stated_noise(estimates: Estimates) -> CountNoise:
-    """The noise on each count, rows times an estimate: of the law that is stated, else the worst of its deviation."""
+    """The noise on each count, rows times an estimate: of the stated distribution, else the worst of its deviation."""
     law = estimates.law
     if law is None:
         return worst_noise(estimates.deviation * estimates.rows)
@@ -110,7 +111,7 @@ def stated_noise(estimates: Estimates) -> CountNoise:
 
 
 def worst_noise(deviation: float) -> CountNoise:
-    """The law of the module's docstring, for noise of this standard deviation in rows; none at 0."""
+    """The worst-case noise of the module's docstring, of this standard deviation in rows; none at 0."""
     if deviation == 0.0:
         return GaussianCounts(0.0)
     return LaplaceCounts(1.0 / (2.0 * math.asinh(1.0 / (math.sqrt(2.0) * deviation))))

@@ -1,19 +1,18 @@
 """Decision lists by statistical queries: "if l1 then b1, else if l2 then b2, ..., else b".
 
 Rivest, Learning decision lists (Machine Learning 2, 1987): take a literal whose rows all have one label, remove those
-rows, and go on. Kearns (1998) does so by statistical queries. Here a round asks, for each literal, how many of the
-remaining rows of each class it covers, in one release (dpcore.estimators.contingency); the literals are boolean and
+rows, and repeat. Kearns (1998) does this by statistical queries. Here a round counts, for each literal, the remaining
+rows of each class that it covers, in one release (dpcore.estimators.contingency). The literals are boolean and
 threshold features, values of categories, and their negations.
 
 The rule added has the largest score right - kappa wrong beyond what chance explains, for kappa = 19 (rules that are
-right 95 % of the time), else for 4 (80 %), else for 1, then only where it overrules the larger remaining class. Chance
-is the sample's variance, (right + kappa^2 wrong) / m, and the noise's, 1 + kappa^2 times its square, times the
-logarithm that the number of candidates asks for. The list ends where no rule is left, at `max_rules`, or where the
-oracle refuses.
+right 95 % of the time), else for 4 (80 %), else for 1, and then only if it overrules the larger remaining class. Chance
+is the sample's variance, (right + kappa^2 wrong) / m, plus the noise's, 1 + kappa^2 times its square, times a logarithm
+of the number of candidates. The list ends when no rule is left, at `max_rules`, or when the oracle refuses.
 
-A list of J rules is linear: with u_j in {0, 1} telling whether l_j holds, the sign of sum_j b_j 2^(J+1-j) u_j + b is
-that of the first rule that applies, for each weight exceeds the sum of all later ones. Every score is a sum of
-multiples of 1/2 below 2^(J+2), so exact.
+A list of J rules is linear: let u_j in {0, 1} be 1 if l_j holds. The sign of sum_j b_j 2^(J+1-j) u_j + b is that of the
+first rule that applies, since each weight exceeds the sum of all later ones. Every score is a sum of multiples of 1/2
+below 2^(J+2), so it is exact.
 """
 
 import math
@@ -32,15 +31,15 @@ from dpcore.records.schema import CategoryFeature, Feature, RealFeature, Schema
 from dpcore.statistics.estimates import Estimates
 
 MOST_RULES = 40
-"""Weights up to 2^40 beside halves are far from what doubles round."""
+"""Double precision represents weights up to 2^40, together with halves, exactly."""
 
 STRICTNESS = (19.0, 4.0, 1.0)
-"""kappa, in the order in which it is tried."""
+"""Values of kappa, in the order in which they are tried."""
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A rule and the shares of all rows that it would get right and wrong, estimated."""
+    """A rule and the estimated shares of all rows that it would get right and wrong."""
 
     literal: Literal
     positive: bool
@@ -49,13 +48,13 @@ class _Candidate:
 
 
 class DecisionList(QueryClassifier):
-    """A decision list over boolean features and values of categories; the module's docstring says how it is found.
+    """A decision list over boolean features and values of categories; the module's docstring describes the algorithm.
 
-    max_rules: from 1 to 40; each of as many rounds takes an equal share of `part` of the oracle's budget, used or not.
-    noise_rate: eta in [0, 1/2), at which labels are known to be flipped.
+    max_rules: from 1 to 40; each round takes an equal share of `part` of the oracle's budget, used or not. noise_rate:
+    eta in [0, 1/2), the known rate at which labels are flipped.
 
-    After `fit_queries`: `rules_`, (condition, label) in order; `default_`, the label where none applies; `warning_`, a
-    sentence where a round was refused or no rule was found, else None.
+    After `fit_queries`: `rules_`, (condition, label) in order; `default_`, the label if none applies; `warning_`, a
+    sentence if a round was refused or no rule was found, else None.
     """
 
     warning_: str | None
@@ -70,8 +69,8 @@ class DecisionList(QueryClassifier):
             raise ConfigurationError(f"max_rules is {self.max_rules}: give 1 to {MOST_RULES}")
         if not flags(oracle.schema) + indicators(oracle.schema):
             raise SchemaError(
-                f"schema {oracle.schema.name!r} has neither a boolean nor a category to make rules of: add a feature, "
-                "such as a threshold of a real one"
+                f"schema {oracle.schema.name!r} has neither a boolean nor a category feature for rules: add one, "
+                "such as a threshold of a real feature"
             )
         rules: list[_Candidate] = []
         default, refused = False, None
@@ -86,7 +85,7 @@ class DecisionList(QueryClassifier):
             except OracleRefusedError as error:
                 if not rules:
                     raise
-                refused = f"{len(rules)} of {self.max_rules} rounds were had, and their rules are kept: {error}"
+                refused = f"kept the rules of {len(rules)} of {self.max_rules} rounds: {error}"
                 break
             totals, tables = contingency.split(estimates.values)
             default = bool(totals[0] > totals[1])
@@ -98,7 +97,7 @@ class DecisionList(QueryClassifier):
             default = bool(np.subtract(*(totals - covered)) > 0)
         self.rules_ = tuple((rule.literal.text, 1 if rule.positive else -1) for rule in rules)
         self.default_ = 1 if default else -1
-        constant = f"no rule was found beyond what chance explains, so {self.default_:+d} is predicted everywhere"
+        constant = f"no rule exceeds what chance explains, so the classifier predicts {self.default_:+d} everywhere"
         self.warning_ = refused if rules else constant
         return _theta(oracle.schema, rules, self.default_)
 
@@ -108,7 +107,7 @@ def _features(schema: Schema) -> tuple[Feature, ...]:
 
 
 def _candidates(schema: Schema, totals: Vector, tables: tuple[Matrix, ...]) -> Iterator[_Candidate]:
-    """Every literal with either label. A category's negated literal covers what its value leaves of the totals."""
+    """Every literal with either label. A category's negated literal covers the totals minus the rows of its value."""
     literals = iter(flags(schema)), iter(indicators(schema))
     for feature, table in zip(_features(schema), tables, strict=True):
         if isinstance(feature, CategoryFeature):
@@ -122,7 +121,7 @@ def _candidates(schema: Schema, totals: Vector, tables: tuple[Matrix, ...]) -> I
 
 
 def _best(candidates: list[_Candidate], estimates: Estimates, *, default: bool) -> _Candidate | None:
-    """The rule to add, None where chance explains all of them; `default` is the larger remaining class."""
+    """The rule to add, or None if chance explains all of them; `default` is the larger remaining class."""
     level = math.sqrt(2.0 * math.log(2.0 * len(candidates)))
     right = np.array([candidate.right for candidate in candidates])
     wrong = np.array([candidate.wrong for candidate in candidates])

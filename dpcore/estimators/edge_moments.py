@@ -1,29 +1,28 @@
-"""The first two moments of the edges, from rados: unbiased for every public law of drawing and noise.
+"""The first two moments of the edges, from rados: unbiased for every public distribution of drawing and noise.
 
 With inclusion probability p, independent inclusions and noise of variances v (every rado) and w (once on each edge),
 
     E[pi] = p sum_i e_i,    Cov[pi] = p (1 - p) (sum_i e_i e_i^T + m diag(w)) + diag(v).
 
-Where every rado holds exactly p m records, drawn without replacement, inclusions i and k have covariance
--p (1 - p) / (m - 1), so that with e' the noised edges and mu' their sum
+If every rado holds exactly p m records, drawn without replacement, inclusions i and k have covariance
+-p (1 - p) / (m - 1). With e' the noised edges and mu' their sum
 
     Cov[pi] = p (1 - p) m / (m - 1) (sum_i e'_i e'_i^T - mu' mu'^T / m) + diag(v).
 
-Each party draws from its own records, and party means are not released: the parties' means are taken as equal. What
-they differ by is left out of the estimate, which is then too small by the scatter between parties.
+Each party draws from its own records, and party means are not released, so the parties' means are taken as equal. If
+they differ, the estimate is too small by the scatter between parties.
 
 DP-FEAT's truncation leaves the coins c_i = +-1, of which k counts the heads, symmetric about half and exchangeable, so
-that E[pi] = (1/2) sum_i e_i as before; and since pi = (1/2) sum_i (1 + c_i e_ij) e_i, one party with rho = Corr(c_i,
-c_k) has
+E[pi] = (1/2) sum_i e_i as before. Since pi = (1/2) sum_i (1 + c_i e_ij) e_i, one party with rho = Corr(c_i, c_k) has
 
     Cov[pi] = (1/4) ((1 - rho) S + rho S_j S_j^T),    4 Var[pi_j] = (1 - rho) m + rho m^2.
 
-Hence the slope of pi on pi_j is S_j / m, as without truncation, and the covariance of what is left beside pi_j is
-(1 - rho) times that without. Over parties this holds where they are alike, as above; see `restored`.
+So the slope of pi on pi_j is S_j / m, as without truncation, and the residual covariance given pi_j is (1 - rho) times
+that without. Over parties this holds if their means are equal, as above; see `restoration`.
 
 Rados of many more records than coordinates are Gaussian to a good approximation, with these two moments: the third
-cumulant of a fair coin is zero and the fourth is of order 1/m, far below what n < m rados can tell. So mean and
-covariance carry what there is to learn from. (With m <= d they are not, and each edge can be told from rados.)
+cumulant of a fair coin is zero and the fourth is of order 1/m, far below what n < m rados can resolve. So mean and
+covariance carry the information. (With m <= d they are not Gaussian, and rados determine each edge.)
 """
 
 from dataclasses import dataclass, replace
@@ -41,7 +40,7 @@ _BLOCK_VALUES = 1 << 14
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """Mean and scatter of n rados: all that estimates of edge moments read of them.
+    """Mean and scatter of n rados: the statistics that estimates of edge moments use.
 
     count: n. mean: (d,). scatter: (d, d), sum_j (pi_j - mean) (pi_j - mean)^T, symmetric.
     """
@@ -52,7 +51,7 @@ class Spread:
 
     @classmethod
     def of(cls, rados: Matrix) -> Self:
-        """Of rados (n, d), n >= 1, in blocks that are centred before they are squared: the mean may be far from 0."""
+        """Of rados (n, d), n >= 1, in blocks centred before they are squared, since the mean may be far from 0."""
         n, d = rados.shape
         mean, scatter = rados.mean(axis=0), np.zeros((d, d))
         step = max(1, _BLOCK_VALUES // d)
@@ -68,7 +67,7 @@ class Spread:
         return scatter
 
     def without(self, part: "Spread") -> "Spread":
-        """That of the rados that are not in `part`, of which there must be some."""
+        """The spread of the rados that are not in `part`; there must be some."""
         count = self.count - part.count
         mean = self.mean + (self.mean - part.mean) * (part.count / count)
         apart = mean - part.mean
@@ -76,7 +75,7 @@ class Spread:
         return Spread(count, mean, self.scatter - part.scatter - between)
 
     def mapped(self, centre: Vector, to: Matrix) -> "Spread":
-        """That of the rados centre + (pi_j - centre) `to`, `to` (d, d)."""
+        """The spread of the rados centre + (pi_j - centre) `to`, `to` (d, d)."""
         return Spread(self.count, centre + (self.mean - centre) @ to, to.T @ self.scatter @ to)
 
 
@@ -98,10 +97,10 @@ def estimate_moments(release: RadoSample, edge_sum: Vector | None = None) -> Edg
     """Unbiased edge moments of a release (exactly so for Gaussian rados of independent inclusions, n >= 5).
 
     With a bias coordinate its square, S_bb = m, is known: the others are regressed on it, and S_jb is slope_j m, which
-    has a smaller variance than the sample covariance. A coordinate that was rounded to a random sign has square 1,
-    whatever the feature, so its diagonal entry is assumed, not estimated: see `assumed_squares`. edge_sum: (d,), where
-    it is known better than from these rados. Truncated rados are as `restoration` makes them. Raises ShapeError where
-    the law is of another width than the rados.
+    has a smaller variance than the sample covariance. A coordinate that was rounded to a random sign has square 1 for
+    any value of the feature, so its diagonal entry is assumed, not estimated: see `assumed_squares`. edge_sum: (d,), if
+    known better than from these rados. Truncated rados are first restored by `restoration`. Raises ShapeError if the
+    distribution's width differs from the rados'.
     """
     spread = Spread.of(release.rados)
     to, law = restoration(spread, release.rows, release.law)
@@ -110,7 +109,7 @@ def estimate_moments(release: RadoSample, edge_sum: Vector | None = None) -> Edg
 
 
 def moments_of(spread: Spread, rows: int, law: RadoLaw, *, bias: bool, edge_sum: Vector | None = None) -> EdgeMoments:
-    """`estimate_moments` from the spread of at least two rados that are not truncated, or are restored."""
+    """`estimate_moments` from the spread of at least two rados, either not truncated or restored."""
     _check_law(law, len(spread.mean))
     moments = _estimate(spread, rows, law, bias=bias, edge_sum=edge_sum)
     if law.rounding is None or not law.rounding.any():
@@ -122,15 +121,15 @@ def moments_of(spread: Spread, rows: int, law: RadoLaw, *, bias: bool, edge_sum:
 
 
 def restoration(spread: Spread, rows: int, law: RadoLaw) -> tuple[Matrix | None, RadoLaw]:
-    """A (d, d) such that rados mean + (pi_j - mean) A are as if signatures had not been truncated, and their law.
+    """A (d, d) such that rados mean + (pi_j - mean) A are as if signatures were not truncated, and their distribution.
 
-    None for the identity, which is all that other laws need. spread: of all rados; their mean stays.
+    None for the identity, which suffices for other distributions. spread: of all rados; their mean stays.
 
-    What a rado has along its slope on pi_j is stretched until pi_j has the variance m / 4 of a fair count. The slopes
-    have an error that the stretching magnifies: they are shrunk towards 0 as a whole, by what is best for so many means
-    of one covariance (positive-part James and Stein), which is hardly at all where pi_j varies enough. Where it does
-    not vary, its products with others are not told, and its square is assumed like that of a rounded coordinate.
-    Raises ShapeError where the law is of another width than the rados.
+    The component of a rado along its slope on pi_j is stretched until pi_j has the variance m / 4 of a fair count. The
+    slopes have an error that the stretching magnifies, so they are shrunk towards 0 as a whole, by the best factor for
+    this many means of one covariance (positive-part James and Stein), which is close to 1 if pi_j varies enough. If it
+    does not vary, its products with others cannot be estimated, and its square is assumed like that of a rounded
+    coordinate. Raises ShapeError if the distribution's width differs from the rados'.
     """
     n, d = spread.count, len(spread.mean)
     _check_law(law, d)
@@ -145,14 +144,14 @@ def restoration(spread: Spread, rows: int, law: RadoLaw) -> tuple[Matrix | None,
         rounding[j] = True
         return None, replace(law, rounding=rounding, central=None)
     slopes = spread.scatter[:, j] / energy
-    # What is left of (pi - mean) beside its slope on the count is (pi - mean) times this.
+    # The residual of (pi - mean) after its slope on the count is (pi - mean) times this.
     left = np.eye(d)
     left[j] -= slopes
     others = np.delete(np.arange(d), j)
     covariance = (spread.scatter - energy * np.outer(slopes, slopes))[np.ix_(others, others)] / max(n - 2, 1)
-    # The slopes' covariance, were they 0, is this one over the energy: `told` would be d - 1 in the mean.
-    told = energy * float(slopes[others] @ np.linalg.lstsq(covariance, slopes[others])[0])
-    slopes[others] *= max(1.0 - (d - 3) / told, 0.0) if told > 0 and d > 3 else 1.0
+    # If the slopes were 0, their covariance would be this one over the energy, and `evidence` d - 1 in the mean.
+    evidence = energy * float(slopes[others] @ np.linalg.lstsq(covariance, slopes[others])[0])
+    slopes[others] *= max(1.0 - (d - 3) / evidence, 0.0) if evidence > 0 and d > 3 else 1.0
     to: Matrix = np.sqrt((n - 1) / max(n - 2, 1) / (1.0 - law.central.correlation)) * left
     to[j] += np.sqrt(rows / 4.0 * (n - 1) / energy) * slopes
     return to, replace(law, central=None)
@@ -161,9 +160,9 @@ def restoration(spread: Spread, rows: int, law: RadoLaw) -> tuple[Matrix | None,
 def assumed_squares(moments: EdgeMoments) -> Vector:
     """sum_i x_ij^2 (d,) of features in [-1, 1] that fill their range: variance (1 - c^2) / 3 in a class of mean c.
 
-    That is the beta distribution on [-1, 1] whose two parameters sum to 2, the uniform one where c is 0. The mean
-    square c^2 + (1 - c^2) / 3 is at least a third: a feature that varies less gets too small a weight, one that
-    varies more too large a weight. Without a bias only the edges' common mean is known, and stands for c.
+    That is the beta distribution on [-1, 1] whose two parameters sum to 2, uniform for c = 0. The mean square c^2 + (1
+    - c^2) / 3 is at least a third: a feature that varies less gets too small a weight, one that varies more too large a
+    weight. Without a bias only the edges' common mean is known and used as c.
     """
     mu, rows = moments.edge_sum, moments.rows
     if not moments.bias:
@@ -194,8 +193,8 @@ def _estimate(spread: Spread, rows: int, law: RadoLaw, *, bias: bool, edge_sum: 
     energy = float(scatter[-1, -1])
     slopes = scatter[:-1, -1] / energy if energy > 0 else np.zeros(len(scatter) - 1)
     residual = scatter[:-1, :-1] - energy * np.outer(slopes, slopes)
-    # Unbiased for the residual covariance is 1 / (n - 2). The slopes' own variance, that covariance times
-    # E[1 / energy] = 1 / ((n - 3) variance), is added by their outer product and taken off here.
+    # The factor 1 / (n - 2) is unbiased for the residual covariance. The slopes' own variance, that covariance times
+    # E[1 / energy] = 1 / ((n - 3) variance), is added by their outer product and subtracted here.
     divisor = (n - 2) * (n - 3) / (n - 4) if n > 4 else n - 1
     slopes = np.append(slopes, 1.0)
     covariance = _bias_variance(mu[-1], rows, law) * np.outer(slopes, slopes)
@@ -215,7 +214,7 @@ def products_of(covariance: Matrix, edge_sum: Vector, rows: int, law: RadoLaw) -
 
 
 def noise_in_products(law: RadoLaw, rows: int, d: int) -> Vector:
-    """What noise adds to S's diagonal (d,), before it is taken off."""
+    """What noise adds to S's diagonal (d,), before it is subtracted."""
     shared = _variances(law.rado_noise, d) / (law.inclusion * (1.0 - law.inclusion))
     if law.fixed_support:
         shared = shared * (rows - 1) / rows
@@ -224,7 +223,7 @@ def noise_in_products(law: RadoLaw, rows: int, d: int) -> Vector:
 
 
 def _bias_variance(edge_sum: float, rows: int, law: RadoLaw) -> float:
-    """The variance of the bias coordinate of a rado, known but for the class counts."""
+    """The variance of the bias coordinate of a rado, known except for the class counts."""
     noised = rows * (1.0 + (float(law.edge_noise[-1]) if law.edge_noise is not None else 0.0))
     if law.fixed_support and rows > 1:
         noised = max(noised - edge_sum**2 / rows, 0.0) * rows / (rows - 1)

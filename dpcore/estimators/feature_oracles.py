@@ -1,7 +1,7 @@
 """Weak feature index oracles (WFI): which feature a round of boosting takes (ICML 2015, Algorithm 1, step 2.1).
 
-An oracle sees the normalised edges (equation 9) and nothing else. An edge of zero is that of a feature that cannot be
-boosted; at least one is not zero.
+An oracle sees only the normalised edges (equation 9). An edge of zero marks a feature that cannot be boosted; at least
+one edge is not zero.
 """
 
 from collections.abc import Callable
@@ -14,16 +14,16 @@ from dpcore.errors import ConfigurationError
 Vector = NDArray[np.float64]
 
 Oracle = Callable[[Vector], int | None]
-"""From the normalised edges (d,) to the index of the feature to boost, or None where the oracle admits none."""
+"""Maps the normalised edges (d,) to the index of the feature to boost, or None if the oracle admits none."""
 
 ORACLES = ("strong", "prudential", "median")
-"""The oracles by the name that people use."""
+"""The names of the oracles."""
 
 
 def make_oracle(name: str, lambda_p: float) -> Oracle:
     """The oracle of this name; lambda_p, in (0, 1], is the prudential one's and unused by the others.
 
-    Raises ConfigurationError where the name is unknown or lambda_p is out of range.
+    Raises ConfigurationError if the name is unknown or lambda_p is out of range.
     """
     if name not in ORACLES:
         raise ConfigurationError(f"oracle is {name!r}: choose one of {', '.join(ORACLES)}")
@@ -40,9 +40,9 @@ def strong_oracle(edges: Vector) -> int:
 
 
 def prudential_oracle(edges: Vector, lambda_p: float) -> int | None:
-    """The feature of largest |r| among those with |r| <= lambda_p, the first among equals; None where there is none.
+    """The feature of largest |r| among those with |r| <= lambda_p, the first among equals; None if there is none.
 
-    Section 5.2: an oracle is lambda_p-prudential where it always picks |r| <= lambda_p. Of such oracles this one gives
+    Section 5.2: an oracle is lambda_p-prudential if it always picks |r| <= lambda_p. Of these oracles, this one gives
     the largest decrease in Lemma 4.
     """
     sizes = np.abs(edges)
@@ -54,9 +54,9 @@ def prudential_oracle(edges: Vector, lambda_p: float) -> int | None:
 def median_oracle(edges: Vector) -> int:
     """The feature of median |r| among those whose edge is not zero; of two medians the larger, the first among equals.
 
-    The prudential oracle of section 6, which leaves open which median an even number of features has: the smaller one
-    measured worse (of banknote's four features it picks the second weakest, and learns nothing). lambda_p is then the
-    median of the round, so that it needs not be chosen, and some feature is always admitted.
+    The prudential oracle of section 6, which does not say which median an even number of features has. The smaller one
+    measured worse (of banknote's four features it picks the second weakest, and does not improve). lambda_p is then the
+    median of the round, so it need not be chosen, and some feature is always admitted.
     """
     usable = np.flatnonzero(edges)
     order = np.argsort(np.abs(edges[usable]), kind="stable")

@@ -1,17 +1,18 @@
-"""Gradient descent in a few rounds of noisy gradients: private empirical risk minimisation as a federation can do it.
+"""Gradient descent in a few rounds of noisy gradients: private empirical risk minimisation in a federation.
 
 The noisy descent of Bassily, Smith and Thakurta (FOCS 2014; dpcore.research.erm.noisy_descent) takes n^2 steps of one
-record each. Where every step is a release of its own, steps must be few and each should use all records: a round asks
-for the mean over records of the clipped gradient at one theta, with a share 1 / rounds of the budget's squared mu, and
-what follows is post-processing. Theta stays in a ball, projected as in the paper.
+record each. Here every step is a separate release, so steps must be few and each should use all records. A round asks
+for the mean over records of the clipped gradient at one theta, with a share 1 / rounds of the budget's squared mu; the
+rest is post-processing. Theta stays in a ball, projected as in the paper.
 
-Between rounds: Nesterov's momentum. A step is `learning_rate` long in units of the gradient; None takes 16 / R^2 with R
-the usual length of a record by the schema. The mean logistic loss bends by at most a quarter of the largest eigenvalue
-of the records' second moments, whose trace is about R^2, so this suits an eigenvalue up to R^2 / 4, and most tables
-have no larger one. Where a gradient points back along the way just taken, by more than twice its noise, momentum is
-dropped (O'Donoghue and Candes 2015); where it does after a step without momentum, that step overshot, and is halved.
+Between rounds: Nesterov's momentum. A step is `learning_rate` times the gradient; None takes 16 / R^2 with R the usual
+length of a record by the schema. The mean logistic loss has curvature at most a quarter of the largest eigenvalue of
+the records' second moments, whose trace is about R^2, so this suits an eigenvalue up to R^2 / 4, and most tables have
+no larger one. If a gradient points back along the last move, by more than twice its noise, momentum is dropped
+(O'Donoghue and Candes 2015). If it does so after a step without momentum, that step overshot, and the step size is
+halved.
 
-Everything is determined by the answers: the same answers give the same theta.
+The answers determine everything: the same answers give the same theta.
 """
 
 from abc import abstractmethod
@@ -33,27 +34,27 @@ from dpcore.records.margin_weights import Loss
 from dpcore.records.schema import Schema
 
 _STEP = 16.0
-"""The usual step times R^2; from half to twice it there is little to choose."""
+"""The usual step times R^2; results hardly change from half to twice this value."""
 
 _CERTAIN = 2.0
-"""Standard deviations of noise by which a gradient must point back before a step is held to have overshot."""
+"""Standard deviations of noise by which a gradient must point back before a step counts as overshot."""
 
 _BACK = 0.5
-"""And the cosine with the way just taken: a hinge's gradients turn by less at every kink."""
+"""The cosine with the last move that it must also exceed: a hinge's gradients turn by less at every kink."""
 
 LARGEST_RADIUS = 500.0
-"""What momentum looks ahead to, up to three radii, then is within what a gradient can be asked at."""
+"""Momentum looks ahead up to three radii, which then is within the range where a gradient can be queried."""
 
 _CLIP_UNITS = 1 << 20
 
 
 class GradientLearner(LinearClassifier):
-    """A linear classifier by noisy gradients; a subclass says how it goes from one to the next.
+    """A linear classifier from noisy gradients; a subclass defines the step from one to the next.
 
     After `fit_queries`: `theta_` (d,), the bias last; `coef_` = theta_ as (1, d), `intercept_` zero, `classes_` [-1,
-    1], and `predict` takes rows as the schema encodes them; `rounds_done_`, the gradients that were had; `warning_`,
-    why there were fewer than asked for, None where there were not. After `fit`: `coef_` (1, features), `intercept_`
-    the bias.
+    1], and `predict` takes rows as the schema encodes them; `rounds_done_`, the number of gradients received;
+    `warning_`, why there were fewer than requested, else None. After `fit`: `coef_` (1, features), `intercept_` the
+    bias.
     """
 
     clip: float | Fraction | None
@@ -61,7 +62,7 @@ class GradientLearner(LinearClassifier):
     warning_: str | None
 
     def _clip(self, longest: Fraction) -> Fraction:
-        """C: what was given, or the longest that a record's gradient can be."""
+        """The clipping norm C: the given one, or the longest that a record's gradient can be."""
         if self.clip is None:
             return longest
         if not (np.isfinite(float(self.clip)) and self.clip > 0):
@@ -72,7 +73,7 @@ class GradientLearner(LinearClassifier):
 
 @dataclass(frozen=True)
 class RecordLengths:
-    """What the schema says of records' lengths, the bias included: d coordinates, mean square, longest."""
+    """What the schema implies about records' lengths, bias included: d coordinates, mean square, longest."""
 
     d: int
     mean_square: float
@@ -80,7 +81,7 @@ class RecordLengths:
 
     @classmethod
     def of(cls, schema: Schema) -> "RecordLengths":
-        """From the schema alone, where a feature adds at most 1 to a square. Raises SchemaError without a bias."""
+        """From the schema alone; a feature adds at most 1 to a square. Raises SchemaError without a bias."""
         if not schema.bias:
             raise SchemaError(f"schema {schema.name!r} has no bias, which a threshold needs: set bias = true")
         most = Fraction(root_up(len(schema.features) + 1)).limit_denominator(_CLIP_UNITS)
@@ -93,10 +94,10 @@ class RecordLengths:
 
 
 class FederatedDescent(GradientLearner):
-    """Projected gradient descent with momentum; the module's docstring says how.
+    """Projected gradient descent with momentum; the module's docstring describes it.
 
-    rounds: at least 1, each of which is one release. clip: C, in the units of encoded records; None is the longest
-    gradient that a record can have, at which none is shortened. radius: of the ball that theta stays in. momentum: in
+    rounds: at least 1, each one release. clip: the clipping norm C, in the units of encoded records; None is the
+    longest gradient that a record can have, so none is clipped. radius: of the ball that theta stays in. momentum: in
     [0, 1). learning_rate: positive, or None. output: "last" iterate, or the "average" of the later half.
     """
 
@@ -120,19 +121,19 @@ class FederatedDescent(GradientLearner):
     @property
     @abstractmethod
     def loss(self) -> Loss:
-        """Whose gradients are asked for."""
+        """The loss whose gradients are queried."""
 
     def fit_queries(self, oracle: GradientOracle) -> Self:
-        """Learn by asking; returns self. Where an answer after the first is refused, what is known so far is kept.
+        """Fit by querying; returns self. If an answer after the first is refused, the result so far is kept.
 
-        Raises SchemaError where the schema has no bias, ConfigurationError where a parameter is out of range, and what
-        the oracle raises; OracleRefusedError where it does not answer at all.
+        Raises SchemaError if the schema has no bias, ConfigurationError if a parameter is out of range, and what the
+        oracle raises; OracleRefusedError if it does not answer at all.
         """
         self._keep_encoded(self._descend(oracle, RecordLengths.of(oracle.schema)))
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from exact gradients of rows, for comparison with other learners on the same rows; returns self.
+        """Fit to exact gradients of rows, for comparison with other estimators on the same rows; returns self.
 
         X: (m, features); a bias coordinate is added. y: (m,), two classes with any labels; the second in sorted order
         is the positive one. Raises ValueError for anything else, as scikit-learn does, and ConfigurationError as
@@ -156,11 +157,11 @@ class FederatedDescent(GradientLearner):
             except OracleRefusedError as error:
                 if not iterates:
                     raise
-                self.warning_ = f"{len(iterates)} of {self.rounds} gradients were had: {error}"
+                self.warning_ = f"received {len(iterates)} of {self.rounds} gradients: {error}"
                 break
             certain = max(_CERTAIN * answer.deviation, _BACK * float(np.linalg.norm(answer.mean)))
             if float(answer.mean @ velocity) > certain * float(np.linalg.norm(velocity)):
-                # The gradient, though taken at `ahead`, is not thrown away: it was paid for.
+                # The gradient was taken at `ahead`, but it cost budget, so it is used.
                 ahead, rate, plain = theta, rate / 2.0 if plain else rate, True
             else:
                 plain = not velocity.any()

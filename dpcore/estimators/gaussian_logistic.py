@@ -1,9 +1,9 @@
-"""The logistic loss of Gaussian edges: what logistic regression minimises, where only moments are known.
+"""The logistic loss of Gaussian edges: the objective of logistic regression if only moments are known.
 
 For an edge e ~ N(c, C) the margin theta . e is N(theta . c, theta . C theta), so the expected loss is an integral over
-one dimension, taken here by Gauss-Hermite quadrature. Its nodes come in pairs, and for a convex f the sum f(a + v z) +
-f(a - v z) is convex in (a, v) and does not fall in v >= 0; v = sqrt(theta . C theta) is convex in theta. So the sum
-that stands for the integral is itself convex, and Newton's method minimises it.
+one dimension, computed here by Gauss-Hermite quadrature. Its nodes come in pairs, and for a convex f the sum f(a + v z)
++ f(a - v z) is convex in (a, v) and does not fall in v >= 0; v = sqrt(theta . C theta) is convex in theta. So the
+quadrature sum is itself convex, and Newton's method minimises it.
 """
 
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ def fit_gaussian_logistic(groups: Sequence[EdgeGroup], penalties: Vector) -> Vec
     LogisticRegression minimises by default, with the rows replaced by Gaussian edges.
     """
     total = sum(group.weight for group in groups)
-    # A direction that nothing holds back (one class only and no penalty) must not make the step infinite.
+    # An unbounded direction (one class only and no penalty) must not make the step infinite.
     damping = 1e-9 * total * np.eye(len(penalties))
     theta = np.zeros(len(penalties))
 

@@ -1,7 +1,8 @@
-"""Convex losses of a margin, and what bounds their gradients.
+"""Convex losses of a margin, and bounds on their gradients.
 
 The loss of a classifier theta on a record (x, y) is l(theta . e), e = y x. Both losses here have a slope l' in [-1, 0],
-so where |x| <= R the loss is R-Lipschitz in theta, in the Euclidean norm: its gradient l'(theta . e) e is no longer.
+so if |x| <= R the loss is R-Lipschitz in theta, in the Euclidean norm: its gradient l'(theta . e) e is no longer than
+R.
 """
 
 from collections.abc import Callable
@@ -28,7 +29,7 @@ class MarginLoss:
     weight: Callable[[Vector], Vector]
 
     def lipschitz(self, norm_bound: float) -> float:
-        """L with |l(theta . e) - l(theta' . e)| <= L |theta - theta'| wherever |e| <= norm_bound: norm_bound itself."""
+        """L with |l(theta . e) - l(theta' . e)| <= L |theta - theta'| for all |e| <= norm_bound: norm_bound itself."""
         return float(norm_bound)
 
     def total(self, theta: Vector, edges: Matrix) -> float:
@@ -68,6 +69,6 @@ HINGE = MarginLoss("hinge", _hinge_value, _hinge_weight)
 
 
 def margin_loss(name: str) -> MarginLoss:
-    """The loss of this name. Raises ConfigurationError where there is none."""
+    """The loss of this name. Raises ConfigurationError if there is none."""
     check_loss(name)
     return LOGISTIC if name == LOGISTIC.name else HINGE

@@ -1,26 +1,26 @@
-"""The mean-variance learner: the best linear classifier that the rados' mean and covariance can tell.
+"""The mean-variance estimator: the best linear classifier given the rados' mean and covariance.
 
 Over all 2^m rados, E[pi] = (1/2) sum_i e_i and Cov[pi] = (1/4) sum_i e_i e_i^T. So mu = sum_i y_i x_i and S = sum_i x_i
 x_i^T, all that the square loss sum_i (1 - theta . e_i)^2 = m - 2 theta . mu + theta . S theta depends on, are twice the
 mean and four times the covariance of the rados (the mean-variance rado loss of Nock, IJCAI 2016, is this loss up to
-constants). Other laws of drawing, and noise, are corrected for in `edge_moments`.
+constants). `edge_moments` corrects for other distributions of drawing, and for noise.
 
-With a bias coordinate mu and S also hold class sizes, class means and the covariance W that is left within classes. Of
-these the learner makes two Gaussian classes and minimises their logistic loss, with the penalty that logistic
-regression has by default. That direction is close to the square loss's; threshold and scale are better where classes
-are unequal.
+With a bias coordinate mu and S also determine class sizes, class means and the covariance W within classes. The
+estimator takes two Gaussian classes of these moments and minimises their logistic loss, with the default penalty of
+logistic regression. Its direction is close to the square loss's; its threshold and scale are better for unequal
+classes.
 
-What limits the result: n rados tell mu almost exactly, for in units of S its squared error is d / n beside up to m, but
-S only up to an error of relative size sqrt(d / n), the same that n records would leave. Learning from n records, the
-errors of mu and S cancel where the fit is good; here they do not. Therefore W is shrunk, and how much is chosen from
-the release alone: the square loss of theta from some rados on the others.
+What limits the result: n rados determine mu almost exactly, since in units of S its squared error is d / n, compared
+with up to m, but S only up to an error of relative size sqrt(d / n), the same as n records. When training on n records,
+the errors of mu and S cancel if the fit is good; here they do not. Therefore W is shrunk, by an amount chosen by
+cross-validation on the release: the square loss of theta from some rados on the others.
 
-Known noise can be taken off S without bias, but in n rados its sample variance has a relative standard error of
-sqrt(2 / n), and where there is much noise that error is larger than the signal. Therefore up to four such errors of it
-stay, fewer where they are small beside the signal. They act as a ridge on the noised coordinates, also in validation,
-so that a coordinate drowned in noise gets a small weight, and no luck of the draw a large one. Class means hang on S_jb
-= sum_i x_ij, which noise blurs too: each is shrunk by the share of signal in its mean square. Records have no such
-noise: scale and threshold of the direction so found are fitted anew, to the spread without what stayed.
+Known noise can be subtracted from S without bias, but in n rados its sample variance has a relative standard error of
+sqrt(2 / n), and if there is much noise that error is larger than the signal. Therefore up to four such errors are not
+subtracted, fewer if they are small compared with the signal. They act as a ridge on the noised coordinates, also in
+validation, so that a coordinate lost in noise gets a small weight, and never a large one by chance. Class means depend
+on S_jb = sum_i x_ij, which has noise too: each is shrunk by the share of signal in its mean square. Records have no
+such noise, so scale and threshold are refitted along the direction found, to the variance without the kept noise.
 """
 
 from dataclasses import dataclass
@@ -44,43 +44,43 @@ from dpcore.rados.distribution import RadoLaw
 from dpcore.statistics.moments import Moments
 
 RIDGES: Vector = np.array([0.0, 0.003, 0.01, 0.03, 0.1, 0.4, 1.5, 5.0])
-"""The ridges tried, in units of what W is shrunk towards."""
+"""The ridges tried, in units of the shrinkage target of W."""
 
 TARGETS = ("identity", "diagonal")
-"""What W is shrunk towards: the identity times W's mean diagonal, or W's own diagonal."""
+"""Shrinkage targets of W: the identity times W's mean diagonal, or W's own diagonal."""
 
 _LEAST_VALUE = 1e-3
 """An estimate of W may be indefinite: eigenvalues are raised to this fraction of their mean."""
 
 _STANDARD_ERRORS = 4.0
-"""Of the noise's variance as drawn: what is not taken off where they are large beside the signal."""
+"""Standard errors of the noise's sample variance that are not subtracted if they are large compared with the signal."""
 
 _MEAN_SQUARE = 1.0 / 3.0
-"""Of a feature, and of its mean over the records, before anything is known: uniform on [-1, 1]."""
+"""Prior mean square of a feature, and of its mean over the records: uniform on [-1, 1]."""
 
 _LEAST_SIGNAL = 0.05
-"""The least share of the variance along theta that is believed to be of records and not of noise."""
+"""Lower bound on the share of the variance along theta that is attributed to records and not to noise."""
 
 _LEAST_SPREAD = 0.02
-"""The least variance of a feature in [-1, 1], as a fraction of the most, that is believed of a class."""
+"""Lower bound on the variance of a feature in [-1, 1] within a class, as a fraction of the largest possible."""
 
 
 class MeanVariance(RadoClassifier):
-    """The linear classifier of least logistic loss over Gaussian classes with the moments that the rados tell.
+    """The linear classifier of least logistic loss over Gaussian classes with the moments of the rados.
 
     ridge: None chooses it, and the target, from the rados; otherwise at least 0, and W becomes (W + ridge target) / (1
-    + ridge) with the identity, times W's mean diagonal, for target. penalty: positive; half of it times |theta|^2, the
-    bias left out, is added to the loss over all m records, like 1/C in scikit-learn's LogisticRegression. n_folds: at
-    least 2, the folds of rados that choose the ridge; fewer where there are fewer rados. n_rados, random_state: as in
+    + ridge), where target is the identity times W's mean diagonal. penalty: positive; half of it times |theta|^2,
+    without the bias, is added to the loss over all m records, like 1/C in scikit-learn's LogisticRegression. n_folds:
+    at least 2, the folds of rados that choose the ridge; fewer if there are fewer rados. n_rados, random_state: as in
     `RadoClassifier`.
 
-    Assumes features in [-1, 1]: where a feature has mean c in a class, its variance there is taken to be in proportion
-    to 1 - c^2 (as in every beta distribution on [-1, 1] of one concentration); the average over both classes is W's.
-    Without a bias coordinate class means are not told, and the edges are taken as one Gaussian.
+    Assumes features in [-1, 1]: if a feature has mean c in a class, its variance there is taken to be in proportion to
+    1 - c^2 (as in every beta distribution on [-1, 1] of one concentration); the average over both classes is W's.
+    Without a bias coordinate class means cannot be estimated, and the edges are taken as one Gaussian.
 
-    After fitting, beside what `RadoClassifier` sets: `ridge_` and `target_`, the ridge used and what it shrank towards;
+    After fitting, in addition to what `RadoClassifier` sets: `ridge_` and `target_`, the ridge used and its target;
     `mean_square_loss_`, the cross-validated (1/m) sum_i (1 - theta . e_i)^2 of the square loss's minimiser for each of
-    `TARGETS` and `RIDGES`, with the noise that is kept in x_i, or None where nothing was validated.
+    `TARGETS` and `RIDGES`, with the kept noise in x_i, or None if nothing was validated.
     """
 
     def __init__(
@@ -98,11 +98,11 @@ class MeanVariance(RadoClassifier):
         self.n_folds = n_folds
 
     def fit_moments(self, moments: Moments) -> Self:
-        """Learn from noisy moments instead of rados; returns self.
+        """Fit to noisy moments instead of rados; returns self.
 
-        The ridge, where it is None, is the size of the noise in the products, the norm of a symmetric d x d matrix of
-        independent entries of their root mean square deviation: 2 sqrt(d) times that. Raises ConfigurationError where
-        a parameter of the learner is out of range.
+        If ridge is None, it is the size of the noise in the products, the norm of a symmetric d x d matrix of
+        independent entries of their root mean square deviation: 2 sqrt(d) times that. Raises ConfigurationError if a
+        parameter of the estimator is out of range.
         """
         self._check()
         noise = float(np.sqrt(np.mean(moments.product_noise**2)))
@@ -116,12 +116,12 @@ class MeanVariance(RadoClassifier):
 
     def _learn(self, release: RadoSample, progress: Progress | None) -> Vector:
         self._check()
-        told = _Told.of(release)
-        noise = _Noise.of(told)
-        split = _Split.of(noise.believed(told.moments(told.whole), told.whole.count))
+        statistics = _Statistics.of(release)
+        noise = _Noise.of(statistics)
+        split = _Split.of(noise.believed(statistics.moments(statistics.whole), statistics.whole.count))
         if self.ridge is not None:
             return self._accept(split, TARGETS[0], self.ridge, None, noise)
-        loss = self._validate(told, noise, progress)
+        loss = self._validate(statistics, noise, progress)
         target, ridge = np.unravel_index(np.argmin(loss), loss.shape)
         return self._accept(split, TARGETS[target], RIDGES[ridge], loss, noise)
 
@@ -148,7 +148,7 @@ class MeanVariance(RadoClassifier):
         return self._without_noise(theta, groups, shrinkage.signal(theta[:-1], ridge, noise.kept[:-1]))
 
     def _without_noise(self, theta: Vector, groups: list[EdgeGroup], signal: float) -> Vector:
-        """Theta's direction but for the bias, with the scale and threshold for a `signal` of the variance along it."""
+        """Theta's direction without the bias, with the scale and threshold for a `signal` of the variance along it."""
         direction = theta[:-1]
         along = []
         for group in groups:
@@ -158,19 +158,19 @@ class MeanVariance(RadoClassifier):
         scale, bias = fit_gaussian_logistic(along, np.array([self.penalty * float(direction @ direction), 0.0]))
         return np.append(scale * direction, bias)
 
-    def _validate(self, told: "_Told", noise: "_Noise", progress: Progress | None) -> Matrix:
+    def _validate(self, statistics: "_Statistics", noise: "_Noise", progress: Progress | None) -> Matrix:
         """Cross-validated square loss per row for each target and ridge, (targets, ridges)."""
-        n, rows, law = told.whole.count, told.rows, told.law
-        mu = told.whole.mean / law.inclusion
+        n, rows, law = statistics.whole.count, statistics.rows, statistics.law
+        mu = statistics.whole.mean / law.inclusion
         folds = min(self.n_folds, n // 2) if n > 3 else n
         loss = np.ones((len(TARGETS), len(RIDGES)))
         for fold in range(folds):
-            held_out = told.fold(fold, folds)
+            held_out = statistics.fold(fold, folds)
             if n - held_out.count < 2:
                 continue
-            kept = told.whole.without(held_out)
-            split = _Split.of(noise.believed(told.moments(kept, mu), kept.count))
-            products = products_of(held_out.about(told.whole.mean) / held_out.count, mu, rows, law)
+            kept = statistics.whole.without(held_out)
+            split = _Split.of(noise.believed(statistics.moments(kept, mu), kept.count))
+            products = products_of(held_out.about(statistics.whole.mean) / held_out.count, mu, rows, law)
             if law.rounding is not None:
                 rounded = np.flatnonzero(law.rounding)
                 products[rounded, rounded] = split.moments.product_sum[rounded, rounded] - noise.kept[rounded]
@@ -185,8 +185,8 @@ class MeanVariance(RadoClassifier):
 
 
 @dataclass(frozen=True, eq=False)
-class _Told:
-    """What a release's rados tell, restored where their signatures were truncated; the rados are read, not copied."""
+class _Statistics:
+    """Statistics of a release's rados, restored if their signatures were truncated; the rados are read, not copied."""
 
     rados: Matrix
     rows: int
@@ -197,14 +197,14 @@ class _Told:
     to: Matrix | None
 
     @classmethod
-    def of(cls, release: RadoSample) -> "_Told":
+    def of(cls, release: RadoSample) -> "_Statistics":
         spread = Spread.of(release.rados)
         to, law = restoration(spread, release.rows, release.law)
         whole = spread if to is None else spread.mapped(spread.mean, to)
         return cls(release.rados, release.rows, release.bias, law, whole, spread.mean, to)
 
     def fold(self, number: int, count: int) -> Spread:
-        """A fold's spread. Rados are exchangeable, so any split will do: no randomness is needed."""
+        """A fold's spread. Rados are exchangeable, so any split is valid and no randomness is needed."""
         spread = Spread.of(self.rados[number::count])
         return spread if self.to is None else spread.mapped(self.centre, self.to)
 
@@ -214,30 +214,30 @@ class _Told:
 
 @dataclass(frozen=True, eq=False)
 class _Noise:
-    """The noise in a release's S: whole (d,), its diagonal; kept (d,), what of it is not taken off, 0 for the bias."""
+    """The noise in a release's S: whole (d,), its diagonal; kept (d,), the part not subtracted, 0 for the bias."""
 
     whole: Vector
     kept: Vector
 
     @classmethod
-    def of(cls, told: _Told) -> "_Noise":
-        n, d = told.rados.shape
-        whole = noise_in_products(told.law, told.rows, d)
+    def of(cls, statistics: _Statistics) -> "_Noise":
+        n, d = statistics.rados.shape
+        whole = noise_in_products(statistics.law, statistics.rows, d)
         error = np.sqrt(2.0 / n) * whole
-        kept = np.minimum(whole, _STANDARD_ERRORS * error**2 / (error + _MEAN_SQUARE * told.rows))
-        if told.bias:
+        kept = np.minimum(whole, _STANDARD_ERRORS * error**2 / (error + _MEAN_SQUARE * statistics.rows))
+        if statistics.bias:
             kept[-1] = 0.0
         return cls(whole, kept)
 
     def believed(self, moments: EdgeMoments, n: int) -> EdgeMoments:
-        """The moments from n rados, S_jb shrunk, and with the noise that is kept."""
+        """The moments from n rados, with S_jb shrunk and the kept noise added."""
         if not self.whole.any():
             return moments
         products = moments.product_sum.copy()
         if moments.bias:
             rows, sums = moments.rows, products[-1, :-1].copy()
             added, added_to_bias = self.whole[:-1], self.whole[-1]
-            # Var of a sample covariance, less what it would be without noise; |x_j| <= 1.
+            # Variance of a sample covariance minus its variance without noise; |x_j| <= 1.
             squares = np.clip(np.diag(products)[:-1], 0.0, rows)
             error = (added * (rows + added_to_bias) + squares * added_to_bias) / n
             signal = _MEAN_SQUARE * float(rows) ** 2
@@ -250,11 +250,11 @@ class _Noise:
 
 @dataclass(frozen=True, eq=False)
 class _Split:
-    """S split into class means and what is left within classes; arrays without the bias coordinate, where there is one.
+    """S split into class means and the covariance within classes; arrays exclude the bias coordinate, if there is one.
 
     sizes: records of class +1 and of class -1, each at least a half. means: (2, .), their mean features. within: W, the
-    sum of products left, positive definite. apart: (.,), u, such that S given the bias is W + u u^T. scale: W's mean
-    diagonal, positive. Without a bias: one class of all edges.
+    sum of products within classes, positive definite. apart: (.,), u, such that S given the bias is W + u u^T. scale:
+    W's mean diagonal, positive. Without a bias: one class of all edges.
     """
 
     moments: EdgeMoments
@@ -275,7 +275,7 @@ class _Split:
         sizes = (positive, rows - positive)
         means = np.stack([(sums + mu)[:-1] / (2.0 * sizes[0]), (sums - mu)[:-1] / (2.0 * sizes[1])])
         given_bias = products[:-1, :-1] - np.outer(sums[:-1], sums[:-1]) / rows
-        # With exact moments this is sqrt(m+ m- / m) (mean+ - mean-); written so, it stays bounded with noisy ones.
+        # With exact moments this is sqrt(m+ m- / m) (mean+ - mean-); this form stays bounded with noisy ones.
         apart = (mu[:-1] - sums[:-1] * (mu[-1] / rows)) / (2.0 * np.sqrt(sizes[0] * sizes[1] / rows))
         return cls(moments, sizes, means, *cls._left(given_bias, apart))
 
@@ -285,7 +285,7 @@ class _Split:
         if not len(products):
             return products, apart, 1.0
         values, vectors = np.linalg.eigh(products - np.outer(apart, apart))
-        # Where the classes are far apart the trace left is small and noisy: at least a hundredth of what was split.
+        # If the classes are far apart, the trace within them is small and noisy: take at least 1 % of the whole trace.
         scale = max(float(values.sum()), 0.01 * float(np.trace(products)), 0.0) / len(values)
         scale = scale if scale > 0 else 1.0
         within = (vectors * np.maximum(values, _LEAST_VALUE * scale)) @ vectors.T
@@ -325,7 +325,7 @@ class _Shrinkage:
         return cls(split, target == "diagonal", unit, np.maximum(values, np.finfo(np.float64).eps * len(unit)), vectors)
 
     def matrix(self, ridge: float) -> Matrix:
-        """(W + ridge target) / (1 + ridge): of the same trace as W."""
+        """(W + ridge target) / (1 + ridge), which has the same trace as W."""
         half = self.unit[:, np.newaxis] * self.vectors
         shrunk: Matrix = (half * ((self.values + ridge) / (1.0 + ridge))) @ half.T
         return shrunk
@@ -334,7 +334,7 @@ class _Shrinkage:
         """The share of the variance along `direction` that is not noise of these variances, at least _LEAST_SIGNAL."""
         whole = float(direction @ self.matrix(ridge) @ direction)
         share = float(noise @ direction**2)
-        # The identity's multiple has grown by the noise's mean.
+        # The noise's mean is part of the identity's multiple.
         target = share if self.diagonal else float(noise.mean()) * float(direction @ direction)
         noisy = (share + ridge * target) / (1.0 + ridge)
         return max(1.0 - noisy / whole, _LEAST_SIGNAL) if whole > 0 else 1.0

@@ -1,22 +1,22 @@
-"""The learner for noisy moments: a linear discriminant whose covariance is kept away from what noise alone looks like.
+"""The estimator for noisy moments: a linear discriminant whose covariance is regularised against the noise.
 
 A `Moments` release gives mu_hat = sum_i y_i x_i + noise and S_hat = sum_i x_i x_i^T + noise, with the noise's size.
 
-1. S_hat is symmetric but may have eigenvalues near zero or below: inverting it would turn noise into weights. In its
-   place stands the A that minimises (1/2) |A - S_hat|_F^2 - shrinkage tau^2 log det A, with tau^2 the mean over rows of
+1. S_hat is symmetric but may have eigenvalues near zero or below: inverting it would turn noise into weights. It is
+   replaced by the A that minimises (1/2) |A - S_hat|_F^2 - shrinkage tau^2 log det A, with tau^2 the mean over rows of
    the row's sum of noise variances. Its eigenvectors are those of S_hat, its eigenvalues
-   (w + sqrt(w^2 + 4 shrinkage tau^2)) / 2: a large one stays, one lost in noise, whose spectrum ends at 2 tau (the
-   semicircle law), becomes a fraction of tau. Where entries off the diagonal have noise variance v and those on it 2 v
+   (w + sqrt(w^2 + 4 shrinkage tau^2)) / 2: a large one stays, one lost in noise, whose spectrum ends at 2 tau (Wigner's
+   semicircle law), becomes a fraction of tau. If entries off the diagonal have noise variance v and those on it 2 v
    (about that of the `moments` query), tau^2 is about d v, the likelihood of A is exp(-|A - S_hat|_F^2 / 4 v), and A is
-   the most probable matrix under the prior |A|^(shrinkage d / 2), a Wishart law's of infinite scale.
+   the most probable matrix under the prior |A|^(shrinkage d / 2), that of a Wishart distribution of infinite scale.
 2. theta = A^-1 mu_hat, the minimiser of the square loss under A. For two classes of one covariance its direction is
    Fisher's discriminant.
-3. Least squares puts its threshold halfway only where classes are of one size. With a bias the release tells sizes and
-   means of both classes and hence the scores' means u+, u- and pooled variance v: for Gaussian scores the log odds are
-   ((u+ - u-) / v) (s - (u+ + u-) / 2) + log(m+ / m-), and that is the classifier returned, in the units of a logistic
+3. Least squares puts its threshold halfway only if classes are of one size. With a bias the release gives sizes and
+   means of both classes, and so the scores' means u+, u- and pooled variance v: for Gaussian scores the log odds are
+   ((u+ - u-) / v) (s - (u+ + u-) / 2) + log(m+ / m-). The result is this classifier, in the units of a logistic
    regression.
 
-All of it is post-processing of the release: it costs no privacy.
+All of this is post-processing of the release: it costs no privacy.
 """
 
 from typing import Self
@@ -33,14 +33,13 @@ CERTAIN_CLASS = 6.0
 
 
 class MomentsDiscriminant(LinearClassifier):
-    """A linear classifier from noisy moments; the module's docstring says how.
+    """A linear classifier from noisy moments; the module's docstring describes it.
 
-    shrinkage: at least 0, how strongly directions lost in the release's noise are held back. The default was measured
-    over fourteen tasks at epsilon from 0.1 to 10; from 0.5 to 1.3 there is little to choose. Where there is no noise
-    it does nothing.
+    shrinkage: at least 0, how strongly directions lost in the release's noise are shrunk. The default was measured over
+    fourteen tasks at epsilon from 0.1 to 10; results hardly change from 0.5 to 1.3. Without noise it has no effect.
 
-    After `fit_moments`: `theta_` (d,), the bias, where there is one, last; `coef_` = theta_ as (1, d), `intercept_`
-    zero, `classes_` [-1, 1], and `predict` takes rows as the schema encodes them. After `fit`: `coef_` (1, features),
+    After `fit_moments`: `theta_` (d,), the bias, if there is one, last; `coef_` = theta_ as (1, d), `intercept_` zero,
+    `classes_` [-1, 1], and `predict` takes rows as the schema encodes them. After `fit`: `coef_` (1, features),
     `intercept_` the bias.
     """
 
@@ -48,12 +47,12 @@ class MomentsDiscriminant(LinearClassifier):
         self.shrinkage = shrinkage
 
     def fit_moments(self, moments: Moments) -> Self:
-        """Learn from a release; returns self. Raises ConfigurationError where shrinkage is negative or not finite."""
+        """Fit to a release; returns self. Raises ConfigurationError if shrinkage is negative or not finite."""
         self._keep_encoded(self._learn(moments))
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from the exact moments of rows, for comparison with other learners on the same rows; returns self.
+        """Fit to the exact moments of rows, for comparison with other estimators on the same rows; returns self.
 
         X: (m, features); a bias coordinate is added. y: (m,), two classes with any labels; the second in sorted order
         is the positive one. Raises ValueError for anything else, as scikit-learn does, and ConfigurationError as
@@ -89,10 +88,10 @@ class MomentsDiscriminant(LinearClassifier):
 
 
 def raise_eigenvalues(values: Vector, product_noise: Matrix, shrinkage: float) -> Vector:
-    """Eigenvalues (d,) that are not negative, in place of those of a matrix with noise; the module's step 1.
+    """Non-negative eigenvalues (d,) that replace those of a matrix with noise; the module's step 1.
 
     values: (d,). product_noise: (d, d), standard deviations. Without noise, or with shrinkage 0, negative eigenvalues
-    become zero, which is the nearest positive semi-definite matrix, and others stay.
+    become zero, which gives the nearest positive semi-definite matrix, and others stay.
     """
     level = shrinkage * float(np.square(product_noise).sum()) / len(values)
     root = np.sqrt(np.square(values) + 4.0 * level)
@@ -103,10 +102,10 @@ def raise_eigenvalues(values: Vector, product_noise: Matrix, shrinkage: float) -
 
 
 def log_odds(theta: Vector, products: Matrix, moments: Moments) -> Vector:
-    """Theta's slopes, scaled and with a new bias, so that theta . x is a log odds; the module's step 3.
+    """Theta's slopes, rescaled and with a new bias, so that theta . x is a log odds; the module's step 3.
 
-    theta: (d,) with the bias last. products: (d, d), the matrix that stands for sum_i x_i x_i^T. Returns theta as it is
-    where the moments do not support the model: a class too small beside the noise, scores that do not separate the
+    theta: (d,) with the bias last. products: (d, d), the matrix that replaces sum_i x_i x_i^T. Returns theta unchanged
+    if the moments do not support the model: a class too small compared with the noise, scores that do not separate the
     classes in the right order, or a pooled variance that is not positive.
     """
     m = float(moments.rows)

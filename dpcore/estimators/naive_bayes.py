@@ -1,8 +1,8 @@
 """Naive Bayes by statistical queries: every feature's counts by class, in one release.
 
-Chu et al., Map-reduce for machine learning on multicore (NIPS 2006): naive Bayes needs sums alone. One batch
+Chu et al., Map-reduce for machine learning on multicore (NIPS 2006): naive Bayes needs only sums. One batch
 (dpcore.estimators.contingency) gives the class counts, each boolean and category by class, and a histogram of each real
-feature by class. Its sensitivity is 2 for each feature and 2 for the classes, however many cells there are.
+feature by class. Its sensitivity is 2 for each feature and 2 for the classes, for any number of cells.
 
 The log odds of a class, given features that are independent within it, are linear in the encoded coordinates:
 
@@ -10,17 +10,17 @@ The log odds of a class, given features that are independent within it, are line
         discrete, in cell v:  log(c+_v / N+ + t) - log(c-_v / N- + t)
         real, at z:           (delta / v) (z - (mean+ + mean-) / 2),     delta = mean+ - mean-
 
-the latter for two normal laws of one variance v. Counts with noise:
+the latter for two normal distributions of one variance v. Counts with noise:
 
 * t = 2 (smoothing + s) / (N+ + N-), s the standard deviation of the noise on a count: each cell has smoothing + s more
-  rows, shared among the classes by their sizes (a Dirichlet prior of that strength). A cell lost in the noise says
-  nothing. Negative counts are taken as 0.
+  rows, shared among the classes by their sizes (a Dirichlet prior of that strength). A cell lost in the noise has
+  little effect. Negative counts are taken as 0.
 * v is the variance of the cells' centres within classes, less a twelfth of the squared cell width (Sheppard), plus the
   standard deviation of the noise in that sum. It is at least a twelfth of the squared width.
 * delta is multiplied by max(0, 1 - (its noise's variance) / delta^2), as in positive-part James-Stein shrinkage.
-* a class of fewer than 3 s rows has no means: what is left is the prior.
+* if a class has fewer than 3 s rows, its means are not used: theta is the prior only.
 
-All of it is post-processing of the release.
+All of this is post-processing of the release.
 """
 
 import math
@@ -40,10 +40,10 @@ CERTAIN_CLASS = 3.0
 
 
 class NaiveBayes(QueryClassifier):
-    """Naive Bayes with a linear log odds; the module's docstring says how.
+    """Naive Bayes with a linear log odds; the module's docstring describes it.
 
     bins: cells of a real feature's histogram, at least 2. smoothing: rows added to each cell, above 0. noise_rate: eta
-    in [0, 1/2), at which labels are known to be flipped. part: of the oracle's budget.
+    in [0, 1/2), the known rate at which labels are flipped. part: of the oracle's budget.
 
     After `fit_queries`: `class_shares_` (2,), of usable positive and negative rows among all.
     """

@@ -1,7 +1,6 @@
-"""What learners that ask see of a federation: answers to sum queries within one budget, and never a row.
+"""Oracles: how querying estimators see a federation. They answer sum queries within one budget and show no row.
 
-A learner of dpcore.estimators with `fit_queries(oracle)` runs wherever there is an oracle: over gRPC, in a simulation,
-or in a test.
+An estimator with `fit_queries(oracle)` runs with any oracle: over gRPC, in a simulation, or in a test.
 """
 
 from collections.abc import Sequence
@@ -28,7 +27,7 @@ class GradientEstimate:
     """The mean over m records of the clipped gradient of a loss, with noise; valid from construction.
 
     mean: (d,) float64, read-only. deviation: the standard deviation of the noise on each coordinate. rows: m, public.
-    Raises DataError where a value is not finite, ConfigurationError where a figure is out of range.
+    Raises DataError if a value is not finite, ConfigurationError if a figure is out of range.
     """
 
     mean: NDArray[np.float64]
@@ -38,24 +37,24 @@ class GradientEstimate:
     def __post_init__(self) -> None:
         mean = np.array(self.mean, dtype=np.float64)
         if mean.ndim != 1 or not np.isfinite(mean).all():
-            raise DataError("a gradient is not finite: decode the release again, or ask its query again")
+            raise DataError("a gradient is not finite: decode the release again, or run its query again")
         if self.rows < 1 or not self.deviation >= 0:
-            raise ConfigurationError("a gradient has at least one row and noise that is not negative: give what it had")
+            raise ConfigurationError("a gradient needs rows >= 1 and deviation >= 0: pass those of the release")
         mean.setflags(write=False)
         object.__setattr__(self, "mean", mean)
 
 
 class Asked(Protocol):
-    """What everything that can be asked knows. A learner asks one of the protocols below, and no more than it needs.
+    """Base of the oracle protocols below. An estimator takes the narrowest of them that it needs.
 
-    `part`, of every question: the fraction of the budget's squared mu (of its epsilon, where delta is 0) that one
-    release takes; the parts of all that a learner asks add up to at most 1, and then all answers together are
-    (epsilon, delta)-private, however each question depends on earlier answers: the noise does not (Dong, Roth and Su
+    `part`, of every query: the fraction of the budget's squared mu (of its epsilon, if delta is 0) that one release
+    takes. The parts of all queries of an estimator add up to at most 1. The composition of all answers is then
+    (epsilon, delta)-private, even if queries depend on earlier answers, because the noise does not (Dong, Roth and Su
     2022, Corollary 2: adaptive composition of Gaussian mechanisms).
 
-    Every question raises PlanError where it cannot be asked, with what would work, before anybody is asked;
-    ConfigurationError where an argument is out of range or the parts exceed 1; OracleRefusedError where the federation
-    does not answer.
+    Every query raises PlanError if it is infeasible, with a feasible alternative, before any party receives it;
+    ConfigurationError if an argument is out of range or the parts exceed 1; OracleRefusedError if the federation does
+    not answer.
     """
 
     @property
@@ -65,21 +64,21 @@ class Asked(Protocol):
 
 
 class StatisticOracle(Asked, Protocol):
-    """What answers statistical queries."""
+    """An oracle that answers statistical queries."""
 
     @property
     def rows(self) -> int:
-        """What the parties state, at least: what a learner plans with."""
+        """A lower bound on the number of rows, as parties state it; used for planning."""
         ...
 
     @property
     def epsilon(self) -> Fraction:
-        """Of the whole budget."""
+        """Epsilon of the whole budget."""
         ...
 
     @property
     def delta(self) -> Fraction:
-        """Of the whole budget; 0 where it is pure."""
+        """Delta of the whole budget; 0 for pure differential privacy."""
         ...
 
     def statistic(
@@ -91,27 +90,27 @@ class StatisticOracle(Asked, Protocol):
         confidence: float = 0.95,
         noise_rate: float = 0.0,
     ) -> Estimates:
-        """Estimates of E[phi(x, y)] for a batch of predicates, which is one release.
+        """Estimates of E[phi(x, y)] for a batch of predicates, in one release.
 
-        tolerance: what every estimate must keep with probability `confidence`, all of them at once; None takes what
-        there is. noise_rate: eta, at which labels are known to be flipped; estimates are of the unflipped ones.
+        tolerance: the tolerance that all estimates together must keep with probability `confidence`; None accepts any.
+        noise_rate: eta, the known rate at which labels are flipped; estimates are for the unflipped labels.
         """
         ...
 
 
 class MomentsOracle(Asked, Protocol):
-    """What answers moments."""
+    """An oracle that answers moments."""
 
     def moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> Moments:
         """Noisy sums of edges and of products, of records clipped to length `norm_bound`.
 
-        norm_bound: R; None leaves the choice to whoever answers.
+        norm_bound: the clipping norm R; None leaves the choice to the oracle.
         """
         ...
 
 
 class GradientOracle(Asked, Protocol):
-    """What answers gradients."""
+    """An oracle that answers gradients."""
 
     def gradient(
         self,
@@ -124,14 +123,14 @@ class GradientOracle(Asked, Protocol):
     ) -> GradientEstimate:
         """The mean over records of the gradient of `loss` at theta (d,), each record's clipped to length `clip`.
 
-        basis: P; records are then written as P e first, and theta and the gradient are in those coordinates.
+        basis: P; records are first transformed to P e, and theta and the gradient are in those coordinates.
         """
         ...
 
 
 class MomentsAndGradients(MomentsOracle, GradientOracle, Protocol):
-    """What answers both, within one budget."""
+    """An oracle that answers both, within one budget."""
 
 
 class Oracle(StatisticOracle, MomentsAndGradients, Protocol):
-    """A federation, asked whatever it answers within (epsilon, delta) in all."""
+    """A federation that answers every kind of query within (epsilon, delta) in total."""

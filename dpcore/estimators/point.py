@@ -22,7 +22,7 @@ from dpcore.records.schema import CategoryFeature, Schema
 
 
 class PrivatePoint(CountedConcepts):
-    """A point function, learned from counts; see `CountedConcepts` for alpha, beta, agnostic, part and require_rows.
+    """A point function, estimated from counts; see `CountedConcepts` for alpha, beta, agnostic, part and require_rows.
 
     feature: a category, of at most 4096 values. empty: the concept that is -1 everywhere may be chosen too. Values that
     the feature does not list are -1.
@@ -55,8 +55,8 @@ class PrivatePoint(CountedConcepts):
         counts = self._count(
             oracle, [all_of((Equals(self.feature, value), label)) for label in reversed(CLASSES) for value in values]
         ).reshape(2, -1)
-        # To a power of two: with counts of a value that no row has, whose concept is the empty one; else with those of
-        # the last value again, which loses to it.
+        # Pad to a power of two: with zero counts, whose concept is the empty one; else with copies of the last value's
+        # counts, which lose ties to it.
         padding = ((0, 0), (0, (1 << self._bits) - len(values)))
         padded = np.pad(counts, padding) if self.empty else np.pad(counts, padding, mode="edge")
         chosen = point_from_counts(padded)
@@ -78,12 +78,12 @@ class PrivatePoint(CountedConcepts):
 def _values(schema: Schema, name: str) -> tuple[str, ...]:
     features = {feature.name: feature for feature in schema.features if isinstance(feature, CategoryFeature)}
     if name not in features:
-        known = nearest(name, features) if features else "it has none at all"
+        known = nearest(name, features) if features else "it has none"
         raise SchemaError(f"schema {schema.name!r} has no category feature {name!r}; {known}")
     values = features[name].values
     if len(values) > MOST_VALUES:
         raise PlanError(
-            f"feature {name!r} has {len(values)} values and {MOST_VALUES} can be counted: group them, or learn where "
-            "the rows are (dpcore.research.pac.points.learn_point takes 2^62)"
+            f"feature {name!r} has {len(values)} values and at most {MOST_VALUES} can be counted: group them, or train "
+            "on the rows themselves (dpcore.research.pac.points.learn_point takes 2^62)"
         )
     return values

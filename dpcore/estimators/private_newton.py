@@ -5,26 +5,26 @@ of S_hat (dpcore.estimators.moments_discriminant, step 1), P = (A / m)^(-1/2) is
 e = y x, have about the same spread in every direction. It is post-processing of a release, so it may be public. Each
 further release is the mean over records of -w z at one classifier phi, with w = min(1 / (1 + exp(phi . z)), C / |z|).
 
-Why whitened. Where gradients of length C' have noise of a size that is the same in every direction, and the curvature
-is that of the data, an error of the scores grows with trace(S Q) trace(S^-1 Q^-1), Q = P^T P. By Cauchy and Schwarz it
-is at least d^2, which Q = S^-1 reaches: weak directions get the precision that they need, and steps of one length suit
-all of them, so that a handful of rounds is enough where plain descent takes hundreds.
+Why whitening. If gradients of length C' have noise of the same size in every direction, and the curvature is that of
+the data, the error of the scores grows with trace(S Q) trace(S^-1 Q^-1), Q = P^T P. By Cauchy and Schwarz this is at
+least d^2, which Q = S^-1 reaches. Weak directions get the precision that they need, and steps of one length suit all
+directions, so a few rounds are enough; plain descent takes hundreds.
 
-Why clipped weights. Where w |z| = C the loss is linear in the margin, as the hinge loss is: records far on the wrong
-side of the boundary do not pull harder. On the tables that were measured its minimiser errs about as little as that
-of the logistic loss, or less, and C, which the noise is proportional to, is a quarter of |z|. Records are not shortened
-otherwise: margins are those of whole records.
+Why clipped weights. If w |z| = C the loss is linear in the margin, like the hinge loss: records far on the wrong side
+of the boundary do not pull harder. On the measured tables the error of its minimiser is about that of the logistic
+loss, or less, and C, to which the noise is proportional, is a quarter of |z|. Records are not clipped otherwise:
+margins are those of whole records.
 
-Moments are of records clipped to R, gradients are not: where most records are longer than R, P would whiten others than
-those that follow. Skewed features, which crowd near -1, make records long, so R here leaves more room than the noise of
-a release that stands alone would have it (dpcore.queries.norms); it costs next to nothing where records are short.
+Moments are of records clipped to R, gradients are not: if most records are longer than R, P would whiten other vectors
+than the z of the gradients. Skewed features, concentrated near -1, make records long, so R here is larger than the best
+clipping norm of a separate release (dpcore.queries.norms); this costs almost nothing if records are short.
 
-Steps. Near its root phi* the mean gradient is about kappa (I + D) (phi - phi*), kappa I being what whitening alone says
-of the curvature. So every release t so far, phi_t - g_t / kappa = c - D phi_t + noise, tells of c = (I + D) phi* and of
-D. Both are found by ridge regression over all releases: D has a prior of mean zero, releases count less the further
-away from the present phi they were made, and the next phi is the root. Where noise rules, D stays zero and the
-root is the mean over releases of phi_t - g_t / kappa: no release is wasted. Where curvature differs from kappa, the
-directions that were walked tell so. (Anderson, J. ACM 12, 1965, solves such equations so, without noise.)
+Steps. Near its root phi* the mean gradient is about kappa (I + D) (phi - phi*), with kappa I the curvature that
+whitening alone implies. So each release t so far, phi_t - g_t / kappa = c - D phi_t + noise, is an observation of
+c = (I + D) phi* and of D. Ridge regression over all releases estimates both: D has a prior of mean zero, releases count
+less the further from the current phi they were made, and the next phi is the root. If noise dominates, D stays zero and
+the root is the mean over releases of phi_t - g_t / kappa: no release is wasted. If curvature differs from kappa, it is
+estimated along the directions of past steps. (Anderson, J. ACM 12, 1965, solves such equations without noise.)
 
 Everything after the releases is post-processing: it costs no privacy.
 """
@@ -47,40 +47,40 @@ from dpcore.records.basis import Basis
 from dpcore.records.schema import RealFeature, Schema
 from dpcore.statistics.moments import Moments
 
-# Measured over eighteen tasks at epsilon 0.3 and 1: errors hardly change from 0.7 to 1.4 times of each.
+# Measured over eighteen tasks at epsilon 0.3 and 1: errors hardly change from 0.7 to 1.4 times each value.
 CURVATURE = 0.05
-"""kappa: a record's curvature in a whitened direction, w (1 - w) or 0 where it is clipped, is so large on average."""
+"""kappa: average curvature of a record in a whitened direction, w (1 - w), or 0 if it is clipped."""
 
 _CURVATURE_SPREAD = 1.0
-"""D's entries have a prior standard deviation of this over sqrt(d), those off the diagonal of 1/sqrt(2) of that."""
+"""D's diagonal entries have a prior standard deviation of this over sqrt(d), the others 1/sqrt(2) of that."""
 
 _BENDING = 0.1
-"""What the affine model's squared error, for each coordinate, is of the squared distance from the present phi."""
+"""Squared error of the affine model, for each coordinate, per squared distance from the current phi."""
 
 _LONGEST_STEP = 3.0
 _LEAST_CURVATURE, _LARGEST_CURVATURE = 0.2, 10.0
-"""Of I + D."""
+"""Bounds on the eigenvalues of I + D."""
 
 _LEAST_NOISE = 1e-4
-"""Of a step's coordinate: what a release without noise is taken to have, for the affine model is never exact."""
+"""Noise on a step's coordinate that is assumed for a release without noise, since the affine model is never exact."""
 
 _LEAST_EIGENVALUE = 2.0**-16
-"""Of A, over the mean one: weaker directions would make entries of P too large to be exact."""
+"""Lower bound on A's eigenvalues over their mean: weaker directions would make entries of P too large to be exact."""
 
 _CLIP_UNITS = 1000
 
 
 class PrivateNewton(LinearClassifier):
-    """A linear classifier from one release of moments and `rounds` - 1 of gradients; the module's docstring says how.
+    """A linear classifier from one release of moments and `rounds` - 1 of gradients; see the module's docstring.
 
-    rounds: at least 2. moments_part: of the budget's squared mu, what the first release takes; the others share the
-    rest equally. clip: C over the root mean square of |z|. shrinkage: as in `MomentsDiscriminant`. norm_bound: R of the
-    moments; None is `roomy_norm` of the schema, and no bound in `fit`. Up to 1.4 times more or less of each there is
-    little to choose.
+    rounds: at least 2. moments_part: the part of the budget's squared mu for the first release; the others share the
+    rest equally. clip: C over the root mean square of |z|. shrinkage: as in `MomentsDiscriminant`. norm_bound: the
+    clipping norm R of the moments; None is `roomy_norm` of the schema, and no clipping in `fit`. Results hardly change
+    for values up to 1.4 times larger or smaller.
 
     After `fit_queries`: `theta_` (d,) over the schema's coordinates, `coef_` = theta_ as (1, d), `intercept_` zero,
-    `classes_` [-1, 1]; `rounds_done_`, the releases that were learned from; `warning_`, why there were fewer than
-    `rounds`, None where there were not. After `fit`: `coef_` (1, features), `intercept_` the bias.
+    `classes_` [-1, 1]; `rounds_done_`, the number of releases used; `warning_`, why there were fewer than `rounds`,
+    else None. After `fit`: `coef_` (1, features), `intercept_` the bias.
     """
 
     def __init__(
@@ -99,17 +99,17 @@ class PrivateNewton(LinearClassifier):
         self.norm_bound = norm_bound
 
     def fit_queries(self, oracle: MomentsAndGradients) -> Self:
-        """Learn by asking; returns self. Where an answer after the first is refused, what is known so far is kept.
+        """Fit by querying; returns self. If an answer after the first is refused, the result so far is kept.
 
-        Raises ConfigurationError where a parameter is out of range, and what the oracle raises; OracleRefusedError
-        where it does not answer at all.
+        Raises ConfigurationError if a parameter is out of range, and what the oracle raises; OracleRefusedError if it
+        does not answer at all.
         """
         self._check()
         self._keep_encoded(self._learn(oracle, self.norm_bound or roomy_norm(oracle.schema)))
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from rows without noise, for comparison with other learners on the same rows; returns self.
+        """Fit to rows without noise, for comparison with other estimators on the same rows; returns self.
 
         X: (m, features); a bias coordinate is added. y: (m,), two classes with any labels; the second in sorted order
         is the positive one. Raises ValueError for anything else, as scikit-learn does, and ConfigurationError as
@@ -134,7 +134,7 @@ class PrivateNewton(LinearClassifier):
             try:
                 answer = oracle.gradient(phi, clip=clip, part=part, basis=whitening.basis)
             except OracleRefusedError as error:
-                self.warning_ = f"{1 + len(seen)} of {self.rounds} releases were had: {error}"
+                self.warning_ = f"received {1 + len(seen)} of {self.rounds} releases: {error}"
                 break
             seen.append(_Seen(phi, phi - answer.mean / CURVATURE, answer.deviation / CURVATURE))
             step = root(seen) - phi
@@ -148,7 +148,7 @@ class PrivateNewton(LinearClassifier):
 
     def _check(self) -> None:
         if not (isinstance(self.rounds, int | np.integer) and self.rounds >= 2):
-            raise ConfigurationError(f"rounds is {self.rounds}: one asks for moments, give an integer of at least 2")
+            raise ConfigurationError(f"rounds is {self.rounds}: the first asks for moments, give at least 2")
         if not 1e-3 <= self.moments_part <= 1 - 1e-3:
             raise ConfigurationError(f"moments_part is {self.moments_part}: give a number from 0.001 to 0.999")
         if not (np.isfinite(self.clip) and self.clip > 0):
@@ -160,8 +160,8 @@ class PrivateNewton(LinearClassifier):
 def roomy_norm(schema: Schema) -> Fraction:
     """R with R^2 = 2/3 (real features) + (other features) + (bias), rounded up to hundredths.
 
-    Twice of what `dpcore.queries.norms.norm_bound_of` allows real features: a record is shorter unless most of its real
-    features are near -1 or 1.
+    Twice what `dpcore.queries.norms.norm_bound_of` allows for real features: a record is shorter unless most of its
+    real features are near -1 or 1.
     """
     reals = sum(isinstance(feature, RealFeature) for feature in schema.features)
     return norm_bound_of(real_features=2 * reals, unit_features=len(schema.features) - reals, bias=schema.bias)
@@ -169,14 +169,14 @@ def roomy_norm(schema: Schema) -> Fraction:
 
 @dataclass(frozen=True, eq=False)
 class Whitening:
-    """P, and what it makes of records. size: an estimate of the root mean square of |z|, at least 1."""
+    """P, and the length of the records z. size: an estimate of the root mean square of |z|, at least 1."""
 
     basis: Basis
     size: float
 
     @classmethod
     def of(cls, moments: Moments, shrinkage: float) -> "Whitening":
-        """From noisy moments; shrinkage: as for `raise_eigenvalues`, of which there is some without noise too."""
+        """From noisy moments; shrinkage: as for `raise_eigenvalues`; without noise a small amount is applied too."""
         values, vectors = np.linalg.eigh(moments.product_sum)
         least = _LEAST_EIGENVALUE * max(float(np.trace(moments.product_sum)) / moments.d, 1.0)
         raised = np.maximum(raise_eigenvalues(values, moments.product_noise, shrinkage), least)
@@ -187,7 +187,7 @@ class Whitening:
 
 @dataclass(frozen=True, eq=False)
 class _Seen:
-    """A release: phi, where it was asked; target, phi - g / kappa; noise, the latter's standard deviation."""
+    """A past release: phi, where the gradient was taken; target, phi - g / kappa; noise, its standard deviation."""
 
     phi: Vector
     target: Vector
@@ -195,9 +195,9 @@ class _Seen:
 
 
 def root(seen: Sequence[_Seen]) -> Vector:
-    """The root (d,) of the mean gradient, by ridge regression over releases, the last of which is the present one.
+    """The root (d,) of the mean gradient, by ridge regression over releases, the last of which is the current one.
 
-    The model is target_t = c - D phi_t + noise, D symmetric; the module's docstring says where it comes from.
+    The model is target_t = c - D phi_t + noise, D symmetric; the module's docstring derives it.
     """
     phis, targets = (np.array([getattr(one, name) for one in seen]) for name in ("phi", "target"))
     d = phis.shape[1]
@@ -207,11 +207,11 @@ def root(seen: Sequence[_Seen]) -> Vector:
     shares = weights / weights.sum()
     phi_mean, target_mean = shares @ phis, shares @ targets
     walked = (phis - phi_mean) * np.sqrt(weights)[:, np.newaxis]
-    told = (targets - target_mean) * np.sqrt(weights)[:, np.newaxis]
-    # The symmetric D that minimises |walked D + told|^2 + rho |D|^2 solves A D + D A + 2 rho D = -(B + B^T), with
-    # A = walked^T walked and B = walked^T told: entry by entry where A is diagonal.
+    observed = (targets - target_mean) * np.sqrt(weights)[:, np.newaxis]
+    # The symmetric D that minimises |walked D + observed|^2 + rho |D|^2 solves A D + D A + 2 rho D = -(B + B^T), with
+    # A = walked^T walked and B = walked^T observed: entry by entry in a basis where A is diagonal.
     spreads, axes = np.linalg.eigh(walked.T @ walked)
-    pull = axes.T @ (walked.T @ told) @ axes
+    pull = axes.T @ (walked.T @ observed) @ axes
     rho = d / _CURVATURE_SPREAD**2
     change = -axes @ ((pull + pull.T) / (np.add.outer(spreads, spreads) + 2.0 * rho)) @ axes.T
     values, vectors = np.linalg.eigh(np.eye(d) + change)

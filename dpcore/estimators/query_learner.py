@@ -1,10 +1,10 @@
-"""What learners by statistical queries share: they ask an oracle, and hold a linear classifier over its schema.
+"""Base of the estimators by statistical queries: they query an oracle, and give a linear classifier over its schema.
 
-`fit_queries(oracle)` asks counts alone, never a row. Afterwards `theta_` (d,) is over the schema's coordinates, the
+`fit_queries(oracle)` asks for counts only, never a row. Afterwards `theta_` (d,) is over the schema's coordinates, the
 bias last; `coef_` = theta_ as (1, d), `intercept_` zero, `classes_` [-1, 1], and `predict` takes rows exactly as the
-schema encodes them. A row that is not usable, being zero, is predicted -1.
+schema encodes them. A row that is not usable is encoded as zero and predicted -1.
 
-`fit(X, y)` sees rows, for comparison with other estimators: it asks them as a federation without noise would be asked
+`fit(X, y)` sees rows, for comparison with other estimators: it queries them like a federation without noise
 (dpcore.estimators.row_oracle). `coef_` is (1, features), the bias is `intercept_`, and `predict` takes rows like X.
 """
 
@@ -27,32 +27,32 @@ CLASSES = (LabelIs(positive=True), LabelIs(positive=False))
 
 
 class QueryClassifier(LinearClassifier):
-    """A linear classifier sign(theta . x) learned by asking an oracle; what it asks is a subclass's."""
+    """A linear classifier sign(theta . x) estimated by querying an oracle; a subclass defines the queries."""
 
     @abstractmethod
     def _learn(self, oracle: StatisticOracle) -> Vector:
         """Theta (d,), finite, over the coordinates of oracle.schema, which has a bias."""
 
     def fit_queries(self, oracle: StatisticOracle) -> Self:
-        """Learn by asking; returns self.
+        """Fit by querying; returns self.
 
-        Raises SchemaError where the schema has no bias, or no feature of a kind that the learner can use,
-        ConfigurationError where a parameter is out of range, and what `oracle.statistic` raises.
+        Raises SchemaError if the schema has no bias, or no feature of a kind that the estimator can use,
+        ConfigurationError if a parameter is out of range, and what `oracle.statistic` raises.
         """
         schema = oracle.schema
         if not schema.bias:
             raise SchemaError(
-                f"schema {schema.name!r} has no bias, which carries this learner's threshold: set bias = true"
+                f"schema {schema.name!r} has no bias, which this estimator needs for its threshold: set bias = true"
             )
         self._keep_encoded(self._learn(oracle))
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from rows, without noise; returns self.
+        """Fit to rows, without noise; returns self.
 
-        X: (m, features); a column of two values is a boolean feature, true at the larger, any other a real one. y:
-        (m,), two classes with any labels; the second in sorted order is the positive one. Raises ValueError for
-        anything else, as scikit-learn does, and what `fit_queries` raises.
+        X: (m, features); a column of two values is a boolean feature, true at the larger; any other is real. y: (m,),
+        two classes with any labels; the second in sorted order is the positive one. Raises ValueError for anything
+        else, as scikit-learn does, and what `fit_queries` raises.
         """
         rows = RowOracle(self._edges(X, y))
         self._keep(rows.in_given_units(self._learn(rows)))
@@ -61,9 +61,9 @@ class QueryClassifier(LinearClassifier):
 
 @dataclass(frozen=True)
 class Literal:
-    """A condition that is affine in one encoded coordinate: scale z + offset is 1 where it holds, 0 where not.
+    """A condition that is affine in one encoded coordinate: scale z + offset is 1 if it holds, else 0.
 
-    text: for people. predicate: the condition. position: of the coordinate.
+    text: its description. predicate: the condition. position: of the coordinate.
     """
 
     text: str
@@ -73,7 +73,7 @@ class Literal:
     offset: float
 
     def negated(self) -> "Literal":
-        """The complement; a category's holds for values that are not listed too."""
+        """The complement; a category's also holds for values that are not listed."""
         return Literal(f"not {self.text}", Not(self.predicate), self.position, -self.scale, 1.0 - self.offset)
 
 
@@ -95,12 +95,12 @@ def indicators(schema: Schema) -> tuple[Literal, ...]:
 
 
 def add_literal(theta: Vector, literal: Literal, weight: float) -> None:
-    """Add `weight` to the score theta (d,), the bias last, wherever the literal holds; in place."""
+    """Add `weight` to the score theta (d,), the bias last, for rows where the literal holds; in place."""
     theta[literal.position] += weight * literal.scale
     theta[-1] += weight * literal.offset
 
 
 def all_of(parts: Sequence[Predicate]) -> Predicate:
-    """The conjunction of one or more predicates, flat, so that exclusive atoms are seen as such."""
+    """The conjunction of one or more predicates, flattened, so that mutually exclusive atoms are recognised."""
     flat = [atom for part in parts for atom in (part.parts if isinstance(part, And) else (part,))]
     return flat[0] if len(flat) == 1 else And(tuple(flat))

@@ -23,15 +23,15 @@ def _products(theta: Vector, rows: Matrix) -> Vector:
 
 
 def log_rado_loss(theta: Vector, rados: Matrix) -> float:
-    """Log of the exponential rado loss, log((1/n) sum_j exp(-theta . pi_j)), in nats; finite where the products are.
+    """Log of the exponential rado loss, log((1/n) sum_j exp(-theta . pi_j)), in nats; finite if the products are.
 
-    Equation 2. Raises ShapeError where the widths differ or there is no rado.
+    Equation 2. Raises ShapeError if the widths differ or there is no rado.
     """
     return log_loss_of_margins(_products(theta, rados))
 
 
 def log_loss_of_margins(margins: Vector) -> float:
-    """The same of the products theta . pi_j, where they are known: log((1/n) sum_j exp(-margin_j)), n at least 1."""
+    """The same loss from known products theta . pi_j: log((1/n) sum_j exp(-margin_j)), n at least 1."""
     smallest = float(margins.min())
     exponentials = np.subtract(smallest, margins)
     np.exp(exponentials, out=exponentials)
@@ -39,9 +39,9 @@ def log_loss_of_margins(margins: Vector) -> float:
 
 
 def exponential_rado_loss(theta: Vector, rados: Matrix) -> float:
-    """The exponential rado loss (1/n) sum_j exp(-theta . pi_j); infinite where it leaves the doubles.
+    """The exponential rado loss (1/n) sum_j exp(-theta . pi_j); infinite if it overflows a double.
 
-    Equation 2. Raises ShapeError where the widths differ or there is no rado.
+    Equation 2. Raises ShapeError if the widths differ or there is no rado.
     """
     log_loss = log_rado_loss(theta, rados)
     try:
@@ -53,7 +53,7 @@ def exponential_rado_loss(theta: Vector, rados: Matrix) -> float:
 def logistic_loss(theta: Vector, edges: Matrix) -> float:
     """The logistic loss over examples, (1/m) sum_i log(1 + exp(-theta . e_i)), e_i = y_i x_i, in nats.
 
-    Equation 1. Raises ShapeError where the widths differ or there is no edge.
+    Equation 1. Raises ShapeError if the widths differ or there is no edge.
     """
     return float(np.logaddexp(0.0, -_products(theta, edges)).mean())
 
@@ -62,7 +62,7 @@ def logistic_rado_loss(theta: Vector, rados: Matrix, m: int) -> float:
     """The logistic rado loss log 2 + (1/m) log((1/n) sum_j exp(-theta . pi_j)), in nats; m is the number of examples.
 
     Equation 4; over all 2^m rados it equals `logistic_loss` (Lemma 2), over fewer it does not.
-    Raises ShapeError where the widths differ, there is no rado or m < 1.
+    Raises ShapeError if the widths differ, there is no rado or m < 1.
     """
     if m < 1:
         raise ShapeError(f"m is {m}: give the number of examples behind the rados, at least 1")
@@ -74,7 +74,7 @@ def mean_variance_loss(theta: Vector, rados: Matrix) -> float:
 
     Over all 2^m rados E[theta . pi] = (1/2) sum_i theta . e_i and Var[theta . pi] = (1/4) sum_i (theta . e_i)^2, so
     4 times this loss plus m is the square loss sum_i (1 - theta . e_i)^2 over examples.
-    Raises ShapeError where the widths differ or there is no rado.
+    Raises ShapeError if the widths differ or there is no rado.
     """
     products = _products(theta, rados)
     return float(products.var() - products.mean())

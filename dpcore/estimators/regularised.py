@@ -2,32 +2,32 @@
 
 The source is "On regularizing Rademacher observation losses", arXiv 1512.05244.
 
-What is minimised is, with omega the strength and Omega the regulariser,
+The objective is, with omega the strength and Omega the regulariser,
 
     F(theta) = log((1/n) sum_j exp(-theta . pi_j)) + omega Omega(theta),
 
-the log of the exponential loss of rados from each of which a multiple of theta was taken: -theta . (pi_j - omega
+the log of the exponential loss of rados from each of which a multiple of theta is subtracted: -theta . (pi_j - omega
 Omega(theta) theta / |theta|^2) = -theta . pi_j + omega Omega(theta). Over all 2^m rados the first term is m times the
-logistic loss over records less m log 2 (ICML 2015, Lemma 2), so F is m times the logistic loss with (omega / m) Omega
+logistic loss over records minus m log 2 (ICML 2015, Lemma 2), so F is m times the logistic loss with (omega / m) Omega
 added, up to a constant: with the ridge, omega is scikit-learn's 1 / C. Over n << 2^m rados it is not: the mean of the
-margins theta . pi_j grows with m and their spread with sqrt(m) only, so along many theta all are positive, and F falls
-without end unless omega is large.
+margins theta . pi_j grows with m and their spread only with sqrt(m), so along many theta all are positive, and F is
+unbounded below unless omega is large.
 
 Each round, as in Omega-R.AdaBoost, moves one coordinate k of theta. With w the weights of the rados (in proportion to
 exp(-theta . pi_j)), pi_*k = max_j |pi_jk|, r = sum_j w_j pi_jk / pi_*k and b = atanh(r), convexity of the exponential
-gives for a move by alpha (exp(-alpha z) lies below its chord on [-pi_*k, pi_*k]; ICML 2015, proof of Lemma 4)
+gives for a move by alpha (exp(-alpha z) is below its chord on [-pi_*k, pi_*k]; ICML 2015, proof of Lemma 4)
 
     F(theta + alpha 1_k) - F(theta) <= log(cosh(b - alpha pi_*k) / cosh(b))
                                        + omega (Omega(theta + alpha 1_k) - Omega(theta)).
 
-Without a regulariser the bound is least at alpha = b / pi_*k, the step of AdaBoost. The paper takes that step whatever
+Without a regulariser the bound is least at alpha = b / pi_*k, the step of AdaBoost. The paper takes that step for every
 Omega, which can raise F; here alpha minimises the whole bound, which is 0 at alpha = 0. So F never rises, and falls in
 every round whose coordinate is not yet optimal, because at alpha = 0 the bound has the slopes of F. How far: log cosh
 has curvature at most 1, so while the slope of Omega along the move is a constant rho, starting at theta_k = 0, the
 bound is at most -|alpha| (|r| pi_*k - omega rho) + alpha^2 pi_*k^2 / 2, and F falls by at least half the square of |r|
-- omega rho / pi_*k, where that is positive. With omega = 0 this is Lemma 4.
+- omega rho / pi_*k, if that is positive. With omega = 0 this is Lemma 4.
 
-The coordinate moved is the one of largest slope of F over pi_*k, which is |r| less what the regulariser takes back.
+A round moves the coordinate of largest slope of F over pi_*k, which is |r| minus the regulariser's slope.
 """
 
 import bisect
@@ -51,7 +51,7 @@ BISECTIONS = 60
 """Halvings of the interval that holds the new coordinate."""
 
 SAME_SIZE = 1e-14
-"""Coordinates whose sizes differ relatively by no more are equal but for rounding."""
+"""Coordinates whose magnitudes differ relatively by at most this are equal up to rounding."""
 
 
 class Regulariser(ABC):
@@ -63,17 +63,17 @@ class Regulariser(ABC):
 
     @abstractmethod
     def slopes(self, theta: Vector) -> tuple[Vector, Vector]:
-        """Derivatives of Omega by |theta_k| from below and above, (d,) each; both from above where theta_k is 0."""
+        """Derivatives of Omega by |theta_k| from below and above, (d,) each; both from above if theta_k is 0."""
 
     @abstractmethod
     def along(self, theta: Vector, feature: int) -> Callable[[float], float]:
-        """The derivative of Omega by |theta_k| as a function of |theta_k|, the others as they stand."""
+        """The derivative of Omega by |theta_k| as a function of |theta_k|, the other coordinates fixed."""
 
     @abstractmethod
     def unit(self, rados: Matrix, shares: Vector) -> float:
-        """What strengths are measured in when they are chosen from these rados: positive unless all are zero.
+        """The unit of strengths that are chosen from these rados: positive unless all are zero.
 
-        shares: (n,), what each rado counts for; they sum to 1.
+        shares: (n,), the weight of each rado in the mean; they sum to 1.
         """
 
 
@@ -90,8 +90,8 @@ class Ridge(Regulariser):
         size = np.abs(theta)
         return size, size
 
-    def along(self, theta: Vector, feature: int) -> Callable[[float], float]:  # noqa: ARG002  all coordinates are alike
-        """The size itself."""
+    def along(self, theta: Vector, feature: int) -> Callable[[float], float]:  # noqa: ARG002  the same for all
+        """The magnitude itself."""
         return lambda size: size
 
     def unit(self, rados: Matrix, shares: Vector) -> float:
@@ -111,11 +111,11 @@ class SortedNorm(Regulariser):
     weights: Vector
 
     def value(self, theta: Vector) -> float:
-        """The weighted sum of the sorted sizes."""
+        """The weighted sum of the sorted magnitudes."""
         return float(np.sort(np.abs(theta))[::-1] @ self.weights)
 
     def slopes(self, theta: Vector) -> tuple[Vector, Vector]:
-        """The weights of the last and the first of the places that coordinate k may take among its equals."""
+        """The weights of the last and the first of the ranks that coordinate k may take among its equals."""
         size = np.abs(theta)
         ascending = np.sort(size)
         larger = len(size) - np.searchsorted(ascending, size, side="right")
@@ -124,13 +124,13 @@ class SortedNorm(Regulariser):
         return np.where(size > 0, self.weights[as_large - 1], above), above
 
     def along(self, theta: Vector, feature: int) -> Callable[[float], float]:
-        """The weight of the place that a coordinate of this size takes, the first among equals."""
+        """The weight of the rank that a coordinate of this magnitude takes, the first among equals."""
         others = np.sort(np.abs(np.delete(theta, feature))).tolist()
         weights = self.weights.tolist()
         return lambda size: float(weights[len(others) - bisect.bisect_right(others, size)])
 
     def unit(self, rados: Matrix, shares: Vector) -> float:
-        """The strength from which on boosting leaves theta at zero: the largest mean over the first weight."""
+        """The least strength at which boosting leaves theta at zero: the largest mean over the first weight."""
         return float(np.abs(shares @ rados).max()) / float(self.weights[0])
 
 
@@ -145,24 +145,24 @@ class _Boosted:
 
 @dataclass(frozen=True)
 class Rounds:
-    """At most n_rounds rounds; they stop where no coordinate's slope over pi_*k exceeds smallest_edge."""
+    """At most n_rounds rounds; they stop when no coordinate's slope over pi_*k exceeds smallest_edge."""
 
     n_rounds: int
     smallest_edge: float
 
 
 def all_alike(count: int) -> Vector:
-    """Shares of so many rados that all count the same."""
+    """Equal shares of this many rados."""
     return np.full(count, 1.0 / count)
 
 
 def boost_regularised(
     rados: Matrix, shares: Vector, regulariser: Regulariser, strength: float, rounds: Rounds
 ) -> _Boosted:
-    """Rounds from theta = 0 on F, with the mean over rados taken by shares.
+    """Boosting rounds from theta = 0 on F, with the mean over rados weighted by shares.
 
-    rados: (n, d), read and neither copied nor scaled. shares: (n,), not negative, they sum to 1; a rado without a share
-    is not learned from.
+    rados: (n, d), neither copied nor scaled. shares: (n,), not negative, they sum to 1; rados with share 0 are not
+    used.
     """
     kept = shares > 0
     largest = _largest_sizes(rados, kept)
@@ -185,7 +185,7 @@ def boost_regularised(
         margins += (value - theta[feature]) * rados[:, feature]
         theta[feature] = value
         shift = float(margins.min(initial=np.inf, where=kept))
-        # A rado that is not learned from may have a margin far below the others': its exponential is not taken.
+        # An unused rado may have a margin far below the others', so its exponential is not computed.
         weights = np.exp(shift - margins, out=np.zeros_like(shares), where=kept)
         weights *= shares
         total = float(weights.sum())
@@ -195,7 +195,7 @@ def boost_regularised(
 
 
 def _largest_sizes(rados: Matrix, kept: NDArray[np.bool_]) -> Vector:
-    """max_j |pi_jk| over those kept, (d,)."""
+    """max_j |pi_jk| over the rados kept, (d,)."""
     among = kept[:, np.newaxis]
     largest: Vector = np.maximum(
         rados.max(axis=0, initial=0.0, where=among), -rados.min(axis=0, initial=0.0, where=among)
@@ -204,7 +204,7 @@ def _largest_sizes(rados: Matrix, kept: NDArray[np.bool_]) -> Vector:
 
 
 def _snap(value: float, others: Vector) -> float:
-    """The value, with the size of another coordinate where bisection ended beside it: Omega has a kink there."""
+    """The value, or another coordinate's magnitude if bisection ended next to it, where Omega has a kink."""
     if not len(others):
         return value
     nearest = float(others[np.argmin(np.abs(others - abs(value)))])
@@ -221,7 +221,7 @@ def _step(edge: float, largest: float, old: float, strength: float, slope: Calla
     at_zero = loss_slope(0.0)
     if abs(at_zero) <= strength * slope(0.0):
         return 0.0
-    # The regulariser pulls towards zero, so the minimiser lies between zero and the unregularised one.
+    # The regulariser pulls towards zero, so the minimiser is between zero and the unregularised one.
     sign = -math.copysign(1.0, at_zero)
     low, high = 0.0, sign * (old + reach / largest)
     for _ in range(BISECTIONS):
@@ -234,18 +234,19 @@ def _step(edge: float, largest: float, old: float, strength: float, slope: Calla
 
 
 class RegularisedRadoBoost(RadoClassifier, ABC):
-    """Boosting of the regularised exponential rado loss; subclasses name the regulariser.
+    """Boosting of the regularised exponential rado loss; subclasses define the regulariser.
 
-    n_rounds: T, the most rounds. strength: omega, at least 0, in nats per unit of Omega; None chooses it among
-    `FRACTIONS` of the regulariser's unit: that whose theta, learned from some rados, has the largest correlation with
-    the labels as the other rados tell it, (theta . mu)^2 / (m theta . S theta). All coordinates are regularised, the
-    bias too: left free, it alone would separate the rados of unequal classes. n_folds: at least 2, the folds of rados
-    that choose the strength. smallest_edge: boosting stops once no coordinate's slope over pi_*k is larger. n_rados,
-    random_state: as in `RadoClassifier`. Noise in the rados is corrected for when the strength is chosen, only then.
+    n_rounds: T, the maximum number of rounds. strength: omega, at least 0, in nats per unit of Omega; None chooses it
+    among `FRACTIONS` of the regulariser's unit by cross-validation: the theta from some rados must have the largest
+    correlation with the labels as estimated from the other rados, (theta . mu)^2 / (m theta . S theta). All coordinates
+    are regularised, including the bias: unregularised, it alone would separate the rados of unequal classes. n_folds:
+    at least 2, the folds of rados that choose the strength. smallest_edge: boosting stops once no coordinate's slope
+    over pi_*k is larger. n_rados, random_state: as in `RadoClassifier`. Noise in the rados is corrected for only when
+    the strength is chosen.
 
-    After fitting, beside what `RadoClassifier` sets: `strength_`, the omega used; `objective_`, F at the start and
-    after each round, in nats, never rising; `finished_`, whether it stopped because no coordinate could improve;
-    `correlation_`, the cross-validated correlation, signed, for each fraction, or None where the strength was given.
+    After fitting, in addition to what `RadoClassifier` sets: `strength_`, the omega used; `objective_`, F at the start
+    and after each round, in nats, never rising; `finished_`, whether it stopped because no coordinate could improve;
+    `correlation_`, the cross-validated correlation, signed, for each fraction, or None if the strength was given.
     """
 
     FRACTIONS: ClassVar[tuple[float, ...]]
@@ -300,7 +301,7 @@ class RegularisedRadoBoost(RadoClassifier, ABC):
             raise ConfigurationError(f"smallest_edge is {self.smallest_edge}: it must be in [0, 1)")
 
     def _validate(self, release: RadoSample, regulariser: Regulariser, progress: Progress | None) -> Vector:
-        """Signed correlation for each of `FRACTIONS`; 0 where theta is 0 or noise leaves no positive variance."""
+        """Signed correlation for each of `FRACTIONS`; 0 if theta is 0 or noise leaves no positive variance."""
         rados, rows = release.rados, release.rows
         mean = rados.mean(axis=0)
         mu = mean / release.law.inclusion
@@ -314,7 +315,7 @@ class RegularisedRadoBoost(RadoClassifier, ABC):
             unit = regulariser.unit(rados, shares)
             for index, fraction in enumerate(self.FRACTIONS):
                 theta = boost_regularised(rados, shares, regulariser, fraction * unit, self._rounds).theta
-                # The scale of theta says nothing of its direction, and differs between folds.
+                # The scale of theta differs between folds and is irrelevant to its direction.
                 theta = theta / max(float(np.abs(theta).max()), np.finfo(np.float64).tiny)
                 linear[index] += theta @ mu
                 square[index] += theta @ products @ theta

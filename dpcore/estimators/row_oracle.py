@@ -1,4 +1,4 @@
-"""Rows that the caller may see, as an oracle without noise: what learners that ask learn from in `fit(X, y)`."""
+"""Rows that the caller may see, as an oracle without noise: querying estimators use it in `fit(X, y)`."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -21,21 +21,21 @@ from dpcore.statistics.label_noise import corrected_batch
 from dpcore.statistics.moments import Moments
 
 _BITS = 20
-"""Of fixed point, for values of predicates that are not Boolean."""
+"""Fixed-point bits for values of predicates that are not Boolean."""
 
 _SHORTEST = float(np.finfo(np.float64).tiny)
 
 
 class RowOracle:
-    """A `dpcore.estimators.oracle.Oracle` over rows: it adds no noise and refuses nothing.
+    """A `dpcore.estimators.oracle.Oracle` over rows: it adds no noise and refuses no query.
 
     edges: (m, d), y x of finite rows with the bias last. Each feature is scaled to [-1, 1] by its least and greatest
-    value, as a schema would; one that does not vary is 0. A feature of two values is boolean, true at the larger, any
-    other real. `in_given_units` undoes the scaling for a classifier. Afterwards `edges` are the scaled ones.
+    value, as a schema would; a constant feature is 0. A feature of two values is boolean, true at the larger; any other
+    is real. `in_given_units` undoes the scaling for a classifier. The attribute `edges` holds the scaled ones.
     """
 
     epsilon = Fraction(1 << 62)
-    """No noise is added: as good as any."""
+    """No noise is added, so any value is valid."""
 
     delta = Fraction(0)
 
@@ -50,7 +50,7 @@ class RowOracle:
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """The number of rows."""
         return len(self.edges)
 
     @property
@@ -60,17 +60,17 @@ class RowOracle:
 
     @property
     def mean_square(self) -> float:
-        """Of the rows' lengths."""
+        """Mean square of the rows' lengths."""
         return float(np.square(self.edges).sum() / self.rows)
 
     @cached_property
     def schema(self) -> Schema:
-        """Of features x0, x1, ... with values in [-1, 1]."""
+        """A schema of features x0, x1, ... with values in [-1, 1]."""
         features = tuple(_feature(j, column) for j, column in enumerate(self._coordinates.T[:-1]))
         return Schema(name="rows", label=Label(column="label", positive=("1",)), features=features)
 
     def in_given_units(self, theta: Vector) -> Vector:
-        """The same classifier (d,), the bias last, of rows that are not scaled."""
+        """The same classifier (d,), the bias last, for rows that are not scaled."""
         slopes = 2.0 * theta[:-1] / self._width
         return np.append(slopes, theta[-1] - slopes @ self._centre)
 
@@ -83,7 +83,7 @@ class RowOracle:
         confidence: float = 0.95,
         noise_rate: float = 0.0,
     ) -> Estimates:
-        """Means over the rows, with the sample's half-width."""
+        """Means over the rows, with the half-width for sampling."""
         asked, correction = corrected_batch(predicates, noise_rate)
         bits = 0 if all(map(is_boolean, asked)) else _BITS
         means = np.ldexp(sums(asked, self.schema, self._records, bits).astype(np.float64), -bits) / self.rows
@@ -96,7 +96,7 @@ class RowOracle:
         """Exact sums of edges and of products; norm_bound, above 1: None clips nothing."""
         edges, bound = self.edges, np.sqrt(self.d) if norm_bound is None else float(norm_bound)
         if norm_bound is not None:
-            # The bias, which is 1, is never shortened: dpcore.records.clipping.
+            # The bias, which is 1, is never clipped: dpcore.records.clipping.
             longest = np.sqrt(bound**2 - 1.0)
             lengths = np.maximum(np.linalg.norm(edges[:, :-1], axis=1), _SHORTEST)
             edges = np.column_stack([edges[:, :-1] * np.minimum(1.0, longest / lengths)[:, np.newaxis], edges[:, -1]])

@@ -1,20 +1,20 @@
-"""Linear and logistic regression in summation form: a few sums over all records, and the rest computed from those.
+"""Linear and logistic regression in summation form: all results are computed from a few sums over all records.
 
-Chu, Kim, Lin, Yu, Bradski, Ng and Olukotun (NIPS 2006): an algorithm that reads the data through sums can be computed
-where the data are, and only sums have to travel. With e = y x, S = sum_i x_i x_i^T and c = sum_i e_i:
+Chu, Kim, Lin, Yu, Bradski, Ng and Olukotun (NIPS 2006): an algorithm that reads the data through sums can run where the
+data are, and only the sums are transferred. With e = y x, S = sum_i x_i x_i^T and c = sum_i e_i:
 
 Linear regression of y on x: theta = (S + alpha J)^-1 c, the normal equations; J is the identity without the bias. One
 release of moments.
 
 Logistic regression. Newton's method would need the Hessian sum_i w_i (1 - w_i) x_i x_i^T at every step. Its bound for
 all theta, S / 4, needs S once (Boehning and Lindsay 1988): theta <- theta - 4 S^-1 g, with g the sum of gradients at
-theta, never raises the logistic loss, and converges to its minimum. One release of moments, then one of a gradient a
-round. The start is the linear discriminant of the same moments.
+theta, never raises the logistic loss, and converges to its minimum. It takes one release of moments, then one gradient
+release a round. It starts from the linear discriminant of the same moments.
 
 With noise S may have negative eigenvalues: they are raised by the noise's size as in
 dpcore.estimators.moments_discriminant. In a direction of little spread a step divides the gradient's noise by a small
-number: there the bound is raised to `damping` standard deviations of that noise, for each record, so that steps are
-short where gradients tell little.
+number. The bound there is raised to `damping` standard deviations of that noise, for each record, so that steps are
+short where gradients carry little information.
 """
 
 from fractions import Fraction
@@ -36,9 +36,9 @@ from dpcore.statistics.moments import Moments
 class SummationLinear(LinearClassifier):
     """Least squares of the label, -1 or +1, on the record, by the normal equations; predicts by the sign.
 
-    alpha: at least 0, the penalty's weight beside the sum of squares, (alpha / 2) |theta|^2 without the bias.
-    shrinkage: how strongly directions lost in the noise are held back, as in `MomentsDiscriminant`; without noise it
-    does nothing.
+    alpha: at least 0, the weight of the penalty (alpha / 2) |theta|^2 without the bias, added to the sum of squares.
+    shrinkage: how strongly directions lost in the noise are shrunk, as in `MomentsDiscriminant`; without noise it has
+    no effect.
 
     After `fit_queries` or `fit_moments`: `theta_` (d,), `coef_` = theta_ as (1, d), `intercept_` zero, `classes_` [-1,
     1]. After `fit`: `coef_` (1, features), `intercept_` the bias.
@@ -49,24 +49,24 @@ class SummationLinear(LinearClassifier):
         self.shrinkage = shrinkage
 
     def fit_queries(self, oracle: MomentsOracle) -> Self:
-        """Learn by asking for moments with the whole budget; returns self.
+        """Query moments with the whole budget and fit to them; returns self.
 
-        Raises ConfigurationError where a parameter is out of range, and what the oracle raises.
+        Raises ConfigurationError if a parameter is out of range, and what the oracle raises.
         """
         self._check()
         return self.fit_moments(oracle.moments())
 
     def fit_moments(self, moments: Moments) -> Self:
-        """Learn from a release; returns self. Raises ConfigurationError where a parameter is out of range."""
+        """Fit to a release; returns self. Raises ConfigurationError if a parameter is out of range."""
         self._keep_encoded(self._solve(moments))
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from the exact moments of rows, for comparison with other learners on the same rows; returns self.
+        """Fit to the exact moments of rows, for comparison with other estimators on the same rows; returns self.
 
-        X: (m, features); a bias coordinate is added, and features are scaled to [-1, 1], where alpha applies. y: (m,),
-        two classes with any labels; the second in sorted order is the positive one. Raises ValueError for anything
-        else, as scikit-learn does, and ConfigurationError as `fit_moments` does.
+        X: (m, features); a bias coordinate is added, and features are scaled to [-1, 1]; alpha applies after scaling.
+        y: (m,), two classes with any labels; the second in sorted order is the positive one. Raises ValueError for
+        anything else, as scikit-learn does, and ConfigurationError as `fit_moments` does.
         """
         rows = RowOracle(self._edges(X, y))
         self._keep(rows.in_given_units(self._solve(rows.moments())))
@@ -80,7 +80,7 @@ class SummationLinear(LinearClassifier):
         values, vectors = np.linalg.eigh(moments.product_sum)
         raised = raise_eigenvalues(values, moments.product_noise, self.shrinkage)
         matrix = (vectors * raised) @ vectors.T + np.diag(penalty)
-        # Without noise a direction in which the rows do not vary is left out.
+        # Without noise, directions in which the rows do not vary are omitted.
         return np.asarray(np.linalg.pinv(matrix, rcond=1e-12, hermitian=True) @ moments.edge_sum)
 
     def _check(self) -> None:
@@ -91,11 +91,11 @@ class SummationLinear(LinearClassifier):
 
 
 class SummationLogistic(GradientLearner):
-    """Logistic regression from one release of moments and `rounds` - 1 of gradients; the module's docstring says how.
+    """Logistic regression from one release of moments and `rounds` - 1 of gradients; see the module's docstring.
 
-    rounds: at least 2. moments_part: of the budget's squared mu, what the moments take; gradients share the rest
-    equally. clip: C; None is the longest gradient that a record can have. damping: at least 0. shrinkage: as in
-    `MomentsDiscriminant`. radius: theta stays in a ball of that radius.
+    rounds: at least 2. moments_part: the part of the budget's squared mu for the moments; gradients share the rest
+    equally. clip: the clipping norm C; None is the longest gradient that a record can have. damping: at least 0.
+    shrinkage: as in `MomentsDiscriminant`. radius: theta stays in a ball of that radius.
 
     `rounds_done_` counts the moments too.
     """
@@ -118,16 +118,16 @@ class SummationLogistic(GradientLearner):
         self.radius = radius
 
     def fit_queries(self, oracle: MomentsAndGradients) -> Self:
-        """Learn by asking; returns self. Where an answer after the first is refused, what is known so far is kept.
+        """Fit by querying; returns self. If an answer after the first is refused, the result so far is kept.
 
-        Raises SchemaError where the schema has no bias, ConfigurationError where a parameter is out of range, and what
-        the oracle raises; OracleRefusedError where it does not answer at all.
+        Raises SchemaError if the schema has no bias, ConfigurationError if a parameter is out of range, and what the
+        oracle raises; OracleRefusedError if it does not answer at all.
         """
         self._keep_encoded(self._learn(oracle, RecordLengths.of(oracle.schema)))
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from exact sums of rows, for comparison with other learners on the same rows; returns self.
+        """Fit to exact sums of rows, for comparison with other estimators on the same rows; returns self.
 
         X, y, errors: as for `dpcore.estimators.federated_descent.FederatedDescent.fit`.
         """
@@ -147,7 +147,7 @@ class SummationLogistic(GradientLearner):
             try:
                 answer = oracle.gradient(theta, clip=clip, part=part)
             except OracleRefusedError as error:
-                self.warning_ = f"{self.rounds_done_} of {self.rounds} releases were had: {error}"
+                self.warning_ = f"received {self.rounds_done_} of {self.rounds} releases: {error}"
                 break
             theta = ball.project(theta - spread.step(answer.mean, self.damping * answer.deviation))
             self.rounds_done_ += 1
@@ -155,7 +155,7 @@ class SummationLogistic(GradientLearner):
 
     def _check(self) -> None:
         if not (isinstance(self.rounds, int | np.integer) and self.rounds >= 2):
-            raise ConfigurationError(f"rounds is {self.rounds}: one asks for moments, give an integer of at least 2")
+            raise ConfigurationError(f"rounds is {self.rounds}: the first asks for moments, give at least 2")
         if not 1e-3 <= self.moments_part <= 1 - 1e-3:
             raise ConfigurationError(f"moments_part is {self.moments_part}: give a number from 0.001 to 0.999")
         if not 0 < self.radius <= LARGEST_RADIUS:
@@ -175,9 +175,9 @@ class Spread:
         self._floor = float(self._bounds.max()) * moments.d * float(np.finfo(np.float64).eps)
 
     def step(self, gradient: Vector, least: float) -> Vector:
-        """The bound's inverse times a mean gradient (d,), no eigenvalue counting for less than `least`.
+        """The bound's inverse times a mean gradient (d,), with eigenvalues raised to at least `least`.
 
-        Directions in which the rows do not vary are left out.
+        Directions in which the rows do not vary are omitted.
         """
         inverses = np.where(self._bounds > self._floor, 1.0 / np.maximum(self._bounds, max(least, self._floor)), 0.0)
         vectors: Matrix = self._vectors

@@ -1,8 +1,8 @@
-"""Synthetic rados: draws from a normal law with the mean and covariance that a moments release tells.
+"""Synthetic rados: draws from a normal distribution with the mean and covariance of a moments release.
 
-The sum of many records' coins is nearly normal, so such rados resemble what the parties' own plain rados would have
-been, and a learner of rados can be trained on them. They are computed from the release alone: post-processing, which
-costs no privacy, however many are drawn.
+The sum of many independent terms is nearly normal, so such rados resemble the parties' own plain rados, and a rado
+estimator can be trained on them. They are computed from the release alone: post-processing, which costs no privacy for
+any number of draws.
 """
 
 import numpy as np
@@ -17,9 +17,9 @@ Matrix = NDArray[np.float64]
 def synthetic_rados(moments: Moments, count: int, random: np.random.Generator) -> Matrix:
     """Rados (count, d) from N((1/2) sum_i e_i, (1/4) sum_i e_i e_i^T), the moments of the population of all 2^m rados.
 
-    The released matrix is first put at its nearest positive semi-definite one (negative eigenvalues become zero), since
-    with noise it need be no covariance. random: protects nobody, as nothing here needs protection. Raises
-    ConfigurationError where count < 1.
+    The released matrix is first projected onto the nearest positive semi-definite one (negative eigenvalues become
+    zero), since with noise it need not be a covariance. random: any generator; the draws need no protection. Raises
+    ConfigurationError if count < 1.
     """
     if count < 1:
         raise ConfigurationError(f"{count} synthetic rados: ask for at least one")

@@ -1,19 +1,19 @@
 """A threshold on a real feature, at one of the cuts of an even grid between its declared bounds.
 
-The rows of each label in dyadic intervals of the grid are counted, in one release: k + 1 histograms for 2^k cells, so
-the sensitivity is 2 (k + 1). The errors of each cut are then sums of at most k counts a label, and the cut of the
-fewest is chosen (dpcore.research.pac.thresholds).
+One release counts the rows of each label in dyadic intervals of the grid: k + 1 histograms for 2^k cells, so the
+sensitivity is 2 (k + 1). The errors of each cut are then sums of at most k counts a label, and the cut of the fewest
+errors is chosen (dpcore.research.pac.thresholds).
 
 Either direction. With d(j) the noisy rows of label -1 below cut j less those of label +1, e(j) = P + d(j) is the number
 of errors of "below j is +1" and N - d(j) that of "from j on is +1", P and N being the rows of either label, and
-d(2^k) = N - P. Comparing concepts of the same direction, the noise is as in dpcore.research.pac.thresholds. Comparing i
-of one with j of the other it is that of d(i) + d(j) - d(2^k). The first two are sums of at most k intervals for either
-label, each other than that of d(2^k), or that one alone. With L(s) the log moment generating function of one count's
-noise, which is convex and 0 at 0, an interval that both use adds L(2 s) >= 2 L(s) for either label, so that
+d(2^k) = N - P. For concepts of the same direction the noise is as in dpcore.research.pac.thresholds. For i of one
+direction and j of the other it is that of d(i) + d(j) - d(2^k). The first two are sums of at most k intervals for
+either label, all different from that of d(2^k), or that one alone. With L(s) the log moment generating function of one
+count's noise, which is convex and 0 at 0, an interval that both use adds L(2 s) >= 2 L(s) for either label, so
 
     K(s) <= K_same(s) + (2^k + 1) exp(2 k L(2 s) + 2 L(s)).
 
-Where i or j is 2^k, d(2^k) cancels, and what is left is less.
+If i or j is 2^k, d(2^k) cancels, and the bound is smaller.
 """
 
 import math
@@ -46,17 +46,17 @@ from dpcore.records.schema import RealFeature, Schema
 Direction = Literal["above", "below", "either"]
 
 _HALF_UNIT = 2.0**-31
-"""Half of the unit in which coordinates are stored: a coordinate exactly at a cut counts as at least it."""
+"""Half of the unit in which coordinates are stored, so that a coordinate exactly at a cut counts as at least it."""
 
 
 class PrivateThreshold(CountedConcepts):
-    """A threshold, learned from counts; see `CountedConcepts` for alpha, beta, agnostic, part and require_rows.
+    """A threshold, estimated from counts; see `CountedConcepts` for alpha, beta, agnostic, part and require_rows.
 
-    feature: a real one. cuts: cells of the grid, a power of two from 2 to 4096; a concept that the guarantee is about
-    has its threshold at an inner bound of the grid, or is constant. direction: which side is +1; "above" includes the
-    cut itself.
+    feature: a real one. cuts: cells of the grid, a power of two from 2 to 4096; the guarantee's concepts have their
+    threshold at an inner bound of the grid, or are constant. direction: which side is +1; "above" includes the cut
+    itself.
 
-    After `fit_queries`: `cut_`, in the feature's units, None where one class is predicted everywhere, and `direction_`.
+    After `fit_queries`: `cut_`, in the feature's units, None if one class is predicted everywhere, and `direction_`.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class PrivateThreshold(CountedConcepts):
         feature = _real(oracle.schema, self.feature)
         bounds = even_cuts(feature, self.cuts - 1)
         intervals = threshold_counts(self._bits).intervals
-        # Intervals of one length after the other: each length is then seen to be a histogram.
+        # Order intervals by length, so that each length is recognised as a histogram.
         order = sorted(range(len(intervals)), key=lambda place: intervals[place][1] - intervals[place][0])
         predicates = [
             all_of((*_within(self.feature, bounds, *intervals[place]), label))
@@ -114,8 +114,8 @@ class PrivateThreshold(CountedConcepts):
             raise ConfigurationError(f"direction is {self.direction!r}: choose above, below or either")
         if self.cuts > MOST_VALUES:
             raise PlanError(
-                f"cuts is {self.cuts} and {MOST_VALUES} can be counted: take a coarser grid, or learn where the "
-                "rows are (dpcore.research.pac.thresholds.learn_threshold takes 2^62)"
+                f"cuts is {self.cuts} and at most {MOST_VALUES} can be counted: take a coarser grid, or train on the "
+                "rows themselves (dpcore.research.pac.thresholds.learn_threshold takes 2^62)"
             )
         if self.cuts < 2 or self.cuts & (self.cuts - 1):
             raise ConfigurationError(f"cuts is {self.cuts}: give a power of two from 2 to {MOST_VALUES}")
@@ -146,7 +146,7 @@ class PrivateThreshold(CountedConcepts):
 
 
 def _below(gains: NDArray[np.float64], cut: int) -> float:
-    """The sum of what is below a cut, from dyadic intervals: one for each bit of `cut`."""
+    """The sum of all cells below a cut, from dyadic intervals: one for each set bit of `cut`."""
     total = 0.0
     while cut:
         total += float(gains[cut - 1])
@@ -155,7 +155,7 @@ def _below(gains: NDArray[np.float64], cut: int) -> float:
 
 
 def _within(feature: str, bounds: tuple[Fraction, ...], low: int, high: int) -> tuple[Predicate, ...]:
-    """That the feature is in cells low to high - 1; nothing where those are all."""
+    """Predicates for the feature in cells low to high - 1; empty if those are all cells."""
     from_low = (AtLeast(feature, bounds[low - 1]),) if low else ()
     below_high = (Not(AtLeast(feature, bounds[high - 1])),) if high <= len(bounds) else ()
     return (*from_low, *below_high)
@@ -164,6 +164,6 @@ def _within(feature: str, bounds: tuple[Fraction, ...], low: int, high: int) -> 
 def _real(schema: Schema, name: str) -> RealFeature:
     features = {feature.name: feature for feature in schema.features if isinstance(feature, RealFeature)}
     if name not in features:
-        known = nearest(name, features) if features else "it has none at all"
+        known = nearest(name, features) if features else "it has none"
         raise SchemaError(f"schema {schema.name!r} has no real feature {name!r}; {known}")
     return features[name]

@@ -1,1 +1,1 @@
-"""How good a classifier is on records that nobody sees: error, calibration and ROC from noisy counts."""
+"""Evaluation of a classifier on records that no one sees: error, calibration and ROC from noisy counts."""

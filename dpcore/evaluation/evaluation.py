@@ -1,24 +1,26 @@
-"""How good a linear model is on rows that nobody sees: errors, rates, calibration and ROC from one release of counts.
+"""Evaluation of a linear model on the parties' rows: errors, rates, calibration and ROC from one release of counts.
 
-Two histograms are asked, of mutually exclusive predicates each: the four cells of the confusion matrix, and the rows of
-each label by score, in bins with fixed edges. Replacing a row moves two cells of either by 1, so the batch's
-sensitivity is 4 in L1 and 4 in L2^2, however many bins there are. Everything else is post-processing.
+The release has two histograms, of mutually exclusive predicates each: the four cells of the confusion matrix, and the
+rows of each label by score, in bins with fixed edges. Replacing a row moves two cells of either by 1, so the batch's
+sensitivity is 4 in L1 and 4 in L2^2, for any number of bins. Everything else is post-processing.
 
-Rows that are not usable are in no cell, so every proportion is over usable rows. How many those are follows from the
-four cells, with noise; to ask it would add up to a quarter to all noise, and no proportion here needs it.
+Rows that are not usable are in no cell, so every proportion is over usable rows. Their number follows from the four
+cells, with noise. A query for it would add up to a quarter to all noise, and no proportion here needs it.
 
 Every proportion has two intervals (dpcore.evaluation.intervals): over the parties' own rows, where the noise is the
-only doubt, and over the distribution that those rows were drawn from independently. Intervals hold with probability at
-least `confidence`, each of the following families by itself, on the rows and on the distribution separately:
+only uncertainty, and over the distribution from which those rows were drawn independently. Intervals hold with
+probability at least `confidence` for each of the following families separately, and for the rows and the distribution
+separately:
 
     the error;    usable rows;    the four cells;    true and false positive rate, precision and balanced accuracy;
     all bins of the calibration;    all points of the ROC curve;    the area under it.
 
-The area (AUC) is the chance that a positive row's score is above a negative one's, half of it counting where they are
-equal. Pairs in one bin may go either way; with the intervals of all points of the curve, a step function below it and
-one above it bound the area on the rows. For the distribution, half the failure is spent on that and half on
+The area (AUC) is the probability that a positive row's score is above a negative one's, with ties counted as a half.
+Pairs in one bin may have either order; with the intervals of all points of the curve, a step function below it and one
+above it bound the area on the rows. For the distribution, half the failure probability is spent on that and half on
 Hoeffding's bound for two samples (J. Am. Stat. Assoc. 58, 1963, inequality 5.7): the area on the rows, a mean over
-pairs, is beyond h from that on the distribution with probability at most 2 exp(-2 h^2 min(positives, negatives)).
+pairs, differs by more than h from that on the distribution with probability at most 2 exp(-2 h^2 min(positives,
+negatives)).
 """
 
 import itertools
@@ -49,7 +51,7 @@ LEAST_BINS, MOST_BINS = 6, 256
 
 @dataclass(frozen=True)
 class Proportion:
-    """A proportion: an estimate, and where it is on the parties' own rows and on their distribution."""
+    """An estimated proportion, with intervals for its value on the parties' own rows and on their distribution."""
 
     estimate: float
     on_rows: Interval
@@ -66,9 +68,9 @@ class Proportion:
 
 @dataclass(frozen=True)
 class CalibrationBin:
-    """Rows of which the model says that they are positive with a probability in (predicted.lower, predicted.upper].
+    """Rows that the model predicts to be positive with a probability in (predicted.lower, predicted.upper].
 
-    rows: how many, with noise. observed: the share of them that are.
+    rows: their number, with noise. observed: the share of them that are positive.
     """
 
     predicted: Interval
@@ -77,7 +79,7 @@ class CalibrationBin:
 
     @property
     def is_off(self) -> bool:
-        """Whether the share on the distribution is outside the predicted range, as far as its interval tells."""
+        """Whether the share's interval on the distribution is entirely outside the predicted range."""
         actual = self.observed.on_distribution
         return actual.lower > self.predicted.upper or actual.upper < self.predicted.lower
 
@@ -93,14 +95,14 @@ class RocPoint:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What one release says of a model; the module's docstring says what holds together with what.
+    """The results of one release; the module's docstring says which intervals hold jointly.
 
     rows: what parties state, usable or not. usable: how many can be used, an estimate, and within `usable_half_width`.
     confusion: (2, 2), rows by label (-1, +1) and prediction (-1, +1), on the parties' rows with noise, each within
     `cell_half_width`. balanced_accuracy: the mean of the true positive and the true negative rate. calibration: from
-    low to high. roc: from high thresholds to low; estimates are made monotone by isotonic regression, intervals are as
-    they come. rounding: the model evaluated has scores that differ from theta . x by at most this. deviation: the
-    noise's standard deviation on a cell, in rows.
+    low to high. roc: from high thresholds to low; estimates are made monotone by isotonic regression, intervals are not
+    adjusted. rounding: the scores of the evaluated model differ from theta . x by at most this. deviation: the noise's
+    standard deviation on a cell, in rows.
     """
 
     rows: int
@@ -155,7 +157,7 @@ class Evaluation:
         }
 
     def sentences(self) -> tuple[str, ...]:
-        """What it says, for people."""
+        """The results in words."""
         off, bins = sum(part.is_off for part in self.calibration), len(self.calibration)
         named = (
             ("The true positive rate", self.true_positive_rate),
@@ -172,11 +174,11 @@ class Evaluation:
         calibration = (
             f"In {off} of {bins} bins of predicted probability the share of positive rows is not what the model says."
             if off
-            else f"In no bin of predicted probability, of {bins}, is another share of positive rows seen."
+            else f"In all {bins} bins of predicted probability the share of positive rows is consistent with the model."
         )
         meaning = (
-            f"Each of these statements holds with probability {_percent(self.confidence)} at least: over the noise, "
-            "and over the sample where it is about new rows."
+            f"Each of these statements holds with probability at least {_percent(self.confidence)}: over the noise, "
+            "and over the sample if it is about new rows."
         )
         rates = (
             f"{name} is {_percent(part.estimate)}; on new rows {_range(part.on_distribution)}." for name, part in named
@@ -196,15 +198,15 @@ def evaluate(
     """Evaluate sign(theta . x) on the federation's rows; one release.
 
     theta: (d,) over the coordinates of oracle.schema. bins: even, from 6 to 256; their edges are the scores at which
-    the probability 1 / (1 + exp(-score / scale)) is k / bins, so that no edge looks at data. scale: 1 where theta . x
-    is a log odds, as a logistic regression's; for other scores about the size of a usual one. Then calibration says
+    the probability 1 / (1 + exp(-score / scale)) is k / bins, so no edge depends on data. scale: 1 if theta . x is a
+    log odds, like a logistic regression's; for other scores, about the size of a usual one. Calibration then measures
     how far score / scale is from a log odds. part: of the oracle's budget.
 
-    What is evaluated has integer weights: theta times a power of two, rounded, 31 or 32 bits in all with the edges
+    The evaluated model has integer weights: theta times a power of two, rounded, 31 or 32 bits in total with the edges
     (`Evaluation.rounding`). A score of exactly 0 is predicted -1.
 
-    Raises ShapeError where theta does not fit the schema, ConfigurationError where it is not finite or an argument is
-    out of range, and what `oracle.statistic` raises.
+    Raises ShapeError if theta does not fit the schema, ConfigurationError if it is not finite or an argument is out of
+    range, and what `oracle.statistic` raises.
     """
     if not 0.0 < confidence < 1.0:
         raise ConfigurationError(f"confidence is {confidence}: it must be between 0 and 1")
@@ -220,7 +222,7 @@ def evaluate(
     counts = estimates.values * estimates.rows
     noise = CellNoise.of(estimates)
     if noise.deviation == 0.0:
-        # What division by the rows has rounded is whole again.
+        # Undo the rounding of the division by the rows: counts are integers.
         counts = np.rint(counts)
     judge = _Judge(noise, 1.0 - confidence, estimates.rows)
     cells, histogram = counts[:4].reshape(2, 2), counts[4:].reshape(2, bins)
@@ -246,14 +248,14 @@ def evaluate(
 
 @dataclass(frozen=True)
 class _Judge:
-    """What turns counts into proportions. failure: of one family of intervals. rows: no count is larger."""
+    """Turns counts into proportions. failure: of one family of intervals. rows: no count is larger."""
 
     noise: CellNoise
     failure: float
     rows: int
 
     def proportion(self, a: Count, b: Count, statements: int = 1) -> Proportion:
-        """A / (A + B), with intervals of which `statements` hold together."""
+        """A / (A + B), with intervals for `statements` of them that hold jointly."""
         failure = self.failure / statements
         return Proportion(
             estimate=_share(a, b),
@@ -302,7 +304,7 @@ class _Curve:
 
     @classmethod
     def of(cls, cells: NDArray[np.float64], histogram: NDArray[np.float64]) -> "_Curve":
-        """From the confusion matrix and the bins: beyond 0 a cell of the former stands for half of all bins."""
+        """From the confusion matrix and the bins: a cell of the former replaces all bins on one side of 0."""
         negative, positive = (_splits(low, high, bins) for (low, high), bins in zip(cells, histogram, strict=True))
         return cls((negative, positive))
 
@@ -325,7 +327,7 @@ class _Curve:
     def _on_rows(self, judge: _Judge, failure: float) -> Interval:
         each = failure / sum(map(len, self.sides))
         fpr, tpr = ([interval_on_rows(a, b, judge.noise, each) for a, b in side] for side in self.sides)
-        # Rates rise along the curve, so a bound at one point is one at all later or all earlier ones.
+        # Rates rise along the curve, so a bound at one point also holds at all later or all earlier ones.
         lower = _steps(_falling([part.upper for part in fpr]), _rising([part.lower for part in tpr]), 0)
         upper = _steps(_rising([part.lower for part in fpr]), _falling([part.upper for part in tpr]), 1)
         return Interval(max(lower, 0.0), min(upper, 1.0))

@@ -1,31 +1,31 @@
-"""Intervals for a proportion A / (A + B) of which only noisy counts of A and of B are known.
+"""Intervals for a proportion A / (A + B) from noisy counts of A and of B.
 
-A and B are sums of k_a and k_b cells, every cell with independent noise. Two proportions are meant. On the rows
-themselves, A / T with T = A + B, only the noise leaves a doubt; on the distribution that the rows were drawn from, p,
-given T the count A is binomial (T, p). For a candidate e both look at
+A and B are sums of k_a and k_b cells, every cell with independent noise. There are two proportions: on the rows
+themselves, A / T with T = A + B, where the noise is the only uncertainty; and p, on the distribution that the rows were
+drawn from, where given T the count A is binomial (T, p). For a candidate e both use
 
     S(e) = (1 - e) A^ - e B^ = (A - e T) + N,      N of variance D^2 ((1 - e)^2 k_a + e^2 k_b),
 
 with A^ and B^ the noisy counts and D the noise's standard deviation on a cell.
 
-On the rows, A - e T is 0 at the truth, and the interval is every e at which |S(e)| is within what N exceeds with
-probability `failure`: a quadratic inequality (Fieller, J. R. Stat. Soc. B 16, 1954), and no count of usable rows is
-needed. On the distribution the interval is every e at which neither P(S <= observed) nor P(S >= observed) is below
-failure / 2. Without noise that is the interval of Clopper and Pearson (Biometrika 26, 1934). With it,
+On the rows, A - e T is 0 at the true e, and the interval is every e at which |S(e)| is at most the quantile that |N|
+exceeds with probability `failure`: a quadratic inequality (Fieller, J. R. Stat. Soc. B 16, 1954), which needs no count
+of usable rows. On the distribution the interval is every e at which neither P(S <= observed) nor P(S >= observed) is
+below failure / 2. Without noise that is the interval of Clopper and Pearson (Biometrika 26, 1934). With it,
 
     P(A - e T + N <= s) <= sum_i w_i P(A <= e T + s + q_i),
 
-where q_i >= 0 with weights w_i is the law of max(N, 0), each piece of it moved to its upper end. Binomial tails are
-written as incomplete beta functions of real arguments, which are not below them at any argument. T is not known
-exactly: what counts is the larger chance at the least and the largest T that the noise leaves open, with a twentieth of
-the failure. In between it is not larger, by more than what moving up the q_i has added: a test looks.
+where q_i >= 0 with weights w_i is the distribution of max(N, 0), each piece of it moved to its upper end. Binomial
+tails are written as incomplete beta functions of real arguments, which are not below them at any argument. T is not
+known exactly: the bound is the larger probability at the least and the largest T that the noise allows, with a
+twentieth of the failure. In between it is larger by no more than moving up the q_i has added; a test checks this.
 
-The noise is that of dpcore.accounting.noise_shares: normal, or on each cell a sum of independent Laplace variables, of
-which there may be more than is known. Of all those of one variance, sums of c >= k Laplace variables exceed x standard
-deviations with a probability at most 1.002 times the larger of a normal variable's and of k Laplace variables': the
-tail far out falls with c and the one near 0 grows. That factor was found by quadrature, and a test repeats it; it
-is far above that of discrete Gaussian shares (dpcore.accounting.integer_noise). Values on a grid as coarse as a row, in
-place of a line, cost one row more.
+The noise is that of dpcore.accounting.noise_shares: normal, or on each cell a sum of independent Laplace variables,
+whose number is a known lower bound. For one variance, sums of c >= k Laplace variables exceed x standard deviations
+with a probability at most 1.002 times the larger of a normal variable's and of k Laplace variables': the far tail falls
+with c and the one near 0 grows. That factor was found by quadrature, and a test repeats it; it is far above that of
+discrete Gaussian shares (dpcore.accounting.integer_noise). Values on a grid as coarse as a row, instead of a continuum,
+add one row.
 """
 
 import math
@@ -43,7 +43,7 @@ Floats = NDArray[np.float64]
 
 _FAMILY = 1.002
 _MOST_COPIES = 8
-"""More Laplace variables are counted as this many: their sum is closer to normal than is made use of."""
+"""More Laplace variables are counted as this many, which is conservative: their sum is closer to normal."""
 _TAILS = np.geomspace(1.0, 1e-8, 81)
 _TOTAL_SHARE = 1 / 20
 _TOLERANCE = 1e-8
@@ -51,14 +51,14 @@ _TOLERANCE = 1e-8
 
 @dataclass(frozen=True)
 class Interval:
-    """The closed interval [lower, upper] within [0, 1]. Raises ConfigurationError where it is none."""
+    """The closed interval [lower, upper] within [0, 1]. Raises ConfigurationError if it is not one."""
 
     lower: float
     upper: float
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.lower <= self.upper <= 1.0:
-            raise ConfigurationError(f"[{self.lower}, {self.upper}] is no interval within [0, 1]")
+            raise ConfigurationError(f"[{self.lower}, {self.upper}] is no interval: give 0 <= lower <= upper <= 1")
 
     @property
     def width(self) -> float:
@@ -70,7 +70,7 @@ class Interval:
 
 
 ANYTHING = Interval(0.0, 1.0)
-"""What is known of a proportion of nothing."""
+"""The interval for a proportion about which the counts give no information."""
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,10 @@ class Count:
 
 @dataclass(frozen=True)
 class CellNoise:
-    """Noise on every cell: its standard deviation in rows, 0 where there is none; the module's docstring says more.
+    """Noise on every cell: its standard deviation in rows, 0 if there is none; see the module's docstring.
 
-    copies: that of each cell is normal, or a sum of at least so many Laplace variables; infinite: it is normal.
-    Raises ConfigurationError where the deviation is negative or not finite, or copies below 1.
+    copies: each cell's noise is a sum of at least this many Laplace variables; infinite for normal noise. Raises
+    ConfigurationError if the deviation is negative or not finite, or copies below 1.
     """
 
     deviation: float
@@ -103,7 +103,7 @@ class CellNoise:
 
     @classmethod
     def of(cls, estimates: Estimates) -> "CellNoise":
-        """Of counts that are estimates times their rows; the worst law of their deviation where theirs is not known."""
+        """Of counts, estimates times rows; the worst distribution of their deviation if theirs is unknown."""
         copies = 1.0 if estimates.law is None else estimates.law.copies
         return cls(estimates.deviation * estimates.rows, copies)
 
@@ -112,7 +112,7 @@ class CellNoise:
         return math.sqrt(cells) * self.reach(cells, failure)
 
     def reach(self, cells: int, failure: float) -> float:
-        """The same in units of sqrt(cells): also of any sum of `cells` cells or more with weights, over their norm."""
+        """`half_width` over sqrt(cells); also for a weighted sum of `cells` cells or more, over the weights' norm."""
         if not 0.0 < failure < 1.0:
             raise ConfigurationError(f"failure is {failure}: it must be between 0 and 1")
         if self.deviation == 0.0:
@@ -120,7 +120,7 @@ class CellNoise:
         return self.deviation * _one_deviation(self._copies(cells), failure) + 1.0
 
     def above(self, cells: int) -> tuple[Floats, Floats]:
-        """(levels, weights) of the law of max(N, 0) in the units of `reach`, moved up; the weights add up to 1."""
+        """(levels, weights) of max(N, 0) in the units of `reach`, moved up; the weights add up to 1."""
         if self.deviation == 0.0:
             return np.zeros(1), np.ones(1)
         levels = np.concatenate([[0.0], self.deviation * _level_deviations(self._copies(cells)) + 1.0, [np.inf]])
@@ -131,9 +131,9 @@ class CellNoise:
 
 
 def interval_on_rows(a: Count, b: Count, noise: CellNoise, failure: float) -> Interval:
-    """Where A / (A + B) is with probability >= 1 - failure; everything where the noise hides whether A + B is 0.
+    """Contains A / (A + B) with probability >= 1 - failure; [0, 1] if the noise could make A + B 0.
 
-    Raises ConfigurationError where failure is not between 0 and 1.
+    Raises ConfigurationError if failure is not between 0 and 1.
     """
     squared = noise.reach(min(a.cells, b.cells), failure) ** 2
     total = a.value + b.value
@@ -147,9 +147,9 @@ def interval_on_rows(a: Count, b: Count, noise: CellNoise, failure: float) -> In
 
 
 def interval_on_distribution(a: Count, b: Count, noise: CellNoise, failure: float, most: int) -> Interval:
-    """Where p is with probability >= 1 - failure, over A + B rows drawn independently and the noise.
+    """Contains p with probability >= 1 - failure, over A + B rows drawn independently and the noise.
 
-    most: A + B is at most this, for certain. Raises ConfigurationError where failure is not between 0 and 1.
+    most: a certain upper bound on A + B. Raises ConfigurationError if failure is not between 0 and 1.
     """
     total = a.value + b.value
     spare = failure * _TOTAL_SHARE if noise.deviation > 0.0 else 0.0
@@ -163,7 +163,7 @@ def interval_on_distribution(a: Count, b: Count, noise: CellNoise, failure: floa
 
 
 def _upper_end(a: Count, b: Count, noise: CellNoise, rows: tuple[float, float], failure: float) -> float:
-    """The largest e at which a value of S(e) as low as the one observed has a chance above `failure`, at either T."""
+    """The largest e at which S(e) as low as observed has a probability above `failure`, at either T."""
     levels, weights = noise.above(min(a.cells, b.cells))
     total = a.value + b.value
 
@@ -174,7 +174,7 @@ def _upper_end(a: Count, b: Count, noise: CellNoise, rows: tuple[float, float], 
 
     end = min(max(a.value / total, 0.0), 1.0)
     for t in sorted(set(rows), reverse=True):
-        # Most often the second T is no worse at the end that the first has given.
+        # Usually the second T gives no larger end than the first.
         if excess(end, t) > 0.0:
             far = excess(1.0, t) > 0.0
             end = 1.0 if far else min(optimize.brentq(excess, end, 1.0, args=(t,), xtol=_TOLERANCE) + _TOLERANCE, 1.0)
@@ -182,7 +182,7 @@ def _upper_end(a: Count, b: Count, noise: CellNoise, rows: tuple[float, float], 
 
 
 def binomial_at_most(y: Floats, rows: float, e: float) -> Floats:
-    """At least P(X <= y) for X binomial (rows, e), elementwise in y; `rows` and y are real, in between increasing."""
+    """Upper bound on P(X <= y) for X binomial (rows, e), elementwise in y, increasing also for real `rows` and y."""
     inside = np.clip(y, -1.0 + 1e-9, rows - 1e-9 * max(1.0, rows))
     tail: Floats = special.betaincc(inside + 1.0, rows - inside, e)
     return np.where(y <= -1.0, 0.0, np.where(y >= rows, 1.0, tail))
@@ -199,9 +199,9 @@ def deviations(copies: float, failure: Floats) -> Floats:
 
 
 def noise_tail(copies: float, x: Floats) -> Floats:
-    """At least the probability that noise exceeds x >= 0 standard deviations in magnitude: (n,).
+    """Upper bound on the probability that noise exceeds x >= 0 standard deviations in magnitude: (n,).
 
-    copies: it is normal, or the sum of so many Laplace variables or more, an integer; infinite: it is normal.
+    copies: the noise is the sum of at least this many Laplace variables, an integer; infinite for normal noise.
     """
     tail: Floats = 2.0 * special.ndtr(-x)
     if not math.isinf(copies):
@@ -212,9 +212,9 @@ def noise_tail(copies: float, x: Floats) -> Floats:
 def _laplace_tail(copies: int, x: Floats) -> Floats:
     """The probability that a sum of k = `copies` Laplace variables exceeds x standard deviations in magnitude: (n,).
 
-    It is a difference of two sums of k exponential ones. Cancel one of either side after the other: j of its own are
-    left when the other side's are used up with probability C(2k - 1 - j, k - j) / 2^(2k - j), and what is left is a sum
-    of j exponential variables.
+    It is a difference of two sums of k exponential ones. Cancel terms of the two sums one by one: the first has j left
+    when the second is exhausted with probability C(2k - 1 - j, k - j) / 2^(2k - j), and the remainder is a sum of j
+    exponential variables.
     """
     scaled = x * math.sqrt(2.0 * copies)
     tail: Floats = np.zeros_like(x)

@@ -14,10 +14,10 @@ from dpcore.records.schema import BIAS, Schema
 
 @dataclass(frozen=True)
 class LinearScores:
-    """The score sum_j w_j z_j + constant of a record, in units of 2^-exponent, z_j its coordinates but for the bias.
+    """The score sum_j w_j z_j + constant of a record, in units of 2^-exponent, z_j its coordinates except the bias.
 
-    edges: increasing integers in that unit, 0 among them. rounding: by how much a score may differ from theta . x, for
-    any record: what rounding theta took, and what a stored coordinate lacks.
+    edges: increasing integers in that unit, 0 among them. rounding: the most that a score may differ from theta . x,
+    for any record: the rounding of theta, plus that of stored coordinates.
     """
 
     weights: tuple[tuple[str, int], ...]
@@ -52,16 +52,16 @@ class LinearScores:
         return (*above, *below)
 
     def _at_most(self, edge: int) -> NonNegative:
-        # All comparisons have the same weights, so that bins are seen to be disjoint.
+        # All comparisons have the same weights, so that bins are recognised as disjoint.
         return NonNegative(Affine(tuple((name, -weight) for name, weight in self.weights), edge - self.constant))
 
 
 def linear_scores(theta: ArrayLike, schema: Schema, edges: NDArray[np.float64]) -> LinearScores:
-    """The scores theta . x with integer weights: theta times a power of two, as large as fits, rounded to integers.
+    """The scores theta . x with integer weights: theta times the largest power of two that fits, rounded to integers.
 
-    theta: (d,), the bias last where the schema has one. edges: increasing scores, 0 among them. A theta of few binary
-    digits, such as one of halves, is exact. Raises ShapeError where theta does not fit the schema, ConfigurationError
-    where it is not finite or too large beside the edges.
+    theta: (d,), the bias last if the schema has one. edges: increasing scores, 0 among them. A theta of few binary
+    digits, such as multiples of 1/2, is exact. Raises ShapeError if theta does not fit the schema, ConfigurationError
+    if it is not finite or too large compared with the edges.
     """
     weights = np.asarray(theta, dtype=np.float64)
     if weights.shape != (schema.d,):
@@ -77,8 +77,8 @@ def linear_scores(theta: ArrayLike, schema: Schema, edges: NDArray[np.float64]) 
     bounds = np.rint(np.ldexp(edges, exponent)).astype(np.int64)
     if not (np.diff(bounds) > 0).all():
         raise ConfigurationError(
-            f"theta's magnitudes add up to {size:.3g}, beside which the edges of the bins fall together: raise scale, "
-            "or scale theta down"
+            f"theta's magnitudes add up to {size:.3g}, so rounding makes edges of the bins equal: raise scale, or "
+            "scale theta down"
         )
     rounding = np.abs(np.ldexp(integers.astype(np.float64), -exponent) - weights).sum()
     stored = np.abs(weights[: schema.d - schema.bias]).sum()

@@ -1,7 +1,17 @@
-"""How many processors there are to share work among."""
+"""The processors to share work among: how many there are, and how BLAS is kept from taking them a second time.
+
+A BLAS library starts a thread for each processor, and its idle threads spin. Where several of our threads, or several
+processes on one machine, each call it, the two levels multiply: with OpenBLAS a sum that takes a tenth of a second then
+takes seconds. Such code calls BLAS inside `one_blas_thread`. The sums are the same integers either way.
+"""
 
 import os
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
 
 
 def processors() -> int:
@@ -9,3 +19,86 @@ def processors() -> int:
     # Where the operating system knows no affinity, all of them.
     affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Keep BLAS to the thread that calls it, as a context or a decorator; afterwards it is as it was before.
+
+    To be entered by every thread that computes: with most libraries the number of threads belongs to the process, with
+    some to the thread that sets it. The process's is counted: the first context limits it, the last one to end restores
+    it, in whatever order threads enter and leave. A node holds a context from start to stop; sums over rows hold one
+    while they run, since they also run in a user's process.
+
+    It covers the libraries that are loaded on entering, NumPy's among them. A BLAS that threadpoolctl does not know,
+    such as Apple's Accelerate, keeps its own number of threads.
+    """
+    found = _limit.enter()
+    try:
+        yield
+    finally:
+        _limit.leave(found)
+
+
+class _Limit:
+    """The contexts of this process: how many there are, and what is restored after the last one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holders = 0
+        self._before: list[_Number] = []
+
+    def enter(self) -> "list[_Number]":
+        """Limit this thread and the process; what is to be restored for this thread, for `leave`."""
+        with self._lock:
+            found = [(library, library.num_threads) for library in _libraries(len(sys.modules))]
+            _set([(library, 1) for library, _ in found])
+            self._holders += 1
+            known = {library.filepath for library, _ in self._before}
+            for library, number in found:
+                if library.filepath not in known and not _belongs_to_thread(library):
+                    self._before.append((library, number))
+            return [(library, number) for library, number in found if _belongs_to_thread(library)]
+
+    def leave(self, found: "list[_Number]") -> None:
+        """Restore what belongs to this thread; and what belongs to the process, where no other context is left."""
+        with self._lock:
+            self._holders -= 1
+            _set(found)
+            if not self._holders:
+                _set(self._before)
+                self._before = []
+
+
+_Number = tuple[Any, int]
+"""A BLAS library, as threadpoolctl holds it, and a number of threads."""
+
+
+def _set(numbers: list[_Number]) -> None:
+    for library, number in numbers:
+        # From 3.8 on, threadpoolctl ignores all threads but the first one that limited OpenBLAS.
+        release = getattr(library, "clear_controlling_thread", lambda **_: None)
+        release(force=True)
+        library.set_num_threads(number)
+        release(force=True)
+
+
+@lru_cache(maxsize=1)
+def _libraries(modules: int) -> list[Any]:  # noqa: ARG001  (libraries come with modules)
+    """The BLAS libraries of this process. Looking for them takes a millisecond, so it is done after imports only."""
+    # NumPy brings its BLAS. Both are imported only where something is computed.
+    import numpy as np  # noqa: F401, PLC0415
+    from threadpoolctl import ThreadpoolController  # noqa: PLC0415
+
+    libraries: list[Any] = ThreadpoolController().select(user_api="blas").lib_controllers
+    return libraries
+
+
+def _belongs_to_thread(library: Any) -> bool:
+    """Whether threadpoolctl sets a library's number of threads for the calling thread alone."""
+    if library.internal_api == "openblas":
+        return bool(library.threading_layer == "openmp")
+    return library.internal_api in {"mkl", "openmp"}
+
+
+_limit = _Limit()

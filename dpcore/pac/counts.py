@@ -1,8 +1,8 @@
-"""Counts by interval and label: what a federation is asked for, and what its noise does to a comparison of concepts.
+"""Counts by interval and label: the counts to query, and the effect of their noise on a comparison of concepts.
 
-The parties release noisy totals of counts; whoever receives them learns from them without seeing a row, and pays
-nothing more (post-processing). The noise on two totals is independent, and the same comparison is won by a bad concept
-with probability at most E exp(s (noise in favour - excess of errors)), for every s > 0: inequality (1) of
+The parties release noisy totals of counts. Anyone who receives them can choose a concept without seeing a row, at no
+further privacy cost (post-processing). The noise on two totals is independent, and a bad concept wins a comparison with
+probability at most E exp(s (noise in favour - excess of errors)), for every s > 0: inequality (1) of
 dpcore.pac.sample_size, with K_h(s) the moment generating function of the noise on all counts that the comparison adds
 or subtracts.
 """
@@ -21,17 +21,17 @@ from dpcore.pac.guarantee import PacGuarantee
 from dpcore.pac.sample_size import least_rows
 
 MOST_COUNT_BITS = 15
-"""Domains up to {0, ..., 2^15 - 1}: two counts for each value are the 2^16 statistics that one query may ask."""
+"""Domains up to {0, ..., 2^15 - 1}: two counts for each value are the 2^16 statistics that one query may ask for."""
 
 
 @dataclass(frozen=True)
 class IntervalCounts:
-    """The counts to ask: for each label and each interval [lo, hi), the rows of that label whose value lies in it.
+    """The counts to query: for each label and each interval [lo, hi), the rows of that label whose value is in it.
 
-    Counts come back as (2, len(intervals)): row 0 for label 0 (or -1), row 1 for label 1, columns in this order.
+    The answer has shape (2, len(intervals)): row 0 for label 0 (or -1), row 1 for label 1, columns in this order.
 
-    l1, l2_squared: by how much replacing one row can move all counts together. One row is counted at most once in each
-    of the `levels` of disjoint intervals, so replacing it moves two counts of a level by 1 at most.
+    l1, l2_squared: the sensitivity of all counts to replacing one row. One row is counted at most once in each of the
+    `levels` of disjoint intervals, so replacing it moves at most two counts of a level by 1.
     """
 
     intervals: tuple[tuple[int, int], ...]
@@ -39,12 +39,12 @@ class IntervalCounts:
 
     @property
     def l1(self) -> int:
-        """Sum of moves: 2 for each level."""
+        """L1 sensitivity: 2 for each level."""
         return 2 * self.levels
 
     @property
     def l2_squared(self) -> int:
-        """Sum of squared moves: 2 for each level."""
+        """Squared L2 sensitivity: 2 for each level."""
         return 2 * self.levels
 
 
@@ -54,7 +54,7 @@ class GaussianCounts:
 
     A discrete Gaussian's moment generating function is at most exp(sigma^2 s^2 / 2)
     (dpcore.randomness.discrete_gaussian, `tail_bound`), and variances of independent shares add. Raises
-    ConfigurationError where sigma is negative.
+    ConfigurationError if sigma is negative.
     """
 
     sigma: float
@@ -65,11 +65,11 @@ class GaussianCounts:
 
     @property
     def reach(self) -> float:
-        """Every s is allowed."""
+        """Infinite: every s is allowed."""
         return math.inf
 
     def log_mgf(self, s: float) -> float:
-        """At least log E exp(s noise), for s >= 0; the noise is symmetric."""
+        """Upper bound on log E exp(s noise), for s >= 0; the noise is symmetric."""
         return (self.sigma * s) ** 2 / 2
 
 
@@ -77,10 +77,10 @@ class GaussianCounts:
 class LaplaceCounts:
     """Noise on each total: discrete Laplace of `scale` rows, on integers or any finer grid, `copies` times.
 
-    copies: 1 where the shares add up to exactly one such variable; N / h where N parties add shares made for h.
-    With unit u and q = exp(-u / t), the moment generating function is 1 / (1 - (sinh(s u / 2) / sinh(u / (2 t)))^2) for
-    s < 1/t, and sinh(x) / x grows, so that it is at most the continuous law's 1 / (1 - s^2 t^2). Raises
-    ConfigurationError where a field is not positive.
+    copies: 1 if the shares add up to exactly one such variable; N / h if N parties add shares made for h. With unit u
+    and q = exp(-u / t), the moment generating function is 1 / (1 - (sinh(s u / 2) / sinh(u / (2 t)))^2) for s < 1/t,
+    and sinh(x) / x grows, so it is at most that of the continuous distribution, 1 / (1 - s^2 t^2). Raises
+    ConfigurationError if a field is not positive.
     """
 
     scale: float
@@ -92,11 +92,11 @@ class LaplaceCounts:
 
     @property
     def reach(self) -> float:
-        """Largest s that is allowed: a little below 1 / scale, where the moments end."""
+        """Largest s that is allowed: slightly below 1 / scale, where the moments end."""
         return (1 - 2.0**-30) / self.scale
 
     def log_mgf(self, s: float) -> float:
-        """At least log E exp(s noise), for 0 <= s <= reach; the noise is symmetric."""
+        """Upper bound on log E exp(s noise), for 0 <= s <= reach; the noise is symmetric."""
         return -float(self.copies) * math.log1p(-((s * self.scale) ** 2))
 
 
@@ -104,12 +104,12 @@ CountNoise = GaussianCounts | LaplaceCounts
 
 
 def count_noise(shares: NoiseShares, parties: int, fraction_bits: int) -> CountNoise:
-    """The noise on each count where each of `parties` adds its share and one row counts as 2^fraction_bits units.
+    """The noise on each count if each of `parties` adds its share and one row counts as 2^fraction_bits units.
 
-    Raises ConfigurationError where parties < 1.
+    Raises ConfigurationError if parties < 1.
     """
     if parties < 1:
-        raise ConfigurationError(f"{parties} parties: at least one adds a share")
+        raise ConfigurationError(f"{parties} parties: give at least 1")
     unit = 1 << fraction_bits
     if isinstance(shares, GaussianShares):
         return GaussianCounts(shares.share_sigma * math.sqrt(parties) / unit)
@@ -126,10 +126,10 @@ def counts_guarantee(
     *,
     agnostic: bool,
 ) -> PacGuarantee:
-    """What choosing the fewest noisy errors promises.
+    """The guarantee of choosing the concept of fewest noisy errors.
 
     log_competitors: log K(s) of dpcore.pac.sample_size as a function of the log of one count's moment generating
-    function at s. epsilon, delta: what the release of the counts costs, as its own accounting says. Raises as
+    function at s. epsilon, delta: the privacy cost of releasing the counts, by its own accounting. Raises as
     `least_rows`.
     """
     rows = least_rows(lambda s: log_competitors(noise.log_mgf(s)), alpha, beta, noise.reach, agnostic=agnostic)
@@ -139,8 +139,8 @@ def counts_guarantee(
 def check_counts(counts: ArrayLike) -> tuple[NDArray[np.float64] | NDArray[np.int64], int]:
     """Counts as an array (2, 2^bits), and bits.
 
-    Integers stay integers. Raises ShapeError where the width is no power of two from 2 to 2^15,
-    ConfigurationError where a count is not finite.
+    Integers stay integers. Raises ShapeError unless the width is a power of two from 2 to 2^15, ConfigurationError if a
+    count is not finite.
     """
     values = np.asarray(counts)
     width = values.shape[1] if values.ndim == 2 else 0

@@ -1,4 +1,4 @@
-"""Labelled examples as the learners take them: checked once, labels as Booleans."""
+"""Labelled examples for the PAC learners: validated once, labels as Booleans."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,9 +10,9 @@ MOST_BITS = 62
 
 
 def labels_of(labels: ArrayLike) -> NDArray[np.bool_]:
-    """Labels as Booleans (n,). Both conventions are taken: {0, 1} or {-1, +1}, 1 the positive one in either.
+    """Labels as Booleans (n,). Both conventions are accepted: {0, 1} or {-1, +1}, 1 the positive one in either.
 
-    Raises ShapeError where they are not one-dimensional, ConfigurationError for other values or a mixture of both.
+    Raises ShapeError if they are not one-dimensional, ConfigurationError for other values or a mixture of both.
     """
     values = np.asarray(labels)
     if values.ndim != 1:
@@ -21,15 +21,15 @@ def labels_of(labels: ArrayLike) -> NDArray[np.bool_]:
         raise ConfigurationError(f"labels have type {values.dtype}: write them as 0 and 1, or as -1 and +1")
     positive: NDArray[np.bool_] = values == 1
     if not ((positive | (values == 0)).all() or (positive | (values == -1)).all()):
-        raise ConfigurationError("labels are neither all in {0, 1} nor all in {-1, +1}: choose one way to write them")
+        raise ConfigurationError("labels are neither all in {0, 1} nor all in {-1, +1}: use one of the two")
     return positive
 
 
 def integers_of(points: ArrayLike, labels: ArrayLike, bits: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Points (n,) of {0, ..., 2^bits - 1} as int64, and their labels as Booleans (n,).
 
-    Raises ShapeError where numbers of points and labels differ, ConfigurationError where a point is no integer of the
-    domain, where bits is out of range, or as `labels_of` does.
+    Raises ShapeError if the numbers of points and labels differ, ConfigurationError if a point is not an integer of the
+    domain, if bits is out of range, or as `labels_of` does.
     """
     check_bits(bits, MOST_BITS)
     positive, values = labels_of(labels), np.asarray(points)
@@ -40,14 +40,14 @@ def integers_of(points: ArrayLike, labels: ArrayLike, bits: int) -> tuple[NDArra
     if values.dtype.kind not in "ui":
         raise ConfigurationError(f"points have type {values.dtype}: give integers from 0 to 2^bits - 1")
     if int(values.min()) < 0 or int(values.max()) >= 1 << bits:
-        raise ConfigurationError(f"a point lies outside 0 to 2^{bits} - 1: raise bits or check the points")
+        raise ConfigurationError(f"a point is outside 0 to 2^{bits} - 1: raise bits or check the points")
     return values.astype(np.int64), positive
 
 
 def bit_rows_of(points: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Points (n, d), d >= 1, of zeros and ones as Booleans, and their labels as Booleans (n,).
 
-    Raises ShapeError where shapes do not fit, ConfigurationError for other values, or as `labels_of` does.
+    Raises ShapeError if shapes do not fit, ConfigurationError for other values, or as `labels_of` does.
     """
     positive, values = labels_of(labels), np.asarray(points)
     if values.ndim != 2 or len(values) != len(positive) or values.shape[1] < 1:
@@ -61,6 +61,6 @@ def bit_rows_of(points: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.bool_]
 
 
 def check_bits(bits: int, most: int) -> None:
-    """Raise ConfigurationError where bits is not an integer from 1 to `most`."""
+    """Raise ConfigurationError if bits is not an integer from 1 to `most`."""
     if isinstance(bits, bool) or not isinstance(bits, int) or not 1 <= bits <= most:
         raise ConfigurationError(f"a domain of {bits} bits: give an integer from 1 to {most}")

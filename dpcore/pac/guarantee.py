@@ -1,10 +1,10 @@
-"""What a private PAC learner promises, and from how many rows on.
+"""The guarantee of a private PAC learner, and the number of rows that it needs.
 
-Definition (Kasiviswanathan et al., SIAM J. Comput. 2011, section 3). For every law P of points and every target in the
-class, with probability at least 1 - beta over the rows, drawn independently from P, and over the learner's coins, the
-learned concept disagrees with the target with probability less than alpha under P. And for all neighbouring tables,
-P[L(S) in T] <= exp(epsilon) P[L(S') in T] + delta for every set T of outcomes; neighbours differ in one replaced row.
-Privacy holds for every table and every number of rows; accuracy needs `rows`.
+Definition (Kasiviswanathan et al., SIAM J. Comput. 2011, section 3). For every distribution P of points and every
+target in the class, with probability at least 1 - beta over the rows, drawn independently from P, and over the
+algorithm's randomness, the learned concept disagrees with the target with probability less than alpha under P. And for
+all neighbouring tables, P[L(S) in T] <= exp(epsilon) P[L(S') in T] + delta for every set T of outcomes; neighbours
+differ in one replaced row. Privacy holds for every table and every number of rows; accuracy needs `rows`.
 """
 
 import math
@@ -16,26 +16,24 @@ from dpcore.errors import ConfigurationError, PlanError
 from dpcore.numbers.rationals import check_rational
 
 Where = Literal["at one party or a curator", "federated"]
-"""Who computes: one who holds all rows; or anyone with the noisy totals of several parties, who sees no row."""
+"""Who computes: a party that holds all rows; or anyone with the noisy totals of several parties, without any row."""
 
 
 class TooFewRowsError(PlanError):
-    """Fewer rows than the guarantee needs."""
+    """There are fewer rows than the guarantee needs."""
 
     def __init__(self, rows: int, needed: int) -> None:
         self.rows, self.needed = rows, needed
-        super().__init__(
-            f"{rows} rows: alpha and beta hold from {needed} on; add rows or ask for a larger alpha, beta or epsilon"
-        )
+        super().__init__(f"{rows} rows, and the guarantee needs {needed}: add rows, or raise alpha, beta or epsilon")
 
 
 @dataclass(frozen=True)
 class PacGuarantee:
     """(alpha, beta, epsilon, delta)-private PAC learning from `rows` rows; the module's docstring defines it.
 
-    agnostic: labels may come from any law of (x, y), and the learned concept's error is less than that of the best
-    concept in the class plus alpha. rows: examples, in all parties together. where: see `Where`. Raises
-    ConfigurationError or PlanError where a field is out of range.
+    agnostic: labels may come from any distribution of (x, y), and the learned concept's error is less than that of the
+    best concept in the class plus alpha. rows: examples of all parties in total. where: see `Where`. Raises
+    ConfigurationError or PlanError if a field is out of range.
     """
 
     alpha: float
@@ -52,16 +50,16 @@ class PacGuarantee:
         if not 0 <= self.delta < 1:
             raise ConfigurationError(f"delta is {self.delta}: give 0 or a probability below 1")
         if self.rows < 1:
-            raise ConfigurationError(f"{self.rows} rows: a learner needs at least one")
+            raise ConfigurationError(f"a guarantee from {self.rows} rows on: give at least 1")
 
     def check_rows(self, rows: int) -> None:
-        """Raise TooFewRowsError where `rows` are fewer than the guarantee needs."""
+        """Raise TooFewRowsError if `rows` are fewer than the guarantee needs."""
         if rows < self.rows:
             raise TooFewRowsError(rows, self.rows)
 
 
 def check_accuracy(alpha: float, beta: float) -> None:
-    """Raise ConfigurationError where alpha or beta is not strictly between 0 and 1."""
+    """Raise ConfigurationError if alpha or beta is not strictly between 0 and 1."""
     for name, value in (("alpha", alpha), ("beta", beta)):
         if not (math.isfinite(value) and 0 < value < 1):
             raise ConfigurationError(f"{name} is {value}: give a number strictly between 0 and 1")

@@ -1,9 +1,9 @@
-"""Point functions from noisy counts: concepts c_j over {0, ..., 2^d - 1} with c_j(x) = 1 where x = j, and 0 elsewhere.
+"""Point functions from noisy counts: concepts c_j over {0, ..., 2^d - 1} with c_j(x) = 1 if x = j, else 0.
 
 `point_from_counts` takes the noisy counts of a federation and chooses the concept of fewest errors. It sees no row.
 
-With N_y(x) rows of label y at x, concept j errs on e(j) = sum_x N_1(x) - N_1(j) + N_0(j) rows: the fewest errors are
-where N_1(j) - N_0(j) is largest. Comparing two concepts by noisy counts involves four of them, so K(s) of
+With N_y(x) rows of label y at x, concept j errs on e(j) = sum_x N_1(x) - N_1(j) + N_0(j) rows, so the fewest errors are
+where N_1(j) - N_0(j) is largest. A comparison of two concepts by noisy counts involves four of them, so K(s) of
 dpcore.pac.sample_size is (2^d - 1) M(s)^4, with M the moment generating function of the noise on one count.
 """
 
@@ -21,7 +21,7 @@ from dpcore.pac.guarantee import PacGuarantee
 def point_counts(bits: int) -> IntervalCounts:
     """The counts that `point_from_counts` needs: every value by label, 2^(bits + 1) in all, one level.
 
-    Raises ConfigurationError where bits is not from 1 to 15.
+    Raises ConfigurationError if bits is not from 1 to 15.
     """
     check_bits(bits, MOST_COUNT_BITS)
     return IntervalCounts(tuple((value, value + 1) for value in range(1 << bits)), levels=1)
@@ -30,8 +30,8 @@ def point_counts(bits: int) -> IntervalCounts:
 def point_from_counts(counts: ArrayLike) -> int:
     """The j whose concept has the fewest errors by the counts; the least such j.
 
-    counts: (2, 2^bits) noisy numbers of rows in the order of `point_counts`; any common unit does. Post-processing:
-    it costs no privacy. Raises ShapeError or ConfigurationError where counts are not such numbers.
+    counts: (2, 2^bits) noisy numbers of rows in the order of `point_counts`, in any common unit. Post-processing: it
+    costs no privacy. Raises ShapeError or ConfigurationError if counts are not such numbers.
     """
     (negatives, positives), _ = check_counts(counts)
     return int(np.argmax(positives - negatives))
@@ -47,9 +47,9 @@ def point_counts_guarantee(
     *,
     agnostic: bool = False,
 ) -> PacGuarantee:
-    """What `point_from_counts` promises where each count has this noise; the module's docstring has K(s).
+    """The guarantee of `point_from_counts` with this noise on each count; the module's docstring has K(s).
 
-    epsilon, delta: what the release of the counts costs. Raises ConfigurationError or PlanError.
+    epsilon, delta: the privacy cost of releasing the counts. Raises ConfigurationError or PlanError.
     """
     check_bits(bits, MOST_COUNT_BITS)
     log_others = math.log((1 << bits) - 1)

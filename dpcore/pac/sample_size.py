@@ -1,8 +1,8 @@
 """How many rows suffice for a choice among finitely many concepts by noisy numbers of errors.
 
-Write e(h) for the number of rows on which concept h errs, and call h bad where its error is at least alpha (agnostic:
-at least alpha above that of h*, the best concept; in the realisable case h* is the target and e(h*) = 0). All learners
-of this package that compare concepts satisfy, for some s > 0 and numbers K_h(s) which the data do not enter,
+Write e(h) for the number of rows on which concept h errs, and call h bad if its error is at least alpha (agnostic: at
+least alpha above that of h*, the best concept; in the realisable case h* is the target and e(h*) = 0). All algorithms
+of this package that compare concepts satisfy, for some s > 0 and numbers K_h(s) that do not depend on the data,
 
     P[h is chosen | rows] <= K_h(s) exp(-s (e(h) - e(h*))),                                                    (1)
 
@@ -16,8 +16,8 @@ one row, exp(-rate(s)):
                  E exp(-s D) <= cosh(s) - alpha sinh(s).
 
 A union bound over bad h gives P[a bad concept is chosen] <= K(s) exp(-n rate(s)), K(s) = sum over h other than h* of
-K_h(s), and that is at most beta from n = (log K(s) + log(1 / beta)) / rate(s) rows on. Every s is valid, so the least n
-over a grid is.
+K_h(s), and this is at most beta from n = (log K(s) + log(1 / beta)) / rate(s) rows on. Every s is valid, so the least n
+over a grid is valid too.
 """
 
 import math
@@ -29,22 +29,22 @@ from dpcore.errors import PlanError
 from dpcore.pac.guarantee import check_accuracy
 
 _GRID = np.geomspace(1e-7, 1.0, 2001)
-# Neither bound gains from a larger one: exp(-60) is nothing beside 1.
+# Neither bound improves for larger s: exp(-60) is negligible compared with 1.
 _LARGEST = 60.0
-# Relative rounding of the few operations behind a number of rows, with room.
+# Bound on the relative rounding error of the few operations that give a number of rows.
 _ROUNDING = 1e-9
 
 
 def least_rows(
     log_competitors: Callable[[float], float], alpha: float, beta: float, reach: float, *, agnostic: bool
 ) -> int:
-    """Rows from which on a bad concept is chosen with probability at most beta, by the module's docstring.
+    """The number of rows from which a bad concept is chosen with probability at most beta; see the module's docstring.
 
-    log_competitors: log K(s), in nats, for s in (0, reach]; infinite where it is not known. Raises PlanError where no s
-    gives a finite number, ConfigurationError where alpha or beta is out of range.
+    log_competitors: log K(s), in nats, for s in (0, reach]; infinite if it is not known. Raises PlanError if no s gives
+    a finite number, ConfigurationError if alpha or beta is out of range.
     """
     check_accuracy(alpha, beta)
-    # cosh(s) - alpha sinh(s) is least where tanh(s) = alpha, and a smaller s has fewer competitors.
+    # cosh(s) - alpha sinh(s) is least at tanh(s) = alpha, and K(s) grows with s.
     largest = min(reach, math.atanh(alpha) if agnostic else _LARGEST)
     best = math.inf
     for s in (largest * _GRID).tolist():

@@ -1,4 +1,4 @@
-"""Thresholds from noisy counts: concepts c_j over {0, ..., 2^d - 1} with c_j(x) = 1 where x < j, for j from 0 to 2^d.
+"""Thresholds from noisy counts: concepts c_j over {0, ..., 2^d - 1} with c_j(x) = 1 if x < j, for j from 0 to 2^d.
 
 `threshold_from_counts` takes noisy counts of dyadic intervals from a federation and chooses the concept of fewest
 errors. It sees no row.
@@ -6,12 +6,12 @@ errors. It sees no row.
 The counts. With N_y[lo, hi) rows of label y in an interval, e(j) - e(0) = N_0[0, j) - N_1[0, j). Interval v, for v from
 1 to 2^d, is [v - b, v) with b the lowest set bit of v (the nodes of Fenwick's tree, Software: Practice and Experience
 24(3), 1994), so that [0, j) is the disjoint union of one interval for each set bit of j. Intervals of one length are
-disjoint, and there are d + 1 lengths: so many levels, each a histogram.
+disjoint, and there are d + 1 lengths: one level for each, a histogram.
 
 Rows. Comparing concepts i and j adds and subtracts the counts of the intervals that only one of [0, i) and [0, j) uses,
-for both labels. Where j < 2^d, sort the other i < 2^d by the highest bit t at which they differ from j: 2^t of them,
-each differing in at most the intervals of bit t, of j's lower bits (at most t) and of i's own. Summed over i's lower
-bits, with M2 the squared moment generating function of one count's noise (two labels):
+for both labels. For j < 2^d, sort the other i < 2^d by the highest bit t at which they differ from j: there are 2^t of
+them, each differing in at most the intervals of bit t, of j's lower bits (at most t) and of i's own. Summed over i's
+lower bits, with M2 the squared moment generating function of one count's noise (two labels):
 
     K(s) <= sum_{t < d} M2^(t + 1) (1 + M2)^t + M2^(d + 1),      the last term for i = 2^d;
     K(s)  = M2 (1 + M2)^d                                        where j = 2^d.
@@ -30,7 +30,7 @@ from dpcore.pac.guarantee import PacGuarantee
 def threshold_counts(bits: int) -> IntervalCounts:
     """The counts that `threshold_from_counts` needs: 2^bits intervals by label, in bits + 1 levels of disjoint ones.
 
-    Raises ConfigurationError where bits is not from 1 to 15.
+    Raises ConfigurationError if bits is not from 1 to 15.
     """
     check_bits(bits, MOST_COUNT_BITS)
     return IntervalCounts(tuple((end - (end & -end), end) for end in range(1, (1 << bits) + 1)), levels=bits + 1)
@@ -39,8 +39,8 @@ def threshold_counts(bits: int) -> IntervalCounts:
 def threshold_from_counts(counts: ArrayLike) -> int:
     """The j whose concept has the fewest errors by the counts; the least such j.
 
-    counts: (2, 2^bits) noisy numbers of rows in the order of `threshold_counts`; any common unit does. Post-processing:
-    it costs no privacy. Raises ShapeError or ConfigurationError where counts are not such numbers.
+    counts: (2, 2^bits) noisy numbers of rows in the order of `threshold_counts`, in any common unit. Post-processing:
+    it costs no privacy. Raises ShapeError or ConfigurationError if counts are not such numbers.
     """
     (negatives, positives), bits = check_counts(counts)
     errors = np.concatenate([[0], negatives - positives])
@@ -61,9 +61,9 @@ def threshold_counts_guarantee(
     *,
     agnostic: bool = False,
 ) -> PacGuarantee:
-    """What `threshold_from_counts` promises where each count has this noise; the module's docstring has K(s).
+    """The guarantee of `threshold_from_counts` with this noise on each count; the module's docstring has K(s).
 
-    epsilon, delta: what the release of the counts costs. Raises ConfigurationError or PlanError.
+    epsilon, delta: the privacy cost of releasing the counts. Raises ConfigurationError or PlanError.
     """
     check_bits(bits, MOST_COUNT_BITS)
     return counts_guarantee(

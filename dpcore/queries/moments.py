@@ -3,17 +3,19 @@
 From these d + d(d + 1)/2 numbers follow the mean and the covariance of the population of all 2^m rados.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.accounting.sensitivity import PRODUCT_WEIGHT, SQUARE_WEIGHT
+from dpcore.accounting.protection import GaussianProtection, Scope, Setting
+from dpcore.accounting.sensitivity import PRODUCT_WEIGHT, SQUARE_WEIGHT, moments_squared
 from dpcore.errors import PlanError, ShapeError
 from dpcore.progress import Progress
 from dpcore.queries.base import Crowd, Keyed
-from dpcore.rados.designs import check_share
-from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, discrete_gaussian, tail_bound
+from dpcore.queries.kind import QueryKind
+from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, check_share, discrete_gaussian, tail_bound
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.clipping import Clip
 from dpcore.records.records import Records, edges
@@ -25,7 +27,7 @@ MOST_FRACTION_BITS = 20
 
 
 @dataclass(frozen=True)
-class MomentsQuery:
+class MomentsQuery(QueryKind):
     """First and second moments of clipped edges, with noise on every number.
 
     clip: the bound R on a record's length. edge_multiplier: k, the integer weight of an edge coordinate; beside the
@@ -40,6 +42,9 @@ class MomentsQuery:
 
     Raises PlanError where a field is out of range.
     """
+
+    array: ClassVar[str] = "moments"
+    learned_as: ClassVar[Literal["moments"]] = "moments"
 
     clip: Clip
     edge_multiplier: int
@@ -126,6 +131,39 @@ class MomentsQuery:
             edge_noise=float(np.ldexp(sigma, -fraction_bits)) / self.edge_multiplier,
             product_noise=noise,
         )
+
+    @property
+    def name(self) -> str:
+        """See `QueryKind`."""
+        return "moments"
+
+    def words(self) -> str:
+        """See `QueryKind`."""
+        return f"moments with records clipped to {float(self.clip.norm_bound):.3g}"
+
+    @property
+    def contents(self) -> str:
+        """See `QueryKind`."""
+        return "moments"
+
+    def facts(self, d: int, fraction_bits: int) -> dict[str, Any]:
+        """See `QueryKind`."""
+        return {"d": d, "unit": f"2^-{fraction_bits}", "edge_multiplier": self.edge_multiplier}
+
+    @property
+    def scope(self) -> Scope:
+        """See `QueryKind`."""
+        return "record"
+
+    def protection(self, setting: Setting) -> GaussianProtection:
+        """See `QueryKind`."""
+        squared = moments_squared(self.clip, setting.fraction_bits, self.edge_multiplier)
+        values = self.length(setting.d)
+        return GaussianProtection(self.scope, setting.honest_parties, self.share_sigma, squared, values)
+
+    def with_noise(self, share_sigma: int) -> Self:
+        """See `QueryKind`."""
+        return replace(self, share_sigma=share_sigma)
 
     def coordinates(self, length: int) -> int:
         """The d of a contribution of this length. Raises ShapeError where there is none."""

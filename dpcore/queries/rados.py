@@ -1,25 +1,19 @@
 """The rados query: each record gives its edge vector to the rados whose signature selects it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from fractions import Fraction
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.accounting.protection import Protection, Scope, Setting
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
-from dpcore.numbers.count_distributions import binomial_law
 from dpcore.progress import Progress
 from dpcore.queries.base import Crowd, Keyed
-from dpcore.rados.designs import (
-    Design,
-    DpFeatDesign,
-    FixedSupportDesign,
-    GaussianDesign,
-    JointDesign,
-    PlainDesign,
-)
-from dpcore.rados.distribution import CentralCount, RadoLaw
+from dpcore.queries.kind import QueryKind
+from dpcore.rados.designs import Design
+from dpcore.rados.distribution import RadoLaw
 from dpcore.rados.kernel import add_rado_sums
 from dpcore.rados.noised_table import NoisedTable
 from dpcore.rados.rounding import rounded
@@ -31,20 +25,27 @@ from dpcore.rados.signatures import (
     check_drawable,
     signatures_of,
 )
-from dpcore.rados.support import support_size
-from dpcore.rados.truncation import truncation
-from dpcore.randomness.discrete_gaussian import discrete_gaussian, tail_bound
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.records import BLOCK_ROWS, Records, edges, sensitive_positive
 from dpcore.records.row_sums import RowPart, RowSums, sum_on_threads
+from dpcore.records.schema import Schema
+
+RADOS_LEAK = (
+    "Rados are not protected as a whole: where there are no more rows than coordinates, independent component analysis "
+    "recovers every row's edge vector from the rados alone."
+)
 
 # Tries per rado up to which summing all candidates is cheaper than drawing them twice, once to count.
 _MOST_DRAWS_SUMMED = 2.0
 
 
 @dataclass(frozen=True)
-class RadosQuery:
+class RadosQuery(QueryKind):
     """n rados drawn from a design. Raises PlanError where rados < 1."""
+
+    array: ClassVar[str] = "rados"
+    learned_as: ClassVar[Literal["rados"]] = "rados"
+    leaks: ClassVar[tuple[str, ...]] = (RADOS_LEAK,)
 
     rados: int
     design: Design
@@ -67,17 +68,10 @@ class RadosQuery:
         No coordinate is beyond [-1, 1], and a rado takes a row at most once. Raises PlanError where clipping has no
         room for so many coordinates or fraction_bits: no party could answer.
         """
-        if isinstance(self.design, FixedSupportDesign | GaussianDesign):
-            self.design.clip.check_room(crowd.d, fraction_bits)
+        if self.design.clipping is not None:
+            self.design.clipping.check_room(crowd.d, fraction_bits)
         sums = crowd.rows << fraction_bits
-        values = self.length(crowd.d)
-        match self.design:
-            case GaussianDesign(share_sigma=sigma) | JointDesign(share_sigma=sigma):
-                return sums + tail_bound(sigma, crowd.parties, values)
-            case FixedSupportDesign(edge_sigma=sigma) if sigma:
-                return sums + tail_bound(sigma, crowd.rows, values)
-            case _:
-                return sums
+        return sums + self.design.noise_bound(crowd.rows, crowd.parties, self.length(crowd.d))
 
     def contribution(
         self,
@@ -100,24 +94,83 @@ class RadosQuery:
 
     def prepare(self, records: Records, fraction_bits: int, keyed: Keyed | None = None) -> "PreparedRecords":
         """The records as the design sums them: rounded, clipped, noised. Raises ConfigurationError as above."""
-        table = None
-        match self.design:
-            case DpFeatDesign() as design if design.rounded:
-                known = _require(keyed)
-                records = rounded(records, design.rounded, known.secret, known.schema_digest)
-            case FixedSupportDesign() as design if design.edge_sigma:
-                known = _require(keyed)
-                table = NoisedTable.of(records, design, fraction_bits, known.schema_digest, known.secret)
-        return PreparedRecords(records, fraction_bits, self.design, table)
+        if self.design.rounded:
+            known = _require(keyed)
+            records = rounded(records, self.design.rounded, known.secret, known.schema_digest)
+        return PreparedRecords(records, fraction_bits, self.design, self._table(records, fraction_bits, keyed))
+
+    def _table(self, records: Records, fraction_bits: int, keyed: Keyed | None) -> NoisedTable | None:
+        if not self.design.edge_noise:
+            return None
+        known = _require(keyed)
+        return NoisedTable.of(records, self.design, fraction_bits, known.schema_digest, known.secret)
+
+    def epoch(self, records: Records, fraction_bits: int, keyed: Keyed) -> bytes | None:
+        """See `QueryKind`."""
+        table = self._table(records, fraction_bits, keyed)
+        return None if table is None else table.epoch
+
+    @property
+    def name(self) -> str:
+        """The design's: see `QueryKind`."""
+        return self.design.name
+
+    def words(self) -> str:
+        """See `QueryKind`."""
+        return f"{self.contents}, design {self.design.words()}"
+
+    @property
+    def contents(self) -> str:
+        """See `QueryKind`."""
+        return f"{self.rados} rados"
+
+    def facts(self, d: int, fraction_bits: int) -> dict[str, Any]:
+        """See `QueryKind`."""
+        return {"n": self.rados, "d": d, "unit": f"2^-{fraction_bits}"}
+
+    @property
+    def amounts(self) -> Mapping[str, int]:
+        """See `QueryKind`."""
+        return {"rados": self.rados}
+
+    def fewer(self, most: int, d: int) -> str:
+        """See `QueryKind`."""
+        return f"ask for at most {most // d} rados" if most >= d else super().fewer(most, d)
+
+    @property
+    def scope(self) -> Scope:
+        """See `QueryKind`."""
+        return self.design.scope
+
+    def protection(self, setting: Setting) -> Protection:
+        """See `QueryKind`."""
+        return self.design.protection(self.rados, setting)
+
+    @property
+    def is_promised(self) -> bool:
+        """See `QueryKind`."""
+        return self.design.is_promised
+
+    def with_noise(self, share_sigma: int) -> Self:
+        """See `QueryKind`."""
+        return replace(self, design=self.design.with_noise(share_sigma))
+
+    def features(self, schema: Schema) -> tuple[str, ...]:
+        """See `QueryKind`."""
+        return self.design.features(schema)
+
+    @property
+    def protected_column(self) -> str:
+        """See `QueryKind`."""
+        return self.design.protected_column
+
+    def noise_words(self, parties: int, honest: int) -> str:
+        """See `QueryKind`."""
+        return self.design.noise_words(parties, honest) or super().noise_words(parties, honest)
 
     def add_noise(self, sums: NDArray[np.int64], random: RandomSource) -> None:
         """Add this party's share of the noise in place. sums: (n, d) int64, in units of 2^-fraction_bits."""
-        match self.design:
-            case GaussianDesign() as design:
-                sums += discrete_gaussian(design.share_sigma, sums.size, random).reshape(sums.shape)
-            case JointDesign() as design:
-                share = discrete_gaussian(design.share_sigma, len(sums) * len(design.coordinates), random)
-                sums[:, list(design.coordinates)] += share.reshape(len(sums), -1)
+        self.design.add_noise(sums, random)
 
     def law(self, d: int, party_rows: Sequence[int], fraction_bits: int) -> RadoLaw:
         """What the rados' law is, for a learner, over parties with these row counts; variances in real units.
@@ -125,25 +178,7 @@ class RadosQuery:
         With a support the inclusion is that of the pool, sum m*_p / m, each party's being a whole number of its rows.
         Raises EmptyTruncationError where a party has no admissible signature.
         """
-        unit, parties = 4.0**-fraction_bits, len(party_rows)
-        match self.design:
-            case DpFeatDesign() as design:
-                rounding = np.isin(np.arange(d), design.rounded) if design.rounded else None
-                return RadoLaw(rounding=rounding, central=_central(design, party_rows))
-            case JointDesign() as design:
-                noise = np.zeros(d)
-                noise[list(design.coordinates)] = parties * float(design.share_sigma) ** 2 * unit
-                return RadoLaw(rado_noise=noise)
-            case FixedSupportDesign() as design:
-                noise = np.full(d, float(design.edge_sigma) ** 2 * unit)
-                inclusion = _included(design.fraction, party_rows if design.split == "local" else (sum(party_rows),))
-                return RadoLaw(inclusion=inclusion, fixed_support=True, edge_noise=noise)
-            case GaussianDesign() as design:
-                noise = np.full(d, parties * float(design.share_sigma) ** 2 * unit)
-                inclusion = 0.5 if design.fraction is None else _included(design.fraction, party_rows)
-                return RadoLaw(inclusion=inclusion, fixed_support=design.fraction is not None, rado_noise=noise)
-            case _:
-                return RadoLaw()
+        return self.design.distribution(d, party_rows, fraction_bits)
 
     def decode(self, total: NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
         """The rados in real units, (n, d) float64: integers divided by 2^fraction_bits, exact below 2^53.
@@ -239,36 +274,13 @@ class RadoPart:
         """As `RowPart` says."""
         from dpcore.records.compiled_edges import clip_in_place  # noqa: PLC0415  (numba takes half a second to import)
 
-        design = self.design
-        sensitive: tuple[int, ...] = ()
-        if isinstance(design, PlainDesign):
-            sensitive = design.booleans
-        elif isinstance(design, DpFeatDesign):
-            sensitive = design.coordinates
-        for first, block in edges(records, self.fraction_bits, sensitive):
-            if isinstance(design, FixedSupportDesign | GaussianDesign):
-                clip_in_place(design.clip, block, self.fraction_bits)
+        clip = self.design.clipping
+        for first, block in edges(records, self.fraction_bits, self.design.coded):
+            if clip is not None:
+                clip_in_place(clip, block, self.fraction_bits)
             if self.table is not None:
                 np.add(block, self.table.noise(first_row + first, block.shape), out=block)
             add_rado_sums(total, block, self.signatures.block(first_row + first))
-
-
-def _included(fraction: Fraction, party_rows: Sequence[int]) -> float:
-    return sum(support_size(rows, fraction) for rows in party_rows) / sum(party_rows)
-
-
-def _central(design: DpFeatDesign, party_rows: Sequence[int]) -> CentralCount | None:
-    """What is public of the truncated k; coins exchangeable given it have 4 Var(k_p) = m_p (1 + (m_p - 1) rho)."""
-    if design.epsilon_per_rado is None:
-        return None
-    correlation = 0.0
-    drawn = party_rows if design.split == "local" else (sum(party_rows),)
-    for rows in drawn:
-        law = binomial_law(rows, truncation(rows, design.epsilon_per_rado)[0])
-        k = law.low + np.arange(len(law.masses))
-        variance = min(float(law.masses @ (k - rows / 2.0) ** 2), rows / 4.0)
-        correlation += (4.0 * variance - rows) / max(rows - 1, 1) / sum(drawn)
-    return CentralCount(design.coordinates[0], correlation)
 
 
 def _positive(records: Records, coordinate: int) -> int:

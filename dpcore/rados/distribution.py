@@ -12,7 +12,7 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class CentralCount:
-    """A truncation of k (`dpcore.rados.truncation`), as it shows in the rados' covariance.
+    """A truncation of k (`dpcore.accounting.truncation`), as it shows in the rados' covariance.
 
     coordinate: j, the sensitive one, |e_ij| = 1. correlation: rho, of two records' coins [sigma_i = y_i e_ij] in one
     party, averaged over the parties by their rows; in [-1, 0], 0 for one row. Raises ConfigurationError.

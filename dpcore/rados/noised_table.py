@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.rados.designs import FixedSupportDesign
+from dpcore.rados.designs.base import RadoDesign
 from dpcore.randomness.discrete_gaussian import discrete_gaussian
 from dpcore.randomness.sources import KeyedRandom
 from dpcore.records.records import BLOCK_ROWS, Records
@@ -29,14 +29,15 @@ class NoisedTable:
 
     @classmethod
     def of(
-        cls, records: Records, design: FixedSupportDesign, fraction_bits: int, schema_digest: bytes, secret: bytes
+        cls, records: Records, design: RadoDesign, fraction_bits: int, schema_digest: bytes, secret: bytes
     ) -> "NoisedTable":
         """The table of these records. secret: at least 32 bytes that this party keeps for the life of its data."""
-        clip = design.clip
+        clip = design.clipping
+        assert clip is not None, "edges that are noised are clipped"
         # The blocks too: cut elsewhere, the same key would give the same table other noise.
-        parameters = f"{fraction_bits}/{clip.norm_bound}/{clip.bias}/{design.edge_sigma}/{BLOCK_ROWS}".encode()
+        parameters = f"{fraction_bits}/{clip.norm_bound}/{clip.bias}/{design.edge_noise}/{BLOCK_ROWS}".encode()
         message = _DOMAIN + schema_digest + records.digest + parameters
-        return cls(hmac.digest(secret, message, "sha256"), design.edge_sigma)
+        return cls(hmac.digest(secret, message, "sha256"), design.edge_noise)
 
     @property
     def epoch(self) -> bytes:

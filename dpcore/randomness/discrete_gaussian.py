@@ -42,6 +42,15 @@ def discrete_gaussian(sigma: int, count: int, random: RandomSource) -> NDArray[n
     return samples
 
 
+def check_share(sigma: int) -> None:
+    """Raise PlanError where `sigma` is no standard deviation that a noise share may have."""
+    if isinstance(sigma, bool) or not isinstance(sigma, int) or not SMALLEST_SHARE_SIGMA <= sigma <= LARGEST_SIGMA:
+        raise PlanError(
+            f"noise with a standard deviation of {sigma} units: shares are counted from {SMALLEST_SHARE_SIGMA} to "
+            f"2^48 units; raise or lower fraction_bits"
+        )
+
+
 def _accepted(sigma: int, count: int, random: RandomSource) -> NDArray[np.int64]:
     """Algorithm 3 on `count` discrete Laplace candidates: those accepted, in order."""
     t = sigma + 1

@@ -17,8 +17,9 @@ Sampling, by rejection. Cut the integers into {0}, [2^i, 2^(i+1)) for i < J, and
 power of two that is at least t. Neither w nor q^k grows, as w(k+1)/w(k) = (k + r)/(k + 1) <= 1. So on a piece [m, 2m)
 the target w(k) q^k is at most w(m) q^m, in all m w(m) q^m. In the tail k = n + low + n run, low < n, it is at most
 w(n) q^n exp(-n run / t), in all n w(n) q^n / (1 - exp(-n/t)). Choose a piece by those totals, `low` uniformly, `run` by
-coins of exp(-n/t); accept with w(k)/w(m) exp(-low/t), the target over its bound. Bits and exact coins (dpcore.privacy
-.coins) do all of it: the choice compares a uniform number with bounds of the totals' sums, so nothing is rounded.
+coins of exp(-n/t); accept with w(k)/w(m) exp(-low/t), the target over its bound. Bits and exact coins
+(dpcore.randomness.coins) do all of it: the choice compares a uniform number with bounds of the totals' sums, so nothing
+is rounded.
 """
 
 import functools

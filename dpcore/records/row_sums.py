@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.numbers.integer_bounds import check_room, largest
-from dpcore.numbers.processors import processors
+from dpcore.numbers.processors import one_blas_thread, processors
 from dpcore.progress import Progress
 from dpcore.records.records import BLOCK_ROWS, Records
 
@@ -59,15 +59,16 @@ def on_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> Gen
     """What `function` gives for each item, in order, computed on a thread for each processor; on none for one item.
 
     Whoever stops taking results, by an error or otherwise, stops the work: items that were not begun are left out, and
-    no thread is left running.
+    no thread is left running. BLAS has one thread meanwhile, on one processor too: other processes may share it.
     """
     threads = min(processors(), len(items))
-    if threads <= 1:
-        yield from map(function, items)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        # `map` cancels what was not begun when it is closed or fails; leaving the pool waits for the rest.
-        yield from pool.map(function, items)
+    with one_blas_thread():
+        if threads <= 1:
+            yield from map(function, items)
+            return
+        with ThreadPoolExecutor(threads) as pool:
+            # `map` cancels what was not begun when it is closed or fails; leaving the pool waits for the rest.
+            yield from pool.map(one_blas_thread()(function), items)
 
 
 def sum_on_threads(part: RowPart, records: Records, progress: Progress | None = None) -> NDArray[np.int64]:

@@ -1,8 +1,8 @@
-"""For researchers: no role imports anything here.
+"""For researchers: no role imports this package.
 
-paper        the paper's statements, executable on rows at hand
+paper        the paper's statements, executable on rows
 mechanisms   a curator's mechanisms, with exact samples and composition
-erm          private empirical risk minimisation where the rows are: noisy descent, exponential sampling
-pac          private PAC learners where the rows are: points, thresholds, parities, any finite class
-leaks        what an adversary can read from unprotected rados
+erm          central private empirical risk minimisation: noisy descent, exponential sampling
+pac          central private PAC learners: points, thresholds, parities, any finite class
+leaks        an adversary that reads records from unprotected rados
 """

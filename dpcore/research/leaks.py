@@ -1,10 +1,10 @@
-"""What the other coordinates of a release tell about a protected one: an adversary, to be run against a design.
+"""What the other coordinates of a release reveal about a protected one: an adversary to test a design.
 
-The adversary knows every record but one bit: all columns and labels of all records, save the sign of one record's
-sensitive coordinate. That is whom differential privacy is about. With few records and a few unprotected integer columns
-the subset that adds up to a rado's other coordinates is found by meeting in the middle and is as a rule the only one;
-the signature is then known, and the sensitive coordinate less the known records' is the unknown bit, alone or with
-noise. DP-FEAT's bound is about the sensitive coordinate alone, and does not say that this cannot be.
+The adversary knows every record except one bit: all columns and labels of all records, except the sign of one record's
+sensitive coordinate. This is the adversary of differential privacy. With few records and a few unprotected integer
+columns, meeting in the middle finds the subset that adds up to a rado's other coordinates, and it is usually the only
+one. The signature is then known, and the sensitive coordinate minus the known records' is the unknown bit, alone or
+with noise. DP-FEAT's bound is about the sensitive coordinate alone, and does not exclude this.
 """
 
 import math
@@ -20,18 +20,18 @@ Integers = NDArray[np.int64]
 Selection = NDArray[np.bool_]
 
 MOST_ROWS = 44
-"""2^22 sums a half: 32 MiB, and a second or so for each rado."""
+"""2^22 sums a half: 32 MiB, and about a second for each rado."""
 
-# Odd numbers without structure, from the golden ratio: sums over coordinates modulo 2^64 serve as keys.
+# Odd multipliers without structure, from the golden ratio: sums over coordinates modulo 2^64 are the keys.
 _MULTIPLIER = 0x9E3779B97F4A7C15
 
 
 @dataclass(frozen=True, eq=False)
 class SubsetSums:
-    """Which subsets of known integer vectors add up to a total, by meeting in the middle.
+    """Finds the subsets of known integer vectors that add up to a total, by meeting in the middle.
 
-    vectors: (m, w) int64, 2 <= m <= MOST_ROWS, whose sums fit int64. Takes 2^(m/2) steps for each total.
-    Raises ShapeError for another shape or more rows.
+    vectors: (m, w) int64, 2 <= m <= MOST_ROWS, whose sums fit int64. Takes 2^(m/2) steps for each total. Raises
+    ShapeError for another shape or more rows.
     """
 
     vectors: Integers
@@ -48,7 +48,7 @@ class SubsetSums:
         if total.shape != self.vectors.shape[1:]:
             raise ShapeError(f"a total of shape {total.shape}: give {self.vectors.shape[1:]}")
         (left_keys, left), (right_keys, right) = self._left, self._right
-        # Sorted keys, subtracted, are sorted but for one turn: each is found near the one before.
+        # Sorted keys, subtracted, are a rotation of a sorted array: each is found near the one before.
         wanted = _keys(total[np.newaxis], self._multipliers)[0] - right_keys
         first = np.searchsorted(left_keys, wanted)
         hits = np.flatnonzero(left_keys[np.minimum(first, len(left_keys) - 1)] == wanted)
@@ -60,7 +60,7 @@ class SubsetSums:
         ]
         rows = [np.concatenate([_bits(a, self._half), _bits(b, self._rest)]) for a, b in pairs]
         found = np.array(rows, dtype=np.bool_).reshape(len(rows), len(self.vectors))
-        # Two sums may share a key by chance.
+        # Different sums may have the same key.
         exact = (found.astype(np.int64) @ self.vectors == total).all(axis=1)
         return np.asarray(found[exact], dtype=np.bool_)
 
@@ -87,11 +87,11 @@ class SubsetSums:
 
 @dataclass(frozen=True, eq=False)
 class KnownAllButOneBit:
-    """The adversary. What it knows, and its best guess from a release.
+    """The adversary: its knowledge, and its best guess from a release.
 
     edges: (m, d) int64 in integer units, every record's edge vector; the entry (target, sensitive) is never read.
-    sensitive: the protected coordinate. target: the record whose bit is unknown. one: what +1 is in integer units.
-    Raises ShapeError as `SubsetSums` does, ConfigurationError where sensitive or target is out of range.
+    sensitive: the protected coordinate. target: the record whose bit is unknown. one: the integer that encodes +1.
+    Raises ShapeError as `SubsetSums` does, ConfigurationError if sensitive or target is out of range.
     """
 
     edges: Integers
@@ -109,9 +109,9 @@ class KnownAllButOneBit:
             )
 
     def signatures(self, rados: Integers) -> tuple[Selection, Selection]:
-        """The signatures read off the unprotected coordinates of rados (n, d): (n, m), and (n,) whether it was unique.
+        """Signatures found from the unprotected coordinates of rados (n, d): (n, m), and (n,) whether each is unique.
 
-        Only the coordinates other than the sensitive one are read. A signature that is not the only one is left empty.
+        Only the coordinates other than the sensitive one are read. A signature that is not unique is left empty.
         """
         if rados.ndim != 2 or rados.shape[1] != self.edges.shape[1]:
             raise ShapeError(f"rados have shape {rados.shape}: give (n, {self.edges.shape[1]})")
@@ -124,9 +124,9 @@ class KnownAllButOneBit:
         return selection, unique
 
     def evidence(self, rados: Integers, selection: Selection) -> Integers:
-        """What each rado leaves of its sensitive coordinate without the known records: (n,), 0 where the target is out.
+        """Each rado's sensitive coordinate minus the known records': (n,), 0 if the target is not in the rado.
 
-        It is the unknown bit times `one`, plus the noise on that coordinate where the design adds some.
+        It is the unknown bit times `one`, plus the noise on that coordinate if the design adds some.
         """
         known = self.edges[:, self.sensitive].copy()
         known[self.target] = 0
@@ -134,11 +134,11 @@ class KnownAllButOneBit:
         return np.where(selection[:, self.target], left, 0)
 
     def guess(self, rados: Integers) -> int:
-        """The bit, +1 or -1, or 0 where the release says nothing.
+        """The bit, +1 or -1, or 0 if the release gives no evidence.
 
         With independent symmetric Gaussian noise of one variance, or none, the sign of the evidence's sum is the
         likelihood ratio test: given the signatures, log p(rados | +1) - log p(rados | -1) is 2 one / sigma^2 times that
-        sum. No test does better with signatures that are known (Neyman and Pearson).
+        sum. No test with known signatures is better (Neyman and Pearson).
         """
         selection, _ = self.signatures(rados)
         return int(np.sign(self.evidence(rados, selection).sum()))
@@ -149,17 +149,17 @@ class KnownAllButOneBit:
 
 
 def most_accurate(epsilon: float, delta: float) -> float:
-    """The most that a guess of one of two equally likely neighbours is right under (epsilon, delta): a probability.
+    """Upper bound under (epsilon, delta) on the probability of guessing which of two equally likely neighbours it was.
 
-    For a test with true positive rate p and true negative rate q, differential privacy says p <= e^epsilon (1 - q) +
+    For a test with true positive rate p and true negative rate q, differential privacy implies p <= e^epsilon (1 - q) +
     delta and q <= e^epsilon (1 - p) + delta (Wasserman and Zhou, JASA 2010, for delta = 0; Kairouz, Oh and Viswanath,
     ICML 2015). Adding them, (p + q)(1 + e^epsilon) <= 2 e^epsilon + 2 delta, and (p + q) / 2 is the probability of
-    being right. At epsilon = 0 it is (1 + delta) / 2, which the likelihood ratio test reaches where delta is exact.
-    Raises ConfigurationError where epsilon < 0 or delta is not in [0, 1].
+    being right. At epsilon = 0 it is (1 + delta) / 2, which the likelihood ratio test reaches if delta is exact. Raises
+    ConfigurationError if epsilon < 0 or delta is not in [0, 1].
     """
     if not (epsilon >= 0 and 0 <= delta <= 1):
         raise ConfigurationError(f"epsilon is {epsilon} and delta {delta}: give epsilon >= 0 and delta in [0, 1]")
-    # Divided by e^epsilon, which may leave the doubles.
+    # Divided by e^epsilon, which may overflow a double.
     shrunk = math.exp(-epsilon)
     return min(1.0, (1 + delta * shrunk) / (1 + shrunk))
 

@@ -1,1 +1,1 @@
-"""Statistical queries: what their answers are worth, how many rows they need, and labels that are wrong at random."""
+"""Statistical queries: accuracy of their answers, rows that they need, and correction for random label noise."""

@@ -1,4 +1,4 @@
-"""What the answer to a batch of statistical queries says, and how far it may be from the truth."""
+"""The answer to a batch of statistical queries, and its distance from the truth."""
 
 import math
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ from dpcore.statistics.noise import SharedNoise
 class Estimates:
     """Estimates of E[phi] for a batch of M predicates phi with values in [0, 1].
 
-    values: (M,) float64, finite, not clipped to [0, 1]: noise may carry them out. rows: m >= 1, behind each mean.
-    confidence: in (0, 1). sampling, quantisation, noise: half-widths, in units of the values, for the sample in place
-    of the distribution, for values cut to fixed point and for the noise: with probability >= `confidence`, over rows
+    values: (M,) float64, finite, not clipped to [0, 1], which noise may leave. rows: m >= 1, behind each mean.
+    confidence: in (0, 1). sampling, quantisation, noise: half-widths in units of the values, for sampling from the
+    distribution, for rounding values to fixed point and for the noise. With probability >= `confidence`, over rows
     drawn independently from one distribution and over the noise, all M values are within `tolerance` of the truth.
-    deviation: standard deviation of the noise on each value; the greatest, where they differ. law: of the noise on
-    rows times each value, independent of one another; None where it is not known or is not of that kind.
+    deviation: standard deviation of the noise on each value; the greatest, if they differ. law: the distribution of the
+    noise on rows times each value, independent of one another; None if it is not known or not of that kind.
 
-    Raises ShapeError for another shape, DataError where a value is not finite, ConfigurationError where a field is out
-    of range.
+    Raises ShapeError for another shape, DataError if a value is not finite, ConfigurationError if a field is out of
+    range.
     """
 
     values: NDArray[np.float64]
@@ -39,7 +39,7 @@ class Estimates:
         if values.ndim != 1 or values.size < 1:
             raise ShapeError(f"estimates have shape {values.shape}: give (M,), one value a predicate")
         if not np.isfinite(values).all():
-            raise DataError("an estimate is not finite: decode the release again, or ask its query again")
+            raise DataError("an estimate is not finite: decode the release again, or run its query again")
         if self.rows < 1:
             raise ConfigurationError(f"estimates over {self.rows} rows: give the row count of the cohort, at least 1")
         if not 0.0 < self.confidence < 1.0:

@@ -1,4 +1,4 @@
-"""Statistical queries where labels were flipped at random: what the answers on clean labels would be.
+"""Statistical queries under random label noise: estimates of the answers on true labels.
 
 Each label that parties hold is the true c*(x) flipped with probability eta < 1/2, independently of all else. With
 a = E[phi(x, y)] and b = E[phi(x, -y)] over what they hold, the answer on true labels is (Theorem 8 of Balcan's lecture
@@ -10,14 +10,14 @@ Proof. Let v(x, y) = ((1 - eta) phi(x, y) - eta phi(x, -y)) / (1 - 2 eta). Given
 1 - eta and eta, and the coefficient of phi(x, -c*) in E[v | x] is (1 - eta)(-eta) + eta (1 - eta) = 0, that of
 phi(x, c*) is ((1 - eta)^2 - eta^2) / (1 - 2 eta) = 1.
 
-So a predicate that depends on the label is asked with its swap; one that does not is its own answer, b being a. What it
-costs, for each half-width the least factor that holds for every phi:
+So a predicate that depends on the label is queried with its swap; one that does not is its own answer, since b = a. The
+cost, for each half-width the least factor that holds for every phi:
 
     sampling      1 / (1 - 2 eta): v is in [-eta, 1 - eta] / (1 - 2 eta) and the answer is a mean of independent v, so
-                  Hoeffding applies to v itself, and the union bound is over the M answers, not the 2 M questions.
+                  Hoeffding applies to v itself, and the union bound is over the M answers, not the 2 M queries.
                   Both ends are reached by phi(x, y) = [y = 1].
     quantisation  (1 - eta) / (1 - 2 eta): a and b fall short by amounts in [0, q).
-    noise         1 / (1 - 2 eta): where no noise on a or b exceeds h, (1 - eta) h + eta h over 1 - 2 eta bounds it.
+    noise         1 / (1 - 2 eta): if no noise on a or b exceeds h, (1 - eta) h + eta h over 1 - 2 eta bounds it.
     deviation     sqrt((1 - eta)^2 + eta^2) / (1 - 2 eta): the noises are independent.
 """
 
@@ -36,11 +36,11 @@ from dpcore.statistics.sample_size import PLAIN, Amplification, Batch
 
 @dataclass(frozen=True)
 class Correction:
-    """How answers to what is asked become answers on true labels, and by how much each error grows.
+    """Converts answers on flipped labels to answers on true labels, with the growth of each error.
 
     noise_rate: eta in [0, 1/2). own, swapped: for each of the M predicates the position of its own answer and of its
-    swap's among `asked`; the two are equal where the label does not matter.
-    Raises ConfigurationError for another noise rate, ShapeError where positions do not fit.
+    swap's among `asked`; the two are equal if the label does not matter. Raises ConfigurationError for another noise
+    rate, ShapeError if positions do not fit.
     """
 
     noise_rate: float
@@ -52,9 +52,9 @@ class Correction:
         check_noise_rate(self.noise_rate)
         positions = (*self.own, *self.swapped)
         if not self.own or len(self.own) != len(self.swapped):
-            raise ShapeError("a correction has no predicates, or not one swap for each: build it by corrected_batch")
+            raise ShapeError("a correction has no predicates, or not one swap for each: build it with corrected_batch")
         if min(positions) < 0 or max(positions) >= self.asked:
-            raise ShapeError("a correction points outside what is asked: build it by corrected_batch")
+            raise ShapeError("a correction points outside the predicates asked: build it with corrected_batch")
 
     @property
     def queries(self) -> int:
@@ -63,7 +63,7 @@ class Correction:
 
     @property
     def amplification(self) -> Amplification:
-        """The factors of the module's docstring; all 1 where no predicate depends on the label or eta is 0."""
+        """The factors of the module's docstring; all 1 if no predicate depends on the label or eta is 0."""
         if self.own == self.swapped or self.noise_rate == 0.0:
             return PLAIN
         eta, kept = self.noise_rate, 1.0 - 2.0 * self.noise_rate
@@ -79,20 +79,20 @@ class Correction:
         if values.shape != (self.asked,):
             raise ShapeError(f"answers have shape {values.shape} where {self.asked} were asked: give one for each")
         own, swapped = values[list(self.own)], values[list(self.swapped)]
-        # Where own is swapped this is own itself, exactly.
+        # If own and swapped are equal, this is exactly own.
         corrected: NDArray[np.float64] = own + (self.noise_rate / (1.0 - 2.0 * self.noise_rate)) * (own - swapped)
         return corrected
 
     def batch(self, noise: SumNoise | None = None, quantisation: float = 0.0) -> Batch:
-        """Half-widths and rows of the corrected answers, with this noise on each sum that is asked."""
+        """Half-widths and rows of the corrected answers, with this noise on each sum of the query."""
         return Batch(self.queries, noise, quantisation, self.asked, self.amplification)
 
 
 def corrected_batch(predicates: Sequence[Predicate], noise_rate: float) -> tuple[tuple[Predicate, ...], Correction]:
-    """What to ask so that `predicates` can be answered on true labels, and how: (asked, correction).
+    """What to query to answer `predicates` on true labels, and how to correct the answers: (asked, correction).
 
     asked: the predicates, then the swaps that are not among them yet, each once. noise_rate: eta in [0, 1/2), known;
-    with 0 nothing is added. Raises ConfigurationError where there are no predicates or for another noise rate.
+    with 0 nothing is added. Raises ConfigurationError if there are no predicates or for another noise rate.
     """
     check_noise_rate(noise_rate)
     if not predicates:
@@ -111,6 +111,6 @@ def check_noise_rate(noise_rate: float) -> float:
     if not 0.0 <= noise_rate < 0.5:
         raise ConfigurationError(
             f"noise_rate is {noise_rate}: give the probability in [0, 1/2) with which a label is flipped; at 1/2 "
-            "labels say nothing"
+            "labels carry no information"
         )
     return noise_rate

@@ -1,7 +1,7 @@
-"""The first two moments of the population of all 2^m rados, as a release gives them: with noise, and with its size.
+"""The first two moments of the population of all 2^m rados, as a release gives them: noisy, with the noise's size.
 
 E[pi] = (1/2) sum_i e_i and Cov[pi] = (1/4) sum_i e_i e_i^T over signatures drawn from all of {-1, +1}^m, so the two
-sums are all that any number of plain rados could tell in the limit.
+sums are all the information in any number of plain rados, in the limit.
 """
 
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ class Moments:
 
     edge_sum: (d,), sum_i e_i = sum_i y_i x_i. product_sum: (d, d), sum_i x_i x_i^T, symmetric; with noise it need not
     be positive semi-definite. rows: m, public. bias: the last coordinate is the constant feature 1; its square, m, is
-    public, not released, and stands in product_sum without noise. norm_bound: R, no record's (d,) vector is longer, the
-    bias included. edge_noise: the standard deviation of the noise on each coordinate of edge_sum. product_noise:
-    (d, d), that of each entry of product_sum; entries (j, k) and (k, j) are one number.
+    public, not released, and is in product_sum without noise. norm_bound: the clipping norm R; no record's (d,) vector
+    is longer, the bias included. edge_noise: the standard deviation of the noise on each coordinate of edge_sum.
+    product_noise: (d, d), that of each entry of product_sum; entries (j, k) and (k, j) are one number.
 
-    Raises ShapeError, DataError where a value is not finite, ConfigurationError where a figure is out of range.
+    Raises ShapeError, DataError if a value is not finite, ConfigurationError if a figure is out of range.
     """
 
     edge_sum: Vector
@@ -44,7 +44,7 @@ class Moments:
             if d == 0 or array.shape != shape:
                 raise ShapeError(f"{name} has shape {array.shape}: give d edges and two d by d matrices")
             if not np.isfinite(array).all():
-                raise DataError(f"{name} is not finite: decode the release again, or ask its query again")
+                raise DataError(f"{name} is not finite: decode the release again, or run its query again")
             array.setflags(write=False)
             object.__setattr__(self, name, array)
         if not np.array_equal(self.product_sum, self.product_sum.T):
@@ -52,7 +52,7 @@ class Moments:
         if self.rows < 1:
             raise ConfigurationError(f"moments over {self.rows} rows: give the row count of the cohort, at least 1")
         if not (self.norm_bound > 0 and self.edge_noise >= 0 and bool((self.product_noise >= 0).all())):
-            raise ConfigurationError("norm_bound must be positive and the noise not negative: give what was planned")
+            raise ConfigurationError("norm_bound must be positive and the noise not negative: pass the planned values")
 
     @property
     def d(self) -> int:

@@ -1,4 +1,4 @@
-"""The noise on sums over records, as planning and half-widths need it: in units of a record's largest value, 1."""
+"""The noise on sums over records, for planning and half-widths: in units of a record's largest value, 1."""
 
 import math
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class SumNoise(Protocol):
     """Noise on each of several sums over records whose values are in [0, 1]; it does not grow with their number."""
 
     def half_width(self, values: int, failure: float) -> float:
-        """With probability >= 1 - failure none of `values` sums is moved by more than this."""
+        """With probability >= 1 - failure the noise on each of `values` sums is at most this."""
         ...
 
     @property
@@ -30,7 +30,7 @@ class LaplaceNoise:
     """Laplace noise of density exp(-|x| / scale) / (2 scale) on each sum. Raises ConfigurationError unless scale > 0.
 
     One query of values in [0, 1] is alpha-private at scale 1 / alpha: Theorem 3 of Balcan's lecture notes on
-    differential privacy and statistical queries (2015), there for the mean of n values.
+    differential privacy and statistical queries (2015), stated there for the mean of n values.
     """
 
     scale: float
@@ -58,7 +58,7 @@ class GaussianNoise:
         _require_positive("sigma", self.sigma)
 
     def half_width(self, values: int, failure: float) -> float:
-        """The sigma times the normal quantile of failure / (2 values), and a union bound."""
+        """Sigma times the normal quantile of failure / (2 values), and a union bound."""
         return -self.sigma * float(special.ndtri(_checked(values, failure) / (2.0 * values)))
 
     @property
@@ -69,14 +69,14 @@ class GaussianNoise:
 
 @dataclass(frozen=True)
 class SharedNoise:
-    """The noise of a total to which each of `parties` adds a share, values being in units of 2^-fraction_bits."""
+    """The noise of a total to which each of `parties` adds a share, with values in units of 2^-fraction_bits."""
 
     shares: NoiseShares
     parties: int
     fraction_bits: int
 
     def half_width(self, values: int, failure: float) -> float:
-        """What the shares' law bounds, in units of 1."""
+        """The bound of the shares' distribution, in units of 1."""
         return math.ldexp(self.shares.half_width(self.parties, values, _checked(values, failure)), -self.fraction_bits)
 
     @property
@@ -86,7 +86,7 @@ class SharedNoise:
 
     @property
     def copies(self) -> float:
-        """Of how many discrete Laplace variables of the shares' scale a total has the law; infinite: a normal one."""
+        """How many discrete Laplace variables of the shares' scale sum to the total; infinite for normal noise."""
         return self.parties / self.shares.shares if isinstance(self.shares, LaplaceShares) else math.inf
 
 
@@ -97,12 +97,12 @@ def planned_noise(
     delta: Fraction | float,
     part: Fraction | float = 1,
 ) -> SumNoise:
-    """The least noise that a batch takes of a budget of (epsilon, delta): what to plan with before anybody is asked.
+    """The least noise that a batch adds for a budget of (epsilon, delta), for planning before a query.
 
     l1, l2_squared: the batch's sensitivity in the sum of magnitudes and of squares, replace-one, in units of 1. part:
-    of the budget's epsilon where delta is 0, else of its squared mu. Laplace noise where delta is 0, otherwise normal
-    of standard deviation sqrt(l2_squared / part) / mu (dpcore.accounting.gaussian). Parties that do not trust all
-    others add more. Raises ConfigurationError where an argument is out of range, PlanError from `gaussian_mu`.
+    of the budget's epsilon if delta is 0, else of its squared mu. Laplace noise if delta is 0, otherwise normal of
+    standard deviation sqrt(l2_squared / part) / mu (dpcore.accounting.gaussian). Parties that do not trust all others
+    add more. Raises ConfigurationError if an argument is out of range, PlanError from `gaussian_mu`.
     """
     if min(l1, l2_squared) < 1 or epsilon <= 0 or not 0 < part <= 1:
         raise ConfigurationError(
@@ -115,7 +115,7 @@ def planned_noise(
 
 def _require_positive(name: str, value: float) -> None:
     if not (math.isfinite(value) and value > 0):
-        raise ConfigurationError(f"{name} is {value}: noise has a finite size above 0; give None where there is none")
+        raise ConfigurationError(f"{name} is {value}: give a finite number above 0, or None for no noise")
 
 
 def _checked(values: int, failure: float) -> float:

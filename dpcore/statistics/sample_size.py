@@ -1,18 +1,18 @@
-"""How many rows a batch of statistical queries needs, and how far its answers are from the truth at given rows.
+"""Rows that a batch of statistical queries needs, and the accuracy of its answers for given rows.
 
 M queries of [0, 1]-valued phi are answered by means over m rows, drawn independently from one distribution, with noise
-on each sum. All answers are within tau of E[phi] with probability >= 1 - failure where
+on each sum. All answers are within tau of E[phi] with probability >= 1 - failure if
 
     sampling(m) + quantisation + noise / m <= tau.
 
 Sampling. Hoeffding for one mean and a union bound over M: P(some |mean - E| > s) <= 2 M exp(-2 m s^2), so that
 s = sqrt(ln(2 M / a) / (2 m)) fails with probability at most a. The noise on the sums does not depend on m: it stays
-within h with probability at least 1 - b, and moves a mean by at most h / m. Quantisation is certain: values cut down to
-multiples of q move a mean by less than q. Union bound: a + b = failure. Where there is noise, a = b = failure / 2; else
-a = failure.
+within h with probability at least 1 - b, and moves a mean by at most h / m. Quantisation is deterministic: values
+rounded down to multiples of q move a mean by less than q. Union bound: a + b = failure. With noise, a = b = failure /
+2; else a = failure.
 
 A batch whose predicates do not depend on one another's answers needs no splitting of the sample: the union bound holds
-for dependent means. A sequence in which each query depends on earlier answers does, and `separate_rows` follows
+for dependent means. A sequence in which each query depends on earlier answers needs it, and `separate_rows` follows
 Theorems 6 and 7 of Balcan's lecture notes (Differential privacy and the statistical query model, 2015): M pieces of
 fresh rows, one for each query.
 
@@ -20,8 +20,8 @@ fresh rows, one for each query.
     Theorem 7, O((M / (alpha tau) + M / tau^2) log(M / failure)): pieces of the least n with
         sqrt(ln(4 M / failure) / (2 n)) + ln(2 M / failure) / (alpha n) <= tau,
     which is at most ceil(2 ln(4 M / failure) / tau^2 + 2 ln(2 M / failure) / (alpha tau)): at that n either term is at
-    most tau / 2. A record is in one piece alone and moves one count by at most 1, so that Laplace noise of scale
-    1 / alpha on each piece's sum makes all M answers alpha-private together.
+    most tau / 2. A record is in only one piece and moves one count by at most 1, so with Laplace noise of scale
+    1 / alpha on each piece's sum the M answers are alpha-private in total (parallel composition).
 
 All widths fall with m, so the least m is found by bisection, exactly.
 """
@@ -34,7 +34,7 @@ from dpcore.errors import ConfigurationError, PlanError
 from dpcore.statistics.noise import SumNoise
 
 MOST_ROWS = 1 << 62
-"""No plan is made for more."""
+"""The largest number of rows that is planned for."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ PLAIN = Amplification()
 
 @dataclass(frozen=True)
 class HalfWidths:
-    """Half-widths of all answers together, in units of the values; their sum is the tolerance."""
+    """Half-widths that hold for all answers jointly, in units of the values; their sum is the tolerance."""
 
     sampling: float
     quantisation: float
@@ -68,9 +68,9 @@ class HalfWidths:
 class Batch:
     """M queries answered at once, from the same rows.
 
-    queries: M. noise: on each sum, None where there is none. quantisation: q, by less than which a value is cut down,
-    0 for Boolean predicates. asked: how many sums carry noise, M unless answers are combined of several, with what
-    `amplification` says. Raises ConfigurationError where a field is out of range.
+    queries: M. noise: on each sum, None if there is none. quantisation: q, values are rounded down by less than this, 0
+    for Boolean predicates. asked: how many sums carry noise, M unless each answer combines several; `amplification`
+    gives the factors. Raises ConfigurationError if a field is out of range.
     """
 
     queries: int
@@ -86,9 +86,9 @@ class Batch:
             raise ConfigurationError(f"quantisation is {self.quantisation}: it must be finite and at least 0")
 
     def half_widths(self, rows: int, failure: float) -> HalfWidths:
-        """How far the answers over `rows` rows may be from the truth, all of them with probability >= 1 - failure.
+        """The distance from the truth of answers over `rows` rows, for all of them with probability >= 1 - failure.
 
-        Raises ConfigurationError where rows < 1 or failure is not between 0 and 1.
+        Raises ConfigurationError if rows < 1 or failure is not between 0 and 1.
         """
         if rows < 1:
             raise ConfigurationError(f"answers over {rows} rows: give at least 1")
@@ -105,19 +105,19 @@ class Batch:
         )
 
     def rows(self, tolerance: float, failure: float) -> int:
-        """The least number of rows at which the answers keep `tolerance`.
+        """The least number of rows at which all answers are within `tolerance`.
 
-        Raises ConfigurationError where an argument is not between 0 and 1, PlanError where no number of rows does.
+        Raises ConfigurationError if an argument is not between 0 and 1, PlanError if no number of rows is enough.
         """
         _require_probability(failure)
         if not 0.0 < tolerance <= 1.0:
             raise ConfigurationError(f"tolerance is {tolerance}: it must be above 0 and at most 1")
         if self.amplification.quantisation * self.quantisation >= tolerance:
             raise PlanError(
-                f"values are cut to multiples of {self.quantisation:.3g}, which alone exceeds a tolerance of "
+                f"values are rounded to multiples of {self.quantisation:.3g}, which alone exceeds a tolerance of "
                 f"{tolerance:.3g}: raise fraction_bits or the tolerance"
             )
-        # The same for every number of rows that is tried, and some laws take a tenth of a second.
+        # Computed once, not for every number of rows tried: some distributions take a tenth of a second.
         noise = self._noise(failure)
         return least_rows(lambda rows: self._half_widths(rows, failure, noise).tolerance <= tolerance)
 
@@ -130,9 +130,9 @@ class Batch:
 def separate_rows(
     queries: int, tolerance: float, failure: float, *, noise: SumNoise | None = None, quantisation: float = 0.0
 ) -> int:
-    """Rows for M queries that may depend on earlier answers, each on a piece of its own: Theorems 6 and 7.
+    """Rows for M queries that may depend on earlier answers, each on its own piece: Theorems 6 and 7.
 
-    noise: on the sum over each piece; LaplaceNoise(1 / alpha) makes all answers alpha-private together. Raises as
+    noise: on the sum over each piece; with LaplaceNoise(1 / alpha) all answers are alpha-private in total. Raises as
     `Batch.rows` does.
     """
     if queries < 1:
@@ -142,9 +142,9 @@ def separate_rows(
 
 
 def least_rows(enough: Callable[[int], bool]) -> int:
-    """The least number of rows, at least 1, for which `enough` is true; once true it stays true for more rows.
+    """The least number of rows, at least 1, for which `enough` is true; it must stay true for more rows.
 
-    Raises PlanError where 2^62 rows are not enough.
+    Raises PlanError if 2^62 rows are not enough.
     """
     high = 1
     while not enough(high):

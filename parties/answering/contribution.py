@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
 from dpcore.errors import ShapeError
+from dpcore.numbers.processors import one_blas_thread
 from dpcore.paillier.masks import cohort_mask
 from dpcore.paillier.packing import pack
 from dpcore.paillier.public import ObfuscatorSource
@@ -26,6 +27,7 @@ from wire.query import OpenedQuery
 from wire.upload import chunk_ranges
 
 
+@one_blas_thread()
 def integer_vector(
     opened: OpenedQuery,
     records: Records,
@@ -38,7 +40,7 @@ def integer_vector(
     """This party's part of the sum with its share of the noise, int64 (length,), in the units of the query's kind.
 
     keyed: what repeatable draws derive from; fixed-support and one-bit rounding need it. row_sums: who adds up over the
-    rows: threads here, or this party's cluster.
+    rows: threads here, or this party's cluster. BLAS has one thread meanwhile, in the whole process.
 
     Raises ShapeError where the records have another number of coordinates than the query's schema, and what the
     query's kind raises.

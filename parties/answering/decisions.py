@@ -1,9 +1,6 @@
 """What the party decides of a query and of a cohort. Pure: no network, no files, no clock."""
 
 from dpcore.queries.base import Keyed
-from dpcore.queries.rados import RadosQuery
-from dpcore.rados.designs import FixedSupportDesign
-from dpcore.rados.noised_table import NoisedTable
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema, differences
 from parties.ledger.charges import Charge, charge_for
@@ -66,12 +63,7 @@ def check_unchanged(
 
 def epoch_of(query: Query, records: Records, keyed: Keyed) -> bytes | None:
     """The name of the noised table that a query is answered from, None where it is not answered from one."""
-    match query.kind:
-        case RadosQuery(design=FixedSupportDesign() as design) if design.edge_sigma:
-            bits = query.encoding.fraction_bits
-            return NoisedTable.of(records, design, bits, keyed.schema_digest, keyed.secret).epoch
-        case _:
-            return None
+    return query.kind.epoch(records, query.encoding.fraction_bits, keyed)
 
 
 def verify_cohort(

@@ -49,11 +49,12 @@ class Result:
 
 @dataclass(frozen=True)
 class Failure:
-    """How a command failed: a code, a sentence, and the exit code."""
+    """How a command failed: a code, a sentence, the exit code, and the page that explains the code."""
 
     code: str
     message: str
     exit_code: int
+    page: str = ""
 
     @classmethod
     def of(cls, error: BaseException) -> "Failure":
@@ -76,9 +77,13 @@ def _of_radofed(error: RadofedError) -> Failure:
     # If wire was not imported, the error is not wire's. Do not import it here: gRPC is slow to load, and the error may
     # be that another distribution's package has wire's name.
     if (errors := sys.modules.get("wire.errors")) is not None and isinstance(error, errors.WireError):
-        return Failure(error.code.value, str(error), errors.exit_code_of(error))
-    name = type(error).__name__.removesuffix("Error")
-    return Failure(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper(), str(error), error.exit_code)
+        return Failure(error.code.value, str(error), errors.exit_code_of(error), errors.page_of(error.code))
+    return Failure(local_code(type(error)), str(error), error.exit_code)
+
+
+def local_code(kind: type[RadofedError]) -> str:
+    """The code of an error that is not in the catalogue: its class name, PlanError as PLAN."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__.removesuffix("Error")).upper()
 
 
 class Output:
@@ -128,6 +133,8 @@ class Output:
     def print_failure(self, failure: Failure) -> int:
         """Print a failure and return the exit code."""
         self.note(f"rado: {failure.message}")
+        if failure.page:
+            self.note(f"See {failure.page}.")
         if self.as_json:
             self._print_json({"status": "error", "error": {"code": failure.code, "message": failure.message}})
         return failure.exit_code

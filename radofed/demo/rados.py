@@ -191,7 +191,7 @@ def _policy(
 
 def _plain_epsilon(fewest_rows: int, rados: int) -> float:
     """Largest epsilon of a boolean feature's own values, at the smallest party that is large enough for a bound."""
-    from parties.ledger.charges import plain_loss  # noqa: PLC0415  (slow to import)
+    from dpcore.accounting.protection import plain_loss  # noqa: PLC0415  (slow to import)
 
     for rows in itertools.count(fewest_rows):
         with suppress(PlanError):

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
-from dpcore.queries.release_cost import Scope
+from dpcore.accounting.protection import Scope
 from radofed.planning.limits import MOST_LOOKED_FOR
 from radofed.planning.request import PlanRequest
 from radofed.planning.sizes import Sizes

@@ -13,9 +13,9 @@ from dpcore.accounting.dp_feat import (
     epsilon_for,
     theorem_epsilon,
 )
+from dpcore.accounting.truncation import admissible_range
 from dpcore.errors import PlanError
 from dpcore.numbers.count_distributions import binomial_mass
-from dpcore.rados.truncation import admissible_range
 from radofed.planning.cost import Cost, many_rados, up
 from radofed.planning.limits import MOST_LOOKED_FOR, largest_rados
 from radofed.planning.request import PlanRequest

@@ -8,20 +8,21 @@ from fractions import Fraction
 
 from dpcore.accounting.composition import LARGEST_EPSILON
 from dpcore.accounting.gaussian import WeakNoiseError, thinned_rados
-from dpcore.accounting.integer_noise import IntegerNoise, smallest_share
-from dpcore.accounting.sensitivity import SQUARE_WEIGHT, edge_squared, joint_squared, moments_squared
+from dpcore.accounting.integer_noise import IntegerNoise
+from dpcore.accounting.protection import GaussianProtection, ReleaseCost, Setting
+from dpcore.accounting.sensitivity import SQUARE_WEIGHT
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.queries.base import Crowd
 from dpcore.queries.fraction_bits import FractionBits
+from dpcore.queries.kind import QueryKind
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.norms import edge_multiplier, norm_bound_of
 from dpcore.queries.rados import RadosQuery
-from dpcore.queries.release_cost import Kind, ReleaseCost, Setting, release_cost
 from dpcore.rados.designs import FixedSupportDesign, GaussianDesign, JointDesign
 from dpcore.rados.support import check_support
 from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, SMALLEST_SHARE_SIGMA
 from dpcore.records.clipping import Clip
-from learner.kinds import EDGE_FRACTION_BITS, HALF, MOMENT_FRACTION_BITS
+from learner.requests import EDGE_FRACTION_BITS, HALF, MOMENT_FRACTION_BITS
 from radofed.planning.cost import Cost, Noise, two_digits_up, up
 from radofed.planning.request import PlanRequest
 from radofed.planning.sizes import Sizes, sizes_of
@@ -43,7 +44,7 @@ def noised_cost(request: PlanRequest) -> Cost:
         _check_supports(request)
         share = _share(request)
         kind = _kind(request, share)
-        counted = release_cost(kind, request.party_rows, request.delta, _setting(request))
+        counted = kind.protection(_setting(request)).cost(request.party_rows, request.delta)
         if counted is None:
             return replace(cost, feasible=True, scope="none", delta=None, sizes=_sizes(request, kind))
         cost = replace(cost, noise=_noise(request, share), largest_rados=_largest_rados(request, share))
@@ -107,7 +108,7 @@ def _noised(request: PlanRequest) -> int:
     return request.coordinates
 
 
-def _kind(request: PlanRequest, share: int) -> Kind:
+def _kind(request: PlanRequest, share: int) -> QueryKind:
     """The query with this share; 0 is no noise. Raises PlanError."""
     match request.kind_name:
         case "moments":
@@ -121,34 +122,10 @@ def _kind(request: PlanRequest, share: int) -> Kind:
             return RadosQuery(request.n, GaussianDesign(_clip(request), share, request.support))
 
 
-def _squared(request: PlanRequest) -> Fraction | int:
-    """Delta^2 of one rado, or of the moments, in squared integer units."""
-    if request.joint:
-        return joint_squared(_SQUARED_RANGE[request.source], _bits(request))
-    if request.design == "moments":
-        return moments_squared(_clip(request), _bits(request), _multiplier(request))
-    return edge_squared(_clip(request), _bits(request))
-
-
-def _coins(request: PlanRequest) -> tuple[int, Fraction]:
-    """(n, p): a record enters each of n noised rados with probability p, at the party where that is most likely."""
-    if request.design in ("moments", "fixed-support"):
-        return 1, Fraction(1)
-    fraction = request.support
-    if fraction is None:
-        return request.n, HALF
-    return request.n, max(Fraction(check_support(rows, fraction), rows) for rows in set(request.party_rows))
-
-
-def _values(request: PlanRequest) -> int:
-    """How many of a record's numbers are noised."""
-    if request.design == "moments":
-        return _kind(request, SMALLEST_SHARE_SIGMA).length(_noised(request))
-    return _coins(request)[0] * _noised(request)
-
-
-def _honest_shares(request: PlanRequest) -> int:
-    return 1 if request.design == "fixed-support" else request.honest_parties
+def _protection(request: PlanRequest, share: int) -> GaussianProtection:
+    protection = _kind(request, share).protection(_setting(request))
+    assert isinstance(protection, GaussianProtection), "a plan of these designs has Gaussian noise"
+    return protection
 
 
 def _share(request: PlanRequest) -> int:
@@ -159,11 +136,11 @@ def _share(request: PlanRequest) -> int:
 
 
 def _least_share(request: PlanRequest, epsilon: Fraction | float) -> int:
-    values, (n, p) = _values(request), _coins(request)
-    return smallest_share(_squared(request), _honest_shares(request), values, epsilon, request.delta, n, p)
+    least = _protection(request, SMALLEST_SHARE_SIGMA)
+    return least.least_share(request.party_rows, epsilon, request.delta)
 
 
-def _sizes(request: PlanRequest, kind: Kind) -> Sizes | None:
+def _sizes(request: PlanRequest, kind: QueryKind) -> Sizes | None:
     if request.coordinates is None:
         return None
     crowd = Crowd(request.rows, len(request.party_rows), request.coordinates)
@@ -184,15 +161,17 @@ def _noise(request: PlanRequest, share: int) -> Noise:
         spread = math.sqrt(rows * inclusion * (1 - inclusion))
         if request.design == "fixed-support":
             noise_sd = math.ldexp(share, -bits) * math.sqrt(rows * inclusion)
-    return Noise(share, _honest_shares(request), bits, noise_sd, products, spread)
+    return Noise(share, _protection(request, share).shares(request.honest_parties), bits, noise_sd, products, spread)
 
 
 def _largest_rados(request: PlanRequest, share: int) -> int | None:
     """The most rados that this noise pays for; None where their number does not matter or noise follows from it."""
     if request.share_sd is None or request.epsilon is None or request.kind_name not in ("joint", "gaussian"):
         return None
-    noise = IntegerNoise(share, _honest_shares(request), MAX_VALUES)
-    found = thinned_rados(noise.mu(_squared(request)), _coins(request)[1], request.epsilon, request.delta)
+    protection = _protection(request, share)
+    noise = IntegerNoise(share, request.honest_parties, MAX_VALUES)
+    inclusion = max(map(protection.inclusion_of, request.party_rows))
+    found = thinned_rados(noise.mu(protection.squared), inclusion, request.epsilon, request.delta)
     return min(found, MAX_VALUES // (request.coordinates or 1))
 
 
@@ -247,7 +226,7 @@ def _smallest_epsilon(request: PlanRequest) -> float | None:
         return None
     share = _last(SMALLEST_SHARE_SIGMA, LARGEST_SIGMA + 1, fits)
     try:
-        counted = release_cost(_kind(request, share), request.party_rows, request.delta, _setting(request))
+        counted = _kind(request, share).protection(_setting(request)).cost(request.party_rows, request.delta)
     except PlanError:
         return None
     return None if counted is None else counted.epsilon_if_others_collude

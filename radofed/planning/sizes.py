@@ -11,9 +11,8 @@ from dpcore.errors import PlanError
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.queries.base import Crowd
 from dpcore.queries.fraction_bits import FractionBits, fewest_ciphertexts
-from dpcore.queries.rados import RadosQuery
-from dpcore.queries.release_cost import Kind
-from learner.kinds import GROWTH
+from dpcore.queries.kind import QueryKind
+from learner.requests import GROWTH
 from wire.limits import MAX_VALUES
 
 # Seconds for one ciphertext, and for the table that a party builds once a query.
@@ -40,7 +39,7 @@ class Sizes:
     estimated_seconds: float
 
 
-def sizes_of(kind: Kind, crowd: Crowd, bits: FractionBits, key_bits: int) -> Sizes:
+def sizes_of(kind: QueryKind, crowd: Crowd, bits: FractionBits, key_bits: int) -> Sizes:
     """The sizes of a query of this kind.
 
     crowd: as it is; the slots leave the room that a learner's query leaves for tables that grow. bits: those that the
@@ -49,8 +48,7 @@ def sizes_of(kind: Kind, crowd: Crowd, bits: FractionBits, key_bits: int) -> Siz
     """
     length = kind.length(crowd.d)
     if length > MAX_VALUES:
-        rados = MAX_VALUES // crowd.d if isinstance(kind, RadosQuery) else 0
-        remedy = f"ask for at most {rados} rados" if rados else "use fewer coordinates"
+        remedy = kind.fewer(MAX_VALUES, crowd.d)
         raise PlanError(f"{length} values are more than the {MAX_VALUES} of one query: {remedy}")
     planned = Crowd(GROWTH * crowd.rows, crowd.parties, crowd.d)
     encoding = fewest_ciphertexts(kind, planned, bits, key_bits)

@@ -23,13 +23,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.accounting.truncation import truncation
 from dpcore.errors import PlanError
 from dpcore.queries.base import Keyed
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign
 from dpcore.rados.signatures import MOST_EXPECTED_DRAWS, RejectionError, Signatures, expected_draws
 from dpcore.rados.support import check_support, subsets
-from dpcore.rados.truncation import truncation
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.records import BLOCK_ROWS, Records, sensitive_positive
 

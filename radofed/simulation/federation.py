@@ -18,7 +18,6 @@ from dpcore.paillier.public import PublicKey
 from dpcore.paillier.secret import SecretKey
 from dpcore.progress import Progress
 from dpcore.queries.rados import RadosQuery
-from dpcore.queries.release_cost import Kind
 from learner.opening import open_total
 from learner.planning import Plan, plan_query
 from learner.requests import Request
@@ -30,6 +29,7 @@ from wire.cohort import Cohort
 from wire.envelopes import Envelope, SigningKey
 from wire.envelopes import Kind as Message
 from wire.query import PaillierKey, open_query
+from wire.query_kinds import Kind
 from wire.roster import Member, Role, Roster, certificate_san
 from wire.status import Total
 from wire.upload import Chunk

@@ -18,7 +18,6 @@ from dpcore.numbers.fixed_point import to_residues
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.queries.base import SECRET_BYTES, Keyed
 from dpcore.queries.rados import RadosQuery
-from dpcore.queries.release_cost import Kind
 from dpcore.randomness.sources import SeededRandom, SystemRandom
 from dpcore.records.records import Records
 from parties.answering.contribution import encrypted_chunks, integer_vector, masked_chunks
@@ -26,6 +25,7 @@ from radofed.simulation.exact_split import divided_contribution
 from wire.cohort import Acceptance, Receipt, sign
 from wire.envelopes import Envelope, SigningKey, sha256
 from wire.query import OpenedQuery
+from wire.query_kinds import Kind
 from wire.upload import upload_digest
 
 ATTEMPT = 1

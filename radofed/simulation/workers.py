@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import RadofedError
+from dpcore.numbers.processors import one_blas_thread
 from dpcore.randomness.sources import KEY_BYTES, SystemRandom
 from dpcore.records.records import Records
 from radofed.common.cluster.ray_cluster import last_line, start_on_loopback
@@ -106,7 +107,9 @@ class _Guarded:
 
     def call(self, method: str, *arguments: Any) -> Any:
         try:
-            return getattr(self._host, method)(*arguments)
+            # Workers share the processors.
+            with one_blas_thread():
+                return getattr(self._host, method)(*arguments)
         except RadofedError as error:
             return _Refused(str(error), error.exit_code)
 

@@ -1,9 +1,10 @@
 """The coordinator's sum on a Ray cluster of three nodes: what is lost is made again, the total is the same."""
 
-import importlib.util
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+import grpc
 import pytest
 
 from coordinator.aggregate import multiply
@@ -16,16 +17,7 @@ from radofed.common.logs import Log
 from tests.coordinator.bench import on_bench
 from tests.coordinator.world import MANY_RADOS, PARTIES, Clients
 from tests.federation import wait_until
-from tests.ray_nodes import RayNodes, cut_off, for_ever, slowly, zeros
-
-needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
-
-
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory):
-    nodes = RayNodes(tmp_path_factory.mktemp("ray"), nodes=3)
-    yield nodes
-    nodes.end()
+from tests.ray_nodes import RayNodes, cut_off, for_ever, needs_ray, slowly, zeros
 
 
 @pytest.fixture
@@ -216,8 +208,9 @@ def test_a_worker_that_runs_another_version_is_refused(settings, monkeypatch):
 
 
 @needs_ray
+@pytest.mark.ends_cluster
 def test_a_cluster_that_is_gone_leaves_the_total_to_this_machine(world, nodes, settings, monkeypatch, caplog):
-    """The last test of this cluster: parties were charged, so the round goes on."""
+    """Parties were charged, so the round goes on."""
     monkeypatch.setattr("coordinator.cluster.ITEM_BYTES", 1)
     # Ray's own patience with a head that does not answer is a minute.
     monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "3")
@@ -236,13 +229,26 @@ def test_a_cluster_that_is_gone_leaves_the_total_to_this_machine(world, nodes, s
 
 
 @needs_ray
-@pytest.mark.parametrize(
-    ("authenticated", "sentence"),
-    [
-        (False, "asks for no token"),
-        pytest.param(True, "has no processor", marks=pytest.mark.slow),
-    ],
-)
+def test_a_cluster_that_asks_for_no_token_is_refused(tmp_path):
+    """Here a server that answers as such a cluster does; the test below starts one."""
+    (tmp_path / "ray.token").write_text("ab" * 32)
+    server = grpc.server(ThreadPoolExecutor(1))
+    alive = grpc.unary_unary_rpc_method_handler(lambda request, context: b"")
+    server.add_generic_rpc_handlers(
+        [grpc.method_handlers_generic_handler("ray.rpc.NodeInfoGcsService", {"CheckAlive": alive})]
+    )
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    try:
+        with pytest.raises(ClusterError, match="asks for no token"):
+            check_cluster(CoordinatorCluster(address=address, token_file=tmp_path / "ray.token"))
+    finally:
+        server.stop(None)
+
+
+@pytest.mark.slow
+@needs_ray
+@pytest.mark.parametrize(("authenticated", "sentence"), [(False, "asks for no token"), (True, "has no processor")])
 def test_an_open_cluster_and_one_without_processors_are_refused(tmp_path, authenticated, sentence):
     nodes = RayNodes(tmp_path, nodes=0, authenticated=authenticated)
     try:

@@ -150,8 +150,8 @@ def test_moments(federation, edges):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--design", "moments"), "give the --epsilon"),
-        (("--design", "moments", "--epsilon", "1", "--rados", "3"), "takes no --rados"),
+        (("--design", "moments"), "give the epsilon"),
+        (("--design", "moments", "--epsilon", "1", "--rados", "3"), "takes no rados"),
         (("--design", "gaussian", "--rados", "3"), "give the epsilon"),
         (("--design", "gaussian", "--rados", "3", "--epsilon", "nan"), "is not a number"),
         (("--design", "gaussian", "--rados", "3", "--epsilon", "-1"), "make it positive"),

@@ -115,17 +115,16 @@ def test_a_model_from_rows_that_never_left(federation):
     assert predicted["error_rate"] < 0.5 * max(majority, 0.2)
 
 
-def test_the_readme_s_python_runs(federation, monkeypatch):
+def test_the_documented_python_runs(federation, monkeypatch):
     """As it stands, in a learner's directory."""
-    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
-    # The others run in tests/test_readme_asking.py.
-    (snippet,) = (part for part in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "with Session(" in part)
+    examples = (Path(__file__).resolve().parents[2] / "docs/how-to/use-python.md").read_text()
+    (snippet,) = (part for part in re.findall(r"```python\n(.*?)```", examples, re.DOTALL) if "with Session(" in part)
     directory = federation.learner.directory
     (directory / "schema.toml").write_text(SCHEMA)
     (directory / "new.csv").write_text(table(20, 7))
     monkeypatch.chdir(directory)
     names: dict = {}
-    exec(compile(snippet, "README.md", "exec"), names)
+    exec(compile(snippet, "use-python.md", "exec"), names)
     assert names["release"].rados.shape == (200, 7)
     assert names["model"].learner == "mean-variance"
 

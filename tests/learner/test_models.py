@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpcore.accounting.protection import Setting
 from dpcore.errors import ConfigurationError, DataError, ModelError, ShapeError
 from dpcore.estimators.mean_variance import MeanVariance
 from dpcore.queries.rados import RadosQuery
-from dpcore.queries.release_cost import Setting
 from dpcore.queries.statement import statement_for
 from dpcore.rados.schema_designs import dp_feat_design
 from dpcore.records.encoding import Numbers, Source, Texts, encode

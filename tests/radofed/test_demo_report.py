@@ -96,9 +96,9 @@ def test_figures_hold_for_the_smallest_cohort_that_answered():
 
 def test_what_went_wrong_on_the_way_is_said():
     asked = replace(WHOLE.asked, attempts=9)
-    words = printed(replace(SHOWN, whole_records=replace(WHOLE, asked=asked, warning="5 of 8 releases were had")))
+    words = printed(replace(SHOWN, whole_records=replace(WHOLE, asked=asked, warning="received 5 of 8 releases")))
     assert "A round was repeated after a failed attempt" in words
-    assert "Warning: 5 of 8 releases were had" in words
+    assert "Warning: received 5 of 8 releases" in words
     assert "Warning" not in printed(SHOWN)
 
 

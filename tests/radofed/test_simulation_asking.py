@@ -253,7 +253,7 @@ class Greedy(Asker):
         (None, {"rounds": 2}, "'mine' has no rounds"),
         ("naive-bayes", {"rounds": 2}, "'naive-bayes' has no rounds"),
         ("mean-variance", {"rounds": 2}, "'mean-variance' has no rounds"),
-        ("mean-variance,naive-bayes", {}, "epsilon does not belong to the design plain"),
+        ("mean-variance,naive-bayes", {}, "plain takes no epsilon"),
         ("mean-variance,naive-bayes", {"design": "gaussian", "delta": 0}, "must be positive"),
         ("naive-bays", {}, "did you mean 'naive-bayes'"),
         ({"mine": Greedy(lambda oracle: oracle.moments())}, {"delta": 0}, "'mine' failed on fold 1.*Gaussian noise"),

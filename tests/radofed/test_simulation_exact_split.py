@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpcore.accounting.truncation import EmptyTruncationError, truncation
 from dpcore.errors import PlanError
 from dpcore.numbers.fixed_point import store
 from dpcore.queries.base import Keyed
@@ -16,7 +17,6 @@ from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, PlainDesign, 
 from dpcore.rados.signatures import RejectionError, sensitive_counts, whole
 from dpcore.rados.signatures import signatures_of as drawn_locally
 from dpcore.rados.support import SupportError
-from dpcore.rados.truncation import EmptyTruncationError, truncation
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
 from dpcore.records.records import Records, sensitive_positive

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpcore.accounting.truncation import truncation
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, PlainDesign, SensitiveFeature
 from dpcore.rados.signatures import sensitive_counts, signatures_of, whole
-from dpcore.rados.truncation import truncation
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
 from dpcore.records.records import ONE, Records, edges, sensitive_positive

@@ -1,1 +1,1 @@
-"""Private empirical risk minimisation where the rows are: the reference beside the federated form."""
+"""Central private empirical risk minimisation: the reference for the federated form."""

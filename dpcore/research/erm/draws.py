@@ -1,7 +1,7 @@
 """Arrays of uniform and normal numbers from a source of random bits.
 
-Uniform numbers are multiples of 2^-53, and normal ones their quantiles: good for random walks, but double precision is
-no law that privacy could be proved of (Mironov, CCS 2012).
+Uniform numbers are multiples of 2^-53, and normal ones their quantiles. They suit random walks; no privacy proof holds
+for distributions in double precision (Mironov, CCS 2012).
 """
 
 import numpy as np

@@ -5,20 +5,21 @@ proportional to exp(-k F(theta)), F = sum_i l_i an L-Lipschitz convex loss over 
 
     k = epsilon / (2 L |C|).
 
-Privacy of that law, Theorem 3.1: epsilon, pure; neighbours: one record is replaced. On C a record's loss ranges over at
-most L |C|. Take from it the middle of its range, a constant in theta, which the normalisation takes out again: what is
-left is within L |C| / 2 of zero. Replacing a record then moves the sum, at any theta, by at most L |C|; the density's
-exponential by at most epsilon / 2, and the normalising integral by at most epsilon / 2. So the factor 2 of k is enough.
-(For linear losses no smaller one would do: where the other records gather the density at one end of C, replacing a
+Privacy of that distribution, Theorem 3.1: pure epsilon; neighbours: one record is replaced. On C a record's loss ranges
+over at most L |C|. Subtract the middle of its range, a constant in theta, which the normalisation cancels: the rest is
+within L |C| / 2 of zero. Replacing a record then moves the sum, at any theta, by at most L |C|; the density's exponent
+by at most epsilon / 2, and the log of the normalising integral by at most epsilon / 2. So the factor 2 of k is enough.
+(For linear losses no smaller factor is: if the other records concentrate the density at one end of C, replacing a
 record that rises towards it by one that falls changes the density at the other end by a factor close to e^epsilon.)
 
-Utility of that law: E[F] - min F <= d / k. With G = F - min F, Z(k) the integral of exp(-k G) over C, theta* a minimum
-and 0 < s <= 1: the points theta* + s (theta - theta*) are in C, where G is at most s G(theta), so Z(k) >= s^d Z(k s),
-with equality at s = 1. Hence the derivative of d log s + log Z(k s) at s = 1 is not negative: d - k E[G] >= 0. This is
-Theorem 3.2's O(d L |C| / epsilon), with its constant.
+Utility of that distribution: E[F] - min F <= d / k. With G = F - min F, Z(k) the integral of exp(-k G) over C, theta* a
+minimum and 0 < s <= 1: the points theta* + s (theta - theta*) are in C, where G is at most s G(theta), so
+Z(k) >= s^d Z(k s), with equality at s = 1. So the derivative of d log s + log Z(k s) at s = 1 is not negative:
+d - k E[G] >= 0. This is Theorem 3.2's O(d L |C| / epsilon), with its constant.
 
-Two ways to draw. `ExponentialSampling.walk` takes a random walk towards that law and claims no epsilon: what the walk
-has after some steps is another law. `GridSampling` draws from finitely many candidates, exactly, and its epsilon holds.
+Two ways to draw. `ExponentialSampling.walk` takes a random walk towards that distribution and claims no epsilon: after
+finitely many steps the walk has another distribution. `GridSampling` draws from finitely many candidates, exactly, and
+its epsilon holds.
 """
 
 import math
@@ -48,9 +49,9 @@ _CANDIDATES_TOGETHER = 256
 
 @dataclass(frozen=True, eq=False)
 class Sampled:
-    """A classifier drawn: theta (d,), the pure epsilon that is proved for this output, None where none is, in words.
+    """A classifier drawn: theta (d,), the pure epsilon proved for this output or None, and a statement in words.
 
-    accepted: the share of a walk's proposals that were taken; 1 for a draw without a walk.
+    accepted: the share of a walk's proposals that were accepted; 1 for a draw without a walk.
     """
 
     theta: Vector
@@ -63,8 +64,8 @@ class Sampled:
 class ExponentialSampling:
     """A_exp-samp over a convex set, by a random walk.
 
-    epsilon: what the exact law is worth. d: coordinates. norm_bound: R, no record is longer; L = R. convex_set: C.
-    Raises PlanError where a field is out of range, ShapeError where the set has another d.
+    epsilon: of the exact distribution. d: coordinates. norm_bound: R, no record is longer; L = R. convex_set: C. Raises
+    PlanError if a field is out of range, ShapeError if the set has another d.
     """
 
     epsilon: Fraction
@@ -86,21 +87,20 @@ class ExponentialSampling:
 
     @property
     def excess_bound(self) -> float:
-        """The d / k that the exact law's expected excess of the summed loss does not exceed."""
+        """Upper bound d / k on the exact distribution's expected excess of the summed loss."""
         return self.d / self.rate
 
     def walk(self, edges: Matrix, steps: int, random: RandomSource) -> Sampled:
-        """The last point of `steps` steps of Metropolis's walk from the point of C nearest to 0.
+        """The last point of `steps` steps of the Metropolis walk from the point of C nearest to 0.
 
-        A proposal is theta plus a normal vector, whose length is drawn from |C| / 2^j, j = 0, 1, ..., down to where the
-        density can change by no more than a factor; what is outside C is not taken. Proposals are symmetric, so the
-        exact law is stationary, and every point is within reach, so the walk converges to it; how far it still is
-        after `steps` depends on the data and is not bounded here. Applegate and Kannan (STOC 1991) bound it for a walk
-        on a grid, which the paper's section 3 builds on to stay private in polynomially many steps; that walk is not
-        this one.
+        A proposal is theta plus a normal vector, whose length is drawn from |C| / 2^j, j = 0, 1, ..., down to a length
+        over which the density changes by at most a factor; proposals outside C are rejected. Proposals are symmetric,
+        so the exact distribution is stationary, and every point can be reached, so the walk converges to it. Its
+        distance after `steps` depends on the data and is not bounded here. Applegate and Kannan (STOC 1991) bound it
+        for a walk on a grid, with which the paper's section 3 stays private in polynomially many steps; this is a
+        different walk.
 
-        edges: (n, d), y_i x_i. Raises ShapeError, DataError where a row is longer than norm_bound, PlanError where
-        steps < 1.
+        edges: (n, d), y_i x_i. Raises ShapeError, DataError if a row is longer than norm_bound, PlanError if steps < 1.
         """
         _check_edges(edges, self.d, float(self.norm_bound))
         if steps < 1:
@@ -119,9 +119,9 @@ class ExponentialSampling:
             if math.log(coin) < rate * (loss - proposed):
                 theta, loss, taken = proposal, proposed, taken + 1
         statement = (
-            f"No epsilon is claimed for this output. The law that the walk approaches is "
+            f"No epsilon is claimed for this output. The distribution that the walk approaches is "
             f"{float(self.epsilon):g}-differentially private when one row is replaced; after {steps} steps the walk "
-            "has another law, whose distance from it is not bounded here."
+            "has another distribution, whose distance from it is not bounded here."
         )
         return Sampled(theta, None, taken / steps, statement)
 
@@ -130,15 +130,15 @@ class ExponentialSampling:
 class GridSampling:
     """Exponential sampling from finitely many candidates, exactly: a grid in one dimension, or any public list.
 
-    candidates: (G, d), chosen without looking at the data; kept as a read-only copy. epsilon: pure. norm_bound: R.
+    candidates: (G, d), chosen independently of the data; kept as a read-only copy. epsilon: pure. norm_bound: R.
 
-    A record's score at a candidate is its loss in units of 2^-16, rounded and held between the losses at margins R r
-    and -R r, r the longest candidate. So scores are integers, and a record's range over at most `width` units; as in
+    A record's score at a candidate is its loss in units of 2^-16, rounded and clipped to the losses at margins R r and
+    -R r, r the longest candidate. So scores are integers, and a record's scores differ by at most `width` units; as in
     the module's docstring, replacing a record moves a sum of centred scores by at most `width`, and the exponential
     mechanism with that sensitivity, drawn exactly, is epsilon-differentially private. For the logistic loss `width` is
     R r, half of L |C| on a ball about 0.
 
-    Raises ShapeError, DataError or PlanError where a field is out of range.
+    Raises ShapeError, DataError or PlanError if a field is out of range.
     """
 
     candidates: Matrix
@@ -163,23 +163,23 @@ class GridSampling:
 
     @property
     def width(self) -> int:
-        """The most that a record's scores differ over the candidates, in units of 2^-16 nats."""
+        """The largest difference of a record's scores over the candidates, in units of 2^-16 nats."""
         low, high = self._range
         return high - low
 
     @property
     def excess_bound(self) -> float:
-        """What the expected excess of the summed scores over the best candidate's does not exceed, in nats.
+        """An upper bound on the expected excess of the summed scores over the best candidate's, in nats.
 
-        log(G) / k with k = epsilon / (2 width): the law maximises k times the expected score plus its own entropy, and
-        the best candidate alone has no entropy.
+        log(G) / k with k = epsilon / (2 width): the distribution maximises k times the expected score plus its own
+        entropy, and that of the best candidate alone has no entropy.
         """
         return math.log(len(self.candidates)) * 2 * math.ldexp(self.width, -SCORE_BITS) / float(self.epsilon)
 
     def scores(self, edges: Matrix) -> NDArray[np.int64]:
         """The summed loss of each candidate in units of 2^-16, by the records' integer scores: int64 (G,).
 
-        edges: (n, d). Raises ShapeError, DataError where a row is longer than norm_bound.
+        edges: (n, d). Raises ShapeError, DataError if a row is longer than norm_bound.
         """
         _check_edges(edges, self.candidates.shape[1], float(self.norm_bound))
         low, high = self._range
@@ -199,7 +199,7 @@ class GridSampling:
         chosen = mechanism.release([-score for score in self.scores(edges).tolist()], random)
         statement = (
             f"{float(self.epsilon):g}-differentially private when one row is replaced: an exact draw from "
-            f"{len(self.candidates)} candidates. Holds where the rows are kept, the candidates were chosen without "
+            f"{len(self.candidates)} candidates. Holds if the rows stay private, the candidates were chosen without "
             "them and the random bits come from the operating system."
         )
         return Sampled(self.candidates[chosen], self.epsilon, 1.0, statement)

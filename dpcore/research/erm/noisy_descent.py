@@ -1,4 +1,4 @@
-"""Noisy stochastic gradient descent over a convex set, where the rows are: the reference beside the federated form.
+"""Central noisy stochastic gradient descent over a convex set: the reference for the federated form.
 
 Bassily, Smith and Thakurta (FOCS 2014, arXiv 1405.7085), Algorithm 1, A_Noise-GD. For t = 1 to n^2 - 1: draw one of the
 n records with replacement, take its gradient g of an L-Lipschitz loss, and set
@@ -10,19 +10,19 @@ n records with replacement, take its gradient g of an L-Lipschitz loss, and set
 |C| being the diameter. The output is the last iterate.
 
 Privacy. Theorem 2.1 states (epsilon, delta); neighbours: one record is replaced. Its proof amplifies a step of
-epsilon' = epsilon / (2 sqrt(log(1 / delta))) by sampling, for which epsilon' <= 1 is needed; more is refused here. What
-is stated here does not rest on that proof's constants: it is counted by dpcore.research.erm.sampled_gaussian, for the
-noise that is really drawn, and a plan whose count exceeds its epsilon is refused.
+epsilon' = epsilon / (2 sqrt(log(1 / delta))) by subsampling, which needs epsilon' <= 1; more is refused here. The
+statement here does not rest on that proof's constants: dpcore.research.erm.sampled_gaussian accounts for the noise that
+is actually drawn, and a plan whose accounted epsilon exceeds its epsilon is refused.
 
 Noise is exact. A record's gradient is an integer vector in units of L 2^-24: a weight in [0, 1] times an integer edge
 no longer than 2^24, truncated toward zero, so no longer either. The noise is a discrete Gaussian in the same units, at
-least as large as sigma. All else, theta included, is computed from these sums, and so costs nothing.
+least as large as sigma. Everything else, including theta, is post-processing of these sums and costs no privacy.
 
-Utility. But for truncation n g + b is an unbiased estimate of the gradient of sum_i l_i, of mean square at most G^2 =
+Utility. Without truncation n g + b is an unbiased estimate of the gradient of sum_i l_i, of mean square at most G^2 =
 n^2 L^2 + d sigma^2. By Shamir and Zhang (ICML 2013, Theorem 2) the last of T = n^2 iterates has an expected excess of
 at most 2 |C| G (2 + log T) / sqrt(T). Truncation, twice by less than a unit in each coordinate, is a bias of at most 2
-n L sqrt(d) 2^-24; in their proof it adds |C| times itself to every step's inequality, (2 + log T) times in all. This is
-the O(.) of the paper's utility theorem with its constants.
+n L sqrt(d) 2^-24; in their proof it adds |C| times itself to every step's inequality, (2 + log T) times in total. This
+is the O(.) of the paper's utility theorem with its constants.
 """
 
 import math
@@ -51,17 +51,17 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 MOST_ROWS = 2000
-"""n^2 steps: four millions then, which take about a minute."""
+"""The limit of n^2 steps: four million, about a minute."""
 
 GRADIENT_BITS = 24
 _DRAWN_TOGETHER = 1 << 16
-# Of a row's length, before what is longer is refused rather than cut: rows are often scaled to the bound itself.
+# Relative excess of a row's length that is clipped, not refused: rows are often scaled to the bound itself.
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class Descended:
-    """What a descent gives: theta (d,), and the privacy of this output alone, in numbers and in a sentence."""
+    """The result of a descent: theta (d,), and the privacy of this output alone, in numbers and in a sentence."""
 
     theta: Vector
     epsilon: float
@@ -71,13 +71,13 @@ class Descended:
 
 @dataclass(frozen=True)
 class NoisyDescent:
-    """A_Noise-GD for n = `rows` records of d coordinates, planned: its noise, its cost and its bound are known.
+    """A_Noise-GD for n = `rows` records of d coordinates, planned: its noise, cost and bound are known.
 
     epsilon, delta: of Theorem 2.1. norm_bound: R, no record is longer; L = R for both losses. convex_set: C. noise:
-    "theorem" takes its sigma; "counted" the least at which the count, in place of the theorem, gives epsilon. output:
-    "last" iterate or the "average" of all, whose privacy is the same.
+    "theorem" takes its sigma; "counted" the least for which the accounting, instead of the theorem, gives epsilon.
+    output: "last" iterate or the "average" of all, whose privacy is the same.
 
-    Raises ConfigurationError or PlanError where a field is out of range.
+    Raises ConfigurationError or PlanError if a field is out of range.
     """
 
     rows: int
@@ -95,7 +95,7 @@ class NoisyDescent:
         check_epsilon(self.epsilon)
         check_delta(self.delta)
         if not 2 <= self.rows <= MOST_ROWS:
-            raise PlanError(f"{self.rows} rows: n^2 steps are taken for 2 to {MOST_ROWS}; ask a federation for more")
+            raise PlanError(f"{self.rows} rows: n^2 steps need 2 to {MOST_ROWS}; for more rows use a federated descent")
         if self.noise not in {"theorem", "counted"} or self.output not in {"last", "average"}:
             raise ConfigurationError('choose noise "theorem" or "counted", and output "last" or "average"')
         if self.noise == "theorem" and self.epsilon > 2 * math.sqrt(math.log(1 / self.delta)):
@@ -103,14 +103,14 @@ class NoisyDescent:
                 f"epsilon is {float(self.epsilon):g}: Theorem 2.1 is proved up to 2 sqrt(log(1/delta)); choose less, "
                 'or noise "counted"'
             )
-        # A diameter that does not fit d, or noise beyond what can be drawn, shows now.
+        # Raises now if the diameter does not fit d, or the noise is too large to be drawn.
         self.convex_set.diameter(self.d)
         if self.counted_epsilon > self.epsilon:
-            raise PlanError("the count exceeds epsilon: choose a smaller one")
+            raise PlanError("the accounted epsilon exceeds epsilon: choose a smaller epsilon")
 
     @property
     def steps(self) -> int:
-        """n^2 - 1: how often a record is drawn."""
+        """n^2 - 1: the number of records drawn."""
         return self.rows**2 - 1
 
     @cached_property
@@ -121,7 +121,7 @@ class NoisyDescent:
         low, high = 1 << 12, 1 << GRADIENT_BITS
         while self._count(high) > self.epsilon:
             low, high = high, _units(2 * math.ldexp(high, -GRADIENT_BITS))
-        # Within a thousandth of the least; what is kept was counted.
+        # Within a thousandth of the least; the value kept was accounted for.
         while high - low > max(1, high >> 10):
             middle = (low + high) // 2
             low, high = (low, middle) if self._count(middle) <= self.epsilon else (middle, high)
@@ -134,7 +134,7 @@ class NoisyDescent:
 
     @cached_property
     def counted_epsilon(self) -> float:
-        """The epsilon at delta that this noise is proved to give: dpcore.research.erm.sampled_gaussian."""
+        """The epsilon at delta that is proved for this noise: dpcore.research.erm.sampled_gaussian."""
         return self._count(self.share_sigma)
 
     @property
@@ -154,9 +154,9 @@ class NoisyDescent:
     def run(self, edges: Matrix, random: RandomSource, progress: Progress | None = None) -> Descended:
         """Descend from the point of C nearest to 0.
 
-        edges: (n, d), y_i x_i. random: the operating system's where the output is to be private. progress is told
-        (steps done, steps in all). Raises ShapeError for another shape, DataError where a row is not finite or longer
-        than norm_bound.
+        edges: (n, d), y_i x_i. random: the operating system's if the output must be private. progress: callback `(done,
+        total)`, in steps. Raises ShapeError for another shape, DataError if a row is not finite or longer than
+        norm_bound.
         """
         integers = self._integer_edges(edges)
         weight, project = self.loss.weight, self.convex_set.project
@@ -191,21 +191,21 @@ class NoisyDescent:
         if not (np.linalg.norm(edges, axis=1) <= bound * (1 + _ROUNDING)).all():
             raise DataError(f"a row is not finite or longer than {bound:g}: raise norm_bound, or scale the rows")
         whole = np.trunc(np.ldexp(edges / bound, GRADIENT_BITS)).astype(np.int64)
-        # Verified in exact arithmetic, whatever rounding did.
+        # Verified in exact arithmetic, independently of rounding.
         return Clip(Fraction(1), bias=False).apply(whole, GRADIENT_BITS).astype(np.float64)
 
     def _statement(self) -> str:
         stated = f"; Theorem 2.1 states epsilon {float(self.epsilon):g}" if self.noise == "theorem" else ""
         return (
             f"({self.counted_epsilon:.4g}, {float(self.delta):.4g})-differentially private when one of {self.rows} "
-            f"rows is replaced, for the output alone, counted by Renyi divergence{stated}. Holds where the rows are "
-            "kept and the random bits come from the operating system."
+            f"rows is replaced, for the output alone, accounted by Renyi divergence{stated}. Holds if the rows stay "
+            "private and the random bits come from the operating system."
         )
 
 
 def _units(ratio: float) -> int:
-    """The noise's sigma / (n L) in units of 2^-24, rounded up. Raises PlanError where so much noise cannot be drawn."""
+    """The noise's sigma / (n L) in units of 2^-24, rounded up. Raises PlanError if so much noise cannot be drawn."""
     units = math.ceil(math.ldexp(ratio * (1 + 1e-12), GRADIENT_BITS))
     if units > LARGEST_SIGMA:
-        raise PlanError("epsilon asks for more noise than can be drawn: choose a larger one")
+        raise PlanError("epsilon needs more noise than can be drawn: choose a larger epsilon")
     return units

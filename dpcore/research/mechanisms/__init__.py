@@ -1,5 +1,5 @@
-"""Mechanisms for whoever holds the rows or counts: one answer each, with its privacy, its law and exact samples.
+"""Central mechanisms for a curator that holds the rows or counts: one answer each, with exact samples.
 
-Neighbours differ in one record that is replaced. Samples come from an argument, a source of random bits, and are exact:
-no floating-point number has a say in them (dpcore.randomness.coins). How long a release takes is not hidden.
+Neighbours differ in one record that is replaced. Samples use a source of random bits, passed as an argument, and are
+exact: no floating-point number influences them (dpcore.randomness.coins). The running time of a release is not hidden.
 """

@@ -1,4 +1,4 @@
-"""What every mechanism checks of its parameters and of what it releases."""
+"""Validation of parameters and of released values, shared by the mechanisms."""
 
 from fractions import Fraction
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from dpcore.accounting.composition import LARGEST_EPSILON
 from dpcore.errors import DataError, PlanError
 
-# Noise of up to 2^60 is then added without overflow.
+# So that adding noise of up to 2^60 does not overflow.
 _LARGEST_VALUE = 1 << 62
 
 
@@ -19,10 +19,10 @@ def check_epsilon(epsilon: Fraction) -> None:
 
 
 def integer_values(values: NDArray[np.integer]) -> NDArray[np.int64]:
-    """The values as int64 (d,). Raises DataError where they are not integers below 2^62 in one dimension."""
+    """The values as int64 (d,). Raises DataError if they are not integers below 2^62 in one dimension."""
     given = np.asarray(values)
     if given.dtype.kind not in "iu" or given.ndim != 1:
-        raise DataError("values are integers in one dimension: count in whole units")
+        raise DataError("values are not a one-dimensional array of integers: count in whole units")
     if given.size and max(int(given.max()), -int(given.min())) >= _LARGEST_VALUE:
         raise DataError("a value is 2^62 or more: count in larger units")
     return given.astype(np.int64)

@@ -1,12 +1,12 @@
-"""Several mechanisms on the same records, each chosen after the answers to those before, but for its (epsilon, delta).
+"""Adaptive composition of mechanisms on the same records, each of an (epsilon, delta) fixed in advance.
 
 Three bounds. Basic: epsilons and deltas add (Dwork, Kenthapadi, McSherry, Mironov and Naor, EUROCRYPT 2006). Strong:
 Dwork, Rothblum and Vadhan (FOCS 2010, Theorem III.3), better than basic for many small epsilons. Optimal: Kairouz, Oh
-and Viswanath (ICML 2015, Theorem 3.3), never worse than either; nothing below it holds for every k mechanisms of that
-(epsilon, delta). It is the law of k pairs of coins: a mechanism gives its input away with probability delta, and else
-is randomized response.
+and Viswanath (ICML 2015, Theorem 3.3), never worse than either; no smaller bound holds for every k mechanisms of that
+(epsilon, delta). It is the distribution of k pairs of coins: a mechanism reveals its input with probability delta, and
+else is randomized response.
 
-What is returned is rounded up.
+Results are rounded up.
 """
 
 import math
@@ -21,13 +21,13 @@ from dpcore.randomness.coins import rational
 from dpcore.research.mechanisms.checks import check_epsilon
 
 MOST_MECHANISMS = 1 << 16
-# Positive terms are added, each the product of a few numbers and of up to 2^17 factors: relative errors below 2^-200.
+# Sums of positive terms, each a product of at most about 2^17 factors: relative errors are below 2^-200.
 _PRECISION = 256
 _ERROR = Fraction(1, 1 << 200)
 
 
 def basic(losses: Iterable[tuple[Fraction, Fraction]]) -> tuple[Fraction, Fraction]:
-    """The sums of the epsilons and of the deltas, delta at most 1. Raises PlanError where one is out of range."""
+    """The sums of the epsilons and of the deltas, delta at most 1. Raises PlanError if one is out of range."""
     epsilon = delta = Fraction(0)
     for each_epsilon, each_delta in losses:
         if each_epsilon < 0 or not 0 <= each_delta <= 1:
@@ -39,7 +39,7 @@ def basic(losses: Iterable[tuple[Fraction, Fraction]]) -> tuple[Fraction, Fracti
 def strong(epsilon: Fraction, delta: Fraction, mechanisms: int, slack: Fraction) -> tuple[float, Fraction]:
     """(epsilon', k delta + slack) of k mechanisms, epsilon' = sqrt(2 k log(1/slack)) epsilon + k epsilon (e^epsilon-1).
 
-    slack: what the bound adds to delta, in (0, 1). Raises PlanError where an argument is out of range.
+    slack: the bound's addition to delta, in (0, 1). Raises PlanError if an argument is out of range.
     """
     _check(epsilon, delta, mechanisms)
     if not 0 < slack < 1:
@@ -51,11 +51,11 @@ def strong(epsilon: Fraction, delta: Fraction, mechanisms: int, slack: Fraction)
 
 
 def optimal_delta(epsilon: Fraction, delta: Fraction, mechanisms: int, total_epsilon: Fraction | float) -> float:
-    """The least delta at which every k mechanisms of (epsilon, delta) are (total_epsilon, delta)-private together.
+    """The least delta at which the composition of any k (epsilon, delta)-mechanisms is (total_epsilon, delta)-private.
 
     1 - (1 - delta)^k (1 - D), with D = sum_l C(k, l) (e^((k-l) epsilon) - e^(total_epsilon + l epsilon)) / (1 +
     e^epsilon)^k over the l for which a term is positive: Theorem 3.3, stated there at total_epsilon = (k - 2i) epsilon.
-    Raises PlanError where an argument is out of range.
+    Raises PlanError if an argument is out of range.
     """
     _check(epsilon, delta, mechanisms)
     if not total_epsilon >= 0 or math.isinf(total_epsilon):
@@ -74,11 +74,11 @@ def optimal_delta(epsilon: Fraction, delta: Fraction, mechanisms: int, total_eps
 
 
 def optimal_epsilon(epsilon: Fraction, delta: Fraction, mechanisms: int, total_delta: Fraction) -> float:
-    """The least total epsilon at which every k mechanisms of (epsilon, delta) are private with total_delta.
+    """The least total epsilon at which the composition of any k (epsilon, delta)-mechanisms has total_delta.
 
-    D of `optimal_delta` is the largest over L of A_L - e^total B_L, the sums of C(k, l) e^((k-l) epsilon) and of
-    C(k, l) e^(l epsilon) over l <= L and (1 + e^epsilon)^k: so D <= d from e^total = max_L (A_L - d) / B_L on. Raises
-    PlanError where an argument is out of range or total_delta is below 1 - (1 - delta)^k, which no epsilon mends.
+    D of `optimal_delta` is the largest over L of A_L - e^total B_L, the sums of C(k, l) e^((k-l) epsilon) and of C(k,
+    l) e^(l epsilon) over l <= L and (1 + e^epsilon)^k: so D <= d from e^total = max_L (A_L - d) / B_L on. Raises
+    PlanError if an argument is out of range or total_delta is below 1 - (1 - delta)^k, for which no epsilon is enough.
     """
     _check(epsilon, delta, mechanisms)
     given_away = _given_away(delta, mechanisms)
@@ -86,23 +86,23 @@ def optimal_epsilon(epsilon: Fraction, delta: Fraction, mechanisms: int, total_d
     if not 0 <= total_delta < 1 or allowed < 0:
         raise PlanError(
             f"a total delta of {float(total_delta):.3g} for {mechanisms} mechanisms of delta {float(delta):.3g}: give "
-            "a number below 1 and no less than the chance that one of them gives its input away"
+            "a number below 1 and at least the probability that one of them reveals its input"
         )
     with gmpy2.context(precision=_PRECISION):
         above, below, best = gmpy2.mpfr(0), gmpy2.mpfr(0), gmpy2.mpfr(1)
         least = gmpy2.mpfr(allowed)
         for mass, other in _outcomes(epsilon, mechanisms):
             above, below = above + mass, below + other
-            # Rounding of the sum, which a difference close to 0 would magnify.
+            # Allow for the rounding of the sum, which a difference close to 0 would magnify.
             best = max(best, (above * (1 + gmpy2.mpfr(gmpy2.mpq(_ERROR))) - least) / below)
         total = rational(gmpy2.log(best))
     return _up(total * (1 + _ERROR) + _ERROR if total else total)
 
 
 def _outcomes(epsilon: Fraction, mechanisms: int) -> Iterator[tuple[Any, Any]]:
-    """For l = 0, 1, ..., k, that l of k randomized responses are flipped: its probability under either neighbour.
+    """For l = 0, 1, ..., k: the probability that l of k randomized responses are flipped, under either neighbour.
 
-    In the caller's context. By the ratio of neighbouring terms.
+    Uses the caller's gmpy2 context, and the ratio of neighbouring terms.
     """
     e = gmpy2.exp(gmpy2.mpfr(gmpy2.mpq(epsilon)))
     mass, other = (e / (1 + e)) ** mechanisms, (1 / (1 + e)) ** mechanisms
@@ -113,7 +113,7 @@ def _outcomes(epsilon: Fraction, mechanisms: int) -> Iterator[tuple[Any, Any]]:
 
 
 def _given_away(delta: Fraction, mechanisms: int) -> Any:
-    """1 - (1 - delta)^k as an mpq: of its millions of bits, GMP makes less work."""
+    """1 - (1 - delta)^k as an mpq, which is faster than a Fraction for its millions of bits."""
     return 1 - (1 - gmpy2.mpq(delta)) ** mechanisms
 
 

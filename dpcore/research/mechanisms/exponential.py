@@ -1,28 +1,28 @@
 """Choosing one of k candidates by its score: the exponential mechanism, and permute-and-flip, both exact.
 
-Scores are exact rationals, each moved by at most `sensitivity` where a record is replaced. With
-gamma_i = epsilon (max_j s_j - s_i) / (2 sensitivity), at least 0, all coins below are of exp(-gamma_i).
+Scores are exact rationals, each moved by at most `sensitivity` if a record is replaced. All coins below show heads with
+probability exp(-gamma_i), gamma_i = epsilon (max_j s_j - s_i) / (2 sensitivity), at least 0.
 
 Exponential mechanism (McSherry and Talwar, FOCS 2007): i with probability proportional to exp(epsilon s_i / (2
 sensitivity)), (epsilon, 0)-private. A neighbour moves each weight by a factor of at most e^(epsilon/2), and their sum
-too. Sampled by rejection: a candidate uniformly, accepted by its coin. The Gumbel form, the largest of epsilon s_i /
-(2 sensitivity) plus Gumbel noise, has the same law in real numbers; in floating point it has another one, and no
-guarantee (Mironov, CCS 2012, of the Laplace mechanism), so it is not used.
+too. Rejection sampling: a candidate is drawn uniformly and accepted by its coin. The Gumbel form, the largest of
+epsilon s_i / (2 sensitivity) plus Gumbel noise, has the same distribution in real numbers. In floating point it has
+another one without a guarantee (Mironov, CCS 2012, for the Laplace mechanism), so it is not used.
 
 Permute-and-flip (McKenna and Sheldon, NeurIPS 2020, Algorithm 1): in a uniformly random order, the first whose coin is
-heads; they show an expected score that is never lower. As the coins do not look at the order, all are flipped and one
-of the heads is chosen uniformly: the first one in a uniform order is each of the heads equally likely. The best
+heads; its expected score is never lower, as they show. The coins do not depend on the order, so all are flipped and one
+of the heads is chosen uniformly: each of the heads is equally likely to be the first in a uniform order. The best
 candidate's coin is always heads. With p_j = exp(-gamma_j) and U in [0, 1] the place of i in the order,
 
     P(i) = p_i I(p),  I(p) = integral over u in [0, 1] of the product over j != i of (1 - u p_j).
 
 It is (epsilon, 0)-private too. P(i) grows with s_i and falls with each other s_j: below the maximum because p_j grows;
 at it, p_j stays 1 and all others are scaled by some a <= 1, which makes P(i) the integral over v in [0, a] of p_i (1 -
-v/a) times the other factors, no larger than with 1 - v up to 1. So it falls most where s_i falls and all others rise by
-the sensitivity, or, a common shift changing nothing, where s_i alone falls by twice that. While i is not the best, that
-scales p_i by e^-x for each x of gamma and nothing else. While it is the best, every other p_j is scaled by e^x, and
+v/a) times the other factors, no larger than with 1 - v up to 1. So it falls most if s_i falls and all others rise by
+the sensitivity, or equivalently, since a common shift has no effect, if s_i alone falls by twice that. While i is not
+the best, an increase x of gamma_i scales only p_i, by e^-x. While it is the best, every other p_j is scaled by e^x, and
 with v = e^x u the integral becomes e^-x times that over [0, e^x] of the old factors, which are not negative there: at
-least e^-x P(i). All of it together is at least e^-epsilon.
+least e^-x P(i). The total factor is at least e^-epsilon.
 """
 
 import math
@@ -47,7 +47,7 @@ _BATCH = 1 << 12
 class ExponentialMechanism:
     """A choice of one candidate by `rule`, (epsilon, 0)-private.
 
-    epsilon: exact. sensitivity: the most that replacing a record moves any one score. Raises PlanError where a field
+    epsilon: exact. sensitivity: the most that replacing a record moves any one score. Raises PlanError if a field
     is out of range: epsilon in (0, 150], sensitivity above 0.
     """
 
@@ -68,7 +68,7 @@ class ExponentialMechanism:
         return Fraction(0)
 
     def release(self, scores: Sequence[Fraction | int], random: RandomSource) -> int:
-        """The index of the candidate chosen. Raises DataError where there is none or a score is not exact."""
+        """The index of the candidate chosen. Raises DataError if there is none or a score is not exact."""
         gammas = self._gammas(scores)
         rounded = np.array([float(gamma) for gamma in gammas])
         if self.rule == "permute-and-flip":
@@ -80,7 +80,7 @@ class ExponentialMechanism:
         return chosen
 
     def probabilities(self, scores: Sequence[Fraction | int]) -> NDArray[np.float64]:
-        """The law of `release`, to double precision: (k,). Raises DataError as it does.
+        """The distribution of `release`, to double precision: (k,). Raises DataError as it does.
 
         Permute-and-flip: the integral is of a polynomial of degree k - 1, for which ceil(k/2) Gauss nodes suffice.
         """
@@ -96,14 +96,14 @@ class ExponentialMechanism:
         if not len(scores):
             raise DataError("no candidate: give at least one score")
         if not all(isinstance(score, Fraction | int | np.integer) for score in scores):
-            raise DataError("a score is no exact number: give integers or Fractions")
+            raise DataError("a score is not exact: give integers or Fractions")
         exact = [Fraction(int(score)) if isinstance(score, np.integer) else Fraction(score) for score in scores]
         best = max(exact)
         return [self.epsilon * (best - score) / (2 * self.sensitivity) for score in exact]
 
 
 def _accepted(gammas: Sequence[Fraction], rounded: NDArray[np.float64], random: RandomSource) -> int | None:
-    """The first of some uniform candidates whose coin of exp(-gamma) is heads, if any: one in k is, at least."""
+    """The first of some uniform candidates whose coin is heads, if any; at least one in k is, on average."""
     drawn = [random.below(len(gammas)) for _ in range(min(_BATCH, len(gammas)))]
     heads = np.flatnonzero(bernoulli_exp(rounded[drawn], lambda i: gammas[drawn[i]], random))
     return drawn[heads[0]] if len(heads) else None

@@ -1,7 +1,7 @@
-"""The Gaussian mechanism on integers: discrete Gaussian noise, exact, with the least standard deviation that suffices.
+"""The Gaussian mechanism on integers: exact discrete Gaussian noise, with the least standard deviation that suffices.
 
 Calibrated to the tight (epsilon, delta) of Gaussian noise (Balle and Wang, ICML 2018, Theorem 8), not to the classical
-sqrt(2 log(1.25/delta)) / epsilon, and with what the integers differ from it (dpcore.accounting.integer_noise).
+sqrt(2 log(1.25/delta)) / epsilon, and corrected for the difference of integer noise (dpcore.accounting.integer_noise).
 """
 
 import functools
@@ -21,10 +21,10 @@ from dpcore.research.mechanisms.checks import check_epsilon, integer_values
 
 @dataclass(frozen=True)
 class GaussianMechanism:
-    """`coordinates` integers with discrete Gaussian noise, (epsilon, delta)-private together.
+    """Discrete Gaussian noise on `coordinates` integers, (epsilon, delta)-private in total.
 
-    squared_sensitivity: the most a record moves them, squared Euclidean, in squared units. Raises PlanError where a
-    field is out of range or the noise would need a standard deviation beyond 2^48.
+    squared_sensitivity: the squared L2 sensitivity to one record, in squared units. Raises PlanError if a field is out
+    of range or the noise would need a standard deviation beyond 2^48.
     """
 
     epsilon: Fraction
@@ -36,7 +36,7 @@ class GaussianMechanism:
         check_epsilon(self.epsilon)
         if self.squared_sensitivity < 1 or self.coordinates < 1:
             raise PlanError(
-                f"squared sensitivity {self.squared_sensitivity} of {self.coordinates} values: both are positive"
+                f"squared sensitivity {self.squared_sensitivity} of {self.coordinates} values: give positive ones"
             )
         _ = self.sigma
 
@@ -47,16 +47,16 @@ class GaussianMechanism:
 
     @property
     def law(self) -> ShiftLaw:
-        """What the release is worth at every other delta or epsilon, and beside other releases."""
+        """The privacy profile of the release: for other delta or epsilon, and for composition with other releases."""
         return IntegerNoise(self.sigma, 1, self.coordinates).law(self.squared_sensitivity)
 
     def release(self, values: NDArray[np.integer], random: RandomSource) -> NDArray[np.int64]:
-        """The values (coordinates,) with noise: int64. Raises DataError where they are not that many integers."""
+        """The values (coordinates,) with noise: int64. Raises DataError if they are not that many integers."""
         true = integer_values(values)
         if len(true) != self.coordinates:
-            raise DataError(f"{len(true)} values where {self.coordinates} are covered: give as many")
+            raise DataError(f"{len(true)} values, and the mechanism covers {self.coordinates}: give as many")
         return true + GaussianShares(self.sigma).draw(len(true), random)
 
     def half_width(self, failure: Fraction | float) -> float:
-        """With probability at least 1 - failure, none of the answers is off by more. Raises PlanError."""
+        """With probability at least 1 - failure the noise on every answer is at most this. Raises PlanError."""
         return GaussianShares(self.sigma).half_width(1, self.coordinates, failure)

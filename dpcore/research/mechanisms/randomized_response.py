@@ -1,10 +1,10 @@
-"""Randomized response on k values: each answer is kept or replaced by another one, at random.
+"""Randomized response on k values: each answer is randomly kept or replaced by another one.
 
 The true value is reported with probability p = e^epsilon / (e^epsilon + k - 1), each other one with u = 1 / (e^epsilon
 + k - 1). Two inputs give an output probabilities whose ratio is 1 or e^(+-epsilon): (epsilon, 0)-private for each
-answer, without trusting whoever collects it. Warner (Journal of the American Statistical Association, 1965) for k = 2;
-Kairouz, Oh and Viswanath (NeurIPS 2014) for k. Two fair coins, answer if the first is tails, else answer what the
-second shows, are k = 2 and epsilon = log 3.
+answer, without trust in the collector (the local model). Warner (Journal of the American Statistical Association, 1965)
+for k = 2; Kairouz, Oh and Viswanath (NeurIPS 2014) for k. The protocol of two fair coins, which answers truthfully if
+the first is tails and else reports the second, has k = 2 and epsilon = log 3.
 """
 
 import math
@@ -54,16 +54,16 @@ class RandomizedResponse:
         return self.kept * math.exp(-self.epsilon)
 
     def release(self, answers: NDArray[np.integer], random: RandomSource) -> NDArray[np.int64]:
-        """Each of `answers` (n,), or what replaces it: int64 (n,). Raises DataError where one is out of range."""
+        """Each of `answers` (n,), or its replacement: int64 (n,). Raises DataError if one is out of range."""
         true = np.asarray(answers)
         if (
             true.dtype.kind not in "iu"
             or true.ndim != 1
             or (true.size and not 0 <= true.min() <= true.max() < self.values)
         ):
-            raise DataError(f"answers are integers from 0 to {self.values - 1} in one dimension: code them so")
+            raise DataError(f"answers are not all integers from 0 to {self.values - 1}: give (n,) of those codes")
         kept = bernoulli(np.full(true.size, self.kept), lambda _, precision: self._bounds(precision), random)
-        # 1 to k - 1 further on, in a circle: each other value once.
+        # Adding 1 to k - 1 modulo k gives each other value once.
         moved = np.flatnonzero(~kept)
         steps = np.zeros(true.size, dtype=np.int64)
         steps[moved] = [1 + random.below(self.values - 1) for _ in moved]
@@ -75,22 +75,23 @@ class RandomizedResponse:
         return around(1 / (1 + (self.values - 1) * high), 1 / (1 + (self.values - 1) * low), precision)
 
     def estimate(self, counts: Counts) -> Vector:
-        """Unbiased estimates of how many held each value, from how many answered each: (values,), not clipped.
+        """Unbiased estimates of how many hold each value, from the number of answers of each: (values,), not clipped.
 
-        E[count_v] = p n_v + u (n - n_v), so (count_v - n u) / (p - u). Raises DataError where a count is missing.
+        E[count_v] = p n_v + u (n - n_v), so (count_v - n u) / (p - u). Raises DataError if a count is missing.
         """
         seen = self._checked(counts)
         estimates: Vector = (seen - seen.sum() * self.other) / self._gap
         return estimates
 
     def variance(self, true_counts: Counts | Vector) -> Vector:
-        """The variance of `estimate` where n_v hold value v: (n_v p (1-p) + (n - n_v) u (1-u)) / (p - u)^2.
+        """The variance of `estimate` if n_v hold value v: (n_v p (1-p) + (n - n_v) u (1-u)) / (p - u)^2.
 
-        With estimates in place of the n_v, an unbiased estimate of it, for it is linear in them. (values,).
+        With estimates in place of the n_v it is an unbiased estimate of the variance, since it is linear in them.
+        (values,).
         """
         held = self._checked(true_counts)
         p, u = self.kept, self.other
-        # 1 - p without a difference of numbers close to 1.
+        # 1 - p, computed without cancellation.
         spread: Vector = held * p * (self.values - 1) * u + (held.sum() - held) * u * (1 - u)
         return spread / self._gap**2
 

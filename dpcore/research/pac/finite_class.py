@@ -1,22 +1,22 @@
 """Any finite class, by the exponential mechanism: the generic learner of Kasiviswanathan et al., section 3.
 
-A concept is chosen with probability proportional to exp(epsilon q / 2), q the number of rows that it labels rightly.
+A concept is chosen with probability proportional to exp(epsilon q / 2), q the number of rows that it labels correctly.
 Replacing a row changes every q by at most 1, so the choice is (epsilon, 0)-differentially private
-(dpcore.research.pac.grouped_exponential). It runs at one party or a curator, who holds the rows; the choice may be
+(dpcore.research.pac.grouped_exponential). It runs at one party or a curator that holds the rows; the choice may be
 published.
 
-Rows. P[h is chosen] <= exp(-epsilon (e(h) - e(h*)) / 2) for every h, as the weights' sum is at least that of h*; and a
-probability of at most x is at most x^t for every t in [0, 1]. So inequality (1) of dpcore.pac.sample_size
-holds for every s in (0, epsilon / 2] with K(s) = |C| - 1:
+Rows. P[h is chosen] <= exp(-epsilon (e(h) - e(h*)) / 2) for every h, since the sum of weights is at least that of h*;
+and a probability of at most x is at most x^t for every t in [0, 1]. So inequality (1) of dpcore.pac.sample_size holds
+for every s in (0, epsilon / 2] with K(s) = |C| - 1:
 
     realisable   n >= log((|C| - 1) / beta) / -log(1 - alpha (1 - exp(-epsilon / 2))),
                  near 2 log(|C| / beta) / (alpha epsilon) for a small epsilon and Occam's log(|C| / beta) / alpha for a
                  large one;
     agnostic     n >= log((|C| - 1) / beta) / -log(cosh(s) - alpha sinh(s)), s = min(epsilon / 2, atanh(alpha)),
-                 near 2 log(|C| / beta) / alpha^2 where epsilon >= 2 alpha.
+                 near 2 log(|C| / beta) / alpha^2 if epsilon >= 2 alpha.
 
-The paper's and the lectures' orders of magnitude, (log|C| + log(1/beta)) max(1 / (alpha epsilon), 1 / alpha^2), hide
-the constants; here they are.
+The paper and the lectures state orders of magnitude, (log|C| + log(1/beta)) max(1 / (alpha epsilon), 1 / alpha^2); the
+bounds above have the constants.
 """
 
 import math
@@ -40,12 +40,12 @@ Concept = Callable[[Points], ArrayLike]
 
 
 def learn_finite_class(predictions: ArrayLike, labels: ArrayLike, epsilon: Fraction, random: RandomSource) -> int:
-    """The index of a concept, chosen with (epsilon, 0)-differential privacy; the module's docstring says how.
+    """The index of a concept, chosen with (epsilon, 0)-differential privacy; see the module's docstring.
 
-    predictions: (|C|, n) Booleans, row h what concept h says of each point; columns of zeros and ones do too. labels:
-    (n,), {0, 1} or {-1, +1}. `predictions_of` makes them from callables. Runs at one party or a curator, who sees all
-    rows. Raises ConfigurationError where the class is empty or labels are neither, ShapeError where shapes do not fit,
-    PlanError where epsilon is not a positive Fraction.
+    predictions: (|C|, n) Booleans, or zeros and ones, row h the predictions of concept h for each point. labels: (n,),
+    {0, 1} or {-1, +1}. `predictions_of` makes them from callables. Runs at one party or a curator that sees all rows.
+    Raises ConfigurationError if the class is empty or labels are neither, ShapeError if shapes do not fit, PlanError if
+    epsilon is not a positive Fraction.
     """
     positive, said = labels_of(labels), np.asarray(predictions)
     if said.ndim != 2 or said.shape[1] != len(positive):
@@ -58,9 +58,9 @@ def learn_finite_class(predictions: ArrayLike, labels: ArrayLike, epsilon: Fract
 
 
 def predictions_of(concepts: Sequence[Concept], points: Points) -> NDArray[np.bool_]:
-    """What each concept says of each point, (|C|, n) Booleans, for `learn_finite_class`.
+    """Predictions of each concept for each point, (|C|, n) Booleans, for `learn_finite_class`.
 
-    Raises ConfigurationError where the class is empty, ShapeError where a concept does not label every point.
+    Raises ConfigurationError if the class is empty, ShapeError if a concept does not label every point.
     """
     if not concepts:
         raise ConfigurationError("the class is empty: give at least one concept")
@@ -76,9 +76,9 @@ def predictions_of(concepts: Sequence[Concept], points: Points) -> NDArray[np.bo
 def finite_class_guarantee(
     concepts: int, alpha: float, beta: float, epsilon: Fraction, *, agnostic: bool = False
 ) -> PacGuarantee:
-    """What `learn_finite_class` promises for a class of `concepts` and from how many rows on; the module has the proof.
+    """The guarantee of `learn_finite_class` for a class of `concepts`; the module's docstring has the proof.
 
-    Raises ConfigurationError or PlanError where an argument is out of range.
+    Raises ConfigurationError or PlanError if an argument is out of range.
     """
     check_rational("epsilon", epsilon)
     if concepts < 1:

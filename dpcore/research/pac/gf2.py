@@ -24,7 +24,7 @@ class SolutionSpace:
 
     @property
     def dimension(self) -> int:
-        """How many coordinates the equations leave free."""
+        """The number of free coordinates."""
         return len(self.basis)
 
     def draw(self, random: RandomSource) -> Bits:
@@ -36,10 +36,10 @@ class SolutionSpace:
 
 
 def solve(rows: Bits, right: Bits) -> SolutionSpace | None:
-    """The solutions r of <rows[i], r> = right[i] mod 2 for every i; None where there is none.
+    """The solutions r of <rows[i], r> = right[i] mod 2 for every i; None if there is none.
 
     rows: (m, d), d >= 1, m >= 0. right: (m,). Columns are eliminated eight at a time (Arlazarov, Dinic, Kronrod and
-    Faradzev, 1970, the method of four Russians): about d / 8 passes over m d / 64 words. Raises ShapeError where shapes
+    Faradzev, 1970, the method of four Russians): about d / 8 passes over m d / 64 words. Raises ShapeError if shapes
     do not fit.
     """
     if rows.ndim != 2 or right.shape != rows.shape[:1] or rows.shape[1] < 1:
@@ -75,11 +75,11 @@ def _reduce(words: NDArray[np.uint64], columns: int) -> list[int]:
         leading = words[[rank + index for index in chosen]]
         bits = _reduce_block(leading, block, mask)
         _move_up(words, leading, rank, chosen)
-        # For each value of the eight bits, the combination of leading rows that clears those in their columns.
+        # For each value of the eight bits, the combination of leading rows that clears them in their columns.
         table = np.zeros((256, words.shape[1]), dtype=words.dtype)
         for row, bit in zip(leading, bits, strict=True):
             table[np.arange(256) >> bit & 1 == 1] ^= row
-        # Rows that wait for a pivot, and so those chosen, are zero in all columns before.
+        # Rows without a pivot yet, including those chosen, are zero in all earlier columns.
         word, end = block // (WORD // 8), rank + len(bits)
         for part in (slice(0, rank), slice(end, None)):
             words[part, word:] ^= table[octets[part, block] & mask, word:]
@@ -90,7 +90,7 @@ def _reduce(words: NDArray[np.uint64], columns: int) -> list[int]:
 def _independent(values: NDArray[np.uint8]) -> list[int]:
     """Places of a maximal set of linearly independent values, as vectors of eight bits."""
     first = np.full(256, -1)
-    # Of places with one value the last that is assigned stays: the first place.
+    # The last assignment of a value stays: in reverse order, its first place.
     first[values[::-1]] = np.arange(len(values) - 1, -1, -1)
     leads: dict[int, int] = {}
     chosen: list[int] = []
@@ -120,7 +120,7 @@ def _reduce_block(leading: NDArray[np.uint64], block: int, mask: np.uint8) -> li
 
 
 def _move_up(words: NDArray[np.uint64], leading: NDArray[np.uint64], rank: int, chosen: list[int]) -> None:
-    """Put `leading` at `rank`, and what stood there where the chosen rows came from."""
+    """Put `leading` at `rank`, and the rows that were there in place of the chosen rows."""
     left = [rank + place for place in chosen if place >= len(chosen)]
     words[left] = words[[rank + place for place in range(len(chosen)) if place not in chosen]]
     words[rank : rank + len(chosen)] = leading

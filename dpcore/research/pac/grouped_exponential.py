@@ -1,13 +1,13 @@
-"""The exponential mechanism over groups of candidates of one score, sampled exactly.
+"""The exponential mechanism over groups of candidates of equal score, sampled exactly.
 
-McSherry and Talwar (FOCS 2007): a candidate is chosen with probability proportional to exp(epsilon score / 2). Where
+McSherry and Talwar (FOCS 2007): a candidate is chosen with probability proportional to exp(epsilon score / 2). If
 replacing one row changes every score by at most 1, each weight changes by at most a factor exp(epsilon / 2), and so
-does their sum, so the choice is (epsilon, 0)-differentially private. All that enters is each score, so candidates of
-one score can be kept together, and a class of 2^62 concepts costs no more than the rows that tell them apart.
+does their sum, so the choice is (epsilon, 0)-differentially private. Only the scores matter, so candidates of equal
+score form one group, and a class of 2^62 concepts costs no more than the rows that distinguish them.
 
-No rounding decides: a uniform number is compared with sums of weights in double precision where it is further from
-each than their error; else weights are bracketed by integers (dpcore.randomness.coins), to as many bits as it takes.
-Neither the choice nor the time it takes is hidden from whoever shares the machine.
+Rounding never decides: a uniform number is compared with sums of weights in double precision if it is further from each
+than their error; else weights are bracketed by integers (dpcore.randomness.coins), to as many bits as needed. Neither
+the choice nor its running time is hidden from other users of the machine.
 """
 
 from fractions import Fraction
@@ -27,11 +27,11 @@ MOST_CANDIDATES = (1 << 62) + 1
 def choose(
     sizes: NDArray[np.int64], scores: NDArray[np.int64], epsilon: Fraction, random: RandomSource
 ) -> tuple[int, int]:
-    """A group and a place in it: candidate k of group g has probability proportional to exp(epsilon scores[g] / 2).
+    """A group and an index in it: candidate k of group g has probability proportional to exp(epsilon scores[g] / 2).
 
-    sizes: (groups,), positive, how many candidates each holds, at most 2^62 + 1 in all. scores: (groups,), of
-    sensitivity 1 and magnitude at most 2^53. Returns (g, k) with 0 <= k < sizes[g]. Raises ShapeError where shapes
-    differ, ConfigurationError where there is no candidate, or too many, PlanError where epsilon is not positive.
+    sizes: (groups,), positive, the number of candidates of each, at most 2^62 + 1 in total. scores: (groups,), of
+    sensitivity 1 and magnitude at most 2^53. Returns (g, k) with 0 <= k < sizes[g]. Raises ShapeError if shapes differ,
+    ConfigurationError if there is no candidate, or too many, PlanError if epsilon is not positive.
     """
     check_rational("epsilon", epsilon)
     if sizes.ndim != 1 or sizes.shape != scores.shape:
@@ -65,10 +65,11 @@ def _level(held: NDArray[np.int64], gaps: NDArray[np.int64], epsilon: Fraction, 
 
 
 def _likely(held: NDArray[np.int64], gaps: NDArray[np.int64], epsilon: Fraction, word: int) -> int | None:
-    """What `_decided` would say, where double precision tells; None where a boundary is within its error.
+    """The result of `_decided`, if double precision suffices; None if a boundary is within its error.
 
-    A weight held exp(-gamma) is right to a relative (gamma + 4) 2^-52. With at most 2^62 candidates and weights that
-    add up to at least 1, those of gamma > 100 weigh less than 2^-80, so a sum of L levels is right to (L + 104) 2^-52.
+    A weight held exp(-gamma) has a relative error of at most (gamma + 4) 2^-52. With at most 2^62 candidates and
+    weights that add up to at least 1, those of gamma > 100 weigh less than 2^-80, so a sum of L levels has an error of
+    at most (L + 104) 2^-52.
     """
     sums = np.cumsum(held * np.exp(-float(epsilon / 2) * gaps))
     place = (word >> 64) * 2.0**-64 * sums[-1]
@@ -82,15 +83,15 @@ def _likely(held: NDArray[np.int64], gaps: NDArray[np.int64], epsilon: Fraction,
 def _decided(
     held: NDArray[np.int64], gaps: NDArray[np.int64], epsilon: Fraction, word: int, precision: int
 ) -> int | None:
-    """Where the uniform number that begins with the `precision` bits of `word` falls; None where they do not tell."""
-    # exp(-0.7 precision) 2^precision < 1: all that is further brackets as [0, 1] each, and is no answer yet.
+    """The index of the uniform number that begins with the `precision` bits of `word`; None if it needs more."""
+    # exp(-0.7 precision) 2^precision < 1: smaller weights are bracketed by [0, 1] and cannot be selected yet.
     near = int(np.searchsorted(gaps, min(int(7 * precision / (5 * epsilon)), 2 * LARGEST_SCORE), side="right"))
     low, high = [0], [0]
     for size, gap in zip(held[:near].tolist(), gaps[:near].tolist(), strict=True):
         below, above = exp_bounds(epsilon * gap / 2, precision)
         low.append(low[-1] + size * below)
         high.append(high[-1] + size * above)
-    # The number times the sum of weights lies in [least, most] / 2^precision, each sum up to i in [low[i], high[i]].
+    # The number times the sum of weights is in [least, most] / 2^precision, each sum up to i in [low[i], high[i]].
     least, most = word * low[-1], (word + 1) * (high[-1] + int(held[near:].sum()))
     for index in range(near):
         if most <= low[index + 1] << precision:

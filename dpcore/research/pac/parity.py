@@ -1,32 +1,32 @@
 """PARITY_d: concepts c_r over {0,1}^d with c_r(x) = <r, x> mod 2; learned privately by Gaussian elimination.
 
 Kasiviswanathan, Lee, Nissim, Raskhodnikova and Smith (SIAM J. Comput. 2011, section 4). A run of the learner fails
-with probability 1 - c whatever the rows say; else keeps each row with probability p, by independent coins; fails where
-the equations <r, x> = y mod 2 of those kept contradict each other; else answers a uniformly random solution. There are
-R runs; the first answer is published, or that all failed. The paper has c = 1/2 and p = epsilon / 4, and divides
-epsilon among the runs. Here a sixth of those rows suffice at beta = 0.05: half of it because one run costs less than
-the paper charges, the rest because all runs are counted together.
+with probability 1 - c, independently of the rows. Otherwise it keeps each row with probability p, independently. It
+fails if the equations <r, x> = y mod 2 of the kept rows are inconsistent, and else answers a uniformly random solution.
+There are R runs; the first answer is published, or that all failed. The paper has c = 1/2 and p = epsilon / 4, and
+divides epsilon among the runs. Here a sixth of those rows suffice at beta = 0.05: half of the gain because one run
+costs less than the paper charges, the rest because the analysis treats all runs jointly.
 
-A parity cannot be learned from statistics of rows in any number that is practical (Kearns, JACM 1998; Blum et al., STOC
-1994): this learner runs where the rows are, at one party or a curator. It takes no noise in the labels.
+A parity cannot be learned from any practical number of statistics of rows (Kearns, JACM 1998; Blum et al., STOC 1994),
+so this learner needs the rows themselves, at one party or a curator. It does not tolerate label noise.
 
 Privacy. Let tables S and S' differ in row i, and fix the coins of a run for the other rows. Their equations have a
-solution set V, the same for both tables. Adding any row to a system leaves V, half of V, or nothing. So with e for the
-row: a given answer h has probability 1/|V| or 0 without e, and with e between 0 and twice that. Over the coins of the
-others, with r_0(h) the probability without row i and u_0 <= 1 that of V not being empty, a run that does not fail by
-its own coin
+solution set V, the same for both tables. Adding a row to a system leaves V, half of V, or the empty set. So with e the
+equation of row i: a given answer h has probability 1/|V| or 0 without e, and between 0 and twice that with e. Over the
+coins of the others, with r_0(h) the probability without row i and u_0 <= 1 that of V not being empty, a run that does
+not fail by its own coin
 
     answers h     with probability r(h) in [(1 - p) r_0(h), (1 + p) r_0(h)],
     answers       with probability u in [(1 - p) u_0, u_0].
 
 R runs fail with probability (1 - c u)^R, and answer h with probability r(h) G(u), where
 G(u) = (1 - (1 - c u)^R) / u falls with u: G(u) / c = sum_{k < R} (1 - c u)^k. Both intervals are the same for S and S'
-(where u_0 = 0 all fails for both), so the ratios of probabilities are at most
+(if u_0 = 0, all runs fail for both), so the ratios of probabilities are at most
 
     answers       (1 + p) / (1 - p)  sup_{u_0}  G((1 - p) u_0) / G(u_0),
     failure       sup_{u_0}  ((1 - c (1 - p) u_0) / (1 - c u_0))^R.
 
-Both suprema are at u_0 = 1. For failure it is seen at once. For answers, -u G'(u) / G(u) grows with u: it is
+Both suprema are at u_0 = 1. For failure this is immediate. For answers, -u G'(u) / G(u) grows with u: it is
 1 - R x (1 - x)^(R - 1) / (1 - (1 - x)^R) at x = c u, where the fraction is P[N = 1] / P[N >= 1] for N binomial(R, x),
 which falls with x. So the learner is (epsilon, 0)-differentially private with
 
@@ -36,10 +36,10 @@ For one run with c <= 2/3 this is (1 + p) / (1 - p), reached by tables of one ro
 about epsilon / 2. For many runs with a small c it is near max{3 p, p log(1/beta_0)}, where beta_0 = (1 - c)^R is the
 probability that all fail on rows that some parity fits.
 
-Rows. Let some parity t fit all rows. A run then never meets a contradiction. A wrong h, of error at least alpha, fits
-what was kept with probability at most (1 - p alpha)^n. At most 2^d - 1 are wrong. Where W >= 1 of them fit, t is among
-the |V| >= 2 solutions too, so a wrong one is answered with probability at most W / |V| <= W / 2. Hence the answer is
-wrong with probability at most (2^d - 1) (1 - p alpha)^n / 2, and
+Rows. Let some parity t fit all rows. The system is then always consistent. A wrong h, of error at least alpha, fits the
+kept rows with probability at most (1 - p alpha)^n. At most 2^d - 1 are wrong. If W >= 1 of them fit, t is among the
+|V| >= 2 solutions too, so a wrong one is answered with probability at most W / |V| <= W / 2. So the answer is wrong
+with probability at most (2^d - 1) (1 - p alpha)^n / 2, and
 
     n >= log((2^d - 1) / (2 (beta - beta_0))) / -log(1 - p alpha)
 
@@ -62,20 +62,20 @@ from dpcore.randomness.sources import RandomSource
 from dpcore.research.pac.gf2 import solve
 
 COIN_BITS = 32
-"""Chances are multiples of 2^-32, so that a coin is one comparison of a random word, exactly."""
+"""Probabilities are multiples of 2^-32, so that a coin is one comparison of a random word, exactly."""
 
-# (1 - c)^R is kept at beta_0; with c = 1/64 the failure ratio is within 1 % of that of R without bound.
+# (1 - c)^R is kept at beta_0; with c = 1/64 the failure ratio is within 1 % of its limit for large R.
 _GO = Fraction(1, 64)
-# Beyond it, p is within 2^-32 of what any epsilon allows.
+# For larger epsilon, p changes by less than 2^-32.
 _LARGEST_EPSILON = 64
 _SPLITS = 16
 
 
 @dataclass(frozen=True)
 class ParityCoins:
-    """The learner's coins: `keep` p, the chance that a run keeps a row; `go` c, that it runs at all; `runs` R.
+    """The learner's probabilities: `keep` p, that a run keeps a row; `go` c, that it runs at all; and `runs` R.
 
-    Raises PlanError where keep or go is not in (0, 1) and a multiple of 2^-32, or runs is not from 1 to 2^16.
+    Raises PlanError if keep or go is not in (0, 1) and a multiple of 2^-32, or runs is not from 1 to 2^16.
     """
 
     keep: Fraction
@@ -108,7 +108,7 @@ class ParityCoins:
         return math.nextafter(float(above), math.inf)
 
     def within(self, epsilon: Fraction) -> bool:
-        """Whether the learner is (epsilon, 0)-differentially private; decided without rounding in its favour."""
+        """Whether the learner is (epsilon, 0)-differentially private; rounding never favours True."""
         with gmpy2.context(precision=256, round=gmpy2.RoundDown):
             below = gmpy2.exp(gmpy2.mpfr(gmpy2.mpq(min(epsilon, _LARGEST_EPSILON))))
         return bool(self._largest_ratio() <= gmpy2.mpq(below))
@@ -121,10 +121,10 @@ class ParityCoins:
 
 
 def parity_coins(epsilon: Fraction, failure: float) -> ParityCoins:
-    """The coins that keep most rows, of all that stay within epsilon and fail by themselves at most with `failure`.
+    """The coins that keep the most rows, among those within epsilon whose failure probability is at most `failure`.
 
-    Most for c = 1/64, up to a step of 2^-32. Raises PlanError where epsilon is not positive or too small to keep any
-    row, ConfigurationError where failure is not in (0, 1).
+    The most for c = 1/64, up to a step of 2^-32. Raises PlanError if epsilon is not positive or too small to keep any
+    row, ConfigurationError if failure is not in (0, 1).
     """
     check_rational("epsilon", epsilon)
     if not 0 < failure < 1:
@@ -140,15 +140,15 @@ def parity_coins(epsilon: Fraction, failure: float) -> ParityCoins:
         else:
             beyond = middle
     if kept == 0:
-        raise PlanError(f"epsilon is {float(epsilon):.3g}: too small for a coin of {COIN_BITS} bits, raise it")
+        raise PlanError(f"epsilon is {float(epsilon):.3g}: too small for a coin of {COIN_BITS} bits; raise it")
     return ParityCoins(Fraction(kept, one), _GO, runs)
 
 
 def parity_guarantee(d: int, alpha: float, beta: float, epsilon: Fraction) -> tuple[ParityCoins, PacGuarantee]:
-    """Coins for `learn_parity` over {0,1}^d, and what it then promises, from the fewest rows that its proof allows.
+    """Coins for `learn_parity` over {0,1}^d, and its guarantee, for the fewest rows that the proof allows.
 
     beta is shared between the coins' failure and a wrong answer, in sixteenths. Raises ConfigurationError or PlanError
-    where an argument is out of range.
+    if an argument is out of range.
     """
     check_accuracy(alpha, beta)
     if isinstance(d, bool) or not isinstance(d, int) or d < 1:
@@ -159,7 +159,7 @@ def parity_guarantee(d: int, alpha: float, beta: float, epsilon: Fraction) -> tu
         coins = parity_coins(epsilon, beta * part / _SPLITS)
         left = beta - float(coins.failure)
         rows = (log_wrong - math.log(2 * left)) / -math.log1p(-float(coins.keep) * alpha)
-        # Room for the rounding of these few operations.
+        # A margin for the rounding of these few operations.
         options.append((max(1, math.ceil(rows * (1 + 1e-9))), -part, coins))
     rows, _, coins = min(options, key=lambda option: option[:2])
     return coins, PacGuarantee(alpha, beta, epsilon, Fraction(0), rows, "at one party or a curator")
@@ -168,11 +168,11 @@ def parity_guarantee(d: int, alpha: float, beta: float, epsilon: Fraction) -> tu
 def learn_parity(
     points: ArrayLike, labels: ArrayLike, coins: ParityCoins, random: RandomSource
 ) -> NDArray[np.bool_] | None:
-    """The r (d,) of a parity c_r, or None where the learner fails; (coins.epsilon, 0)-differentially private.
+    """The r (d,) of a parity c_r, or None if the learner fails; (coins.epsilon, 0)-differentially private.
 
-    points: (n, d) bits. labels: (n,), {0, 1} or {-1, +1}. Failing tells something about the rows too, which the privacy
-    counts; which run answered, and how long it took, must not be told. Runs at one party or a curator, who sees all
-    rows. Raises ShapeError or ConfigurationError where points or labels are not bits.
+    points: (n, d) bits. labels: (n,), {0, 1} or {-1, +1}. Failure reveals something about the rows too, which the
+    privacy proof includes; which run answered, and how long it took, must not be disclosed. Runs at one party or a
+    curator that sees all rows. Raises ShapeError or ConfigurationError if points or labels are not bits.
     """
     rows, right = bit_rows_of(points, labels)
     # Runs that fail by their own coin read no row.
@@ -185,6 +185,6 @@ def learn_parity(
 
 
 def flips(chance: Fraction, count: int, random: RandomSource) -> NDArray[np.bool_]:
-    """Independent coins (count,), each up with probability `chance`, a multiple of 2^-32."""
+    """Independent Booleans (count,), each True with probability `chance`, a multiple of 2^-32."""
     words = np.frombuffer(random.bytes(count * COIN_BITS // 8), dtype="<u4").astype(np.uint64)
     return words < np.uint64(int(chance * (1 << COIN_BITS)))

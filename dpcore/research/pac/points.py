@@ -1,8 +1,8 @@
-"""POINT_d: concepts c_j over {0, ..., 2^d - 1} with c_j(x) = 1 where x = j, and 0 elsewhere.
+"""POINT_d: concepts c_j over {0, ..., 2^d - 1} with c_j(x) = 1 if x = j, else 0.
 
 `learn_point` takes rows, at one party or a curator: the exponential mechanism over all 2^d concepts
-(dpcore.research.pac.finite_class), in time n log n, since all points that no row has make the same number of errors.
-A federation learns points from noisy counts instead: dpcore.pac.point_counts.
+(dpcore.research.pac.finite_class), in time n log n, since all points without a row make the same number of errors.
+A federation uses noisy counts instead: dpcore.pac.point_counts.
 """
 
 from fractions import Fraction

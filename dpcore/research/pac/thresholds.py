@@ -1,8 +1,8 @@
-"""THRESHOLD_d: concepts c_j over {0, ..., 2^d - 1} with c_j(x) = 1 where x < j, for j from 0 to 2^d.
+"""THRESHOLD_d: concepts c_j over {0, ..., 2^d - 1} with c_j(x) = 1 if x < j, for j from 0 to 2^d.
 
 `learn_threshold` takes rows, at one party or a curator: the exponential mechanism over all 2^d + 1 concepts
-(dpcore.research.pac.finite_class), in time n log n, since the number of errors changes only behind a row's value.
-A federation learns thresholds from noisy counts instead: dpcore.pac.threshold_counts.
+(dpcore.research.pac.finite_class), in time n log n, since the number of errors changes only after a row's value.
+A federation uses noisy counts instead: dpcore.pac.threshold_counts.
 """
 
 from fractions import Fraction
@@ -27,7 +27,7 @@ def learn_threshold(points: ArrayLike, labels: ArrayLike, bits: int, epsilon: Fr
     seen, place = np.unique(values, return_inverse=True)
     gain = np.zeros(len(seen), dtype=np.int64)
     np.add.at(gain, place, np.where(positive, 1, -1))
-    # Concept 0 calls every row 0; a larger j gains the positive rows below it and loses the negative ones.
+    # Concept 0 labels every row 0; a larger j gains the positive rows below it and loses the negative ones.
     score = np.concatenate([[0], np.cumsum(gain)])
     starts = np.concatenate([[0], seen + 1])
     sizes = np.diff(np.append(starts, (1 << bits) + 1))
@@ -38,6 +38,6 @@ def learn_threshold(points: ArrayLike, labels: ArrayLike, bits: int, epsilon: Fr
 def threshold_guarantee(
     bits: int, alpha: float, beta: float, epsilon: Fraction, *, agnostic: bool = False
 ) -> PacGuarantee:
-    """What `learn_threshold` promises: `finite_class_guarantee` with 2^bits + 1 concepts. Raises as it does."""
+    """The guarantee of `learn_threshold`: `finite_class_guarantee` with 2^bits + 1 concepts. Raises as it does."""
     check_bits(bits, MOST_BITS)
     return finite_class_guarantee((1 << bits) + 1, alpha, beta, epsilon, agnostic=agnostic)

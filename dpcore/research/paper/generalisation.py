@@ -1,4 +1,4 @@
-"""Theorem 3: what learning from few rados of a restricted set costs (Nock, Patrini, Friedman, ICML 2015, section 2)."""
+"""Theorem 3: the cost of few rados of a restricted set (Nock, Patrini, Friedman, ICML 2015, section 2)."""
 
 import math
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ Matrix = NDArray[np.float64]
 class Penalties:
     """Theorem 3's quantities for one theta, one set Sigma_r and n rados, Theta the ball of radius r_theta.
 
-    Logarithms in nats, since rho and q leave the doubles at a few hundred rows. m, n: rows, and rados drawn.
+    Logarithms in nats, since rho and q overflow a double at a few hundred rows. m, n: rows, and rados drawn.
 
     structural: Q = -(1/m) log rho', exact. structural_bound: the right side of inequality 7, at least Q.
-    log_rho_lower, log_rho: bracket of log rho, whose largest rado norm is bracketed (SignatureSet.largest_norm).
-    log_q: log of the expression in equation 6 times `constant`, at the upper end of rho.
-    log_q_of_theta: log of rho_theta sqrt(log(1/eta) / 2), where rho_theta has theta alone in its supremum.
+    log_rho_lower, log_rho: bounds on log rho, whose largest rado norm has bounds only (SignatureSet.largest_norm).
+    log_q: log of the expression in equation 6 times `constant`, at the upper bound of rho.
+    log_q_of_theta: log of rho_theta sqrt(log(1/eta) / 2), where rho_theta has only theta in its supremum.
     """
 
     m: int
@@ -36,12 +36,12 @@ class Penalties:
 
     @property
     def statistical(self) -> float:
-        """The second penalty of inequality 5, -(1/m) log(1 - q / sqrt(n)); infinite where q >= sqrt(n)."""
+        """The second penalty of inequality 5, -(1/m) log(1 - q / sqrt(n)); infinite if q >= sqrt(n)."""
         return _statistical(self.log_q, self.m, self.n)
 
     @property
     def statistical_of_theta(self) -> float:
-        """The same for a theta that was fixed before the rados were drawn, with a proved constant (see `penalties`)."""
+        """The same for a theta fixed before the rados are drawn, with a proved constant (see `penalties`)."""
         return _statistical(self.log_q_of_theta, self.m, self.n)
 
 
@@ -57,27 +57,25 @@ def penalties(
 ) -> Penalties:
     """Theorem 3's rho, Q and q. theta: (d,). edges: (m, d), y_i x_i. signatures: Sigma_r. n: rados drawn from it.
 
-    radius: r_theta, of the ball that is Theta; by default the norm of theta. eta: the failure probability.
-    constant: what stands for the constant that equation 6 leaves open (it states q = Omega(...)), so `log_q` is known
-    up to it alone.
+    radius: r_theta, of the ball Theta; by default the norm of theta. eta: the failure probability. constant: a value
+    for the constant that equation 6 leaves open (it states q = Omega(...)), so `log_q` is known only up to it.
 
-    Inequality 7, for whoever wants it proved: Q = F_log(theta) - F_log^r(theta, Sigma_r). Both are convex and log 2 at
-    theta = 0, so the first is at most log 2 + theta . grad F_log(theta), and the second at least
-    log 2 - theta . E[pi] / m.
+    Proof of inequality 7: Q = F_log(theta) - F_log^r(theta, Sigma_r). Both are convex and log 2 at theta = 0, so the
+    first is at most log 2 + theta . grad F_log(theta), and the second at least log 2 - theta . E[pi] / m.
 
-    For one theta fixed beforehand no constant is open: exp(-theta . pi) lies in [0, M], M its maximum over the set, so
-    by Hoeffding's inequality the mean over n independent draws is below its expectation F by more than
+    For one theta fixed in advance no constant is open: exp(-theta . pi) is in [0, M], M its maximum over the set, so by
+    Hoeffding's inequality the mean over n independent draws is below its expectation F by more than
     M sqrt(log(1/eta) / (2 n)) with probability at most eta; dividing by F gives inequality 5 with
     q = (M / F) sqrt(log(1/eta) / 2).
 
-    Raises ShapeError where shapes differ, ConfigurationError where radius is below the norm of theta, eta is not in
+    Raises ShapeError if shapes differ, ConfigurationError if radius is below the norm of theta, eta is not in
     (0, 1), constant is not positive, or n < d, where equation 6's count of sign patterns does not apply.
     """
     _check(theta, edges, signatures, n, eta, constant)
     norm = float(np.linalg.norm(theta))
     reach = norm if radius is None else radius
     if not (math.isfinite(reach) and reach >= norm):
-        raise ConfigurationError(f"radius is {reach} and theta has norm {norm:.6g}: give a ball that holds theta")
+        raise ConfigurationError(f"radius is {reach} and theta has norm {norm:.6g}: give a ball that contains theta")
     m, d = edges.shape
     products = np.asarray(edges @ theta, dtype=np.float64)
     log_loss = signatures.log_loss(products)

@@ -1,4 +1,4 @@
-"""The set of signatures that a design draws from, on records that are at hand."""
+"""The set of signatures that a design draws from, for given records."""
 
 from collections.abc import Sequence
 
@@ -17,12 +17,12 @@ from dpcore.research.paper.signature_sets import (
 def signatures_of(design: Design, records: Records, party_rows: Sequence[int] | None = None) -> SignatureSet:
     """Sigma_r of a design, for Theorem 3's penalties.
 
-    records: of all parties, one after another, as the design sums them: a sensitive feature that it rounds is rounded
-    already. party_rows: m_p of each, where parties draw by themselves; None is one party, or one draw over the pool.
-    A design whose split is "exact" draws over the pool whatever party_rows are.
+    records: of all parties, one after another, as the design sums them: a sensitive feature that the design rounds must
+    be rounded already. party_rows: m_p of each, if parties draw separately; None is one party, or one draw over the
+    pool. A design with split "exact" draws over the pool for any party_rows.
 
-    Raises ShapeError where party_rows do not add up to the records, EmptyTruncationError or SupportError where nothing
-    can be drawn, SchemaError where a sensitive coordinate is not coded -1/+1.
+    Raises ShapeError if party_rows do not add up to the records, EmptyTruncationError or SupportError if no signature
+    can be drawn, SchemaError if a sensitive coordinate is not coded -1/+1.
     """
     sizes = [records.rows] if party_rows is None else list(party_rows)
     if sum(sizes) != records.rows or min(sizes, default=0) < 1:

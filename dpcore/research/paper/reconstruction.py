@@ -2,7 +2,7 @@
 
 With S the (n, m) matrix of selections and E the (m, d) matrix of edges, the rados are S E. In the lemma's notation
 S^T = G_m U, and its E = Pi U^T G_m^T (G_m U U^T G_m^T)^{-1}, edges as columns, is E = (S^T S)^{-1} S^T Pi here: least
-squares. It exists exactly where S has rank m, so never for n < m; for n >= m uniform signatures have it with
+squares. It exists if and only if S has rank m, so never for n < m; for n >= m uniform signatures have this rank with
 probability close to 1.
 """
 
@@ -16,19 +16,19 @@ Mask = NDArray[np.bool_]
 
 
 class UnrecoverableError(RadofedError):
-    """Signatures that leave some edge undetermined. rank: of the selections. rows: m."""
+    """The signatures leave some edge undetermined. rank: of the selections. rows: m."""
 
     def __init__(self, *, rank: int, rows: int) -> None:
         self.rank, self.rows = rank, rows
-        super().__init__(f"the signatures have rank {rank} and there are {rows} edges: give rados of more signatures")
+        super().__init__(f"the signatures have rank {rank} for {rows} edges: give rados of more signatures")
 
 
 def determined_rows(selection: Mask) -> Mask:
-    """Which edges the rados fix, whatever the other edges are: (m,). selection: (n, m) bool, n >= 1.
+    """Which edges the rados determine, for any other edges: (m,). selection: (n, m) bool, n >= 1.
 
-    Edge i is fixed where the i-th unit vector is in the row space of S, that is, where no vector of the null space has
-    an i-th coordinate. Lemma 9 (b) says that for n < m the edges have not a single solution: all of them together; one
-    of them may be fixed all the same, by a rado that selects it alone for instance. Raises ShapeError.
+    Edge i is determined if the i-th unit vector is in the row space of S, that is, if no vector of the null space has
+    an i-th coordinate. Lemma 9 (b) says that for n < m the set of all edges has no unique solution; a single edge may
+    still be determined, for instance by a rado that selects only it. Raises ShapeError.
     """
     _check(selection)
     _, singular, directions = np.linalg.svd(selection.astype(np.float64), full_matrices=True)
@@ -38,13 +38,13 @@ def determined_rows(selection: Mask) -> Mask:
 
 
 def reconstruct_edges(rados: Matrix | NDArray[np.int64], selection: Mask) -> Matrix | NDArray[np.int64]:
-    """The edge vectors behind rados of known signatures (Lemma 9 (a)): (m, d), of the rados' kind.
+    """The edge vectors behind rados of known signatures (Lemma 9 (a)): (m, d), of the rados' dtype kind.
 
-    rados: (n, d); integers, as a release carries them, give the exact integer edges, checked by adding them up again;
-    doubles give the least squares solution. selection: (n, m) bool, row j the edges of rado j.
+    rados: (n, d); integers, as in a release, give the exact integer edges, verified by summing them again; floats give
+    the least squares solution. selection: (n, m) bool, row j the edges of rado j.
 
-    Raises ShapeError where shapes differ, UnrecoverableError where S has not rank m, DataError where integer rados are
-    not the sums that the selection says.
+    Raises ShapeError if shapes differ, UnrecoverableError if S does not have rank m, DataError if integer rados are not
+    the sums of the selection.
     """
     _check(selection)
     if rados.ndim != 2 or len(rados) != len(selection):
@@ -57,7 +57,7 @@ def reconstruct_edges(rados: Matrix | NDArray[np.int64], selection: Mask) -> Mat
         return np.asarray(edges, dtype=np.float64)
     integers: NDArray[np.int64] = np.rint(edges).astype(np.int64)
     if not np.array_equal(selection.astype(np.int64) @ integers, rados):
-        raise DataError("the rados are not sums of whole edges over this selection: give the signatures they have")
+        raise DataError("the rados are not sums of integer edges over this selection: give their own signatures")
     return integers
 
 

@@ -1,4 +1,4 @@
-"""Theorem 7: how many signatures DP-FEAT draws until n are admitted (Nock, Patrini, Friedman, ICML 2015)."""
+"""Theorem 7: the number of signatures that DP-FEAT draws to admit n (Nock, Patrini, Friedman, ICML 2015)."""
 
 import math
 from dataclasses import dataclass
@@ -6,18 +6,18 @@ from fractions import Fraction
 
 from scipy.special import betainc, entr, expit
 
+from dpcore.accounting.truncation import admissible_range
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.numbers.count_distributions import binomial_mass
-from dpcore.rados.truncation import admissible_range
 
 
 @dataclass(frozen=True)
 class Draws:
-    """n_R, the signatures drawn from all of {-1, +1}^m until n are admitted: exactly, and what Theorem 7 says.
+    """n_R, the signatures drawn from all of {-1, +1}^m until n are admitted: exact values, and Theorem 7's bound.
 
-    acceptance: the probability with which one is admitted. expected: E[n_R], n / acceptance; inf where nothing is.
-    quantile: the least N with P(n_R <= N) >= 1 - eta; inf where nothing is admitted. theorem: the theorem's N, which it
-    says does as much. theorem_probability: P(n_R <= theorem), exact up to rounding.
+    acceptance: the probability of admission. expected: E[n_R], n / acceptance; inf if none is admitted. quantile: the
+    least N with P(n_R <= N) >= 1 - eta; inf if none is admitted. theorem: the theorem's N, which it claims to suffice.
+    theorem_probability: P(n_R <= theorem), exact up to rounding.
     """
 
     acceptance: float
@@ -29,34 +29,34 @@ class Draws:
 
     @property
     def expected_rejections(self) -> float:
-        """E[n_R] - n: how many signatures are drawn for nothing, on average."""
+        """E[n_R] - n: the expected number of rejected signatures."""
         return self.expected * (1 - self.acceptance)
 
     @property
     def theorem_holds(self) -> bool:
-        """Whether P(n_R <= theorem) is at least 1 - eta, as the theorem says."""
+        """Whether P(n_R <= theorem) is at least 1 - eta, as the theorem claims."""
         return self.theorem_probability >= 1 - self.eta
 
 
 def draws(rows: int, n: int, epsilon_per_rado: Fraction, eta: float = 0.05) -> Draws:
-    """The law of n_R for m = rows, against Theorem 7.
+    """The distribution of n_R for m = rows, compared with Theorem 7.
 
-    Each draw is admitted with one probability whatever the data (k is binomial, dpcore.rados.signatures), so n_R is
+    Each draw is admitted with the same probability for all data (k is binomial, dpcore.rados.signatures), so n_R is
     negative binomial: P(n_R <= N) = P(Binomial(N, acceptance) >= n), an incomplete beta function.
 
-    The theorem's count is not always enough, though it is claimed for every eta and epsilon. Where the range holds no
-    integer no count is. And n_eta^* grows without bound as beta = 1/(1 + exp(epsilon/2)) goes to 0, where the rejected
-    signatures (k = 0 and k = m at least) do not vanish: of m = 10 rows, n = 1,000 rados at epsilon = 20 are said to
-    need no rejection and need one with probability 0.86. `theorem_holds` tells.
+    The theorem's count is not always enough, although it is claimed for every eta and epsilon. If the range contains no
+    integer, no count is. And n_eta^* grows without bound as beta = 1/(1 + exp(epsilon/2)) goes to 0, where the rejected
+    signatures (k = 0 and k = m at least) do not vanish: for m = 10 rows, n = 1,000 rados at epsilon = 20 should need no
+    rejection but need one with probability 0.86. `theorem_holds` reports this.
 
-    Raises PlanError where n < 1, rows < 1 or epsilon_per_rado <= 0, ConfigurationError where eta is not in (0, 1).
+    Raises PlanError if n < 1, rows < 1 or epsilon_per_rado <= 0, ConfigurationError if eta is not in (0, 1).
     """
     if n < 1:
         raise PlanError(f"{n} rados: ask for at least one")
     if not 0 < eta < 1:
         raise ConfigurationError(f"eta is {eta}: give a probability strictly between 0 and 1")
     low, _ = admissible_range(rows, epsilon_per_rado)
-    # Rounding may leave a hair more than 1.
+    # Rounding may give slightly more than 1.
     acceptance = min(1.0, binomial_mass(rows, low))
     bound = theorem_bound(rows, n, epsilon_per_rado, eta)
     return Draws(
@@ -70,13 +70,13 @@ def draws(rows: int, n: int, epsilon_per_rado: Fraction, eta: float = 0.05) -> D
 
 
 def theorem_bound(rows: int, n: int, epsilon_per_rado: Fraction, eta: float) -> float:
-    """Theorem 7's count: n times 1 where n <= n_eta^*, else n ceil(log(n / n_eta^*) / (m D_BE(1 - beta || 1/2))).
+    """Theorem 7's count: n if n <= n_eta^*, else n ceil(log(n / n_eta^*) / (m D_BE(1 - beta || 1/2))).
 
     n_eta^* = eta (1 - exp(2 beta - 1)) / (4 beta), D_BE(p || 1/2) = log 2 + p log p + (1 - p) log(1 - p), in nats.
     """
     beta = float(expit(-float(epsilon_per_rado) / 2))
     if beta == 0:
-        return float(n)  # an epsilon beyond the doubles: n_eta^* is infinite
+        return float(n)  # beta underflows to 0: n_eta^* is infinite
     free = eta * -math.expm1(2 * beta - 1) / (4 * beta)
     if n <= free:
         return float(n)

@@ -1,18 +1,18 @@
 """Sets of signatures, and exact sums over them without enumeration (Nock, Patrini, Friedman, ICML 2015, section 2).
 
-A signature is told by its selection s in {0, 1}^m, s_i = [sigma_i = y_i]. Every design of the paper draws uniformly
+A signature is given by its selection s in {0, 1}^m, s_i = [sigma_i = y_i]. Every design of the paper draws uniformly
 from a set of one form: rows come in blocks, and in each block the number of rows with s_i = t_i, for a target t that
-the data fix, lies in a range.
+the data determine, is in a range.
 
     all signatures         any t, the range [0, m]
     DP-FEAT, equation 16   t_i = [e_i,j* = +1]: the number is k, the range Algorithm 2's
     Sigma^{m*}, eq. 18     t_i = 1: the number is the support, the range [m*, m*]
 
-One block is the paper's set; a block for each party is what parties draw that keep the range by themselves.
+One block is the paper's set; with a block for each party, parties keep the range separately.
 
 For products a_i = theta . e_i, the weight exp(-theta . pi) = prod_i exp(-s_i a_i) is, up to the constant
-prod_i (1 + exp(-a_i)), the probability of s where row i is selected independently with probability 1/(1 + exp(a_i)).
-So sums over a set are probabilities of counts of independent coins, which a convolution gives.
+prod_i (1 + exp(-a_i)), the probability of s if row i is selected independently with probability 1/(1 + exp(a_i)). So
+sums over a set are probabilities of counts of independent coins, computed by convolution.
 """
 
 import math
@@ -23,8 +23,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.accounting.truncation import truncation
 from dpcore.errors import ConfigurationError, ShapeError
-from dpcore.rados.truncation import truncation
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -35,9 +35,9 @@ BISECTIONS = 200
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Rows whose selections s are admitted where low <= #{i : s_i = target_i} <= high. target: (rows,) bool.
+    """Rows whose selections s are admitted if low <= #{i : s_i = target_i} <= high. target: (rows,) bool.
 
-    Raises ShapeError where there is no row, ConfigurationError where the range admits nothing.
+    Raises ShapeError if there is no row, ConfigurationError if the range is empty or not within 0 to rows.
     """
 
     target: Mask
@@ -50,7 +50,7 @@ class Block:
             raise ShapeError(f"a block's target has shape {target.shape}: give (rows,), with at least one row")
         if not 0 <= self.low <= self.high <= len(target):
             raise ConfigurationError(
-                f"a count of {len(target)} rows cannot lie in [{self.low}, {self.high}]: give 0 <= low <= high <= rows"
+                f"a count of {len(target)} rows cannot be in [{self.low}, {self.high}]: give 0 <= low <= high <= rows"
             )
         target.setflags(write=False)
         object.__setattr__(self, "target", target)
@@ -65,7 +65,7 @@ class Block:
 class SignatureSet:
     """The selections admitted by every block; blocks follow one another in the order of the rows.
 
-    Raises ConfigurationError where there is no block.
+    Raises ConfigurationError if there is no block.
     """
 
     blocks: tuple[Block, ...]
@@ -73,7 +73,7 @@ class SignatureSet:
     def __post_init__(self) -> None:
         object.__setattr__(self, "blocks", tuple(self.blocks))
         if not self.blocks:
-            raise ConfigurationError("a set of signatures without a block: give at least one")
+            raise ConfigurationError("a set of signatures has no block: give at least one")
 
     @property
     def rows(self) -> int:
@@ -91,10 +91,10 @@ class SignatureSet:
         return admitted
 
     def log_probability(self, products: Vector) -> float:
-        """Log probability of the set where row i is selected independently with probability 1/(1 + exp(a_i)), in nats.
+        """Log probability of the set if row i is selected independently with probability 1/(1 + exp(a_i)), in nats.
 
-        products: (m,), a_i; zeros give the share of the set in all signatures. Exact up to rounding.
-        Raises ShapeError where products are not (m,).
+        products: (m,), a_i; zeros give the share of the set in all signatures. Exact up to rounding. Raises ShapeError
+        if products are not (m,).
         """
         self._check(products)
         total = 0.0
@@ -117,7 +117,7 @@ class SignatureSet:
     def inclusion(self) -> Vector:
         """The probability with which each row is selected by a uniform signature of the set: (m,).
 
-        The rows of a block are exchangeable in [s_i = target_i], so that each matches with probability E[count] / rows.
+        The rows of a block are exchangeable in [s_i = target_i], so each matches with probability E[count] / rows.
         """
         parts = []
         for block, _ in self._slices():
@@ -132,9 +132,9 @@ class SignatureSet:
     def best_selection(self, products: Vector) -> Mask:
         """The selection of the set with the least sum of selected products, so the largest exp(-theta . pi): (m,).
 
-        In a block, select what is negative, then repair the count by the changes that cost least: a best selection of
-        a given count differs from the unconstrained one in as few rows as it can, and each costs |a_i|.
-        Raises ShapeError where products are not (m,).
+        In a block, select the negative products, then correct the count by the changes of least cost: a best selection
+        of a given count differs from the unconstrained one in as few rows as possible, and each costs |a_i|. Raises
+        ShapeError if products are not (m,).
         """
         self._check(products)
         selection = products < 0
@@ -148,12 +148,12 @@ class SignatureSet:
         return selection
 
     def largest_norm(self, edges: Matrix) -> tuple[float, float]:
-        """A bracket (lower, upper) of the largest Euclidean norm of a rado of the set. edges: (m, d).
+        """Bounds (lower, upper) on the largest Euclidean norm of a rado of the set. edges: (m, d).
 
-        The largest norm of a subset sum is NP-hard in general. Lower: the best that alternating finds, from a direction
-        to the selection that goes farthest along it and back to that sum's direction. Upper: the smaller of the largest
-        sum of selected norms, and, since pi = (1/2) sum_i e_i + (1/2) sum_i sigma_i e_i up to signs, half the norm of
-        the sum of all edges plus half the largest singular value times sqrt(m). Raises ShapeError.
+        The largest norm of a subset sum is NP-hard in general. Lower: the best result of alternating between a
+        direction and the sum of the selection that extends farthest along it. Upper: the smaller of the largest sum of
+        selected norms, and, since pi = (1/2) sum_i e_i + (1/2) sum_i sigma_i e_i up to signs, half the norm of the sum
+        of all edges plus half the largest singular value times sqrt(m). Raises ShapeError.
         """
         if edges.ndim != 2 or len(edges) != self.rows:
             raise ShapeError(f"edges have shape {edges.shape}: give ({self.rows}, d)")
@@ -186,17 +186,17 @@ class SignatureSet:
 
 
 def all_signatures(rows: int) -> SignatureSet:
-    """All 2^m signatures of m = rows. Raises ShapeError where rows < 1."""
+    """All 2^m signatures of m = rows. Raises ShapeError if rows < 1."""
     return SignatureSet((Block(np.ones(max(rows, 0), dtype=np.bool_), 0, rows),))
 
 
 def dp_feat_signatures(
     positive: Mask, epsilon_per_rado: Fraction, party_rows: Sequence[int] | None = None
 ) -> SignatureSet:
-    """Algorithm 2's set (equation 16), one for each party where party_rows are given, else one of the pool.
+    """Algorithm 2's set (equation 16), one for each party if party_rows are given, else one of the pool.
 
-    positive: (m,), whether the sensitive coordinate of the row's edge is +1. party_rows: add up to m.
-    Raises EmptyTruncationError where a set is empty, ShapeError where party_rows do not fit.
+    positive: (m,), whether the sensitive coordinate of the row's edge is +1. party_rows: add up to m. Raises
+    EmptyTruncationError if a set is empty, ShapeError if party_rows do not fit.
     """
     return SignatureSet(
         tuple(Block(part, *truncation(len(part), epsilon_per_rado)) for part in _parts(positive, party_rows))
@@ -206,7 +206,7 @@ def dp_feat_signatures(
 def fixed_support_signatures(party_rows: Sequence[int], supports: Sequence[int]) -> SignatureSet:
     """Signatures that select exactly supports[p] of the party_rows[p] rows of party p (equation 18; one party: m*).
 
-    Raises ConfigurationError where a support is not in 0..rows or there is not one for each party.
+    Raises ConfigurationError if a support is not in 0..rows or there is not one for each party.
     """
     if len(party_rows) != len(supports):
         raise ConfigurationError(f"{len(supports)} supports for {len(party_rows)} parties: give one for each party")
@@ -225,9 +225,9 @@ def _parts(rows: Mask, party_rows: Sequence[int] | None) -> list[Mask]:
 def log_count_probability(log_odds: Vector, low: int, high: int) -> float:
     """Log P(low <= sum of independent coins <= high), in nats; coin i is 1 with log odds log_odds[i].
 
-    0 <= low <= high <= coins. Where the range is far from the mean, all log odds are first shifted by a t that brings
-    the mean to the range, and the masses are multiplied back: P(k) = P_t(k) exp(-t k) prod (1 + exp(l_i + t)) /
-    (1 + exp(l_i)), so that nothing underflows.
+    0 <= low <= high <= coins. If the range is far from the mean, all log odds are first shifted by a t that moves the
+    mean to the range, and the masses are rescaled: P(k) = P_t(k) exp(-t k) prod (1 + exp(l_i + t)) / (1 + exp(l_i)), so
+    that nothing underflows.
     """
     tilt = _tilt(log_odds, low, high)
     masses = _count_masses(_sigmoid(log_odds + tilt))[low : high + 1]
@@ -235,12 +235,12 @@ def log_count_probability(log_odds: Vector, low: int, high: int) -> float:
     with np.errstate(divide="ignore"):
         logs = np.log(masses) - tilt * np.arange(low, high + 1)
     largest = float(logs.max())
-    # Rounding may leave a whole law at slightly more than 1.
+    # Rounding may give the whole distribution slightly more than 1.
     return min(0.0, scale + largest + math.log(float(np.exp(logs - largest).sum())))
 
 
 def _tilt(log_odds: Vector, low: int, high: int) -> float:
-    """A shift of all log odds that brings the mean count into [low, high], or to half a count from an end of 0..m."""
+    """A shift of all log odds that moves the mean count into [low, high], or to half a count from an end of 0..m."""
     mean = float(_sigmoid(log_odds).sum())
     if low <= mean <= high:
         return 0.0
@@ -258,7 +258,7 @@ def _tilt(log_odds: Vector, low: int, high: int) -> float:
 
 
 def _count_masses(probabilities: Vector) -> Vector:
-    """The law of the number of ones: (coins + 1,). Products and sums of positive numbers, halves convolved."""
+    """The distribution of the number of ones: (coins + 1,). Sums of products of positive numbers, by convolution."""
     if len(probabilities) == 1:
         return np.array([1 - probabilities[0], probabilities[0]])
     middle = len(probabilities) // 2

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,10 +14,8 @@ from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.output import Output, QueryProgress, Result, progress_sentence
 
 if TYPE_CHECKING:
-    from dpcore.records.schema import Schema
     from learner.planning import Plan
     from learner.release import Release
-    from learner.requests import RadosDesign, Request
     from learner.session import Session
     from wire.status import QueryStatus
 
@@ -96,6 +94,7 @@ def query(
 ) -> Result:
     """Plan a query, print the plan, ask it, and unless told otherwise follow it and fetch its release."""
     from learner.config import LearnerConfig
+    from learner.requests import release_request
     from learner.session import Session, check_timeout
     from radofed.common.files.schemas import load_schema
 
@@ -122,37 +121,13 @@ def query(
     }
     chosen |= {name: None if text is None else exact(text, name.replace("_", "-")) for name, text in figures.items()}
     chosen |= {"rados": rados, "sensitive": tuple(sensitive or ()), "rounded": tuple(rounded or ()), "joint": joint}
-    request = _request(load_schema(schema), design, chosen)
+    request = release_request(load_schema(schema), design, chosen)
     with Session(LearnerConfig.load(config)) as session:
         plan = session.plan(request)
         for sentence in plan.sentences():
             output.note(sentence)
         with _told_what_goes_on(output, session, plan.query_id, config):
             return _ask(output, session, plan, config, wait=wait, timeout_s=timeout_s)
-
-
-def _request(schema: "Schema", design: str, options: dict[str, Any]) -> "Request":
-    """The request that options stand for; options that were not given are None, empty or False."""
-    from dpcore.errors import ConfigurationError
-    from dpcore.records.features import nearest
-    from learner.requests import DESIGNS, MomentsRequest, RadosRequest
-
-    given = {name: value for name, value in options.items() if value is not None and value is not False and value != ()}
-    if design not in DESIGNS:
-        raise ConfigurationError(f"no design is called {design!r}; {nearest(design, DESIGNS)}")
-    if design != "moments":
-        counted = design == "dp-feat" and "joint" not in given and "epsilon" in given
-        if "rados" not in given and not counted:
-            raise ConfigurationError(f"{design} needs --rados: say how many")
-        if "edge_weight" in given:
-            raise ConfigurationError(f"{design} takes no --edge-weight; leave it out or choose moments")
-        return RadosRequest(schema, design=cast("RadosDesign", design), **given)  # it refuses any other word
-    for name in ("rados", "sensitive", "rounded", "joint", "epsilon_per_rado", "support"):
-        if name in given:
-            raise ConfigurationError(f"moments takes no --{name.replace('_', '-')}; leave it out")
-    if "epsilon" not in given:
-        raise ConfigurationError("moments adds noise: give the --epsilon that it is to stay within")
-    return MomentsRequest(schema, **given)
 
 
 def _ask(

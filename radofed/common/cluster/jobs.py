@@ -34,6 +34,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Field
 
 from dpcore.errors import RadofedError
+from dpcore.numbers.processors import one_blas_thread
 from radofed.common.cluster.ray_cluster import require_ray
 from radofed.common.configuration import ConfigPath, Configuration
 from radofed.common.logs import Log
@@ -72,16 +73,18 @@ def _address(text: str) -> str:
 
 
 class ClusterSettings(Configuration):
-    """A Ray cluster of this node's own organisation: whoever is in it can read all that it is given.
-
-    token_file: the cluster's token, where it is not in one of Ray's own places. workers: tasks at one time, each on one
-    processor. timeout_s: the longest wait for any one answer; the work is then done on this machine.
-    """
+    """A Ray cluster of this node's own organisation. Every program in the cluster can read what it is given."""
 
     address: Annotated[str, AfterValidator(_address)]
+    """Address of the cluster's head as `"host:port"`, or `"auto"` for the cluster that this machine is a node of."""
     token_file: ConfigPath | None = None
+    """File with the cluster's token. Default: where Ray looks (`RAY_AUTH_TOKEN`, `RAY_AUTH_TOKEN_PATH`,
+    `~/.ray/auth_token`). A cluster that requires no token is refused."""
     workers: Annotated[int, Field(ge=1, le=10_000)] = 8
+    """Tasks at one time, each on one processor. Each task has at most two items of about 4 MiB under way, which
+    bounds memory."""
     timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 300.0
+    """Longest wait for one answer, in seconds. The node then does the work itself."""
 
 
 class ClusterJob:
@@ -270,12 +273,16 @@ def program_version() -> str:
 
 
 def run_item(version: str, function: Callable[[Any, Any], Any], shared: Any, payload: Any) -> Any:
-    """What a task runs, on a worker. Raises ClusterError where the worker's program is another version."""
+    """What a task runs, on a worker, where BLAS has one thread: others share the machine.
+
+    Raises ClusterError where the worker's program is another version.
+    """
     if program_version() != version:
         raise ClusterError(
             f"a worker of the cluster has radofed {program_version()} and this is {version}: install one everywhere"
         )
-    return function(shared, payload)
+    with one_blas_thread():
+        return function(shared, payload)
 
 
 def _echo(_: None, payload: int) -> int:

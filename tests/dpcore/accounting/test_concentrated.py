@@ -19,9 +19,9 @@ from dpcore.accounting.concentrated import (
 from dpcore.accounting.dp_feat import own_epsilon
 from dpcore.accounting.gaussian import gaussian_delta, shift_law
 from dpcore.accounting.integer_noise import IntegerNoise
+from dpcore.accounting.truncation import truncation
 from dpcore.errors import PlanError
 from dpcore.numbers.count_distributions import binomial_law
-from dpcore.rados.truncation import truncation
 
 DELTA = Fraction(1, 10**6)
 

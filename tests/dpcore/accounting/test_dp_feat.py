@@ -25,10 +25,10 @@ from dpcore.accounting.dp_feat import (
     own_epsilon,
     theorem_epsilon,
 )
+from dpcore.accounting.truncation import EmptyTruncationError, truncation
 from dpcore.errors import PlanError
 from dpcore.numbers import count_distributions as laws
 from dpcore.numbers.count_distributions import binomial_law, binomial_mass, pooled_law
-from dpcore.rados.truncation import EmptyTruncationError, truncation
 
 VECTORS = Path(__file__).resolve().parents[3] / ".." / "shared" / "vectors" / "dp_feat_exact.json"
 HALF = Fraction(1, 2)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, smallest_scale
 from dpcore.errors import PlanError
+from dpcore.randomness import discrete_gaussian
 from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA
-from dpcore.randomness.sources import SeededRandom, discrete_gaussian
+from dpcore.randomness.sources import SeededRandom
 
 SMALL = 2.0**-64
 

@@ -1,4 +1,4 @@
-"""An oracle over tables in memory: parties' sums, each with its share of the noise, and what the answers are worth."""
+"""An oracle over tables in memory: parties' sums, each with its share of the noise, and half-widths of the answers."""
 
 from fractions import Fraction
 from functools import cache
@@ -56,7 +56,7 @@ def flag_rows(truths):
 
 @cache
 def shared_noise(predicates, epsilon, delta, part, honest, bits):
-    """Each party's share of the noise, those of `honest` parties being enough, in units of 2^-bits."""
+    """Each party's share of the noise; those of `honest` parties suffice; in units of 2^-bits."""
     sensitivity = batch_sensitivity(predicates)
     if delta == 0:
         return LaplaceShares(smallest_scale(sensitivity.l1 << bits, epsilon * part), honest)
@@ -66,7 +66,7 @@ def shared_noise(predicates, epsilon, delta, part, honest, bits):
 
 
 class WorldOracle:
-    """What answers share: noise, corrections, half-widths, a log, and a refusal after `answers` of them.
+    """Shared by all answers: noise, corrections, half-widths, a log, and a refusal after `answers` of them.
 
     epsilon None: no noise. `_sums(predicates, bits)` is a list, one array for each party.
     """

@@ -106,11 +106,11 @@ def test_constant_and_zero_columns_do_no_harm(table):
     assert fitted.score(padded, labels) > 0.85
 
 
-def test_rows_that_one_feature_separates_end_boosting_and_are_told():
+def test_rows_separated_by_one_feature_stop_boosting_with_a_warning():
     rows = np.array([[-1.0], [-1.0], [1.0], [1.0]])
     fitted = AdaBoost(1000).fit(rows, [0, 0, 1, 1])
     assert len(fitted.rounds_.r) == 1
-    assert "separates alone" in fitted.stopped_because_
+    assert "separates them alone" in fitted.stopped_because_
     assert "no minimum" in fitted.warning_
     assert fitted.score(rows, [0, 0, 1, 1]) == 1.0
 

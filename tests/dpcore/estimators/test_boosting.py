@@ -59,7 +59,7 @@ def test_lemma_4_and_equation_17_hold_at_every_round(rows, kappa, clip, update, 
         trace = state.trace()
         squares += float(trace.r[-1] ** 2)
         assert state.log_loss <= -squares / (2 * kappa) + 1e-9
-        # Where an edge reaches 1 its rounding error is blown up by 1 / (1 - r^2).
+        # If an edge reaches 1, its rounding error is magnified by 1 / (1 - r^2).
         assert state.log_loss <= trace.log_bound[-1] + (1e-3 if state.separated else 1e-9)
         assert abs(state.log_loss - log_loss(state.theta, rows)) < 1e-8
 
@@ -73,7 +73,7 @@ def test_with_a_floor_the_loss_stays_within_the_product_bound(rows, floor, updat
         assert state.log_loss <= trace.log_bound[-1] + (1e-3 if state.separated else 1e-9)
 
 
-def test_a_floor_may_break_lemma_4_and_says_so_in_its_bound():
+def test_a_floor_may_break_lemma_4_and_the_bound_shows_it():
     """One row in 101 decides: the edge is 1/101, the step is taken for 1/2, and the loss rises above its start."""
     rows = np.array([[1.0]] * 51 + [[-1.0]] * 50)
     trace = boost(rows, rules(n_rounds=1, floor=0.5), "last").rounds
@@ -121,7 +121,7 @@ def test_a_clip_comes_before_the_oracle_so_that_clipped_edges_are_equals():
 
 @pytest.mark.parametrize("oracle", ORACLES)
 @pytest.mark.parametrize("clip", [None, 0.8])
-def test_a_coordinate_of_one_value_separates_says_so_and_ends(oracle, clip):
+def test_a_constant_coordinate_separates_and_stops_boosting(oracle, clip):
     rows = np.column_stack([np.zeros(4), -np.full(4, 20.0)])
     boosted = boost(rows, rules(n_rounds=500, clip=clip, oracle=make_oracle(oracle, 1.0)), "lowest-loss")
     assert len(boosted.rounds.r) == 1
@@ -131,9 +131,9 @@ def test_a_coordinate_of_one_value_separates_says_so_and_ends(oracle, clip):
     assert np.isfinite(boosted.theta).all()
 
 
-def test_the_warning_is_there_exactly_where_theta_separates(ordinary_rows):
+def test_the_warning_is_set_if_and_only_if_theta_separates(ordinary_rows):
     one_sign = np.random.default_rng(1).uniform(5.0, 9.0, size=(30, 3))
-    assert "positive on everything" in boost(one_sign, rules(), "lowest-loss").warning
+    assert "positive on all rows" in boost(one_sign, rules(), "lowest-loss").warning
     ordinary = boost(ordinary_rows, rules(), "lowest-loss")
     assert ordinary.warning is None
     assert (ordinary_rows @ ordinary.theta).min() < 0
@@ -171,13 +171,13 @@ def test_a_score_that_never_improves_keeps_the_start_or_its_last_equal(ordinary_
     assert boost(ordinary_rows, rules(), lambda _theta: 1.0).best_round == 40
 
 
-def test_patience_ends_boosting_so_many_rounds_after_the_last_better_iterate():
-    # Few rows that no theta separates: late rounds wander.
+def test_patience_stops_boosting_after_rounds_without_improvement():
+    # Few rows that no theta separates: late rounds fluctuate.
     rows = np.random.default_rng(2).integers(-9, 10, size=(6, 3)).astype(np.float64)
     whole = boost(rows, rules(n_rounds=400), "lowest-loss")
     short = boost(rows, rules(n_rounds=400, patience=5), "lowest-loss")
     assert len(short.rounds.r) == short.best_round + 5 < len(whole.rounds.r)
-    assert "patience = 5" in short.stopped_because
+    assert "the last 5 (patience)" in short.stopped_because
     running = np.minimum.accumulate(np.concatenate([[0.0], whole.rounds.log_loss]))
     stalls = np.flatnonzero(running[5:] == running[:-5])
     assert short.best_round == stalls[0]
@@ -212,7 +212,7 @@ def test_the_prudential_oracle_never_lets_an_edge_above_lambda_p_be_used(ordinar
 
 def test_a_lambda_p_that_admits_nothing_is_refused_at_the_start_and_ends_boosting_later():
     rows = np.array([[1.0], [1.0], [1.0], [-1.0]])
-    with pytest.raises(ConfigurationError, match=r"smallest edge being 0\.5: make lambda_p"):
+    with pytest.raises(ConfigurationError, match=r"smallest edge is 0\.5; raise lambda_p"):
         boost(rows, rules(oracle=make_oracle("prudential", 0.49)), "last")
 
     calls = []
@@ -253,7 +253,7 @@ def test_rules_out_of_range_are_refused(changes):
         rules(**changes)
 
 
-def test_names_that_are_unknown_are_refused(ordinary_rows):
+def test_unknown_names_are_refused(ordinary_rows):
     with pytest.raises(ConfigurationError, match="strong, prudential, median"):
         make_oracle("weak", 0.5)
     with pytest.raises(ConfigurationError, match="lowest-loss, last"):

@@ -1,4 +1,4 @@
-"""Conjunctions are found where rows suffice, refused where they do not, and are what `predict` says."""
+"""Conjunctions are found if rows suffice, refused if not, and agree with `predict`."""
 
 import math
 from fractions import Fraction
@@ -31,7 +31,7 @@ def rows_of(m, seed, *, eta=0.0):
 @pytest.mark.parametrize(("eta", "delta"), [(0.0, 0), (0.3, 0), (0.3, Fraction(1, 10**6))])
 def test_the_target_is_found_at_the_stated_rows_by_four_parties(eta, delta):
     schema = flags_schema(D)
-    # Noise for 8 counts or 16 at epsilon 2, with a little to spare for shares in whole units.
+    # Noise for 8 counts or 16 at epsilon 2, with a margin for shares in whole units.
     noise = LaplaceNoise((8 if eta == 0 else 16) / 2 * 1.01) if delta == 0 else GaussianNoise(9.5)
     m = rows_needed(D, ERROR, FAILURE, noise_rate=eta, noise=noise)
     for seed in range(5):
@@ -43,7 +43,7 @@ def test_the_target_is_found_at_the_stated_rows_by_four_parties(eta, delta):
         assert np.array_equal(learner.predict(x), clean)
 
 
-def test_what_is_asked_is_theorem_five():
+def test_the_queries_are_those_of_theorem_five():
     x, _, labels = rows_of(3000, 1)
     oracle = divided(flags_schema(D), x, labels)
     MonotoneConjunction(part=Fraction(1, 3), require_rows=False).fit_queries(oracle)
@@ -68,14 +68,16 @@ def test_the_score_is_positive_exactly_where_all_hold(kept):
     assert set(np.flatnonzero(learner.estimates_.values == 0)) >= kept
 
 
-def test_it_says_no_below_the_rows_and_names_the_number_that_would_do():
-    """Before asking, where even the least noise is too much; after it where the stated noise is; not where told so."""
+def test_too_few_rows_are_refused_with_the_number_needed():
+    """Before the query if the least noise is too much; after it if the stated noise is; not without require_rows."""
     schema = flags_schema(D)
     needed = rows_needed(D, ERROR, FAILURE, noise=LaplaceNoise(D / 2))
     x, _, labels = rows_of(needed, 2)
     learner = MonotoneConjunction(error=ERROR, failure=FAILURE)
     few = divided(schema, x[:-1], labels[:-1], epsilon=2)
-    with pytest.raises(TooFewRowsError, match=f"there are {needed - 1} rows, and {needed} would do") as caught:
+    with pytest.raises(
+        TooFewRowsError, match=f"there are {needed - 1} rows, and this error, failure and noise need {needed}"
+    ) as caught:
         learner.fit_queries(few)
     assert (caught.value.needed, caught.value.rows) == (needed, needed - 1)
     assert few.releases == []
@@ -91,16 +93,16 @@ def test_it_says_no_below_the_rows_and_names_the_number_that_would_do():
     assert unsure.fit_queries(few).theta_.shape == (D + 1,)
 
 
-def test_an_empty_conjunction_is_warned_of():
+def test_an_empty_conjunction_gives_a_warning():
     x = flag_rows(np.random.default_rng(4).uniform(size=(400, D)) < 0.5)
     oracle = divided(flags_schema(D), x, np.ones(400))
     learner = MonotoneConjunction(require_rows=False).fit_queries(oracle)
     assert learner.features_ == ()
-    assert learner.warning_ == f"no feature is kept, of {D}, so +1 is predicted everywhere"
+    assert learner.warning_ == f"none of {D} features is kept, so the classifier predicts +1 everywhere"
     assert (learner.predict(x) == 1).all()
 
 
-def test_where_no_party_states_its_rows_it_says_so_before_asking():
+def test_unstated_rows_are_refused_before_the_query():
     x, _, labels = rows_of(3000, 1)
     oracle = divided(flags_schema(D), x, labels, epsilon=2)
     oracle.rows = 0
@@ -117,7 +119,7 @@ def test_where_no_party_states_its_rows_it_says_so_before_asking():
 @pytest.mark.parametrize("eta", [0.0, 0.1, 0.3, 0.45])
 @pytest.mark.parametrize("width", [0.0, 300.0])
 def test_the_bound_holds_for_exact_counts_and_is_not_far_from_them(eta, width):
-    """At the stated rows each feature fails with the exact chance of a binomial count, at the law that is worst."""
+    """At the stated rows each feature fails with the exact binomial probability, for the worst distribution."""
     d, error, failure = 50, 0.1, 0.05
 
     class Fixed:
@@ -129,7 +131,7 @@ def test_the_bound_holds_for_exact_counts_and_is_not_far_from_them(eta, width):
             return width
 
     def chance(rows):
-        """Of the worse of two features that are false in every row; noise is as unkind as it may be."""
+        """Of the worse of two features that are false in every row, with worst-case noise."""
         kept, threshold, moved = 1 - 2 * eta, error / (2 * d), width / (1 - 2 * eta) / rows
         if moved > threshold:
             return 1.0
@@ -140,7 +142,7 @@ def test_the_bound_holds_for_exact_counts_and_is_not_far_from_them(eta, width):
     rows = rows_needed(d, error, failure, noise_rate=eta, noise=Fixed() if width else None)
     allowed = (failure / 2 if width else failure) / d
     assert chance(rows) <= allowed
-    # Chernoff's bound asks for under twice the rows that exact counts do.
+    # Chernoff's bound needs less than twice the rows of exact counts.
     assert chance(rows // 2) > allowed
 
 
@@ -162,7 +164,7 @@ def test_noise_takes_half_of_the_failure_however_small_it_is(eta):
 
 
 @given(st.integers(1, 300), st.floats(0.01, 0.9), st.floats(1e-6, 0.5), st.floats(0, 0.45), st.floats(0.1, 1e4))
-def test_more_noise_more_features_and_more_certainty_ask_for_more_rows(d, error, failure, eta, scale):
+def test_more_noise_features_and_certainty_need_more_rows(d, error, failure, eta, scale):
     noise = LaplaceNoise(scale)
     # The bound itself is rounded.
     rows = rows_needed(d, error, failure, noise_rate=eta, noise=noise) * (1 - 1e-7)

@@ -1,4 +1,4 @@
-"""Projections: inside, nearest, idempotent and non-expansive; diameters are reached and not passed."""
+"""Projections: inside, nearest, idempotent and non-expansive; diameters are exact."""
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ def test_diameters_are_reached():
 
 
 @pytest.mark.parametrize("radius", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_radius_that_is_none_is_refused(radius):
+def test_an_invalid_radius_is_refused(radius):
     with pytest.raises(ConfigurationError, match="positive and finite"):
         Ball(radius)
 
@@ -58,7 +58,7 @@ def test_a_radius_that_is_none_is_refused(radius):
 @pytest.mark.parametrize(
     ("lower", "upper"), [((), ()), ((0.0,), (0.0,)), ((0.0, 0.0), (1.0,)), ((0.0,), (float("inf"),))]
 )
-def test_bounds_that_hold_nothing_are_refused(lower, upper):
+def test_empty_boxes_are_refused(lower, upper):
     with pytest.raises(ConfigurationError, match="lower"):
         Box(lower, upper)
 

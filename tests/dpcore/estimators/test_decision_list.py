@@ -1,4 +1,4 @@
-"""Decision lists: the score says what the list says, true lists are found, and refusals and noise are borne."""
+"""Decision lists: scores agree with the list, true lists are found, and refusals and noise are handled."""
 
 from fractions import Fraction
 
@@ -43,7 +43,7 @@ def apply(rules, default, holds, m):
     st.sampled_from([-1, 1]),
 )
 def test_the_score_has_the_sign_of_the_first_rule_that_applies(rules, default):
-    """Also for 40 rules, where the last weighs 2^-40 of the first, and for literals that repeat."""
+    """Also for 40 rules, the last with 2^-40 of the first's weight, and for repeated literals."""
     x, _, _, holds = rows_of(300, 4)
     theta = _theta(SCHEMA, [_Candidate(LITERALS[text], label, 0.0, 0.0) for text, label in rules], default)
     listed = [(text, 1 if label else -1) for text, label in rules]
@@ -51,7 +51,7 @@ def test_the_score_has_the_sign_of_the_first_rule_that_applies(rules, default):
 
 
 def test_exact_sums_carry_the_longest_list():
-    """Alternating labels, all literals false but the last: its weight decides, whatever rounding could do."""
+    """Alternating labels, all literals false except the last: its weight decides, despite rounding."""
     one = LITERALS["f0"]
     rules = [_Candidate(one, i % 2 == 0, 0.0, 0.0) for i in range(MOST_RULES - 1)]
     theta = _theta(SCHEMA, [*rules, _Candidate(LITERALS["f1"], positive=True, right=0.0, wrong=0.0)], -1)
@@ -70,7 +70,7 @@ def test_a_true_list_is_learned(eta, epsilon, delta):
     assert all(part == Fraction(1, 6) for _, part in oracle.releases)
 
 
-def test_labels_flipped_without_being_told_still_give_a_list_near_the_best():
+def test_an_unknown_label_noise_still_gives_a_list_near_the_best():
     x, labels, _, _ = rows_of(20_000, 3, eta=0.15)
     learner = DecisionList().fit_queries(divided(SCHEMA, x, labels))
     assert (learner.predict(x) != labels).mean() < 0.15 + 0.03
@@ -83,7 +83,7 @@ def test_a_value_can_be_ruled_out():
     assert np.array_equal(learner.predict(x), clean)
 
 
-def test_the_list_in_words_is_what_predict_says():
+def test_the_list_in_words_agrees_with_predict():
     x, labels, _, holds = rows_of(5000, 5, eta=0.1)
     learner = DecisionList().fit_queries(divided(SCHEMA, x, labels, epsilon=8, delta=Fraction(1, 10**5)))
     assert learner.rules_
@@ -95,7 +95,7 @@ def test_a_refusal_keeps_the_rules_so_far_and_the_first_is_passed_on():
     whole = DecisionList().fit_queries(divided(SCHEMA, x, labels))
     cut = DecisionList().fit_queries(divided(SCHEMA, x, labels, answers=2))
     assert cut.rules_ == whole.rules_[:2]
-    assert cut.warning_ == "2 of 8 rounds were had, and their rules are kept: the budget is spent"
+    assert cut.warning_ == "kept the rules of 2 of 8 rounds: the budget is spent"
     assert whole.warning_ is None
     wrong = [(learner.predict(x) != clean).mean() for learner in (cut, whole)]
     assert wrong[1] < wrong[0] < 0.4
@@ -111,8 +111,8 @@ def test_chance_alone_makes_no_rule_and_noise_costs_accuracy():
     coins = np.where(np.random.default_rng(1).uniform(size=3000) < 0.5, 1, -1)
     learner = DecisionList().fit_queries(divided(SCHEMA, x, coins))
     assert learner.rules_ == ()
-    assert "no rule was found" in learner.warning_
-    assert f"{learner.default_:+d} is predicted everywhere" in learner.warning_
+    assert "no rule exceeds what chance explains" in learner.warning_
+    assert f"predicts {learner.default_:+d} everywhere" in learner.warning_
     assert set(learner.predict(x)) == {learner.default_}
     wrong = {}
     for epsilon in (20, 1):
@@ -133,7 +133,7 @@ def test_a_warning_does_not_outlive_its_training():
     assert DecisionList(max_rules=2).fit_queries(divided(SCHEMA, x, labels, answers=2)).warning_ is None
 
 
-def test_what_cannot_be_learned_is_refused():
+def test_unusable_schemas_and_parameters_are_refused():
     x, labels, _, _ = rows_of(20, 1)
     for bad in (0, MOST_RULES + 1):
         with pytest.raises(ConfigurationError, match="max_rules"):

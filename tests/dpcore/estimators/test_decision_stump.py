@@ -1,4 +1,4 @@
-"""The best rule on one feature is found, is what `predict` says, and gets worse with noise."""
+"""The best rule on one feature is found, agrees with `predict`, and gets worse with noise."""
 
 from fractions import Fraction
 
@@ -14,7 +14,7 @@ SCHEMA = schema_of(flag("smoker"), category("job", "abc"), real("age", 20.0, 90.
 
 
 def table(m, seed, *, rule, error=0.1):
-    """Rows of all kinds of features; the label is what `rule(truths, job, age)` says but in a share `error` of rows."""
+    """Rows of all kinds of features; the label is `rule(truths, job, age)` except in a share `error` of rows."""
     random = np.random.default_rng(seed)
     truths, job, age = random.uniform(size=m) < 0.4, random.integers(0, 4, m), random.uniform(20, 90, m)
     x = np.column_stack([np.where(truths, 1, -1), *(job == i for i in range(3)), (age - 20) / 35 - 1, np.ones(m)])
@@ -86,7 +86,7 @@ def test_one_release_takes_the_part_it_is_given():
     assert (len(asked), part) == (2 + 1 + 3 + 5, Fraction(1, 4))
 
 
-def test_what_cannot_be_learned_is_refused():
+def test_unusable_schemas_and_parameters_are_refused():
     x, labels = table(20, 1, rule=RULES["smoker"])
     with pytest.raises(ConfigurationError, match="cuts"):
         DecisionStump(cuts=0).fit_queries(divided(SCHEMA, x, labels))

@@ -24,7 +24,7 @@ def table():
 
 
 def draw(edges, n, law, random):
-    """Rados by the law: every noise of it is drawn."""
+    """Rados of this distribution, with all its noise."""
     if law.edge_noise is not None:
         edges = edges + random.normal(size=edges.shape) * np.sqrt(law.edge_noise)
     if law.fixed_support:
@@ -66,12 +66,12 @@ def z_scores(table, law, assumed_law, *, bias, n=30, repeats=400):
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("name", LAWS)
-def test_moments_are_unbiased_under_every_law(table, name, bias):
+def test_moments_are_unbiased_under_every_distribution(table, name, bias):
     assert np.abs(z_scores(table, LAWS[name], LAWS[name], bias=bias)).max() < 4.5
 
 
 @pytest.mark.parametrize("name", [name for name in LAWS if name != "plain"])
-def test_the_wrong_law_is_noticed(table, name):
+def test_a_wrong_distribution_is_detected(table, name):
     assert np.abs(z_scores(table, LAWS[name], PLAIN_LAW, bias=True)).max() > 9
     larger = {
         "sparse": RadoLaw(inclusion=0.25),
@@ -127,13 +127,13 @@ def test_a_rounded_coordinate_gets_the_square_of_a_feature_that_fills_its_range(
     assert np.array_equal(corrected, left)
 
 
-def test_without_a_bias_the_common_mean_stands_for_the_class_means():
+def test_without_a_bias_the_common_mean_replaces_the_class_means():
     moments = EdgeMoments(np.array([0.0, 10.0, -20.0]), np.eye(3), 20, bias=False)
     assert np.allclose(assumed_squares(moments), 20 * np.array([1 / 3, 0.25 + 0.25, 1.0]))
 
 
 @pytest.mark.parametrize("field", ["rado_noise", "edge_noise", "rounding"])
-def test_a_law_of_another_width_is_refused(field):
+def test_a_distribution_of_another_width_is_refused(field):
     law = RadoLaw(**{field: np.ones(2, dtype=bool if field == "rounding" else float)})
     with pytest.raises(ShapeError, match=field):
         estimate_moments(RadoSample(rados=np.eye(3), rows=4, law=law))
@@ -162,7 +162,7 @@ COUNTS = np.array([148, 149, 150, 151, 152])
 CENTRAL = RadoLaw(central=CentralCount(0, (4 * 2.0 - 300) / 299 / 300))
 
 
-def test_truncated_rados_tell_the_products_that_uniform_ones_do():
+def test_truncated_rados_give_the_products_of_uniform_ones():
     random = np.random.default_rng(5)
     rows, edges = central_table(random)
     aware, unaware = [], []
@@ -176,9 +176,9 @@ def test_truncated_rados_tell_the_products_that_uniform_ones_do():
     assert np.abs(np.mean(unaware, axis=0) - truth).max() > 100
 
 
-def test_slopes_on_a_count_that_hardly_varies_are_shrunk_to_what_it_tells():
-    """From 40 rados a count with 1/37 of the variance tells little: shrunk slopes are nearer the truth than found ones,
-    and from 4,000 rados they are the found ones but for a few percent."""
+def test_slopes_on_a_count_that_hardly_varies_are_shrunk():
+    """In 40 rados a count with 1/37 of the variance has little information: shrunk slopes are nearer the truth,
+    and from 4,000 rados they are the unshrunk ones up to a few percent."""
     random = np.random.default_rng(6)
     rows, edges = central_table(random)
     truth = rows[:, 0] @ rows[:, 1:] / len(rows)
@@ -211,7 +211,7 @@ def test_a_count_that_does_not_vary_leaves_an_assumed_square():
     assert np.allclose(products[0, 1:], 0.0)
 
 
-def test_a_truncation_that_cannot_be_is_refused():
+def test_an_impossible_truncation_is_refused():
     for coordinate, correlation in ((-1, -0.1), (0, 0.1), (0, -1.1), (0, float("nan"))):
         with pytest.raises(ConfigurationError, match="correlation"):
             CentralCount(coordinate, correlation)

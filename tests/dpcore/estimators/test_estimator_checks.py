@@ -14,14 +14,14 @@ from dpcore.estimators.regularised import RadoBoostL2, RadoBoostSlope
 LEARNERS = [RadoBoost(n_rounds=200), MeanVariance(), RadoBoostL2(n_rounds=20), RadoBoostSlope(n_rounds=20)]
 
 
-# Learns from rows alone.
+# Trains on rows only.
 ROW_LEARNERS = [AdaBoost(n_rounds=200), AdaBoost(n_rounds=200, update="exponential", n_rows=40, random_state=0)]
-# Beside the defaults above, which every learner's tests use.
+# In addition to the defaults above, which every estimator's tests use.
 VARIANTS = [RadoBoost(n_rounds=200, oracle="prudential", lambda_p=0.8, clip=0.8, selection="last")]
 
 
 @parametrize_with_checks([*LEARNERS, *VARIANTS, *ROW_LEARNERS])
-def test_scikit_learn_accepts_the_learner(estimator, check):
+def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)
 
 
@@ -59,7 +59,7 @@ def test_after_a_release_predict_takes_encoded_rows(learner, table, release):
 @pytest.mark.parametrize(
     ("learner", "allowed"), [(RadoBoost(n_rounds=300), 0.13), (MeanVariance(), 0.03), (RadoBoostL2(), 0.13)]
 )
-def test_a_release_teaches_nearly_what_the_rows_teach(learner, allowed, table, release):
+def test_a_release_gives_nearly_the_accuracy_of_rows(learner, allowed, table, release):
     rows, labels = table
     logistic = LogisticRegression().fit(rows[:, :-1], labels)
     rado_error = np.mean(learner.fit_release(release).predict(rows) != labels)
@@ -70,7 +70,7 @@ def test_a_release_teaches_nearly_what_the_rows_teach(learner, allowed, table, r
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
-def test_rows_are_learned_through_their_rados_alone(learner, table):
+def test_fitting_rows_uses_only_their_rados(learner, table):
     rows, labels = table
     names = np.where(labels > 0, "yes", "no")
     by_rows = clone(learner).set_params(n_rados=50, random_state=3).fit(rows[:, :-1], names)

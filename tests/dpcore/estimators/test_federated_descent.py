@@ -1,4 +1,4 @@
-"""Descent by noisy gradients: the minimum without noise, near it with noise, what it asks, and what it keeps."""
+"""Descent by noisy gradients: the minimum without noise, near it with noise, its queries, and refusals."""
 
 from fractions import Fraction
 
@@ -18,7 +18,7 @@ LEARNERS = [LogisticDescent(), HingeDescent()]
 
 
 @parametrize_with_checks(LEARNERS)
-def test_scikit_learn_accepts_the_learner(estimator, check):
+def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)
 
 
@@ -47,7 +47,7 @@ def test_without_noise_it_reaches_the_least_hinge_loss(table):
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
-def test_noise_costs_little_where_rows_are_many_and_more_where_it_is_more(learner, table):
+def test_noise_costs_little_with_many_rows_and_more_if_it_is_larger(learner, table):
     x, labels, _ = table
     errors = [
         np.mean([np.mean(clone(learner).fit_queries(RowsOracle(x, labels, mu=mu, seed=s)).predict(x) != labels)
@@ -59,7 +59,7 @@ def test_noise_costs_little_where_rows_are_many_and_more_where_it_is_more(learne
 
 
 def test_steps_that_overshoot_are_shortened():
-    """Records as alike as can be: the largest eigenvalue is the whole trace, and the usual step four times too long."""
+    """Nearly equal records: the largest eigenvalue is the whole trace, and the usual step four times too long."""
     x, labels, _ = logistic_table(2000, 12, 1, alike=1.0)
     x = np.where(x > 0, 1.0, -1.0)
     edges = x * labels[:, np.newaxis]
@@ -71,7 +71,7 @@ def test_steps_that_overshoot_are_shortened():
     assert max(lengths) < 20
 
 
-def test_it_asks_for_equal_parts_of_the_budget_and_stays_in_the_ball(table):
+def test_queries_take_equal_parts_of_the_budget_and_theta_stays_in_the_ball(table):
     x, labels, _ = table
     oracle = RowsOracle(x, labels, mu=0.05)
     fitted = LogisticDescent(rounds=7, radius=1.5, clip=0.75).fit_queries(oracle)
@@ -86,7 +86,7 @@ def test_it_asks_for_equal_parts_of_the_budget_and_stays_in_the_ball(table):
     assert np.array_equal(fitted.predict(x), np.where(x @ fitted.theta_ > 0, 1, -1))
 
 
-def test_by_default_no_gradient_is_shortened(table):
+def test_by_default_no_gradient_is_clipped(table):
     x, labels, _ = table
     oracle = RowsOracle(x, labels)
     LogisticDescent(rounds=1).fit_queries(oracle)
@@ -98,18 +98,18 @@ def test_by_default_no_gradient_is_shortened(table):
 
 @pytest.mark.parametrize("learner", LEARNERS)
 @pytest.mark.parametrize("output", ["last", "average"])
-def test_refused_midway_it_keeps_what_it_has(learner, output, table):
+def test_a_refusal_midway_keeps_the_result_so_far(learner, output, table):
     x, labels, _ = table
     learner = clone(learner).set_params(rounds=20, output=output)
     stopped = clone(learner).fit_queries(RowsOracle(x, labels, mu=1.0, answers=5))
-    # Another plan would ask with other parts; the same noise on the same five answers gives the same theta.
+    # Another plan would query with other parts; the same noise on the same five answers gives the same theta.
     whole = RowsOracle(x, labels, mu=1.0)
     clone(learner).fit_queries(whole)
     assert stopped.rounds_done_ == 5
-    assert stopped.warning_ == "5 of 20 gradients were had: the budget is spent"
+    assert stopped.warning_ == "received 5 of 20 gradients: the budget is spent"
     assert np.linalg.norm(stopped.theta_) > 0
     if output == "last" and learner.loss == "logistic":
-        # The sixth question looks ahead from the theta that was kept, or asks at it.
+        # The sixth query is ahead of the kept theta, or at it.
         ahead = whole.asked[5][1]
         assert (ahead - stopped.theta_) @ stopped.theta_ >= -1e-12
     with pytest.raises(OracleRefusedError):
@@ -124,7 +124,7 @@ def test_the_same_answers_give_the_same_theta(table):
     assert not np.array_equal(first, other)
 
 
-def test_rows_are_learned_in_any_units(table):
+def test_rows_may_be_in_any_units(table):
     x, labels, _ = table
     names = np.where(labels > 0, "yes", "no")
     fitted = LogisticDescent(rounds=400).fit(x[:, :-1] * 50 + 7, names)
@@ -150,7 +150,7 @@ def test_rows_are_learned_in_any_units(table):
         {"clip": float("inf")},
     ],
 )
-def test_parameters_out_of_range_are_refused_before_anything_is_asked(change, table):
+def test_parameters_out_of_range_are_refused_before_any_query(change, table):
     x, labels, _ = table
     oracle = RowsOracle(x, labels)
     with pytest.raises(ConfigurationError):

@@ -46,7 +46,7 @@ def test_the_quadrature_is_convex_where_margins_are_large(groups):
             assert middle <= (group.loss(first) + group.loss(second)) / 2 + 1e-9 * group.weight
 
 
-def test_the_minimum_is_one(groups):
+def test_the_result_is_a_minimum(groups):
     penalties = np.array([1.0, 1.0, 1.0, 0.0])
     theta = fit_gaussian_logistic(groups, penalties)
 
@@ -77,7 +77,7 @@ def test_equal_covariances_give_fisher_s_direction_and_the_log_odds():
     assert np.allclose(fit_gaussian_logistic(groups, np.array([1.0, 1.0, 0.0])), wanted, rtol=2e-3)
 
 
-def test_separated_classes_and_a_lone_class_end_finite():
+def test_separated_classes_and_a_single_class_give_finite_results():
     tight = np.diag([1e-9, 0.0])
     apart = [EdgeGroup(50.0, np.array([1.0, 1.0]), tight), EdgeGroup(50.0, np.array([1.0, -1.0]), tight)]
     theta = fit_gaussian_logistic(apart, np.array([1.0, 0.0]))

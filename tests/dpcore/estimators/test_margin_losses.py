@@ -41,7 +41,7 @@ def test_the_gradient_is_that_of_the_total(loss):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_the_lipschitz_constant_is_reached_and_not_passed(loss):
+def test_the_lipschitz_constant_is_exact(loss):
     """The steepest record is one that is far on the wrong side, and as long as allowed."""
     edge = np.array([[0.6, -0.8]]) * 1.5
     slope = np.linalg.norm(loss.gradient(-40 * edge[0], edge))

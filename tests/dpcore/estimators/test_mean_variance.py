@@ -32,7 +32,7 @@ def cosine(a, b):
 
 
 def test_all_rados_without_a_bias_give_the_direction_of_least_squares():
-    """The logistic loss of one Gaussian has the direction of least squares, but for the penalty."""
+    """The logistic loss of one Gaussian has the direction of least squares, except for the penalty."""
     rows, labels, edges = make_table(13, 4, 1, bias=False)
     sample = RadoSample(rados=all_rados(edges), rows=13, bias=False)
     wanted = np.linalg.lstsq(rows, labels.astype(float), rcond=None)[0]
@@ -60,8 +60,8 @@ def test_the_validated_loss_is_the_square_loss_on_the_rows():
     assert fitted.mean_square_loss_.shape == (len(TARGETS), len(RIDGES))
 
 
-def test_the_ridge_follows_what_the_rados_can_tell():
-    """Few rados ask for a large ridge, many for a small one; and the ridge chosen beats none."""
+def test_the_ridge_follows_the_information_in_the_rados():
+    """Few rados need a large ridge, many a small one; and the ridge chosen beats none."""
     excess = []
     for seed in range(5):
         rows, _labels, edges = make_table(600, 40, seed)
@@ -78,7 +78,7 @@ def test_the_ridge_follows_what_the_rados_can_tell():
 
 
 def test_classes_of_unequal_spread_move_the_threshold():
-    """The rarer class lies wide, the other close to a bound: least squares puts the threshold too far out."""
+    """The rarer class has a wide spread, the other is near a bound: least squares puts the threshold too far out."""
     random = np.random.default_rng(4)
     m = 2000
     labels = np.where(random.random(m) < 0.35, 1, -1)
@@ -102,7 +102,7 @@ def test_classes_of_unequal_spread_move_the_threshold():
         RadoLaw(inclusion=0.2, rado_noise=np.array([600.0, 0.0, 0.0, 0.0, 0.0])),
     ],
 )
-def test_correcting_for_known_noise_beats_not_knowing_it(law):
+def test_correcting_for_known_noise_beats_ignoring_it(law):
     """Noise on one coordinate makes it seem useless; corrected for, theta is close to that without noise."""
     rows, labels, edges = make_table(1500, 5, 9)
     random = np.random.default_rng(0)
@@ -127,7 +127,7 @@ def test_correcting_for_known_noise_beats_not_knowing_it(law):
 
 
 def redundant_table(random, m=800):
-    """Coordinate 0 is one of four looks at what decides the class: the rest does without it."""
+    """Coordinate 0 is one of four measurements of what decides the class, so it is redundant."""
     hidden = random.normal(size=m)
     rows = np.clip((hidden[:, np.newaxis] + random.normal(scale=0.6, size=(m, 4))) / 3.0, -1, 1)
     rows = np.column_stack([np.sign(rows[:, 0]), rows[:, 1:], random.uniform(-1, 1, size=(m, 4)), np.ones(m)])
@@ -136,7 +136,7 @@ def redundant_table(random, m=800):
 
 @pytest.mark.parametrize("noise", [100.0, 10.0])
 def test_a_drowned_column_is_not_worse_than_no_column(noise):
-    """Where the rest does without it. noise: of a rado's coordinate, over its variance m / 4."""
+    """For a redundant column. noise: of a rado's coordinate, over its variance m / 4."""
     random = np.random.default_rng(12)
     aware, unaware, dropped = [], [], []
     for seed in range(12):
@@ -154,14 +154,14 @@ def test_a_drowned_column_is_not_worse_than_no_column(noise):
 
 
 def test_a_noised_column_that_matters_is_used():
-    """More than no column, and more than by who does not know of the noise."""
+    """It gets more weight than no column, and more than if the noise is ignored."""
     random = np.random.default_rng(15)
     aware, unaware, dropped = [], [], []
     for seed in range(12):
         rows = np.column_stack(
             [random.choice([-1.0, 1.0], size=800), random.uniform(-1, 1, size=(800, 4)), np.ones(800)]
         )
-        # Alike in sign, so that without the one the other misleads.
+        # Of equal sign, so that without the one the other misleads.
         rows[:, 1] = np.clip(0.5 * rows[:, 0] + 0.5 * rows[:, 1], -1, 1)
         labels = np.where(rows @ [1.0, -1.5, 0.4, 0.0, 0.0, 0.0] + random.normal(scale=0.2, size=800) > 0, 1, -1)
         rados = draw_plain_rados(rows * labels[:, np.newaxis], 400, np.random.RandomState(seed))
@@ -178,7 +178,7 @@ def test_a_noised_column_that_matters_is_used():
 
 @pytest.mark.parametrize("law", [RadoLaw(rado_noise=np.full(6, 2000.0)), RadoLaw(edge_noise=np.full(6, 10.0))])
 def test_noise_on_everything_does_not_make_one_class_of_two(law):
-    """The threshold belongs between the classes, not where a spread of noise would have the larger one win."""
+    """The threshold is between the classes, not where noise would favour the larger class."""
     random = np.random.default_rng(13)
     aware, unaware = [], []
     for seed in range(10):
@@ -229,7 +229,7 @@ def exact_moments(rows, labels, noise=0.0, seed=0):
     )
 
 
-def test_moments_teach_what_all_rados_would():
+def test_moments_give_the_result_of_all_rados():
     rows, labels, _edges = make_table(600, 6, 10)
     fitted = MeanVariance().fit_moments(exact_moments(rows, labels))
     logistic = LogisticRegression().fit(rows[:, :-1], labels)
@@ -253,7 +253,7 @@ def test_noisy_moments_get_a_ridge():
 
 
 def test_the_bias_is_not_penalised():
-    """However large the penalty, theta still says which class is the larger."""
+    """For any penalty, theta still shows which class is larger."""
     rows, _labels, _edges = make_table(300, 5, 5)
     labels = np.where(np.arange(300) % 4 == 0, 1, -1)
     rados = draw_plain_rados(rows * labels[:, np.newaxis], 150, np.random.RandomState(3))

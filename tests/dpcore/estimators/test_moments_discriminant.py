@@ -9,7 +9,7 @@ from dpcore.statistics.moments import Moments
 
 
 @parametrize_with_checks([MomentsDiscriminant()])
-def test_scikit_learn_accepts_the_learner(estimator, check):
+def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)
 
 
@@ -80,7 +80,7 @@ def test_eigenvalues_solve_their_equation():
     raised = raise_eigenvalues(values, noise, 0.8)
     assert (raised > 0).all()
     assert np.allclose(raised * (raised - values), level, rtol=1e-5)
-    # Far from the noise nothing moves; at zero it is sqrt(shrinkage) tau.
+    # Far from the noise eigenvalues stay; at zero they become sqrt(shrinkage) tau.
     assert raised[-1] == pytest.approx(1e6, rel=1e-6)
     assert raised[2] == pytest.approx(np.sqrt(level), rel=1e-12)
     assert np.array_equal(raise_eigenvalues(values, np.zeros((5, 5)), 0.8), np.maximum(values, 0.0))
@@ -185,7 +185,7 @@ def test_degenerate_releases_leave_theta_finite(noise, labelling):
         assert (fitted.predict(np.column_stack([rows, np.ones(50)])) == 1).all()
 
 
-def test_no_information_at_all_is_no_error():
+def test_a_release_without_information_raises_no_error():
     moments = Moments(np.zeros(3), np.zeros((3, 3)), 10, bias=False, norm_bound=1.0, edge_noise=0.0,
                       product_noise=np.zeros((3, 3)))  # fmt: skip
     assert MomentsDiscriminant().fit_moments(moments).theta_.tolist() == [0.0, 0.0, 0.0]

@@ -89,7 +89,7 @@ def test_it_errs_little_more_than_bayes_and_more_with_more_noise(delta):
     assert wrong[None] < bayes + 0.01
     assert wrong[1] < bayes + 0.02
     assert wrong[None] < wrong[1]
-    # At worst a constant that guesses the smaller class.
+    # At worst a constant prediction of the smaller class.
     assert bayes + 0.03 < wrong[0.01] < 0.66
 
 
@@ -101,7 +101,7 @@ def test_flipped_labels_are_corrected():
     assert off[1] < 0.2 * off[0]
 
 
-def test_what_is_lost_in_the_noise_says_nothing():
+def test_a_feature_lost_in_the_noise_has_no_weight():
     """One real feature: its slope falls with the noise, to 0 where the means differ by no more than noise would."""
     schema, centres = schema_of(real("age")), np.linspace(-0.75, 0.75, 4)
 
@@ -117,8 +117,8 @@ def test_what_is_lost_in_the_noise_says_nothing():
     assert slope(1.0, 20.0) / slope(1.0, 0.0) == pytest.approx(0.917, abs=0.005)
 
 
-def test_a_cell_lost_in_the_noise_leans_to_neither_class():
-    """3 rows to 0 say much where they are exact, and hardly anything with noise of 30."""
+def test_a_cell_lost_in_the_noise_favours_neither_class():
+    """3 rows to 0 are strong evidence if exact, and hardly any with noise of 30."""
     schema = schema_of(category("job", "ab"))
     table = np.array([[3.0, 0.0], [997.0, 1000.0]])
     exact, noised = (log_odds(schema, np.array([1000.0, 1000.0]), [table], noise, 1.0)[0] for noise in (0.0, 30.0))

@@ -1,4 +1,4 @@
-"""Learners read a release's rados and copy nothing of their size."""
+"""Estimators read a release's rados and make no copy of their size."""
 
 import tracemalloc
 

@@ -63,7 +63,7 @@ def test_the_empty_concept_is_an_option(empty):
     learner = PrivatePoint("kind", empty=empty, require_rows=False).fit_queries(divided(SCHEMA, x, labels))
     assert learner.value_ == (None if empty else "v0")
     assert (learner.predict(x) == -1).all() == empty
-    # And is not taken where a value has more positive rows than negative ones.
+    # It is not chosen if a value has more positive rows than negative ones.
     labels[-3:-1] = 1
     learner = PrivatePoint("kind", empty=empty, require_rows=False).fit_queries(divided(SCHEMA, x, labels))
     assert learner.value_ == "v20"
@@ -89,7 +89,7 @@ def test_fewer_rows_than_the_guarantee_needs_are_refused():
 
 
 @pytest.mark.parametrize("learner", [PrivatePoint("kind"), PrivateThreshold("size")])
-def test_where_no_party_states_its_rows_it_says_so_before_asking(learner):
+def test_unstated_rows_are_refused_before_the_query(learner):
     _, _, oracle = world_of(3000, 7, epsilon=1)
     oracle.rows = 0
     with pytest.raises(TooFewRowsError, match=r"no party states its rows.*NAME=ROWS.*require_rows") as refused:
@@ -117,8 +117,8 @@ def test_noise_above_the_least_is_counted():
     assert oracle.releases
 
 
-def test_the_guarantee_holds_as_often_as_it_says(monkeypatch):
-    """On a law that makes it hard: a target of probability alpha, and the rest of one other value."""
+def test_the_guarantee_holds_with_the_stated_probability(monkeypatch):
+    """For a hard distribution: a target of probability alpha, and the rest of one other value."""
     alpha, beta, runs = 0.1, 0.2, 20
     learner = PrivatePoint("kind", alpha=alpha, beta=beta, require_rows=False)
     wrong = wrong_below = 0
@@ -139,7 +139,7 @@ def test_the_guarantee_holds_as_often_as_it_says(monkeypatch):
 
 
 @pytest.mark.parametrize("delta", [Fraction(0), TINY])
-def test_the_stated_law_is_used_where_there_is_one(delta):
+def test_the_stated_distribution_is_used_if_there_is_one(delta):
     _, _, oracle = world_of(400, 7, epsilon=1, delta=delta, honest=3)
     estimates = oracle.statistic([LabelIs(positive=True)])
     law, rows = stated_noise(estimates), estimates.deviation * estimates.rows
@@ -147,7 +147,7 @@ def test_the_stated_law_is_used_where_there_is_one(delta):
         assert isinstance(law, GaussianCounts)
         assert law.sigma == pytest.approx(rows)
     else:
-        # Four shares, of which three are enough.
+        # Four shares, of which three suffice.
         assert (law.copies, law.scale) == (Fraction(4, 3), pytest.approx(1))
     unknown = stated_noise(dataclasses.replace(estimates, law=None))
     assert unknown == worst_noise(rows)
@@ -170,21 +170,21 @@ def test_the_worst_noise_bounds_the_others():
             s = share * noise.reach
             assert noise.log_mgf(s) >= (s * deviation) ** 2 / 2
             for copies in (1, 2, 7):
-                # Discrete Laplace on whole rows, of this variance together.
+                # Discrete Laplace on whole rows, of this total variance.
                 each = deviation / np.sqrt(copies)
                 odds = 2 * (each * np.sinh(s / 2)) ** 2
                 assert odds < 1
                 assert noise.log_mgf(s) >= -copies * np.log1p(-odds) * (1 - 1e-9)
 
 
-def test_what_it_cannot_learn_from_is_refused():
+def test_unusable_schemas_and_parameters_are_refused():
     _, _, oracle = world_of(100, 7)
     with pytest.raises(SchemaError, match="'kind'"):
         PrivatePoint("kinds").fit_queries(oracle)
     with pytest.raises(SchemaError, match="no category"):
         PrivatePoint("size").fit_queries(oracle)
     flags = divided(schema_of(flag("a")), np.ones((4, 2)), np.ones(4, dtype=int), parties=1)
-    with pytest.raises(SchemaError, match="none at all"):
+    with pytest.raises(SchemaError, match="it has none"):
         PrivatePoint("a").fit_queries(flags)
     wide = schema_of(category("kind", [f"v{i}" for i in range(4097)]))
     rows = divided(wide, np.zeros((1, 4098)), np.array([1]), parties=1)

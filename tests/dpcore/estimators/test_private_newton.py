@@ -1,4 +1,4 @@
-"""The learner of noisy moments and whitened gradients: where it ends without noise, and what it does with noise."""
+"""Noisy moments and whitened gradients: the limit without noise, and the accuracy with noise."""
 
 from fractions import Fraction
 
@@ -29,12 +29,12 @@ SHARE = 1000
 
 
 @parametrize_with_checks([PrivateNewton()])
-def test_scikit_learn_accepts_the_learner(estimator, check):
+def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)
 
 
 class World:
-    """Rows in memory that answer with Gaussian noise; mu: of everything that is asked, inf for no noise at all."""
+    """Rows in memory that answer with Gaussian noise; mu: of all queries in total, inf for no noise."""
 
     def __init__(self, rows, labels, mu=np.inf, seed=0, refused_from=None):
         self.rows, self.labels, self.mu = rows, labels, mu
@@ -82,7 +82,7 @@ class World:
 
 
 def make_table(m, seed, *, d=6, noise=0.3):
-    """Rows in [-1, 1] of very unequal spread and correlated, the bias last; labels by a logistic law."""
+    """Rows in [-1, 1] of very unequal spread and correlated, the bias last; labels by a logistic model."""
     random = np.random.default_rng(seed)
     rows = random.normal(size=(m, d)) @ random.normal(size=(d, d)) * np.geomspace(1, 0.05, d)
     rows = np.column_stack([np.clip(rows / np.quantile(np.abs(rows), 0.99), -1, 1), np.ones(m)])
@@ -100,7 +100,7 @@ def error(theta, rows, labels):
     return float(np.mean(np.where(rows @ theta > 0, 1, -1) != labels))
 
 
-def test_without_noise_it_ends_at_the_minimiser_of_the_clipped_loss(table):
+def test_without_noise_it_reaches_the_minimiser_of_the_clipped_loss(table):
     """The minimiser is found by another method, from the loss: the integral of the capped weight over the margin."""
     rows, labels = table
     world = World(rows, labels)
@@ -118,12 +118,12 @@ def test_without_noise_it_ends_at_the_minimiser_of_the_clipped_loss(table):
     wanted = minimize(loss, np.zeros(z.shape[1]), jac=True, options={"gtol": 1e-8}).x
     assert (cap < 0.5).any()
     assert theta == pytest.approx(basis.matrix.T @ wanted, rel=0.02, abs=0.02 * np.linalg.norm(wanted))
-    # Without caps the minimiser is another one.
+    # Without clipping the minimiser is different.
     unclipped = LogisticRegression(C=1e6, max_iter=1000).fit(rows[:, :-1], labels)
     assert np.abs(theta[:-1] - unclipped.coef_[0]).max() > 0.1 * np.abs(theta[:-1]).max()
 
 
-def test_eight_rounds_with_noise_come_near_no_privacy_and_less_noise_nearer():
+def test_eight_noisy_rounds_are_near_the_non_private_result_and_nearer_with_less_noise():
     """At epsilon 1 and delta 1e-6, over five draws; the moments alone are worse."""
     rows, labels = make_table(8000, 3)
     test_rows, test_labels = rows[4000:], labels[4000:]
@@ -147,7 +147,7 @@ def test_eight_rounds_with_noise_come_near_no_privacy_and_less_noise_nearer():
     assert mean_error(0.02, newton) > ours + 0.03
 
 
-def test_what_is_asked_fits_one_budget_and_one_basis(table):
+def test_queries_fit_one_budget_and_use_one_basis(table):
     world = World(*table, mu=0.3)
     fitted = PrivateNewton(rounds=5, moments_part=0.3).fit_queries(world)
     parts = [part for part, _ in world.asked]
@@ -160,8 +160,8 @@ def test_what_is_asked_fits_one_budget_and_one_basis(table):
     assert fitted.warning_ is None
 
 
-def test_the_first_gradient_is_asked_at_the_quadratic_s_minimiser_with_a_quarter_of_the_length_as_clip(table):
-    """Without noise whitened records have mean square d, and twice the mean edge minimises what expands the loss."""
+def test_the_first_gradient_is_at_the_minimiser_of_the_expansion_with_clip_a_quarter_of_the_length(table):
+    """Without noise whitened records have mean square d, and twice the mean edge minimises the loss's expansion."""
     rows, labels = table
     world = World(rows, labels)
     PrivateNewton().fit_queries(world)
@@ -172,7 +172,7 @@ def test_the_first_gradient_is_asked_at_the_quadratic_s_minimiser_with_a_quarter
 
 
 def test_noise_is_counted_in_units_of_steps(table, monkeypatch):
-    """Targets are phi - g / kappa, so their noise is the gradient's over kappa: both are what `root` is told."""
+    """Targets are phi - g / kappa, so their noise is the gradient's over kappa: `root` receives both."""
     seen = []
 
     def remembering(releases):
@@ -188,8 +188,8 @@ def test_noise_is_counted_in_units_of_steps(table, monkeypatch):
     assert seen[2].noise == pytest.approx(sigma / CURVATURE)
 
 
-def test_what_is_asked_is_what_the_integer_queries_answer(table):
-    """The queries' own sums in place of real arithmetic: the same classifier but for rounding."""
+def test_the_integer_queries_give_the_same_classifier(table):
+    """The queries' own sums instead of real arithmetic: the same classifier except for rounding."""
     rows, labels = table
     records = Records(store(rows), labels.astype(np.int8), np.ones(len(rows), dtype=np.bool_))
 
@@ -211,12 +211,12 @@ def test_what_is_asked_is_what_the_integer_queries_answer(table):
     assert integer == pytest.approx(exact, abs=0.02 * np.linalg.norm(exact))
 
 
-def test_refused_at_once_nothing_is_learned(table):
+def test_a_refusal_of_the_first_query_is_raised(table):
     with pytest.raises(OracleRefusedError):
         PrivateNewton().fit_queries(World(*table, refused_from=0))
 
 
-def test_refused_after_the_moments_they_are_learned_from(table):
+def test_a_refusal_after_the_moments_fits_to_the_moments(table):
     fitted = PrivateNewton(norm_bound=Fraction(3)).fit_queries(World(*table, mu=0.3, refused_from=1))
     wanted = MomentsDiscriminant().fit_moments(
         World(*table, mu=0.3).moments(part=Fraction(1, 4), norm_bound=Fraction(3))
@@ -227,7 +227,7 @@ def test_refused_after_the_moments_they_are_learned_from(table):
 
 
 @pytest.mark.parametrize("answered", [2, 5])
-def test_refused_later_the_last_step_is_kept(table, answered):
+def test_a_later_refusal_keeps_the_last_step(table, answered):
     whole = World(*table, mu=0.3)
     PrivateNewton().fit_queries(whole)
     fitted = PrivateNewton().fit_queries(World(*table, mu=0.3, refused_from=answered))
@@ -235,7 +235,7 @@ def test_refused_later_the_last_step_is_kept(table, answered):
     assert fitted.theta_ == pytest.approx(basis.matrix.T @ np.array(next_phi), rel=1e-12)
     assert fitted.rounds_done_ == answered
     assert f"{answered} of 8 releases" in fitted.warning_
-    # A later fit that is not refused says so.
+    # A later fit without a refusal clears the warning.
     assert fitted.fit_queries(World(*table)).warning_ is None
 
 
@@ -271,7 +271,7 @@ def test_rows_and_an_oracle_of_the_same_rows_give_the_same_classifier(table):
         {"shrinkage": np.inf},
     ],
 )
-def test_parameters_out_of_range_are_refused_before_anything_is_asked(table, options):
+def test_parameters_out_of_range_are_refused_before_any_query(table, options):
     world = World(*table)
     with pytest.raises(ConfigurationError, match=next(iter(options))):
         PrivateNewton(**options).fit_queries(world)
@@ -295,14 +295,14 @@ def test_whitening_gives_every_direction_the_spread_one():
     assert found.size == pytest.approx(np.sqrt(5), rel=1e-3)
 
 
-def test_whitening_does_not_stretch_what_is_lost_in_noise():
+def test_whitening_does_not_stretch_directions_lost_in_noise():
     """A negative eigenvalue is noise: its direction is scaled by what the noise allows, and counts as no length."""
     products = np.diag([900.0, 400.0, -5.0])
     found = Whitening.of(exact_moments(products, 1000, 20.0), 0.8)
     assert np.diag(found.basis.matrix)[:2] == pytest.approx([np.sqrt(1000 / 900), np.sqrt(1000 / 400)], rel=0.02)
     assert 2 < found.basis.matrix[2, 2] < np.sqrt(1000 / 20) * 2
     assert found.size == pytest.approx(np.sqrt(2), rel=0.01)
-    # And without noise there is a limit too.
+    # Without noise there is a limit too.
     flat = Whitening.of(exact_moments(np.diag([900.0, 400.0, 0.0]), 1000, 0.0), 0.8)
     assert flat.basis.matrix.max() < 2000
 
@@ -327,7 +327,7 @@ def test_root_of_an_isotropic_field_is_found_at_once():
 
 
 @pytest.mark.parametrize("steepness", [0.3, 3.0])
-def test_root_learns_the_curvature_of_what_was_walked(steepness):
+def test_root_estimates_the_curvature_along_past_steps(steepness):
     """Along the first coordinate curvature is not kappa; one more release there, and a fifth of the error is left.
 
     No less, for the field may bend: 1/11 of what was told of curvature is held back, whatever the distance walked.
@@ -341,7 +341,7 @@ def test_root_learns_the_curvature_of_what_was_walked(steepness):
 
 
 def test_root_takes_curvature_to_be_symmetric():
-    """A walk along the first coordinate tells the second entry of its column, and so that of the second column."""
+    """Steps along the first coordinate determine the second entry of its column, and so that of the second column."""
     curvature = np.array([[1.0, 0.4], [0.4, 1.0]])
     at, start = np.array([1.0, -1.0]), np.array([3.0, 0.0])
     seen = [field(curvature, at, start), field(curvature, at, np.zeros(2))]
@@ -349,11 +349,11 @@ def test_root_takes_curvature_to_be_symmetric():
     assert np.abs(root(seen[-1:]) - at).max() > 0.3
 
 
-def test_root_is_the_mean_of_all_releases_where_noise_rules():
+def test_root_is_the_mean_of_all_releases_if_noise_dominates():
     random, at = np.random.default_rng(5), np.array([0.5, 0.2, -0.3, 0.1])
     seen = [field(np.eye(4), at, at + 1e-3 * random.normal(size=4), 0.2, random.normal(size=4)) for _ in range(6)]
     assert root(seen) == pytest.approx(np.mean([one.target for one in seen], axis=0), abs=2e-3)
-    # Half the noise counts four times.
+    # Half the noise has four times the weight.
     louder = _Seen(seen[0].phi, seen[0].target, 0.4)
     weights = np.array([0.25, 1, 1, 1, 1, 1])
     wanted = np.average([one.target for one in seen], axis=0, weights=weights)
@@ -361,7 +361,7 @@ def test_root_is_the_mean_of_all_releases_where_noise_rules():
 
 
 def test_root_trusts_a_far_release_less():
-    """The field bends: far away it tells something else. With little noise the near release is followed."""
+    """The field is not linear: far releases differ. With little noise the near release is followed."""
     at = np.zeros(3)
     far = _Seen(np.full(3, 8.0), np.full(3, 4.0), 0.05)
     near = field(np.eye(3), at, np.full(3, 0.1), 0.05)

@@ -1,4 +1,4 @@
-"""What learners by statistical queries share: scikit-learn's interface, on rows and on an oracle alike."""
+"""Estimators by statistical queries: scikit-learn's interface, on rows and on an oracle."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ LEARNERS = [MonotoneConjunction(require_rows=False), DecisionStump(), DecisionLi
 
 
 @parametrize_with_checks([DecisionStump(), NaiveBayes()])
-def test_scikit_learn_accepts_the_learner(estimator, check):
+def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)
 
 
@@ -30,7 +30,7 @@ def table():
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
-def test_rows_and_an_oracle_without_noise_teach_the_same(learner, table):
+def test_rows_and_an_oracle_without_noise_give_the_same_result(learner, table):
     """On columns of any two values, with any labels."""
     truths, labels = table
     x = flag_rows(truths)
@@ -47,7 +47,7 @@ def test_rows_and_an_oracle_without_noise_teach_the_same(learner, table):
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
-def test_it_can_be_trained_again_in_the_other_way(learner, table):
+def test_it_can_be_refitted_in_the_other_way(learner, table):
     truths, labels = table
     again = clone(learner).fit(truths.astype(float), labels)
     again.fit_queries(divided(flags_schema(5), flag_rows(truths), labels))

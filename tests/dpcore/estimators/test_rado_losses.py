@@ -28,7 +28,7 @@ def test_lemma_2_by_enumeration(seed):
     edges, theta = generator.normal(size=(9, 3)), generator.normal(size=3)
     rados = all_rados(edges)
     assert logistic_rado_loss(theta, rados, 9) == pytest.approx(logistic_loss(theta, edges), abs=1e-12)
-    # Over a few of the rados it is another number.
+    # Over a few of the rados the value differs.
     assert abs(logistic_rado_loss(theta, rados[:20], 9) - logistic_loss(theta, edges)) > 1e-3
 
 

@@ -79,7 +79,7 @@ def test_the_trace_holds_the_loss_of_every_iterate_and_the_lowest_is_kept(ordina
 
 
 def test_the_lowest_iterate_is_kept_where_the_last_is_worse():
-    # Few rados that no theta separates: late rounds wander, and the last is not the best.
+    # Few rados that no theta separates: late rounds fluctuate, and the last is not the best.
     random = np.random.default_rng(0)
     for _ in range(200):
         rados = random.integers(-9, 10, size=(6, 3)).astype(np.float64)
@@ -133,7 +133,7 @@ def test_no_edge_at_all_stops_before_the_first_round():
     assert fitted.stopped_because_.startswith("after 0 rounds")
 
 
-def test_boosting_stops_when_the_edge_is_gone(ordinary_rados):
+def test_boosting_stops_when_no_edge_is_left(ordinary_rados):
     fitted = boost(ordinary_rados, n_rounds=5000, smallest_edge=1e-3)
     assert 0 < len(fitted.rounds_.r) < 5000
     assert np.abs(fitted.rounds_.r).min() > 1e-3
@@ -184,13 +184,13 @@ def test_lambda_p_bounds_the_edges_of_the_prudential_oracle(ordinary_rados):
 
 
 def test_a_score_of_the_users_own_chooses_the_iterate(ordinary_rados):
-    """Reproducing experiments that chose the iterate on rows: any function of theta will do."""
+    """For experiments that chose the iterate on rows: any function of theta is accepted."""
     target = iterates(boost(ordinary_rados, n_rounds=150), 7)[70]
     fitted = boost(ordinary_rados, n_rounds=150, selection=lambda theta: float(np.abs(theta - target).sum()))
     assert fitted.best_round_ == 71
 
 
-def test_separated_rados_are_told_and_ordinary_ones_not(ordinary_rados):
+def test_separated_rados_give_a_warning_and_ordinary_ones_none(ordinary_rados):
     assert boost(ordinary_rados, n_rounds=50).warning_ is None
     one_sign = np.random.default_rng(1).uniform(5.0, 9.0, size=(30, 3))
     fitted = boost(one_sign, n_rounds=50)

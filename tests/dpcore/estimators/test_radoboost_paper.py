@@ -1,4 +1,4 @@
-"""The authors' protocol gives the authors' errors, and its draws follow their law."""
+"""The authors' protocol gives the authors' errors, and its draws have their distribution."""
 
 import statistics
 from math import comb
@@ -32,7 +32,7 @@ def test_errors_are_within_one_standard_deviation_of_the_authors(name):
         assert abs(error - reference.mean) <= reference.deviation
 
 
-def test_a_rado_of_fixed_support_sums_so_many_rows_each_equally_often():
+def test_a_rado_of_fixed_support_sums_that_many_rows_each_equally_often():
     # Row i is 1 in coordinate i, so a rado shows its signature.
     rados = draw_fixed_support(np.eye(6), 6000, 2, np.random.RandomState(4))
     assert set(np.unique(rados)) == {0.0, 1.0}

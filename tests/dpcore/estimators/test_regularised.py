@@ -69,7 +69,7 @@ def test_the_first_round_falls_by_half_the_square_of_the_edge_that_is_left(rados
     left = np.abs(rados.mean(axis=0)) / largest - strength / largest
     fallen = boosted_on(rados, REGULARISERS["l1"], strength, 1, 0.0).objective[1]
     assert fallen <= -(left.max() ** 2) / 2
-    # And it is a bound on this loss, not on nothing: twice the fall is more than the step gave.
+    # The bound is not vacuous: twice the fall is more than the step gave.
     assert fallen > -4 * left.max() ** 2
 
 
@@ -87,7 +87,7 @@ def test_separable_regularisers_reach_the_minimum(rados, name, strength):
 
 
 @pytest.mark.parametrize("name", REGULARISERS)
-def test_it_ends_where_no_single_coordinate_improves(rados, name):
+def test_it_stops_when_no_single_coordinate_improves(rados, name):
     regulariser, strength = REGULARISERS[name], 0.6
     boosted = boosted_on(rados, regulariser, strength, 20_000, 1e-9)
     assert boosted.finished
@@ -96,8 +96,8 @@ def test_it_ends_where_no_single_coordinate_improves(rados, name):
 
 
 @pytest.mark.parametrize("name", REGULARISERS)
-def test_a_rado_without_a_share_is_as_good_as_absent(rados, name):
-    """Whatever it is: one that is far larger than the others, and far on their wrong side, changes nothing."""
+def test_a_rado_with_share_zero_has_no_effect(rados, name):
+    """Even if it is far larger than the others, and far on their wrong side."""
     kept = np.arange(len(rados) + 20) % 4 != 0
     everything = np.full((len(kept), D), -1e4)
     everything[kept] = rados
@@ -119,7 +119,7 @@ def test_without_strength_a_round_is_that_of_radoboost(rados):
 
 
 def test_over_all_rados_the_ridge_is_logistic_regression():
-    """Lemma 2 of ICML 2015 with a regulariser: F is m times the regularised logistic loss, less m log 2."""
+    """Lemma 2 of ICML 2015 with a regulariser: F is m times the regularised logistic loss, minus m log 2."""
     random = np.random.default_rng(2)
     rows = random.normal(size=(12, 3))
     labels = np.where(rows[:, 0] + random.normal(size=12) > 0, 1, -1)

@@ -58,7 +58,7 @@ def test_moments_are_sums_of_records_clipped_beside_the_bias():
 
 
 @pytest.mark.parametrize("clip", [Fraction(1, 2), Fraction(100)])
-def test_a_gradient_is_shortened_to_the_clip(clip):
+def test_a_gradient_is_clipped(clip):
     rows = oracle_of(np.array([[3.0], [1.0]]), np.ones(2))
     answer = rows.gradient(np.array([-50.0, 0.0]), clip=clip)
     # Scaled to 1 and -1; one is on the wrong side, with weight 1 and length sqrt 2.

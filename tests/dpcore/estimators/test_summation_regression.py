@@ -1,4 +1,4 @@
-"""Regressions in summation form: scikit-learn's results without noise, near them with noise, what they ask and keep."""
+"""Regressions in summation form: scikit-learn's results without noise, near them with noise; queries and refusals."""
 
 from fractions import Fraction
 from itertools import pairwise
@@ -17,7 +17,7 @@ from tests.dpcore.research.erm.erm_world import RowsOracle, logistic_table
 
 
 @parametrize_with_checks([SummationLinear(), SummationLogistic()])
-def test_scikit_learn_accepts_the_learner(estimator, check):
+def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)
 
 
@@ -42,7 +42,7 @@ def test_with_a_penalty_they_are_ridge_regression(alpha, table):
     assert np.allclose(fitted.theta_, np.append(wanted.coef_, wanted.intercept_), atol=1e-8)
 
 
-def test_rows_are_learned_in_any_units(table):
+def test_rows_may_be_in_any_units(table):
     x, labels, _ = table
     wide = x[:, :-1] * 50 + 7
     linear, wanted = SummationLinear().fit(wide, labels), LinearRegression().fit(wide, labels)
@@ -72,7 +72,7 @@ def test_without_noise_the_bound_reaches_logistic_regression(table):
 
 
 def test_without_noise_no_round_raises_the_loss(table):
-    """Boehning and Lindsay's theorem; with half the bound, as if w (1 - w) <= 1/8, it would."""
+    """Boehning and Lindsay's theorem; half the bound, as if w (1 - w) <= 1/8, would raise it."""
     x, labels, _ = table
     edges = x * labels[:, np.newaxis]
     oracle = RowsOracle(x, labels)
@@ -87,7 +87,7 @@ def test_without_noise_no_round_raises_the_loss(table):
 
 
 @pytest.mark.parametrize("learner", [SummationLinear(), SummationLogistic()])
-def test_noise_costs_little_where_rows_are_many_and_more_where_it_is_more(learner, table):
+def test_noise_costs_little_with_many_rows_and_more_if_it_is_larger(learner, table):
     x, labels, _ = table
     errors = [
         np.mean([np.mean(clone(learner).fit_queries(RowsOracle(x, labels, mu=mu, seed=s)).predict(x) != labels)
@@ -98,7 +98,7 @@ def test_noise_costs_little_where_rows_are_many_and_more_where_it_is_more(learne
     assert errors[2] > errors[1] + 0.03
 
 
-def test_damping_shortens_steps_where_gradients_tell_little(table):
+def test_damping_shortens_steps_in_directions_of_little_information(table):
     x, labels, _ = table
     spread, gradient = Spread(RowsOracle(x, labels).moments(), 0.8), np.full(6, 0.01)
     free, damped = (np.linalg.norm(spread.step(gradient, least)) for least in (0.0, 1.0))
@@ -106,7 +106,7 @@ def test_damping_shortens_steps_where_gradients_tell_little(table):
     assert free > 2 * damped
 
 
-def test_it_asks_for_parts_that_add_up_to_the_budget(table):
+def test_parts_of_all_queries_add_up_to_the_budget(table):
     x, labels, _ = table
     oracle = RowsOracle(x, labels, mu=0.5)
     fitted = SummationLogistic(rounds=5, moments_part=0.2, clip=2, radius=3.0).fit_queries(oracle)
@@ -120,14 +120,14 @@ def test_it_asks_for_parts_that_add_up_to_the_budget(table):
     assert [part for *_, part in linear.asked] == [Fraction(1)]
 
 
-def test_refused_midway_it_keeps_what_it_has(table):
+def test_a_refusal_midway_keeps_the_result_so_far(table):
     x, labels, _ = table
     stopped = SummationLogistic().fit_queries(RowsOracle(x, labels, mu=1.0, answers=4))
     whole = RowsOracle(x, labels, mu=1.0)
     SummationLogistic().fit_queries(whole)
     assert np.array_equal(stopped.theta_, whole.asked[4][1])
     assert stopped.rounds_done_ == 4
-    assert stopped.warning_ == "4 of 10 releases were had: the budget is spent"
+    assert stopped.warning_ == "received 4 of 10 releases: the budget is spent"
     alone = SummationLogistic().fit_queries(RowsOracle(x, labels, answers=1))
     assert np.allclose(alone.theta_, MomentsDiscriminant().fit_moments(RowsOracle(x, labels).moments()).theta_)
     with pytest.raises(OracleRefusedError):
@@ -148,7 +148,7 @@ def test_refused_midway_it_keeps_what_it_has(table):
         (SummationLogistic, {"clip": -1.0}),
     ],
 )
-def test_parameters_out_of_range_are_refused_before_anything_is_asked(learner, change, table):
+def test_parameters_out_of_range_are_refused_before_any_query(learner, change, table):
     x, labels, _ = table
     oracle = RowsOracle(x, labels)
     with pytest.raises(ConfigurationError):

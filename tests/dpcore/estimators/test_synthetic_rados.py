@@ -34,15 +34,15 @@ def test_they_have_the_mean_and_covariance_of_all_rados():
     wanted = np.cov(every.T, bias=True)
     z = (drawn.mean(axis=0) - every.mean(axis=0)) / np.sqrt(np.diag(wanted) / count)
     assert np.abs(z).max() < 4.5
-    # The variance of a sample covariance's entry (j, k) is (C_jj C_kk + C_jk^2) / n for a normal law.
+    # The variance of a sample covariance's entry (j, k) is (C_jj C_kk + C_jk^2) / n for a normal distribution.
     spread = np.sqrt((np.outer(np.diag(wanted), np.diag(wanted)) + wanted**2) / count)
     assert np.abs((np.cov(drawn.T) - wanted) / spread).max() < 4.5
-    # The test can tell a law whose scale is 0.7 or 1.3 times this.
+    # The test rejects a scale of 0.7 or 1.3 times this.
     for wrong in (0.7, 1.3):
         assert np.abs((np.cov((wrong * drawn).T) - wanted) / spread).max() > 50
 
 
-def test_a_matrix_that_is_no_covariance_is_projected():
+def test_an_indefinite_matrix_is_projected():
     edges = np.random.default_rng(3).uniform(-1, 1, size=(50, 6))
     moments = make_moments(edges, noise=40.0, seed=4)
     values, vectors = np.linalg.eigh(moments.product_sum)
@@ -54,7 +54,7 @@ def test_a_matrix_that_is_no_covariance_is_projected():
     assert np.allclose(along[~lost], values[~lost] / 4, rtol=0.08)
 
 
-def test_a_rado_learner_learns_from_them_what_the_moments_tell():
+def test_a_rado_estimator_gives_the_result_of_the_moments():
     random = np.random.default_rng(6)
     rows = np.column_stack([random.uniform(-1, 1, size=(2000, 4)), np.ones(2000)])
     labels = np.where(rows @ [2.0, -1.0, 0.5, 0.0, 0.3] + random.normal(scale=0.5, size=2000) > 0, 1, -1)

@@ -26,7 +26,7 @@ def coordinates(ages):
 
 
 def errors(ages, labels, cut, direction):
-    """Errors of the classifier with this cut, None for one that says +1 nowhere."""
+    """Errors of the classifier with this cut, None for one that never predicts +1."""
     positive = np.zeros(len(ages), dtype=bool) if cut is None else (ages >= cut if direction == "above" else ages < cut)
     return int(np.sum(np.where(positive, 1, -1) != labels))
 
@@ -87,7 +87,7 @@ def test_fewer_rows_than_the_guarantee_needs_are_refused():
     assert agnostic.fit_queries(again).guarantee_.rows > learner.guarantee_.rows
 
 
-def test_either_direction_needs_more_rows_and_not_many_more():
+def test_either_direction_needs_slightly_more_rows():
     rows = {}
     for direction in ("above", "either"):
         learner = PrivateThreshold("age", direction=direction)
@@ -97,7 +97,7 @@ def test_either_direction_needs_more_rows_and_not_many_more():
 
 
 @pytest.mark.parametrize("direction", ["above", "either"])
-def test_the_guarantee_holds_as_often_as_it_says(direction, monkeypatch):
+def test_the_guarantee_holds_with_the_stated_probability(direction, monkeypatch):
     alpha, beta, runs, cuts = 0.2, 0.2, 12, 16
     learner = PrivateThreshold("age", cuts=cuts, direction=direction, alpha=alpha, beta=beta, require_rows=False)
     guarantee = learner._promise(worst_noise(26.0), Fraction(1, 2), TINY)
@@ -118,7 +118,7 @@ def test_the_guarantee_holds_as_often_as_it_says(direction, monkeypatch):
     assert bad_below > beta * runs
 
 
-def test_what_it_cannot_learn_from_is_refused():
+def test_unusable_schemas_and_parameters_are_refused():
     oracle = divided(SCHEMA, coordinates([1.0, 99.0]), np.array([-1, 1]), parties=1)
     for cuts in (0, 1, 3, 100):
         with pytest.raises(ConfigurationError, match="power of two"):
@@ -130,5 +130,5 @@ def test_what_it_cannot_learn_from_is_refused():
     with pytest.raises(SchemaError, match="'age'"):
         PrivateThreshold("ages").fit_queries(oracle)
     kinds = divided(schema_of(category("kind", ["a", "b"])), np.ones((2, 3)), np.array([-1, 1]), parties=1)
-    with pytest.raises(SchemaError, match="none at all"):
+    with pytest.raises(SchemaError, match="it has none"):
         PrivateThreshold("kind").fit_queries(kinds)

@@ -1,4 +1,4 @@
-"""Evaluations against what the rows themselves say, and where there is next to nothing to say."""
+"""Evaluations against exact results on the rows, and with almost no information."""
 
 import json
 import math
@@ -23,14 +23,14 @@ EDGES = np.array([-1.0, 0.0, 1.0])
 
 
 def rows_of(rows, theta=THETA, seed=0):
-    """Coordinates and labels of a logistic law: the model with this theta is calibrated."""
+    """Coordinates and labels of a logistic model: this theta is calibrated."""
     generator = np.random.default_rng(seed)
     x = np.column_stack([generator.uniform(-1, 1, (rows, len(theta) - 1)), np.ones(rows)])
     labels = np.where(generator.random(rows) < 1 / (1 + np.exp(-x @ theta)), 1, -1)
     return x, labels
 
 
-def test_without_noise_counts_are_the_rows_own():
+def test_without_noise_counts_are_exact():
     x, labels = rows_of(3000)
     found = evaluate(THETA, world.divided(SCHEMA, x, labels))
     predicted = x @ THETA > 0
@@ -50,7 +50,7 @@ def test_without_noise_counts_are_the_rows_own():
     assert (found.usable, found.usable_half_width, found.cell_half_width) == (3000, 0.0, 0.0)
 
 
-def test_without_noise_the_curve_is_the_rows_own():
+def test_without_noise_the_roc_curve_is_exact():
     x, labels = rows_of(3000)
     scores = x @ THETA
     found = evaluate(THETA, world.divided(SCHEMA, x, labels), bins=10)
@@ -67,7 +67,7 @@ def test_without_noise_the_curve_is_the_rows_own():
     assert found.auc.on_distribution.width > found.auc.on_rows.width + 2 * 1.2 / math.sqrt(2 * (labels == 1).sum())
 
 
-def test_without_noise_calibration_is_the_rows_own():
+def test_without_noise_calibration_is_exact():
     x, labels = rows_of(3000)
     found = evaluate(THETA, world.divided(SCHEMA, x, labels), bins=8)
     predicted = 1 / (1 + np.exp(-x @ THETA))
@@ -82,8 +82,8 @@ def test_without_noise_calibration_is_the_rows_own():
     assert overconfident.calibration[-1].is_off
     off = sum(part.is_off for part in overconfident.calibration)
     assert f"In {off} of 8 bins" in overconfident.sentences()[-2]
-    assert "In no bin" in found.sentences()[-2]
-    # What is four times too large is right again on a scale of 4.
+    assert "is consistent with the model" in found.sentences()[-2]
+    # Scores four times too large are calibrated on a scale of 4.
     rescaled = evaluate(4 * THETA, world.divided(SCHEMA, x, labels), bins=8, scale=4.0)
     assert not any(part.is_off for part in rescaled.calibration)
 
@@ -114,7 +114,7 @@ def test_one_release_of_two_histograms(delta, bins):
     assert (cells[:, 4:].sum(axis=1) == 1).all()
 
 
-def test_rows_that_cannot_be_used_do_not_count():
+def test_unusable_rows_are_not_counted():
     x, labels = rows_of(2000)
     usable = np.arange(2000) % 4 != 0
     table = world.records(np.where(usable[:, np.newaxis], x, 0.0), np.where(usable, labels, 1))
@@ -130,7 +130,7 @@ def test_rows_that_cannot_be_used_do_not_count():
 
 
 @pytest.mark.parametrize("delta", [Fraction(0), Fraction(1, 10**6)])
-def test_with_noise_statements_are_true_and_useful(delta):
+def test_with_noise_intervals_hold_and_are_narrow(delta):
     x, labels = rows_of(5000)
     oracle = world.divided(SCHEMA, x, labels, epsilon=1, delta=delta, seed=5)
     found = evaluate(THETA, oracle)
@@ -139,7 +139,7 @@ def test_with_noise_statements_are_true_and_useful(delta):
     # Noise of two cells, and of a quarter of two more.
     ideal = 2 * 1.96 * found.deviation * math.hypot(math.sqrt(2) * (1 - wrong), math.sqrt(2) * wrong) / 5000
     assert found.error.on_rows.width < 1.6 * ideal
-    # Of this law: the chance of the rarer side.
+    # Of this distribution: the probability of the rarer side.
     generator = np.random.default_rng(1)
     fresh = np.column_stack([generator.uniform(-1, 1, (400_000, 3)), np.ones(400_000)]) @ THETA
     assert np.mean(1 / (1 + np.exp(np.abs(fresh)))) in found.error.on_distribution
@@ -160,7 +160,7 @@ DEGENERATE = {
 
 @pytest.mark.parametrize("epsilon", [None, 5, Fraction(1, 100)])
 @pytest.mark.parametrize("case", DEGENERATE)
-def test_little_to_say_is_said_honestly(case, epsilon):
+def test_intervals_are_wide_with_little_information(case, epsilon):
     theta, rows, label = DEGENERATE[case]
     x, labels = rows_of(rows)
     labels = labels if label is None else np.full(rows, label)
@@ -183,7 +183,7 @@ def test_a_theta_of_halves_is_exact_and_others_are_near():
     assert [weight * 2.0**-scores.exponent for _, weight in scores.weights] == [0.5, -3.0, 2.5]
     assert scores.constant * 2.0**-scores.exponent == 1.0
     assert [edge * 2.0**-scores.exponent for edge in scores.edges] == [-1.0, 0.0, 1.0]
-    # What is left is that coordinates are stored in 30 bits.
+    # The remaining rounding: coordinates are stored in 30 bits.
     assert scores.rounding == pytest.approx(6.0 * 2.0**-30)
     odd = linear_scores([1 / 3, -1 / 7, 0.1, 0.2], SCHEMA, EDGES)
     x, _ = rows_of(500)
@@ -194,7 +194,7 @@ def test_a_theta_of_halves_is_exact_and_others_are_near():
 
 @pytest.mark.parametrize("size", [1e-12, 1.0, 1e6])
 @pytest.mark.parametrize("d", [1, 40, 3000])
-def test_weights_always_fit_and_use_the_room(size, d):
+def test_weights_always_fit_and_use_all_bits(size, d):
     schema = world.schema_of(*(world.real(f"r{i}") for i in range(d)))
     theta = np.random.default_rng(d).normal(size=d + 1) * size
     scores = linear_scores(theta, schema, EDGES)
@@ -203,7 +203,7 @@ def test_weights_always_fit_and_use_the_room(size, d):
     assert scores.bins()
 
 
-def test_what_cannot_be_evaluated_is_refused():
+def test_invalid_arguments_are_refused():
     oracle = world.divided(SCHEMA, *rows_of(10), parties=1)
     for theta in (THETA[:3], np.zeros((4, 1))):
         with pytest.raises(ShapeError, match="give \\(d,\\)"):

@@ -1,4 +1,4 @@
-"""Proportions from noisy counts: the intervals hold, are no wider than they need be, and rest on the worst noise."""
+"""Proportions from noisy counts: the intervals hold, are close to the narrowest, and assume the worst noise."""
 
 import math
 from fractions import Fraction
@@ -29,7 +29,7 @@ SILENT = CellNoise(0.0)
 
 
 def laplace_sums_tail(copies, x):
-    """P(|N| > x) for `copies` Laplace variables of variance 1 in all: their sum is normal, of a gamma variance."""
+    """P(|N| > x) for `copies` Laplace variables of total variance 1: their sum is normal with a gamma variance."""
     quantiles = (np.arange(50_000) + 0.5) / 50_000
     spread = np.sqrt(special.gammaincinv(copies, quantiles) / copies)
     return np.array([np.mean(2.0 * special.ndtr(-value / spread)) for value in x])
@@ -55,7 +55,7 @@ def test_deviations_invert_the_tail():
 
 
 def discrete_laplace(scale, copies):
-    """The exact law of a sum of discrete Laplace variables: (values, masses)."""
+    """The exact distribution of a sum of discrete Laplace variables: (values, masses)."""
     reach = int(60 * scale) + 20
     q = math.exp(-1 / scale)
     one = (1 - q) / (1 + q) * q ** np.abs(np.arange(-reach, reach + 1))
@@ -104,7 +104,7 @@ def test_more_laplace_variables_are_closer_to_normal():
 @pytest.mark.parametrize(
     ("shares", "copies"), [(GaussianShares(40), math.inf), (LaplaceShares(Fraction(30), 3), 4 / 3), (None, 1.0)]
 )
-def test_the_noise_on_cells_is_of_the_law_that_estimates_state(shares, copies):
+def test_the_noise_on_cells_has_the_distribution_that_estimates_state(shares, copies):
     law = None if shares is None else SharedNoise(shares, 4, 2)
     deviation = 7.0 if law is None else law.deviation
     estimates = Estimates(np.array([0.5]), 100, 0.95, 0.1, 0.0, 0.1, deviation / 100, law)
@@ -135,7 +135,7 @@ def test_the_binomial_bound_is_above_the_exact_tail(e, rows, y):
 
 @pytest.mark.parametrize("deviation", [0.5, 10.0, 300.0])
 @pytest.mark.parametrize("e", [0.001, 0.1, 0.5, 0.99])
-def test_no_number_of_rows_in_between_has_a_larger_chance(deviation, e):
+def test_no_number_of_rows_in_between_has_a_larger_probability(deviation, e):
     levels, weights = CellNoise(deviation).above(1)
     for most in (10, 1000, 20_000):
         for least in (1, most // 2):
@@ -143,7 +143,7 @@ def test_no_number_of_rows_in_between_has_a_larger_chance(deviation, e):
                 observed = -far * math.hypot(math.sqrt(most * e * (1 - e)), deviation)
                 rows = np.unique(np.geomspace(least, most, 25).astype(int))
                 chances = np.array([weights @ binomial_at_most(observed + e * t + levels, float(t), e) for t in rows])
-                # What moving the levels up adds: the next level has a chance lower by this factor.
+                # The effect of moving the levels up: the next level's probability is lower by this factor.
                 assert chances.max() <= 1.02 * max(chances[0], chances[-1])
 
 
@@ -157,8 +157,8 @@ REGIMES = [(0.2, 500, 30.0, 1, 1), (0.02, 2000, 6.0, 2, 2), (0.5, 200, 2.0, 1, 6
 
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize(("truth", "rows", "deviation", "a_cells", "b_cells"), REGIMES)
-def test_intervals_hold_as_often_as_they_say(truth, rows, deviation, a_cells, b_cells, known):
-    """known: that the noise is normal; else it is either, in turn."""
+def test_intervals_have_the_stated_coverage(truth, rows, deviation, a_cells, b_cells, known):
+    """known: the noise is known to be normal; else normal and Laplace noise alternate."""
     generator = np.random.default_rng(17)
     copies = math.inf if known else 1.0
     noise, failure, runs = CellNoise(deviation, copies), 0.1, 60
@@ -193,7 +193,7 @@ def test_intervals_are_near_the_ideal_width(truth, rows, deviation, a_cells, b_c
     assert 0.9 < on_distribution.width / ideal < 1.6
 
 
-def test_nothing_is_known_of_nothing():
+def test_a_proportion_of_nothing_is_unknown():
     for a, b in ((0.0, 0.0), (-3.0, 1.0), (5.0, -5.0)):
         assert interval_on_rows(Count(a, 1), Count(b, 1), CellNoise(4.0), 0.05) == ANYTHING
         assert interval_on_distribution(Count(a, 1), Count(b, 1), CellNoise(4.0), 0.05, 100) == ANYTHING
@@ -216,7 +216,7 @@ def test_impossible_noise_is_refused(deviation):
         CellNoise(1.0, math.nan if math.isnan(deviation) else 0.9)
 
 
-def test_what_is_no_interval_is_refused():
+def test_invalid_intervals_are_refused():
     for ends in ((0.5, 0.4), (-0.1, 0.5), (0.5, 1.1), (math.nan, 1.0)):
         with pytest.raises(ConfigurationError, match="no interval"):
             Interval(*ends)

@@ -1,4 +1,4 @@
-"""What the tests of private PAC learners share: neighbouring tables, laws of choices, and counts of failed trials."""
+"""Shared by the tests of private PAC learners: neighbouring tables, distributions of choices, failed trials."""
 
 import itertools
 import math
@@ -28,7 +28,7 @@ def exponential_law(scores: Sequence[int], epsilon: float) -> np.ndarray:
 
 
 def all_choices(learn: Callable[[], object], monkeypatch, module) -> dict[int, int]:
-    """Every concept that a learner can choose with its score, from what it hands to the exponential mechanism."""
+    """Every concept that a learner can choose, with its score, from what it passes to the exponential mechanism."""
     handed: dict[str, np.ndarray] = {}
     place = [0, 0]
 
@@ -50,13 +50,13 @@ def all_choices(learn: Callable[[], object], monkeypatch, module) -> dict[int, i
 
 
 def counts_of(values: np.ndarray, labels: np.ndarray, asked: IntervalCounts) -> np.ndarray:
-    """What a federation without noise answers, (2, intervals): rows of either label, 0 and 1, in each interval."""
+    """Answers of a federation without noise, (2, intervals): rows of either label, 0 and 1, in each interval."""
     inside = [[np.sum((values >= lo) & (values < hi) & (labels == y)) for lo, hi in asked.intervals] for y in (0, 1)]
     return np.array(inside)
 
 
 def drawn(noise: CountNoise, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
-    """Noise of this law on counts of this shape; a Laplace one, of one copy, on whole rows."""
+    """Noise of this distribution on counts of this shape; Laplace noise is one copy on whole rows."""
     if isinstance(noise, GaussianCounts):
         return generator.normal(0, noise.sigma, shape)
     q = np.exp(-1 / noise.scale)
@@ -64,7 +64,7 @@ def drawn(noise: CountNoise, shape: tuple[int, ...], generator: np.random.Genera
 
 
 def failed_too_often(failures: int, trials: int, beta: float) -> bool:
-    """Whether failures with a probability of at most beta would be this many less than once in 10,000 times."""
+    """Whether failures of probability at most beta would be this many less than once in 10,000 times."""
     return bool(stats.binom.sf(failures - 1, trials, beta) < 1e-4)
 
 

@@ -1,4 +1,4 @@
-"""Noise on counts: bounds of its moment generating function hold for the laws themselves, and are not loose."""
+"""Noise on counts: bounds on the moment generating functions hold for the exact distributions, and are tight."""
 
 import math
 from fractions import Fraction
@@ -52,12 +52,12 @@ def test_noise_of_shares():
 
 
 @pytest.mark.parametrize("sigma", [-1.0, math.inf, math.nan])
-def test_gaussian_noise_that_is_none(sigma):
+def test_invalid_gaussian_noise_is_refused(sigma):
     with pytest.raises(ConfigurationError):
         GaussianCounts(sigma)
 
 
 @pytest.mark.parametrize(("scale", "copies"), [(0.0, 1), (math.inf, 1), (1.0, 0), (-1.0, 1)])
-def test_laplace_noise_that_is_none(scale, copies):
+def test_invalid_laplace_noise_is_refused(scale, copies):
     with pytest.raises(ConfigurationError):
         LaplaceCounts(scale, Fraction(copies))

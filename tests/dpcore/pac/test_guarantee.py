@@ -1,4 +1,4 @@
-"""Guarantees, numbers of rows and examples: what is refused, and that bounds are valid and not loose."""
+"""Guarantees, numbers of rows and examples: bounds are valid and tight, and invalid arguments are refused."""
 
 import math
 from fractions import Fraction
@@ -31,13 +31,13 @@ GOOD = {"alpha": 0.1, "beta": 0.05, "epsilon": Fraction(1), "delta": Fraction(0)
         ({"rows": 0}, ConfigurationError),
     ],
 )
-def test_a_guarantee_that_exists_is_legal(change, error):
+def test_guarantees_are_validated(change, error):
     PacGuarantee(**GOOD)
     with pytest.raises(error):
         PacGuarantee(**{**GOOD, **change})
 
 
-def test_too_few_rows_are_told_how_many_would_do():
+def test_too_few_rows_are_refused_with_the_number_needed():
     guarantee = PacGuarantee(**GOOD)
     guarantee.check_rows(10)
     with pytest.raises(TooFewRowsError, match=r"9 rows.*10") as refused:
@@ -88,7 +88,7 @@ def test_rows_in_the_limits():
         least_rows(lambda s: math.inf, 0.1, 0.05, 1.0, agnostic=False)
 
 
-def test_both_ways_to_write_labels():
+def test_both_label_conventions():
     expected = [False, True, True]
     for labels in ([0, 1, 1], [-1, 1, 1], [False, True, True], np.array([-1, 1, 1], np.int8), [0.0, 1.0, 1.0]):
         assert labels_of(labels).tolist() == expected

@@ -10,6 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpcore.accounting.truncation import truncation
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
 from dpcore.queries import rados
 from dpcore.queries.base import Crowd, Keyed, SumQuery
@@ -25,7 +26,6 @@ from dpcore.rados.designs import (
 )
 from dpcore.rados.noised_table import NoisedTable
 from dpcore.rados.signatures import GivenSignatures, signatures_of, whole
-from dpcore.rados.truncation import truncation
 from dpcore.randomness.discrete_gaussian import tail_bound
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records import row_sums

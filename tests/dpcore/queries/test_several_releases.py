@@ -7,13 +7,13 @@ from dpcore.accounting.dp_feat import account
 from dpcore.accounting.gaussian import gaussian_epsilon
 from dpcore.accounting.integer_noise import IntegerNoise
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
+from dpcore.accounting.protection import Setting
 from dpcore.accounting.sensitivity import edge_squared, moments_squared
 from dpcore.errors import PlanError
 from dpcore.predicates.expressions import Flag
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
-from dpcore.queries.release_cost import Setting, release_cost
 from dpcore.queries.several_releases import CountedRelease, cost_together
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, SensitiveFeature
@@ -53,7 +53,7 @@ def released(kind, rows=ROWS) -> CountedRelease:
 
 @pytest.mark.parametrize("kind", [MOMENTS, GAUSSIAN, GRADIENT, STATISTIC, PURE])
 def test_one_release_costs_what_it_costs(kind):
-    single = release_cost(kind, tuple(ROWS.values()), DELTA, SETTING)
+    single = kind.protection(SETTING).cost(tuple(ROWS.values()), DELTA)
     together = cost_together([released(kind)], DELTA)
     assert together.scope == "record"
     assert together.epsilon == pytest.approx(single.epsilon, rel=1e-9)

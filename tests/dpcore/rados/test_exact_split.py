@@ -10,8 +10,8 @@ import pytest
 from dpcore.accounting.composition import InfiniteEpsilonError, delta_bracket, epsilon_bracket, infinite_mass
 from dpcore.accounting.dp_feat import account, account_of_exact_split, epsilon_for
 from dpcore.accounting.dp_feat_exact_split import known_rest_law, sliding_sums
+from dpcore.accounting.truncation import truncation
 from dpcore.errors import PlanError
-from dpcore.rados.truncation import truncation
 
 HALF = Fraction(1, 2)
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from dpcore.randomness import coins
 from dpcore.randomness.coins import (
     around,
     bernoulli,
@@ -20,7 +21,7 @@ from dpcore.randomness.coins import (
     indices,
     rational,
 )
-from dpcore.randomness.sources import SeededRandom, coins
+from dpcore.randomness.sources import SeededRandom
 
 
 class Scripted(SeededRandom):

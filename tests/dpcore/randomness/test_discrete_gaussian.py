@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpcore.errors import PlanError
+from dpcore.randomness import coins
+from dpcore.randomness import discrete_gaussian as module
 from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, discrete_gaussian, tail_bound
-from dpcore.randomness.sources import SeededRandom, coins
-from dpcore.randomness.sources import discrete_gaussian as module
+from dpcore.randomness.sources import SeededRandom
 
 
 @given(st.fractions(min_value=0, max_value=300, max_denominator=10**9), st.sampled_from([64, 128, 320]))

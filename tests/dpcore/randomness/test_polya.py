@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpcore.errors import PlanError
+from dpcore.randomness import coins, polya
 from dpcore.randomness.polya import LARGEST_SCALE, SMALLEST_SCALE, laplace_share, negative_binomial
-from dpcore.randomness.sources import SeededRandom, coins, polya
+from dpcore.randomness.sources import SeededRandom
 
 LAWS = [
     (SMALLEST_SCALE, 1),

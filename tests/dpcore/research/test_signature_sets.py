@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpcore.accounting.truncation import EmptyTruncationError, truncation
 from dpcore.errors import ConfigurationError, ShapeError
 from dpcore.estimators.rado_losses import log_rado_loss
 from dpcore.rados.designs import (
@@ -20,7 +21,6 @@ from dpcore.rados.designs import (
 from dpcore.rados.signatures import signatures_of as drawn_from
 from dpcore.rados.signatures import whole
 from dpcore.rados.support import SupportError
-from dpcore.rados.truncation import EmptyTruncationError, truncation
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
 from dpcore.records.records import ONE, Records
@@ -61,7 +61,7 @@ def test_sums_over_a_set_equal_the_enumeration(name):
 
 def test_the_sets_are_the_papers():
     low, high = truncation(M, Fraction(1))
-    # Equation 16 speaks of pi_j*: it is k - m + #(e = +1).
+    # Equation 16 is about pi_j*: it is k - m + #(e = +1).
     sensitive = np.where(POSITIVE, 1, -1)
     k = EVERY @ sensitive + M - POSITIVE.sum()
     admitted = SETS["dp-feat"].admits(EVERY)
@@ -71,7 +71,7 @@ def test_the_sets_are_the_papers():
 
 
 def test_counts_far_in_the_tail_do_not_underflow():
-    # 2,000 fair coins, all of them ones: 2^-2000 is no double.
+    # 2,000 fair coins, all of them ones: 2^-2000 underflows a double.
     assert log_count_probability(np.zeros(2000), 2000, 2000) == pytest.approx(-2000 * math.log(2), rel=1e-9)
     odds = np.random.default_rng(2).normal(size=3000)
     assert log_count_probability(odds, 3000, 3000) == pytest.approx(-np.logaddexp(0, -odds).sum(), rel=1e-9)
@@ -85,7 +85,7 @@ def test_counts_far_in_the_tail_do_not_underflow():
         assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
-def test_sets_that_are_none():
+def test_invalid_sets_are_refused():
     with pytest.raises(EmptyTruncationError):
         dp_feat_signatures(POSITIVE, Fraction(1, 10))
     with pytest.raises(ConfigurationError, match="low <= high"):
@@ -133,7 +133,7 @@ def test_a_designs_set_is_what_it_draws_from(name):
     assert np.array_equal(drawn, enumerated(signatures_of(DESIGNS[name], held())))
 
 
-def test_parties_that_draw_by_themselves():
+def test_parties_that_draw_separately():
     local = signatures_of(DESIGNS["support"], held(), [4, 6])
     assert [(block.low, block.high) for block in local.blocks] == [(1, 1), (2, 2)]
     exact = signatures_of(FixedSupportDesign(Fraction(3, 10), CLIP, 0, "exact"), held(), [4, 6])

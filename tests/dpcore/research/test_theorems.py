@@ -1,4 +1,4 @@
-"""The paper's statements against enumeration, simulation and variants that are false."""
+"""The paper's statements against enumeration and simulation, and false variants of them."""
 
 import math
 from fractions import Fraction
@@ -6,12 +6,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpcore.accounting.truncation import truncation
 from dpcore.errors import ConfigurationError, DataError, PlanError, ShapeError
 from dpcore.estimators.base import RadoSample
 from dpcore.estimators.rado_losses import log_rado_loss, logistic_loss, logistic_rado_loss
 from dpcore.estimators.radoboost import RadoBoost
 from dpcore.rados.signatures import expected_draws
-from dpcore.rados.truncation import truncation
 from dpcore.research.paper.edge_noise import noise_allowance, noisy_rate
 from dpcore.research.paper.generalisation import penalties
 from dpcore.research.paper.reconstruction import UnrecoverableError, determined_rows, reconstruct_edges
@@ -32,7 +32,7 @@ def test_theorem_3s_penalties_equal_the_enumeration(name, seed):
     members = enumerated(signatures)
     rados, n, radius = members @ edges, 50, 1.1 * np.linalg.norm(theta)
     found = penalties(theta, edges, signatures, n, radius=radius, eta=0.1)
-    # Q is what tells the loss over the set from the loss over examples.
+    # Q is the difference of the loss over the set and the loss over examples.
     over_set = logistic_rado_loss(theta, rados, M)
     assert found.structural == pytest.approx(logistic_loss(theta, edges) - over_set, abs=1e-10)
     assert found.structural <= found.structural_bound + 1e-12
@@ -59,7 +59,7 @@ def test_equation_6_term_by_term():
 
 
 @pytest.mark.parametrize("name", ["all", "dp-feat", "support"])
-def test_inequality_5_for_one_theta_fails_as_seldom_as_it_says(name):
+def test_inequality_5_for_one_theta_has_the_stated_failure_probability(name):
     theta, edges = data(5, scale=0.15)
     n, eta, runs = 300, 0.2, 2000
     found = penalties(theta, edges, SETS[name], n, eta=eta)
@@ -78,7 +78,7 @@ def test_inequality_5_for_one_theta_fails_as_seldom_as_it_says(name):
     assert failures(found.structural + 0.05 * found.statistical_of_theta) > eta
 
 
-def test_the_stated_penalty_is_infinite_where_it_says_nothing():
+def test_the_stated_penalty_is_infinite_if_the_bound_is_vacuous():
     theta, edges = data(5)
     assert math.isinf(penalties(theta, edges, SETS["all"], 50).statistical)
     tiny = penalties(1e-3 * theta, 1e-3 * edges, SETS["all"], 10_000)
@@ -100,7 +100,7 @@ def test_penalties_of_a_table_of_thousands_of_rows():
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        ({"radius": 0.1}, "ball that holds theta"),
+        ({"radius": 0.1}, "ball that contains theta"),
         ({"eta": 0.0}, "eta"),
         ({"eta": math.nan}, "eta"),
         ({"constant": 0.0}, "constant"),
@@ -124,7 +124,7 @@ def test_theorem_3_refuses_shapes():
 
 
 @pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(2)])
-def test_the_count_of_draws_has_its_law(epsilon):
+def test_the_count_of_draws_has_its_distribution(epsilon):
     rows, n, eta, runs = 60, 40, 0.1, 4000
     found = draws(rows, n, epsilon, eta)
     low, high = truncation(rows, epsilon)
@@ -215,7 +215,7 @@ def test_theorem_8_on_the_rados_without_noise(seed, kappa):
 
 
 def test_theorem_8_needs_its_condition():
-    """With much noise on few edges the rate on the clean rados is lost, and nothing was claimed."""
+    """With much noise on few edges the rate on the clean rados is lost, and `proved` is False."""
     found = [boosted(30.0, seed, support=4) for seed in range(6)]
     assert not any(one.proved for one in found)
     assert not any(one.holds for one in found)
@@ -235,7 +235,7 @@ def test_rates_by_hand():
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "integers"])
-def test_the_allowance_for_noise_fails_as_seldom_as_it_says(kind):
+def test_the_allowance_for_noise_has_the_stated_failure_probability(kind):
     generator = np.random.default_rng(9)
     n, support, d, m, zeta, tau, runs = 20, 6, 2, 12, 0.5, 0.2, 3000
     theta = np.array([1.0, 1.0])
@@ -301,7 +301,7 @@ def test_fewer_rados_than_edges_have_no_single_solution():
     assert np.abs(other - edges).max() > 0.1
 
 
-def test_one_edge_may_be_fixed_where_not_all_are():
+def test_one_edge_may_be_determined_if_not_all_are():
     selection = np.array([[True, False, False, False], [True, True, True, False], [False, True, True, True]])
     assert determined_rows(selection).tolist() == [True, False, False, True]
     assert determined_rows(np.zeros((2, 3), dtype=bool)).tolist() == [False] * 3
@@ -310,7 +310,7 @@ def test_one_edge_may_be_fixed_where_not_all_are():
         reconstruct_edges(repeated @ np.ones((5, 1)), repeated)
 
 
-def test_wrong_signatures_are_noticed():
+def test_wrong_signatures_are_detected():
     selection = selections(30, 8)
     rados = selection.astype(np.int64) @ np.arange(16).reshape(8, 2)
     wrong = selection.copy()

@@ -1,4 +1,4 @@
-"""Estimates are valid from construction, and their tolerance is the sum of what they state."""
+"""Estimates are valid from construction, and their tolerance is the sum of their half-widths."""
 
 import dataclasses
 
@@ -32,6 +32,6 @@ def test_the_tolerance_is_the_sum_of_the_half_widths():
         ("deviation", -1.0, ConfigurationError),
     ],
 )
-def test_what_is_out_of_range_is_refused(field, value, error):
+def test_fields_out_of_range_are_refused(field, value, error):
     with pytest.raises(error):
         dataclasses.replace(GOOD, **{field: value})

@@ -1,4 +1,4 @@
-"""Answers on flipped labels, corrected, are answers on true ones; each error grows by just the factor stated."""
+"""Corrected answers on flipped labels are answers on true labels; each error grows by exactly the stated factor."""
 
 import dataclasses
 import itertools
@@ -18,7 +18,7 @@ BATCH = [And((Not(A), YES)), A, Or((And((A, NO)), And((B, YES)))), YES, NO]
 
 
 def value(predicate, a, b, positive):
-    """By hand, so that nothing is shared with what evaluates predicates."""
+    """By hand, so that no code is shared with the evaluation of predicates."""
     match predicate:
         case Flag(name):
             return a if name == "a" else b
@@ -51,7 +51,7 @@ def test_corrected_answers_are_those_on_true_labels(weights, eta):
     assert np.allclose(answers, expectation(BATCH, masses), atol=1e-12)
 
 
-def test_only_what_depends_on_the_label_is_asked_twice_and_nothing_is_repeated():
+def test_only_label_dependent_predicates_are_queried_twice_and_none_is_repeated():
     asked, correction = corrected_batch(BATCH, 0.2)
     assert asked == (*BATCH, swap_label(BATCH[0]), swap_label(BATCH[2]))
     assert correction.own == (0, 1, 2, 3, 4)
@@ -78,7 +78,7 @@ def test_the_factors_are_reached_and_not_exceeded(eta):
     assert spread == pytest.approx(factor.deviation, rel=0.05)
 
 
-def test_widths_count_answers_for_sampling_and_questions_for_noise():
+def test_widths_count_answers_for_sampling_and_queries_for_noise():
     _, correction = corrected_batch([And((A, YES)), And((B, YES))], 0.3)
     widths = correction.batch(GaussianNoise(10.0), 2.0**-10).half_widths(1000, 0.1)
     assert widths.sampling == pytest.approx(np.sqrt(np.log(2 * 2 / 0.05) / 2000) / 0.4)
@@ -99,7 +99,7 @@ def test_sampled_answers_stay_within_the_widths_and_use_them(eta):
 
 
 @pytest.mark.parametrize("eta", [0.5, 0.7, -0.1, float("nan")])
-def test_a_rate_at_which_labels_say_nothing_is_refused(eta):
+def test_a_noise_rate_without_information_is_refused(eta):
     with pytest.raises(ConfigurationError, match="noise_rate"):
         corrected_batch(BATCH, eta)
 

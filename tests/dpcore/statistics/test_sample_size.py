@@ -1,4 +1,4 @@
-"""Half-widths fail no more often than stated and not much less, and the rows found are the least that do."""
+"""Half-widths fail about as often as stated, never more, and the rows found are the least that suffice."""
 
 import math
 from fractions import Fraction
@@ -28,7 +28,7 @@ def draw(noise, shape, random):
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("failure", [0.3, 0.05])
 def test_answers_fail_no_more_often_than_stated(noise, failure):
-    """Fair coins, the widest of the laws in [0, 1]: in 4,000 trials of 20 answers."""
+    """Fair coins, the widest distribution in [0, 1]: 4,000 trials of 20 answers."""
     random, trials, queries, rows = np.random.default_rng(5), 4000, 20, 1500
     widths = Batch(queries, noise).half_widths(rows, failure)
     means = random.binomial(rows, 0.5, size=(trials, queries)) / rows
@@ -40,16 +40,16 @@ def test_answers_fail_no_more_often_than_stated(noise, failure):
         (np.abs(means - 0.5 + draw(noise, (trials, queries), random) / rows).max(axis=1), widths.tolerance, failure),
     ):
         failed = int((error > width).sum())
-        # Refused only where a frequency of exactly `share` would be this high once in a million.
+        # Fails only if a frequency of exactly `share` would be this high once in a million.
         assert stats.binom.sf(failed - 1, trials, share) > 1e-6
-    # And none is silly: three quarters of either width are exceeded far more often than stated.
+    # No width is loose: three quarters of either are exceeded far more often than stated.
     assert stats.binom.cdf(int((sampling > 0.6 * widths.sampling).sum()), trials, failure / 2) > 0.999
     if noise is not None:
         assert (moved > 0.8 * widths.noise).mean() > 1.2 * failure / 2
 
 
 @pytest.mark.parametrize("failure", [0.1, 0.05, 1e-3])
-def test_hoeffding_is_within_a_factor_of_the_rows_that_exact_counts_ask_for(failure):
+def test_hoeffding_is_within_a_factor_of_the_rows_that_exact_counts_need(failure):
     """For one fair coin, whose failure is known exactly. The rows are at most 2.5 times the exact least."""
     rows = Batch(1).rows(0.01, failure)
 
@@ -62,7 +62,7 @@ def test_hoeffding_is_within_a_factor_of_the_rows_that_exact_counts_ask_for(fail
 
 
 def test_constants_are_those_of_the_theorems():
-    """Theorem 6 in closed form; Theorem 7 no more than its closed bound and no less than either part asks for."""
+    """Theorem 6 in closed form; Theorem 7 at most its closed bound and at least what either part needs."""
     queries, tolerance, failure, alpha = 30, 0.02, 0.05, 0.5
     piece = math.ceil(math.log(2 * queries / failure) / (2 * tolerance**2))
     assert separate_rows(queries, tolerance, failure) == queries * piece
@@ -116,7 +116,7 @@ def test_planned_noise_spends_the_part_of_the_budget():
     assert delta == pytest.approx(1e-6, rel=1e-6)
 
 
-def test_what_cannot_be_had_is_refused():
+def test_infeasible_arguments_are_refused():
     with pytest.raises(PlanError, match="raise fraction_bits"):
         Batch(3, None, 0.1).rows(0.1, 0.05)
     with pytest.raises(PlanError, match="no number of rows"):

@@ -1,6 +1,5 @@
 """A party's sums over rows on a Ray cluster of three nodes: what is lost is made again, and the sums are the same."""
 
-import importlib.util
 from dataclasses import replace
 from functools import partial
 
@@ -21,19 +20,10 @@ from parties.node import PartyNode
 from radofed.common.cluster.jobs import ClusterJob
 from radofed.common.logs import Log
 from tests.parties.party_world import SCHEMA, make_records
-from tests.ray_nodes import RayNodes, slowly, wrong_shape
-
-needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
+from tests.ray_nodes import needs_ray, slowly, with_one_blas_thread, wrong_shape
 
 # Ten runs of one block, the last one not whole.
 ROWS = 9 * BLOCK_ROWS + 77
-
-
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory):
-    nodes = RayNodes(tmp_path_factory.mktemp("ray"), nodes=3)
-    yield nodes
-    nodes.end()
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +51,13 @@ def contribution(records, row_sums, progress=None):
 
 
 def on_workers(monkeypatch, function=None):
-    """Have workers call `function` with the real one before its arguments; the list of the runs that were sent."""
-    sent = []
+    """Have workers call `function` with the real one before its arguments; the jobs, and the runs that were sent."""
+    jobs, sent = [], []
 
     class Job(ClusterJob):
         def __init__(self, settings, real, shared):
             super().__init__(settings, partial(function, real) if function else real, shared)
+            jobs.append(self)
 
         def results(self, count, load, idle):
             def noted(number):
@@ -76,7 +67,7 @@ def on_workers(monkeypatch, function=None):
             return super().results(count, noted, idle)
 
     monkeypatch.setattr("parties.data.cluster.ClusterJob", Job)
-    return sent
+    return jobs, sent
 
 
 @needs_ray
@@ -90,7 +81,7 @@ def on_workers(monkeypatch, function=None):
 )
 def test_the_sums_are_the_same_whatever_is_lost(nodes, sums, records, monkeypatch, caplog, loss):
     """A node, or a worker's process, is killed while it computes; its rows are sent again."""
-    sent = on_workers(monkeypatch, slowly if loss != "none" else None)
+    _, sent = on_workers(monkeypatch, slowly if loss != "none" else None)
     told = []
 
     def progress(done, rows):
@@ -108,8 +99,16 @@ def test_the_sums_are_the_same_whatever_is_lost(nodes, sums, records, monkeypatc
 
 
 @needs_ray
+def test_a_worker_of_the_cluster_has_one_blas_thread(sums, records, monkeypatch, caplog):
+    _, sent = on_workers(monkeypatch, with_one_blas_thread)
+    np.testing.assert_array_equal(contribution(records, sums), contribution(records, sum_on_threads))
+    assert len(sent) == 10
+    assert not [record for record in caplog.records if "cluster failed" in record.getMessage()]
+
+
+@needs_ray
 def test_work_that_is_not_wanted_any_more_stops(sums, records, monkeypatch):
-    sent = on_workers(monkeypatch, slowly)
+    _, sent = on_workers(monkeypatch, slowly)
 
     def progress(done, rows):
         raise StoppedError("the work is no longer wanted")
@@ -128,16 +127,21 @@ def test_a_result_of_another_shape_is_not_added(sums, records, monkeypatch, capl
 
 
 @needs_ray
-def test_a_cluster_that_is_gone_leaves_the_sums_to_this_machine(nodes, sums, records, monkeypatch, caplog):
-    """The last test of this cluster."""
+@pytest.mark.parametrize(
+    "ends", ["driver", pytest.param("cluster", marks=[pytest.mark.slow, pytest.mark.ends_cluster])]
+)
+def test_a_cluster_that_is_gone_leaves_the_sums_to_this_machine(nodes, sums, records, monkeypatch, caplog, ends):
+    """Ray ends the process that speaks with the cluster where the cluster is gone."""
     # Ray's own patience with a head that does not answer is a minute.
     monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "3")
-    on_workers(monkeypatch, slowly)
+    jobs, _ = on_workers(monkeypatch, slowly)
     told = []
 
     def progress(done, rows):
         told.append(done)
-        if len(told) == 1:
+        if len(told) == 1 and ends == "driver":
+            jobs[0]._process.kill()
+        elif len(told) == 1:
             nodes.end()
 
     np.testing.assert_array_equal(contribution(records, sums, progress), contribution(records, sum_on_threads))

@@ -44,7 +44,7 @@ class RowsOracle:
         self.rows, self.epsilon, self.delta = len(x), Fraction(1), Fraction(1, 10**6)
         edges = x * np.asarray(labels, dtype=float)[:, np.newaxis]
         self._rows = RowOracle(edges)
-        # As they are: the schema has encoded them.
+        # Already encoded by the schema.
         self._rows.edges = edges
         self.mu, self.answers, self.asked = mu, answers, []
         self.random = np.random.default_rng(seed)

@@ -7,7 +7,7 @@ from dpcore.randomness.sources import SeededRandom
 from dpcore.research.erm.draws import normals, uniforms
 
 
-def test_numbers_have_their_laws_and_no_other():
+def test_numbers_have_their_distributions_and_no_other():
     uniform, normal = uniforms(20_000, SeededRandom(1)), normals(20_000, SeededRandom(2))
     assert 0 < uniform.min() < uniform.max() < 1
     assert stats.kstest(uniform, "uniform").pvalue > 1e-4

@@ -1,4 +1,4 @@
-"""Exponential sampling: the exact draw and its epsilon, the walk beside it, bounds on the excess, what is said."""
+"""Exponential sampling: the exact draw and its epsilon, the walk, bounds on the excess, statements."""
 
 import math
 from dataclasses import replace
@@ -36,7 +36,7 @@ def walk_law(plan, edges, cuts):
 
 
 @pytest.mark.parametrize("loss", [LOGISTIC, HINGE])
-def test_the_exact_draw_has_the_law_and_no_other(loss):
+def test_the_exact_draw_has_the_distribution_and_no_other(loss):
     plan, random = replace(GRID, loss=loss), SeededRandom(2)
     drawn = np.concatenate([plan.draw(EDGES, random).theta for _ in range(1500)])
     counts = np.array([(drawn == candidate).sum() for candidate in plan.candidates[:, 0]])
@@ -50,13 +50,13 @@ def test_the_exact_draw_has_the_law_and_no_other(loss):
 
 @pytest.mark.parametrize("loss", [LOGISTIC, HINGE])
 @pytest.mark.parametrize("candidates", [line(RADIUS, 9), np.array([[0.0, 1.0], [0.3, -0.2], [-2.0, 0.5]])])
-def test_no_replaced_record_moves_the_law_by_more_than_epsilon(loss, candidates):
+def test_no_replaced_record_changes_the_distribution_by_more_than_epsilon(loss, candidates):
     plan = replace(GRID, loss=loss, candidates=candidates)
     d, random = candidates.shape[1], np.random.default_rng(1)
     ends = candidates / np.linalg.norm(candidates, axis=1).max()
     worst = 0.0
     for trial in range(200):
-        # Other records that gather the law at one end, and two that pull against each other there.
+        # Other records that concentrate the distribution at one end, and two of opposite effect there.
         others = np.repeat(ends[[trial % len(ends)]], trial % 12 * 5, axis=0) if trial % 2 else np.zeros((3, d))
         first, second = (
             x / max(1, np.linalg.norm(x)) for x in (ends[0] * random.choice([-1, 1]), random.normal(size=d) * 2)
@@ -103,7 +103,7 @@ def test_the_rate_is_the_papers():
 
 @pytest.mark.parametrize("d", [1, 3])
 def test_the_excess_is_within_its_bound(d):
-    """Of the exact law in one dimension, of the walk in three."""
+    """Of the exact distribution in one dimension, of the walk in three."""
     plan = replace(PLAN, d=d, epsilon=Fraction(10))
     random = np.random.default_rng(2)
     edges = random.normal(size=(60, d)) * 0.3 + 0.2
@@ -133,7 +133,7 @@ def test_the_exact_draws_excess_is_within_its_bound():
     assert plan.excess_bound == pytest.approx(math.log(9) * 2 * 2.0 / 30, rel=1e-3)
 
 
-def test_results_claim_what_is_proved_and_no_more():
+def test_results_claim_only_what_is_proved():
     walked, drawn = PLAN.walk(EDGES, 30, SeededRandom(1)), GRID.draw(EDGES, SeededRandom(1))
     assert walked.epsilon is None
     assert walked.statement.startswith("No epsilon is claimed for this output.")
@@ -166,7 +166,7 @@ def test_scores_are_integers_within_the_width():
         (lambda: GRID.scores(EDGES * np.nan), DataError),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(make, error):
+def test_invalid_samplers_are_refused(make, error):
     with pytest.raises(error):
         make()
 

@@ -1,4 +1,4 @@
-"""Noisy descent: the paper's noise, its theorem confirmed by the count, its output near the minimum, its errors."""
+"""Noisy descent: the paper's noise, its theorem confirmed by accounting, its output near the minimum, its errors."""
 
 import math
 from dataclasses import replace
@@ -42,7 +42,7 @@ def least_loss(plan, edges):
 
 @pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1), Fraction(7)])
 @pytest.mark.parametrize("rows", [2, 60, 2000])
-def test_the_noise_is_the_papers_and_the_count_confirms_its_theorem(rows, epsilon):
+def test_the_noise_is_the_papers_and_accounting_confirms_its_theorem(rows, epsilon):
     plan = replace(PLAN, rows=rows, epsilon=epsilon)
     variance = 32 * 2**2 * rows**2 * math.log(rows / DELTA) * math.log(1 / DELTA) / float(epsilon) ** 2
     assert plan.sigma**2 == pytest.approx(variance, rel=1e-6)
@@ -54,7 +54,7 @@ def test_the_noise_is_the_papers_and_the_count_confirms_its_theorem(rows, epsilo
     assert plan.counted_epsilon >= sampled_epsilon(2 * rows * 2 / plan.sigma * 0.999, rows, plan.steps, DELTA)
 
 
-def test_counted_noise_is_the_least_that_the_count_allows():
+def test_counted_noise_is_the_least_that_accounting_allows():
     plan = replace(PLAN, noise="counted", epsilon=Fraction(20))
     for epsilon in (Fraction(1, 2), Fraction(20)):
         plan = replace(plan, epsilon=epsilon)
@@ -63,7 +63,7 @@ def test_counted_noise_is_the_least_that_the_count_allows():
     assert replace(plan, epsilon=Fraction(1)).sigma < PLAN.sigma / 5
 
 
-def test_epsilon_beyond_what_the_proof_takes_is_refused():
+def test_epsilon_beyond_the_proof_is_refused():
     most = 2 * math.sqrt(math.log(10**6))
     replace(PLAN, epsilon=Fraction(most * 0.999))
     with pytest.raises(PlanError, match="proved up to"):
@@ -87,7 +87,7 @@ def test_the_noise_of_a_step_has_the_planned_scale():
     assert 0.93 < ratio < 1.07
 
 
-def test_no_integer_gradient_is_longer_than_was_counted():
+def test_no_integer_gradient_is_longer_than_accounted_for():
     edges = edges_of(PLAN)
     edges[0] = np.array([1.0, 1.0, 1.0]) * 2 / math.sqrt(3)
     integers = PLAN._integer_edges(edges)
@@ -111,7 +111,7 @@ def test_the_excess_is_within_the_theorems_bound_and_shrinks_with_the_noise(loss
     worst = max(loss.total(np.array(theta), edges) - least for theta in ([-2.0, 0, 0], [0, -2.0, 0], [0, 0, -2.0]))
     assert -1e-3 < np.mean(excess) <= plan.excess_bound
     assert np.mean(excess) < 0.2 * worst
-    # The bound tells something where there is next to no noise, and then it holds as well.
+    # The bound is not vacuous with almost no noise, and then it holds as well.
     monkeypatch.setattr(
         noisy_descent, "discrete_gaussian", lambda sigma, count, random: np.zeros(count, dtype=np.int64)
     )
@@ -127,7 +127,7 @@ def test_theta_stays_in_the_set():
     assert box.contains(replace(PLAN, convex_set=box).run(edges_of(PLAN), SeededRandom(1)).theta)
 
 
-def test_a_result_says_what_it_is_worth():
+def test_a_result_states_its_privacy():
     result = replace(PLAN, rows=5).run(edges_of(replace(PLAN, rows=5)), SeededRandom(1))
     assert result.delta == DELTA
     assert f"({result.epsilon:.4g}, 1e-06)-differentially private" in result.statement
@@ -156,7 +156,7 @@ def test_progress_counts_up_to_the_steps():
         ({"epsilon": Fraction(1, 10**9)}, PlanError),
     ],
 )
-def test_what_cannot_be_planned_is_refused(change, error):
+def test_invalid_plans_are_refused(change, error):
     with pytest.raises(error):
         replace(PLAN, **change)
 

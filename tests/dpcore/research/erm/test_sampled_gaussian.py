@@ -1,4 +1,4 @@
-"""The count of a record drawn from n with noise: above the divergence of real pairs, close to the largest, composed."""
+"""The subsampled Gaussian's accounting: above the divergence of real pairs, close to the largest, composed."""
 
 import math
 
@@ -41,7 +41,7 @@ def test_no_pair_of_tables_diverges_further(n, mu, order):
     assert max(found) > 0.72 * bound
 
 
-def test_small_mu_counts_as_the_square_says():
+def test_small_mu_has_the_leading_order_of_its_square():
     """To leading order the divergence is k gamma^2 (exp(mu^2) - 1) / 2."""
     mu, n, order = 0.02, 1000, 3.0
     wanted = order / 2 * math.expm1(mu**2) / n**2
@@ -56,7 +56,7 @@ def test_many_small_steps_are_nearly_one_gaussian():
 
 
 @pytest.mark.parametrize("factor", [0.7, 1.3])
-def test_the_count_follows_the_noise(factor):
+def test_the_accounting_follows_the_noise(factor):
     usual, other = (sampled_epsilon(mu, 300, 300**2, DELTA) for mu in (0.1, 0.1 / factor))
     assert usual / factor == pytest.approx(other, rel=0.1)
     assert abs(other / usual - 1) > 0.2
@@ -73,6 +73,6 @@ def test_more_steps_and_slack_cost_more_and_more_records_less():
 @pytest.mark.parametrize(
     "arguments", [(0.0, 5, 5, DELTA), (math.nan, 5, 5, DELTA), (1.0, 1, 5, DELTA), (1.0, 5, 0, DELTA), (1.0, 5, 5, 0.0)]
 )
-def test_what_cannot_be_counted_is_refused(arguments):
+def test_invalid_arguments_are_refused(arguments):
     with pytest.raises(PlanError):
         sampled_epsilon(*arguments)

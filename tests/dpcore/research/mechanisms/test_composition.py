@@ -1,4 +1,4 @@
-"""Composition: basic, strong and optimal against one another, and optimal against every outcome of k mechanisms."""
+"""Composition: basic, strong and optimal compared, and optimal against every outcome of k mechanisms."""
 
 import itertools
 import math
@@ -22,7 +22,7 @@ DELTAS = st.sampled_from([Fraction(0), Fraction(1, 10**9), Fraction(1, 100)])
 
 
 def hockey_stick(epsilon: Fraction, delta: Fraction, mechanisms: int, total: float) -> float:
-    """By every outcome of the pair that dominates: (0 given away, 1, 2, 3 given away), each mechanism by itself."""
+    """By every outcome of the dominating pair: (0 revealed, 1, 2, 3 revealed), for each mechanism."""
     p = (1 - float(delta)) / (1 + math.exp(-epsilon))
     first = (float(delta), p, 1 - float(delta) - p, 0.0)
     found = 0.0
@@ -34,7 +34,7 @@ def hockey_stick(epsilon: Fraction, delta: Fraction, mechanisms: int, total: flo
 
 @settings(max_examples=50, deadline=None)
 @given(EPSILONS, DELTAS, st.integers(1, 5), st.floats(0, 1.1))
-def test_optimal_delta_is_that_of_every_outcome_together(epsilon, delta, mechanisms, share):
+def test_optimal_delta_is_that_of_all_outcomes(epsilon, delta, mechanisms, share):
     total = share * mechanisms * float(epsilon)
     exact = hockey_stick(epsilon, delta, mechanisms, total)
     found = optimal_delta(epsilon, delta, mechanisms, total)
@@ -105,13 +105,13 @@ def test_basic_sums_exactly():
     assert basic([(Fraction(1), Fraction(2, 3))] * 2) == (2, 1)
 
 
-def test_many_mechanisms_are_counted():
+def test_many_mechanisms_are_composed():
     found = optimal_epsilon(Fraction(1, 200), Fraction(1, 10**12), 20_000, Fraction(1, 10**5))
     # The central limit: epsilon of mu = epsilon sqrt(k) = 0.707, delta 1e-5.
     assert found == pytest.approx(2.93, abs=0.05)
 
 
-def test_given_away_is_not_mended():
+def test_a_total_delta_below_the_revealed_probability_is_refused():
     delta = Fraction(1, 100)
     assert optimal_epsilon(Fraction(1), delta, 1, delta) == pytest.approx(1, rel=1e-15)
     for total in (delta, 1 - (1 - delta) ** 2 - Fraction(1, 10**20), Fraction(1), Fraction(2), Fraction(-1)):

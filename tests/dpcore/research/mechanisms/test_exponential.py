@@ -1,4 +1,4 @@
-"""Choices by score: their laws against enumeration, and their privacy over all outputs of neighbouring scores."""
+"""Choices by score: their distributions against enumeration, and their privacy over all outputs of neighbours."""
 
 import itertools
 import math
@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpcore.errors import DataError, PlanError
-from dpcore.randomness.sources import SeededRandom, coins
+from dpcore.randomness import coins
+from dpcore.randomness.sources import SeededRandom
 from dpcore.research.mechanisms.exponential import ExponentialMechanism
 
 RULES = ["exponential", "permute-and-flip"]
@@ -55,7 +56,7 @@ def test_no_output_is_more_likely_than_stated(scores, data):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_the_bound_is_reached_and_broken_by_a_sharper_choice(rule):
-    """A candidate far behind many that move away from it, or one best that falls back; 0.7 of the noise breaks it."""
+    """A candidate far below many that move away from it, or a best one that falls; 0.7 of the noise breaks it."""
     away = ([Fraction(0)] + [Fraction(100)] * 30, [Fraction(2)] + [Fraction(98)] * 30)
     mechanism = ExponentialMechanism(Fraction(3, 2), Fraction(2), rule)
     first, second = (mechanism.probabilities(scores) for scores in away)
@@ -80,7 +81,7 @@ def test_a_clear_winner_wins_and_a_single_candidate_always(rule):
     mechanism = ExponentialMechanism(Fraction(100), Fraction(1), rule)
     assert {mechanism.release([0, 5, 3], SeededRandom(seed)) for seed in range(20)} == {1}
     assert mechanism.release(np.array([7]), SeededRandom(1)) == 0
-    # Scores far apart, and many: at least the best is accepted in time.
+    # Scores far apart, and many: the best is accepted in reasonable time.
     assert mechanism.release([0] * 5000 + [10**9], SeededRandom(2)) == 5000
 
 

@@ -1,4 +1,4 @@
-"""The Laplace and the Gaussian mechanism: calibrated as their theorems say, and no further."""
+"""The Laplace and the Gaussian mechanism: calibrated exactly as in their theorems."""
 
 import math
 from fractions import Fraction
@@ -99,7 +99,7 @@ def test_gaussian_releases_add_discrete_gaussian_noise():
     assert noise.any()
     assert np.abs(noise).max() <= mechanism.half_width(Fraction(1, 10**9))
     assert np.array_equal(noise, mechanism.release(np.zeros(4, dtype=np.int64), SeededRandom(4)))
-    with pytest.raises(DataError, match="4 are covered"):
+    with pytest.raises(DataError, match="covers 4"):
         mechanism.release(values[:3], SeededRandom(4))
 
 

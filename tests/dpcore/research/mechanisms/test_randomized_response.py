@@ -1,4 +1,4 @@
-"""Randomized response: its law, its estimates and their variance over all outcomes, and its privacy."""
+"""Randomized response: its distribution, its estimates and their variance over all outcomes, and its privacy."""
 
 import itertools
 import math
@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpcore.errors import DataError, PlanError
-from dpcore.randomness.sources import SeededRandom, coins
+from dpcore.randomness import coins
+from dpcore.randomness.sources import SeededRandom
 from dpcore.research.mechanisms.randomized_response import RandomizedResponse
 
 EPSILONS = st.fractions(min_value=Fraction(1, 100), max_value=20, max_denominator=100)

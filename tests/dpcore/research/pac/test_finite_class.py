@@ -1,4 +1,4 @@
-"""Any finite class: scores have sensitivity 1, so the exact law is private; alpha and beta hold at the rows told."""
+"""Any finite class: scores have sensitivity 1, so the exact choice is private; alpha and beta hold at enough rows."""
 
 import itertools
 from fractions import Fraction
@@ -28,7 +28,7 @@ TABLES = list(itertools.product(itertools.product(range(POINTS), [0, 1]), repeat
 
 
 def law(table, monkeypatch):
-    """The exact law of the choice, from the scores that the learner computes."""
+    """The exact distribution of the choice, from the scores that the learner computes."""
     points, labels = np.array(table).T
     predictions = CONCEPTS[:, points]
     scores = all_choices(
@@ -38,14 +38,14 @@ def law(table, monkeypatch):
     return exponential_law([scores[h] for h in range(len(CONCEPTS))], float(EPSILON))
 
 
-def test_the_exact_law_is_private(monkeypatch):
+def test_the_exact_distribution_is_private(monkeypatch):
     laws = {table: law(table, monkeypatch) for table in TABLES}
     worst = max(log_ratio(laws[first], laws[second]) for first, second in neighbours(TABLES))
     assert 0.5 * EPSILON < worst <= EPSILON
 
 
 def test_a_class_that_comes_close_to_epsilon(monkeypatch):
-    """Of many concepts one that alone changes its mind: its probability falls by nearly exp(epsilon)."""
+    """Only one of many concepts changes its prediction: its probability falls by nearly exp(epsilon)."""
     predictions = np.zeros((2000, 1), int)
     predictions[0] = 1
     first, second = (exponential_law((predictions[:, 0] == label).astype(int), float(EPSILON)) for label in (1, 0))

@@ -1,4 +1,4 @@
-"""The exponential mechanism over groups: its law is exact, and other laws are rejected by the same test."""
+"""The exponential mechanism over groups: its distribution is exact, and the same test rejects others."""
 
 import math
 from fractions import Fraction
@@ -27,7 +27,7 @@ def draws(sizes, scores, epsilon, seed, count=DRAWS):
     return [choose(held, score, epsilon, random) for _ in range(count)]
 
 
-def test_groups_have_their_law():
+def test_groups_have_their_distribution():
     sizes, scores = [3, 1, 5, 1000, 2], [10, 12, 9, 0, 10]
     drawn = draws(sizes, scores, Fraction(1), 1)
     seen = np.bincount([group for group, _ in drawn], minlength=5)
@@ -40,7 +40,7 @@ def test_groups_have_their_law():
     assert stats.chisquare(places).pvalue > ACCEPT
 
 
-def test_groups_of_one_have_the_law_of_the_mechanism_without_groups():
+def test_groups_of_one_have_the_distribution_of_the_mechanism_without_groups():
     scores = [3, 0, 5, 5]
     mechanism = ExponentialMechanism(Fraction(3, 2), Fraction(1))
     np.testing.assert_allclose(mechanism.probabilities(scores), law([1] * 4, scores, 1.5), rtol=1e-12)
@@ -57,7 +57,7 @@ def test_many_poor_candidates_outweigh_a_good_one():
 
 
 class Scripted:
-    """Bits as told, so that a draw falls where double precision or 128 bits do not decide."""
+    """Given bits, so that a draw falls where double precision or 128 bits do not decide."""
 
     is_system = False
 
@@ -87,14 +87,14 @@ def test_more_bits_are_drawn_where_the_first_do_not_decide(then, expected):
 
 
 def test_a_draw_beyond_all_near_groups_goes_on():
-    # 2^128 exp(-150) is below 1: the last group is out of sight of 128 bits and comes into that of later ones.
+    # 2^128 exp(-150) is below 1: 128 bits cannot select the last group, further bits can.
     random = Scripted((1 << 128) - 1, (1 << 64) - 1)
     random.answers += [(1 << 64) - 2, 0]
     assert choose(np.array([1, 1]), np.array([300, 0]), Fraction(1), random)[0] == 1
     assert random.answers == [0]
 
 
-def test_double_precision_says_what_the_brackets_say():
+def test_double_precision_agrees_with_the_brackets():
     generator = np.random.default_rng(5)
     told = 0
     for _ in range(300):

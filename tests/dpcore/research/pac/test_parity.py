@@ -1,4 +1,4 @@
-"""Parities: the exact law over all coins is private for all neighbouring small tables, and the learner has that law."""
+"""Parities: the exact distribution over all coins is private for all small tables, and the learner has it."""
 
 import itertools
 import math
@@ -76,25 +76,25 @@ COINS = {
 
 @pytest.mark.parametrize("coins", COINS.values(), ids=COINS)
 @pytest.mark.parametrize(("d", "n"), [(1, 1), (1, 3), (2, 2), (2, 3), (3, 2)])
-def test_no_pair_of_neighbouring_tables_is_told_apart_better(d, n, coins):
+def test_no_pair_of_neighbouring_tables_exceeds_epsilon(d, n, coins):
     answers, failure = worst_ratios(d, n, coins)
     assert max(answers, failure) <= coins.largest_ratio
 
 
-def test_what_is_claimed_is_reached():
-    """So less cannot be claimed: by answers of one run, by answers of several but for a percent, and by failure."""
+def test_the_claimed_epsilon_is_reached():
+    """So the claim is tight: by answers of one run, by answers of several up to a percent, and by failure."""
     assert Fraction(*map(int, worst_ratios(1, 1, SLIDES)[0].as_integer_ratio())) == SLIDES.largest_ratio
     two = COINS["two runs"]
     answers, failure = worst_ratios(1, 3, two)
     assert failure < answers
     assert 0.99 * two.largest_ratio < answers
-    # What one run costs does not suffice for two.
+    # The epsilon of one run does not suffice for two.
     assert answers > 1.05 * (1 + two.keep) / (1 - two.keep)
     many = COINS["many runs"]
     assert worst_ratios(1, 1, many)[1] == gmpy2.mpq(many.largest_ratio)
 
 
-def test_the_papers_run_costs_half_its_epsilon_where_a_row_is_replaced():
+def test_the_papers_run_costs_half_its_epsilon_if_a_row_is_replaced():
     for epsilon in (Fraction(1), Fraction(1, 2), Fraction(1, 8)):
         run = ParityCoins(epsilon / 4, HALF, 1)
         assert run.largest_ratio == (1 + epsilon / 4) / (1 - epsilon / 4)
@@ -131,7 +131,7 @@ def packed(answer):
 @pytest.mark.parametrize(
     "table", [((1, 0), (2, 1), (3, 1)), ((1, 0), (1, 1), (3, 0)), ((0, 1), (2, 0), (3, 1))], ids=["fits", "x", "zero"]
 )
-def test_the_learner_has_its_law(table):
+def test_the_learner_has_its_distribution(table):
     coins, draws, random = ParityCoins(HALF, QUARTER, 3), 3000, SeededRandom(7)
     points = np.array([[x & 1, x >> 1] for x, _ in table])
     labels = np.array([y for _, y in table])
@@ -153,7 +153,7 @@ def test_the_learner_has_its_law(table):
         assert p_value(wrong) < 1e-6
 
 
-def test_coins_have_their_chance():
+def test_coins_have_their_probability():
     random = SeededRandom(1)
     heads = int(flips(Fraction(3, 1 << 10), 1_000_000, random).sum())
     assert stats.binomtest(heads, 1_000_000, 3 / 1024).pvalue > 1e-3
@@ -180,7 +180,7 @@ def test_failures_stay_within_beta(epsilon):
     trials = 300
     failed = sum(trial(guarantee.rows, coins, generator, random) for _ in range(trials))
     assert not failed_too_often(failed, trials, BETA)
-    # Not one in a hundred either: rows and coins are planned for beta, not for less.
+    # Failures are not rare either: rows and coins are planned for beta, not for less.
     assert failed >= trials * BETA / 10
     starved = sum(trial(guarantee.rows // 2, coins, generator, random) for _ in range(trials))
     assert failed_more_than(starved, trials, BETA)
@@ -227,7 +227,7 @@ def test_counting_all_runs_together_saves_rows():
         (HALF, HALF, (1 << 16) + 1),
     ],
 )
-def test_coins_that_are_none(keep, go, runs):
+def test_invalid_coins_are_refused(keep, go, runs):
     with pytest.raises(PlanError):
         ParityCoins(keep, go, runs)
 

@@ -46,7 +46,7 @@ def test_every_concept_is_scored_by_its_errors(seed, monkeypatch):
     assert len({score + errors(j, values, labels) for j, score in found.items()}) == 1
 
 
-def test_the_exact_law_is_private(monkeypatch):
+def test_the_exact_distribution_is_private(monkeypatch):
     epsilon = Fraction(1)
     tables = list(itertools.product(itertools.product(range(4), [0, 1]), repeat=2))
     laws = {}
@@ -122,7 +122,7 @@ def test_a_domain_of_62_bits():
     values = np.array([1 << 61] * 200 + [0, (1 << 62) - 1, 7])
     labels = values == 1 << 61
     assert learn_point(values, labels, 62, Fraction(2), SeededRandom(1)) == 1 << 61
-    # Nothing is known of an empty table: the choice is uniform.
+    # An empty table carries no information: the choice is uniform.
     random = SeededRandom(2)
     chosen = [learn_point([], [], 62, Fraction(2), random) for _ in range(400)]
     assert 150 < sum(j >= 1 << 61 for j in chosen) < 250

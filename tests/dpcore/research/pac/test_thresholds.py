@@ -50,7 +50,7 @@ def test_every_concept_is_scored_by_its_errors(seed, monkeypatch):
     assert len({score + errors(j, values, labels) for j, score in found.items()}) == 1
 
 
-def test_the_exact_law_is_private(monkeypatch):
+def test_the_exact_distribution_is_private(monkeypatch):
     epsilon = Fraction(1)
     tables = list(itertools.product(itertools.product(range(4), [0, 1]), repeat=2))
     laws = {}
@@ -120,7 +120,7 @@ def test_competitors_are_counted_exactly(bits, moment):
     assert np.exp(log_competitors(bits, np.log(moment))) == pytest.approx(largest, rel=1e-9)
 
 
-# The target is c_0. One end of the domain has probability alpha: all concepts but c_0 and the last err alpha.
+# The target is c_0. One end of the domain has probability alpha: all concepts except c_0 and the last err alpha.
 BITS, ALPHA, BETA = 6, 0.1, 0.05
 LAST = (1 << BITS) - 1
 

@@ -1,4 +1,4 @@
-"""The examples of README's chapter on asking run, and print what it says that they print."""
+"""The examples of the documentation run as they are shown, and print what it says that they print."""
 
 import io
 import json
@@ -15,27 +15,35 @@ from radofed.cli.entry_point import run
 from radofed.templates import PolicyChoices
 from tests.federation import Federation, wait_until
 
-ROOT = Path(__file__).resolve().parents[1]
-CHAPTER = re.search(r"^## Asking\n(.*?)^## ", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)[1]
-# A block of Python or a command, and what it prints where the next block says so.
-EXAMPLES = re.findall(
-    r"(?:^```python\n(.*?)^```\n|^    (rado [^\n]*)\n)(?:\n^```\n(.*?)^```\n)?", CHAPTER, re.MULTILINE | re.DOTALL
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+# A block of Python or a command, and what it prints where the next block shows it.
+EXAMPLE = re.compile(
+    r"(?:^```python\n(.*?)^```\n|^    (rado [^\n]*)\n)(?:\n^```\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL
 )
-PYTHON = [(code, printed) for code, _, printed in EXAMPLES if code]
-SIMULATIONS = [(command, printed) for _, command, printed in EXAMPLES if command.startswith("rado simulate ")]
-ASKING = [command for _, command, _ in EXAMPLES if command.startswith("rado learner ")]
 UNSTEADY = re.compile(r"[+]- +[0-9.]+|[0-9.]+$")
 """A deviation over three folds, and seconds, which are the machine's."""
 PARTIES = ("north", "south", "west")
 
 
-def assert_says(found: str, printed: str):
+def examples_of(page: str) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """The blocks of Python and the commands of a page, each with what it prints."""
+    found = EXAMPLE.findall((DOCS / page).read_text())
+    return [(code, said) for code, _, said in found if code], [(line, said) for _, line, said in found if line]
+
+
+PYTHON, COMMANDS = examples_of("how-to/ask.md")
+SIMULATIONS = [(line, said) for line, said in COMMANDS if line.startswith("rado simulate ")]
+ASKING = [line for line, _ in COMMANDS if line.startswith("rado learner ")]
+FIRST_STEPS, FIRST_COMMANDS = examples_of("getting-started.md")
+
+
+def assert_says(found: str, said: str):
     """The same words, and numbers that are alike: other draws of noise and another rounding change them a little."""
     number = r"-?\d+(?:\.\d+)?"
-    assert re.sub(number, "#", found).split() == re.sub(number, "#", printed).split()
+    assert re.sub(number, "#", found).split() == re.sub(number, "#", said).split()
     assert np.allclose(
         [float(text) for text in re.findall(number, found)],
-        [float(text) for text in re.findall(number, printed)],
+        [float(text) for text in re.findall(number, said)],
         rtol=0.04,
         atol=0.002,
     )
@@ -43,49 +51,63 @@ def assert_says(found: str, printed: str):
 
 def rado(command: str, where: Path, *more: str) -> str:
     """What a command line prints in that directory; it runs in this process, which spares its start."""
-    with chdir(where), redirect_stdout(io.StringIO()) as printed, redirect_stderr(io.StringIO()) as told:
+    with chdir(where), redirect_stdout(io.StringIO()) as printed, redirect_stderr(io.StringIO()) as notes:
         code = run([*shlex.split(command)[1:], *more])
-    assert code == 0, printed.getvalue() + told.getvalue()
+    assert code == 0, printed.getvalue() + notes.getvalue()
     return printed.getvalue()
 
 
-@pytest.fixture(scope="module")
-def told(tmp_path_factory):
-    """Where the blocks of Python ran, their names, and for each what it printed."""
-    where = tmp_path_factory.mktemp("readme")
+def run_blocks(blocks: list[tuple[str, str]], where: Path) -> tuple[dict, list[str]]:
+    """The names after all blocks ran in order in that directory, and what each printed."""
     names: dict = {}
     printed = []
     with chdir(where):
-        for code, _ in PYTHON:
+        for code, _ in blocks:
             with redirect_stdout(io.StringIO()) as text:
-                exec(compile(code, "README.md", "exec"), names)
+                exec(compile(code, "example", "exec"), names)
             printed.append(text.getvalue())
-    return where, names, printed
+    return names, printed
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory):
+    where = tmp_path_factory.mktemp("ask")
+    return where, *run_blocks(PYTHON, where)
 
 
 def test_all_examples_are_found():
-    assert len(PYTHON) == CHAPTER.count("```python") == 5
+    assert len(PYTHON) == (DOCS / "how-to/ask.md").read_text().count("```python") == 5
     assert len(SIMULATIONS) == 2
     assert [command.split()[2] for command in ASKING] == ["statistic", "train", "evaluate"]
-    assert sum(bool(printed) for *_, printed in EXAMPLES) == 6
+    assert sum(bool(said) for _, said in PYTHON + COMMANDS) == 6
+    assert len(FIRST_STEPS) == 2
+    assert [command.split()[1] for command, _ in FIRST_COMMANDS] == ["demo", "plan", "simulate"]
 
 
-def test_python_prints_what_the_readme_says(told):
-    _, names, printed = told
+def test_python_prints_what_the_page_says(asked):
+    _, names, printed = asked
     for found, (_, said) in zip(printed, PYTHON, strict=True):
         assert_says(found, said)
     assert isinstance(names["federation"], Asked)
 
 
 @pytest.mark.parametrize(("command", "said"), SIMULATIONS, ids=lambda value: value[-60:])
-def test_simulations_print_what_the_readme_says(told, command, said):
-    found = rado(command, told[0]).splitlines()
+def test_simulations_print_what_the_page_says(asked, command, said):
+    found = rado(command, asked[0]).splitlines()
     for line, row in zip(found, said.splitlines(), strict=False):
         assert_says(*(UNSTEADY.sub("", text) for text in (line, row)))
 
 
-def test_commands_for_organisations(told, tmp_path):
-    where, names, _ = told
+def test_first_steps(tmp_path):
+    _, printed = run_blocks(FIRST_STEPS, tmp_path)
+    for found, (_, said) in zip(printed, FIRST_STEPS, strict=True):
+        assert_says(found, said)
+    assert "epsilon" in rado(FIRST_COMMANDS[1][0], tmp_path)
+    assert "newton" in rado(FIRST_COMMANDS[2][0], tmp_path)
+
+
+def test_commands_for_organisations(asked, tmp_path):
+    where, names, _ = asked
     header, *rows = (where / "patients.csv").read_text().splitlines()
     schema = names["federation"].schema.to_toml()
     tables = {name: "\n".join([header, *rows[place::3]]) + "\n" for place, name in enumerate(PARTIES)}

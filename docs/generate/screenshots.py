@@ -1,0 +1,97 @@
+"""Draw the pictures of the documentation: `python -m docs.generate.screenshots`.
+
+Pictures of a terminal are SVG files of what the commands really print; fingerprints and times differ from run to run.
+"""
+
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich._export_format import CONSOLE_SVG_FORMAT
+from rich.console import Console
+from rich.text import Text
+
+PICTURES = Path(__file__).resolve().parents[1] / "pictures"
+WIDTH = 110
+PLAN = "rado plan --design moments --rows 40000 --parties 4 --coordinates 20 --epsilon 1"
+PROVISION = (
+    "rado provision init --federation clinics --directory clinics --coordinator localhost:7443 "
+    "--party north=100 --party south=100 --party west=100 --learner lab"
+)
+START_S = 60.0
+
+
+def rado(command: str, directory: Path, *, progress: bool = True) -> str:
+    """What a command prints, without the name of the temporary directory. progress: with standard error."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "radofed", *shlex.split(command)[1:]],
+        cwd=directory,
+        env=os.environ | {"COLUMNS": str(WIDTH)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT if progress else subprocess.DEVNULL,
+        text=True,
+        check=False,
+    )
+    return re.sub(rf"{re.escape(tempfile.gettempdir())}/[^/\s]+", "/srv", ended.stdout)
+
+
+def draw_terminal(command: str, printed: str, name: str) -> None:
+    """A picture of a terminal in which the command ran. The picture loads no font from elsewhere."""
+    console = Console(record=True, width=WIDTH, file=io.StringIO())
+    console.print(Text(f"$ {command}", style="bold"))
+    console.print(Text(printed.rstrip()))
+    template = CONSOLE_SVG_FORMAT.replace("<!-- Generated with Rich https://www.textualize.io -->", "")
+    template = re.sub(r"@font-face \{\{.*?\}\}", "", template, flags=re.DOTALL).replace("Fira Code, ", "")
+    console.save_svg(str(PICTURES / f"{name}.svg"), title="rado", code_format=template, unique_id=name)
+
+
+@contextmanager
+def coordinator(directory: Path) -> Iterator[None]:
+    """A coordinator that runs while the block does. directory: its own, as provisioned."""
+    command = [sys.executable, "-m", "radofed", "coordinator", "start", "--config", "coordinator.toml"]
+    with subprocess.Popen(command, cwd=directory, stderr=subprocess.DEVNULL) as node:
+        try:
+            address = directory / "state/address"
+            end = time.monotonic() + START_S
+            while not address.exists() and node.poll() is None and time.monotonic() < end:
+                time.sleep(0.1)
+            yield
+        finally:
+            node.terminate()
+
+
+def draw_party_check(directory: Path) -> None:
+    """A federation of three parties, and what the check of one of them says."""
+    rado(PROVISION, directory)
+    members = directory / "clinics/members"
+    rows = "".join(f"{20 + 7 * n % 70},{'yes' if n % 3 else 'no'},{'yes' if n % 4 else 'no'}\n" for n in range(120))
+    north = members / "north"
+    (north / "data.csv").write_text(f"age,smoker,readmitted\n{rows}", encoding="utf-8")
+    rado("rado schema infer data.csv --label readmitted --positive yes --output schema.toml", north)
+    with coordinator(members / "coordinator"):
+        command = "rado party check --config party.toml"
+        draw_terminal(command, rado(command, north), "party-check")
+
+
+def main() -> None:
+    """Draw all pictures."""
+    PICTURES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        draw_terminal(PLAN, rado(PLAN, directory), "plan-moments")
+        (PICTURES / "plan.png").unlink(missing_ok=True)
+        rado(f"{PLAN} --picture {PICTURES / 'plan.png'}", directory)
+        draw_party_check(directory)
+        draw_terminal("rado demo", rado("rado demo", directory, progress=False), "demo")
+
+
+if __name__ == "__main__":
+    main()
