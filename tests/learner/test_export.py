@@ -266,7 +266,7 @@ def test_the_command(tmp_path, capsys):
     assert shown["data"]["features"] == 8
     assert json.loads(out.read_text()) == json.loads(json.dumps(model().to_original_units()))
     assert run(["learner", "export", str(saved), "--output", str(out)]) == 4
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     other = tmp_path / "absent" / "units.json"
     assert run(["learner", "export", str(saved), "--output", str(other)]) == 4
     assert "choose another place" in capsys.readouterr().err

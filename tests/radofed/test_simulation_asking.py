@@ -144,8 +144,8 @@ def test_all_answers_of_a_learner_together_cost_at_most_its_budget(table):
         assert statement.epsilon < statement.epsilon_if_others_collude
     assert seen[0][1].statement() == result.asked["mine"]
     assert "2 releases together" in result.asked["mine"].assumptions[0]
-    (said,) = (note for note in result.notes if "whole epsilon and delta for itself" in note)
-    assert "charged for each" in said
+    (said,) = (note for note in result.notes if "had the whole epsilon and delta" in note)
+    assert "charges each" in said
     data = result.to_dict()
     assert data["privacy"] is None
     assert data["asked"]["other"]["epsilon"] == result.asked["other"].epsilon
@@ -171,7 +171,7 @@ def test_beside_learners_of_releases_there_is_a_design_and_its_figures_stay(tabl
     assert both.asked["mine"].epsilon_if_others_collude <= 5
     assert both.privacy == alone.privacy
     assert [row for row in figures(both) if row[1] != "mine"] == figures(alone)
-    assert any("made a release of its own" in note for note in both.notes)
+    assert any("made its own release" in note for note in both.notes)
     assert both.federation.design == "gaussian"
 
 
@@ -248,7 +248,7 @@ class Greedy(Asker):
         (None, {"rados": 5, "norm_bound": 1}, "leave out a number of rados, a norm bound"),
         (None, {"split": "exact"}, "leave out split = exact"),
         (None, {"epsilon": 0}, "must be positive"),
-        (None, {"delta": 1}, "to below 1"),
+        (None, {"delta": 1}, "less than 1"),
         (None, {"delta": -1}, "must be positive"),
         (None, {"rounds": 2}, "'mine' has no rounds"),
         ("naive-bayes", {"rounds": 2}, "'naive-bayes' has no rounds"),
@@ -391,8 +391,8 @@ def test_learners_that_do_not_ask_have_options_too(table, name):
         ("mean-variance", {"option": {"feature": "kind"}}, "no option 'feature'"),
         ("adaboost", {"option": {"feature": "kind"}}, "no option 'feature'"),
         ("newton", {"option": {"name": "newton"}}, "no option 'name'"),
-        ("point,threshold", {"option": {"feature": "kind"}}, "options are those of one estimator, and 2 are named"),
-        (None, {"option": {"rounds": 2}}, "options are for an estimator that is named"),
+        ("point,threshold", {"option": {"feature": "kind"}}, "options are for one estimator, and 2 are named"),
+        (None, {"option": {"rounds": 2}}, "options are for a named estimator"),
         ("newton", {"option": {"rounds": 2}, "rounds": 3}, "rounds is given twice"),
     ],
 )
@@ -412,7 +412,7 @@ def test_the_command_takes_options(table, tmp_path, capsys):
     assert run([*arguments, "point", *options]) == 0
     assert json.loads(capsys.readouterr().out)["data"]["results"]["point"]["sees"] == "answers"
     assert run([*arguments, "point,newton", *options]) == 4
-    assert "options are those of one estimator" in json.loads(capsys.readouterr().out)["error"]["message"]
+    assert "options are for one estimator" in json.loads(capsys.readouterr().out)["error"]["message"]
 
 
 def test_the_command_measures_learners_that_ask(table, tmp_path, capsys):
@@ -425,7 +425,7 @@ def test_the_command_measures_learners_that_ask(table, tmp_path, capsys):
     assert list(data["results"]) == ["naive-bayes", "logistic", "majority"]
     assert data["results"]["naive-bayes"]["sees"] == "answers"
     assert data["asked"]["naive-bayes"]["epsilon_if_others_collude"] <= 1
-    assert "estimators ask" in captured.err
+    assert "estimators query" in captured.err
     assert pq.read_table(rows).to_pydict()["sees"] == ["answers", "rows", "labels"] * 2
     assert run([*arguments[:-4], "--format", "json"]) == 4
     assert "give epsilon" in json.loads(capsys.readouterr().out)["error"]["message"]
