@@ -41,7 +41,7 @@ from benchmarks.record_level import (
     splits_of,
     without_privacy,
 )
-from dpcore.accounting.gaussian import ShiftLaw, gaussian_mu, together
+from dpcore.accounting.gaussian import ShiftDistribution, gaussian_mu, together
 from dpcore.accounting.integer_noise import ROUNDING_VARIANCE, IntegerNoise
 from dpcore.accounting.sensitivity import gradient_squared, moments_squared
 from dpcore.estimators.oracle import WHOLE, GradientEstimate
@@ -77,13 +77,16 @@ ROUNDS = {OURS: 8, FEWER: 4}
 
 @dataclass
 class PartiesOracle:
-    """Parties in one process that answer moments and gradients within (epsilon, DELTA); `laws`, what they told."""
+    """Parties in one process that answer moments and gradients within (epsilon, DELTA).
+
+    distributions: what their answers cost.
+    """
 
     parties: list[Records]
     schema: Schema
     epsilon: float
     random: RandomSource
-    laws: list[ShiftLaw] = field(default_factory=list)
+    distributions: list[ShiftDistribution] = field(default_factory=list)
 
     @property
     def rows(self) -> int:
@@ -94,7 +97,7 @@ class PartiesOracle:
         """The standard deviation of each party's noise at which a release takes `part` of the squared mu."""
         squared_mu = float(part) * gaussian_mu(self.epsilon, DELTA) ** 2
         share = int(np.ceil(np.sqrt((float(squared_sensitivity) / squared_mu + ROUNDING_VARIANCE) / len(self.parties))))
-        self.laws.append(IntegerNoise(share, len(self.parties), coordinates).law(squared_sensitivity))
+        self.distributions.append(IntegerNoise(share, len(self.parties), coordinates).distribution(squared_sensitivity))
         return share
 
     def moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> Moments:
@@ -129,7 +132,7 @@ class PartiesOracle:
 
     def counted(self) -> float:
         """Epsilon of all that was told, at DELTA."""
-        return together(self.laws).epsilon(DELTA).upper
+        return together(self.distributions).epsilon(DELTA).upper
 
 
 def parties_of(split: Split) -> list[Records]:

@@ -35,9 +35,9 @@ from dpcore.statistics.label_noise import Correction, corrected_batch
 from dpcore.statistics.moments import Moments
 from dpcore.statistics.noise import SharedNoise
 from dpcore.statistics.sample_size import PLAIN, Batch
+from learner.composition import composed_statement, cost_of
 from learner.planning import Plan
 from learner.requests import GradientRequest, MomentsRequest, Request, StatisticRequest
-from learner.together import cost_of, statement_together
 from wire.errors import WireError, exit_code_of
 from wire.query import Query
 
@@ -235,7 +235,7 @@ class BudgetedOracle:
             quantisation=found.quantisation,
             noise=found.noise,
             deviation=correction.amplification.deviation * noise.deviation / rows,
-            law=noise if correction.amplification == PLAIN else None,
+            distribution=noise if correction.amplification == PLAIN else None,
         )
 
     def moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> Moments:
@@ -284,7 +284,7 @@ class BudgetedOracle:
 
     def statement(self) -> PrivacyStatement:
         """The statement of all answers together, see `cost`. Raises ConfigurationError before the first."""
-        return statement_together(self.answers, self._counted_at(), self._unspent())
+        return composed_statement(self.answers, self._counted_at(), self._unspent())
 
     def _unspent(self) -> CountedRelease | None:
         """A release that takes what is left, None where nothing is or a refusal ended the run."""

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from dpcore.accounting.protection import Protection, Scope, Setting
 from dpcore.errors import PlanError, ShapeError
-from dpcore.queries.base import Crowd
+from dpcore.queries.base import QuerySize
 from dpcore.queries.fraction_bits import FractionBits
 from dpcore.queries.kind import QueryKind
 from dpcore.rados.designs import Design
-from dpcore.rados.distribution import RadoLaw
+from dpcore.rados.distribution import RadoDistribution
 from dpcore.rados.prepared_records import NoisedTable, PreparedRecords
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.computation import Computation, PartySecret
@@ -49,16 +49,16 @@ class RadosQuery(QueryKind):
         """(n, d): one rado a row."""
         return (self.rados, d)
 
-    def largest_sum(self, crowd: Crowd, fraction_bits: int) -> int:
+    def largest_sum(self, query_size: QuerySize, fraction_bits: int) -> int:
         """A bound on every value's magnitude: rows 2^fraction_bits, and what the noise exceeds by 2^-64 at most.
 
         No coordinate is beyond [-1, 1], and a rado takes a row at most once. Raises PlanError where clipping has no
         room for so many coordinates or fraction_bits: no party could answer.
         """
         if self.design.clipping is not None:
-            self.design.clipping.check_room(crowd.d, fraction_bits)
-        sums = crowd.rows << fraction_bits
-        return sums + self.design.noise_bound(crowd.rows, crowd.parties, self.length(crowd.d))
+            self.design.clipping.check_room(query_size.d, fraction_bits)
+        sums = query_size.rows << fraction_bits
+        return sums + self.design.noise_bound(query_size.rows, query_size.parties, self.length(query_size.d))
 
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
         """This party's part of each rado: int64 (n d,), in units of 2^-fraction_bits.
@@ -148,8 +148,8 @@ class RadosQuery(QueryKind):
         """Add this party's share of the noise in place. sums: (n, d) int64, in units of 2^-fraction_bits."""
         self.design.add_noise(sums, random)
 
-    def law(self, d: int, party_rows: Sequence[int], fraction_bits: int) -> RadoLaw:
-        """What the rados' law is, for a learner, over parties with these row counts; variances in real units.
+    def distribution(self, d: int, party_rows: Sequence[int], fraction_bits: int) -> RadoDistribution:
+        """What the rados' distribution is, for a learner, over parties with these row counts; variances in real units.
 
         With a support the inclusion is that of the pool, sum m*_p / m, each party's being a whole number of its rows.
         Raises EmptyTruncationError where a party has no admissible signature.

@@ -6,7 +6,7 @@
 (1 + x) / 2, so E[b] = x, and the edge's coordinate y b is coded -1/+1 as DP-FEAT needs. The sign is drawn from
 HMAC-SHA-256 under the party's secret over schema, feature and the record's content, so under one schema a record has
 one sign for ever: asking again does not average the rounding away. E[b^2] = 1, not x^2: learners correct the diagonal
-(RadoLaw).
+(RadoDistribution).
 
 **A noised table** has every edge with its noise, drawn once for an epoch and the same whenever it is used. Fixed
 support protects records by noise on the edges themselves, so rados over one noised table are free post-processing,

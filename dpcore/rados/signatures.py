@@ -247,8 +247,8 @@ def signatures_of(
     """`rados` signatures, independent, each uniform over the design's set.
 
     Under a truncation whole signatures are drawn until k is in the truncation of this party's own row count (Algorithm
-    2's rejection), which leaves the uniform law on the admitted set. The records of a rounded feature are rounded
-    already. sum_over_rows: counts their k.
+    2's rejection), which leaves the uniform distribution on the admitted set. The records of a rounded feature are
+    rounded already. sum_over_rows: counts their k.
 
     Raises PlanError where rados < 1 or the design is drawn by a coordinator, EmptyTruncationError, RejectionError or
     SupportError where the design cannot be met, ShapeError or SchemaError where a sensitive coordinate is not there or

@@ -56,7 +56,7 @@ def dp_feat_cost(request: PlanRequest) -> Cost:
         if alone is not None:
             whose = "parties refuse it, since if the other parties work with the learner, "
         else:
-            # Of several parties each counts its own law first, whoever tells the rest.
+            # Of several parties each counts its own distribution first, whoever tells the rest.
             own = len(request.party_rows) > 1 and request.split == "local" and isinstance(error, InfiniteEpsilonError)
             whose = "if the other parties work with the learner, " if own else ""
         reason = whose + str(error).partition(": ")[0]

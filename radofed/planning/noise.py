@@ -7,12 +7,12 @@ from dataclasses import replace
 from fractions import Fraction
 
 from dpcore.accounting.composition import LARGEST_EPSILON
-from dpcore.accounting.gaussian import WeakNoiseError, thinned_rados
+from dpcore.accounting.gaussian import WeakNoiseError, subsampled_rados
 from dpcore.accounting.integer_noise import IntegerNoise
 from dpcore.accounting.protection import GaussianProtection, ReleaseCost, Setting
 from dpcore.accounting.sensitivity import SQUARE_WEIGHT
 from dpcore.errors import ConfigurationError, PlanError
-from dpcore.queries.base import MAX_VALUES, Crowd
+from dpcore.queries.base import MAX_VALUES, QuerySize
 from dpcore.queries.fraction_bits import FractionBits
 from dpcore.queries.kind import QueryKind
 from dpcore.queries.moments import MomentsQuery
@@ -142,8 +142,8 @@ def _least_share(request: PlanRequest, epsilon: Fraction | float) -> int:
 def _sizes(request: PlanRequest, kind: QueryKind) -> Sizes | None:
     if request.coordinates is None:
         return None
-    crowd = Crowd(request.rows, len(request.party_rows), request.coordinates)
-    return sizes_of(kind, crowd, FractionBits.exactly(_bits(request)), request.key_bits)
+    query_size = QuerySize(request.rows, len(request.party_rows), request.coordinates)
+    return sizes_of(kind, query_size, FractionBits.exactly(_bits(request)), request.key_bits)
 
 
 def _noise(request: PlanRequest, share: int) -> Noise:
@@ -170,7 +170,7 @@ def _largest_rados(request: PlanRequest, share: int) -> int | None:
     protection = _protection(request, share)
     noise = IntegerNoise(share, request.honest_parties, MAX_VALUES)
     inclusion = max(map(protection.inclusion_of, request.party_rows))
-    found = thinned_rados(noise.mu(protection.squared), inclusion, request.epsilon, request.delta)
+    found = subsampled_rados(noise.mu(protection.squared), inclusion, request.epsilon, request.delta)
     return min(found, MAX_VALUES // (request.coordinates or 1))
 
 

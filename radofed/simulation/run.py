@@ -397,8 +397,8 @@ def _release(planned: PlannedFold, values: NDArray[np.int64], schema: Schema) ->
     if isinstance(kind, MomentsQuery):
         return kind.moments(values, bits, rows=rows, parties=len(planned.party_rows))
     assert isinstance(kind, RadosQuery), "a design releases rados or moments"
-    law = kind.law(schema.d, planned.party_rows, bits)
-    return RadoSample(kind.decode(values, bits), rows, bias=schema.bias, law=law)
+    distribution = kind.distribution(schema.d, planned.party_rows, bits)
+    return RadoSample(kind.decode(values, bits), rows, bias=schema.bias, distribution=distribution)
 
 
 def _set_up(planned: PlannedFold, options: SimulationOptions) -> str:

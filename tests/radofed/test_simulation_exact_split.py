@@ -1,4 +1,4 @@
-"""split = exact: the whole procedure has the uniform law on the pool's set, and no other procedure passes."""
+"""split = exact: the whole procedure has the uniform distribution on the pool's set, and no other procedure passes."""
 
 import itertools
 import math
@@ -76,7 +76,7 @@ def admitted():
 
 
 def surprise(found, outcomes):
-    """Chi-square of counts against the uniform law on `outcomes`, in standard deviations; inf outside of them."""
+    """Chi-square of counts against uniform `outcomes`, in standard deviations; inf for any other outcome."""
     tally = Counter(found)
     if set(tally) - outcomes:
         return math.inf
@@ -144,7 +144,7 @@ def test_a_wrong_split_is_rejected(split):
     assert found > 8
 
 
-def test_each_party_truncating_for_itself_is_another_law():
+def test_each_party_truncating_for_itself_is_another_distribution():
     """split = local lies inside the pool's set and is not uniform on it."""
     local = DpFeatDesign((SensitiveFeature(1, "s"),), EPSILON)
     parts = [
@@ -157,7 +157,7 @@ def test_each_party_truncating_for_itself_is_another_law():
     assert surprise(found, admitted()) > 8
 
 
-def test_counts_of_larger_parties_have_the_exact_law():
+def test_counts_of_larger_parties_have_the_exact_distribution():
     rows, low = (9, 20, 4), 14
     counts = central_counts(rows, low, 40_000, SeededRandom(8))
     ways = {

@@ -17,7 +17,7 @@ from sklearn.model_selection import StratifiedKFold
 
 import radofed
 from dpcore.errors import ConfigurationError, PlanError, RadofedError
-from dpcore.rados.distribution import RadoLaw
+from dpcore.rados.distribution import RadoDistribution
 from radofed.cli.entry_point import run
 from radofed.simulation import federation as federation_module
 from radofed.simulation.evaluation import auc
@@ -102,7 +102,7 @@ def test_the_rados_are_those_of_the_training_rows(table):
     assert first.rows == ROWS // 2
     assert first.rados.shape == (1000, 4)
     assert first.bias
-    assert isinstance(first.law, RadoLaw)
+    assert isinstance(first.distribution, RadoDistribution)
     same, bias = first.rados[:, 1], first.rados[:, 3]
     assert np.allclose(same, 0.4 * bias, atol=ROWS * 2**-16)  # 7 of 0 to 10 is 0.4 in [-1, 1]
     spread = np.sqrt(ROWS / 2 / 4 / 1000)
@@ -180,7 +180,7 @@ def test_noise_is_within_the_epsilon_that_was_asked_for(table):
     assert result.privacy.scope == "record"
     assert result.privacy.epsilon < result.privacy.epsilon_if_others_collude <= 2
     assert result.privacy.epsilon_if_others_collude > 1.99
-    assert (first.law.rado_noise > 0).all()
+    assert (first.distribution.rado_noise > 0).all()
     assert result.federation.colluders == 1
     assert result.federation.honest_parties == 2
 

@@ -10,10 +10,10 @@ import numpy as np
 from dpcore.accounting.protection import CountProtection, Scope, Setting
 from dpcore.accounting.truncation import truncation
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import binomial_law
+from dpcore.numbers.count_distributions import binomial_distribution
 from dpcore.numbers.rationals import check_rational
 from dpcore.rados.designs.base import RadoDesign, Split, check_split
-from dpcore.rados.distribution import CentralCount, RadoLaw
+from dpcore.rados.distribution import CentralCount, RadoDistribution
 from dpcore.records.schema import Schema
 
 
@@ -120,10 +120,10 @@ class DpFeatDesign(RadoDesign):
         """See `RadoDesign`."""
         return False
 
-    def distribution(self, d: int, party_rows: Sequence[int], fraction_bits: int) -> RadoLaw:
+    def distribution(self, d: int, party_rows: Sequence[int], fraction_bits: int) -> RadoDistribution:
         """See `RadoDesign`."""
         rounding = np.isin(np.arange(d), self.rounded) if self.rounded else None
-        return RadoLaw(rounding=rounding, central=self._central(party_rows))
+        return RadoDistribution(rounding=rounding, central=self._central(party_rows))
 
     def _central(self, party_rows: Sequence[int]) -> CentralCount | None:
         """What is public of the truncated k; coins exchangeable given it have 4 Var(k_p) = m_p (1 + (m_p - 1) rho)."""
@@ -132,7 +132,7 @@ class DpFeatDesign(RadoDesign):
         correlation = 0.0
         drawn = (sum(party_rows),) if self.is_pooled else party_rows
         for rows in drawn:
-            admitted = binomial_law(rows, truncation(rows, self.epsilon_per_rado)[0])
+            admitted = binomial_distribution(rows, truncation(rows, self.epsilon_per_rado)[0])
             k = admitted.low + np.arange(len(admitted.masses))
             variance = min(float(admitted.masses @ (k - rows / 2.0) ** 2), rows / 4.0)
             correlation += (4.0 * variance - rows) / max(rows - 1, 1) / sum(drawn)

@@ -31,14 +31,14 @@ def privacy(
     epsilons.
     """
     from dpcore.errors import ConfigurationError
+    from learner.composition import composed_privacy, sentences
     from learner.release import Release
-    from learner.together import privacy_together, sentences
     from radofed.cli.arguments import exact
 
     if feature is not None and column is not None:
         raise ConfigurationError("give --feature or --column, not both")
     budget = exact(delta, "delta")
-    cost = privacy_together([Release.load(each) for each in releases], budget, feature=feature, column=column)
+    cost = composed_privacy([Release.load(each) for each in releases], budget, feature=feature, column=column)
     what = "one record"
     if feature is not None:
         what = f"one record's value of {feature!r}, within that coordinate's own values where a release bounds no more,"

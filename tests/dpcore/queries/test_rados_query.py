@@ -12,7 +12,7 @@ import pytest
 
 from dpcore.accounting.truncation import truncation
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
-from dpcore.queries.base import Crowd, SumQuery
+from dpcore.queries.base import QuerySize, SumQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados import prepared_records, signatures
 from dpcore.rados.designs import (
@@ -48,7 +48,7 @@ DESIGNS = {
     "several": DpFeatDesign((SensitiveFeature(0, "age", rounded=True), SMOKER)),
     "joint": JOINT,
     "gaussian": GAUSSIAN,
-    "thinned": THINNED,
+    "subsampled": THINNED,
     "fixed": FIXED,
     "bare": BARE,
 }
@@ -151,7 +151,7 @@ def test_noise_is_added_after_the_sums_where_the_design_says(design):
         assert not noise_of(quiet, 20, SeededRandom(3)).any()
 
 
-@pytest.mark.parametrize("design", [THINNED, FIXED, BARE], ids=["thinned", "fixed", "bare"])
+@pytest.mark.parametrize("design", [THINNED, FIXED, BARE], ids=["subsampled", "fixed", "bare"])
 def test_a_rado_takes_exactly_its_share_of_a_partys_rows(design):
     """The bias of unclipped rows counts how many were taken."""
     held = party(31, 3)
@@ -249,7 +249,7 @@ def test_truncated_sums_count_rows_that_are_not_usable_as_plus_one():
     assert low <= k.min() < low + 5 < 999 - low - 5 < k.max() <= 999 - low
 
 
-@pytest.mark.parametrize("name", ["plain", "dp-feat", "thinned", "few admitted"])
+@pytest.mark.parametrize("name", ["plain", "dp-feat", "subsampled", "few admitted"])
 def test_memory_is_for_sums_and_blocks_not_for_signatures(name, monkeypatch):
     monkeypatch.setattr(row_sums, "processors", lambda: 2)
     rows, n = 1 << 18, 2000
@@ -259,7 +259,7 @@ def test_memory_is_for_sums_and_blocks_not_for_signatures(name, monkeypatch):
         "plain": PlainDesign((0,)),
         "dp-feat": DpFeatDesign((SensitiveFeature(0, "s"),), Fraction(1)),
         "few admitted": DpFeatDesign((SensitiveFeature(0, "s"),), Fraction(1, 400)),
-        "thinned": GaussianDesign(Clip(Fraction(2), bias=False), 30, Fraction(1, 3)),
+        "subsampled": GaussianDesign(Clip(Fraction(2), bias=False), 30, Fraction(1, 3)),
     }[name]
     RadosQuery(1, design).contribution(held.between(0, 5000), 4, Computation(SeededRandom(1)))
     tracemalloc.start()
@@ -291,13 +291,13 @@ def test_contribution_is_bounded_by_largest_sum(design):
     query, held = RadosQuery(20, design), party(50, 1)
     assert query.length(5) == 100
     assert query.shape(5) == (20, 5)
-    bound = query.largest_sum(Crowd(50, 1, 5), BITS)
+    bound = query.largest_sum(QuerySize(50, 1, 5), BITS)
     noise = {JOINT: (30, 1), GAUSSIAN: (30, 1), THINNED: (30, 1), FIXED: (30, 50)}.get(design)
     assert bound == (50 << BITS) + (tail_bound(*noise, 100) if noise else 0)
     assert np.abs(query.contribution(held, BITS, Computation(SeededRandom(1), secret_of(1)))).max() <= bound
     if noise:
-        assert bound < query.largest_sum(Crowd(50, 1, 500), BITS)
-        wider = Crowd(50, 4, 5) if design is not FIXED else Crowd(200, 1, 5)
+        assert bound < query.largest_sum(QuerySize(50, 1, 500), BITS)
+        wider = QuerySize(50, 4, 5) if design is not FIXED else QuerySize(200, 1, 5)
         assert query.largest_sum(wider, BITS) - (wider.rows << BITS) == pytest.approx(
             2 * (bound - (50 << BITS)), rel=0.01
         )
@@ -306,29 +306,29 @@ def test_contribution_is_bounded_by_largest_sum(design):
 def test_the_bound_is_reached():
     ones = Records(np.full((8, 1), ONE, dtype=np.int32), np.ones(8, dtype=np.int8), np.ones(8, dtype=np.bool_))
     query, everything = RadosQuery(1, PlainDesign()), np.array([[0xFF]], dtype=np.uint8)
-    assert query.prepare(ones, BITS).sums_of(everything)[0, 0] == query.largest_sum(Crowd(8, 1, 1), BITS)
+    assert query.prepare(ones, BITS).sums_of(everything)[0, 0] == query.largest_sum(QuerySize(8, 1, 1), BITS)
 
 
 def test_a_learner_is_told_how_rados_were_drawn():
     unit = 900 / 4.0**BITS
     for design in (PLAIN, DP_FEAT):
-        law = RadosQuery(1, design).law(5, (120, 60, 240), BITS)
-        assert (law.inclusion, law.fixed_support) == (0.5, False)
-        assert law.rado_noise is law.edge_noise is law.rounding is None
-        assert (law.central is None) == (design is PLAIN)
-    several = RadosQuery(1, DESIGNS["several"]).law(5, (120, 60, 240), BITS)
+        distribution = RadosQuery(1, design).distribution(5, (120, 60, 240), BITS)
+        assert (distribution.inclusion, distribution.fixed_support) == (0.5, False)
+        assert distribution.rado_noise is distribution.edge_noise is distribution.rounding is None
+        assert (distribution.central is None) == (design is PLAIN)
+    several = RadosQuery(1, DESIGNS["several"]).distribution(5, (120, 60, 240), BITS)
     assert several.rounding.tolist() == [True, False, False, False, False]
     assert several.rado_noise is None
-    joint = RadosQuery(1, JOINT).law(5, (120, 60, 240), BITS)
+    joint = RadosQuery(1, JOINT).distribution(5, (120, 60, 240), BITS)
     assert joint.rado_noise.tolist() == pytest.approx([3 * unit, 0, 0, 3 * unit, 0])
-    gaussian = RadosQuery(1, GAUSSIAN).law(5, (120, 60, 240), BITS)
+    gaussian = RadosQuery(1, GAUSSIAN).distribution(5, (120, 60, 240), BITS)
     assert gaussian.rado_noise.tolist() == pytest.approx([3 * unit] * 5)
     assert (gaussian.inclusion, gaussian.fixed_support) == (0.5, False)
-    thinned = RadosQuery(1, THINNED).law(5, (120, 60, 240), BITS)
-    assert thinned.rado_noise.tolist() == pytest.approx([3 * unit] * 5)
-    assert (thinned.inclusion, thinned.fixed_support) == (1 / 3, True)
+    subsampled = RadosQuery(1, THINNED).distribution(5, (120, 60, 240), BITS)
+    assert subsampled.rado_noise.tolist() == pytest.approx([3 * unit] * 5)
+    assert (subsampled.inclusion, subsampled.fixed_support) == (1 / 3, True)
     # A table's noise is each party's own: it does not grow with their number.
-    fixed = RadosQuery(1, FIXED).law(5, (120, 60, 240), BITS)
+    fixed = RadosQuery(1, FIXED).distribution(5, (120, 60, 240), BITS)
     assert fixed.edge_noise.tolist() == pytest.approx([unit] * 5)
     assert (fixed.inclusion, fixed.fixed_support, fixed.rado_noise) == (1 / 3, True, None)
 
@@ -346,13 +346,13 @@ def test_a_learner_is_told_how_a_truncated_count_varies():
 
     sizes = (120, 60, 240)
     sensitive = (SensitiveFeature(1, "s", rounded=True),)
-    local = RadosQuery(1, DpFeatDesign(sensitive, tight)).law(5, sizes, BITS)
+    local = RadosQuery(1, DpFeatDesign(sensitive, tight)).distribution(5, sizes, BITS)
     assert local.central.coordinate == 1
     assert local.central.correlation == pytest.approx(sum(m * correlation(m) for m in sizes) / 420, rel=1e-9)
     assert local.rounding.tolist() == [False, True, False, False, False]
-    pooled = RadosQuery(1, DpFeatDesign(sensitive, tight, "exact")).law(5, sizes, BITS)
+    pooled = RadosQuery(1, DpFeatDesign(sensitive, tight, "exact")).distribution(5, sizes, BITS)
     assert pooled.central.correlation == pytest.approx(correlation(420), rel=1e-9)
-    assert RadosQuery(1, DpFeatDesign(sensitive)).law(5, sizes, BITS).central is None
+    assert RadosQuery(1, DpFeatDesign(sensitive)).distribution(5, sizes, BITS).central is None
 
 
 def test_decoding_divides_by_the_unit():

@@ -1,4 +1,4 @@
-"""The draws have the law that the accounting counts: the same test accepts it and rejects wrong ones.
+"""The draws have the distribution that the accounting counts: the same test accepts it and rejects wrong ones.
 
 Seeds are fixed, so a result never changes from run to run.
 """
@@ -57,7 +57,7 @@ def fit(sample: np.ndarray, rows: int, low: int, p: float = 0.5) -> float:
 
 
 @pytest.mark.parametrize("share_positive", [0.0, 0.1, 0.5, 1.0])
-def test_truncated_k_has_its_law_whatever_the_data(share_positive):
+def test_truncated_k_has_its_distribution_whatever_the_data(share_positive):
     held = records(201, share_positive)
     low, _ = truncation(201, EPSILON)
     sample = counts(TRUNCATED, held, 20_000)
