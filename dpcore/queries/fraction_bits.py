@@ -90,8 +90,8 @@ def fewest_ciphertexts(query: Sized, limits: QueryLimits, bits: FractionBits, mo
     """The encoding of fewest ciphertexts with the fraction bits allowed; of these, that with most fraction bits.
 
     Every sum within the query's own bound fits, and the rows of all parties, which travel in the check slot, as with
-    `plan_encoding`. Raises SlotOverflowError where not even the least bits fit, PlanError where the query or the modulus
-    makes no sense.
+    `plan_encoding`. Raises SlotOverflowError where not even the least bits fit, PlanError where the query or the
+    modulus makes no sense.
     """
     length = query.length(limits.d)
 
