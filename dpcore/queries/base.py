@@ -19,7 +19,7 @@ Decoded_co = TypeVar("Decoded_co", covariant=True)
 
 
 @dataclass(frozen=True)
-class QuerySize:
+class QueryLimits:
     """The most that a query is planned for: `rows` over all parties, `parties`, and d coordinates of a record."""
 
     rows: int
@@ -34,7 +34,7 @@ class SumQuery(Protocol[Decoded_co]):
         """Values of one contribution, for records of d coordinates."""
         ...
 
-    def largest_sum(self, query_size: QuerySize, fraction_bits: int) -> int:
+    def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
         """A bound on the magnitude of every value, summed over all parties.
 
         Where the query has noise, it is exceeded with a probability of at most 2^-64.

@@ -14,7 +14,7 @@ from dpcore.accounting.sensitivity import gradient_squared
 from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.rationals import check_rational
 from dpcore.progress import Progress
-from dpcore.queries.base import QuerySize
+from dpcore.queries.base import QueryLimits
 from dpcore.queries.kind import QueryKind
 from dpcore.randomness.discrete_gaussian import check_share, discrete_gaussian, tail_bound
 from dpcore.records.basis import Basis
@@ -81,14 +81,14 @@ class GradientQuery(QueryKind):
         """(d,)."""
         return (self.length(d),)
 
-    def largest_sum(self, query_size: QuerySize, fraction_bits: int) -> int:
+    def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
         """A bound on every coordinate: none is longer than its record's gradient; noise exceeds it by 2^-64.
 
         Raises PlanError where margins or lengths might not fit int64.
         """
         self._check_room(fraction_bits)
         longest = isqrt(clip_squared(self.clip, fraction_bits))
-        return query_size.rows * longest + tail_bound(self.share_sigma, query_size.parties, self.length(query_size.d))
+        return limits.rows * longest + tail_bound(self.share_sigma, limits.parties, self.length(limits.d))
 
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
         """This party's sum and its share of the noise: int64 (d,)."""

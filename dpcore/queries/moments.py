@@ -13,7 +13,7 @@ from dpcore.accounting.protection import GaussianProtection, Scope, Setting
 from dpcore.accounting.sensitivity import PRODUCT_WEIGHT, SQUARE_WEIGHT, moments_squared
 from dpcore.errors import PlanError, ShapeError
 from dpcore.progress import Progress
-from dpcore.queries.base import QuerySize
+from dpcore.queries.base import QueryLimits
 from dpcore.queries.kind import QueryKind
 from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, check_share, discrete_gaussian, tail_bound
 from dpcore.records.clipping import Clip
@@ -63,15 +63,15 @@ class MomentsQuery(QueryKind):
         """(length,): in the order of a contribution."""
         return (self.length(d),)
 
-    def largest_sum(self, query_size: QuerySize, fraction_bits: int) -> int:
+    def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
         """A bound on every value's magnitude: no coordinate is beyond [-1, 1], and the noise exceeds it by 2^-64.
 
         Raises PlanError where clipping has no room for so many coordinates or fraction_bits.
         """
         one = 1 << _checked(fraction_bits)
-        self.clip.check_room(query_size.d, fraction_bits)
+        self.clip.check_room(limits.d, fraction_bits)
         most = max(self.edge_multiplier * one, PRODUCT_WEIGHT * one * one)
-        return query_size.rows * most + tail_bound(self.share_sigma, query_size.parties, self.length(query_size.d))
+        return limits.rows * most + tail_bound(self.share_sigma, limits.parties, self.length(limits.d))
 
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
         """This party's sums and its share of the noise: int64 (length,)."""

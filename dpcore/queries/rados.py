@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dpcore.accounting.protection import Protection, Scope, Setting
 from dpcore.errors import PlanError, ShapeError
-from dpcore.queries.base import QuerySize
+from dpcore.queries.base import QueryLimits
 from dpcore.queries.fraction_bits import FractionBits
 from dpcore.queries.kind import QueryKind
 from dpcore.rados.designs import Design
@@ -49,16 +49,16 @@ class RadosQuery(QueryKind):
         """(n, d): one rado a row."""
         return (self.rados, d)
 
-    def largest_sum(self, query_size: QuerySize, fraction_bits: int) -> int:
+    def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
         """A bound on every value's magnitude: rows 2^fraction_bits, and what the noise exceeds by 2^-64 at most.
 
         No coordinate is beyond [-1, 1], and a rado takes a row at most once. Raises PlanError where clipping has no
         room for so many coordinates or fraction_bits: no party could answer.
         """
         if self.design.clipping is not None:
-            self.design.clipping.check_room(query_size.d, fraction_bits)
-        sums = query_size.rows << fraction_bits
-        return sums + self.design.noise_bound(query_size.rows, query_size.parties, self.length(query_size.d))
+            self.design.clipping.check_room(limits.d, fraction_bits)
+        sums = limits.rows << fraction_bits
+        return sums + self.design.noise_bound(limits.rows, limits.parties, self.length(limits.d))
 
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
         """This party's part of each rado: int64 (n d,), in units of 2^-fraction_bits.

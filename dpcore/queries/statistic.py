@@ -16,7 +16,7 @@ from dpcore.predicates.disjoint import Sensitivity, batch_sensitivity
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import Predicate, is_boolean
 from dpcore.predicates.notation import described
-from dpcore.queries.base import QuerySize
+from dpcore.queries.base import QueryLimits
 from dpcore.queries.kind import QueryKind
 from dpcore.records.computation import Computation
 from dpcore.records.records import Records
@@ -71,10 +71,10 @@ class StatisticQuery(QueryKind):
         """(M,): in the order of the predicates."""
         return (self.length(d),)
 
-    def largest_sum(self, query_size: QuerySize, fraction_bits: int) -> int:
+    def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
         """2^f for every row, and what the noise exceeds with probability 2^-64. Raises PlanError from fraction_bits."""
-        rows_units = query_size.rows << _checked(fraction_bits)
-        return rows_units + self.noise.tail_bound(query_size.parties, len(self.predicates))
+        rows_units = limits.rows << _checked(fraction_bits)
+        return rows_units + self.noise.tail_bound(limits.parties, len(self.predicates))
 
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
         """This party's sums and its share of the noise: int64 (M,)."""

@@ -12,7 +12,7 @@ from dpcore.accounting.integer_noise import IntegerNoise
 from dpcore.accounting.protection import GaussianProtection, ReleaseCost, Setting
 from dpcore.accounting.sensitivity import SQUARE_WEIGHT
 from dpcore.errors import ConfigurationError, PlanError
-from dpcore.queries.base import MAX_VALUES, QuerySize
+from dpcore.queries.base import MAX_VALUES, QueryLimits
 from dpcore.queries.fraction_bits import FractionBits
 from dpcore.queries.kind import QueryKind
 from dpcore.queries.moments import MomentsQuery
@@ -142,8 +142,8 @@ def _least_share(request: PlanRequest, epsilon: Fraction | float) -> int:
 def _sizes(request: PlanRequest, kind: QueryKind) -> Sizes | None:
     if request.coordinates is None:
         return None
-    query_size = QuerySize(request.rows, len(request.party_rows), request.coordinates)
-    return sizes_of(kind, query_size, FractionBits.exactly(_bits(request)), request.key_bits)
+    limits = QueryLimits(request.rows, len(request.party_rows), request.coordinates)
+    return sizes_of(kind, limits, FractionBits.exactly(_bits(request)), request.key_bits)
 
 
 def _noise(request: PlanRequest, share: int) -> Noise:

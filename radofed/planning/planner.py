@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from dpcore.errors import PlanError
-from dpcore.queries.base import QuerySize
+from dpcore.queries.base import QueryLimits
 from dpcore.queries.fraction_bits import FractionBits
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import PlainDesign
@@ -38,11 +38,11 @@ def _with_sizes(cost: Cost) -> Cost:
         return cost
     # Signatures that are truncated sum to no more than others.
     kind = RadosQuery(request.n, PlainDesign())
-    query_size = QuerySize(request.rows, len(request.party_rows), request.coordinates)
+    limits = QueryLimits(request.rows, len(request.party_rows), request.coordinates)
     given = request.fraction_bits
     bits = FractionBits.for_rados(request.n) if given is None else FractionBits.exactly(given)
     try:
-        return replace(cost, sizes=sizes_of(kind, query_size, bits, request.key_bits))
+        return replace(cost, sizes=sizes_of(kind, limits, bits, request.key_bits))
     except PlanError as error:
         if not cost.feasible:
             return cost

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from dpcore.errors import PlanError
 from dpcore.paillier.packing import ciphertext_count
-from dpcore.queries.base import MAX_VALUES, QuerySize
+from dpcore.queries.base import MAX_VALUES, QueryLimits
 from dpcore.queries.fraction_bits import FractionBits, fewest_ciphertexts
 from dpcore.queries.kind import QueryKind
 from learner.requests import GROWTH
@@ -38,24 +38,24 @@ class Sizes:
     estimated_seconds: float
 
 
-def sizes_of(kind: QueryKind, query_size: QuerySize, bits: FractionBits, key_bits: int) -> Sizes:
+def sizes_of(kind: QueryKind, limits: QueryLimits, bits: FractionBits, key_bits: int) -> Sizes:
     """The sizes of a query of this kind.
 
-    query_size: as it is; the slots leave the room that a learner's query leaves for tables that grow. bits: those that
+    limits: as it is; the slots leave the room that a learner's query leaves for tables that grow. bits: those that
     the plan may choose. Raises PlanError where a query may not ask for as many values, SlotOverflowError where its sums
     do not fit a slot.
     """
-    length = kind.length(query_size.d)
+    length = kind.length(limits.d)
     if length > MAX_VALUES:
-        remedy = kind.fewer(MAX_VALUES, query_size.d)
+        remedy = kind.fewer(MAX_VALUES, limits.d)
         raise PlanError(f"{length} values are more than the {MAX_VALUES} of one query: {remedy}")
-    planned = QuerySize(GROWTH * query_size.rows, query_size.parties, query_size.d)
+    planned = QueryLimits(GROWTH * limits.rows, limits.parties, limits.d)
     encoding = fewest_ciphertexts(kind, planned, bits, key_bits)
     ciphertexts = ciphertext_count(length, encoding, key_bits)
     longer = key_bits / MEASURED_BITS
     # Parties encrypt at the same time; the coordinator adds each one's.
     encrypting = min(TABLE_S + ciphertexts * ENCRYPT_S, ciphertexts * WITHOUT_TABLE_S)
     exponentiations = encrypting + ciphertexts * DECRYPT_S
-    seconds = longer**3 * exponentiations + longer**2 * query_size.parties * ciphertexts * ADD_CHECKED_S
+    seconds = longer**3 * exponentiations + longer**2 * limits.parties * ciphertexts * ADD_CHECKED_S
     upload_bytes = ciphertexts * 2 * -(-key_bits // 8)
     return Sizes(ciphertexts, upload_bytes, encoding.slot_bits, encoding.fraction_bits, seconds)

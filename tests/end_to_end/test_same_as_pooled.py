@@ -19,7 +19,7 @@ from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.packing import pack
 from dpcore.paillier.secret import SecretKey
 from dpcore.predicates.expressions import Affine, AtLeast, Clipped, Flag, LabelIs
-from dpcore.queries.base import QuerySize
+from dpcore.queries.base import QueryLimits
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
@@ -103,7 +103,7 @@ class Setting:
 
     def ask(self, kind, now: int) -> OpenedQuery:
         certificate = PaillierKey("learner", self.secret.public_key, now - 1, now + 9999).sign(self.keys["learner"])
-        largest = max(kind.largest_sum(QuerySize(1000, 3, SCHEMA.d), self.fraction_bits), 1000)
+        largest = max(kind.largest_sum(QueryLimits(1000, 3, SCHEMA.d), self.fraction_bits), 1000)
         query = Query(
             federation="f",
             learner="learner",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dpcore.accounting.sensitivity import gradient_squared
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
 from dpcore.numbers.fixed_point import store
-from dpcore.queries.base import QuerySize
+from dpcore.queries.base import QueryLimits
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.basis import BASIS_BITS, Basis
@@ -158,7 +158,7 @@ def test_contribution_has_noise_and_stays_within_largest_sum() -> None:
     noise = kind.contribution(whole, BITS, Computation(SeededRandom(1))) - kind.sums(whole, BITS)
     assert np.abs(noise).max() > 100
     assert np.abs(kind.contribution(whole, BITS, Computation(SeededRandom(1)))).max() <= kind.largest_sum(
-        QuerySize(300, 1, D), BITS
+        QueryLimits(300, 1, D), BITS
     )
 
 
@@ -188,7 +188,7 @@ def test_sizes_that_might_not_fit_are_refused() -> None:
         kind.length(7)
     huge = Basis.of(np.full((D, D), float(1 << 18)))
     with pytest.raises(PlanError, match="too long"):
-        query(THETA, basis=huge).largest_sum(QuerySize(10, 1, D), 16)
+        query(THETA, basis=huge).largest_sum(QueryLimits(10, 1, D), 16)
 
 
 @pytest.mark.parametrize(

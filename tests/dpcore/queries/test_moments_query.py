@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import PlanError, ShapeError
-from dpcore.queries.base import QuerySize, SumQuery
+from dpcore.queries.base import QueryLimits, SumQuery
 from dpcore.queries.moments import MOST_FRACTION_BITS, MomentsQuery
 from dpcore.randomness.discrete_gaussian import tail_bound
 from dpcore.randomness.sources import SeededRandom
@@ -167,19 +167,19 @@ def test_a_total_of_no_length_is_refused():
 def test_largest_sum_is_reached_and_not_exceeded(multiplier, place):
     query = MomentsQuery(Clip(Fraction(5), bias=True), multiplier, 3)
     ones = Records(np.full((9, 3), ONE, np.int32), np.ones(9, np.int8), np.ones(9, bool))
-    bound = query.largest_sum(QuerySize(9, 2, 3), BITS) - tail_bound(3, 2, query.length(3))
+    bound = query.largest_sum(QueryLimits(9, 2, 3), BITS) - tail_bound(3, 2, query.length(3))
     reached = query.sums(ones, BITS)
     assert np.abs(reached).max() == bound
     assert int(np.abs(reached).argmax()) <= place + 1
     for seed in range(5):
         contribution = query.contribution(party(9, seed, 3), BITS, Computation(SeededRandom(seed)))
-        assert np.abs(contribution).max() <= query.largest_sum(QuerySize(9, 2, 3), BITS)
+        assert np.abs(contribution).max() <= query.largest_sum(QueryLimits(9, 2, 3), BITS)
 
 
 def test_largest_sum_grows_with_the_crowd():
-    query_size = QuerySize(1000, 5, 5)
-    grown = [QuerySize(1001, 5, 5), QuerySize(1000, 50, 5), QuerySize(1000, 5, 500)]
-    assert all(QUERY.largest_sum(more, BITS) > QUERY.largest_sum(query_size, BITS) for more in grown)
+    limits = QueryLimits(1000, 5, 5)
+    grown = [QueryLimits(1001, 5, 5), QueryLimits(1000, 50, 5), QueryLimits(1000, 5, 500)]
+    assert all(QUERY.largest_sum(more, BITS) > QUERY.largest_sum(limits, BITS) for more in grown)
 
 
 def test_progress_reaches_the_end():
@@ -201,4 +201,4 @@ def test_it_is_a_sum_query_and_refuses_nonsense():
         with pytest.raises(PlanError, match="0 to 20"):
             QUERY.sums(party(3, 1), bits)
         with pytest.raises(PlanError, match="0 to 20"):
-            QUERY.largest_sum(QuerySize(3, 1, 5), bits)
+            QUERY.largest_sum(QueryLimits(3, 1, 5), bits)

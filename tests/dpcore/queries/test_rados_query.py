@@ -12,7 +12,7 @@ import pytest
 
 from dpcore.accounting.truncation import truncation
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
-from dpcore.queries.base import QuerySize, SumQuery
+from dpcore.queries.base import QueryLimits, SumQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados import prepared_records, signatures
 from dpcore.rados.designs import (
@@ -291,13 +291,13 @@ def test_contribution_is_bounded_by_largest_sum(design):
     query, held = RadosQuery(20, design), party(50, 1)
     assert query.length(5) == 100
     assert query.shape(5) == (20, 5)
-    bound = query.largest_sum(QuerySize(50, 1, 5), BITS)
+    bound = query.largest_sum(QueryLimits(50, 1, 5), BITS)
     noise = {JOINT: (30, 1), GAUSSIAN: (30, 1), THINNED: (30, 1), FIXED: (30, 50)}.get(design)
     assert bound == (50 << BITS) + (tail_bound(*noise, 100) if noise else 0)
     assert np.abs(query.contribution(held, BITS, Computation(SeededRandom(1), secret_of(1)))).max() <= bound
     if noise:
-        assert bound < query.largest_sum(QuerySize(50, 1, 500), BITS)
-        wider = QuerySize(50, 4, 5) if design is not FIXED else QuerySize(200, 1, 5)
+        assert bound < query.largest_sum(QueryLimits(50, 1, 500), BITS)
+        wider = QueryLimits(50, 4, 5) if design is not FIXED else QueryLimits(200, 1, 5)
         assert query.largest_sum(wider, BITS) - (wider.rows << BITS) == pytest.approx(
             2 * (bound - (50 << BITS)), rel=0.01
         )
@@ -306,7 +306,7 @@ def test_contribution_is_bounded_by_largest_sum(design):
 def test_the_bound_is_reached():
     ones = Records(np.full((8, 1), ONE, dtype=np.int32), np.ones(8, dtype=np.int8), np.ones(8, dtype=np.bool_))
     query, everything = RadosQuery(1, PlainDesign()), np.array([[0xFF]], dtype=np.uint8)
-    assert query.prepare(ones, BITS).sums_of(everything)[0, 0] == query.largest_sum(QuerySize(8, 1, 1), BITS)
+    assert query.prepare(ones, BITS).sums_of(everything)[0, 0] == query.largest_sum(QueryLimits(8, 1, 1), BITS)
 
 
 def test_a_learner_is_told_how_rados_were_drawn():
