@@ -4,8 +4,8 @@
     federation.statistic(['x["age"] >= 65'], epsilon=Fraction(1, 10), tolerance=0.01)
     LogisticDescent().fit_queries(federation.within(Fraction(1), Fraction(1, 10**6)))
 
-Where answers come from is a `Source`: a session over gRPC (learner.journal) or a simulation. Everything that is asked
-goes the one way of every query: planned, signed, decided by each party, charged, summed, opened.
+Where answers come from is an `AnswerSource`: a session over gRPC (learner.journal) or a simulation. Everything that is
+asked goes the one way of every query: planned, signed, decided by each party, charged, summed, opened.
 """
 
 from collections.abc import Mapping, Sequence
@@ -76,7 +76,7 @@ class Answer(Protocol):
         ...
 
 
-class Source(Protocol):
+class AnswerSource(Protocol):
     """Where answers come from."""
 
     @property
@@ -99,7 +99,7 @@ class Federation:
     terms: options of `learner.requests.Terms` for all that is asked, such as cohort_min.
     """
 
-    def __init__(self, source: Source, schema: Schema, **terms: Any) -> None:
+    def __init__(self, source: AnswerSource, schema: Schema, **terms: Any) -> None:
         self.source, self.schema, self._terms = source, schema, terms
         self.answers: list[Answer] = []
 

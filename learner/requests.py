@@ -15,6 +15,7 @@ from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, NoiseS
 from dpcore.accounting.protection import Setting
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.predicates.expressions import Predicate, is_boolean
+from dpcore.queries.base import MAX_VALUES
 from dpcore.queries.fraction_bits import FractionBits
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.queries.kind import QueryKind
@@ -31,7 +32,6 @@ from dpcore.records.clipping import Clip
 from dpcore.records.margin_weights import Loss
 from dpcore.records.schema import Schema
 from learner.design_options import check_delta, check_figures, check_options, given_options
-from wire.limits import MAX_VALUES
 
 USUAL_RADOS = 1000
 """Nock, Patrini and Friedman (ICML 2015), section 4, take n = min(1000, m / 2)."""

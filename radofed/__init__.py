@@ -1,20 +1,20 @@
-"""radofed: organisations that may not share a row learn one linear classifier together.
+"""radofed: organisations that may not share a row train one linear classifier together.
 
-The public API. Every name is imported when it is first used, so that `import radofed` costs nothing.
+This module is the public API. Each name is imported on first use, so `import radofed` is fast.
 
-    Schema          how columns become coordinates, and the digest that all parties share
+    Schema          how columns become coordinates, with the digest that all parties share
     LearnerConfig   a learner's configuration file
-    Session         the learner's client: ask, watch, fetch
-    RadosRequest, MomentsRequest    what a learner wants; a session plans it
-    Federation, SessionSource       asking within a budget: statistics, learners of several rounds, evaluations
-    evaluate        how good a model is on the parties' rows, with intervals
+    Session         the learner's client: ask a query, watch it, fetch its release
+    RadosRequest, MomentsRequest    what a learner asks for; a session plans it
+    Federation, SessionSource       queries within a budget: statistics, estimators of several rounds, evaluations
+    evaluate        the quality of a model on the parties' rows, with intervals
     x, y, z, clip   predicates: (x["age"] >= 65) & (y == 1)
-    Release         what a query brought, with its privacy statement
-    privacy_together   what several releases cost together, exactly
+    Release         the result of a query, with its privacy statement
+    privacy_together   the exact privacy cost of the composition of several releases
     train, Model, predict     from a release to a classifier, and to predictions on a table
-    RadoBoost, MeanVariance   the learners as scikit-learn estimators
-    simulate        learners and designs measured on a table, over a simulated federation
-    simulated_federation    a Federation over a table, to ask by hand
+    RadoBoost, MeanVariance   scikit-learn estimators
+    simulate        measures designs and estimators on a table, over a simulated federation
+    simulated_federation    a Federation over a table, to query by hand
     provision       the module that makes a federation's keys, certificates, roster and configurations
 """
 
@@ -101,7 +101,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import version  # noqa: PLC0415  (only who asks for the version waits for it)
+        from importlib.metadata import version  # noqa: PLC0415  (slow; only needed for the version)
 
         return version("radofed")
     if name == "provision":

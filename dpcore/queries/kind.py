@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Literal, Self
 
 from dpcore.accounting.protection import GaussianProtection, Protection, Scope, Setting
 from dpcore.errors import PlanError
-from dpcore.queries.base import Keyed, SumQuery
+from dpcore.queries.base import SumQuery
 from dpcore.queries.fraction_bits import FractionBits
+from dpcore.records.computation import PartySecret
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 
@@ -68,7 +69,7 @@ class QueryKind(SumQuery[Any], ABC):
         """The fraction bits that all do as well; None where noise or clipping are in their units."""
         return None
 
-    def epoch(self, records: Records, fraction_bits: int, keyed: Keyed) -> bytes | None:
+    def epoch(self, records: Records, fraction_bits: int, secret: PartySecret) -> bytes | None:
         """The name of the noised table that the query is answered from, None where it is not answered from one."""
         return None
 

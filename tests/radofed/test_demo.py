@@ -258,7 +258,7 @@ def test_the_users_own_file_without_anything_boolean(tmp_path):
     assert "Plain rados: test error on 80 held-out rows" in words
     assert "mean-variance" in words
     assert "No differential privacy is claimed" in words
-    assert "Both parts asked the same rows" in words
+    assert "Both parts queried the same rows" in words
 
 
 @contextmanager

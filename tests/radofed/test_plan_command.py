@@ -354,7 +354,7 @@ def test_a_picture_is_not_drawn_over_a_file(capsys, tmp_path):
     file.write_bytes(b"mine")
     code, found = plan(capsys, *POOL, "--picture", str(file))
     assert code == 4
-    assert "is there already" in found["error"]["message"]
+    assert "already exists" in found["error"]["message"]
     assert file.read_bytes() == b"mine"
 
 

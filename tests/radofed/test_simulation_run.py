@@ -139,12 +139,12 @@ def test_auc_counts_ties_as_half():
 
 
 @pytest.mark.parametrize("partition", ["iid", "size-skew", "label-skew", "by-column:site"])
-def test_partitions_change_the_parties_and_not_the_law(table, partition):
+def test_partitions_change_the_parties_but_not_the_distribution(table, partition):
     result, releases = recorded(table, partition=partition, rados=200)
     assert {release.rados.shape[0] for release in releases} == {200}
     assert sum(release.rows for release in releases) == 2 * ROWS
     if partition == "by-column:site":
-        assert any("is no feature" in note for note in result.notes)
+        assert any("is not a feature" in note for note in result.notes)
         assert result.coordinates == recorded(table, rados=5)[0].coordinates - 5
     assert result.federation.partition == partition
 
@@ -312,7 +312,7 @@ def test_rows_for_a_directory_that_is_not_there_are_refused_before_any_work(tabl
     rows = tmp_path / "no" / "rows.parquet"
     assert run(["simulate", "--data", str(table), *COMMAND, "--per-fold", str(rows)]) == 4
     captured = capsys.readouterr()
-    assert "is no directory" in captured.err
+    assert "not a directory" in captured.err
     assert "fold 1" not in captured.err
 
 

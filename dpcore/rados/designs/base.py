@@ -47,7 +47,7 @@ class RadoDesign(ABC):
 
     @property
     def rounded(self) -> tuple[int, ...]:
-        """Those of them that are rounded to a sign first (dpcore.rados.rounding)."""
+        """Those of them that are rounded to a sign first (dpcore.rados.prepared_records)."""
         return ()
 
     @property

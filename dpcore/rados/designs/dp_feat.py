@@ -22,8 +22,8 @@ class SensitiveFeature:
     """A coordinate whose marginal is protected.
 
     name: the coordinate's, which is its feature's, in the schema. rounded: whether the feature is real-valued and each
-    record's value is replaced by a random sign with that value as its mean (dpcore.rados.rounding); otherwise it is
-    coded -1/+1 already. Raises PlanError.
+    record's value is replaced by a random sign with that value as its mean (dpcore.rados.prepared_records); otherwise
+    it is coded -1/+1 already. Raises PlanError.
     """
 
     coordinate: int

@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 
 from dpcore.accounting.gaussian import gaussian_epsilon
 from dpcore.accounting.protection import GaussianProtection, Scope, Setting
-from dpcore.progress import Progress
-from dpcore.queries.base import Crowd, Keyed
+from dpcore.queries.base import Crowd
 from dpcore.queries.kind import QueryKind
 from dpcore.queries.statement import statement_for
 from dpcore.randomness.discrete_gaussian import check_share, discrete_gaussian, tail_bound
-from dpcore.randomness.sources import RandomSource, SeededRandom
+from dpcore.randomness.sources import SeededRandom
+from dpcore.records.computation import Computation
 from dpcore.records.records import ONE, Records
-from dpcore.records.row_sums import RowSums, sum_on_threads
 from dpcore.records.schema import BooleanFeature, Label, Schema
 
 PAGE = Path(__file__).parents[3] / "docs" / "adding-a-query.md"
@@ -43,15 +42,11 @@ NAMES = {
     "Setting": Setting,
     "Scope": Scope,
     "Crowd": Crowd,
-    "Keyed": Keyed,
+    "Computation": Computation,
     "Records": Records,
-    "RandomSource": RandomSource,
-    "Progress": Progress,
-    "RowSums": RowSums,
     "check_share": check_share,
     "discrete_gaussian": discrete_gaussian,
     "tail_bound": tail_bound,
-    "sum_on_threads": sum_on_threads,
     "np": np,
 }
 
@@ -70,7 +65,7 @@ def test_it_computes(query):
     usable = np.array([True, True, True, True, False])
     features = np.where(usable[:, np.newaxis], ONE, 0).astype(np.int32) * np.ones((1, SCHEMA.d), np.int32)
     records = Records(features, labels, usable)
-    drawn = query.contribution(records, 0, SeededRandom(b"seed"))
+    drawn = query.contribution(records, 0, Computation(SeededRandom(b"seed")))
     noise = discrete_gaussian(3, 2, SeededRandom(b"seed"))
     assert list(drawn - noise) == [3, 1]
     assert drawn.shape == query.shape(SCHEMA.d) == (query.length(SCHEMA.d),)
