@@ -1,4 +1,4 @@
-"""From a design's name and options to the learner's query and the parties' computation. Only this module knows designs.
+"""From a design's name and options to the learner's query and the parties' computation.
 
 The query is a `learner.requests.Request`, planned by learner.planning like any other. A draw over the pool
 (split = exact) exists in simulation only: the query does not state it, and parties compute another kind.
