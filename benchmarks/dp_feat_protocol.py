@@ -22,6 +22,7 @@ from dpcore.numbers.fixed_point import store
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import Design, DpFeatDesign, JointDesign, SensitiveFeature
 from dpcore.randomness.sources import SeededRandom
+from dpcore.records.computation import Computation
 from dpcore.records.records import Records
 
 Matrix = NDArray[np.float64]
@@ -130,7 +131,7 @@ class Ask:
         random = SeededRandom(f"{fold.number}/{self}".encode())
         total = np.zeros(query.length(fold.train.shape[1]), dtype=np.int64)
         for records in held:
-            total += query.contribution(records, FRACTION_BITS, random)
+            total += query.contribution(records, FRACTION_BITS, Computation(random))
         law = query.law(fold.train.shape[1], [records.rows for records in held], FRACTION_BITS)
         return RadoSample(query.decode(total, FRACTION_BITS), len(fold.train), bias=True, law=law)
 

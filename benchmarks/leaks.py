@@ -27,6 +27,7 @@ from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import Design, DpFeatDesign, JointDesign, PlainDesign, SensitiveFeature
 from dpcore.rados.signatures import signatures_of, whole
 from dpcore.randomness.sources import SeededRandom
+from dpcore.records.computation import Computation
 from dpcore.records.records import ONE, Records
 from dpcore.research.leaks import KnownAllButOneBit, most_accurate
 from dpcore.research.paper.reconstruction import UnrecoverableError, reconstruct_edges
@@ -66,7 +67,7 @@ def edges_of(held: Records) -> NDArray[np.int64]:
 
 def release(design: Design, held: Records, rados: int, seed: int) -> NDArray[np.int64]:
     query = RadosQuery(rados, design)
-    return query.integers(query.contribution(held, FRACTION_BITS, SeededRandom(seed)))
+    return query.integers(query.contribution(held, FRACTION_BITS, Computation(SeededRandom(seed))))
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,7 @@ from dpcore.queries.norms import edge_multiplier, usual_norm
 from dpcore.randomness.sources import RandomSource, SeededRandom
 from dpcore.records.basis import Basis
 from dpcore.records.clipping import Clip
+from dpcore.records.computation import Computation
 from dpcore.records.margin_weights import WEIGHT_BITS, Loss
 from dpcore.records.records import Records
 from dpcore.records.schema import CategoryFeature, Label, RealFeature, Schema
@@ -103,7 +104,7 @@ class PartiesOracle:
         d = self.parties[0].d
         share = self.share(moments_squared(clip, FRACTION_BITS, multiplier), part, d * (d + 3) // 2)
         query = MomentsQuery(clip, multiplier, share)
-        total = sum(query.contribution(party, FRACTION_BITS, self.random) for party in self.parties)
+        total = sum(query.contribution(party, FRACTION_BITS, Computation(self.random)) for party in self.parties)
         return query.moments(np.asarray(total), FRACTION_BITS, rows=self.rows, parties=len(self.parties))
 
     def gradient(
@@ -118,7 +119,7 @@ class PartiesOracle:
         """See dpcore.estimators.oracle.Oracle."""
         share = self.share(gradient_squared(clip, GRADIENT_BITS), part, len(theta))
         query = GradientQuery(loss, tuple(round(float(value) * 2**THETA_BITS) for value in theta), clip, share, basis)
-        total = sum(query.contribution(party, GRADIENT_BITS, self.random) for party in self.parties)
+        total = sum(query.contribution(party, GRADIENT_BITS, Computation(self.random)) for party in self.parties)
         sigma = share * np.sqrt(len(self.parties))
         return GradientEstimate(
             mean=query.decode(np.asarray(total), GRADIENT_BITS) / self.rows,

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.numbers.frozen import frozen
+from dpcore.queries.base import MAX_VALUES
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statement import PrivacyStatement
@@ -38,7 +39,6 @@ from radofed.common.files.reading import FileKind, read_array, read_json, with_r
 from radofed.common.files.writing import new_file, publish_directory
 from wire.cohort import Acceptance, Cohort, check_receipts
 from wire.envelopes import Envelope
-from wire.limits import MAX_VALUES
 from wire.query import OpenedQuery, Query, open_query
 from wire.query_kinds import Kind
 from wire.roster import open_roster

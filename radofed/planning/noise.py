@@ -12,7 +12,7 @@ from dpcore.accounting.integer_noise import IntegerNoise
 from dpcore.accounting.protection import GaussianProtection, ReleaseCost, Setting
 from dpcore.accounting.sensitivity import SQUARE_WEIGHT
 from dpcore.errors import ConfigurationError, PlanError
-from dpcore.queries.base import Crowd
+from dpcore.queries.base import MAX_VALUES, Crowd
 from dpcore.queries.fraction_bits import FractionBits
 from dpcore.queries.kind import QueryKind
 from dpcore.queries.moments import MomentsQuery
@@ -26,7 +26,6 @@ from learner.requests import EDGE_FRACTION_BITS, HALF, MOMENT_FRACTION_BITS
 from radofed.planning.cost import Cost, Noise, two_digits_up, up
 from radofed.planning.request import PlanRequest
 from radofed.planning.sizes import Sizes, sizes_of
-from wire.limits import MAX_VALUES
 
 # The largest squared distance between two codings of a cell.
 _SQUARED_RANGE = {"boolean": 4, "numeric": 4, "category": 2}

@@ -9,9 +9,9 @@ from dpcore.accounting.dp_feat import MOST_RADOS
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.rationals import LARGEST_INTEGER
 from dpcore.paillier.public import MAXIMUM_BITS, MINIMUM_BITS
+from dpcore.queries.base import MAX_PARTIES
 from learner.design_options import OPTIONS, check_delta, check_figures, check_options, plain_number
 from radofed.planning.sizes import MEASURED_BITS
-from wire.limits import MAX_PARTIES
 
 PlannedDesign = Literal["dp-feat", "plain", "fixed-support", "gaussian", "moments"]
 Split = Literal["local", "exact"]

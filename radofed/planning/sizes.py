@@ -9,11 +9,10 @@ from dataclasses import dataclass
 
 from dpcore.errors import PlanError
 from dpcore.paillier.packing import ciphertext_count
-from dpcore.queries.base import Crowd
+from dpcore.queries.base import MAX_VALUES, Crowd
 from dpcore.queries.fraction_bits import FractionBits, fewest_ciphertexts
 from dpcore.queries.kind import QueryKind
 from learner.requests import GROWTH
-from wire.limits import MAX_VALUES
 
 # Seconds for one ciphertext, and for the table that a party builds once for each query.
 MEASURED_BITS = 3072

@@ -16,8 +16,8 @@ from dpcore.errors import ConfigurationError
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SystemRandom
 from dpcore.records.schema import Schema
-from learner.federation import Federation as AskedFederation
-from radofed.simulation.federation import Federation
+from learner.federation import Federation
+from radofed.simulation.federation import SimulatedFederation
 from radofed.simulation.partitions import Partition
 from radofed.simulation.run import KEY_BITS, LEAST_PARTIES, MOST_PARTIES, party_names
 from radofed.simulation.source import SimulatedSource
@@ -40,7 +40,7 @@ def simulated_federation(
     encrypt: bool = False,
     key_bits: int = KEY_BITS,
     **terms: Any,
-) -> AskedFederation:
+) -> Federation:
     """Return a federation whose parties, in this process, hold the rows of a table.
 
     data: a CSV (also gzipped) or Parquet file, read through `schema`, or through one that is inferred from the whole
@@ -60,6 +60,6 @@ def simulated_federation(
     parts = divided.divide(parties, table.records.labels > 0, table.groups, np.random.default_rng(seed))
     names = party_names(parties)
     secret = SecretKey.generate(SystemRandom(), bits=key_bits) if encrypt else None
-    federation = Federation(LocalHosts(table.records, seed, names), names, seed, secret)
+    federation = SimulatedFederation(LocalHosts(table.records, seed, names), names, seed, secret)
     source = SimulatedSource(federation, parts, _WHOLE_TABLE, "asked")
-    return AskedFederation(source, table.schema, **terms)
+    return Federation(source, table.schema, **terms)

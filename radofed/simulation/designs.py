@@ -12,7 +12,7 @@ from typing import Any
 from dpcore.errors import ConfigurationError
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statement import PrivacyStatement, statement_for
-from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, Split
+from dpcore.rados.designs import Split
 from dpcore.records.schema import RealFeature, Schema
 from learner.design_options import check_delta, check_figures, check_options, given_options
 from learner.requests import USUAL_RADOS, Request, rados_within, release_request
@@ -114,16 +114,12 @@ class DesignOptions:
         most = rados_within(self.epsilon, self.delta, pools, self.epsilon_per_rado, asked=self.rados, fewest=2)
         return self.rados or min(most, usual)
 
-    def computed(self, asked: Kind) -> Kind:
-        """The kind that parties compute: `asked`, except for a divided pool."""
+    def divided(self, asked: Kind) -> RadosQuery | None:
+        """The kind that parties compute of a divided pool; None if each party draws its own signatures."""
         if self.split == "local":
-            return asked
-        assert isinstance(asked, RadosQuery)
-        design = asked.design
-        assert isinstance(design, DpFeatDesign | FixedSupportDesign)
-        if isinstance(design, DpFeatDesign):
-            design = replace(design, epsilon_per_rado=self.epsilon_per_rado)
-        return replace(asked, design=replace(design, split="exact"))
+            return None
+        assert isinstance(asked, RadosQuery), "a split is of rados"
+        return replace(asked, design=asked.design.pooled(self.epsilon_per_rado))
 
     def statement(self, kind: Kind, query: Query, party_rows: Sequence[int]) -> PrivacyStatement:
         """The privacy statement of one fold's release. kind: what parties computed. Raises PlanError."""

@@ -25,27 +25,17 @@ from numpy.typing import NDArray
 
 from dpcore.accounting.truncation import truncation
 from dpcore.errors import PlanError
-from dpcore.queries.base import Keyed
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign
 from dpcore.rados.signatures import MOST_EXPECTED_DRAWS, RejectionError, Signatures, expected_draws
 from dpcore.rados.support import check_support, subsets
 from dpcore.randomness.sources import RandomSource
+from dpcore.records.computation import Computation
 from dpcore.records.records import BLOCK_ROWS, Records, sensitive_positive
 
 Counts = NDArray[np.int64]
 
 # Most random bytes for one batch of candidate counts.
 _BATCH_BYTES = 1 << 24
-
-
-def divides(kind: object) -> bool:
-    """Whether a query of this kind is drawn over the pool."""
-    return (
-        isinstance(kind, RadosQuery)
-        and isinstance(kind.design, DpFeatDesign | FixedSupportDesign)
-        and kind.design.split == "exact"
-    )
 
 
 def divided_counts(kind: RadosQuery, party_rows: Sequence[int], random: RandomSource) -> Counts:
@@ -55,11 +45,11 @@ def divided_counts(kind: RadosQuery, party_rows: Sequence[int], random: RandomSo
     empty or too small to sample, and SupportError if the pool cannot give the support.
     """
     design, pool = kind.design, sum(party_rows)
-    if isinstance(design, DpFeatDesign) and design.split == "exact":
-        return central_counts(party_rows, truncation(pool, design.epsilon_per_rado)[0], kind.rados, random)
-    if isinstance(design, FixedSupportDesign) and design.split == "exact":
-        return support_counts(party_rows, check_support(pool, design.fraction), kind.rados, random)
-    raise PlanError("only dp-feat and fixed-support with split = exact are divided by a coordinator")
+    if not design.is_pooled:
+        raise PlanError("only dp-feat and fixed-support with split = exact are divided by a coordinator")
+    if design.support is not None:
+        return support_counts(party_rows, check_support(pool, design.support), kind.rados, random)
+    return central_counts(party_rows, truncation(pool, design.truncated_at)[0], kind.rados, random)
 
 
 def central_counts(party_rows: Sequence[int], low: int, rados: int, random: RandomSource) -> Counts:
@@ -139,16 +129,17 @@ def divided_signatures(kind: RadosQuery, records: Records, counts: Counts, rando
     records: as the design sums them, that is, rounded.
     """
     chosen = subsets(records.rows, counts, random)
-    if isinstance(kind.design, DpFeatDesign):
-        return AgreeingSignatures(chosen, sensitive_positive(records, kind.design.coordinates[0]))
-    return chosen
+    if kind.design.support is not None:
+        return chosen
+    return AgreeingSignatures(chosen, sensitive_positive(records, kind.design.coded[0]))
 
 
 def divided_contribution(
-    kind: RadosQuery, records: Records, fraction_bits: int, counts: Counts, random: RandomSource, keyed: Keyed
+    kind: RadosQuery, records: Records, fraction_bits: int, counts: Counts, computation: Computation
 ) -> NDArray[np.int64]:
     """The result of `RadosQuery.contribution`, (n d,), for signatures with the coordinator's counts."""
-    prepared = kind.prepare(records, fraction_bits, keyed)
-    sums = prepared.sums_over(divided_signatures(kind, prepared.records, counts, random))
-    kind.add_noise(sums, random)
+    prepared = kind.prepare(records, fraction_bits, computation.secret)
+    signatures = divided_signatures(kind, prepared.records, counts, computation.random)
+    sums = prepared.sums_over(signatures, computation.total)
+    kind.add_noise(sums, computation.random)
     return sums.reshape(-1)

@@ -17,7 +17,6 @@ from dpcore.numbers.fixed_point import from_total
 from dpcore.paillier.public import PublicKey
 from dpcore.paillier.secret import SecretKey
 from dpcore.progress import Progress
-from dpcore.queries.rados import RadosQuery
 from learner.opening import open_total
 from learner.planning import Plan, plan_query
 from learner.requests import Request
@@ -55,7 +54,7 @@ class PlannedFold:
     @property
     def kind(self) -> Kind:
         """What parties compute: the query's kind, except if a coordinator divides the draw."""
-        return self.ask.kind
+        return self.ask.divided or self.ask.opened.query.kind
 
     @property
     def party_rows(self) -> tuple[int, ...]:
@@ -63,7 +62,7 @@ class PlannedFold:
         return tuple(len(part) for part in self.parts)
 
 
-class Federation:
+class SimulatedFederation:
     """A roster of simulated parties, a coordinator and a learner.
 
     secret: the learner's key to encrypt contributions, None to leave them unencrypted.
@@ -107,8 +106,8 @@ class Federation:
         )
         envelope = self._learner.sign(Message.QUERY, plan.query.to_bytes())
         opened = open_query(envelope, roster, now_unix_s=NOW_UNIX_S)
-        kind = opened.query.kind if options is None else options.computed(opened.query.kind)
-        return PlannedFold(plan, roster, Ask(fold, opened, kind, question), tuple(parts))
+        divided = None if options is None else options.divided(opened.query.kind)
+        return PlannedFold(plan, roster, Ask(fold, opened, divided, question), tuple(parts))
 
     def ask(self, planned: PlannedFold, progress: Progress | None = None) -> NDArray[np.int64]:
         """Send a query to all parties and return its opened total, (length,) int64.
@@ -136,10 +135,9 @@ class Federation:
 
     def _shares(self, planned: PlannedFold) -> list[Share]:
         ask = planned.ask
-        if ask.kind == ask.opened.query.kind:
+        if ask.divided is None:
             return [Share(party, part) for party, part in zip(self._parties, planned.parts, strict=True)]
-        assert isinstance(ask.kind, RadosQuery), "only rados are divided"
-        counts = divided_counts(ask.kind, planned.party_rows, seeded(self._seed, ask.fold, COORDINATOR, "split"))
+        counts = divided_counts(ask.divided, planned.party_rows, seeded(self._seed, ask.fold, COORDINATOR, "split"))
         return [
             Share(party, part, column)
             for party, part, column in zip(self._parties, planned.parts, np.ascontiguousarray(counts.T), strict=True)

@@ -16,16 +16,15 @@ from numpy.typing import NDArray
 
 from dpcore.numbers.fixed_point import to_residues
 from dpcore.paillier.obfuscation import Obfuscator
-from dpcore.queries.base import SECRET_BYTES, Keyed
 from dpcore.queries.rados import RadosQuery
 from dpcore.randomness.sources import SeededRandom, SystemRandom
+from dpcore.records.computation import SECRET_BYTES, Computation, PartySecret
 from dpcore.records.records import Records
 from parties.answering.contribution import encrypted_chunks, integer_vector, masked_chunks
 from radofed.simulation.exact_split import divided_contribution
 from wire.cohort import Acceptance, Receipt, sign
 from wire.envelopes import Envelope, SigningKey, sha256
 from wire.query import OpenedQuery
-from wire.query_kinds import Kind
 from wire.upload import upload_digest
 
 ATTEMPT = 1
@@ -36,13 +35,13 @@ ATTEMPT = 1
 class Ask:
     """One query of a fold.
 
-    kind: what parties compute; opened.query.kind, except if a coordinator divides the draw. question: the label of an
-    estimator's query; "" for the design's query, the only one of its fold.
+    divided: what parties compute if a coordinator divides the draw; None if they compute the query's kind. question:
+    the label of an estimator's query; "" for the design's query, the only one of its fold.
     """
 
     fold: int
     opened: OpenedQuery
-    kind: Kind
+    divided: RadosQuery | None
     question: str = ""
 
 
@@ -154,8 +153,8 @@ class Host:
         query = ask.opened.query
         # A party keeps one secret for the life of its data, over all queries.
         secret = SeededRandom(f"radofed/simulation/{self._seed}/{share.party}/secret".encode()).bytes(SECRET_BYTES)
-        keyed = Keyed(secret, query.schema.digest)
+        computation = Computation(random, PartySecret(secret, query.schema.digest))
         if share.counts is None:
-            return integer_vector(ask.opened, records, random, keyed=keyed)
-        assert isinstance(ask.kind, RadosQuery), "only rados are divided"
-        return divided_contribution(ask.kind, records, query.encoding.fraction_bits, share.counts, random, keyed)
+            return integer_vector(ask.opened, records, computation)
+        assert ask.divided is not None, "counts are of a draw that is divided"
+        return divided_contribution(ask.divided, records, query.encoding.fraction_bits, share.counts, computation)

@@ -32,7 +32,7 @@ from dpcore.statistics.moments import Moments
 from radofed.common.files.schemas import load_schema
 from radofed.simulation.designs import DesignOptions, given_words
 from radofed.simulation.evaluation import Fold, asks, check_learners, from_release, measure, named_learners
-from radofed.simulation.federation import Federation, PlannedFold
+from radofed.simulation.federation import PlannedFold, SimulatedFederation
 from radofed.simulation.partitions import Partition
 from radofed.simulation.results import (
     FederationFacts,
@@ -201,7 +201,7 @@ def run_simulation(
     names = party_names(options.parties)
     secret = SecretKey.generate(SystemRandom(), bits=options.key_bits) if options.encrypt else None
     with start_hosts(table.records, options.seed, names, workers=options.actors, timeout_s=options.timeout_s) as hosts:
-        federation = Federation(hosts, names, options.seed, secret)
+        federation = SimulatedFederation(hosts, names, options.seed, secret)
         planned = _planned(federation, table.schema, options, parts)
         # Before any query: this refuses what has no finite bound.
         privacy = None if options.design is None else _privacy(options.design, planned)
@@ -364,7 +364,10 @@ def _rows(table: SimulationTable, places: NDArray[np.int64]) -> NDArray[np.float
 
 
 def _planned(
-    federation: Federation, schema: Schema, options: SimulationOptions, parts: Sequence[Sequence[NDArray[np.int64]]]
+    federation: SimulatedFederation,
+    schema: Schema,
+    options: SimulationOptions,
+    parts: Sequence[Sequence[NDArray[np.int64]]],
 ) -> list[PlannedFold]:
     """The design's query in each fold; without a design the simplest query, which shows the cohort."""
     numbered = list(enumerate(parts, start=1))

@@ -18,11 +18,10 @@ from dpcore.predicates.expressions import Constant
 from dpcore.progress import Progress
 from dpcore.queries.statement import PrivacyStatement, statement_for
 from dpcore.records.schema import Schema
-from learner.federation import BudgetedOracle
-from learner.federation import Federation as AskedFederation
+from learner.federation import BudgetedOracle, Federation
 from learner.planning import Plan
 from learner.requests import Request, StatisticRequest
-from radofed.simulation.federation import Federation, PlannedFold
+from radofed.simulation.federation import PlannedFold, SimulatedFederation
 from wire.query import Query, setting_of
 
 _DOMAIN = b"radofed/simulation/answer\0"
@@ -59,14 +58,14 @@ class SimulatedAnswer:
 
 
 class SimulatedSource:
-    """The parties of one fold, for one estimator: a `learner.federation.Source`.
+    """The parties of one fold, for one estimator: a `learner.federation.AnswerSource`.
 
     parts: the rows of each party, as indices into the table. seconds: the time of all answers so far.
     """
 
     def __init__(
         self,
-        federation: Federation,
+        federation: SimulatedFederation,
         parts: Sequence[NDArray[np.int64]],
         fold: int,
         learner: str,
@@ -84,7 +83,7 @@ class SimulatedSource:
         return sum(len(part) for part in self._parts)
 
     def plan(self, request: Request) -> Plan:
-        """Plan this estimator's next query; see learner.federation.Source."""
+        """Plan this estimator's next query; see learner.federation.AnswerSource."""
         self._questions += 1
         # The number comes last, so that no two names give the same label.
         question = f"{self._learner}/{self._questions}"
@@ -121,7 +120,7 @@ class Oracles:
 
     def __init__(
         self,
-        federation: Federation,
+        federation: SimulatedFederation,
         schema: Schema,
         parts: Sequence[NDArray[np.int64]],
         fold: int,
@@ -137,7 +136,7 @@ class Oracles:
         if learner in self._asked:
             raise ConfigurationError(f"{learner!r} already has its oracle: an estimator gets its budget once")
         source = SimulatedSource(self._federation, self._parts, self._fold, learner, self._progress)
-        oracle = AskedFederation(source, self._schema).within(self._budget.epsilon, self._budget.delta)
+        oracle = Federation(source, self._schema).within(self._budget.epsilon, self._budget.delta)
         self._asked[learner] = source, oracle
         return oracle
 
@@ -155,7 +154,7 @@ class Oracles:
 
 
 def row_count_plan(
-    federation: Federation, schema: Schema, parts: Sequence[NDArray[np.int64]], fold: int, budget: Budget
+    federation: SimulatedFederation, schema: Schema, parts: Sequence[NDArray[np.int64]], fold: int, budget: Budget
 ) -> PlannedFold:
     """Plan the simplest query, the number of usable rows. It shows the cohort of every query, and is not sent.
 

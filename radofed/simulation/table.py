@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
-from dpcore.records.encoding import Numbers, Source, Texts
+from dpcore.records.encoding import Numbers, Texts, WantedColumn
 from dpcore.records.records import Records
 from dpcore.records.schema import BooleanFeature, Feature, RealFeature, Schema
 from parties.data.dataset import load
@@ -106,7 +106,7 @@ def _quantiles(path: Path, columns: Sequence[str]) -> dict[str, tuple[float, flo
     """The lowest and the highest quantile of each column's numbers."""
     if not columns:
         return {}
-    wanted = [Source(column, "numbers") for column in dict.fromkeys(columns)]
+    wanted = [WantedColumn(column, "numbers") for column in dict.fromkeys(columns)]
     seen: dict[str, list[NDArray[np.float64]]] = {source.column: [] for source in wanted}
     for block in read_blocks(open_table(path), wanted):
         for source, cells in block.cells.items():
@@ -141,7 +141,7 @@ def _check_label(schema: Schema, label: str | None, positive: Sequence[str] | No
 
 def _groups(path: Path, column: str) -> NDArray[np.int64]:
     """A code for each row (m,), equal for equal texts of `column`; missing cells form one group."""
-    source = Source(column, "texts")
+    source = WantedColumn(column, "texts")
     codes: dict[str, int] = {}
     parts = []
     for block in read_blocks(open_table(path), [source]):

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpcore.errors import ConfigurationError, ModelError
 from dpcore.queries.statement import PrivacyStatement
-from dpcore.records.encoding import Numbers, Source, encode
+from dpcore.records.encoding import Numbers, WantedColumn, encode
 from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, RealFeature, Schema, ThresholdFeature
 from learner.export import FORMAT, to_original_units
 from learner.model import Model, predict
@@ -190,7 +190,7 @@ def test_any_bounds(lower, width, theta, share):
     feature = RealFeature(name="x", lower=lower, upper=lower + width)
     schema = Schema(name="one", label=SCHEMA.label, features=(feature,))
     value = min(max(lower + share * width, feature.lower), feature.upper)
-    cells = {Source("x", "numbers"): Numbers(np.array([value]), np.zeros(1, dtype=bool))}
+    cells = {WantedColumn("x", "numbers"): Numbers(np.array([value]), np.zeros(1, dtype=bool))}
     score = model(theta, schema=schema).scores(encode(schema, cells, 1, label=False).x)[0]
     exported = model(theta, schema=schema).to_original_units()
     term = exported["features"][0]["weight"] * value

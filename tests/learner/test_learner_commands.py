@@ -174,7 +174,7 @@ def test_rados_that_a_model_separates_are_said_to_be(learner, tmp_path):
     assert code == 0
     # Two rados lie on one side of some plane through zero.
     assert "has no minimum" in json.loads(out)["data"]["warning"]
-    assert "warning: theta is positive on everything" in err
+    assert "warning: theta is positive on all rows" in err
     plain = ("train", release, "--output", str(tmp_path / "b.json"), "--format", "json")
     assert json.loads(learner(*plain, config=False)[1])["data"]["warning"] is None
 

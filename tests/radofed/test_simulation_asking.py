@@ -18,7 +18,7 @@ from learner.requests import StatisticRequest
 from radofed.cli.entry_point import run
 from radofed.simulation import federation as federation_module
 from radofed.simulation.errors import SimulationError
-from radofed.simulation.federation import Federation
+from radofed.simulation.federation import SimulatedFederation
 from radofed.simulation.source import Budget, SimulatedSource
 from radofed.simulation.workers import LocalHosts
 from tests.radofed.simulation_world import ROWS, SCHEMA, figures, made_up, simulate
@@ -181,9 +181,9 @@ def _named(name):
 
 def test_where_all_ask_no_design_is_planned(table, monkeypatch):
     planned = []
-    plan = Federation.plan
+    plan = SimulatedFederation.plan
     monkeypatch.setattr(
-        Federation, "plan", lambda self, *arguments: planned.append(arguments[0]) or plan(self, *arguments)
+        SimulatedFederation, "plan", lambda self, *arguments: planned.append(arguments[0]) or plan(self, *arguments)
     )
     result, _ = asked(table, estimators={"mine": Asker(), **_row_learner()})
     assert set(planned) == {None}
@@ -282,7 +282,7 @@ def test_a_plan_is_answered_once(table):
         np.ones(40, dtype=np.bool_),
     )
     names = ("a", "b", "c")
-    federation = Federation(LocalHosts(records, 5, names), names, 5, None)
+    federation = SimulatedFederation(LocalHosts(records, 5, names), names, 5, None)
     parts = np.array_split(np.arange(40), 3)
     source, other = (SimulatedSource(federation, parts, 1, name) for name in ("mine", "other"))
     request = StatisticRequest(schema=SCHEMA, predicates=(LabelIs(positive=True),), epsilon=Fraction(1))

@@ -11,7 +11,6 @@ import pytest
 from dpcore.accounting.truncation import EmptyTruncationError, truncation
 from dpcore.errors import PlanError
 from dpcore.numbers.fixed_point import store
-from dpcore.queries.base import Keyed
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, PlainDesign, SensitiveFeature
 from dpcore.rados.signatures import RejectionError, sensitive_counts, whole
@@ -19,13 +18,13 @@ from dpcore.rados.signatures import signatures_of as drawn_locally
 from dpcore.rados.support import SupportError
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
+from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.records import Records, sensitive_positive
 from radofed.simulation.exact_split import (
     central_counts,
     divided_contribution,
     divided_counts,
     divided_signatures,
-    divides,
     support_counts,
 )
 
@@ -34,7 +33,7 @@ POOL = sum(ROWS)
 EPSILON = Fraction(9, 4)
 LOW = truncation(POOL, EPSILON)[0]
 RADOS = 30_000
-KEYED = Keyed(b"s" * 32, b"d" * 32)
+SECRET = PartySecret(b"s" * 32, b"d" * 32)
 
 
 def records_of(rows: int, seed: int) -> Records:
@@ -196,7 +195,7 @@ def test_the_contribution_is_the_definition(kind):
     counts = divided_counts(kind, ROWS, SeededRandom(11))
     bits = 16
     sums = [
-        divided_contribution(kind, part, bits, column, SeededRandom(b"parties" + bytes([place])), KEYED)
+        divided_contribution(kind, part, bits, column, Computation(SeededRandom(b"parties" + bytes([place])), SECRET))
         for place, (part, column) in enumerate(zip(PARTIES, counts.T, strict=True))
     ]
     selected = np.array(signatures(kind, counts))
@@ -208,10 +207,11 @@ def test_the_contribution_is_the_definition(kind):
 
 def test_only_designs_over_the_pool_are_divided():
     plain = RadosQuery(5, PlainDesign())
-    assert not divides(plain)
-    assert not divides(object())
-    assert divides(dp_feat())
-    assert divides(fixed_support())
+    assert dp_feat().design.is_pooled
+    assert fixed_support().design.is_pooled
+    assert not plain.design.is_pooled
+    with pytest.raises(PlanError, match="not drawn over the pool"):
+        plain.design.pooled(None)
     with pytest.raises(PlanError, match="only dp-feat and fixed-support"):
         divided_counts(plain, ROWS, SeededRandom(1))
 

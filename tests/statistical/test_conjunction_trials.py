@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 from dpcore.estimators import conjunction
-from dpcore.estimators.conjunction import MonotoneConjunction, TooFewRowsError, rows_needed
+from dpcore.estimators.conjunction import MonotoneConjunction, SampleTooSmallError, rows_needed
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.expressions import And, Flag, LabelIs, Not
 from dpcore.statistics.label_noise import corrected_batch
@@ -142,7 +142,7 @@ def test_the_target_is_found_at_the_stated_rows_in_200_trials(law, eta, budget):
 def test_below_the_stated_rows_it_says_no(law, eta, budget):
     rows = rows_needed(D, ERROR, FAILURE, noise_rate=eta, noise=noise_of(eta, budget))
     for fewer in (rows - rows // 20, rows // 10, 100):
-        with pytest.raises(TooFewRowsError) as caught:
+        with pytest.raises(SampleTooSmallError) as caught:
             found(law(), fewer, eta, budget, 1)
         assert caught.value.rows == fewer
         assert caught.value.needed == pytest.approx(rows, rel=0.05)

@@ -16,6 +16,7 @@ from dpcore.errors import ConfigurationError, ShapeError
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, JointDesign, SensitiveFeature
 from dpcore.randomness.sources import SeededRandom
+from dpcore.records.computation import Computation
 from dpcore.records.records import ONE, Records
 from dpcore.research.leaks import KnownAllButOneBit, SubsetSums, most_accurate
 
@@ -49,7 +50,7 @@ def adversary(rows: int, seed: int = 1) -> KnownAllButOneBit:
 
 def release(design, held: Records, rados: int, seed: int) -> np.ndarray:
     query = RadosQuery(rados, design)
-    return query.integers(query.contribution(held, FRACTION_BITS, SeededRandom(seed)))
+    return query.integers(query.contribution(held, FRACTION_BITS, Computation(SeededRandom(seed))))
 
 
 def right_guesses(design, rows: int, trials: int, seed: int = 7) -> float:

@@ -11,23 +11,22 @@ import pytest
 from scipy import stats
 
 from dpcore.estimators.edge_moments import Spread, restoration
-from dpcore.queries.base import Keyed
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, JointDesign, SensitiveFeature
 from dpcore.rados.distribution import RadoLaw
-from dpcore.rados.noised_table import NoisedTable
-from dpcore.rados.rounding import rounded
+from dpcore.rados.prepared_records import NoisedTable, rounded
 from dpcore.rados.signatures import signatures_of
 from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, discrete_gaussian
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
+from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.records import ONE, Records
 
 ACCEPT, REJECT = 1e-3, 1e-9
 BITS = 10
 CLIP = Clip(Fraction(3, 2), bias=True)
-SECRET, SCHEMA = bytes(range(32)), b"schema digest, 32 bytes it has.."
+PARTY_SECRET = PartySecret(bytes(range(32)), b"schema digest, 32 bytes it has..")
 
 
 def masses(x: np.ndarray, sigma: float) -> np.ndarray:
@@ -130,7 +129,7 @@ def records(rows: int, seed: int = 2) -> Records:
 
 def test_a_noised_tables_noise_has_its_law():
     held = records(5000)
-    table = NoisedTable.of(held, FixedSupportDesign(Fraction(1, 2), CLIP, 20), BITS, SCHEMA, SECRET)
+    table = NoisedTable.of(held, FixedSupportDesign(Fraction(1, 2), CLIP, 20), BITS, PARTY_SECRET)
     noise = np.concatenate([table.noise(0, (4096, 4)), table.noise(4096, (904, 4))])
     for part in (noise.reshape(-1), noise[:4096].reshape(-1)):
         assert fit(part, 20) > ACCEPT
@@ -145,7 +144,7 @@ def noise_in(query: RadosQuery, held: Records, seed: int) -> np.ndarray:
     """What a contribution adds to the sums over its own signatures, which are drawn first."""
     prepared = query.prepare(held, BITS)
     signatures = signatures_of(query.design, prepared.records, query.rados, SeededRandom(seed))
-    whole = query.integers(query.contribution(held, BITS, SeededRandom(seed)))
+    whole = query.integers(query.contribution(held, BITS, Computation(SeededRandom(seed))))
     return whole - prepared.sums_over(signatures)
 
 
@@ -176,7 +175,7 @@ def test_moments_noise_is_what_a_learner_is_told():
     exact, drawn = query.sums(held, BITS), 4000
     random = SeededRandom(12)
     totals = [
-        parties * exact + sum(query.contribution(held, BITS, random) - exact for _ in range(parties))
+        parties * exact + sum(query.contribution(held, BITS, Computation(random)) - exact for _ in range(parties))
         for _ in range(drawn)
     ]
     told = [query.moments(total, BITS, rows=90, parties=parties) for total in totals]
@@ -203,7 +202,7 @@ def test_a_rounded_sign_has_the_value_as_its_mean():
         features[:, 0] = int(value * ONE)
         features[:, 1] = np.arange(rows) // 2
         held = Records(features, np.ones(rows, dtype=np.int8), np.ones(rows, dtype=np.bool_))
-        signs = rounded(held, [0], SECRET, SCHEMA).features[:, 0] / ONE
+        signs = rounded(held, [0], PARTY_SECRET).features[:, 0] / ONE
         assert set(np.abs(signs)) == {1.0}
         plus = int((signs > 0).sum())
         assert stats.binomtest(plus, rows, (1 + value) / 2).pvalue > ACCEPT
@@ -221,7 +220,7 @@ def test_a_rounded_sign_has_the_value_as_its_mean():
 def test_rounding_makes_the_mean_square_one_and_keeps_the_mean():
     """Over records with values of their own: the mean of b is that of x, two-sided, and E[b^2] = 1."""
     held = records(20_000)
-    signs = rounded(held, [0], SECRET, SCHEMA).features[:, 0] / ONE
+    signs = rounded(held, [0], PARTY_SECRET).features[:, 0] / ONE
     x = held.features[:, 0] / ONE
     assert (signs**2).mean() == 1.0 != pytest.approx((x**2).mean(), abs=0.5)
     z = (signs - x).sum() / np.sqrt((1 - x**2).sum())
@@ -244,7 +243,7 @@ LAWS = {
 def test_the_law_that_learners_are_told_is_the_one_drawn(query):
     """The covariance of the rados, pooled over two parties, as RadoLaw describes it: within 5 %, so 0.9 is rejected."""
     parties = [records(24, seed) for seed in (5, 6)]
-    total = sum(query.contribution(held, BITS, SeededRandom(40 + i)) for i, held in enumerate(parties))
+    total = sum(query.contribution(held, BITS, Computation(SeededRandom(40 + i))) for i, held in enumerate(parties))
     rados = query.decode(total, BITS)
     law = query.law(4, [held.rows for held in parties], BITS)
     clip = query.design.clip if isinstance(query.design, GaussianDesign) else None
@@ -276,7 +275,7 @@ def test_truncated_rados_have_the_covariance_that_learners_are_told(per_rado):
     """Over two parties of one size, by the formula of `edge_moments`: within 5 %; another correlation is rejected."""
     parties = [records(120, seed) for seed in (5, 6)]
     query = RadosQuery(20_000, DpFeatDesign((SensitiveFeature(1, "s"),), per_rado))
-    total = sum(query.contribution(held, BITS, SeededRandom(50 + i)) for i, held in enumerate(parties))
+    total = sum(query.contribution(held, BITS, Computation(SeededRandom(50 + i))) for i, held in enumerate(parties))
     rados = query.decode(total, BITS)
     told = query.law(4, [held.rows for held in parties], BITS).central
     assert told is not None
@@ -313,7 +312,7 @@ def test_edge_noise_is_what_a_learner_is_told():
     """Fixed support with every subset of edges: a table's noise enters a rado with the edge that carries it."""
     rows, sigma = 3000, 400
     held, query = records(rows), RadosQuery(1, FixedSupportDesign(Fraction(1, 2), CLIP, sigma))
-    prepared = query.prepare(held, BITS, Keyed(SECRET, SCHEMA))
+    prepared = query.prepare(held, BITS, PARTY_SECRET)
     single = np.packbits(np.eye(rows, dtype=np.uint8), axis=1, bitorder="little")
     noised = prepared.sums_of(single)
     bare = RadosQuery(1, FixedSupportDesign(Fraction(1, 2), CLIP, 0)).prepare(held, BITS).sums_of(single)

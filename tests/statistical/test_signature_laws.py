@@ -15,6 +15,7 @@ from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesig
 from dpcore.rados.signatures import sensitive_counts, signatures_of, whole
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
+from dpcore.records.computation import Computation
 from dpcore.records.records import ONE, Records, edges, sensitive_positive
 
 ACCEPT, REJECT = 1e-3, 1e-9
@@ -125,7 +126,7 @@ def test_plain_rados_have_half_the_sum_and_a_quarter_of_the_products():
     """E[pi] = 1/2 sum e_i and Cov[pi] = 1/4 sum e_i e_i^T; 0.9 and 1.1 times either are rejected."""
     held, n = records(300, 0.8), 20_000
     query = RadosQuery(n, PlainDesign())
-    rados = query.decode(query.contribution(held, 16, SeededRandom(21)), 16)
+    rados = query.decode(query.contribution(held, 16, Computation(SeededRandom(21))), 16)
     ((_, block),) = edges(held, 16)
     real = block / 2.0**16
     mean, covariance = real.sum(axis=0) / 2, real.T @ real / 4

@@ -47,7 +47,7 @@ class RadoDesign(ABC):
 
     @property
     def rounded(self) -> tuple[int, ...]:
-        """Those of them that are rounded to a sign first (dpcore.rados.rounding)."""
+        """Those of them that are rounded to a sign first (dpcore.rados.prepared_records)."""
         return ()
 
     @property
@@ -64,6 +64,10 @@ class RadoDesign(ABC):
     def is_pooled(self) -> bool:
         """Whether one draw over the pool is divided by a coordinator (split = exact)."""
         return False
+
+    def pooled(self, epsilon_per_rado: Fraction | None) -> Self:
+        """The same, drawn over the pool and divided; a truncation is then at epsilon_per_rado. Raises PlanError."""
+        raise PlanError(f"the design {self.name} is not drawn over the pool: choose dp-feat or fixed-support")
 
     @property
     def clipping(self) -> Clip | None:

@@ -1,9 +1,9 @@
 """DP-FEAT: single features, each protected by its own marginal."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -22,8 +22,8 @@ class SensitiveFeature:
     """A coordinate whose marginal is protected.
 
     name: the coordinate's, which is its feature's, in the schema. rounded: whether the feature is real-valued and each
-    record's value is replaced by a random sign with that value as its mean (dpcore.rados.rounding); otherwise it is
-    coded -1/+1 already. Raises PlanError.
+    record's value is replaced by a random sign with that value as its mean (dpcore.rados.prepared_records); otherwise
+    it is coded -1/+1 already. Raises PlanError.
     """
 
     coordinate: int
@@ -110,6 +110,10 @@ class DpFeatDesign(RadoDesign):
     def is_pooled(self) -> bool:
         """See `RadoDesign`."""
         return self.split == "exact"
+
+    def pooled(self, epsilon_per_rado: Fraction | None) -> Self:
+        """See `RadoDesign`."""
+        return replace(self, epsilon_per_rado=epsilon_per_rado, split="exact")
 
     @property
     def is_calibrated(self) -> bool:

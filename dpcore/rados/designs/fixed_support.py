@@ -66,6 +66,10 @@ class FixedSupportDesign(RadoDesign):
         """See `RadoDesign`."""
         return self.split == "exact"
 
+    def pooled(self, epsilon_per_rado: Fraction | None) -> Self:
+        """See `RadoDesign`."""
+        return replace(self, split="exact")
+
     @property
     def clipping(self) -> Clip:
         """See `RadoDesign`."""

@@ -15,6 +15,7 @@ from dpcore.queries.base import Crowd
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.basis import BASIS_BITS, Basis
+from dpcore.records.computation import Computation
 from dpcore.records.margin_weights import WEIGHT_BITS, clip_squared, shortened, weights
 from dpcore.records.records import Records
 
@@ -154,9 +155,11 @@ def test_shortened_weights_are_the_largest_allowed(weight: int, square: int, mos
 
 def test_contribution_has_noise_and_stays_within_largest_sum() -> None:
     whole, kind = records(), query(THETA)
-    noise = kind.contribution(whole, BITS, SeededRandom(1)) - kind.sums(whole, BITS)
+    noise = kind.contribution(whole, BITS, Computation(SeededRandom(1))) - kind.sums(whole, BITS)
     assert np.abs(noise).max() > 100
-    assert np.abs(kind.contribution(whole, BITS, SeededRandom(1))).max() <= kind.largest_sum(Crowd(300, 1, D), BITS)
+    assert np.abs(kind.contribution(whole, BITS, Computation(SeededRandom(1)))).max() <= kind.largest_sum(
+        Crowd(300, 1, D), BITS
+    )
 
 
 @pytest.mark.parametrize(

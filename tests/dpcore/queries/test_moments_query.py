@@ -13,6 +13,7 @@ from dpcore.queries.moments import MOST_FRACTION_BITS, MomentsQuery
 from dpcore.randomness.discrete_gaussian import tail_bound
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
+from dpcore.records.computation import Computation
 from dpcore.records.records import BLOCK_ROWS, ONE, Records
 
 BITS = 12
@@ -63,10 +64,10 @@ def test_parties_sums_are_the_pooled_sum_bit_for_bit():
 
 def test_a_contribution_is_the_sums_and_one_share_of_noise():
     held = party(100, 5)
-    noise = QUERY.contribution(held, BITS, SeededRandom(1)) - QUERY.sums(held, BITS)
+    noise = QUERY.contribution(held, BITS, Computation(SeededRandom(1))) - QUERY.sums(held, BITS)
     assert noise.shape == (QUERY.length(5),)
     assert 0 < np.abs(noise).max() < 6 * 40
-    assert np.array_equal(QUERY.contribution(held, BITS, SeededRandom(1)) - noise, QUERY.sums(held, BITS))
+    assert np.array_equal(QUERY.contribution(held, BITS, Computation(SeededRandom(1))) - noise, QUERY.sums(held, BITS))
 
 
 def test_products_are_exact_where_a_block_is_as_large_as_it_gets():
@@ -171,7 +172,7 @@ def test_largest_sum_is_reached_and_not_exceeded(multiplier, place):
     assert np.abs(reached).max() == bound
     assert int(np.abs(reached).argmax()) <= place + 1
     for seed in range(5):
-        contribution = query.contribution(party(9, seed, 3), BITS, SeededRandom(seed))
+        contribution = query.contribution(party(9, seed, 3), BITS, Computation(SeededRandom(seed)))
         assert np.abs(contribution).max() <= query.largest_sum(Crowd(9, 2, 3), BITS)
 
 
@@ -183,7 +184,9 @@ def test_largest_sum_grows_with_the_crowd():
 
 def test_progress_reaches_the_end():
     told: list[tuple[int, int]] = []
-    QUERY.contribution(party(BLOCK_ROWS + 3, 1), BITS, SeededRandom(1), lambda done, of: told.append((done, of)))
+    QUERY.contribution(
+        party(BLOCK_ROWS + 3, 1), BITS, Computation(SeededRandom(1), progress=lambda *at: told.append(at))
+    )
     assert told == [(BLOCK_ROWS, BLOCK_ROWS + 3), (BLOCK_ROWS + 3, BLOCK_ROWS + 3)]
 
 
