@@ -88,7 +88,7 @@ def test_an_interrupted_query_goes_on_and_says_so(setting, learner, monkeypatch)
     code, out, err = learner.query()
     (query_id,) = learner.asked
     assert (code, out) == (1, "")
-    assert f"the query goes on; follow it with: rado learner fetch {query_id[:16]} --config" in err
+    assert f"the query continues; follow it with: rado learner fetch {query_id[:16]} --config" in err
     assert "Traceback" not in err
 
 

@@ -98,7 +98,7 @@ def test_a_party_too_small_for_its_set_is_refused_without_noise_too(capsys):
 def test_weak_noise_is_told_what_the_epsilon_needs(capsys):
     weak = ("--design", "moments", *FOUR, "--epsilon", "1")
     found = data(capsys, *weak, "--share-sd", "5")
-    enough = re.search(r"at least (\d+) units; that leaves an epsilon of 1$", found["suggestion"])
+    enough = re.search(r"at least (\d+) units; that gives an epsilon of 1$", found["suggestion"])
     assert enough
     assert data(capsys, *weak, "--share-sd", enough[1])["feasible"]
 
@@ -133,7 +133,7 @@ def test_moments_are_one_gaussian(capsys):
     assert run(["plan", "--design", "moments", *FOUR, "--epsilon", "1"]) == 0
     text = capsys.readouterr().out
     assert "for one whole record" in text
-    assert "on each sum of products" in text
+    assert "to each sum of products" in text
 
 
 def test_noise_that_does_not_fit_or_bounds_nothing_is_refused_with_what_works(capsys):

@@ -266,7 +266,9 @@ def _within(federation: "Federation", what: str, epsilon: str | None, delta: str
     from dpcore.errors import ConfigurationError
 
     if epsilon is None:
-        raise ConfigurationError(f"{what} queries the parties, and answers have noise: give the total --epsilon")
+        raise ConfigurationError(
+            f"{what} queries the parties, and answers have noise: give the --epsilon of all answers in total"
+        )
     return federation.within(exact(epsilon, "epsilon"), exact(delta, "delta"))
 
 
