@@ -1,4 +1,4 @@
-"""The preflight: every fault with its cause and its mend, and what builds on a fault is not run."""
+"""The preflight: reports every fault with its cause and its fix, and skips checks that depend on a failed one."""
 
 import datetime as dt
 import socket

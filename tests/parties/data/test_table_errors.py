@@ -136,7 +136,7 @@ def test_one_row_is_a_table(csv_file, label):
     assert dataset.records.rows == 1
     side = "positive" if label == "yes" else "negative"
     assert dataset.report.warnings == (
-        f"the only usable row is {side}: this party can take part but alone could learn nothing",
+        f"the only usable row is {side}: this party can take part but cannot learn alone",
     )
 
 

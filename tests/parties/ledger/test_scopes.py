@@ -132,7 +132,7 @@ def test_events_without_a_bound_for_records_are_limited_in_number(make):
     made.spend(charge())
     made.reserve(charge((SMOKER, loss("1"))))
     for more in (charge(), charge((joint("age"), loss("1")))):
-        with pytest.raises(UnboundedExceededError, match="unbounded_queries admits 2 such events and 2") as caught:
+        with pytest.raises(UnboundedExceededError, match="unbounded_queries allows 2 such events and 2") as caught:
             made.reserve(more)
         assert (caught.value.limit, caught.value.held) == (2, 2)
     # What bounds records is not stopped by that limit, nor an unbounded event by those of epsilon.
@@ -197,7 +197,7 @@ def test_an_epoch_counts_the_most_that_its_events_say(make):
 
 def test_learners_have_limits_of_their_own(make):
     made = make(lifetime=limit("10"), per_learner=limit("4"))
-    # Whose learner is not known counts for all.
+    # An event with an unknown learner counts for every learner.
     made.spend(charge((RECORD, loss("1")), learner=""))
     made.spend(charge((RECORD, loss("2"))))
     with pytest.raises(BudgetExceededError, match="of each learner"):
