@@ -1,4 +1,4 @@
-"""What the coordinator computes on ciphertexts: is a chunk valid, and what is the product of a cohort's chunks.
+"""The coordinator's computations on ciphertexts: validates chunks and multiplies the chunks of a cohort.
 
 Pure: bytes in, bytes out. The coordinator holds no secret key; a product encrypts the sum (dpcore.paillier.public).
 """
@@ -14,27 +14,27 @@ from wire.errors import Code, WireError
 from wire.query import OpenedQuery
 from wire.upload import Chunk
 
-# A thread gets at least so many ciphertexts of a chunk, a quarter of a millisecond at 3072 bits.
+# Least number of ciphertexts per thread, a quarter of a millisecond at 3072 bits.
 _LEAST_RANGE = 32
 
 
 def chunk_bytes(opened: OpenedQuery, index: int) -> int:
-    """How long chunk `index` of every upload, and of the total, is. Raises WireError(CHUNK_MALFORMED)."""
+    """Length in bytes of chunk `index` of each upload and of the total. Raises WireError(CHUNK_MALFORMED)."""
     if not 0 <= index < opened.chunks:
-        raise WireError(Code.CHUNK_MALFORMED, f"An upload has chunks 0 to {opened.chunks - 1}, this is {index}.")
+        raise WireError(Code.CHUNK_MALFORMED, f"An upload has chunks 0 to {opened.chunks - 1}; this is chunk {index}.")
     per_chunk = opened.ciphertexts_per_chunk
     return min(per_chunk, opened.ciphertexts - index * per_chunk) * opened.public_key.ciphertext_bytes
 
 
 def check_chunk(opened: OpenedQuery, chunk: Chunk) -> None:
-    """Refuse a chunk of the wrong length or with one ciphertext that is not a unit mod n^2; nothing is ever skipped.
+    """Refuse a chunk of the wrong length or with a ciphertext that is not a unit mod n^2. Checks every ciphertext.
 
     Raises WireError(CHUNK_MALFORMED or CIPHERTEXT_INVALID).
     """
     expected = chunk_bytes(opened, chunk.index)
     if len(chunk.ciphertexts) != expected:
         raise WireError(
-            Code.CHUNK_MALFORMED, f"Chunk {chunk.index} has {expected} bytes, {len(chunk.ciphertexts)} came."
+            Code.CHUNK_MALFORMED, f"Chunk {chunk.index} must have {expected} bytes; {len(chunk.ciphertexts)} arrived."
         )
     try:
         opened.public_key.validate(opened.public_key.from_wire(chunk.ciphertexts))
@@ -43,11 +43,11 @@ def check_chunk(opened: OpenedQuery, chunk: Chunk) -> None:
 
 
 def multiply(public_key: PublicKey, chunks: Iterable[bytes], *, threads: int | None = None) -> bytes:
-    """The product, element by element, of one chunk of every cohort member; encrypts the sum of their plaintexts.
+    """The element-wise product of one chunk of every cohort member. It encrypts the sum of their plaintexts.
 
-    chunks: validated, of one length, at least one; drawn one at a time, the next while the last is multiplied, so that
-    memory does not grow with their number. threads: how many work, None for one a processor; the bytes are the same
-    for any number. Raises ShapeError where the chunks are none or differ in length, ValueError where threads < 1.
+    chunks: validated, of one length, at least one. Each is read while the previous one is multiplied, so that memory
+    does not grow with their number. threads: number of threads, None for one per processor; the bytes are the same for
+    any number. Raises ShapeError if there are no chunks or their lengths differ, ValueError if threads < 1.
     """
     threads = processors() if threads is None else threads
     if threads < 1:
@@ -55,7 +55,7 @@ def multiply(public_key: PublicKey, chunks: Iterable[bytes], *, threads: int | N
     each = iter(chunks)
     first = next(each, None)
     if first is None:
-        raise ShapeError("no chunks: give one of every member")
+        raise ShapeError("no chunks: give one chunk of every member")
     product = public_key.from_wire(first)
     if threads == 1 or len(product) < 2 * _LEAST_RANGE:
         for chunk in each:

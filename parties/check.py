@@ -60,7 +60,7 @@ class Finding:
 
 
 class CheckFailedError(RadofedError):
-    """A problem that a check found, with its fix in `mend`."""
+    """A problem that a check found, with its fix."""
 
     def __init__(self, detail: str, mend: str) -> None:
         self.detail, self.mend = detail, mend

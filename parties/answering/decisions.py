@@ -72,7 +72,7 @@ def epoch_of(query: Query, party: Party) -> bytes | None:
 def verify_cohort(
     cohort: Cohort, opened: OpenedQuery, attempt: int, party: Party, roster: Roster, own_acceptance: Envelope
 ) -> tuple[Acceptance, ...]:
-    """Verify a cohort, whoever formed it, and return its members' acceptances.
+    """Verify a cohort from an untrusted coordinator and return its members' acceptances.
 
     The policy must still allow the query: it may have changed since the party accepted. A party of the roster must have
     signed each acceptance, for this attempt. This party's own acceptance must be in the cohort byte for byte. The

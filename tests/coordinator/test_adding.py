@@ -33,7 +33,7 @@ def test_a_bug_in_the_adding_ends_the_query_and_is_logged(world, monkeypatch, ca
         await bench.settled()
         status = await bench.status(opened)
         assert (status.phase, status.code, status.detail) == (
-            Phase.FAILED, Code.INTERNAL, "The total could not be made.",
+            Phase.FAILED, Code.INTERNAL, "The total could not be computed.",
         )  # fmt: skip
         assert not list(bench.config.spool_directory.rglob("0-*"))
 

@@ -174,7 +174,7 @@ def test_a_product_that_is_none_is_not_stored(world, settings, monkeypatch, capl
 
     play(world)
     (reason,) = [record.fields["reason"] for record in caplog.records if "failed" in record.getMessage()]
-    assert "gave back no product" in reason
+    assert "returned no valid product" in reason
 
 
 @needs_ray

@@ -153,7 +153,7 @@ def test_a_lost_upload_begins_anew_and_the_last_attempt_names_the_missing():
     second, _ = play(second, receipt("a", 2), receipt("c", 2), receipt("d", 2), now=33.0)
     failed, _ = play(second, Ticked(), now=62.0)
     assert (failed.phase, failed.code) == (Phase.FAILED, Code.ATTEMPTS_EXHAUSTED)
-    assert "these never finished: b." in failed.detail
+    assert "these did not finish: b." in failed.detail
 
 
 def test_repeated_statements_change_nothing_in_any_phase():

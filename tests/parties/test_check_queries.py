@@ -78,7 +78,7 @@ def test_what_was_refused_is_told_after_the_query_is_gone(offline):
     first, second = found.detail.split(" | ")
     at = dt.datetime.fromtimestamp(int(now - 30), dt.UTC)
     assert first == (
-        f"SCHEMA_MISMATCH, 2 times, the last at {at:%Y-%m-%d %H:%M:%S} UTC, query {'63' * 8}: "
+        f"SCHEMA_MISMATCH, 2 times, last at {at:%Y-%m-%d %H:%M:%S} UTC, query {'63' * 8}: "
         "These differ: features.age.upper."
     )
     assert second.startswith("POLICY_LIMITS at ")
