@@ -103,7 +103,7 @@ def test_a_query_cancelled_in_the_middle_of_its_adding_leaves_nothing_and_no_fal
     assert not [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR]
 
 
-def test_what_fails_where_nobody_waits_is_logged(world, caplog):
+def test_a_failure_without_a_waiting_caller_is_logged(world, caplog):
     @on_bench
     async def play(bench):
         opened = await bench.ask()

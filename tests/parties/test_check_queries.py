@@ -64,7 +64,7 @@ def test_a_query_that_does_not_open_is_named_and_the_others_are_looked_at(show):
         assert mend in found.mend
 
 
-def test_what_was_refused_is_told_after_the_query_is_gone(offline):
+def test_a_refusal_is_reported_after_the_query_is_gone(offline):
     assert run(offline)["refusals"].status == "ok"
     refusals, now = Refusals(offline.directory("ada") / "state"), time.time()
     for query, seconds_ago, code, detail in (

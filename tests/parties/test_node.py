@@ -1,4 +1,4 @@
-"""The party as a process beside a real coordinator: starts without it, resumes, drains, and guards its state."""
+"""The party as a process with a real coordinator: starts without it, resumes, drains, and guards its state."""
 
 import json
 import signal
@@ -125,7 +125,7 @@ def test_a_node_that_fails_to_start_holds_nothing(federation):
         pass
 
 
-def test_it_drains_at_once_while_it_waits_and_a_new_ledger_beside_its_roster_is_a_warning(federation, caplog):
+def test_it_drains_immediately_while_it_waits_and_a_new_ledger_with_an_old_roster_is_a_warning(federation, caplog):
     federation.start_all("coordinator", "ada")
     wait_until(lambda: '"roster accepted"' in federation.log("ada"), timeout_s=60, what="the roster")
     # Well within the long poll's 25 s, which is cut.

@@ -1,4 +1,4 @@
-"""What is wrong with a table is said with its place and the rule that is broken, and never with a cell's value."""
+"""An error of a table names its place and the rule that is broken, and never quotes a cell's value."""
 
 import gzip
 import traceback

@@ -81,7 +81,7 @@ def test_a_bound_for_a_column_bounds_its_features_and_no_other(make):
     assert made.ledger.unbounded() == 2
 
 
-def test_the_columns_bound_reaches_a_feature_whose_column_another_event_told(make):
+def test_the_columns_bound_reaches_a_feature_whose_column_is_known_from_another_event(make):
     made = make()
     made.spend(charge((joint("smokes"), loss("1"))))
     made.spend(charge((SMOKER, loss("2"))))
@@ -141,7 +141,7 @@ def test_events_without_a_bound_for_records_are_limited_in_number(make):
     made.spend(charge())
 
 
-def test_an_event_without_a_bound_is_told_ever_after(make):
+def test_an_event_without_a_bound_is_reported_from_then_on(make):
     made = make()
     first = made.reserve(charge())
     assert made.ledger.state().warning == ""
@@ -282,7 +282,7 @@ def test_any_run_of_charges_keeps_to_every_limit(tmp_path_factory, run):
     all_limits = LedgerLimits(limit("6"), 4, record=limit("3"), features={"smoker": limit("4")}, per_learner=limit("5"))
     ledger = Ledger.open(tmp_path_factory.mktemp("ledger") / "ledger.sqlite", OWNER, all_limits)
     admitted: list[Charge] = []
-    # The first tells which columns the features have.
+    # The first event shows which columns the features have.
     columns = charge((RECORD, loss("0")), (SMOKER, loss("0")), (AGE, loss("0")))
     for number, what in enumerate([columns, *run]):
         key = number.to_bytes(32, "big")
