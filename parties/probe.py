@@ -38,7 +38,7 @@ class Served:
 
     @property
     def san(self) -> str:
-        """The certificate's rado:// name, or its subject where it has none."""
+        """The certificate's rado:// name, or its subject if it has none."""
         uris = (name for name in self.names if name.startswith("rado://"))
         return next(uris, self.certificate.subject.rfc4514_string())
 

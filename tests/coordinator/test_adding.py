@@ -1,4 +1,4 @@
-"""Making totals while things fail: the disk, the database, the spool, the code itself."""
+"""Computing totals during failures of the disk, the database, the spool and the code itself."""
 
 import json
 import logging

@@ -78,7 +78,7 @@ def test_chunks_that_do_not_match_are_refused(threads):
             multiply(key, chunks, threads=threads)
 
 
-def test_no_thread_multiplies_nothing():
+def test_less_than_one_thread_is_refused():
     with pytest.raises(ValueError, match="at least 1"):
         multiply(TEST_KEY.public_key, uploads_of(2, 1), threads=0)
 

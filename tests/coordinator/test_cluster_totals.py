@@ -121,7 +121,7 @@ def test_the_total_has_the_same_bytes_after_any_loss(
 
 
 @needs_ray
-def test_what_is_under_way_is_bounded_however_long_the_job(settings):
+def test_work_in_progress_is_bounded_for_any_length_of_the_job(settings):
     loaded, most = 0, 0
 
     def load(number):
@@ -163,8 +163,8 @@ def test_a_damaged_spool_is_named_and_a_total_that_is_not_wanted_stops(world, se
 
 @needs_ray
 @pytest.mark.parametrize("wrong", [cut_off, pytest.param(zeros, marks=pytest.mark.slow)])
-def test_a_product_that_is_none_is_not_stored(world, settings, monkeypatch, caplog, wrong):
-    """As from a worker that was tampered with; this machine then makes the total."""
+def test_an_invalid_product_is_not_stored(world, settings, monkeypatch, caplog, wrong):
+    """As from a manipulated worker. This machine then computes the total."""
     compute_by(monkeypatch, wrong)
 
     @on_bench

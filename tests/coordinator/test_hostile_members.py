@@ -1,4 +1,4 @@
-"""Members that mean harm, over real gRPC: messages that no node of ours sends, and keys that no learner should make."""
+"""Malicious members, over real gRPC: messages that no node sends, and keys that no learner should make."""
 
 import secrets
 
@@ -176,7 +176,7 @@ def query_with_modulus(world, modulus: bytes) -> Envelope:
     ],
     ids=["none", "one", "even", "leading zero", "2047 bits", "16385 bits", "400 kB"],
 )
-def test_a_modulus_of_no_use_is_refused(world, clients, modulus):
+def test_a_useless_modulus_is_refused(world, clients, modulus):
     refused(Code.KEY_INVALID, clients["lea"].submit, query_with_modulus(world, modulus))
     assert not clients["ann"].work().work
 

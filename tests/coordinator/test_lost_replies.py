@@ -1,4 +1,4 @@
-"""Every call that changes something, its reply lost after the work was done, repeated: as good as once."""
+"""Every call that changes state, repeated because its reply was lost: the effect is that of one call."""
 
 import socket
 import sqlite3

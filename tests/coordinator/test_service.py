@@ -237,7 +237,7 @@ def test_a_second_answer_must_be_the_first(world, clients, asked):
     refused(Code.QUERY_UNKNOWN, clients["bob"].accept, world.acceptance(b"\7" * 32, "bob"))
 
 
-def test_a_learner_sees_its_own_queries_alone(clients, asked):
+def test_a_learner_sees_only_its_own_queries(clients, asked):
     lou = clients["lou"]
     refused(Code.QUERY_UNKNOWN, lou.watch, asked.query_id)
     refused(Code.QUERY_UNKNOWN, lou.total, asked.query_id)

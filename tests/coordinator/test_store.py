@@ -62,7 +62,7 @@ def test_only_the_last_attempts_statements_are_loaded(store):
     assert store.load()[0].statements == ()
 
 
-def test_a_commit_is_whole_or_not_at_all(store):
+def test_a_commit_is_atomic(store):
     add(store)
     store.save(QUERY.payload_hash, {"attempt": 1}, work_changed=False, finished_at_unix_s=None, statement=SAID)
     with pytest.raises(sqlite3.IntegrityError):

@@ -113,7 +113,7 @@ def test_a_message_that_is_not_complete_in_time_ends_its_call(world, node, clien
     clients["ann"].work()
 
 
-def test_a_caller_that_hangs_up_leaves_nothing_on_the_way(world, node, clients):
+def test_a_caller_that_disconnects_leaves_no_unfinished_message(world, node, clients):
     connection = RawConnection(node.address, world.tls("ann"))
     for _ in range(MESSAGES_AT_ONCE):
         connection.begin(UPLOAD)

@@ -1,4 +1,4 @@
-"""A federation in memory around one party, "ada", and a coordinator that does exactly what a test says."""
+"""A federation in memory around one party, "ada", and a coordinator that a test controls."""
 
 import secrets
 import time
@@ -72,7 +72,7 @@ def limits(epsilon: Fraction | str, delta: Fraction | str, unbounded: int = 10, 
 
 @dataclass
 class World:
-    """Keys of everybody, and queries as a learner signs them."""
+    """Keys of all members, and queries as a learner signs them."""
 
     key: SecretKey
     federation_key: SigningKey = field(default_factory=SigningKey.generate)

@@ -1,4 +1,4 @@
-"""The preflight's word on what is asked: open queries, past refusals, rosters that go back, tables too small."""
+"""The preflight's checks of queries: open ones, past refusals, rosters that go back, tables that are too small."""
 
 import datetime as dt
 import time
@@ -53,7 +53,7 @@ def test_an_open_query_with_another_schema_says_which_field_differs(show):
     assert f"query {name} of learner: features.age.upper: here 100.0, there 120.0" in other.detail
 
 
-def test_a_query_that_does_not_open_is_named_and_the_others_are_looked_at(show):
+def test_a_query_that_does_not_open_is_named_and_the_others_are_checked(show):
     found, (forged, good, other) = show("forged", SCHEMA, OTHER, unreadable=2)
     assert found.status == "failed"
     assert f"query {forged} does not open: The signature does not hold" in found.detail
@@ -89,7 +89,7 @@ def test_a_refusal_is_reported_after_the_query_is_gone(offline):
 
 
 def test_a_roster_older_than_the_one_that_was_seen_is_a_failure(served, tmp_path):
-    """As of a coordinator whose state was lost, and that was given an old file."""
+    """Like a coordinator that lost its state and received an old file."""
     operator = served.root / "federation" / "federation"
     key = SigningKey.load(operator / "federation.key")
     roster = open_roster(Envelope.from_bytes((operator / "roster.signed").read_bytes()), key.public_bytes)

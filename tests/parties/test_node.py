@@ -237,7 +237,7 @@ def test_the_ledger_is_where_the_configuration_says(federation):
 
 
 @pytest.mark.parametrize("target", ["host", "host:", ":1", "host:0", "host:65536", "::1:7443", "ho st:1", "host:1x"])
-def test_an_address_that_is_none_is_refused(federation, target):
+def test_an_invalid_address_is_refused(federation, target):
     replace_in(federation.member("ada").config, federation.address, target)
     with pytest.raises(ConfigurationError, match="host:port"):
         config(federation)
@@ -249,7 +249,7 @@ def test_addresses():
 
 
 class Recorder:
-    """A handler that does what the test says and remembers what it was asked."""
+    """A handler that the test controls and that records its calls."""
 
     def __init__(self, steps):
         self.steps, self.seen, self.computed = list(steps), [], []
@@ -286,7 +286,7 @@ def finish(jobs, stop):
     jobs.drain()
 
 
-def test_what_may_pass_is_tried_again_and_a_bug_is_not():
+def test_a_temporary_failure_is_retried_and_a_bug_is_not():
     recorder = Recorder([ConnectionLostError("hub", "cut"), ConnectionLostError("hub", "cut"), RuntimeError("bug")])
     jobs, stop = jobs_of(recorder)
     jobs.offer(some_work())
@@ -295,7 +295,7 @@ def test_what_may_pass_is_tried_again_and_a_bug_is_not():
     assert recorder.seen == [1, 1, 1]
 
 
-def test_a_computation_that_is_superseded_is_no_longer_wanted_and_stops_nothing_else():
+def test_a_superseded_computation_stops_and_stops_no_other():
     recorder = Recorder(["compute", "other", "other", "other", "other"])
     jobs, stop = jobs_of(recorder)
     jobs.offer(some_work())
@@ -321,7 +321,7 @@ def test_nothing_is_begun_once_the_node_stops():
 
 
 @pytest.mark.parametrize("phase", [Phase.ANSWERING, Phase.COMPLETE])
-def test_queries_with_nothing_to_do_are_not_kept(phase):
+def test_idle_queries_are_not_kept(phase):
     recorder = Recorder([ConnectionLostError("hub", "cut"), "compute"])
     recorder.go_on.set()
     jobs, stop = jobs_of(recorder)
@@ -332,7 +332,7 @@ def test_queries_with_nothing_to_do_are_not_kept(phase):
     finish(jobs, stop)
 
 
-def test_queries_that_wait_to_be_tried_again_hold_no_thread():
+def test_queries_that_wait_for_a_retry_hold_no_thread():
     stuck = {b"stuck %d" % number for number in range(ADVANCING_THREADS)}
     seen = []
 

@@ -28,7 +28,7 @@ S = AttemptState
 pytestmark = pytest.mark.usefixtures("small_comb")
 
 
-def test_the_whole_way(ada):
+def test_a_query_from_start_to_end(ada):
     envelope, cohort = ready(ada)
     assert spent(ada) == 0
     assert ada.hub.accepted == [True]
@@ -56,7 +56,7 @@ def test_plain_rados_are_recorded_as_without_a_bound(ada):
     state = ada.ledger.state()
     assert (state.unbounded_charged, ada.ledger.spent(RECORD)) == (1, NO_LOSS)
     assert "without any privacy bound for whole records" in state.warning
-    # What a boolean feature's own values tell is bounded all the same.
+    # The release of a boolean feature's own values still has a bound.
     assert spent(ada) > 0
 
 
@@ -82,7 +82,7 @@ def test_an_answer_that_came_too_late_is_not_computed_for(ada):
     assert reserved(ada) == 0
 
 
-def test_work_that_is_past_answering_is_left_alone(ada):
+def test_work_past_the_answering_phase_is_ignored(ada):
     for phase in (Phase.PREPARING, Phase.UPLOADING, Phase.ADDING, Phase.COMPLETE, Phase.FAILED):
         assert not ada.go(ada.world.ask(), phase=phase)
     assert not ada.go(ada.world.ask(), state=PartyState.REFUSED)
@@ -165,7 +165,7 @@ def test_the_next_attempt_is_fresh_and_charged_again(ada):
     assert len(ada.hub.receipts) == 2
 
 
-def test_an_attempt_that_ends_without_a_charge_gives_everything_back(ada):
+def test_an_attempt_that_ends_without_a_charge_releases_everything(ada):
     envelope, _ = ready(ada)
     assert reserved(ada) > 0
     ada.lifecycle.advance(ada.work(envelope, attempt=2, phase=Phase.PREPARING))

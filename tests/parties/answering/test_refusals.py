@@ -1,4 +1,4 @@
-"""What a party refuses: with which code, what it costs, and what it remembers of it."""
+"""Refusals of a party: their codes, their cost, and what the party stores about them."""
 
 import secrets
 import time
@@ -136,7 +136,7 @@ def test_a_refusal_that_cannot_be_stored_is_still_sent(ada, caplog):
     assert "refusal not remembered" in [record.getMessage() for record in caplog.records]
 
 
-def test_a_learner_that_asks_without_end_does_not_fill_the_log(ada, caplog):
+def test_a_learner_that_sends_queries_endlessly_does_not_fill_the_log(ada, caplog):
     query = ada.world.query(max_attempts=4)
     for _ in range(REFUSALS_LOGGED + 7):
         ada.go(ada.world.ask(replace(query, nonce=secrets.token_bytes(16))))

@@ -1,4 +1,4 @@
-"""Masking, charging and uploading: what leaves, in which bytes, and what a cut at any place does."""
+"""Masking, charging and uploading: which bytes are sent, and the effect of an interruption at any point."""
 
 import errno
 import os
@@ -123,7 +123,7 @@ def test_an_expired_query_is_not_uploaded(ada):
     assert (ada.state(envelope), spent(ada)) == (S.ENDED, 0)
 
 
-def test_what_may_pass_is_left_to_the_caller(ada):
+def test_temporary_failures_are_left_to_the_caller(ada):
     envelope, cohort = ready(ada)
     ada.hub.fail["upload_chunk"] = [refused_with(Code.SPOOL_FULL), refused_with(Code.CHUNK_CONFLICT)]
     with pytest.raises(WireError):

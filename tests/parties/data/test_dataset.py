@@ -1,4 +1,4 @@
-"""A party's table as records: every policy does what it declares; test_table_errors.py has what is refused."""
+"""A party's table as records: every policy does what it declares. test_table_errors.py tests refusals."""
 
 import gzip
 import math

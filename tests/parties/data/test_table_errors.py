@@ -79,7 +79,7 @@ CANARY = "kanary61803398"
     ],
 )
 def test_no_error_quotes_a_cell(csv_file, text, name):
-    """Errors end on screens and in logs: what stands there is where to look and which rule is broken."""
+    """Errors end up on screens and in logs: they say only where to look and which rule is broken."""
     path = csv_file(text, name)
     for read in (lambda: load(path, STRICT), lambda: check(STRICT, path)):
         with pytest.raises(DataError) as caught:

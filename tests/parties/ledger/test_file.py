@@ -67,7 +67,7 @@ def path(tmp_path):
 
 @pytest.fixture(scope="module", params=["between transactions", "inside a transaction"])
 def left_by_kill(request, tmp_path_factory):
-    """What a process leaves that charged six times and was then killed."""
+    """The files of a process that charged six times and was then killed."""
     directory = tmp_path_factory.mktemp("killed")
     root = Path(__file__).resolve().parents[2]
     process = subprocess.Popen(
@@ -221,7 +221,7 @@ def test_a_ledger_with_a_write_ahead_log_is_read_and_left_as_it_is(older):
     assert older.read_bytes()[JOURNAL_BYTE] == 2
 
 
-def test_a_party_carries_a_write_ahead_log_over_into_the_file(older):
+def test_a_party_merges_a_write_ahead_log_into_the_file(older):
     ledger = Ledger.open(older, OWNER, LIMIT)
     assert older.read_bytes()[JOURNAL_BYTE] == 1
     assert beside(older) == []

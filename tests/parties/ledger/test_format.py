@@ -67,7 +67,7 @@ def check(ledger: Ledger) -> None:
     assert ledger.verify() == []
 
 
-def test_an_old_ledger_is_brought_over_and_goes_on(old):
+def test_an_old_ledger_is_converted_and_continues(old):
     allowed = limits("5", "1e-5", unbounded=5)
     ledger = Ledger.open(old, OWNER, allowed)
     check(ledger)
@@ -92,7 +92,7 @@ def test_an_old_ledger_is_brought_over_and_goes_on(old):
     assert Ledger.open(old, OWNER, allowed).spent(SMOKER).epsilon == Fraction(41, 10)
 
 
-def test_looking_leaves_an_old_ledger_as_it_is(old):
+def test_reading_leaves_an_old_ledger_unchanged(old):
     before = old.read_bytes()
     ledger = Ledger.open(old, OWNER, limits("5", "1e-5"), create=False)
     check(ledger)
@@ -101,7 +101,7 @@ def test_looking_leaves_an_old_ledger_as_it_is(old):
     assert old.read_bytes() == before
 
 
-def test_a_crash_while_it_is_brought_over_leaves_it_old(old, monkeypatch):
+def test_a_crash_during_the_conversion_leaves_it_old(old, monkeypatch):
     calls = []
 
     def fails(*given):
@@ -142,7 +142,7 @@ def test_a_charge_is_read_back_as_it_was():
     assert read_charge(bounds_text(charge), "lea", b"\0\1") == charge
 
 
-def test_verify_names_what_cannot_be(tmp_path):
+def test_verify_names_impossible_entries(tmp_path):
     ledger = Ledger.open(tmp_path / "ledger.sqlite", OWNER, limits("5", "1e-5"))
     ledger.reserve(b"a" * 32, 1, Charge(), lapses_at_unix_s=1e12, now_unix_s=0.0)
     assert ledger.verify() == []

@@ -21,7 +21,7 @@ DAY_S = 24 * 3600
 
 
 def loss(epsilon, delta="0") -> Loss:
-    """What only the basic filter can admit."""
+    """A loss that only the basic filter can allow."""
     return Loss(Fraction(epsilon), Fraction(delta), Fraction(10**6), Fraction(0))
 
 
@@ -135,7 +135,7 @@ def test_events_without_a_bound_for_records_are_limited_in_number(make):
         with pytest.raises(UnboundedExceededError, match="unbounded_queries allows 2 such events and 2") as caught:
             made.reserve(more)
         assert (caught.value.limit, caught.value.held) == (2, 2)
-    # What bounds records is not stopped by that limit, nor an unbounded event by those of epsilon.
+    # That limit does not stop an event that bounds records; limits on epsilon do not stop an unbounded event.
     made.spend(charge((RECORD, loss("1"))))
     made.ledger.limits = LedgerLimits(PrivacyLimit(Fraction(0), Fraction(0)), 3)
     made.spend(charge())
@@ -162,7 +162,7 @@ def test_an_epoch_is_one_release(make):
     made.pay(first)
     made.pay(second)
     assert made.spent(RECORD) == 4
-    # Given back, the others still hold it.
+    # After one release, the others still reserve it.
     made.ledger.release(third, 1)
     with pytest.raises(BudgetExceededError):
         made.reserve(charge((RECORD, loss("4")), epoch=b"two"))
@@ -219,7 +219,7 @@ def test_days_have_limits_of_their_own(make):
         with pytest.raises(BudgetExceededError, match="of each day"):
             made.reserve(charge((RECORD, loss("1"))), now=now)
     waiting = made.reserve(charge((RECORD, loss("1"))), now=DAY_S + 101.0)
-    # What is reserved may be charged on any day.
+    # A reservation may be charged on any day.
     with pytest.raises(BudgetExceededError, match="of each day"):
         made.reserve(charge((RECORD, loss("1.5"))), now=3.0 * DAY_S)
     made.spend(charge((RECORD, loss("1"))), now=3.0 * DAY_S)
@@ -253,7 +253,7 @@ def test_many_releases_with_gaussian_noise_cost_less_than_their_sum(make):
 
 
 @pytest.mark.parametrize("kind", [ScopeKind.JOINT, ScopeKind.MARGINAL])
-def test_scopes_have_a_name_where_they_need_one(kind):
+def test_scopes_have_a_name_if_they_need_one(kind):
     with pytest.raises(ValueError, match="not a scope"):
         Scope(kind)
     with pytest.raises(ValueError, match="not a scope"):
