@@ -1,8 +1,8 @@
-"""Tables from files, streamed: CSV (also compressed) and Parquet, in blocks of rows, for parties and the learner alike.
+"""Tables from files, streamed in blocks of rows: CSV (also compressed) and Parquet. Parties and the learner use it.
 
-CSV cells are texts and stay exact until the schema says what they are: an empty cell is missing, nothing else is.
-Every error names the file and where in it: the line of a CSV (quoted line breaks counted), the row of a Parquet file.
-None quotes a cell, nor the first line of a file, which may be a row where the header is missing.
+CSV cells are texts and stay exact until the schema interprets them. Only an empty cell is missing. Every error names
+the file and the place in it: the line of a CSV file (counting quoted line breaks), the row of a Parquet file. No error
+quotes a cell or the first line of a file, which may be a row if the header is missing.
 """
 
 import csv
@@ -34,26 +34,26 @@ from radofed.common.tables.columns import cells, is_text
 
 Progress = Callable[[int], None]
 FileState = tuple[int, int, int] | None
-"""What changes when a file is replaced or written to: inode, bytes, time of the last change; None where it is gone."""
+"""Changes when a file is replaced or written to: inode, bytes, modification time; None if the file does not exist."""
 Result = TypeVar("Result")
 
 _CSV_BLOCK_BYTES = 1 << 20
 _PARQUET_BATCH_ROWS = 1 << 14
-# What is read ahead of a column of a row group; without it Arrow holds whole row groups, and in the end the file.
+# Bytes that Arrow reads ahead in a column of a row group. Without it Arrow holds whole row groups, at last the file.
 _PARQUET_BUFFER_BYTES = 1 << 16
-# Blocks that are read before they are wanted, for each thread.
+# Blocks that are read ahead, for each thread.
 _BLOCKS_AHEAD = 2
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _PARQUET = (".parquet", ".pq")
 _TABLE = FileKind(
-    lambda path, cause: DataError(f"{cause.lower()}; give one file, check the path and its permissions", file=str(path))
+    lambda path, cause: DataError(f"{cause.lower()}; give one file, check its path and permissions", file=str(path))
 )
 _UNREADABLE = (OSError, EOFError, zlib.error, csv.Error, UnicodeDecodeError, pa.ArrowException)
 
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive rows of a table: the first one's index (from 0), how many, and the columns that were asked for."""
+    """Consecutive rows of a table: the index of the first (from 0), their number, and the requested columns."""
 
     first_row: int
     rows: int
@@ -69,7 +69,7 @@ class Table(Protocol):
 
     @property
     def rows(self) -> int | None:
-        """Rows as the file says before they are read, None where it does not: to make room, not to rely on."""
+        """The number of rows that the file declares, None if it declares none. Use it only to allocate memory."""
         ...
 
     def batches(
@@ -77,20 +77,20 @@ class Table(Protocol):
     ) -> Iterator[pa.RecordBatch]:
         """Arrow batches with at least `columns`, under their names.
 
-        numbers: columns that may come as doubles, the same ones as radofed.common.tables.columns.numbers makes of what
-        comes otherwise. coded: columns of texts that may come dictionary-encoded. Both are only faster.
+        numbers: columns that may come as doubles, equal to the result of radofed.common.tables.columns.numbers on the
+        texts. coded: columns of texts that may come dictionary-encoded. Both only save time.
         """
         ...
 
     def error(self, sentence: str, *, row: int | None = None, column: str | None = None) -> DataError:
-        """The error that says `sentence` about data row `row` (counted from 0) of this file."""
+        """The error with this `sentence` about data row `row` (counted from 0) of this file."""
         ...
 
 
 def open_table(path: str | Path) -> Table:
     """Open a table by its extension: .csv, .tsv (both also .gz), .parquet, .pq.
 
-    Raises DataError where the file is absent, a directory, unreadable, of another kind, empty, or has one header twice.
+    Raises DataError if the file is absent, a directory, unreadable, of another kind, empty, or repeats a header.
     """
     file = Path(path)
     name = file.name.lower()
@@ -109,7 +109,7 @@ def open_table(path: str | Path) -> Table:
 
 
 class CsvTable:
-    """A CSV file in UTF-8: one header line, cells in double quotes where they hold a delimiter or a line break."""
+    """A CSV file in UTF-8: one header line; cells with a delimiter or a line break are in double quotes."""
 
     def __init__(self, path: str, delimiter: str) -> None:
         self.path, self.state, self._delimiter = path, _state(path), delimiter
@@ -125,22 +125,22 @@ class CsvTable:
         if header is None:
             raise self.error("the file is empty; write a header line and rows")
         if unclosed:
-            raise self.error("a quotation mark opens and never closes; close it")
+            raise self.error("a quotation mark is never closed; close it")
         self._header_rows, fields = header
         self.columns = tuple(field.strip(TRIMMED) for field in fields)
         _check_header(self, self.columns)
         if len(fields) == 1 and any(mark in fields[0] for mark in ";\t|"):
-            raise self.error(f"the header looks separated by something else than {delimiter!r}; save the file with it")
+            raise self.error(f"the header seems to use a separator other than {delimiter!r}; save the file with it")
 
     rows = None
 
     def batches(
         self, columns: Sequence[str], *, numbers: Collection[str] = (), coded: Collection[str] = ()
     ) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of `columns`, texts but for `numbers` and `coded`; none where nothing follows the header.
+        """Arrow batches of `columns`, as texts except for `numbers` and `coded`. None if no rows follow the header.
 
-        From the first block on in which Arrow's reader refuses a number, such as a cell of blanks alone, everything
-        comes as texts, of which more is understood: what a cell means does not depend on the others.
+        From the first block in which Arrow's reader refuses a number, such as a cell of blanks, all columns come as
+        texts, which are parsed less strictly later. So the meaning of a cell does not depend on other cells.
         """
         if not self._has_rows:
             return
@@ -178,7 +178,7 @@ class CsvTable:
             pa.csv.ConvertOptions(
                 column_types=wanted,
                 include_columns=list(wanted),
-                null_values=[""],  # of numbers alone
+                null_values=[""],  # applies to numbers only
                 strings_can_be_null=False,
             ),
         )
@@ -186,7 +186,7 @@ class CsvTable:
             yield batch.rename_columns(list(types))
 
     def error(self, sentence: str, *, row: int | None = None, column: str | None = None) -> DataError:
-        """The error about data row `row`, with the line on which it begins."""
+        """The error about data row `row`, with the line on which it starts."""
         return DataError(sentence, file=self.path, line=None if row is None else self._line(row), column=column)
 
     @property
@@ -200,7 +200,7 @@ class CsvTable:
         return io.TextIOWrapper(self._binary(), encoding="utf-8-sig", newline="")
 
     def _records(self) -> Iterator[tuple[int, list[str]]]:
-        """Data rows as (line on which it begins, fields): a slow second reading, for errors only."""
+        """Data rows as (line on which the row starts, fields): a slow second reading, for errors only."""
         with self._text() as stream:
             reader = csv.reader(stream, delimiter=self._delimiter)
             begin = 1
@@ -216,10 +216,10 @@ class CsvTable:
             return row + 2  # one line a row, after the header
 
     def _unclosed_quote(self) -> bool:
-        """Whether the last row runs into the end of the file within quotation marks, swallowing rows without a word."""
+        """Whether a quotation mark is still open at the end of the file, so that rows are silently merged."""
         with self._binary() as stream:
             marks = sum(part.count(b'"') for part in iter(lambda: stream.read(_CSV_BLOCK_BYTES), b""))
-        if marks % 2 == 0:  # in a well-formed file marks come in pairs: the slow look is for the others
+        if marks % 2 == 0:  # in a well-formed file marks come in pairs; only other files need the slow check
             return False
         with self._text() as text:
             try:
@@ -230,30 +230,30 @@ class CsvTable:
         return False
 
     def _unreadable(self, error: Exception) -> DataError:
-        """What a reader's exception means, with the line where one can be found."""
+        """The error for a reader's exception, with the line if it can be found."""
         if isinstance(error, OSError | EOFError | zlib.error) and not isinstance(error, pa.ArrowException):
             return self.error(f"cannot be read ({error}); check the file, its permissions and its compression")
         line = 0
         try:
             for line, fields in self._records() if self.columns else ():
                 if len(fields) != len(self.columns) and (fields or len(self.columns) > 1):
-                    sentence = f"the row has {len(fields)} cells and the header {len(self.columns)}; mend the row"
+                    sentence = f"the row has {len(fields)} cells, but the header {len(self.columns)}; correct the row"
                     return DataError(sentence, file=self.path, line=line)
         except UnicodeDecodeError:
-            # The decoder reads ahead, so that the line can only be bounded from below.
+            # The decoder reads ahead, so the line can only be bounded from below.
             return self.error(f"the file is not UTF-8 (some line after {line}); save it as UTF-8")
         except _UNREADABLE:
             pass
         if isinstance(error, UnicodeDecodeError):
             return self.error("the file is not UTF-8; save it as CSV in UTF-8")
         if "straddling" in str(error):
-            return self.error("a row is longer than 1 MiB: often a quotation mark is missing; mend the file")
-        # What Arrow says of a row quotes it.
+            return self.error("a row is longer than 1 MiB; check for a missing quotation mark")
+        # Arrow's message would quote the row.
         return self.error("is not a valid CSV; save it again from the program that made it")
 
 
 class ParquetTable:
-    """A Parquet file; only the columns that are asked for are read."""
+    """A Parquet file. Only the requested columns are read."""
 
     def __init__(self, path: str) -> None:
         self.path, self.state = path, _state(path)
@@ -272,7 +272,7 @@ class ParquetTable:
     def batches(
         self, columns: Sequence[str], *, numbers: Collection[str] = (), coded: Collection[str] = ()
     ) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of `columns`, in the file's own types but for `coded`."""
+        """Arrow batches of `columns`, in the file's own types except for `coded`."""
         del numbers
         names = [self._names[column] for column in columns]
         read_dictionary = [self._names[column] for column in coded if column in self._texts]
@@ -290,14 +290,14 @@ class ParquetTable:
         return DataError(sentence, file=self.path, row=None if row is None else row + 1, column=column)
 
     def _unreadable(self) -> DataError:
-        return self.error("is not a readable Parquet file: cut off, damaged or of another kind; write it again")
+        return self.error("is not a readable Parquet file (truncated, damaged or of another kind); write it again")
 
 
 def read_blocks(table: Table, wanted: Sequence[Source], progress: Progress | None = None) -> Generator[Block]:
     """The wanted columns of a table, block by block.
 
-    progress: called with the number of rows read so far. Raises DataError for a column that is absent, a cell that is
-    not a number where one is wanted, a malformed row, and a table without rows.
+    progress: callback with the number of rows read so far. Raises DataError if a column is absent, a cell is not a
+    number but must be, a row is malformed, or the table has no rows.
     """
 
     def read(block: Block) -> Block:
@@ -309,9 +309,10 @@ def read_blocks(table: Table, wanted: Sequence[Source], progress: Progress | Non
 def _each_block(
     table: Table, wanted: Sequence[Source], work: Callable[[Block], Result], progress: Progress | None
 ) -> Generator[Result]:
-    """What `work` makes of each block, in order, on threads; raises as read_blocks does and CellErrors of `work` too.
+    """The result of `work` for each block, in order, computed on threads.
 
-    Whatever the threads do, the error is the one of the first block that has one, after the results of those before it.
+    Raises the same errors as read_blocks, also for CellErrors of `work`. The error is always that of the first block
+    with one, after the results of the blocks before it.
     """
     for source in wanted:
         if source.column not in table.columns:
@@ -336,10 +337,10 @@ def _each_block(
 
 
 def _ahead(made: Callable[[pa.RecordBatch, int], Result], table: Table, wanted: Sequence[Source]) -> Generator[Result]:
-    """`made` of each batch and its first row, in order, on a thread for each processor, a few batches ahead."""
+    """`made` for each batch and its first row, in order, computed on a thread per processor, a few batches ahead."""
     numeric, coded = ({source.column for source in wanted if source.kind == kind} for kind in ("numbers", "texts"))
     columns = list(dict.fromkeys(source.column for source in wanted))
-    # Where a column is wanted in both ways, its texts say both.
+    # If a column is wanted in both ways, its texts serve for both.
     batches = table.batches(columns, numbers=numeric - coded, coded=coded - numeric)
     threads = processors()
     pending: deque[Future[Result]] = deque()
@@ -350,7 +351,7 @@ def _ahead(made: Callable[[pa.RecordBatch, int], Result], table: Table, wanted: 
             while failure is None:
                 try:
                     batch = next(batches, None)
-                except DataError as error:  # told once those before it are told
+                except DataError as error:  # raised after the results before it
                     failure = error
                     break
                 if batch is None:
@@ -368,14 +369,14 @@ def _ahead(made: Callable[[pa.RecordBatch, int], Result], table: Table, wanted: 
 
 
 def no_such_column(table: Table, column: str) -> DataError:
-    """The error about a column that a table lacks. Of its own headers only one that is nearly the same is quoted."""
+    """The error about a column that a table lacks. It quotes one of the table's headers only if it is nearly equal."""
     near = close_match(column, table.columns)
-    hint = "see whether the file has a header line" if near is None else f"did you mean {near!r}?"
+    hint = "check that the file has a header line" if near is None else f"did you mean {near!r}?"
     return table.error(f"there is no such column; {hint}", column=column)
 
 
 def located(table: Table, error: CellError, first_row: int) -> DataError:
-    """The error about a cell of a block, told with its place in the file."""
+    """The error about a cell of a block, with its place in the file."""
     row = None if error.row is None else first_row + error.row
     return table.error(error.sentence, row=row, column=error.column)
 
@@ -383,10 +384,10 @@ def located(table: Table, error: CellError, first_row: int) -> DataError:
 def encoded_blocks(
     path: str | Path, schema: Schema, *, label: bool, progress: Progress | None = None
 ) -> Iterator[EncodedRows]:
-    """The rows of a file as the schema encodes them, block by block; labels only where `label` is true.
+    """The rows of a file as the schema encodes them, block by block; labels only if `label` is true.
 
-    Raises DataError for whatever the file or one of its cells is not, naming file, line (or row) and column, and after
-    the last block where the file was written to meanwhile.
+    Raises DataError for a fault of the file or a cell, naming file, line (or row) and column, and after the last block
+    if the file was written to meanwhile.
     """
 
     def encoded(block: Block) -> EncodedRows:
@@ -398,7 +399,7 @@ def encoded_blocks(
 
 
 def stored_blocks(table: Table, schema: Schema, progress: Progress | None = None) -> Iterator[StoredRows]:
-    """The rows of a table with their labels as a party stores them, block by block; raises as encoded_blocks does."""
+    """The rows of a table with their labels as a party stores them, block by block. Raises as encoded_blocks does."""
 
     def stored(block: Block) -> StoredRows:
         return encode_stored(schema, block.cells, block.rows)
@@ -410,7 +411,7 @@ def stored_blocks(table: Table, schema: Schema, progress: Progress | None = None
 def read_observations(path: str | Path, schema: Schema) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """All rows of a file without their labels, for prediction: x (m, d) float64 in [-1, 1] and usable (m,).
 
-    A row that is not usable is zero throughout; nothing can be predicted for it. Raises as encoded_blocks does.
+    A row that is not usable is all zeros, and nothing can be predicted for it. Raises as encoded_blocks does.
     """
     blocks = list(encoded_blocks(path, schema, label=False))
     return np.concatenate([block.x for block in blocks]), np.concatenate([block.usable for block in blocks])
@@ -426,7 +427,7 @@ def _state(path: str | Path) -> FileState:
 
 def _check_unchanged(table: Table) -> None:
     if _state(table.path) != table.state:
-        # The header was read before the rows: what was yielded may be of two files.
+        # The header was read before the rows: the rows may come from two versions of the file.
         raise table.error("changed while it was being read; wait until it is written, then read it again")
 
 
