@@ -32,14 +32,14 @@ test: $(READY)  ## the tests, under ten minutes on two cores
 test-all: $(READY)  ## the tests and the slow statistical runs
 	$(BIN)/python -m pytest $(PARALLEL) -m 'slow or not slow'
 
-lint: $(READY)  ## ruff, mypy --strict, import contracts, buf lint and breaking, bindings up to date
+lint: $(READY)  ## ruff, mypy --strict, import contracts and circles, buf lint and breaking, bindings up to date
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	cd protos && ../$(BIN)/buf lint
 	cd protos && ../$(BIN)/buf breaking --against rado/v1/released.binpb
-	$(BIN)/python -m pytest -q tests/protocol/test_bindings.py
+	$(BIN)/python -m pytest -q tests/protocol/test_bindings.py tests/structure
 
 docs: $(DOCS_READY)  ## the documentation site in build/docs; it is built and read without the network
 	$(BIN)/python -m docs.generate

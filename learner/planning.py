@@ -14,7 +14,7 @@ from dpcore.accounting.protection import ReleaseCost
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.paillier.public import PublicKey
-from dpcore.queries.base import Crowd
+from dpcore.queries.base import QueryLimits
 from dpcore.queries.fraction_bits import fewest_ciphertexts
 from dpcore.randomness.sources import RandomSource, SystemRandom
 from learner.requests import GROWTH, Request
@@ -116,8 +116,8 @@ def plan_query(
     kind = request.kind(cohort_min - colluders, stated)
     expires = created + request.expires_after_s
     key = PaillierKey.from_bytes(certificate.payload)
-    crowd, bits = Crowd(max_rows, max_parties, request.schema.d), request.fraction_bits_for(kind)
-    encoding = fewest_ciphertexts(kind, crowd, bits, key.public_key.bits)
+    limits, bits = QueryLimits(max_rows, max_parties, request.schema.d), request.fraction_bits_for(kind)
+    encoding = fewest_ciphertexts(kind, limits, bits, key.public_key.bits)
     if expires > key.not_after_unix_s:
         raise ConfigurationError(
             "the Paillier key's year ends before the query would; make a new key with `rado learner keygen`, and keep "

@@ -27,10 +27,11 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.numbers.frozen import frozen
+from dpcore.queries.base import MAX_VALUES
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statement import PrivacyStatement
-from dpcore.rados.distribution import RadoLaw
+from dpcore.rados.distribution import RadoDistribution
 from dpcore.records.schema import Schema
 from dpcore.statistics.moments import Moments
 from learner.opening import check_cohort
@@ -38,7 +39,6 @@ from radofed.common.files.reading import FileKind, read_array, read_json, with_r
 from radofed.common.files.writing import new_file, publish_directory
 from wire.cohort import Acceptance, Cohort, check_receipts
 from wire.envelopes import Envelope
-from wire.limits import MAX_VALUES
 from wire.query import OpenedQuery, Query, open_query
 from wire.query_kinds import Kind
 from wire.roster import open_roster
@@ -123,10 +123,10 @@ class Release:
         return self.schema.bias
 
     @property
-    def law(self) -> RadoLaw:
+    def distribution(self) -> RadoDistribution:
         """How the rados were drawn, and what noise is in them. Raises ReleaseError where there are none."""
         rows = [acceptance.rows for acceptance in self.acceptances]
-        return self._rados_query.law(self.query.schema.d, rows, self.query.encoding.fraction_bits)
+        return self._rados_query.distribution(self.query.schema.d, rows, self.query.encoding.fraction_bits)
 
     @cached_property
     def rados(self) -> NDArray[np.float64]:

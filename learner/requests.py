@@ -15,6 +15,7 @@ from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, NoiseS
 from dpcore.accounting.protection import Setting
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.predicates.expressions import Predicate, is_boolean
+from dpcore.queries.base import MAX_VALUES
 from dpcore.queries.fraction_bits import FractionBits
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.queries.kind import QueryKind
@@ -31,7 +32,6 @@ from dpcore.records.clipping import Clip
 from dpcore.records.margin_weights import Loss
 from dpcore.records.schema import Schema
 from learner.design_options import check_delta, check_figures, check_options, given_options
-from wire.limits import MAX_VALUES
 
 USUAL_RADOS = 1000
 """Nock, Patrini and Friedman (ICML 2015), section 4, take n = min(1000, m / 2)."""
@@ -125,9 +125,10 @@ class Terms(ABC):
         """What noise is calibrated in: the fraction bits asked for, or the usual ones."""
         return self.usual_fraction_bits if self.fraction_bits is None else self.fraction_bits
 
-    def fraction_bits_for(self, kind: QueryKind) -> FractionBits:  # noqa: ARG002  (of most kinds there is no choice)
+    def fraction_bits_for(self, kind: QueryKind) -> FractionBits:
         """The fraction bits among which a plan of this kind chooses those of fewest ciphertexts."""
-        return FractionBits.exactly(self.noise_fraction_bits)
+        free = kind.free_fraction_bits if self.fraction_bits is None else None
+        return FractionBits.exactly(self.noise_fraction_bits) if free is None else free
 
     def setting(self, honest_parties: int) -> Setting:
         """What the cost of a release depends on, where noise is calibrated."""
@@ -187,12 +188,6 @@ class RadosRequest(Terms):
     def usual_fraction_bits(self) -> int:
         """See `Terms`."""
         return EDGE_FRACTION_BITS
-
-    def fraction_bits_for(self, kind: QueryKind) -> FractionBits:
-        """Free where they change neither noise nor clipping."""
-        if self.fraction_bits is not None or not isinstance(kind, RadosQuery) or kind.design.is_calibrated:
-            return super().fraction_bits_for(kind)
-        return FractionBits.for_rados(kind.rados)
 
     def kind(self, honest_parties: int, party_rows: Sequence[int]) -> RadosQuery:
         """See `Terms`."""

@@ -69,7 +69,7 @@ class ScopeLimit(Configuration):
         return PrivacyLimit(self.epsilon, self.delta)
 
 
-class Limits(Configuration):
+class PolicyLimits(Configuration):
     """Privacy budget of the data source, over all learners, and limits of one query.
 
     `epsilon` and `delta` hold in every scope by itself: whole records, each source column, each feature's own values.
@@ -135,7 +135,7 @@ class Policy(Configuration):
     assumed_colluders: int = Field(default=1, ge=0)
     """c, the number of accepted members that are assumed to collude with coordinator and learner. A cohort needs
     `max(c + 2, h + c, smallest_cohort)` accepted members, h being the query's `honest_parties`."""
-    limits: Limits = Limits()
+    limits: PolicyLimits = PolicyLimits()
     """Privacy budget of the data source and limits of one query."""
 
     def members_needed(self, honest_parties: int) -> int:
@@ -181,7 +181,7 @@ def check_query(policy: Policy, opened: OpenedQuery, roster: Roster, own_name: s
         )
 
 
-def _check_limits(limits: Limits, query: Query) -> None:
+def _check_limits(limits: PolicyLimits, query: Query) -> None:
     amounts = query.kind.amounts
     for name, value, limit in (
         ("rados", amounts.get("rados", 0), limits.rados_per_query),

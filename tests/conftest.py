@@ -1,7 +1,10 @@
 """For all tests: no test fails because the machine is busy, and what takes long to start is started once."""
 
+import gc
+
 import pytest
 from hypothesis import settings
+from threadpoolctl import threadpool_limits
 
 from tests.ray_nodes import RayNodes
 
@@ -13,6 +16,17 @@ settings.load_profile("radofed")
 def pytest_collection_modifyitems(items):
     """Tests that end the shared Ray cluster come last, so that it is started once."""
     items.sort(key=lambda item: item.get_closest_marker("ends_cluster") is not None)
+
+
+def pytest_collection_finish():
+    """What was imported and collected stays: no collection of garbage looks at it again.
+
+    BLAS has one thread in this process, as there is a process for each processor already. Nodes that tests start have
+    as many as ever.
+    """
+    gc.collect()
+    gc.freeze()
+    threadpool_limits(1, user_api="blas")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -8,12 +8,11 @@ from dpcore.errors import PlanError, RadofedError, SlotOverflowError
 from dpcore.numbers.fixed_point import Encoding, check_fits
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.paillier.public import PublicKey
-from dpcore.queries.base import Crowd
+from dpcore.queries.base import MAX_PARTIES, MAX_VALUES, QueryLimits
 from dpcore.records.schema import Schema
 from rado.v1 import query_pb2
 from wire.envelopes import Envelope, Kind, SigningKey, parse
 from wire.errors import Code, WireError
-from wire.limits import MAX_PARTIES, MAX_VALUES
 from wire.query_kinds import Kind as QueryKind
 from wire.query_kinds import read_kind, write_kind
 from wire.rationals import rational_from_proto, rational_to_proto
@@ -109,7 +108,7 @@ class Query:
             if not holds:
                 raise WireError(Code.QUERY_INVALID, f"It must hold that {rule}.")
         try:
-            largest = self.kind.largest_sum(self.crowd, self.encoding.fraction_bits)
+            largest = self.kind.largest_sum(self.limits, self.encoding.fraction_bits)
             # The check slot carries the cohort's row count and wraps like any other slot.
             check_fits(self.encoding, largest_sum=max(largest, self.max_rows), max_parties=self.max_parties)
         except SlotOverflowError as error:
@@ -118,9 +117,9 @@ class Query:
             raise WireError(Code.QUERY_INVALID, str(error)) from error
 
     @property
-    def crowd(self) -> Crowd:
+    def limits(self) -> QueryLimits:
         """The rows, parties and coordinates that its slots are planned for."""
-        return Crowd(rows=self.max_rows, parties=self.max_parties, d=self.schema.d)
+        return QueryLimits(rows=self.max_rows, parties=self.max_parties, d=self.schema.d)
 
     @property
     def length(self) -> int:

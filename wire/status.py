@@ -1,11 +1,11 @@
-"""A query's progress as the coordinator reports it, and the query's total."""
+"""A query as the coordinator reports it: to a party as work, to its learner as a status and a total."""
 
 from dataclasses import dataclass
 from enum import Enum
 
-from rado.v1 import release_pb2
+from rado.v1 import party_service_pb2, release_pb2
 from wire.cohort import Cohort
-from wire.envelopes import Envelope
+from wire.envelopes import Envelope, refuse_unknown_fields
 from wire.errors import Code, WireError
 
 
@@ -56,6 +56,54 @@ class PartyProgress:
     code: str = ""
     chunks: int = 0
     rows: int = 0
+
+
+@dataclass(frozen=True)
+class Work:
+    """A query as one party sees it. A party believes nothing in it before it has checked it.
+
+    cohort: from Phase.UPLOADING on, and only for its members. chunks_held: this party's chunks that have arrived.
+    """
+
+    query: Envelope
+    attempt: int
+    phase: Phase
+    state: PartyState
+    cohort: Cohort | None
+    chunks_held: frozenset[int]
+
+    @property
+    def query_id(self) -> bytes:
+        """SHA-256 of the query's payload."""
+        return self.query.payload_hash
+
+    def to_proto(self) -> party_service_pb2.Work:
+        """The message that travels."""
+        return party_service_pb2.Work(
+            query=self.query.to_proto(),
+            attempt=self.attempt,
+            phase=self.phase.value,
+            state=self.state.value,
+            cohort=None if self.cohort is None else self.cohort.to_proto(),
+            chunks_held=sorted(self.chunks_held),
+        )
+
+    @classmethod
+    def from_proto(cls, m: party_service_pb2.Work) -> "Work":
+        """Raises WireError."""
+        refuse_unknown_fields(m)
+        try:
+            phase, state = Phase(m.phase), PartyState(m.state)
+        except ValueError as error:
+            raise WireError(Code.MESSAGE_MALFORMED, "A phase or a state is not known.") from error
+        return cls(
+            Envelope.from_proto(m.query),
+            m.attempt,
+            phase,
+            state,
+            Cohort.from_proto(m.cohort) if m.HasField("cohort") else None,
+            frozenset(m.chunks_held),
+        )
 
 
 @dataclass(frozen=True)

@@ -17,18 +17,18 @@ from dpcore.accounting.composition import Bracket, DeltaTooSmallError, InfiniteE
 from dpcore.accounting.concentrated import of_count, of_shift
 from dpcore.accounting.dp_feat import account, account_of_exact_split, delta_for, own_epsilon
 from dpcore.accounting.filters import Loss
-from dpcore.accounting.gaussian import ShiftLaw
+from dpcore.accounting.gaussian import ShiftDistribution
 from dpcore.accounting.integer_noise import IntegerNoise, smallest_share
 from dpcore.accounting.mixed import CountRelease
 from dpcore.accounting.noise_shares import LaplaceShares
-from dpcore.accounting.pure import PureLaw
+from dpcore.accounting.pure import PureLoss
 from dpcore.accounting.truncation import truncation
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import binomial_law, pooled_law
+from dpcore.numbers.count_distributions import binomial_distribution, pooled_distribution
 
 Scope = Literal["none", "marginal", "joint", "record"]
 
-NoiseDistribution = ShiftLaw | PureLaw
+NoiseDistribution = ShiftDistribution | PureLoss
 """What replacing one record can do to a release with noise."""
 
 FAILURE_SHARE = Fraction(1, 1024)
@@ -196,13 +196,15 @@ class CountProtection(Protection):
             return 0 if self.epsilon_per_rado is None else truncation(count, self.epsilon_per_rado)[0]
 
         pool = [(count, low(count)) for count in party_rows]
-        return CountRelease(binomial_law(rows, low(rows)) if colluding else pooled_law(pool), self.rados)
+        return CountRelease(
+            binomial_distribution(rows, low(rows)) if colluding else pooled_distribution(pool), self.rados
+        )
 
 
 @lru_cache(maxsize=64)
 def plain_loss(rows: int, rados: int, delta: Fraction) -> Loss:
     """What plain rados cost each boolean coordinate's own values. Raises PlanError where no bound holds at delta."""
-    return Loss.of_concentrated(of_count(binomial_law(rows), rados, FAILURE_SHARE * delta), delta)
+    return Loss.of_concentrated(of_count(binomial_distribution(rows), rados, FAILURE_SHARE * delta), delta)
 
 
 @lru_cache(maxsize=64)
@@ -211,7 +213,7 @@ def _count_loss(rows: int, rados: int, epsilon_per_rado: Fraction | None, delta:
     epsilon = own_epsilon(rows, rados, epsilon_per_rado, delta)
     if not math.isfinite(epsilon):
         raise PlanError("the design has no finite bound: ask for fewer rados, or truncate less")
-    distribution = binomial_law(rows, truncation(rows, epsilon_per_rado)[0])
+    distribution = binomial_distribution(rows, truncation(rows, epsilon_per_rado)[0])
     return Loss.of_concentrated(of_count(distribution, rados, FAILURE_SHARE * delta), delta, epsilon)
 
 
@@ -279,7 +281,7 @@ def loss_of(distribution: NoiseDistribution, delta: Fraction) -> Loss:
 
     Raises PlanError.
     """
-    if isinstance(distribution, PureLaw):
+    if isinstance(distribution, PureLoss):
         # As doubles, rounded up, they are short fractions, which a ledger adds up fast.
         rho = math.nextafter(float(distribution.concentrated.rho), math.inf)
         epsilon = Fraction(distribution.epsilon(0).upper)
@@ -321,10 +323,10 @@ class GaussianProtection(NoiseProtection):
         """How many shares of noise `parties` parties add to what protects one record."""
         return parties if self.is_shared else 1
 
-    def distribution(self, rows: int, *, shares: int) -> ShiftLaw:
+    def distribution(self, rows: int, *, shares: int) -> ShiftDistribution:
         """The distribution of the squared shift, in units of the noise's variance."""
         noise = IntegerNoise(self.share_sigma, self.shares(shares), self.values)
-        return noise.law(self.squared, self.rados, self.inclusion_of(rows))
+        return noise.distribution(self.squared, self.rados, self.inclusion_of(rows))
 
     def least_share(
         self,
@@ -355,8 +357,8 @@ class LaplaceProtection(NoiseProtection):
         """True."""
         return True
 
-    def distribution(self, rows: int, *, shares: int) -> PureLaw:
+    def distribution(self, rows: int, *, shares: int) -> PureLoss:
         """The pure epsilon; shares beyond those that make up the noise only blur what has it already."""
         if shares < self.noise.shares:
             raise PlanError(f"{shares} shares of noise are counted, and {self.noise.shares} make up the noise")
-        return PureLaw(self.noise.epsilon(self.l1))
+        return PureLoss(self.noise.epsilon(self.l1))

@@ -29,7 +29,7 @@ MOST_ROWS = 1 << 60
 
 
 @dataclass(frozen=True, eq=False)
-class CountLaw:
+class CountDistribution:
     """A distribution of k on the integers low, low + 1, ...: symmetric, all masses positive, sum 1.
 
     masses: (width,). losses: (width - 1,), log(p(k) / p(k - 1)) for k = low + 1, ..., nats, decreasing.
@@ -78,7 +78,7 @@ def binomial_mass(rows: int, low: int) -> float:
     return float(whole[cut : len(whole) - cut].sum() / whole.sum())
 
 
-def binomial_law(rows: int, low: int = 0) -> CountLaw:
+def binomial_distribution(rows: int, low: int = 0) -> CountDistribution:
     """Binomial(rows, 1/2) conditioned on low <= k <= rows - low.
 
     Assumes 1 <= rows < 2^60 and a non-empty range.
@@ -89,7 +89,7 @@ def binomial_law(rows: int, low: int = 0) -> CountLaw:
     masses = _halves(rows, first)
     k = np.arange(first + 1, rows - first + 1, dtype=np.float64)
     losses = np.log1p((rows + 1 - 2 * k) / k)
-    return CountLaw(
+    return CountDistribution(
         low=first,
         masses=masses / masses.sum(),
         losses=losses,
@@ -99,7 +99,7 @@ def binomial_law(rows: int, low: int = 0) -> CountLaw:
     )
 
 
-def convolution(a: CountLaw, b: CountLaw) -> CountLaw:
+def convolution(a: CountDistribution, b: CountDistribution) -> CountDistribution:
     """The distribution of the sum of two independent counts."""
     masses = np.convolve(a.masses, b.masses)
     # A sum of w positive products is off by at most w + 1 round-offs.
@@ -110,7 +110,7 @@ def convolution(a: CountLaw, b: CountLaw) -> CountLaw:
     dropped = 4 * float(masses[:cut].sum())
     masses = masses[cut : len(masses) - cut]
     losses = np.diff(np.log(masses))
-    return CountLaw(
+    return CountDistribution(
         low=a.low + b.low + cut,
         masses=masses / masses.sum(),
         losses=losses,
@@ -121,7 +121,7 @@ def convolution(a: CountLaw, b: CountLaw) -> CountLaw:
     )
 
 
-def pooled_law(parties: Sequence[tuple[int, int]]) -> CountLaw:
+def pooled_distribution(parties: Sequence[tuple[int, int]]) -> CountDistribution:
     """The distribution of the sum of k over independent parties, each given as (rows, low).
 
     Parties whose truncation is beyond their window are, within `trimmed`, not truncated, and a sum of untruncated
@@ -131,13 +131,15 @@ def pooled_law(parties: Sequence[tuple[int, int]]) -> CountLaw:
     assert parties
     untruncated = [(rows, low) for rows, low in parties if low <= _window(rows)]
     truncated = Counter((rows, low) for rows, low in parties if low > _window(rows))
-    counts: list[CountLaw] = [_power(binomial_law(*party), count) for party, count in truncated.items()]
+    counts: list[CountDistribution] = [
+        _power(binomial_distribution(*party), count) for party, count in truncated.items()
+    ]
     if untruncated:
-        whole = binomial_law(sum(rows for rows, _ in untruncated))
+        whole = binomial_distribution(sum(rows for rows, _ in untruncated))
         # For each untruncated party with low > 0 the binomial replaces the conditioned distribution.
         replaced = TRIMMED * sum(low > 0 for _, low in untruncated)
         counts.append(
-            CountLaw(
+            CountDistribution(
                 whole.low, whole.masses, whole.losses, whole.trimmed + replaced, whole.relative_error, whole.loss_error
             )
         )
@@ -153,9 +155,9 @@ def pooled_law(parties: Sequence[tuple[int, int]]) -> CountLaw:
     return heap[0][2]
 
 
-def _power(base: CountLaw, count: int) -> CountLaw:
+def _power(base: CountDistribution, count: int) -> CountDistribution:
     """The distribution of the sum of `count` independent copies."""
-    result: CountLaw | None = None
+    result: CountDistribution | None = None
     while True:
         if count % 2:
             result = base if result is None else convolution(result, base)

@@ -71,6 +71,29 @@ def pack(
     Raises ShapeError if an array has another shape or type, SlotOverflowError if rows do not fit a slot, and the errors
     of `ciphertext_count`.
     """
+    return _plaintexts(to_residues(_laid_out(values, rows, encoding, modulus_bits, mask), encoding, mask), encoding)
+
+
+def mask_addends(
+    values: NDArray[np.int64], rows: int, encoding: Encoding, modulus_bits: int, mask: NDArray[np.uint64]
+) -> list[mpz]:
+    """What to add to each plaintext of `pack` without a mask so that it is that with this one; may be negative.
+
+    values, rows, mask: as for `pack`, each entry of the mask below 2^value_bits. A slot takes its mask, less 2^w where
+    residue and mask together wrap, so the values are needed again. Raises what `pack` raises.
+    """
+    bare = to_residues(_laid_out(values, rows, encoding, modulus_bits, mask), encoding)
+    wrap = np.uint64(1 << encoding.value_bits)
+    # Shifted by 2^w, a slot's difference is in (0, 2^(w+1)), which a slot of more than w bits holds without a sign.
+    shifted = ((bare + mask) & (wrap - np.uint64(1))) + wrap - bare
+    shift = sum(mpz(1) << (encoding.value_bits + encoding.slot_bits * slot) for slot in range(bare.shape[1]))
+    return [plaintext - shift for plaintext in _plaintexts(shifted, encoding)]
+
+
+def _laid_out(
+    values: NDArray[np.int64], rows: int, encoding: Encoding, modulus_bits: int, mask: NDArray[np.uint64] | None
+) -> NDArray[np.int64]:
+    """The numbers of every slot, int64 (ciphertexts, slots); checks the arguments of `pack`."""
     if values.ndim != 1 or values.dtype != np.int64:
         raise ShapeError(f"values are {values.dtype} {values.shape}: give int64 (L,)")
     _check_rows(rows, encoding)
@@ -82,9 +105,14 @@ def pack(
     laid_out = np.empty((count, slots), dtype=np.int64)
     laid_out[:, 0] = rows
     laid_out[:, 1:] = padded.reshape(count, slots - 1)
-    residues = to_residues(laid_out, encoding, mask).astype(_LITTLE_U64, copy=False)
-    octets = residues.view(np.uint8).reshape(count, slots, 8)[:, :, : encoding.slot_bits // 8]
-    width, serial = slots * encoding.slot_bits // 8, memoryview(octets.tobytes())
+    return laid_out
+
+
+def _plaintexts(slots: NDArray[np.uint64], encoding: Encoding) -> list[mpz]:
+    """One integer for each row of (ciphertexts, slots), slot 0 in its lowest bits; each entry fits a slot."""
+    octets = slots.astype(_LITTLE_U64, copy=False).view(np.uint8).reshape(*slots.shape, 8)
+    serial = memoryview(octets[:, :, : encoding.slot_bits // 8].tobytes())
+    width = slots.shape[1] * encoding.slot_bits // 8
     return [mpz.from_bytes(serial[at : at + width], "little") for at in range(0, len(serial), width)]
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dpcore.predicates.expressions import Predicate
-from dpcore.predicates.facts import NOWHERE, Fact, Facts, Finder, Interval, exclude
+from dpcore.predicates.facts import NOWHERE, Fact, Facts, Finder, ValueInterval, exclude
 
 MOST_SORTED = 1_500_000
 """The most facts that are looked up, sorted or hashed to divide one batch."""
@@ -133,9 +133,9 @@ class _Grouping:
             return []
         return [member[axis] for member in members if axis in member]
 
-    def _intervals(self, found: Sequence[Fact]) -> list[Interval]:
+    def _intervals(self, found: Sequence[Fact]) -> list[ValueInterval]:
         """The facts on one axis that are intervals."""
-        return [fact for fact in found if isinstance(fact, Interval)] if self._affords(len(found)) else []
+        return [fact for fact in found if isinstance(fact, ValueInterval)] if self._affords(len(found)) else []
 
     def _kinds(self, members: Sequence[Facts]) -> list[list[Facts]]:
         """The members, divided by the axes on which they have facts."""
@@ -175,7 +175,7 @@ class _Grouping:
 
 def _clusters(found: Sequence[Fact]) -> list[list[int]]:
     """Indices of facts on one axis, divided so that facts of different clusters exclude one another."""
-    intervals = [fact for fact in found if isinstance(fact, Interval)]
+    intervals = [fact for fact in found if isinstance(fact, ValueInterval)]
     if not intervals:
         by_value: dict[Fact, list[int]] = {}
         for place, fact in enumerate(found):
@@ -192,7 +192,7 @@ def _clusters(found: Sequence[Fact]) -> list[list[int]]:
     return clusters
 
 
-def _coloured(intervals: Sequence[Interval]) -> list[int]:
+def _coloured(intervals: Sequence[ValueInterval]) -> list[int]:
     """Sizes of the fewest groups of disjoint intervals: each interval joins the group that ends first, if it can."""
     groups: list[tuple[int, int]] = []
     for lower, upper in sorted(intervals):

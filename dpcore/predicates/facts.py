@@ -58,20 +58,20 @@ def _end(bound: Fraction, *, after: bool) -> int:
     return ((bound.numerator << 128) // bound.denominator << 1) + after
 
 
-class Interval(NamedTuple):
+class ValueInterval(NamedTuple):
     """Values from one end up to another. An interval is below another if its upper end is <= the other's lower end."""
 
     lower: int = NOWHERE
     upper: int = EVERYWHERE
 
-    def met(self, other: "Interval") -> "Interval | None":
+    def met(self, other: "ValueInterval") -> "ValueInterval | None":
         """The intersection, None if it is empty."""
         lower = max(self.lower, other.lower)
         upper = min(self.upper, other.upper)
-        return Interval(lower, upper) if lower < upper else None
+        return ValueInterval(lower, upper) if lower < upper else None
 
 
-Fact = Interval | bool | str
+Fact = ValueInterval | bool | str
 Facts = Mapping[int, Fact]
 """Facts by the number of their axis, which one Finder assigns."""
 
@@ -162,7 +162,7 @@ def exclude(first: Facts, second: Facts) -> bool:
 
 def _both(first: Fact, second: Fact) -> Fact | None:
     """The conjunction of two different facts on one axis, None if they exclude each other."""
-    return first.met(second) if isinstance(first, Interval) and isinstance(second, Interval) else None
+    return first.met(second) if isinstance(first, ValueInterval) and isinstance(second, ValueInterval) else None
 
 
 def _conjunction(predicate: Predicate, *, negated: bool) -> Sequence[Predicate]:
@@ -205,8 +205,8 @@ def _real_facts(feature: str, bound: Fraction, *, at_least: bool, negated: bool)
         yield ("(]", feature), _half_line(_end(bound, after=True), above=not negated)
 
 
-def _half_line(end: int, *, above: bool) -> Interval:
-    return Interval(lower=end) if above else Interval(upper=end)
+def _half_line(end: int, *, above: bool) -> ValueInterval:
+    return ValueInterval(lower=end) if above else ValueInterval(upper=end)
 
 
 def _form_facts(form: Affine, bound: Fraction, *, above: bool, included: bool) -> Iterator[tuple[Axis, Fact]]:

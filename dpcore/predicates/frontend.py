@@ -178,7 +178,7 @@ def clip(written: Form | Ratio) -> Clipped:
     raise PredicateError('clip takes a form of coordinates only: write clip((3 * z["age"] + 5) / 16)')
 
 
-class Label(_Compared):
+class LabelReference(_Compared):
     """The label, which is still to be compared."""
 
     def __eq__(self, value: object) -> Predicate:  # type: ignore[override]
@@ -200,7 +200,7 @@ class _Coordinates:
         return Form(Affine(((name, 1),)))
 
 
-x, y, z = _Features(), Label(), _Coordinates()
+x, y, z = _Features(), LabelReference(), _Coordinates()
 
 
 def _exact(number: object) -> Fraction:

@@ -30,7 +30,7 @@ from dpcore.predicates.expressions import (
     Predicate,
     PredicateError,
 )
-from dpcore.predicates.frontend import Form, Label, Ratio, Reference, added, as_predicate, clip, form, x, y, z
+from dpcore.predicates.frontend import Form, LabelReference, Ratio, Reference, added, as_predicate, clip, form, x, y, z
 
 MOST_TEXT = 1 << 16
 """The most bytes of a text in UTF-8."""
@@ -57,7 +57,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], object]] = {
 }
 
 Linear = Form | Fraction
-Side = Reference | Label | Linear | str | bool
+Side = Reference | LabelReference | Linear | str | bool
 T = TypeVar("T")
 
 

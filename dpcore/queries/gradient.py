@@ -14,14 +14,13 @@ from dpcore.accounting.sensitivity import gradient_squared
 from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.rationals import check_rational
 from dpcore.progress import Progress
-from dpcore.queries.base import Crowd, Keyed
+from dpcore.queries.base import QueryLimits
 from dpcore.queries.kind import QueryKind
 from dpcore.randomness.discrete_gaussian import check_share, discrete_gaussian, tail_bound
-from dpcore.randomness.sources import RandomSource
 from dpcore.records.basis import Basis
+from dpcore.records.computation import Computation
 from dpcore.records.margin_weights import WEIGHT_BITS, Loss, check_loss, clip_squared, shortened, weights
 from dpcore.records.records import BLOCK_ROWS, Records, edges
-from dpcore.records.row_sums import RowSums, sum_on_threads
 
 MOST_FRACTION_BITS = 16
 THETA_BITS = 20
@@ -82,26 +81,20 @@ class GradientQuery(QueryKind):
         """(d,)."""
         return (self.length(d),)
 
-    def largest_sum(self, crowd: Crowd, fraction_bits: int) -> int:
+    def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
         """A bound on every coordinate: none is longer than its record's gradient; noise exceeds it by 2^-64.
 
         Raises PlanError where margins or lengths might not fit int64.
         """
         self._check_room(fraction_bits)
         longest = isqrt(clip_squared(self.clip, fraction_bits))
-        return crowd.rows * longest + tail_bound(self.share_sigma, crowd.parties, self.length(crowd.d))
+        return limits.rows * longest + tail_bound(self.share_sigma, limits.parties, self.length(limits.d))
 
-    def contribution(
-        self,
-        records: Records,
-        fraction_bits: int,
-        random: RandomSource,
-        progress: Progress | None = None,
-        keyed: Keyed | None = None,  # noqa: ARG002  (a kind of query that repeats no draw)
-        row_sums: RowSums = sum_on_threads,  # noqa: ARG002  (one product for each row takes one thread little time)
-    ) -> NDArray[np.int64]:
-        """This party's sum and its share of the noise: int64 (d,). progress is told (rows done, m_p)."""
-        return self.sums(records, fraction_bits, progress) + discrete_gaussian(self.share_sigma, records.d, random)
+    def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
+        """This party's sum and its share of the noise: int64 (d,)."""
+        # One product for each row takes one thread little time.
+        sums = self.sums(records, fraction_bits, computation.progress)
+        return sums + discrete_gaussian(self.share_sigma, records.d, computation.random)
 
     def sums(self, records: Records, fraction_bits: int, progress: Progress | None = None) -> NDArray[np.int64]:
         """The same without noise. Raises ShapeError where theta has another length, PlanError as `largest_sum`."""

@@ -10,7 +10,9 @@ from typing import Any, ClassVar, Literal, Self
 
 from dpcore.accounting.protection import GaussianProtection, Protection, Scope, Setting
 from dpcore.errors import PlanError
-from dpcore.queries.base import Keyed, SumQuery
+from dpcore.queries.base import SumQuery
+from dpcore.queries.fraction_bits import FractionBits
+from dpcore.records.computation import PartySecret
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 
@@ -62,7 +64,12 @@ class QueryKind(SumQuery[Any], ABC):
         """What would make at most `most` values of a query that asks for more, as an instruction."""
         return "use fewer coordinates"
 
-    def epoch(self, records: Records, fraction_bits: int, keyed: Keyed) -> bytes | None:
+    @property
+    def free_fraction_bits(self) -> FractionBits | None:
+        """The fraction bits that all do as well; None where noise or clipping are in their units."""
+        return None
+
+    def epoch(self, records: Records, fraction_bits: int, secret: PartySecret) -> bytes | None:
         """The name of the noised table that the query is answered from, None where it is not answered from one."""
         return None
 

@@ -13,11 +13,11 @@ from dpcore.accounting.protection import GaussianProtection, Scope, Setting
 from dpcore.accounting.sensitivity import PRODUCT_WEIGHT, SQUARE_WEIGHT, moments_squared
 from dpcore.errors import PlanError, ShapeError
 from dpcore.progress import Progress
-from dpcore.queries.base import Crowd, Keyed
+from dpcore.queries.base import QueryLimits
 from dpcore.queries.kind import QueryKind
 from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, check_share, discrete_gaussian, tail_bound
-from dpcore.randomness.sources import RandomSource
 from dpcore.records.clipping import Clip
+from dpcore.records.computation import Computation
 from dpcore.records.records import Records, edges
 from dpcore.records.row_sums import RowSums, sum_on_threads
 from dpcore.statistics.moments import Moments
@@ -63,28 +63,20 @@ class MomentsQuery(QueryKind):
         """(length,): in the order of a contribution."""
         return (self.length(d),)
 
-    def largest_sum(self, crowd: Crowd, fraction_bits: int) -> int:
+    def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
         """A bound on every value's magnitude: no coordinate is beyond [-1, 1], and the noise exceeds it by 2^-64.
 
         Raises PlanError where clipping has no room for so many coordinates or fraction_bits.
         """
         one = 1 << _checked(fraction_bits)
-        self.clip.check_room(crowd.d, fraction_bits)
+        self.clip.check_room(limits.d, fraction_bits)
         most = max(self.edge_multiplier * one, PRODUCT_WEIGHT * one * one)
-        return crowd.rows * most + tail_bound(self.share_sigma, crowd.parties, self.length(crowd.d))
+        return limits.rows * most + tail_bound(self.share_sigma, limits.parties, self.length(limits.d))
 
-    def contribution(
-        self,
-        records: Records,
-        fraction_bits: int,
-        random: RandomSource,
-        progress: Progress | None = None,
-        keyed: Keyed | None = None,  # noqa: ARG002  (a kind of query that repeats no draw)
-        row_sums: RowSums = sum_on_threads,
-    ) -> NDArray[np.int64]:
-        """This party's sums and its share of the noise: int64 (length,). progress is told (rows done, m_p)."""
-        sums = self.sums(records, fraction_bits, progress, row_sums)
-        return sums + discrete_gaussian(self.share_sigma, len(sums), random)
+    def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
+        """This party's sums and its share of the noise: int64 (length,)."""
+        sums = self.sums(records, fraction_bits, computation.progress, computation.row_sums)
+        return sums + discrete_gaussian(self.share_sigma, len(sums), computation.random)
 
     def sums(
         self,

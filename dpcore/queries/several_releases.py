@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpcore.accounting.composition import Bracket
-from dpcore.accounting.gaussian import ShiftLaw
+from dpcore.accounting.gaussian import ShiftDistribution
 from dpcore.accounting.mixed import CountRelease, mixed_epsilon
 from dpcore.accounting.protection import ReleaseCost, Scope, Setting
-from dpcore.accounting.pure import PureLaw
+from dpcore.accounting.pure import PureLoss
 from dpcore.errors import PlanError
 from dpcore.queries.kind import QueryKind
 from dpcore.records.schema import Schema
@@ -31,7 +31,7 @@ class CountedRelease:
     setting: Setting
 
 
-def cost_together(
+def composed_cost(
     releases: Sequence[CountedRelease],
     delta: Fraction | float,
     *,
@@ -82,8 +82,8 @@ def _bounds(release: CountedRelease, feature: str | None, column: str | None) ->
 
 def _epsilon(releases: Sequence[CountedRelease], party: str, delta: Fraction | float, *, colluding: bool) -> Bracket:
     counts: list[CountRelease] = []
-    shifts: list[ShiftLaw] = []
-    pure: list[PureLaw] = []
+    shifts: list[ShiftDistribution] = []
+    pure: list[PureLoss] = []
     for release in releases:
         rows = release.party_rows.get(party)
         if rows is None:
@@ -93,7 +93,7 @@ def _epsilon(releases: Sequence[CountedRelease], party: str, delta: Fraction | f
         distribution = protection.distribution_for(members, rows, delta, colluding=colluding)
         if isinstance(distribution, CountRelease):
             counts.append(distribution)
-        elif isinstance(distribution, PureLaw):
+        elif isinstance(distribution, PureLoss):
             pure.append(distribution)
         else:
             shifts.append(distribution)
@@ -101,7 +101,7 @@ def _epsilon(releases: Sequence[CountedRelease], party: str, delta: Fraction | f
     mixed = mixed_epsilon(counts, shifts, delta) if counts or shifts or not pure else Bracket(0.0, 0.0)
     if not pure:
         return mixed
-    alone = PureLaw(sum((law.bound for law in pure), Fraction(0))).epsilon(delta)
+    alone = PureLoss(sum((distribution.bound for distribution in pure), Fraction(0))).epsilon(delta)
     if not (counts or shifts):
         return alone
     return Bracket(max(alone.lower, mixed.lower), math.nextafter(alone.upper + mixed.upper, math.inf))

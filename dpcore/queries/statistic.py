@@ -16,12 +16,10 @@ from dpcore.predicates.disjoint import Sensitivity, batch_sensitivity
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import Predicate, is_boolean
 from dpcore.predicates.notation import described
-from dpcore.progress import Progress
-from dpcore.queries.base import Crowd, Keyed
+from dpcore.queries.base import QueryLimits
 from dpcore.queries.kind import QueryKind
-from dpcore.randomness.sources import RandomSource
+from dpcore.records.computation import Computation
 from dpcore.records.records import Records
-from dpcore.records.row_sums import RowSums, sum_on_threads
 from dpcore.records.schema import Schema
 
 MOST_FRACTION_BITS = 20
@@ -73,23 +71,16 @@ class StatisticQuery(QueryKind):
         """(M,): in the order of the predicates."""
         return (self.length(d),)
 
-    def largest_sum(self, crowd: Crowd, fraction_bits: int) -> int:
+    def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
         """2^f for every row, and what the noise exceeds with probability 2^-64. Raises PlanError from fraction_bits."""
-        rows_units = crowd.rows << _checked(fraction_bits)
-        return rows_units + self.noise.tail_bound(crowd.parties, len(self.predicates))
+        rows_units = limits.rows << _checked(fraction_bits)
+        return rows_units + self.noise.tail_bound(limits.parties, len(self.predicates))
 
-    def contribution(
-        self,
-        records: Records,
-        fraction_bits: int,
-        random: RandomSource,
-        progress: Progress | None = None,
-        keyed: Keyed | None = None,  # noqa: ARG002  (a kind of query that repeats no draw)
-        row_sums: RowSums = sum_on_threads,  # noqa: ARG002  (predicates are fastest on one thread)
-    ) -> NDArray[np.int64]:
-        """This party's sums and its share of the noise: int64 (M,). progress is told (rows done, m_p)."""
-        exact = sums(self.predicates, self.schema, records, _checked(fraction_bits), progress)
-        return exact + self.noise.draw(len(exact), random)
+    def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
+        """This party's sums and its share of the noise: int64 (M,)."""
+        # Predicates are fastest on one thread.
+        exact = sums(self.predicates, self.schema, records, _checked(fraction_bits), computation.progress)
+        return exact + self.noise.draw(len(exact), computation.random)
 
     def decode(self, total: NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
         """The sums over all records in real units: (M,)."""

@@ -27,7 +27,7 @@ class CentralCount:
 
 
 @dataclass(frozen=True, eq=False)
-class RadoLaw:
+class RadoDistribution:
     """What is public about how a release's rados were drawn: a learner may correct for it, at no cost of privacy.
 
     inclusion: the probability with which a record enters a rado; 1/2 for uniform signatures. fixed_support: whether
@@ -60,5 +60,5 @@ class RadoLaw:
             raise ConfigurationError("central truncates uniform signatures without noise: leave out one or the other")
 
 
-PLAIN_LAW = RadoLaw()
+PLAIN_DISTRIBUTION = RadoDistribution()
 """Uniform signatures, no noise."""

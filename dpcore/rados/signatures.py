@@ -29,7 +29,7 @@ from dpcore.rados.packed import last_byte, ones_per_rado, packed_width, rows_of_
 from dpcore.rados.support import check_support, subsets
 from dpcore.randomness.sources import KEY_BYTES, KeyedRandom, RandomSource
 from dpcore.records.records import BLOCK_ROWS, ONE, Records, sensitive_positive
-from dpcore.records.row_sums import RowSums, sum_on_threads
+from dpcore.records.row_sums import SumOverRows, sum_on_threads
 
 # Packed selection bits that a block of candidates may take, where more are drawn than kept.
 CANDIDATE_BYTES = 1 << 24
@@ -242,13 +242,13 @@ def _check_coded(records: Records, coordinates: Sequence[int]) -> None:
 
 
 def signatures_of(
-    design: RadoDesign, records: Records, rados: int, random: RandomSource, row_sums: RowSums = sum_on_threads
+    design: RadoDesign, records: Records, rados: int, random: RandomSource, sum_over_rows: SumOverRows = sum_on_threads
 ) -> Signatures:
     """`rados` signatures, independent, each uniform over the design's set.
 
     Under a truncation whole signatures are drawn until k is in the truncation of this party's own row count (Algorithm
-    2's rejection), which leaves the uniform law on the admitted set. The records of a rounded feature are rounded
-    already. row_sums: how their k are counted.
+    2's rejection), which leaves the uniform distribution on the admitted set. The records of a rounded feature are
+    rounded already. sum_over_rows: counts their k.
 
     Raises PlanError where rados < 1 or the design is drawn by a coordinator, EmptyTruncationError, RejectionError or
     SupportError where the design cannot be met, ShapeError or SchemaError where a sensitive coordinate is not there or
@@ -263,7 +263,7 @@ def signatures_of(
     admitted = Truncation.of(design, records.rows)
     if admitted is not None:
         coordinate = admitted.coordinate
-        return admitted.draw(rados, random, lambda drawn: row_sums(AgreeingRows(drawn, coordinate), records))
+        return admitted.draw(rados, random, lambda drawn: sum_over_rows(AgreeingRows(drawn, coordinate), records))
     return UniformSignatures(records.rows, rados, random.bytes(KEY_BYTES))
 
 

@@ -128,10 +128,10 @@ class Charge:
 def charge_for(query: Query, rows: int, epoch: bytes | None = None) -> Charge:
     """The charge of one attempt for a party of `rows` rows.
 
-    A marginal's is by the party's own law, whoever colludes. Shared noise is counted with `honest_parties` shares, this
-    party's among them: with so many the rest of any cohort that the party's policy admits may collude. A delta that is
-    no decimal is rounded up. epoch: the noised table's name, where the release is one of a table that is noised once.
-    Raises WireError(PLAN_INFEASIBLE) where the design is empty or has no finite bound at this size.
+    A marginal's is by the party's own distribution, whoever colludes. Shared noise is counted with `honest_parties`
+    shares, this party's among them: with so many the rest of any cohort that the party's policy admits may collude. A
+    delta that is no decimal is rounded up. epoch: the noised table's name, where the release is one of a table that is
+    noised once. Raises WireError(PLAN_INFEASIBLE) where the design is empty or has no finite bound at this size.
     """
     kind, schema = query.kind, query.schema
     try:

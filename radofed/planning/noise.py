@@ -7,12 +7,12 @@ from dataclasses import replace
 from fractions import Fraction
 
 from dpcore.accounting.composition import LARGEST_EPSILON
-from dpcore.accounting.gaussian import WeakNoiseError, thinned_rados
+from dpcore.accounting.gaussian import WeakNoiseError, subsampled_rados
 from dpcore.accounting.integer_noise import IntegerNoise
 from dpcore.accounting.protection import GaussianProtection, ReleaseCost, Setting
 from dpcore.accounting.sensitivity import SQUARE_WEIGHT
 from dpcore.errors import ConfigurationError, PlanError
-from dpcore.queries.base import Crowd
+from dpcore.queries.base import MAX_VALUES, QueryLimits
 from dpcore.queries.fraction_bits import FractionBits
 from dpcore.queries.kind import QueryKind
 from dpcore.queries.moments import MomentsQuery
@@ -26,16 +26,15 @@ from learner.requests import EDGE_FRACTION_BITS, HALF, MOMENT_FRACTION_BITS
 from radofed.planning.cost import Cost, Noise, two_digits_up, up
 from radofed.planning.request import PlanRequest
 from radofed.planning.sizes import Sizes, sizes_of
-from wire.limits import MAX_VALUES
 
-# The largest squared distance of two codings of a cell.
+# The largest squared distance between two codings of a cell.
 _SQUARED_RANGE = {"boolean": 4, "numeric": 4, "category": 2}
 
 
 def noised_cost(request: PlanRequest) -> Cost:
-    """The cost of a design with noise, chosen for the epsilon asked for or given.
+    """The cost of a design with noise, which is given or calibrated to the request's epsilon.
 
-    Raises ConfigurationError where the norm bound leaves no room beside the bias.
+    Raises ConfigurationError if the norm bound leaves no room for features beyond the bias.
     """
     if not request.joint:
         _clip(request)
@@ -66,7 +65,7 @@ def noised_cost(request: PlanRequest) -> Cost:
 
 
 def _check_supports(request: PlanRequest) -> None:
-    """Raise SupportError where a party is too small for its set, which costs nothing to know before noise is chosen."""
+    """Raise SupportError if a party is too small for its set: a fast check, before noise is chosen."""
     fraction = request.support or (HALF if request.design == "fixed-support" else None)
     if fraction is not None:
         for rows in set(request.party_rows):
@@ -84,7 +83,7 @@ def _setting(request: PlanRequest) -> Setting:
 
 
 def _clip(request: PlanRequest) -> Clip:
-    # Without a schema, all coordinates but the bias are taken for real-valued.
+    # Without a schema, all coordinates except the bias count as real-valued.
     reals = (request.coordinates or 1) - int(request.bias)
     if reals < 1:
         raise ConfigurationError("one coordinate, the bias, leaves no feature: give more coordinates, or no bias")
@@ -96,12 +95,12 @@ def _clip(request: PlanRequest) -> Clip:
 
 
 def _multiplier(request: PlanRequest) -> int:
-    """Edges' integer weight, as a learner's query chooses it."""
+    """The integer weight of edges, as in a learner's query."""
     return edge_multiplier(_clip(request).norm_bound, _bits(request), request.edge_weight)
 
 
 def _noised(request: PlanRequest) -> int:
-    """Coordinates of a record that are noised."""
+    """The number of a record's coordinates with noise."""
     if request.joint and request.source != "category":
         return 1
     assert request.coordinates is not None
@@ -109,7 +108,7 @@ def _noised(request: PlanRequest) -> int:
 
 
 def _kind(request: PlanRequest, share: int) -> QueryKind:
-    """The query with this share; 0 is no noise. Raises PlanError."""
+    """The query with this noise share; 0 is no noise. Raises PlanError."""
     match request.kind_name:
         case "moments":
             return MomentsQuery(_clip(request), _multiplier(request), share)
@@ -129,7 +128,7 @@ def _protection(request: PlanRequest, share: int) -> GaussianProtection:
 
 
 def _share(request: PlanRequest) -> int:
-    """The share given, or the least that stays within the epsilon asked for; 0 for no noise. Raises PlanError."""
+    """The request's share, or the least one within its epsilon; 0 for no noise. Raises PlanError."""
     if request.share_sd is not None:
         return request.share_sd
     return 0 if request.epsilon is None else _least_share(request, request.epsilon)
@@ -143,8 +142,8 @@ def _least_share(request: PlanRequest, epsilon: Fraction | float) -> int:
 def _sizes(request: PlanRequest, kind: QueryKind) -> Sizes | None:
     if request.coordinates is None:
         return None
-    crowd = Crowd(request.rows, len(request.party_rows), request.coordinates)
-    return sizes_of(kind, crowd, FractionBits.exactly(_bits(request)), request.key_bits)
+    limits = QueryLimits(request.rows, len(request.party_rows), request.coordinates)
+    return sizes_of(kind, limits, FractionBits.exactly(_bits(request)), request.key_bits)
 
 
 def _noise(request: PlanRequest, share: int) -> Noise:
@@ -165,18 +164,18 @@ def _noise(request: PlanRequest, share: int) -> Noise:
 
 
 def _largest_rados(request: PlanRequest, share: int) -> int | None:
-    """The most rados that this noise pays for; None where their number does not matter or noise follows from it."""
+    """The most rados within epsilon with this noise; None if their number does not matter or determines the noise."""
     if request.share_sd is None or request.epsilon is None or request.kind_name not in ("joint", "gaussian"):
         return None
     protection = _protection(request, share)
     noise = IntegerNoise(share, request.honest_parties, MAX_VALUES)
     inclusion = max(map(protection.inclusion_of, request.party_rows))
-    found = thinned_rados(noise.mu(protection.squared), inclusion, request.epsilon, request.delta)
+    found = subsampled_rados(noise.mu(protection.squared), inclusion, request.epsilon, request.delta)
     return min(found, MAX_VALUES // (request.coordinates or 1))
 
 
 def _too_dear(request: PlanRequest, cost: Cost, counted: ReleaseCost) -> Cost:
-    """A plan whose given noise is less than its epsilon asks for."""
+    """A plan whose given noise is too small for its epsilon."""
     assert request.epsilon is not None
     others = up(counted.epsilon_if_others_collude)
     ways = [f"ask for at most {cost.largest_rados} rados"] if cost.largest_rados else []
@@ -185,20 +184,20 @@ def _too_dear(request: PlanRequest, cost: Cost, counted: ReleaseCost) -> Cost:
     ways.append(f"allow an epsilon of {others}")
     return replace(
         cost,
-        reason=f"with this noise an epsilon of {others} is reached if others collude, and "
-        f"{float(request.epsilon):.6g} is what the plan may cost",
+        reason=f"with this noise epsilon is {others} if others collude, and the plan allows "
+        f"{float(request.epsilon):.6g}",
         suggestion=", or ".join(ways),
     )
 
 
 def _refused(request: PlanRequest, cost: Cost, error: PlanError) -> Cost:
-    """A plan that cannot be asked at all, with what would work."""
+    """A plan that is not possible, with what would work."""
     reason, _, suggestion = str(error).partition(": ")
     if isinstance(error, WeakNoiseError):
         with contextlib.suppress(PlanError):
             target = LARGEST_EPSILON if request.epsilon is None else request.epsilon
             least = _least_share(request, target)
-            suggestion = f"give a share of at least {least} units; that leaves an epsilon of {float(target):.6g}"
+            suggestion = f"give a share of at least {least} units; that gives an epsilon of {float(target):.6g}"
     elif request.epsilon is not None and request.share_sd is None:
         smallest = _smallest_epsilon(request)
         if smallest is not None and Fraction(smallest) > request.epsilon:
@@ -213,7 +212,7 @@ def _refused(request: PlanRequest, cost: Cost, error: PlanError) -> Cost:
 
 
 def _smallest_epsilon(request: PlanRequest) -> float | None:
-    """The figure under collusion of the most noise that a share and a slot can hold; None where no noise can be."""
+    """The figure under collusion with the most noise that a share and a slot can hold; None if no noise fits."""
 
     def fits(share: int) -> bool:
         try:

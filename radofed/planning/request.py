@@ -1,4 +1,4 @@
-"""What is to be planned, checked."""
+"""The checked input of a plan."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -9,17 +9,17 @@ from dpcore.accounting.dp_feat import MOST_RADOS
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.rationals import LARGEST_INTEGER
 from dpcore.paillier.public import MAXIMUM_BITS, MINIMUM_BITS
+from dpcore.queries.base import MAX_PARTIES
 from learner.design_options import OPTIONS, check_delta, check_figures, check_options, plain_number
 from radofed.planning.sizes import MEASURED_BITS
-from wire.limits import MAX_PARTIES
 
 PlannedDesign = Literal["dp-feat", "plain", "fixed-support", "gaussian", "moments"]
 Split = Literal["local", "exact"]
 Source = Literal["boolean", "numeric", "category"]
 
-# Counting takes memory with the root of the rows; this many take a second.
+# Memory grows with the square root of the rows; this many take a second.
 MOST_PLANNED_ROWS = 10**10
-# What is smaller is nothing to double precision.
+# Smaller values are zero in double precision.
 SMALLEST_DELTA = Fraction(1, 10**300)
 
 _POSITIVE = ("epsilon", "epsilon_per_rado", "norm_bound", "support", "edge_weight")
@@ -27,22 +27,21 @@ _POSITIVE = ("epsilon", "epsilon_per_rado", "norm_bound", "support", "edge_weigh
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRequest:
-    """What is to be planned.
+    """The input of a plan.
 
-    party_rows: m_p. rados: n, None for moments, which are no rados, and for dp-feat without `joint` where as many are
-    to be planned as `epsilon` allows, up to USUAL_RADOS. joint: dp-feat with noise on every coordinate of the sensitive
-    source column, which `source` describes. epsilon_per_rado: Algorithm 2's, None for no truncation.
-    epsilon: a total to stay within; noise is calibrated to it, for the figure under collusion, where share_sd is not
-    given. share_sd: the standard deviation of a party's noise share (of a noised table, its whole noise), in units of
-    2^-fraction_bits. delta: for the whole release. honest: h, the parties whose shares are counted under collusion; by
-    default those of the smallest cohort that are not assumed to collude. norm_bound: R, by default that of a
-    schema whose coordinates are all real-valued. support: the fraction of its records that a party draws; by default
-    uniform signatures, and half for fixed-support. edge_weight: as in a moments request. bias: whether a
-    record has the constant coordinate. fraction_bits: of a coordinate, None for as many as a learner's query takes.
-    split: "local", each party truncates its own count; "exact", a coordinator divides the pool's, in simulation only.
-    coordinates: d, None where bytes and seconds are not wanted and the noise does not depend on it.
+    party_rows: m_p. rados: n; None for moments, and for dp-feat without `joint` to plan as many as `epsilon` allows, up
+    to USUAL_RADOS. joint: dp-feat with noise on every coordinate of the sensitive source column, which `source`
+    describes. epsilon_per_rado: Algorithm 2's, None for no truncation. epsilon: the total allowed; noise is calibrated
+    to it, for the figure under collusion, unless share_sd is given. share_sd: the standard deviation of a party's noise
+    share (of a noised table, its whole noise), in units of 2^-fraction_bits. delta: for the whole release. honest: h,
+    the parties whose shares count under collusion; by default those of the smallest cohort that are not assumed to
+    collude. norm_bound: R, by default that of a schema whose coordinates are all real-valued. support: the fraction of
+    its records that a party draws; by default uniform signatures, and half for fixed-support. edge_weight: as in a
+    moments request. bias: whether a record has the constant coordinate. fraction_bits: of a coordinate, None for those
+    of a learner's query. split: "local", each party truncates its own count; "exact", a coordinator divides the pool's,
+    in simulation only. coordinates: d, None to leave out bytes and seconds if the noise does not depend on it.
 
-    Raises ConfigurationError where an argument makes no sense for any plan.
+    Raises ConfigurationError if an argument makes no sense for any plan.
     """
 
     design: PlannedDesign
@@ -112,7 +111,7 @@ class PlanRequest:
         if min(self.party_rows) < 1:
             raise ConfigurationError(f"a party has {min(self.party_rows)} rows: give each at least one")
         if sum(self.party_rows) > MOST_PLANNED_ROWS:
-            raise ConfigurationError(f"{sum(self.party_rows)} rows: a plan takes at most {MOST_PLANNED_ROWS} in all")
+            raise ConfigurationError(f"{sum(self.party_rows)} rows: a plan takes at most {MOST_PLANNED_ROWS} in total")
         if self.rados is not None and not 1 <= self.rados <= MOST_RADOS:
             raise ConfigurationError(f"{self.rados} rados: ask for 1 to {MOST_RADOS}")
         if self.coordinates is not None and self.coordinates < 1:
@@ -126,17 +125,17 @@ class PlanRequest:
 
     @property
     def kind_name(self) -> str:
-        """The design, "joint" for dp-feat with joint."""
+        """The design, or "joint" for dp-feat with joint."""
         return "joint" if self.joint else self.design
 
     @property
     def words(self) -> str:
-        """The design for people."""
+        """The design in words."""
         return _words(self.kind_name)
 
     @cached_property
     def rows(self) -> int:
-        """The pool's row count M."""
+        """The pool's number of rows, M."""
         return sum(self.party_rows)
 
     @property
@@ -146,13 +145,13 @@ class PlanRequest:
 
     @property
     def n(self) -> int:
-        """The number of rados, of a design that has some."""
+        """The number of rados, for a design that has them."""
         assert self.rados is not None
         return self.rados
 
     @property
     def honest_parties(self) -> int:
-        """Those given; else, of the smallest cohort of the default plan, those that are not assumed to collude."""
+        """`honest`; by default the parties of the default plan's smallest cohort that are not assumed to collude."""
         if self.honest is not None:
             return self.honest
         parties = len(self.party_rows)
@@ -165,7 +164,7 @@ def _words(kind_name: str) -> str:
 
 
 def split_equally(rows: int, parties: int) -> tuple[int, ...]:
-    """Row counts that differ by one at most. Raises ConfigurationError where a party would have none."""
+    """Row counts that differ by at most one. Raises ConfigurationError if a party would have none."""
     if rows < 1 or not 1 <= parties <= MAX_PARTIES:
         raise ConfigurationError(
             f"{rows} rows over {parties} parties: give at least one row and 1 to {MAX_PARTIES} parties"

@@ -62,7 +62,7 @@ def queries(federation) -> int:
 @pytest.mark.parametrize("delta", ["0", "1e-6"])
 def test_statistics(federation, rows, delta):
     before = spent(federation)
-    # Few predicates take least noise from Laplace's law, many from Gauss's.
+    # Few predicates take least noise from Laplace's distribution, many from Gauss's.
     more = () if delta == "0" else tuple(f'x["dose"] >= {tenths / 10}' for tenths in range(30))
     found = rado(
         "learner", "statistic", OLD, ILL, *more, *asking(federation), "--epsilon", "4", "--delta", delta,

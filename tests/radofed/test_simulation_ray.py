@@ -101,7 +101,7 @@ with workers.start_hosts(table.records, 4, names, workers=2, timeout_s=120) as h
     found["actors' answers"] = answers(workers=2)
     found["sealed answers"] = answers(workers=2, encrypt=True)
 
-    asked = federation.Federation(hosts, names, 4, None)
+    asked = federation.SimulatedFederation(hosts, names, 4, None)
     request = radofed.RadosRequest(schema=table.schema, rados=30)
     planned = asked.plan(run.DesignOptions(), request, np.array_split(np.arange(table.records.rows), 5), 1)
     ask, shares = planned.ask, asked._shares(planned)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dpcore.accounting.protection import Protection, Scope, Setting
 from dpcore.errors import PlanError
 from dpcore.numbers.rationals import check_rational
-from dpcore.rados.distribution import RadoLaw
+from dpcore.rados.distribution import RadoDistribution
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.clipping import Clip
 from dpcore.records.schema import Schema
@@ -47,7 +47,7 @@ class RadoDesign(ABC):
 
     @property
     def rounded(self) -> tuple[int, ...]:
-        """Those of them that are rounded to a sign first (dpcore.rados.rounding)."""
+        """Those of them that are rounded to a sign first (dpcore.rados.prepared_records)."""
         return ()
 
     @property
@@ -64,6 +64,10 @@ class RadoDesign(ABC):
     def is_pooled(self) -> bool:
         """Whether one draw over the pool is divided by a coordinator (split = exact)."""
         return False
+
+    def pooled(self, epsilon_per_rado: Fraction | None) -> Self:
+        """The same, drawn over the pool and divided; a truncation is then at epsilon_per_rado. Raises PlanError."""
+        raise PlanError(f"the design {self.name} is not drawn over the pool: choose dp-feat or fixed-support")
 
     @property
     def clipping(self) -> Clip | None:
@@ -95,7 +99,7 @@ class RadoDesign(ABC):
         raise PlanError(f"the design {self.name} adds no noise: leave out its standard deviation {sigma}")
 
     @abstractmethod
-    def distribution(self, d: int, party_rows: Sequence[int], fraction_bits: int) -> RadoLaw:
+    def distribution(self, d: int, party_rows: Sequence[int], fraction_bits: int) -> RadoDistribution:
         """How the rados are distributed, for a learner; variances in real units.
 
         With a support the inclusion is that of the pool, sum m*_p / m, each party's being a whole number of its rows.

@@ -1,19 +1,19 @@
 """DP-FEAT: single features, each protected by its own marginal."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
 from dpcore.accounting.protection import CountProtection, Scope, Setting
 from dpcore.accounting.truncation import truncation
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import binomial_law
+from dpcore.numbers.count_distributions import binomial_distribution
 from dpcore.numbers.rationals import check_rational
 from dpcore.rados.designs.base import RadoDesign, Split, check_split
-from dpcore.rados.distribution import CentralCount, RadoLaw
+from dpcore.rados.distribution import CentralCount, RadoDistribution
 from dpcore.records.schema import Schema
 
 
@@ -22,8 +22,8 @@ class SensitiveFeature:
     """A coordinate whose marginal is protected.
 
     name: the coordinate's, which is its feature's, in the schema. rounded: whether the feature is real-valued and each
-    record's value is replaced by a random sign with that value as its mean (dpcore.rados.rounding); otherwise it is
-    coded -1/+1 already. Raises PlanError.
+    record's value is replaced by a random sign with that value as its mean (dpcore.rados.prepared_records); otherwise
+    it is coded -1/+1 already. Raises PlanError.
     """
 
     coordinate: int
@@ -111,15 +111,19 @@ class DpFeatDesign(RadoDesign):
         """See `RadoDesign`."""
         return self.split == "exact"
 
+    def pooled(self, epsilon_per_rado: Fraction | None) -> Self:
+        """See `RadoDesign`."""
+        return replace(self, epsilon_per_rado=epsilon_per_rado, split="exact")
+
     @property
     def is_calibrated(self) -> bool:
         """See `RadoDesign`."""
         return False
 
-    def distribution(self, d: int, party_rows: Sequence[int], fraction_bits: int) -> RadoLaw:
+    def distribution(self, d: int, party_rows: Sequence[int], fraction_bits: int) -> RadoDistribution:
         """See `RadoDesign`."""
         rounding = np.isin(np.arange(d), self.rounded) if self.rounded else None
-        return RadoLaw(rounding=rounding, central=self._central(party_rows))
+        return RadoDistribution(rounding=rounding, central=self._central(party_rows))
 
     def _central(self, party_rows: Sequence[int]) -> CentralCount | None:
         """What is public of the truncated k; coins exchangeable given it have 4 Var(k_p) = m_p (1 + (m_p - 1) rho)."""
@@ -128,7 +132,7 @@ class DpFeatDesign(RadoDesign):
         correlation = 0.0
         drawn = (sum(party_rows),) if self.is_pooled else party_rows
         for rows in drawn:
-            admitted = binomial_law(rows, truncation(rows, self.epsilon_per_rado)[0])
+            admitted = binomial_distribution(rows, truncation(rows, self.epsilon_per_rado)[0])
             k = admitted.low + np.arange(len(admitted.masses))
             variance = min(float(admitted.masses @ (k - rows / 2.0) ** 2), rows / 4.0)
             correlation += (4.0 * variance - rows) / max(rows - 1, 1) / sum(drawn)

@@ -11,7 +11,7 @@ from dpcore.accounting.filters import Loss
 from dpcore.accounting.protection import GaussianProtection, Protection, Scope, Setting, Unprotected
 from dpcore.accounting.sensitivity import edge_squared
 from dpcore.rados.designs.base import RadoDesign, Split, check_fraction, check_split
-from dpcore.rados.distribution import RadoLaw
+from dpcore.rados.distribution import RadoDistribution
 from dpcore.rados.support import check_support, pooled_inclusion
 from dpcore.randomness.discrete_gaussian import check_share, tail_bound
 from dpcore.records.clipping import Clip
@@ -66,6 +66,10 @@ class FixedSupportDesign(RadoDesign):
         """See `RadoDesign`."""
         return self.split == "exact"
 
+    def pooled(self, epsilon_per_rado: Fraction | None) -> Self:
+        """See `RadoDesign`."""
+        return replace(self, split="exact")
+
     @property
     def clipping(self) -> Clip:
         """See `RadoDesign`."""
@@ -84,11 +88,11 @@ class FixedSupportDesign(RadoDesign):
         """See `RadoDesign`."""
         return replace(self, edge_sigma=sigma)
 
-    def distribution(self, d: int, party_rows: Sequence[int], fraction_bits: int) -> RadoLaw:
+    def distribution(self, d: int, party_rows: Sequence[int], fraction_bits: int) -> RadoDistribution:
         """See `RadoDesign`."""
         noise = np.full(d, float(self.edge_sigma) ** 2 * 4.0**-fraction_bits)
         drawn = (sum(party_rows),) if self.is_pooled else party_rows
-        return RadoLaw(inclusion=pooled_inclusion(drawn, self.fraction), fixed_support=True, edge_noise=noise)
+        return RadoDistribution(inclusion=pooled_inclusion(drawn, self.fraction), fixed_support=True, edge_noise=noise)
 
     @property
     def scope(self) -> Scope:

@@ -13,7 +13,7 @@ from dpcore.accounting.protection import GaussianProtection, Scope, Setting
 from dpcore.accounting.sensitivity import edge_squared
 from dpcore.errors import PlanError
 from dpcore.rados.designs.base import HALF, RadoDesign, check_fraction
-from dpcore.rados.distribution import RadoLaw
+from dpcore.rados.distribution import RadoDistribution
 from dpcore.rados.support import check_support, pooled_inclusion
 from dpcore.randomness.discrete_gaussian import check_share, discrete_gaussian, tail_bound
 from dpcore.randomness.sources import RandomSource
@@ -87,12 +87,14 @@ class GaussianDesign(RadoDesign):
         """See `RadoDesign`."""
         return replace(self, share_sigma=sigma)
 
-    def distribution(self, d: int, party_rows: Sequence[int], fraction_bits: int) -> RadoLaw:
+    def distribution(self, d: int, party_rows: Sequence[int], fraction_bits: int) -> RadoDistribution:
         """See `RadoDesign`."""
         noise = np.full(d, len(party_rows) * float(self.share_sigma) ** 2 * 4.0**-fraction_bits)
         if self.fraction is None:
-            return RadoLaw(rado_noise=noise)
-        return RadoLaw(inclusion=pooled_inclusion(party_rows, self.fraction), fixed_support=True, rado_noise=noise)
+            return RadoDistribution(rado_noise=noise)
+        return RadoDistribution(
+            inclusion=pooled_inclusion(party_rows, self.fraction), fixed_support=True, rado_noise=noise
+        )
 
     @property
     def scope(self) -> Scope:

@@ -11,7 +11,7 @@ from dpcore.accounting.protection import GaussianProtection, Scope, Setting
 from dpcore.accounting.sensitivity import joint_squared
 from dpcore.errors import PlanError
 from dpcore.rados.designs.base import HALF, RadoDesign
-from dpcore.rados.distribution import RadoLaw
+from dpcore.rados.distribution import RadoDistribution
 from dpcore.randomness.discrete_gaussian import check_share, discrete_gaussian, tail_bound
 from dpcore.randomness.sources import RandomSource
 
@@ -65,11 +65,11 @@ class JointDesign(RadoDesign):
         """See `RadoDesign`."""
         return replace(self, share_sigma=sigma)
 
-    def distribution(self, d: int, party_rows: Sequence[int], fraction_bits: int) -> RadoLaw:
+    def distribution(self, d: int, party_rows: Sequence[int], fraction_bits: int) -> RadoDistribution:
         """See `RadoDesign`."""
         noise = np.zeros(d)
         noise[list(self.coordinates)] = len(party_rows) * float(self.share_sigma) ** 2 * 4.0**-fraction_bits
-        return RadoLaw(rado_noise=noise)
+        return RadoDistribution(rado_noise=noise)
 
     @property
     def scope(self) -> Scope:

@@ -7,7 +7,7 @@ from typing import ClassVar
 from dpcore.accounting.protection import CountProtection, Protection, Scope, Setting, Unprotected
 from dpcore.errors import PlanError
 from dpcore.rados.designs.base import RadoDesign
-from dpcore.rados.distribution import RadoLaw
+from dpcore.rados.distribution import RadoDistribution
 from dpcore.records.schema import Schema
 
 
@@ -45,9 +45,9 @@ class PlainDesign(RadoDesign):
         """See `RadoDesign`."""
         return False
 
-    def distribution(self, d: int, party_rows: Sequence[int], fraction_bits: int) -> RadoLaw:
+    def distribution(self, d: int, party_rows: Sequence[int], fraction_bits: int) -> RadoDistribution:
         """See `RadoDesign`."""
-        return RadoLaw()
+        return RadoDistribution()
 
     @property
     def scope(self) -> Scope:

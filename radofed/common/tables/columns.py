@@ -5,11 +5,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dpcore.records.encoding import CellError, Cells, Numbers, Source, Texts
+from dpcore.records.encoding import CellError, Cells, Numbers, Texts, WantedColumn
 from dpcore.records.features import TRIMMED, value_text
 
 
-def cells(array: pa.Array, source: Source) -> Cells:
+def cells(array: pa.Array, source: WantedColumn) -> Cells:
     """An Arrow column as the cells that `source` needs. Raises the same errors as `numbers` and `texts`."""
     return numbers(array, source.column) if source.kind == "numbers" else texts(array, source.column)
 

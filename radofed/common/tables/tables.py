@@ -1,46 +1,47 @@
-"""Tables from files, streamed in blocks of rows: CSV (also compressed) and Parquet. Parties and the learner use it.
+"""Tables from files, streamed in blocks of rows on threads. Parties and the learner use it.
 
-CSV cells are texts and stay exact until the schema interprets them. Only an empty cell is missing. Every error names
-the file and the place in it: the line of a CSV file (counting quoted line breaks), the row of a Parquet file. No error
-quotes a cell or the first line of a file, which may be a row if the header is missing.
+A file is a CsvTable or a ParquetTable, which give batches of Arrow columns. Columns become cells, which a schema
+interprets. Every error names the file and the place in it, and quotes no cell.
 """
 
-import csv
-import gzip
-import io
-import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dpcore.errors import DataError
 from dpcore.numbers.processors import processors
-from dpcore.records.encoding import CellError, Cells, EncodedRows, Source, StoredRows, encode, encode_stored, sources
-from dpcore.records.features import TRIMMED, close_match
+from dpcore.records.encoding import (
+    CellError,
+    Cells,
+    EncodedRows,
+    StoredRows,
+    WantedColumn,
+    encode,
+    encode_stored,
+    sources,
+)
+from dpcore.records.features import close_match
 from dpcore.records.schema import Schema
 from radofed.common.files.reading import FileKind, open_file
-from radofed.common.tables.columns import cells, is_text
+from radofed.common.tables.columns import cells
+from radofed.common.tables.csv_table import CsvTable
+from radofed.common.tables.parquet_table import ParquetTable
 
-Progress = Callable[[int], None]
+RowsRead = Callable[[int], None]
+"""Progress callback: the number of rows read so far."""
+
 FileState = tuple[int, int, int] | None
 """Changes when a file is replaced or written to: inode, bytes, modification time; None if the file does not exist."""
 Result = TypeVar("Result")
 
-_CSV_BLOCK_BYTES = 1 << 20
-_PARQUET_BATCH_ROWS = 1 << 14
-# Bytes that Arrow reads ahead in a column of a row group. Without it Arrow holds whole row groups, at last the file.
-_PARQUET_BUFFER_BYTES = 1 << 16
 # Blocks that are read ahead, for each thread.
 _BLOCKS_AHEAD = 2
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -48,20 +49,19 @@ _PARQUET = (".parquet", ".pq")
 _TABLE = FileKind(
     lambda path, cause: DataError(f"{cause.lower()}; give one file, check its path and permissions", file=str(path))
 )
-_UNREADABLE = (OSError, EOFError, zlib.error, csv.Error, UnicodeDecodeError, pa.ArrowException)
 
 
 @dataclass(frozen=True)
-class Block:
+class TableBlock:
     """Consecutive rows of a table: the index of the first (from 0), their number, and the requested columns."""
 
     first_row: int
     rows: int
-    cells: Mapping[Source, Cells]
+    cells: Mapping[WantedColumn, Cells]
 
 
 class Table(Protocol):
-    """A file whose header has been read and checked."""
+    """A file whose header has been read. state: the file's state before it was opened."""
 
     path: str
     columns: tuple[str, ...]
@@ -95,219 +95,43 @@ def open_table(path: str | Path) -> Table:
     file = Path(path)
     name = file.name.lower()
     with open_file(file, _TABLE) as stream:
-        first = stream.read(1)
-    if not first:
+        is_empty = not stream.read(1)
+    if is_empty:
         raise DataError("the file is empty; write a header line and rows", file=str(path))
+    state, extension = _state(path), Path(name.removesuffix(".gz")).suffix
+    table: Table
     if name.endswith(_PARQUET):
-        return ParquetTable(str(path))
-    extension = Path(name.removesuffix(".gz")).suffix
-    if extension in _DELIMITERS:
-        return CsvTable(str(path), _DELIMITERS[extension])
-    raise DataError(
-        "the extension is unknown; give a .csv, .csv.gz, .tsv, .tsv.gz, .parquet or .pq file", file=str(path)
-    )
-
-
-class CsvTable:
-    """A CSV file in UTF-8: one header line; cells with a delimiter or a line break are in double quotes."""
-
-    def __init__(self, path: str, delimiter: str) -> None:
-        self.path, self.state, self._delimiter = path, _state(path), delimiter
-        self.columns: tuple[str, ...] = ()
-        try:
-            with self._text() as stream:
-                reader = csv.reader(stream, delimiter=delimiter)
-                header = next(((count, fields) for count, fields in enumerate(reader, start=1) if fields), None)
-                self._has_rows = next(reader, None) is not None
-            unclosed = self._unclosed_quote()
-        except _UNREADABLE as error:
-            raise self._unreadable(error) from None
-        if header is None:
-            raise self.error("the file is empty; write a header line and rows")
-        if unclosed:
-            raise self.error("a quotation mark is never closed; close it")
-        self._header_rows, fields = header
-        self.columns = tuple(field.strip(TRIMMED) for field in fields)
-        _check_header(self, self.columns)
-        if len(fields) == 1 and any(mark in fields[0] for mark in ";\t|"):
-            raise self.error(f"the header seems to use a separator other than {delimiter!r}; save the file with it")
-
-    rows = None
-
-    def batches(
-        self, columns: Sequence[str], *, numbers: Collection[str] = (), coded: Collection[str] = ()
-    ) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of `columns`, as texts except for `numbers` and `coded`. None if no rows follow the header.
-
-        From the first block in which Arrow's reader refuses a number, such as a cell of blanks, all columns come as
-        texts, which are parsed less strictly later. So the meaning of a cell does not depend on other cells.
-        """
-        if not self._has_rows:
-            return
-        types = dict.fromkeys(columns, pa.string())
-        types |= dict.fromkeys(coded, pa.dictionary(pa.int32(), pa.string())) | dict.fromkeys(numbers, pa.float64())
-        rows = 0
-        try:
-            if numbers:
-                try:
-                    for batch in self._stream(types):
-                        yield batch
-                        rows += batch.num_rows
-                except pa.ArrowInvalid:
-                    types = dict.fromkeys(columns, pa.string())
-                else:
-                    return
-            for batch in self._stream(types):
-                if rows < batch.num_rows:
-                    yield batch.slice(rows)
-                rows = max(0, rows - batch.num_rows)
-        except _UNREADABLE as error:
-            raise self._unreadable(error) from None
-
-    def _stream(self, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
-        """All rows, block by block: the columns of `types` in their order, as those types."""
-        names = [f"c{place}" for place in range(len(self.columns))]  # headers may be blank or repeat where unused
-        wanted = {names[self.columns.index(column)]: kind for column, kind in types.items()}
-        reader = pa.csv.open_csv(
-            pa.input_stream(self.path, compression="gzip" if self._compressed else None),
-            pa.csv.ReadOptions(
-                column_names=names, skip_rows_after_names=self._header_rows, block_size=_CSV_BLOCK_BYTES
-            ),
-            # An empty line of a table with one column is a missing cell.
-            pa.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True, ignore_empty_lines=len(names) > 1),
-            pa.csv.ConvertOptions(
-                column_types=wanted,
-                include_columns=list(wanted),
-                null_values=[""],  # applies to numbers only
-                strings_can_be_null=False,
-            ),
+        table = ParquetTable(str(path), state)
+    elif extension in _DELIMITERS:
+        table = CsvTable(str(path), _DELIMITERS[extension], state)
+    else:
+        raise DataError(
+            "the extension is unknown; give a .csv, .csv.gz, .tsv, .tsv.gz, .parquet or .pq file", file=str(path)
         )
-        for batch in reader:
-            yield batch.rename_columns(list(types))
-
-    def error(self, sentence: str, *, row: int | None = None, column: str | None = None) -> DataError:
-        """The error about data row `row`, with the line on which it starts."""
-        return DataError(sentence, file=self.path, line=None if row is None else self._line(row), column=column)
-
-    @property
-    def _compressed(self) -> bool:
-        return self.path.lower().endswith(".gz")
-
-    def _binary(self) -> Any:
-        return gzip.open(self.path, "rb") if self._compressed else Path(self.path).open("rb")
-
-    def _text(self) -> io.TextIOWrapper:
-        return io.TextIOWrapper(self._binary(), encoding="utf-8-sig", newline="")
-
-    def _records(self) -> Iterator[tuple[int, list[str]]]:
-        """Data rows as (line on which the row starts, fields): a slow second reading, for errors only."""
-        with self._text() as stream:
-            reader = csv.reader(stream, delimiter=self._delimiter)
-            begin = 1
-            for count, fields in enumerate(reader, start=1):
-                if count > self._header_rows and (fields or len(self.columns) == 1):
-                    yield begin, fields
-                begin = reader.line_num + 1
-
-    def _line(self, row: int) -> int:
-        try:
-            return next(islice(self._records(), row, None))[0]
-        except (StopIteration, *_UNREADABLE):
-            return row + 2  # one line a row, after the header
-
-    def _unclosed_quote(self) -> bool:
-        """Whether a quotation mark is still open at the end of the file, so that rows are silently merged."""
-        with self._binary() as stream:
-            marks = sum(part.count(b'"') for part in iter(lambda: stream.read(_CSV_BLOCK_BYTES), b""))
-        if marks % 2 == 0:  # in a well-formed file marks come in pairs; only other files need the slow check
-            return False
-        with self._text() as text:
-            try:
-                for _ in csv.reader(text, delimiter=self._delimiter, strict=True):
-                    pass
-            except csv.Error as error:
-                return "unexpected end of data" in str(error)
-        return False
-
-    def _unreadable(self, error: Exception) -> DataError:
-        """The error for a reader's exception, with the line if it can be found."""
-        if isinstance(error, OSError | EOFError | zlib.error) and not isinstance(error, pa.ArrowException):
-            return self.error(f"cannot be read ({error}); check the file, its permissions and its compression")
-        line = 0
-        try:
-            for line, fields in self._records() if self.columns else ():
-                if len(fields) != len(self.columns) and (fields or len(self.columns) > 1):
-                    sentence = f"the row has {len(fields)} cells, but the header {len(self.columns)}; correct the row"
-                    return DataError(sentence, file=self.path, line=line)
-        except UnicodeDecodeError:
-            # The decoder reads ahead, so the line can only be bounded from below.
-            return self.error(f"the file is not UTF-8 (some line after {line}); save it as UTF-8")
-        except _UNREADABLE:
-            pass
-        if isinstance(error, UnicodeDecodeError):
-            return self.error("the file is not UTF-8; save it as CSV in UTF-8")
-        if "straddling" in str(error):
-            return self.error("a row is longer than 1 MiB; check for a missing quotation mark")
-        # Arrow's message would quote the row.
-        return self.error("is not a valid CSV; save it again from the program that made it")
+    for header, count in Counter(table.columns).items():
+        if header and count > 1:
+            first, second = [place for place, other in enumerate(table.columns, start=1) if other == header][:2]
+            raise table.error(f"columns {first} and {second} have the same header; rename one")
+    return table
 
 
-class ParquetTable:
-    """A Parquet file. Only the requested columns are read."""
-
-    def __init__(self, path: str) -> None:
-        self.path, self.state = path, _state(path)
-        try:
-            with pq.ParquetFile(path) as file:
-                self.rows: int = file.metadata.num_rows
-                self.columns = tuple(str(name).strip(TRIMMED) for name in file.schema_arrow.names)
-                self._names = dict(zip(self.columns, file.schema_arrow.names, strict=True))
-                self._texts = {
-                    name for name, kind in zip(self.columns, file.schema_arrow.types, strict=True) if is_text(kind)
-                }
-        except _UNREADABLE:
-            raise self._unreadable() from None
-        _check_header(self, self.columns)
-
-    def batches(
-        self, columns: Sequence[str], *, numbers: Collection[str] = (), coded: Collection[str] = ()
-    ) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of `columns`, in the file's own types except for `coded`."""
-        del numbers
-        names = [self._names[column] for column in columns]
-        read_dictionary = [self._names[column] for column in coded if column in self._texts]
-        try:
-            with pq.ParquetFile(
-                self.path, read_dictionary=read_dictionary, buffer_size=_PARQUET_BUFFER_BYTES, pre_buffer=False
-            ) as file:
-                for batch in file.iter_batches(batch_size=_PARQUET_BATCH_ROWS, columns=names):
-                    yield batch.select(names).rename_columns(list(columns))
-        except _UNREADABLE:
-            raise self._unreadable() from None
-
-    def error(self, sentence: str, *, row: int | None = None, column: str | None = None) -> DataError:
-        """The error about data row `row`, counted from 1 in its message."""
-        return DataError(sentence, file=self.path, row=None if row is None else row + 1, column=column)
-
-    def _unreadable(self) -> DataError:
-        return self.error("is not a readable Parquet file (truncated, damaged or of another kind); write it again")
-
-
-def read_blocks(table: Table, wanted: Sequence[Source], progress: Progress | None = None) -> Generator[Block]:
+def read_blocks(
+    table: Table, wanted: Sequence[WantedColumn], progress: RowsRead | None = None
+) -> Generator[TableBlock]:
     """The wanted columns of a table, block by block.
 
     progress: callback with the number of rows read so far. Raises DataError if a column is absent, a cell is not a
     number but must be, a row is malformed, or the table has no rows.
     """
 
-    def read(block: Block) -> Block:
+    def read(block: TableBlock) -> TableBlock:
         return block
 
     return _each_block(table, wanted, read, progress)
 
 
 def _each_block(
-    table: Table, wanted: Sequence[Source], work: Callable[[Block], Result], progress: Progress | None
+    table: Table, wanted: Sequence[WantedColumn], work: Callable[[TableBlock], Result], progress: RowsRead | None
 ) -> Generator[Result]:
     """The result of `work` for each block, in order, computed on threads.
 
@@ -321,7 +145,7 @@ def _each_block(
     def made(batch: pa.RecordBatch, first_row: int) -> tuple[Result, int]:
         try:
             read = {source: cells(batch.column(source.column), source) for source in wanted}
-            return work(Block(first_row, batch.num_rows, read)), batch.num_rows
+            return work(TableBlock(first_row, batch.num_rows, read)), batch.num_rows
         except CellError as error:
             raise located(table, error, first_row) from None
 
@@ -336,7 +160,9 @@ def _each_block(
         raise table.error("there is a header but no rows; give a table with at least one row")
 
 
-def _ahead(made: Callable[[pa.RecordBatch, int], Result], table: Table, wanted: Sequence[Source]) -> Generator[Result]:
+def _ahead(
+    made: Callable[[pa.RecordBatch, int], Result], table: Table, wanted: Sequence[WantedColumn]
+) -> Generator[Result]:
     """`made` for each batch and its first row, in order, computed on a thread per processor, a few batches ahead."""
     numeric, coded = ({source.column for source in wanted if source.kind == kind} for kind in ("numbers", "texts"))
     columns = list(dict.fromkeys(source.column for source in wanted))
@@ -382,7 +208,7 @@ def located(table: Table, error: CellError, first_row: int) -> DataError:
 
 
 def encoded_blocks(
-    path: str | Path, schema: Schema, *, label: bool, progress: Progress | None = None
+    path: str | Path, schema: Schema, *, label: bool, progress: RowsRead | None = None
 ) -> Iterator[EncodedRows]:
     """The rows of a file as the schema encodes them, block by block; labels only if `label` is true.
 
@@ -390,7 +216,7 @@ def encoded_blocks(
     if the file was written to meanwhile.
     """
 
-    def encoded(block: Block) -> EncodedRows:
+    def encoded(block: TableBlock) -> EncodedRows:
         return encode(schema, block.cells, block.rows, label=label)
 
     table = open_table(path)
@@ -398,10 +224,10 @@ def encoded_blocks(
     _check_unchanged(table)
 
 
-def stored_blocks(table: Table, schema: Schema, progress: Progress | None = None) -> Iterator[StoredRows]:
+def stored_blocks(table: Table, schema: Schema, progress: RowsRead | None = None) -> Iterator[StoredRows]:
     """The rows of a table with their labels as a party stores them, block by block. Raises as encoded_blocks does."""
 
-    def stored(block: Block) -> StoredRows:
+    def stored(block: TableBlock) -> StoredRows:
         return encode_stored(schema, block.cells, block.rows)
 
     yield from _each_block(table, sources(schema, label=True), stored, progress)
@@ -429,10 +255,3 @@ def _check_unchanged(table: Table) -> None:
     if _state(table.path) != table.state:
         # The header was read before the rows: the rows may come from two versions of the file.
         raise table.error("changed while it was being read; wait until it is written, then read it again")
-
-
-def _check_header(table: Table, columns: tuple[str, ...]) -> None:
-    for name, count in Counter(columns).items():
-        if name and count > 1:
-            first, second = [place for place, other in enumerate(columns, start=1) if other == name][:2]
-            raise table.error(f"columns {first} and {second} have the same header; rename one")

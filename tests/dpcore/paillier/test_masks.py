@@ -15,7 +15,7 @@ from dpcore.errors import TotalError
 from dpcore.numbers.fixed_point import Encoding
 from dpcore.paillier.masks import MaskKeyError, cohort_mask
 from dpcore.paillier.obfuscation import Obfuscator
-from dpcore.paillier.packing import ciphertext_count, open_total, pack, unpack_total
+from dpcore.paillier.packing import ciphertext_count, mask_addends, open_total, pack, unpack_total
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SystemRandom
 
@@ -151,7 +151,8 @@ def test_masked_and_unmasked_totals_agree_bit_for_bit_and_a_part_fails():
         bare = pack(vector, rows[name], encoding, key.bits)
         wanted = pack(vector, rows[name], encoding, key.bits, made[name])
         plain[name] = key.encrypt_many(bare, obfuscator)
-        masked[name] = key.add_plaintexts(plain[name], [w - b for w, b in zip(wanted, bare, strict=True)])
+        addends = mask_addends(vector, rows[name], encoding, key.bits, made[name])
+        masked[name] = key.add_plaintexts(plain[name], addends)
         assert secret.decrypt_many(masked[name]) == wanted
 
     def opened(uploads, members):

@@ -12,6 +12,7 @@ from dpcore.paillier.packing import (
     CheckSlotError,
     PlaintextRangeError,
     ciphertext_count,
+    mask_addends,
     open_total,
     pack,
     unpack_total,
@@ -67,6 +68,24 @@ def test_encrypted_totals_are_the_sums_of_the_integers(cohort):
     opened = open_total(TEST_KEY.decrypt_many(total), values.shape[1], len(values), encoding, BITS, rows=sum(rows))
     assert opened.dtype == np.int64
     assert opened.tolist() == values.sum(axis=0).tolist()
+
+
+@settings(max_examples=40, deadline=None)
+@given(cohorts(), st.binary(max_size=8))
+def test_a_masks_addends_turn_bare_plaintexts_into_masked_ones(cohort, seed):
+    encoding, values, rows, _ = cohort
+    shape = ciphertext_count(values.shape[1], encoding, BITS), encoding.slots_per_ciphertext(BITS)
+    random, largest = SeededRandom(seed), (1 << encoding.value_bits) - 1
+    mask = np.array([[random.below(largest + 1) for _ in range(shape[1])] for _ in range(shape[0])], dtype=np.uint64)
+    mask.flat[:2] = 0, largest
+    given = values[0], rows[0], encoding, BITS
+    added_up = [int(bare + addend) for bare, addend in zip(pack(*given), mask_addends(*given, mask), strict=True)]
+    assert added_up == pack(*given, mask)
+
+
+def test_addends_are_refused_for_a_mask_of_another_shape():
+    with pytest.raises(ShapeError, match="mask"):
+        mask_addends(np.zeros(13, dtype=np.int64), 1, ENCODING, BITS, np.zeros((1, 10), dtype=np.uint64))
 
 
 def contributions(masked=False):

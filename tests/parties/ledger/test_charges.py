@@ -7,7 +7,7 @@ import pytest
 
 from dpcore.accounting.concentrated import concentrated_epsilon
 from dpcore.accounting.dp_feat import delta_per_rado, own_epsilon
-from dpcore.accounting.gaussian import shift_law
+from dpcore.accounting.gaussian import shift_distribution
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
 from dpcore.accounting.protection import loss_of
 from dpcore.numbers.fixed_point import plan_encoding
@@ -44,7 +44,7 @@ def charge(world, kind, rows=200, epoch=None, **changes):
     return query, charge_for(query, rows, epoch)
 
 
-def test_dp_feat_is_charged_the_marginal_of_its_feature_by_the_partys_own_law(world):
+def test_dp_feat_is_charged_the_marginal_of_its_feature_by_the_partys_own_distribution(world):
     _, found = charge(world, RadosQuery(20, dp_feat_design(SCHEMA, ["smoker"])))
     ((scope, loss),) = found.bounds
     assert (scope, found.learner, found.is_bounded) == (marginal("smoker", "smokes"), "lea", False)
@@ -179,9 +179,9 @@ def test_a_delta_that_is_no_decimal_is_rounded_up(world, kind):
 
 
 def test_losses_of_noise_distributions():
-    loss = loss_of(shift_law(0.5), DELTA)
+    loss = loss_of(shift_distribution(0.5), DELTA)
     assert (loss.rho, loss.failure) == (Fraction(1, 8), 0)
-    subsampled = loss_of(shift_law(0.1, 50, Fraction(1, 2)), DELTA)
+    subsampled = loss_of(shift_distribution(0.1, 50, Fraction(1, 2)), DELTA)
     # Between the mean and all of the fifty.
     assert 25 * 0.01 / 2 < float(subsampled.rho) < 50 * 0.01 / 2
     assert 0 < subsampled.failure <= DELTA / 1024
@@ -200,20 +200,20 @@ def test_a_gradient_and_statistics_are_charged_for_records(world):
     mu = 2 * 0.75 * 2 ** (10 + 12) / (10**8 * math.sqrt(query.honest_parties))
     ((scope, loss),) = found.bounds
     assert (scope, loss.delta) == (RECORD, DELTA)
-    assert float(loss.epsilon) == pytest.approx(shift_law(mu).epsilon(DELTA).upper, rel=1e-6)
+    assert float(loss.epsilon) == pytest.approx(shift_distribution(mu).epsilon(DELTA).upper, rel=1e-6)
     statistic = StatisticQuery(
         (Flag("smoker"), Flag("old"), Flag("smoker") & Flag("old")), SCHEMA, GaussianShares(50 << 10)
     )
     query, found = charge(world, statistic)
     mu = math.sqrt(3) / (50 * math.sqrt(query.honest_parties))
-    assert float(found.bounds[0][1].epsilon) == pytest.approx(shift_law(mu).epsilon(DELTA).upper, rel=1e-6)
+    assert float(found.bounds[0][1].epsilon) == pytest.approx(shift_distribution(mu).epsilon(DELTA).upper, rel=1e-6)
 
 
 def test_a_histogram_is_charged_as_one_group(world):
     bins = tuple(AtLeast("age", Fraction(low)) & ~AtLeast("age", Fraction(low + 10)) for low in range(0, 100, 10))
     query, found = charge(world, StatisticQuery(bins, SCHEMA, GaussianShares(50 << 10)))
     mu = math.sqrt(2) / (50 * math.sqrt(query.honest_parties))
-    assert float(found.bounds[0][1].epsilon) == pytest.approx(shift_law(mu).epsilon(DELTA).upper, rel=1e-6)
+    assert float(found.bounds[0][1].epsilon) == pytest.approx(shift_distribution(mu).epsilon(DELTA).upper, rel=1e-6)
 
 
 def test_laplace_noise_is_charged_without_a_delta(world):

@@ -15,7 +15,7 @@ import pytest
 from coordinator import status
 from coordinator.config import CoordinatorConfig
 from coordinator.membership import Membership
-from coordinator.spool import Spool, SpoolDamagedError, SpoolUnreadableError
+from coordinator.spool import SpoolDamagedError, SpoolUnreadableError, UploadSpool
 from coordinator.store import Store
 from dpcore.errors import RadofedError
 from dpcore.randomness.sources import SystemRandom
@@ -196,7 +196,7 @@ class Readers:
         return path, lambda _: spools.open(QUERY, 1).values()
 
     def uploaded_chunk(self):
-        spool = Spool(self.root / "spool", 1 << 30)
+        spool = UploadSpool(self.root / "spool", 1 << 30)
         spool.put(QUERY, 1, "ann", Chunk.of(0, b"c" * 100))
         (path,) = (path for path in (self.root / "spool").rglob("0-*"))
         path.unlink()

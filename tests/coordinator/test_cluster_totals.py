@@ -8,9 +8,9 @@ import grpc
 import pytest
 
 from coordinator.aggregate import multiply
-from coordinator.cluster import ClusterSum
 from coordinator.config import CoordinatorCluster, CoordinatorConfig
 from coordinator.spool import SpoolDamagedError
+from coordinator.totals import Adding, ClusterSum
 from dpcore.errors import ConfigurationError
 from radofed.common.cluster.jobs import ITEMS_PER_WORKER, ClusterError, ClusterJob, check_cluster
 from radofed.common.logs import Log
@@ -34,7 +34,7 @@ def no_check_at_start(monkeypatch):
 @pytest.fixture
 def one_upload_an_item(monkeypatch):
     """Twelve items: three chunks of four parties."""
-    monkeypatch.setattr("coordinator.cluster.ITEM_BYTES", 1)
+    monkeypatch.setattr("coordinator.totals.ITEM_BYTES", 1)
 
 
 def compute_by(monkeypatch, other):
@@ -43,7 +43,7 @@ def compute_by(monkeypatch, other):
     def job(settings, function, shared, connecting):
         return ClusterJob(settings, partial(other, function), shared, connecting)
 
-    monkeypatch.setattr("coordinator.cluster.ClusterJob", job)
+    monkeypatch.setattr("coordinator.totals.ClusterJob", job)
 
 
 def use(bench, settings, on_read=lambda number: None):
@@ -100,7 +100,7 @@ def test_the_total_is_the_same_bytes_whatever_is_lost(
 ):
     """A node, or a worker's process, is killed while it computes; what it had is read from the spool again."""
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr("coordinator.adding.multiply", made_here)
+    monkeypatch.setattr(Adding, "_make_chunk", made_here)
     if loss != "none":
         compute_by(monkeypatch, slowly)
 
@@ -211,7 +211,7 @@ def test_a_worker_that_runs_another_version_is_refused(settings, monkeypatch):
 @pytest.mark.ends_cluster
 def test_a_cluster_that_is_gone_leaves_the_total_to_this_machine(world, nodes, settings, monkeypatch, caplog):
     """Parties were charged, so the round goes on."""
-    monkeypatch.setattr("coordinator.cluster.ITEM_BYTES", 1)
+    monkeypatch.setattr("coordinator.totals.ITEM_BYTES", 1)
     # Ray's own patience with a head that does not answer is a minute.
     monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "3")
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from dpcore.accounting.dp_feat import account, account_of_exact_split
-from dpcore.accounting.gaussian import WeakNoiseError, gaussian_delta, thinned_epsilon
+from dpcore.accounting.gaussian import WeakNoiseError, gaussian_delta, subsampled_epsilon
 from dpcore.accounting.integer_noise import ROUNDING_VARIANCE
 from dpcore.accounting.protection import GaussianProtection, NoiseProtection, Setting
 from dpcore.accounting.sensitivity import edge_squared, joint_squared, moments_squared, root_up
@@ -37,7 +37,7 @@ THINNED = RadosQuery(50, GaussianDesign(CLIP, 20_000, Fraction(1, 10)))
 JOINT = RadosQuery(50, JointDesign("c", (1, 2), 2, 8_000))
 FIXED = RadosQuery(50, FixedSupportDesign(Fraction(1, 4), CLIP, 4_000))
 DP_FEAT = RadosQuery(20, DpFeatDesign((SMOKER,), MILD))
-NOISED = {"moments": MOMENTS, "gaussian": GAUSSIAN, "thinned": THINNED, "joint": JOINT, "fixed": FIXED}
+NOISED = {"moments": MOMENTS, "gaussian": GAUSSIAN, "subsampled": THINNED, "joint": JOINT, "fixed": FIXED}
 
 
 def release_cost(kind, rows, delta, setting):
@@ -90,7 +90,7 @@ def test_shared_noise_is_counted_by_its_shares(kind, squared, sigma, p):
     cost = release_cost(kind, ROWS, DELTA, SETTING)
     assert cost is not None
     for shares, epsilon in ((3, cost.epsilon), (2, cost.epsilon_if_others_collude)):
-        counted = thinned_epsilon(mu(squared, sigma, shares), n, p, DELTA)
+        counted = subsampled_epsilon(mu(squared, sigma, shares), n, p, DELTA)
         assert epsilon == pytest.approx(counted.upper, rel=1e-6)
         assert 0.1 < epsilon < 10
     assert cost.epsilon_lower == pytest.approx(cost.epsilon, rel=1e-6)
@@ -101,7 +101,7 @@ def test_shared_noise_is_counted_by_its_shares(kind, squared, sigma, p):
 def test_a_tables_noise_is_one_share_and_is_paid_once():
     cost = release_cost(FIXED, ROWS, DELTA, SETTING)
     assert cost is not None
-    counted = thinned_epsilon(mu(edge_squared(CLIP, 10), 4_000, 1), 1, 1, DELTA).upper
+    counted = subsampled_epsilon(mu(edge_squared(CLIP, 10), 4_000, 1), 1, 1, DELTA).upper
     assert cost.epsilon == cost.epsilon_if_others_collude == pytest.approx(counted, rel=1e-6)
     for more in (replace(FIXED, rados=1), replace(FIXED, rados=100_000)):
         assert release_cost(more, ROWS, DELTA, SETTING) == cost
@@ -149,7 +149,7 @@ def test_more_shares_cost_less(kind):
     assert others[2] == others[3] == honest[0].epsilon
 
 
-@pytest.mark.parametrize("kind", [GAUSSIAN, JOINT, THINNED], ids=["gaussian", "joint", "thinned"])
+@pytest.mark.parametrize("kind", [GAUSSIAN, JOINT, THINNED], ids=["gaussian", "joint", "subsampled"])
 def test_more_rados_cost_more(kind):
     few, many = (release_cost(replace(kind, rados=n), ROWS, DELTA, SETTING) for n in (10, 1000))
     assert few.epsilon * 2 < many.epsilon
@@ -193,11 +193,11 @@ def test_the_most_exposed_of_parties_of_all_sizes_is_counted_and_no_other(name, 
     assert len(counted) == 2
 
 
-def test_what_the_law_of_the_shift_says_is_what_is_stated():
-    law = GAUSSIAN.protection(SETTING).distribution(400, shares=3)
+def test_what_the_distribution_of_the_shift_says_is_what_is_stated():
+    distribution = GAUSSIAN.protection(SETTING).distribution(400, shares=3)
     cost = release_cost(GAUSSIAN, ROWS, DELTA, SETTING)
-    assert law.delta(cost.epsilon).upper <= DELTA
-    assert law.delta(0.99 * cost.epsilon).lower > DELTA
+    assert distribution.delta(cost.epsilon).upper <= DELTA
+    assert distribution.delta(0.99 * cost.epsilon).lower > DELTA
     one = replace(GAUSSIAN, rados=1).protection(SETTING).distribution(400, shares=3)
     sure = gaussian_delta(mu(edge_squared(CLIP, 10), 20_000, 3), 0.05)
     assert one.delta(0.05).upper == pytest.approx(sure.upper / 2, rel=1e-6)
