@@ -36,6 +36,7 @@ lint: $(READY)  ## ruff, mypy --strict, import contracts and circles, buf lint a
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --explicit-package-bases tests
 	$(BIN)/lint-imports
 	cd protos && ../$(BIN)/buf lint
 	cd protos && ../$(BIN)/buf breaking --against rado/v1/released.binpb
