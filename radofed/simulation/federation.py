@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.aggregate import check_chunk, multiply
-from dpcore.numbers.fixed_point import from_total
+from dpcore.paillier.packing import from_total
 from dpcore.paillier.public import PublicKey
 from dpcore.paillier.secret import SecretKey
 from dpcore.progress import Progress
