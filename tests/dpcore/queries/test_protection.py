@@ -12,6 +12,7 @@ from dpcore.accounting.protection import GaussianProtection, NoiseProtection, Se
 from dpcore.accounting.sensitivity import edge_squared, joint_squared, moments_squared, root_up
 from dpcore.accounting.truncation import EmptyTruncationError
 from dpcore.errors import PlanError
+from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import (
@@ -64,6 +65,7 @@ def mu(squared: Fraction | int, sigma: int, shares: int) -> float:
         (MOMENTS, "record"),
         (FIXED, "record"),
         (RadosQuery(9, FixedSupportDesign(Fraction(1, 4), CLIP, 0)), "none"),
+        (GradientQuery("hinge", (0,) * 6, Fraction(1), 10**8), "record"),
     ],
 )
 def test_the_scope_is_what_the_design_bounds(kind, scope):

@@ -38,8 +38,8 @@ from tests.parties.data.test_dataset import GOOD, HEADER, STRICT, ZERO, schema_w
         ("1,yes,cook,1,yes", "job", "is a category that the schema does not list in values"),
         ("1,yes,clerk,1,", "ill", "there is no label"),
         ("1,yes,clerk,1,perhaps", "ill", "is in neither positive nor negative of the schema's label"),
-        ("1,yes,clerk,1", None, "the row has 4 cells and the header 5"),
-        ("1,yes,clerk,1,yes,1", None, "the row has 6 cells and the header 5"),
+        ("1,yes,clerk,1", None, "the row has 4 cells, but the header 5"),
+        ("1,yes,clerk,1,yes,1", None, "the row has 6 cells, but the header 5"),
     ],
 )
 def test_a_bad_cell_is_refused_with_its_place(csv_file, row, column, sentence):
@@ -179,14 +179,14 @@ def test_the_place_in_parquet_is_a_row(tmp_path, monkeypatch):
             "data.csv",
             "columns 1 and 4 have the same header; rename one",
         ),
-        (GOOD.replace(",", ";"), "data.csv", "separated by something else"),
+        (GOOD.replace(",", ";"), "data.csv", "seems to use a separator other"),
         (GOOD, "data.xlsx", "extension is unknown"),
         (GOOD, "data.parquet", "not a readable Parquet file"),
         (GOOD, "data.csv.gz", "check the file, its permissions and its compression"),
         (GOOD.encode("utf-16"), "data.csv", "not UTF-8"),
         (GOOD.replace("nurse", "nürse").encode("latin-1"), "data.csv", "not UTF-8"),
         (GOOD + f'1,yes,"{"x" * (1 << 21)}",1,yes\n', "data.csv", "a row is longer than 1 MiB"),
-        (GOOD + '1,yes,"clerk,1,yes\n2,yes,clerk,1,yes\n', "data.csv", "opens and never closes"),
+        (GOOD + '1,yes,"clerk,1,yes\n2,yes,clerk,1,yes\n', "data.csv", "is never closed"),
     ],
 )
 def test_a_file_that_is_no_table(csv_file, text, name, sentence):
