@@ -100,7 +100,7 @@ def folds_of(data: DataSet, sensitive: Sensitive, repeats: int) -> list[Fold]:
     name = "categories" if sensitive.category else "numeric"
     table = getattr(data, name)
     rest = replace(data, **{name: np.delete(table, sensitive.column, axis=1)})
-    found = []
+    found: list[Fold] = []
     for seed in range(repeats):
         for train, test in StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(data.numeric, data.positive):
             signs = sign_of(table[:, sensitive.column], train, sensitive)
