@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import DataError
-from dpcore.numbers.fixed_point import STORED_FRACTION_BITS, store
+from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
 from dpcore.records.features import (
     BooleanFeature,
     CategoryFeature,
@@ -105,7 +105,7 @@ class EncodedRows:
 class StoredRows:
     """What EncodedRows says, in the fixed point of a party's records.
 
-    features: (m, d) int32 in units of 2^-30 (dpcore.numbers.fixed_point.store of the coordinates). The others as there,
+    features: (m, d) int32 in units of 2^-30 (`store` of the coordinates). The others as there,
     with labels.
     """
 
@@ -126,6 +126,22 @@ class _Column:
     imputed: Mask | None = None
     clipped: Mask | None = None
     dropped: Mask | None = None
+
+
+def store(features: NDArray[np.float64], out: NDArray[np.int32] | None = None) -> NDArray[np.int32]:
+    """Features as integers in units of 2^-30, truncated toward zero: trunc(x * 2^30), any shape.
+
+    The product is exact, because a power of two only changes the exponent. out: an array of the same shape for the
+    result; None for a new one. Raises DataError if a feature is NaN or outside [-1, 1].
+    """
+    x = np.asarray(features, dtype=np.float64)
+    # If any value is NaN, the extremes are NaN too, and comparisons with NaN are false.
+    if x.size and not (x.min() >= -1.0 and x.max() <= 1.0):
+        raise DataError("a feature is not a number in [-1, 1]: scale it by its declared bounds before storing it")
+    stored = np.empty(x.shape, dtype=np.int32) if out is None else out
+    # A conversion from double to integer truncates toward zero.
+    np.copyto(stored, x * float(1 << STORED_FRACTION_BITS), casting="unsafe")
+    return stored
 
 
 def sources(schema: Schema, *, label: bool) -> tuple[WantedColumn, ...]:

@@ -7,11 +7,11 @@ from functools import partial
 import grpc
 import pytest
 
-from coordinator.aggregate import multiply
 from coordinator.config import CoordinatorCluster, CoordinatorConfig
 from coordinator.spool import SpoolDamagedError
 from coordinator.totals import Adding, ClusterSum
 from dpcore.errors import ConfigurationError
+from dpcore.paillier.public import multiply
 from radofed.common.cluster.jobs import ITEMS_PER_WORKER, ClusterError, ClusterJob, check_cluster
 from radofed.common.logs import Log
 from tests.coordinator.bench import on_bench

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from dpcore.accounting.sensitivity import gradient_squared
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
-from dpcore.numbers.fixed_point import store
 from dpcore.queries.base import QueryLimits
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.basis import BASIS_BITS, Basis
 from dpcore.records.computation import Computation
+from dpcore.records.encoding import store
 from dpcore.records.margin_weights import WEIGHT_BITS, clip_squared, shortened, weights
 from dpcore.records.records import Records
 
