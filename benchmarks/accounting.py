@@ -10,6 +10,7 @@ Of noised rados that a record enters by a coin: what is counted without the coin
 
 import math
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -21,7 +22,7 @@ from matplotlib.figure import Figure
 from benchmarks.measuring import Measure, Report, Table, number, require, take_turns
 from dpcore.accounting.composition import Bracket, InfiniteEpsilonError
 from dpcore.accounting.dp_feat import epsilon_for, largest_rados, own_epsilon, theorem_epsilon
-from dpcore.accounting.gaussian import thinned_epsilon, thinned_mu
+from dpcore.accounting.gaussian import subsampled_epsilon, subsampled_mu
 
 DELTA = Fraction(1, 10**6)
 PLANNED_EPSILON = 1.0
@@ -131,11 +132,14 @@ def _coins() -> list[tuple[str, ...]]:
     """Rows of the table of coins: noise calibrated to epsilon 1 for several n and p."""
     rows = []
     for n, p in ((100, 0.5), (1_000, 0.5), (10_000, 0.5), (1_000, 0.1)):
-        mu = thinned_mu(n, p, PLANNED_EPSILON, DELTA)
-        exact_upper = thinned_epsilon(mu, n, p, DELTA).upper
-        ways = {"exact": partial(thinned_epsilon, mu, n, p, DELTA), "dp_accounting": partial(_mixture, mu, n, p)}
+        mu = subsampled_mu(n, p, PLANNED_EPSILON, DELTA)
+        exact_upper = subsampled_epsilon(mu, n, p, DELTA).upper
+        ways: dict[str, Callable[[], object]] = {
+            "exact": partial(subsampled_epsilon, mu, n, p, DELTA),
+            "dp_accounting": partial(_mixture, mu, n, p),
+        }
         seconds = {way: statistics.median(times) for way, times in take_turns(ways).items()}
-        mixture, sure = _mixture(mu, n, p), thinned_epsilon(mu, n, 1, DELTA).upper
+        mixture, sure = _mixture(mu, n, p), subsampled_epsilon(mu, n, 1, DELTA).upper
         rho = n * mu * mu / 2
         concentrated = rho + 2 * math.sqrt(rho * math.log(1 / DELTA))
         require(0.999 * exact_upper < mixture < 1.01 * exact_upper, f"n={n}, p={p}: dp_accounting says {mixture}")

@@ -82,7 +82,7 @@ class Compared:
 
     @property
     def untruncated(self) -> list[Point]:
-        """One for each number of parties, which is in no way part of the law: two draws of the same."""
+        """One for each number of parties, which is in no way part of the distribution: two draws of the same."""
         return [point for point in self.truncated if point.per_rado is None]
 
     def moved(self, learner: str, *, finite: bool) -> list[float]:

@@ -22,6 +22,7 @@ from dpcore.numbers.fixed_point import store
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import Design, DpFeatDesign, JointDesign, SensitiveFeature
 from dpcore.randomness.sources import SeededRandom
+from dpcore.records.computation import Computation
 from dpcore.records.records import Records
 
 Matrix = NDArray[np.float64]
@@ -99,7 +100,7 @@ def folds_of(data: DataSet, sensitive: Sensitive, repeats: int) -> list[Fold]:
     name = "categories" if sensitive.category else "numeric"
     table = getattr(data, name)
     rest = replace(data, **{name: np.delete(table, sensitive.column, axis=1)})
-    found = []
+    found: list[Fold] = []
     for seed in range(repeats):
         for train, test in StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(data.numeric, data.positive):
             signs = sign_of(table[:, sensitive.column], train, sensitive)
@@ -125,14 +126,14 @@ class Ask:
     design: Design
 
     def release(self, fold: Fold) -> RadoSample:
-        """The rados of all parties together, as a learner gets them, with their law."""
+        """The rados of all parties together, as a learner gets them, with their distribution."""
         query, held = RadosQuery(self.rados, self.design), fold.parties(self.parties)
         random = SeededRandom(f"{fold.number}/{self}".encode())
         total = np.zeros(query.length(fold.train.shape[1]), dtype=np.int64)
         for records in held:
-            total += query.contribution(records, FRACTION_BITS, random)
-        law = query.law(fold.train.shape[1], [records.rows for records in held], FRACTION_BITS)
-        return RadoSample(query.decode(total, FRACTION_BITS), len(fold.train), bias=True, law=law)
+            total += query.contribution(records, FRACTION_BITS, Computation(random))
+        distribution = query.distribution(fold.train.shape[1], [records.rows for records in held], FRACTION_BITS)
+        return RadoSample(query.decode(total, FRACTION_BITS), len(fold.train), bias=True, distribution=distribution)
 
 
 def dp_feat(per_rado: Fraction | None) -> DpFeatDesign:
@@ -148,7 +149,7 @@ def joint_ask(rados: int, parties: int, epsilon: Fraction) -> tuple[Ask, float]:
     """`joint` with the least noise for `epsilon` at DELTA against the learner alone, and the epsilon counted for it."""
     squared = joint_squared(SQUARED_RANGE, FRACTION_BITS)
     share = smallest_share(squared, parties, rados, epsilon, DELTA, rados, HALF)
-    counted = IntegerNoise(share, parties, rados).law(squared, rados, HALF).epsilon(DELTA).upper
+    counted = IntegerNoise(share, parties, rados).distribution(squared, rados, HALF).epsilon(DELTA).upper
     return Ask(parties, rados, JointDesign("sensitive", (SENSITIVE,), SQUARED_RANGE, share)), counted
 
 

@@ -63,7 +63,7 @@ class Rows:
 
 
 def make_rows(count: int, seed: int) -> Rows:
-    """Correlated columns, half of them skewed, and labels by a logistic law; about one in five is on the wrong side."""
+    """Correlated columns, half of them skewed, and logistic labels; about one in five is on the wrong side."""
     random = np.random.default_rng(seed)
     mixing = np.eye(COLUMNS) + 0.5 * random.standard_normal((COLUMNS, COLUMNS)) / np.sqrt(COLUMNS)
     theta = random.standard_normal(COLUMNS)

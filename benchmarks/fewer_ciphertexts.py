@@ -19,11 +19,11 @@ from dpcore.estimators.base import RadoClassifier, RadoSample
 from dpcore.estimators.mean_variance import MeanVariance
 from dpcore.estimators.radoboost import RadoBoost
 from dpcore.paillier.packing import ciphertext_count
-from dpcore.queries.base import Crowd
+from dpcore.queries.base import QueryLimits
 from dpcore.queries.fraction_bits import MOST_FRACTION_BITS, FractionBits, fewest_ciphertexts, least_fraction_bits
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import PlainDesign
-from learner.kinds import GROWTH
+from learner.requests import GROWTH
 
 RADOS, KEY_BITS = 1000, 3072
 ROWS = (200_000, 5_000_000, 50_000_000)
@@ -66,9 +66,9 @@ def sizes() -> list[tuple[int, int, int, int, int, int, int]]:
     for d in COORDINATES:
         for m in ROWS:
             for parties in PARTIES:
-                crowd = Crowd(GROWTH * m, parties, d)
+                limits = QueryLimits(GROWTH * m, parties, d)
                 usual, chosen = (
-                    fewest_ciphertexts(query, crowd, bits, KEY_BITS)
+                    fewest_ciphertexts(query, limits, bits, KEY_BITS)
                     for bits in (FractionBits.exactly(MOST_FRACTION_BITS), FractionBits.for_rados(RADOS))
                 )
                 counts = [ciphertext_count(query.length(d), encoding, KEY_BITS) for encoding in (usual, chosen)]

@@ -21,12 +21,13 @@ from sklearn.decomposition import FastICA
 from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.measuring import REPEATS, Measure, Report, Table, require
-from dpcore.accounting.gaussian import shift_law, thinned_mu
+from dpcore.accounting.gaussian import shift_distribution, subsampled_mu
 from dpcore.errors import DataError
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import Design, DpFeatDesign, JointDesign, PlainDesign, SensitiveFeature
 from dpcore.rados.signatures import signatures_of, whole
 from dpcore.randomness.sources import SeededRandom
+from dpcore.records.computation import Computation
 from dpcore.records.records import ONE, Records
 from dpcore.research.leaks import KnownAllButOneBit, most_accurate
 from dpcore.research.paper.reconstruction import UnrecoverableError, reconstruct_edges
@@ -66,7 +67,7 @@ def edges_of(held: Records) -> NDArray[np.int64]:
 
 def release(design: Design, held: Records, rados: int, seed: int) -> NDArray[np.int64]:
     query = RadosQuery(rados, design)
-    return query.integers(query.contribution(held, FRACTION_BITS, SeededRandom(seed)))
+    return query.integers(query.contribution(held, FRACTION_BITS, Computation(SeededRandom(seed))))
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ def marginal() -> Guessing:
 
 def joint(epsilon: Fraction, share_of_noise: Fraction) -> Guessing:
     """`joint` calibrated to epsilon and DELTA, one pair of neighbours, and the noise times `share_of_noise`."""
-    sigma = math.ceil(2 * UNIT / thinned_mu(RADOS, Fraction(1, 2), epsilon, DELTA))
+    sigma = math.ceil(2 * UNIT / subsampled_mu(RADOS, Fraction(1, 2), epsilon, DELTA))
     design = JointDesign("sensitive", (SENSITIVE,), 4, math.floor(sigma * share_of_noise))
     right = 0.0
     for bit in (-1, 1):
@@ -173,8 +174,8 @@ def joint(epsilon: Fraction, share_of_noise: Fraction) -> Guessing:
         evidence = knows.evidence(rados, knows.signatures(rados)[0]).reshape(-1, RADOS).sum(axis=1)
         # Where the record is in no rado, a coin decides.
         right += float(np.sum(np.sign(evidence) == bit) + np.sum(evidence == 0) / 2)
-    exact = shift_law(2 * UNIT / design.share_sigma, RADOS, Fraction(1, 2))
-    counted = shift_law(2 * UNIT / sigma, RADOS, Fraction(1, 2))
+    exact = shift_distribution(2 * UNIT / design.share_sigma, RADOS, Fraction(1, 2))
+    counted = shift_distribution(2 * UNIT / sigma, RADOS, Fraction(1, 2))
     less = "" if share_of_noise == 1 else f", noise x {float(share_of_noise):g} (wrong)"
     return Guessing(
         f"joint, eps {float(epsilon):g} at 1e-6{less}",
@@ -223,7 +224,12 @@ def run(*, everything: bool = False) -> Report:  # noqa: ARG001 - every benchmar
         "'allowed' is (1 + delta(0)) / 2, the tightest point of what the calibrated noise is counted at. Half of it",
         f"breaks that: the count is not loose. The stated epsilon and delta alone allow {', '.join(stated)}.",
     ]
-    setting = {"fraction_bits": FRACTION_BITS, "rados": RADOS, "delta": float(DELTA), "same_direction": SAME_DIRECTION}
+    setting: dict[str, object] = {
+        "fraction_bits": FRACTION_BITS,
+        "rados": RADOS,
+        "delta": float(DELTA),
+        "same_direction": SAME_DIRECTION,
+    }
     setting["guessing"] = [{"design": one.design, "allowed": one.allowed, "in_theory": one.expected} for one in guessed]
     claim = (__doc__ or "").partition("\n")[0]
     return Report("leaks", claim, setting, measures, [], tables, notes)

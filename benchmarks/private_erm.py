@@ -41,7 +41,7 @@ from benchmarks.record_level import (
     splits_of,
     without_privacy,
 )
-from dpcore.accounting.gaussian import ShiftLaw, gaussian_mu, together
+from dpcore.accounting.gaussian import ShiftDistribution, gaussian_mu, together
 from dpcore.accounting.integer_noise import ROUNDING_VARIANCE, IntegerNoise
 from dpcore.accounting.sensitivity import gradient_squared, moments_squared
 from dpcore.estimators.oracle import WHOLE, GradientEstimate
@@ -53,6 +53,7 @@ from dpcore.queries.norms import edge_multiplier, usual_norm
 from dpcore.randomness.sources import RandomSource, SeededRandom
 from dpcore.records.basis import Basis
 from dpcore.records.clipping import Clip
+from dpcore.records.computation import Computation
 from dpcore.records.margin_weights import WEIGHT_BITS, Loss
 from dpcore.records.records import Records
 from dpcore.records.schema import CategoryFeature, Label, RealFeature, Schema
@@ -76,13 +77,16 @@ ROUNDS = {OURS: 8, FEWER: 4}
 
 @dataclass
 class PartiesOracle:
-    """Parties in one process that answer moments and gradients within (epsilon, DELTA); `laws`, what they told."""
+    """Parties in one process that answer moments and gradients within (epsilon, DELTA).
+
+    distributions: what their answers cost.
+    """
 
     parties: list[Records]
     schema: Schema
     epsilon: float
     random: RandomSource
-    laws: list[ShiftLaw] = field(default_factory=list)
+    distributions: list[ShiftDistribution] = field(default_factory=list)
 
     @property
     def rows(self) -> int:
@@ -93,7 +97,7 @@ class PartiesOracle:
         """The standard deviation of each party's noise at which a release takes `part` of the squared mu."""
         squared_mu = float(part) * gaussian_mu(self.epsilon, DELTA) ** 2
         share = int(np.ceil(np.sqrt((float(squared_sensitivity) / squared_mu + ROUNDING_VARIANCE) / len(self.parties))))
-        self.laws.append(IntegerNoise(share, len(self.parties), coordinates).law(squared_sensitivity))
+        self.distributions.append(IntegerNoise(share, len(self.parties), coordinates).distribution(squared_sensitivity))
         return share
 
     def moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> Moments:
@@ -103,7 +107,7 @@ class PartiesOracle:
         d = self.parties[0].d
         share = self.share(moments_squared(clip, FRACTION_BITS, multiplier), part, d * (d + 3) // 2)
         query = MomentsQuery(clip, multiplier, share)
-        total = sum(query.contribution(party, FRACTION_BITS, self.random) for party in self.parties)
+        total = sum(query.contribution(party, FRACTION_BITS, Computation(self.random)) for party in self.parties)
         return query.moments(np.asarray(total), FRACTION_BITS, rows=self.rows, parties=len(self.parties))
 
     def gradient(
@@ -118,7 +122,7 @@ class PartiesOracle:
         """See dpcore.estimators.oracle.Oracle."""
         share = self.share(gradient_squared(clip, GRADIENT_BITS), part, len(theta))
         query = GradientQuery(loss, tuple(round(float(value) * 2**THETA_BITS) for value in theta), clip, share, basis)
-        total = sum(query.contribution(party, GRADIENT_BITS, self.random) for party in self.parties)
+        total = sum(query.contribution(party, GRADIENT_BITS, Computation(self.random)) for party in self.parties)
         sigma = share * np.sqrt(len(self.parties))
         return GradientEstimate(
             mean=query.decode(np.asarray(total), GRADIENT_BITS) / self.rows,
@@ -128,7 +132,7 @@ class PartiesOracle:
 
     def counted(self) -> float:
         """Epsilon of all that was told, at DELTA."""
-        return together(self.laws).epsilon(DELTA).upper
+        return together(self.distributions).epsilon(DELTA).upper
 
 
 def parties_of(split: Split) -> list[Records]:

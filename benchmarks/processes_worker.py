@@ -20,14 +20,14 @@ from coordinator.aggregate import multiply
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.public import PublicKey
 from dpcore.predicates.frontend import x, y
-from dpcore.queries.base import SECRET_BYTES, Keyed
 from dpcore.randomness.sources import SeededRandom, SystemRandom
 from dpcore.records.basis import Basis
+from dpcore.records.computation import SECRET_BYTES, Computation, PartySecret
 from dpcore.records.features import BooleanFeature
 from dpcore.records.records import BLOCK_ROWS, ONE, Records
 from learner.requests import GradientRequest, MomentsRequest, RadosRequest, Request, StatisticRequest
 from parties.answering.contribution import encrypted_chunks, integer_vector
-from radofed.simulation.federation import Federation
+from radofed.simulation.federation import SimulatedFederation
 from radofed.simulation.workers import LocalHosts
 from wire.query import OpenedQuery
 
@@ -101,16 +101,16 @@ class Computations:
 
     def _opened(self, name: str, records: Records) -> OpenedQuery:
         """The query of a federation of parties that have as many rows each."""
-        federation = Federation(LocalHosts(records, SEED, PARTIES), PARTIES, SEED, None)
+        federation = SimulatedFederation(LocalHosts(records, SEED, PARTIES), PARTIES, SEED, None)
         parts = [np.arange(records.rows)] * len(PARTIES)
         return federation.plan(None, self._request(name), parts, 1).ask.opened
 
     def _contribution(self, name: str) -> Work:
         records = self._records(self._job.rows[name])
         opened = self._opened(name, records)
-        keyed = Keyed(bytes(SECRET_BYTES), self._schema.digest)
+        secret = PartySecret(bytes(SECRET_BYTES), self._schema.digest)
         # The same draws each time, so that results can be compared.
-        return lambda: integer_vector(opened, records, SeededRandom(SEED), keyed=keyed).tobytes()
+        return lambda: integer_vector(opened, records, Computation(SeededRandom(SEED), secret)).tobytes()
 
     def _public_key(self) -> PublicKey:
         """A number of a modulus's length: times do not depend on its factors, which nobody knows."""
@@ -121,7 +121,8 @@ class Computations:
         records = self._records(BLOCK_ROWS)
         opened = replace(self._opened("rados, dp-feat", records), public_key=self._public_key())
         obfuscator = Obfuscator(opened.public_key, SystemRandom())
-        values = integer_vector(opened, records, SystemRandom(), keyed=Keyed(bytes(SECRET_BYTES), self._schema.digest))
+        secret = PartySecret(bytes(SECRET_BYTES), self._schema.digest)
+        values = integer_vector(opened, records, Computation(SystemRandom(), secret))
 
         def work() -> bytes:
             for _ in encrypted_chunks(opened, values, records.rows, obfuscator):

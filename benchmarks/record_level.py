@@ -81,7 +81,7 @@ class Release:
         length = MomentsQuery(clip, multiplier, SMALLEST_SHARE_SIGMA).length(d)
         squared = moments_squared(clip, FRACTION_BITS, multiplier)
         share = smallest_share(squared, PARTIES, length, epsilon, DELTA)
-        counted = IntegerNoise(share, PARTIES, length).law(squared).epsilon(DELTA).upper
+        counted = IntegerNoise(share, PARTIES, length).distribution(squared).epsilon(DELTA).upper
         require(0.98 * epsilon < counted <= epsilon, f"the release costs epsilon {counted}, and {epsilon} was planned")
         return cls(MomentsQuery(clip, multiplier, share), counted)
 

@@ -23,9 +23,10 @@ from dpcore.paillier.secret import SecretKey
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import PlainDesign
 from dpcore.randomness.sources import SystemRandom
+from dpcore.records.computation import Computation
 from dpcore.records.records import ONE, Records
 from learner.requests import RadosRequest
-from radofed.simulation.federation import Federation, PlannedFold
+from radofed.simulation.federation import PlannedFold, SimulatedFederation
 from radofed.simulation.workers import start_hosts
 
 SEED = 1
@@ -42,7 +43,7 @@ def contribution(sizes: list[dict[str, int]]) -> dict[str, Any]:
             RadosQuery(size["n"], PlainDesign()).contribution,
             tables[size["d"]].between(0, size["m"]),
             FRACTION_BITS,
-            SystemRandom(),
+            Computation(SystemRandom()),
         )
         for place, size in enumerate(sizes)
     }
@@ -60,7 +61,7 @@ def parties(job: dict[str, int]) -> dict[str, Any]:
     request = RadosRequest(schema_of(job["columns"]), job["rados"])
     seconds = []
     with start_hosts(records, SEED, names, workers=job["workers"], timeout_s=TIMEOUT_S) as hosts:
-        federation = Federation(hosts, names, SEED, secret)
+        federation = SimulatedFederation(hosts, names, SEED, secret)
 
         def plan(fold: int) -> PlannedFold:
             return federation.plan(None, request, parts, fold)
@@ -72,7 +73,7 @@ def parties(job: dict[str, int]) -> dict[str, Any]:
             total = federation.ask(planned)
             seconds.append(time.perf_counter() - begun)
         most = memory("VmHWM")
-        plain = Federation(hosts, names, SEED, None).ask(planned)
+        plain = SimulatedFederation(hosts, names, SEED, None).ask(planned)
     require(np.array_equal(total, plain), "the encrypted total is another than the one without encryption")
     beyond = None if most is None or before is None else most - before
     return {"seconds": seconds[1:], "most_bytes": most, "most_bytes_beyond": beyond}

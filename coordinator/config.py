@@ -11,7 +11,7 @@ from radofed.common.configuration import ConfigPath, Configuration
 from wire.identity import TlsConfiguration
 
 
-class Limits(Configuration):
+class CoordinatorLimits(Configuration):
     """Limits on the work that the coordinator accepts."""
 
     open_queries: Annotated[int, Field(ge=1)] = 16
@@ -53,7 +53,7 @@ class CoordinatorConfig(Configuration):
     """Directory for the database, uploads and totals. Only one coordinator may use it at a time."""
     tls: TlsConfiguration
     """Certificate and key that the coordinator serves with."""
-    limits: Limits = Limits()
+    limits: CoordinatorLimits = CoordinatorLimits()
     """Limits on the work that the coordinator accepts."""
     cluster: CoordinatorCluster | None = None
     """A Ray cluster that adds large totals. Default: this machine adds all of them and does not import Ray."""

@@ -14,9 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from coordinator.adding import Adding
-from coordinator.cluster import ClusterSum
-from coordinator.config import Limits
+from coordinator.config import CoordinatorLimits
 from coordinator.events import (
     Action,
     Added,
@@ -34,8 +32,9 @@ from coordinator.events import (
 )
 from coordinator.live import LiveQuery, most_upload_bytes, restore
 from coordinator.rounds import Rules, begin, step
-from coordinator.spool import Spool, SpoolDamagedError, SpoolUnreadableError
+from coordinator.spool import SpoolDamagedError, SpoolUnreadableError, UploadSpool
 from coordinator.store import Statement, Store, StoredQuery
+from coordinator.totals import Adding, ClusterSum
 from dpcore.errors import ConfigurationError, RadofedError
 from radofed.common.logs import Log
 from wire.errors import Code, WireError
@@ -60,8 +59,8 @@ class Core:
     def __init__(
         self,
         store: Store,
-        spool: Spool,
-        limits: Limits,
+        spool: UploadSpool,
+        limits: CoordinatorLimits,
         log: Log,
         *,
         cluster: ClusterSum | None = None,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Answer:
+class PartyAnswer:
     """A party's answer to one attempt. digest: SHA-256 of the signed payload, in hexadecimal.
 
     rows: m_p, 0 where the party refused. code: the refusal's, empty where it accepted.
@@ -26,7 +26,7 @@ class Answered:
 
     attempt: int
     party: str
-    answer: Answer
+    answer: PartyAnswer
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,16 @@
 """What members say: each statement is verified, its sender compared with the caller, and made an event."""
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from coordinator.aggregate import check_chunk
 from coordinator.core import Core
-from coordinator.events import Answer, Answered, BecameReady, Cancelled, ReceiptGiven
+from coordinator.events import Answered, BecameReady, Cancelled, PartyAnswer, ReceiptGiven
 from coordinator.live import LiveQuery, check_size
 from coordinator.rounds import Rules
 from coordinator.store import Statement
-from coordinator.turns import Turns
 from radofed.common.logs import Log
 from wire.cohort import Acceptance, Ready, Receipt, Refusal, S, check_receipt, open_statement
 from wire.envelopes import Envelope
@@ -82,12 +83,12 @@ class Intake:
     async def acceptance(self, envelope: Envelope, caller: Member) -> None:
         """Take a party's acceptance. Raises WireError."""
         said = self._open(Acceptance, envelope, caller)
-        await self._answer(said, Answer(envelope.payload_hash.hex(), rows=said.rows), envelope)
+        await self._answer(said, PartyAnswer(envelope.payload_hash.hex(), rows=said.rows), envelope)
 
     async def refusal(self, envelope: Envelope, caller: Member) -> None:
         """Take a party's refusal. Raises WireError."""
         said = self._open(Refusal, envelope, caller)
-        await self._answer(said, Answer(envelope.payload_hash.hex(), code=said.code.value), envelope)
+        await self._answer(said, PartyAnswer(envelope.payload_hash.hex(), code=said.code.value), envelope)
 
     def _open(self, statement_type: type[S], envelope: Envelope, caller: Member) -> S:
         if len(envelope.payload) > STATEMENT_BYTES:
@@ -96,7 +97,7 @@ class Intake:
         _check_sender(said.party, caller)
         return said
 
-    async def _answer(self, said: Acceptance | Refusal, answer: Answer, envelope: Envelope) -> None:
+    async def _answer(self, said: Acceptance | Refusal, answer: PartyAnswer, envelope: Envelope) -> None:
         statement = Statement(said.attempt, said.party, said.KIND, envelope)
         await self._core.move(said.query_id, Answered(said.attempt, said.party, answer), statement=statement)
 
@@ -176,6 +177,35 @@ class Intake:
                 await asyncio.to_thread(self._core.spool.drop_attempt, query_id, attempt)
                 raise
         return is_new
+
+
+class Turns:
+    """One member's calls one after another, and few of them waiting, so that no member takes the others' threads.
+
+    Used from one event loop. at_once: how many calls of one member may be here, the one at work included.
+
+    code: what a call beyond these is refused with.
+    """
+
+    def __init__(self, at_once: int, code: Code) -> None:
+        self._at_once = at_once
+        self._code = code
+        self._here: Counter[str] = Counter()
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    @asynccontextmanager
+    async def take(self, member: str) -> AsyncIterator[None]:
+        """Wait for this member's turn and hold it. Raises WireError where too many of its calls are here already."""
+        if self._here[member] >= self._at_once:
+            raise WireError(self._code, f"{self._at_once} calls of {member} are at work already; send fewer at once.")
+        self._here[member] += 1
+        try:
+            async with self._locks.setdefault(member, asyncio.Lock()):
+                yield
+        finally:
+            self._here[member] -= 1
+            if not self._here[member]:
+                del self._here[member], self._locks[member]
 
 
 def _check_sender(named: str, caller: Member) -> None:

@@ -11,21 +11,9 @@ from wire.cohort import Cohort
 from wire.envelopes import Envelope, Kind
 from wire.errors import Code, WireError
 from wire.query import OpenedQuery, PaillierKey, Query
-from wire.status import PartyProgress, PartyState, Phase, QueryStatus, Total
+from wire.status import PartyProgress, Phase, QueryStatus, Total, Work
 
 _CHUNK_BITS = 32
-
-
-@dataclass(frozen=True)
-class Work:
-    """A query as one party sees it; `cohort` for its members alone, once it is fixed."""
-
-    query: Envelope
-    attempt: int
-    phase: Phase
-    state: PartyState
-    cohort: Cohort | None
-    chunks_held: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -106,7 +94,7 @@ class LiveQuery:
             receipts=receipts,
         )
 
-    def work_for(self, party: str, chunks_held: tuple[int, ...]) -> Work:
+    def work_for(self, party: str, chunks_held: frozenset[int]) -> Work:
         """What a party of the roster sees."""
         state = self.round.party_state(party)
         member = party in self.round.cohort

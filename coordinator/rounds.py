@@ -19,7 +19,6 @@ from coordinator.events import (
     Action,
     Added,
     AddingFailed,
-    Answer,
     Answered,
     BecameReady,
     Cancelled,
@@ -27,6 +26,7 @@ from coordinator.events import (
     Event,
     Finished,
     FixCohort,
+    PartyAnswer,
     ReceiptGiven,
     StartAdding,
     Ticked,
@@ -75,7 +75,7 @@ class Round:
     deadline: float
     attempt: int = 1
     phase: Phase = Phase.ANSWERING
-    answers: Mapping[str, Answer] = field(default_factory=dict)
+    answers: Mapping[str, PartyAnswer] = field(default_factory=dict)
     ready: frozenset[str] = frozenset()
     cohort: tuple[str, ...] = ()
     receipts: Mapping[str, str] = field(default_factory=dict)
@@ -151,7 +151,7 @@ class Round:
             deadline=now + data["remaining_s"],
             attempt=data["attempt"],
             phase=Phase[data["phase"]],
-            answers={party: Answer(**answer) for party, answer in data["answers"].items()},
+            answers={party: PartyAnswer(**answer) for party, answer in data["answers"].items()},
             ready=frozenset(data["ready"]),
             cohort=tuple(data["cohort"]),
             receipts=dict(data["receipts"]),

@@ -14,14 +14,14 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from coordinator.cluster import ClusterSum
 from coordinator.config import CoordinatorConfig
 from coordinator.core import Core
 from coordinator.intake import Intake
 from coordinator.membership import Membership
 from coordinator.service import SERVICES, LearnerService, MemberService, PartyService, register
-from coordinator.spool import Spool
+from coordinator.spool import UploadSpool
 from coordinator.store import Store
+from coordinator.totals import ClusterSum
 from coordinator.views import Views
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.processors import one_blas_thread
@@ -99,7 +99,7 @@ class Node:
             store=store,
             log=self._log,
         )
-        spool = Spool(config.spool_directory, config.limits.spool_bytes)
+        spool = UploadSpool(config.spool_directory, config.limits.spool_bytes)
         cluster = None if config.cluster is None else ClusterSum(config.cluster, spool, self._log)
         core = Core(store, spool, config.limits, self._log, cluster=cluster)
         await core.start()

@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 import grpc.aio
 
 from coordinator.intake import Intake
-from coordinator.live import Work
 from coordinator.membership import Membership
 from coordinator.views import Views
 from rado.v1 import (
@@ -74,7 +73,7 @@ class PartyService(party_service_pb2_grpc.PartyServiceServicer):
         response = party_service_pb2.FetchWorkResponse(cursor=cursor)
         size_bytes, reached = 0, 0
         for work, stands_after in items:
-            message = _work_to_proto(work)
+            message = work.to_proto()
             size_bytes += message.ByteSize()
             if response.work and size_bytes > RESPONSE_BYTES:
                 response.cursor = reached
@@ -183,14 +182,3 @@ def register(server: grpc.aio.Server, member: MemberService, party: PartyService
     member_service_pb2_grpc.add_MemberServiceServicer_to_server(member, server)
     party_service_pb2_grpc.add_PartyServiceServicer_to_server(party, server)
     learner_service_pb2_grpc.add_LearnerServiceServicer_to_server(learner, server)
-
-
-def _work_to_proto(work: Work) -> party_service_pb2.Work:
-    return party_service_pb2.Work(
-        query=work.query.to_proto(),
-        attempt=work.attempt,
-        phase=work.phase.value,
-        state=work.state.value,
-        cohort=None if work.cohort is None else work.cohort.to_proto(),
-        chunks_held=work.chunks_held,
-    )

@@ -55,7 +55,7 @@ class Stored:
 _Key = tuple[bytes, str, str]
 
 
-class Spool:
+class UploadSpool:
     """All chunks of one coordinator. Safe for threads; the uploads of different parties do not wait for one another.
 
     quota_bytes bounds the uploads of all queries together; totals are not counted, since they take the place of

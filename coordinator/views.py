@@ -7,10 +7,10 @@ from typing import TypeVar
 
 from coordinator.aggregate import chunk_bytes
 from coordinator.core import Core
-from coordinator.live import LiveQuery, Work
+from coordinator.live import LiveQuery
 from wire.errors import Code, WireError
 from wire.roster import Member
-from wire.status import Phase, QueryStatus, Total
+from wire.status import Phase, QueryStatus, Total, Work
 from wire.transport import LONG_POLL_S
 from wire.upload import Chunk
 
@@ -55,7 +55,7 @@ class Views:
     def _work(self, live: LiveQuery, party: str) -> Work:
         uploading = live.round.phase is Phase.UPLOADING and party in live.round.cohort
         held = self._core.spool.held(live.query_id, live.round.attempt, party) if uploading else {}
-        return live.work_for(party, tuple(sorted(held)))
+        return live.work_for(party, frozenset(held))
 
     async def watch(self, caller: Member, query_id: bytes, cursor: int, wait_s: float) -> tuple[QueryStatus, int]:
         """A query's status once it differs from the cursor, or after the wait; with its cursor. Raises WireError."""

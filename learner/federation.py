@@ -4,8 +4,8 @@
     federation.statistic(['x["age"] >= 65'], epsilon=Fraction(1, 10), tolerance=0.01)
     LogisticDescent().fit_queries(federation.within(Fraction(1), Fraction(1, 10**6)))
 
-Where answers come from is a `Source`: a session over gRPC (learner.journal) or a simulation. Everything that is asked
-goes the one way of every query: planned, signed, decided by each party, charged, summed, opened.
+Where answers come from is an `AnswerSource`: a session over gRPC (learner.journal) or a simulation. Everything that is
+asked goes the one way of every query: planned, signed, decided by each party, charged, summed, opened.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.accounting.protection import ReleaseCost
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
 from dpcore.estimators.oracle import WHOLE, GradientEstimate
 from dpcore.predicates.expressions import Constant, Predicate
@@ -23,7 +24,6 @@ from dpcore.predicates.frontend import as_predicate
 from dpcore.predicates.notation import parse
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
-from dpcore.queries.release_cost import ReleaseCost, Setting
 from dpcore.queries.several_releases import CountedRelease
 from dpcore.queries.statement import PrivacyStatement, rounded_up
 from dpcore.queries.statistic import StatisticQuery
@@ -35,10 +35,9 @@ from dpcore.statistics.label_noise import Correction, corrected_batch
 from dpcore.statistics.moments import Moments
 from dpcore.statistics.noise import SharedNoise
 from dpcore.statistics.sample_size import PLAIN, Batch
-from learner.kinds import fraction_bits_of, kind_of
+from learner.composition import composed_statement, cost_of
 from learner.planning import Plan
 from learner.requests import GradientRequest, MomentsRequest, Request, StatisticRequest
-from learner.together import cost_of, statement_together
 from wire.errors import WireError, exit_code_of
 from wire.query import Query
 
@@ -77,7 +76,7 @@ class Answer(Protocol):
         ...
 
 
-class Source(Protocol):
+class AnswerSource(Protocol):
     """Where answers come from."""
 
     @property
@@ -100,7 +99,7 @@ class Federation:
     terms: options of `learner.requests.Terms` for all that is asked, such as cohort_min.
     """
 
-    def __init__(self, source: Source, schema: Schema, **terms: Any) -> None:
+    def __init__(self, source: AnswerSource, schema: Schema, **terms: Any) -> None:
         self.source, self.schema, self._terms = source, schema, terms
         self.answers: list[Answer] = []
 
@@ -223,7 +222,7 @@ class BudgetedOracle:
         stated = len(plan.party_rows or ()) or plan.query.honest_parties
         _widths(plan.query, correction, stated, failure).check(tolerance, self.rows)
         answer = self._answer(plan, part)
-        kind = _kind(answer, StatisticQuery)
+        kind = _kind(answer.query, StatisticQuery)
         rows, bits = sum(answer.party_rows.values()), answer.query.encoding.fraction_bits
         batch = _widths(answer.query, correction, len(answer.party_rows), failure).batch
         found = batch.half_widths(rows, failure)
@@ -236,7 +235,7 @@ class BudgetedOracle:
             quantisation=found.quantisation,
             noise=found.noise,
             deviation=correction.amplification.deviation * noise.deviation / rows,
-            law=noise if correction.amplification == PLAIN else None,
+            distribution=noise if correction.amplification == PLAIN else None,
         )
 
     def moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> Moments:
@@ -244,7 +243,7 @@ class BudgetedOracle:
         self._check_not_pure("moments")
         request = MomentsRequest(self.schema, norm_bound=norm_bound, **self._options(part))
         answer = self._answer(self._plan(request), part)
-        kind, bits = _kind(answer, MomentsQuery), answer.query.encoding.fraction_bits
+        kind, bits = _kind(answer.query, MomentsQuery), answer.query.encoding.fraction_bits
         rows = sum(answer.party_rows.values())
         return kind.moments(answer.integers, bits, rows=rows, parties=len(answer.party_rows))
 
@@ -263,7 +262,7 @@ class BudgetedOracle:
             self.schema, tuple(map(float, theta)), loss=loss, clip=clip, basis=basis, **self._options(part)
         )
         answer = self._answer(self._plan(request), part)
-        kind, bits = _kind(answer, GradientQuery), answer.query.encoding.fraction_bits
+        kind, bits = _kind(answer.query, GradientQuery), answer.query.encoding.fraction_bits
         rows, parties = sum(answer.party_rows.values()), len(answer.party_rows)
         sigma = kind.share_sigma * float(np.sqrt(parties))
         return GradientEstimate(
@@ -285,7 +284,7 @@ class BudgetedOracle:
 
     def statement(self) -> PrivacyStatement:
         """The statement of all answers together, see `cost`. Raises ConfigurationError before the first."""
-        return statement_together(self.answers, self._counted_at(), self._unspent())
+        return composed_statement(self.answers, self._counted_at(), self._unspent())
 
     def _unspent(self) -> CountedRelease | None:
         """A release that takes what is left, None where nothing is or a refusal ended the run."""
@@ -294,9 +293,7 @@ class BudgetedOracle:
         last = self.answers[-1]
         honest = last.query.honest_parties
         request = StatisticRequest(self.schema, (Constant(True),), pure=self._delta == 0, **self._options(self._left))
-        kind = kind_of(request, honest, ())
-        setting = Setting(self.schema.d, fraction_bits_of(request), honest)
-        return CountedRelease(kind, last.party_rows, self.schema, setting)
+        return CountedRelease(request.kind(honest, ()), last.party_rows, self.schema, request.setting(honest))
 
     def _counted_at(self) -> Fraction:
         # With Laplace noise alone nothing is counted at a delta.
@@ -344,15 +341,14 @@ class BudgetedOracle:
 
 
 def _widths(query: Query, correction: Correction, parties: int, failure: float) -> _Widths:
-    kind = query.kind
-    assert isinstance(kind, StatisticQuery), "a batch of predicates is a statistic query"
+    kind = _kind(query, StatisticQuery)
     bits = query.encoding.fraction_bits
     quantisation = 0.0 if kind.is_boolean else 2.0**-bits
     return _Widths(correction.batch(SharedNoise(kind.noise, parties, bits), quantisation), failure)
 
 
-def _kind(answer: Answer, expected: type[Kind]) -> Kind:
-    kind = answer.query.kind
+def _kind(query: Query, expected: type[Kind]) -> Kind:
+    kind = query.kind
     assert isinstance(kind, expected), "an answer is of the kind that was asked"
     return kind
 

@@ -71,7 +71,7 @@ class SessionSource:
         return sum(member.rows_at_least or 0 for member in self._session.fetch_roster().parties)
 
     def plan(self, request: Request) -> Plan:
-        """See learner.federation.Source."""
+        """See learner.federation.AnswerSource."""
         return self._session.plan(request)
 
     def answer(self, plan: Plan) -> Release:

@@ -10,18 +10,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
+from dpcore.accounting.protection import ReleaseCost
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.paillier.public import PublicKey
-from dpcore.queries.base import Crowd
+from dpcore.queries.base import QueryLimits
 from dpcore.queries.fraction_bits import fewest_ciphertexts
-from dpcore.queries.gradient import GradientQuery
-from dpcore.queries.release_cost import ReleaseCost, release_cost, scope_of
-from dpcore.queries.statistic import StatisticQuery
 from dpcore.randomness.sources import RandomSource, SystemRandom
-from learner.kind_words import kind_words
-from learner.kinds import GROWTH, fraction_bits_within, kind_of
-from learner.requests import Request
+from learner.requests import GROWTH, Request
 from wire.envelopes import Envelope, sha256
 from wire.query import MAX_QUERY_BYTES, PaillierKey, Query, setting_of
 from wire.roster import Roster
@@ -61,7 +57,7 @@ class Plan:
     def sentences(self) -> list[str]:
         """The plan for people, a sentence a line."""
         query, encoding = self.query, self.query.encoding
-        what = f"Over schema {query.schema.name!r}, {query.schema.d} coordinates: {kind_words(query.kind)}."
+        what = f"Over schema {query.schema.name!r}, {query.schema.d} coordinates: {query.kind.words()}."
         size = (
             f"Each party uploads {self.ciphertexts} ciphertexts under a {self.public_key.bits}-bit key, "
             f"{_megabytes(self.upload_bytes_per_party)} MB: slots of {encoding.slot_bits} bits, values with "
@@ -78,7 +74,7 @@ class Plan:
         return [what, size, cohort, *self._privacy_words(), times]
 
     def _privacy_words(self) -> list[str]:
-        scope = scope_of(self.query.kind)
+        scope = self.query.kind.scope
         if scope == "none":
             return ["Nothing is protected: parties refuse this unless their policy allows unprotected rados."]
         if self.cost is None:
@@ -117,11 +113,11 @@ def plan_query(
     rows = [member.rows_at_least for member in roster.parties]
     max_rows = request.max_rows or sum(GROWTH * m if m else ROWS_OF_UNSTATED_PARTY for m in rows)
     stated = tuple(m for m in rows if m is not None)
-    kind = kind_of(request, cohort_min - colluders, stated)
+    kind = request.kind(cohort_min - colluders, stated)
     expires = created + request.expires_after_s
     key = PaillierKey.from_bytes(certificate.payload)
-    crowd, bits = Crowd(max_rows, max_parties, request.schema.d), fraction_bits_within(request, kind)
-    encoding = fewest_ciphertexts(kind, crowd, bits, key.public_key.bits)
+    limits, bits = QueryLimits(max_rows, max_parties, request.schema.d), request.fraction_bits_for(kind)
+    encoding = fewest_ciphertexts(kind, limits, bits, key.public_key.bits)
     if expires > key.not_after_unix_s:
         raise ConfigurationError(
             "the Paillier key's year ends before the query would; make a new key with `rado learner keygen`, and keep "
@@ -157,13 +153,7 @@ def _check_size(query: Query) -> None:
     size_bytes = len(query.to_bytes())
     if size_bytes <= MAX_QUERY_BYTES:
         return
-    match query.kind:
-        case StatisticQuery():
-            shorter = "ask for fewer predicates at a time"
-        case GradientQuery():
-            shorter = "leave the basis out, or shorten the schema"
-        case _:
-            shorter = "shorten the schema"
+    shorter = query.kind.shorter
     raise PlanError(f"the query has {size_bytes} bytes and at most {MAX_QUERY_BYTES} travel; {shorter}")
 
 
@@ -190,7 +180,7 @@ def _cost(query: Query, stated: tuple[int, ...], complete: tuple[int, ...] | Non
     """The privacy figures where all sizes are known; where only some are, the smallest must be feasible by itself."""
     if not stated:
         return None
-    counted = release_cost(query.kind, complete or (min(stated),), query.delta, setting_of(query))
+    counted = query.kind.protection(setting_of(query)).cost(complete or (min(stated),), query.delta)
     return counted if complete else None
 
 

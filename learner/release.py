@@ -20,22 +20,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.numbers.frozen import frozen
-from dpcore.predicates.notation import described
-from dpcore.queries.gradient import GradientQuery
+from dpcore.queries.base import MAX_VALUES
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
-from dpcore.queries.release_cost import Kind
 from dpcore.queries.statement import PrivacyStatement
-from dpcore.queries.statistic import StatisticQuery
-from dpcore.rados.distribution import RadoLaw
-from dpcore.records.margin_weights import WEIGHT_BITS
+from dpcore.rados.distribution import RadoDistribution
 from dpcore.records.schema import Schema
 from dpcore.statistics.moments import Moments
 from learner.opening import check_cohort
@@ -43,15 +39,14 @@ from radofed.common.files.reading import FileKind, read_array, read_json, with_r
 from radofed.common.files.writing import new_file, publish_directory
 from wire.cohort import Acceptance, Cohort, check_receipts
 from wire.envelopes import Envelope
-from wire.limits import MAX_VALUES
 from wire.query import OpenedQuery, Query, open_query
+from wire.query_kinds import Kind
 from wire.roster import open_roster
 
 FORMAT = "radofed-release"
 FORMAT_VERSION = 1
 _DOMAIN = b"rado.v1/release\0"
 _JSON = "release.json"
-_MOST_DESCRIBED = 1000
 
 
 class ReleaseError(ConfigurationError):
@@ -128,10 +123,10 @@ class Release:
         return self.schema.bias
 
     @property
-    def law(self) -> RadoLaw:
+    def distribution(self) -> RadoDistribution:
         """How the rados were drawn, and what noise is in them. Raises ReleaseError where there are none."""
         rows = [acceptance.rows for acceptance in self.acceptances]
-        return self._rados_query.law(self.query.schema.d, rows, self.query.encoding.fraction_bits)
+        return self._rados_query.distribution(self.query.schema.d, rows, self.query.encoding.fraction_bits)
 
     @cached_property
     def rados(self) -> NDArray[np.float64]:
@@ -165,32 +160,13 @@ class Release:
     @property
     def contents_data(self) -> dict[str, Any]:
         """What was released, as release.json has it: under the name of the kind."""
-        unit, d = f"2^-{self.query.encoding.fraction_bits}", self.query.schema.d
-        match self.query.kind:
-            case RadosQuery(rados=n):
-                return {"rados": {"n": n, "d": d, "unit": unit}}
-            case MomentsQuery(edge_multiplier=multiplier):
-                return {"moments": {"d": d, "unit": unit, "edge_multiplier": multiplier}}
-            case StatisticQuery(predicates=predicates):
-                # For people; the signed query has them whole.
-                texts = [described(predicate) for predicate in predicates[:_MOST_DESCRIBED]]
-                return {"statistic": {"unit": unit, "count": len(predicates), "predicates": texts}}
-            case GradientQuery(loss=loss):
-                unit = f"2^-{self.query.encoding.fraction_bits + WEIGHT_BITS}"
-                return {"gradient": {"d": d, "unit": unit, "loss": loss}}
+        kind, query = self.query.kind, self.query
+        return {kind.array: kind.facts(query.schema.d, query.encoding.fraction_bits)}
 
     @property
     def contents(self) -> str:
         """What was released, in words, such as "500 rados"."""
-        match self.query.kind:
-            case RadosQuery(rados=n):
-                return f"{n} rados"
-            case MomentsQuery():
-                return "moments"
-            case StatisticQuery(predicates=predicates):
-                return f"{len(predicates)} statistics"
-            case GradientQuery():
-                return "a gradient"
+        return self.query.kind.contents
 
     @cached_property
     def digest(self) -> bytes:
@@ -228,7 +204,7 @@ class Release:
             temporary = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
             with new_file(temporary / _JSON) as file:
                 file.write(f"{text}\n".encode())
-            with new_file(temporary / _array_file(self.query.kind)) as file:
+            with new_file(temporary / _array_file(self.query.kind.array)) as file:
                 np.save(file, self.integers.astype("<i8", copy=False), allow_pickle=False)
             publish_directory(temporary, directory)
         except OSError as error:
@@ -313,22 +289,14 @@ class Release:
         )
 
 
-def _array_file(kind: Kind) -> str:
-    match kind:
-        case RadosQuery():
-            return "rados.npy"
-        case MomentsQuery():
-            return "moments.npy"
-        case StatisticQuery():
-            return "statistic.npy"
-        case GradientQuery():
-            return "gradient.npy"
+def _array_file(array: str) -> str:
+    return f"{array}.npy"
 
 
 def _array_in(directory: Path) -> Path:
     """The array of a release, by its content's kind: the JSON is not to be trusted before its digest is checked."""
-    others = (directory / name for name in ("moments.npy", "statistic.npy", "gradient.npy"))
-    return next((path for path in others if path.exists()), directory / "rados.npy")
+    *others, last = (directory / _array_file(kind.array) for kind in get_args(Kind))
+    return next((path for path in others if path.exists()), last)
 
 
 def _digest(content: dict[str, Any], integers: NDArray[np.int64]) -> bytes:

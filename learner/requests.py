@@ -1,22 +1,57 @@
-"""Requests: what a learner wants to know, before a roster makes a query of it."""
+"""Requests: what a learner wants to know, before a roster makes a query of it.
+
+A request makes its kind of query: the design for the schema, with noise calibrated to the epsilon asked for.
+"""
 
 import math
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Literal, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
-from dpcore.errors import ConfigurationError
-from dpcore.predicates.expressions import Predicate
+from dpcore.accounting.dp_feat import largest_rados
+from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, NoiseShares, smallest_scale
+from dpcore.accounting.protection import Setting
+from dpcore.errors import ConfigurationError, PlanError
+from dpcore.predicates.expressions import Predicate, is_boolean
+from dpcore.queries.base import MAX_VALUES
+from dpcore.queries.fraction_bits import FractionBits
+from dpcore.queries.gradient import THETA_BITS, GradientQuery
+from dpcore.queries.kind import QueryKind
+from dpcore.queries.moments import MomentsQuery
+from dpcore.queries.norms import edge_multiplier, usual_norm
+from dpcore.queries.rados import RadosQuery
+from dpcore.queries.statistic import StatisticQuery
+from dpcore.rados.designs import Design, FixedSupportDesign, GaussianDesign
+from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
+from dpcore.rados.support import check_support
+from dpcore.randomness.discrete_gaussian import SMALLEST_SHARE_SIGMA
 from dpcore.records.basis import Basis
+from dpcore.records.clipping import Clip
 from dpcore.records.margin_weights import Loss
 from dpcore.records.schema import Schema
+from learner.design_options import check_delta, check_figures, check_options, given_options
 
 USUAL_RADOS = 1000
 """Nock, Patrini and Friedman (ICML 2015), section 4, take n = min(1000, m / 2)."""
 
 RadosDesign = Literal["plain", "dp-feat", "fixed-support", "gaussian"]
-DESIGNS = (*get_args(RadosDesign), "moments")
-"""All names of designs; "moments" is a `MomentsRequest`."""
+
+# Of kinds with noise, whose grain they are; rados without any have as many as their number asks for.
+EDGE_FRACTION_BITS = 16
+MOMENT_FRACTION_BITS = 10
+GRADIENT_FRACTION_BITS = 12
+VALUE_FRACTION_BITS = 10
+COUNT_FRACTION_BITS = 6
+HALF = Fraction(1, 2)
+# A party states at least how many rows it has; its table may grow before it answers.
+GROWTH = 4
+# At which Laplace's and Gaussian noise are compared: the failure probability of a batch's half-width.
+_COMPARED_AT = 0.05
+# Parts are this much smaller than asked for: each release is counted with the slack of its own integer noise, and the
+# sum of them must not be above the whole by a rounding.
+_PART_MARGIN = 1 - Fraction(1, 1 << 30)
 
 _LEAST = {
     "rados": 1,
@@ -32,9 +67,11 @@ _LEAST = {
 }
 _EXACT = ("delta", "epsilon", "epsilon_per_rado", "norm_bound", "support", "edge_weight", "clip", "part")
 
+Kind = TypeVar("Kind", bound=QueryKind)
+
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
+class Terms(ABC):
     """What every request may set. None lets the plan choose.
 
     delta: what epsilon is counted and charged at. max_rows: the most rows of a cohort; by default four times what the
@@ -61,21 +98,41 @@ class Terms:
     expires_after_s: int = 24 * 3600
 
     def __post_init__(self) -> None:
-        for name in _EXACT:
-            value = getattr(self, name, None)
-            if value is None:
-                continue
-            if not isinstance(value, Fraction):
-                raise ConfigurationError(f"{name} must be an exact fraction: write Fraction('1e-6'), not 1e-6")
-            if value <= 0:
-                raise ConfigurationError(f"{name} is {value}; make it positive")
-        if not self.delta < 1:
-            raise ConfigurationError(f"delta is {self.delta}; choose one between 0 and 1, such as 1e-6")
+        check_figures({name: getattr(self, name, None) for name in _EXACT})
+        check_delta(self.delta)
         # The query refuses these too; here they bear the option's name.
         for name, least in _LEAST.items():
             value = getattr(self, name, None)
             if value is not None and value < least:
                 raise ConfigurationError(f"{name} is {value}; it must be at least {least}")
+
+    @property
+    @abstractmethod
+    def usual_fraction_bits(self) -> int:
+        """Those that are plenty for the kind."""
+
+    @abstractmethod
+    def kind(self, honest_parties: int, party_rows: Sequence[int]) -> QueryKind:
+        """The kind of query, its noise calibrated for the shares of `honest_parties`.
+
+        party_rows: those that are known; for the worst of them a support is counted, and for the pool of them the
+        rados that an epsilon allows: parties that state no rows only add to it. Raises PlanError or SchemaError where
+        the schema, the rows or the sizes do not allow it, with what would work.
+        """
+
+    @property
+    def noise_fraction_bits(self) -> int:
+        """What noise is calibrated in: the fraction bits asked for, or the usual ones."""
+        return self.usual_fraction_bits if self.fraction_bits is None else self.fraction_bits
+
+    def fraction_bits_for(self, kind: QueryKind) -> FractionBits:
+        """The fraction bits among which a plan of this kind chooses those of fewest ciphertexts."""
+        free = kind.free_fraction_bits if self.fraction_bits is None else None
+        return FractionBits.exactly(self.noise_fraction_bits) if free is None else free
+
+    def setting(self, honest_parties: int) -> Setting:
+        """What the cost of a release depends on, where noise is calibrated."""
+        return Setting(self.schema.d, self.noise_fraction_bits, honest_parties)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,38 +168,14 @@ class RadosRequest(Terms):
     support: Fraction | None = None
 
     def __post_init__(self) -> None:
-        if self.design not in RadosDesign.__args__:  # type: ignore[attr-defined]  # of a Literal
-            known = ", ".join(RadosDesign.__args__)  # type: ignore[attr-defined]  # of a Literal
+        if self.design not in get_args(RadosDesign):
+            known = ", ".join(get_args(RadosDesign))
             raise ConfigurationError(f"design {self.design!r} is not known; choose one of {known}")
         super().__post_init__()
-        allowed = {
-            "plain": set(),
-            "dp-feat": {"sensitive", "joint", "epsilon"}
-            if self.joint
-            else {"sensitive", "rounded", "epsilon_per_rado", "epsilon"},
-            "fixed-support": {"epsilon", "norm_bound", "support"},
-            "gaussian": {"epsilon", "norm_bound", "support"},
-        }[self.design]
-        for name in ("sensitive", "joint", "rounded", "epsilon_per_rado", "epsilon", "norm_bound", "support"):
-            if getattr(self, name) not in (None, False, ()) and name not in allowed:
-                words = f"{self.design}{' with joint' if self.joint else ''}"
-                raise ConfigurationError(f"{words} takes no {name}; leave it out or choose another design")
-        self._check_needs()
-
-    def _check_needs(self) -> None:
-        if self.rados is None and (self.design != "dp-feat" or self.joint or self.epsilon is None):
-            raise ConfigurationError(
-                f"{self.design} needs the number of rados; only dp-feat without joint chooses it, to stay within an "
-                "epsilon"
-            )
-        if self.design == "dp-feat" and not self.sensitive_names:
-            choices = ", ".join(self.schema.boolean_coordinates) or "none; declare a boolean or threshold feature"
-            raise ConfigurationError(f"dp-feat needs a sensitive feature; those of the schema: {choices}")
-        if self.joint and len(self.sensitive_names) != 1:
-            raise ConfigurationError("joint dp-feat protects one source column; name one as sensitive")
-        if (self.joint or self.design == "gaussian") and self.epsilon is None:
-            words = f"{self.design}{' with joint' if self.joint else ''}"
-            raise ConfigurationError(f"{words} adds noise: give the epsilon that it is to stay within")
+        options = ("rados", "joint", "rounded", "epsilon_per_rado", "epsilon", "norm_bound", "support")
+        given = {**{name: getattr(self, name) for name in options}, "sensitive": self.sensitive_names}
+        choices = ", ".join(self.schema.boolean_coordinates) or "none; declare a boolean or threshold feature"
+        check_options(self.design, given_options(given), hints={"sensitive": f"; those of the schema: {choices}"})
 
     @property
     def sensitive_names(self) -> tuple[str, ...]:
@@ -150,6 +183,61 @@ class RadosRequest(Terms):
         if self.sensitive is None:
             return ()
         return (self.sensitive,) if isinstance(self.sensitive, str) else self.sensitive
+
+    @property
+    def usual_fraction_bits(self) -> int:
+        """See `Terms`."""
+        return EDGE_FRACTION_BITS
+
+    def kind(self, honest_parties: int, party_rows: Sequence[int]) -> RadosQuery:
+        """See `Terms`."""
+        d, rados = self.schema.d, self._number(party_rows)
+        if rados > MAX_VALUES // d:
+            raise PlanError(
+                f"{rados} rados of {d} coordinates are more than the {MAX_VALUES} values that one query may ask "
+                f"for; ask for at most {MAX_VALUES // d} rados"
+            )
+        kind = RadosQuery(rados, self._design(party_rows))
+        if self.epsilon is None or not kind.design.is_calibrated:
+            return kind
+        return kind.calibrated(self.setting(honest_parties), party_rows, self.epsilon, self.delta)
+
+    def _number(self, party_rows: Sequence[int]) -> int:
+        """The rados asked for, or as many as epsilon allows where dp-feat is to stay within a total."""
+        if self.design != "dp-feat" or self.joint or self.epsilon is None:
+            assert self.rados is not None, "a request without a number of rados stays within an epsilon"
+            return self.rados
+        if not party_rows:
+            raise PlanError("no party's rows are known, so rados cannot be counted; give their number, and no epsilon")
+        most = rados_within(self.epsilon, self.delta, [party_rows], self.epsilon_per_rado, asked=self.rados)
+        return self.rados or min(most, USUAL_RADOS)
+
+    def _design(self, party_rows: Sequence[int]) -> Design:
+        """The design for the schema, with the least noise that there is where it is calibrated to an epsilon."""
+        match self.design:
+            case "plain":
+                return plain_design(self.schema)
+            case "dp-feat" if self.joint:
+                return joint_design(self.schema, self._column(), SMALLEST_SHARE_SIGMA)
+            case "dp-feat":
+                names, rounded = self.sensitive_names, self.rounded
+                return dp_feat_design(self.schema, names, self.epsilon_per_rado, rounded=rounded)
+            case "fixed-support":
+                sigma = 0 if self.epsilon is None else SMALLEST_SHARE_SIGMA
+                design = FixedSupportDesign(self.support or HALF, clip_of(self), sigma)
+                for rows in party_rows:
+                    check_support(rows, design.fraction)
+                return design
+            case "gaussian":
+                return GaussianDesign(clip_of(self), SMALLEST_SHARE_SIGMA, self.support)
+
+    def _column(self) -> str:
+        """The source column to protect; a feature's name stands for the column that it derives from."""
+        (name,) = self.sensitive_names
+        column = name if self.schema.derived_from(name) else self.schema.sources(name)
+        if column is None:
+            raise PlanError(f"{name!r} derives from no column, so there is nothing to protect; name a source column")
+        return column
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,6 +257,16 @@ class NoisyTerms(Terms):
         if self.part > 1:
             raise ConfigurationError(f"part is {self.part}; one release takes at most all of what is allowed, 1")
 
+    @property
+    def counted_part(self) -> Fraction:
+        """The part that noise is calibrated to."""
+        return self.part if self.part == 1 else self.part * _PART_MARGIN
+
+    def calibrated(self, kind: Kind, honest_parties: int) -> Kind:
+        """The kind with the least Gaussian noise for the request's part. Raises PlanError."""
+        setting = self.setting(honest_parties)
+        return kind.calibrated(setting, (), self.epsilon, self.delta, self.counted_part)
+
 
 @dataclass(frozen=True, kw_only=True)
 class MomentsRequest(NoisyTerms):
@@ -180,6 +278,17 @@ class MomentsRequest(NoisyTerms):
 
     norm_bound: Fraction | None = None
     edge_weight: Fraction | None = None
+
+    @property
+    def usual_fraction_bits(self) -> int:
+        """See `Terms`."""
+        return MOMENT_FRACTION_BITS
+
+    def kind(self, honest_parties: int, party_rows: Sequence[int]) -> MomentsQuery:  # noqa: ARG002  (any sizes)
+        """See `Terms`."""
+        clip = clip_of(self)
+        multiplier = edge_multiplier(clip.norm_bound, self.noise_fraction_bits, self.edge_weight)
+        return self.calibrated(MomentsQuery(clip, multiplier, SMALLEST_SHARE_SIGMA), honest_parties)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +302,28 @@ class StatisticRequest(NoisyTerms):
 
     predicates: tuple[Predicate, ...] = field(kw_only=False)
     pure: bool = False
+
+    @property
+    def usual_fraction_bits(self) -> int:
+        """See `Terms`."""
+        if not all(map(is_boolean, self.predicates)):
+            return VALUE_FRACTION_BITS
+        # Counts are exact without any; a Gaussian share of few integer units would be counted less well.
+        return 0 if self.pure else COUNT_FRACTION_BITS
+
+    def kind(self, honest_parties: int, party_rows: Sequence[int]) -> StatisticQuery:  # noqa: ARG002  (any sizes)
+        """See `Terms`."""
+        least = StatisticQuery(self.predicates, self.schema, GaussianShares(SMALLEST_SHARE_SIGMA))
+        l1 = least.sensitivity.l1 << self.noise_fraction_bits
+        laplace = LaplaceShares(smallest_scale(l1, self.epsilon * self.counted_part), honest_parties)
+        if self.pure:
+            return replace(least, noise=laplace)
+        gaussian = self.calibrated(least, honest_parties)
+        # A part of a budget of squared mus is not a part of an epsilon.
+        choices: tuple[NoiseShares, ...] = (gaussian.noise,) if self.part < 1 else (laplace, gaussian.noise)
+        values = len(self.predicates)
+        noise = min(choices, key=lambda shares: shares.half_width(honest_parties, values, _COMPARED_AT))
+        return replace(least, noise=noise)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,5 +349,59 @@ class GradientRequest(NoisyTerms):
         if len(self.theta) != self.schema.d or not all(math.isfinite(value) for value in self.theta):
             raise ConfigurationError(f"theta is no {self.schema.d} finite numbers: give one for each coordinate")
 
+    @property
+    def usual_fraction_bits(self) -> int:
+        """See `Terms`."""
+        return GRADIENT_FRACTION_BITS
+
+    def kind(self, honest_parties: int, party_rows: Sequence[int]) -> GradientQuery:  # noqa: ARG002  (any sizes)
+        """See `Terms`."""
+        assert self.clip is not None, "a request without a clip is refused"
+        theta = tuple(round(value * (1 << THETA_BITS)) for value in self.theta)
+        least = GradientQuery(self.loss, theta, self.clip, SMALLEST_SHARE_SIGMA, self.basis)
+        return self.calibrated(least, honest_parties)
+
 
 Request = RadosRequest | MomentsRequest | StatisticRequest | GradientRequest
+
+
+def release_request(schema: Schema, design: str, options: dict[str, Any]) -> RadosRequest | MomentsRequest:
+    """The request of a release of this design. Options that are None, empty or False are not set.
+
+    Raises ConfigurationError where the design is unknown, or an option does not belong to it or makes no sense.
+    """
+    given = given_options(options)
+    if design == "moments":
+        check_options(design, given)
+        return MomentsRequest(schema, **given)
+    check_options(design, given, chosen=("rados", "sensitive", "epsilon"))
+    return RadosRequest(schema, design=cast("RadosDesign", design), **given)  # it refuses what is missing
+
+
+def clip_of(request: RadosRequest | MomentsRequest) -> Clip:
+    """The length that records are cut to: what was asked for, or what most records of the schema stay below."""
+    return Clip(request.norm_bound or usual_norm(request.schema), request.schema.bias)
+
+
+def rados_within(
+    epsilon: Fraction,
+    delta: Fraction,
+    pools: Iterable[Sequence[int]],
+    epsilon_per_rado: Fraction | None,
+    *,
+    asked: int | None,
+    fewest: int = 1,
+) -> int:
+    """The most dp-feat rados that stay within a total, whichever of the pools (each a sequence of m_p) is asked.
+
+    asked: a number that was asked for; fewest: what makes sense. Raises PlanError where the most is below either.
+    """
+    most = min(largest_rados(pool, epsilon_per_rado, float(epsilon), delta) for pool in pools)
+    least = asked or fewest
+    if most < least:
+        fewer = f"ask for at most {most}, " if most >= fewest else ""
+        raise PlanError(
+            f"{least} rados cost more than epsilon {float(epsilon):g} at delta {float(delta):g}: {fewer}"
+            "raise epsilon, or have more rows"
+        )
+    return most

@@ -10,8 +10,6 @@ import numpy as np
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.synthetic_rados import synthetic_rados as draw_synthetic
-from dpcore.queries.moments import MomentsQuery
-from dpcore.queries.rados import RadosQuery
 from learner.estimators import FROM_RELEASES, class_of, make_estimator
 from learner.federation import BudgetedOracle
 from learner.model import Model
@@ -58,12 +56,13 @@ def fitted(release: Release, estimator_name: str, *, synthetic_rados: int | None
     from such a release, ShapeError where the release has fewer than two rados.
     """
     estimator = make_estimator(estimator_name, **options)
-    if not isinstance(release.query.kind, MomentsQuery | RadosQuery):
+    learned = release.query.kind.learned_as
+    if learned is None:
         raise ConfigurationError(
             f"a release of {release.contents} is one of several answers that an estimator asks for; train on rados or "
             "moments"
         )
-    if not isinstance(release.query.kind, MomentsQuery):
+    if learned == "rados":
         if synthetic_rados is not None:
             raise ConfigurationError("this release has rados of its own; leave synthetic_rados out")
         _fit(estimator, "fit_release", "rados", estimator_name)(release)

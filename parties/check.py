@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dpcore.accounting.dp_feat import dp_feat_range
 from dpcore.errors import PlanError, RadofedError
 from dpcore.records.schema import Schema, differences
 from parties.answering.refusals import Refusals, Refused
@@ -15,7 +16,6 @@ from parties.client import CoordinatorClient
 from parties.config import PartyConfig
 from parties.data.dataset import check as check_data
 from parties.database import LedgerOwner
-from parties.feasibility import dp_feat_range
 from parties.ledger.ledger import Ledger
 from parties.policy import Policy
 from parties.probe import Served, probe

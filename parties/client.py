@@ -7,13 +7,12 @@ from typing import Any, Self, TypeVar
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from parties.answering.work import Batch, Work
+from parties.answering.coordinator_calls import WorkBatch
 from rado.v1 import member_service_pb2, member_service_pb2_grpc, party_service_pb2, party_service_pb2_grpc
-from wire.cohort import Cohort
-from wire.envelopes import Envelope, refuse_unknown_fields
-from wire.errors import Code, ConnectionLostError, WireError
+from wire.envelopes import Envelope
+from wire.errors import ConnectionLostError, WireError
 from wire.identity import TlsFiles
-from wire.status import PartyState, Phase
+from wire.status import Work
 from wire.transport import LONG_POLL_GRACE_S, Caller, open_channel
 from wire.upload import Chunk
 
@@ -25,7 +24,7 @@ Response = TypeVar("Response")
 class CoordinatorClient:
     """A connection to the coordinator, with mutual TLS. Threads may share it.
 
-    Implements parties.answering.work.Coordinator.
+    Implements parties.answering.coordinator_calls.CoordinatorCalls.
     """
 
     def __init__(
@@ -61,12 +60,12 @@ class CoordinatorClient:
         self.close()
 
     def fetch_roster(self) -> tuple[Envelope, float]:
-        """See parties.answering.work.Coordinator."""
+        """See parties.answering.coordinator_calls.CoordinatorCalls."""
         response = self._call(self._members.FetchRoster, member_service_pb2.FetchRosterRequest())
         return Envelope.from_proto(response.roster), response.server_time_unix_ms / 1000
 
-    def fetch_work(self, cursor: int, wait_s: int) -> Batch:
-        """See parties.answering.work.Coordinator."""
+    def fetch_work(self, cursor: int, wait_s: int) -> WorkBatch:
+        """See parties.answering.coordinator_calls.CoordinatorCalls."""
         response = self._call(
             self._party.FetchWork,
             party_service_pb2.FetchWorkRequest(cursor=cursor, wait_s=wait_s),
@@ -76,14 +75,14 @@ class CoordinatorClient:
         work = []
         for message in response.work:
             try:
-                work.append(_work(message))
+                work.append(Work.from_proto(message))
             except WireError:
                 # One entry that cannot be read must not hide the others.
                 continue
-        return Batch(tuple(work), response.cursor, len(response.work) - len(work))
+        return WorkBatch(tuple(work), response.cursor, len(response.work) - len(work))
 
     def answer(self, answer: Envelope, *, accepts: bool) -> None:
-        """See parties.answering.work.Coordinator."""
+        """See parties.answering.coordinator_calls.CoordinatorCalls."""
         signed = answer.to_proto()
         request = party_service_pb2.SubmitAnswerRequest(
             acceptance=signed if accepts else None, refusal=None if accepts else signed
@@ -91,16 +90,16 @@ class CoordinatorClient:
         self._call(self._party.SubmitAnswer, request)
 
     def ready(self, ready: Envelope) -> None:
-        """See parties.answering.work.Coordinator."""
+        """See parties.answering.coordinator_calls.CoordinatorCalls."""
         self._call(self._party.SubmitReady, party_service_pb2.SubmitReadyRequest(ready=ready.to_proto()))
 
     def upload_chunk(self, query_id: bytes, attempt: int, chunk: Chunk) -> None:
-        """See parties.answering.work.Coordinator."""
+        """See parties.answering.coordinator_calls.CoordinatorCalls."""
         request = party_service_pb2.UploadChunkRequest(query_id=query_id, attempt=attempt, chunk=chunk.to_proto())
         self._call(self._party.UploadChunk, request, timeout_s=120.0)
 
     def receipt(self, receipt: Envelope) -> None:
-        """See parties.answering.work.Coordinator."""
+        """See parties.answering.coordinator_calls.CoordinatorCalls."""
         self._call(self._party.SubmitReceipt, party_service_pb2.SubmitReceiptRequest(receipt=receipt.to_proto()))
 
     def is_serving(self) -> bool:
@@ -116,19 +115,3 @@ class CoordinatorClient:
             raise ConnectionLostError(self._caller.target, "the connection was closed") from error
         except grpc.RpcError as error:
             raise ConnectionLostError(self._caller.target, str(error)) from error
-
-
-def _work(message: party_service_pb2.Work) -> Work:
-    refuse_unknown_fields(message)
-    try:
-        phase, state = Phase(message.phase), PartyState(message.state)
-    except ValueError as error:
-        raise WireError(Code.MESSAGE_MALFORMED, "A phase or a state is not known.") from error
-    return Work(
-        Envelope.from_proto(message.query),
-        message.attempt,
-        phase,
-        state,
-        Cohort.from_proto(message.cohort) if message.HasField("cohort") else None,
-        frozenset(message.chunks_held),
-    )

@@ -18,14 +18,16 @@ from typing import Self
 from dpcore.errors import ConfigurationError, DataError, RadofedError
 from dpcore.numbers.processors import one_blas_thread
 from dpcore.randomness.sources import RandomSource, SystemRandom
+from dpcore.records.computation import PartySecret
 from dpcore.records.row_sums import RowSums, sum_on_threads
 from parties.answering.attempts import Attempts
+from parties.answering.coordinator_calls import WorkBatch
+from parties.answering.decisions import Party
 from parties.answering.jobs import Jobs, pauses
-from parties.answering.lifecycle import Holdings, QueryHandler
+from parties.answering.lifecycle import QueryLifecycle
 from parties.answering.obfuscators import Obfuscators
 from parties.answering.refusals import Refusals
 from parties.answering.spool import Spools
-from parties.answering.work import Batch
 from parties.client import CoordinatorClient
 from parties.config import PartyConfig
 from parties.data.cluster import ClusterRowSums
@@ -87,7 +89,7 @@ class PartyNode:
         with ExitStack() as opened:
             self._open(opened, random_source or SystemRandom())
             self._opened = opened.pop_all()
-        self._jobs = Jobs(self._handler, self._log, self._stop, lambda: time.monotonic() < self._drain_until)
+        self._jobs = Jobs(self._lifecycle, self._log, self._stop, lambda: time.monotonic() < self._drain_until)
         self._cursor = 0
         # The queries seen in a sweep from cursor 0, while there is one.
         self._sweep: set[bytes] | None = set()
@@ -120,15 +122,15 @@ class PartyNode:
         signing_key = SigningKey.load(config.signing_key)
         self._own_key = signing_key.public_bytes
         dataset = self._load()
-        secret = load_or_create(config.state_directory / "secret", random_source)
+        secret = PartySecret(load_or_create(config.state_directory / "secret", random_source), dataset.schema.digest)
         self._ledger = self._open_ledger(policy)
         opened.callback(self._ledger.database.close)
         attempts, spools = Attempts(self._ledger), Spools(config.state_directory / "spool", config.spool_bytes)
         spools.keep_only((held.query_id, held.attempt) for held in attempts.unfinished())
         obfuscators = Obfuscators(random_source, config.spare_obfuscators)
         opened.callback(obfuscators.close)
-        self._handler = QueryHandler(
-            Holdings(config.name, signing_key, policy, dataset.schema, dataset.records, secret, row_sums),
+        self._lifecycle = QueryLifecycle(
+            Party(config.name, signing_key, policy, dataset.schema, dataset.records, secret, row_sums),
             attempts=attempts,
             spools=spools,
             rosters=self._rosters,
@@ -165,7 +167,7 @@ class PartyNode:
             self._log.exception("policy refused", error=type(error).__name__, reason="the present policy stays")
             return
         self._ledger.limits = limits
-        self._handler.follow(policy)
+        self._lifecycle.follow(policy)
         self._log.info("policy read again", **said)
 
     def __enter__(self) -> Self:
@@ -252,13 +254,13 @@ class PartyNode:
         if member is None or member.signing_key != self._own_key:
             self._log.error("not in the roster", party=self._config.name, version=known.version)
 
-    def _take(self, batch: Batch) -> None:
+    def _take(self, batch: WorkBatch) -> None:
         """Hand out what came. A sweep from cursor 0 lists all that is open; its end shows what is not."""
         if batch.unreadable:
             self._log.warning("unreadable work", entries=batch.unreadable)
         for work in batch.work:
             self._jobs.offer(work)
-        self._handler.end_expired()
+        self._lifecycle.end_expired()
         if batch.cursor < self._cursor:
             self._log.warning("the coordinator begins anew", cursor=self._cursor, its_cursor=batch.cursor)
             self._cursor, self._sweep = 0, set()
@@ -268,7 +270,7 @@ class PartyNode:
             return
         self._sweep.update(work.query_id for work in batch.work)
         if not batch.work and not batch.unreadable:
-            self._handler.end_absent(self._sweep)
+            self._lifecycle.end_absent(self._sweep)
             self._sweep = None
 
 

@@ -8,12 +8,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from dpcore.accounting.filters import PrivacyLimit
-from dpcore.queries.gradient import GradientQuery
-from dpcore.queries.moments import MomentsQuery
-from dpcore.queries.rados import RadosQuery
-from dpcore.queries.release_cost import is_pure, scope_of
-from dpcore.queries.statistic import StatisticQuery
-from dpcore.rados.designs import Design, DpFeatDesign, FixedSupportDesign, GaussianDesign, JointDesign, PlainDesign
 from parties.ledger.limits import LedgerLimits
 from radofed.common.configuration import Configuration
 from wire.envelopes import fingerprint
@@ -75,7 +69,7 @@ class ScopeLimit(Configuration):
         return PrivacyLimit(self.epsilon, self.delta)
 
 
-class Limits(Configuration):
+class PolicyLimits(Configuration):
     """Privacy budget of the data source, over all learners, and limits of one query.
 
     `epsilon` and `delta` hold in every scope by itself: whole records, each source column, each feature's own values.
@@ -141,7 +135,7 @@ class Policy(Configuration):
     assumed_colluders: int = Field(default=1, ge=0)
     """c, the number of accepted members that are assumed to collude with coordinator and learner. A cohort needs
     `max(c + 2, h + c, smallest_cohort)` accepted members, h being the query's `honest_parties`."""
-    limits: Limits = Limits()
+    limits: PolicyLimits = PolicyLimits()
     """Privacy budget of the data source and limits of one query."""
 
     def members_needed(self, honest_parties: int) -> int:
@@ -159,33 +153,6 @@ class Policy(Configuration):
         )
 
 
-def design_name(query: Query) -> DesignName:
-    """How a policy file calls what the query asks for."""
-    match query.kind:
-        case MomentsQuery():
-            return "moments"
-        case StatisticQuery():
-            return "statistic"
-        case GradientQuery():
-            return "gradient"
-        case RadosQuery(design=design):
-            return _rados_name(design)
-
-
-def _rados_name(design: Design) -> DesignName:
-    match design:
-        case PlainDesign():
-            return "plain"
-        case DpFeatDesign():
-            return "dp-feat"
-        case JointDesign():
-            return "dp-feat-joint"
-        case FixedSupportDesign():
-            return "fixed-support"
-        case GaussianDesign():
-            return "gaussian"
-
-
 def check_query(policy: Policy, opened: OpenedQuery, roster: Roster, own_name: str) -> None:
     """Refuse a query that the policy does not admit, before anything is computed for it.
 
@@ -195,11 +162,11 @@ def check_query(policy: Policy, opened: OpenedQuery, roster: Roster, own_name: s
     pinned = {(learner.name, learner.signing_key) for learner in policy.learners}
     if (query.learner, opened.envelope.key_id.hex()) not in pinned:
         raise WireError(Code.POLICY_LEARNER, f"No key of {query.learner!r} that made this signature is pinned.")
-    design = design_name(query)
+    design = query.kind.name
     if design not in policy.designs:
         raise WireError(Code.POLICY_DESIGN, f"It is {design!r}.")
     # Rados without noise on every coordinate give records away (docs/threat-model.md, 4.4 and 4.5).
-    if scope_of(query.kind) != "record" and not policy.allow_unprotected:
+    if query.kind.scope != "record" and not policy.allow_unprotected:
         raise WireError(Code.POLICY_UNPROTECTED, f"It is {design!r}.")
     _check_limits(policy.limits, query)
     needed = policy.members_needed(query.honest_parties)
@@ -214,13 +181,12 @@ def check_query(policy: Policy, opened: OpenedQuery, roster: Roster, own_name: s
         )
 
 
-def _check_limits(limits: Limits, query: Query) -> None:
-    rados = query.kind.rados if isinstance(query.kind, RadosQuery) else 0
-    predicates = len(query.kind.predicates) if isinstance(query.kind, StatisticQuery) else 0
+def _check_limits(limits: PolicyLimits, query: Query) -> None:
+    amounts = query.kind.amounts
     for name, value, limit in (
-        ("rados", rados, limits.rados_per_query),
-        ("predicates", predicates, limits.predicates_per_query),
-        ("delta", Fraction(0) if is_pure(query.kind) else query.delta, limits.delta_per_query),
+        ("rados", amounts.get("rados", 0), limits.rados_per_query),
+        ("predicates", amounts.get("predicates", 0), limits.predicates_per_query),
+        ("delta", Fraction(0) if query.kind.is_pure else query.delta, limits.delta_per_query),
         ("max_attempts", query.max_attempts, limits.attempts_per_query),
         ("lifetime in seconds", query.not_after_unix_s - query.created_at_unix_s, limits.lifetime_per_query_s),
     ):

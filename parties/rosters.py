@@ -1,9 +1,11 @@
 """The newest roster that this party has seen: verified, remembered across restarts, never replaced by an older one."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
-from parties.answering.work import Coordinator
+from parties.answering.coordinator_calls import CoordinatorCalls
 from radofed.common.files.reading import FileKind, read_bytes, with_remedy
 from radofed.common.files.writing import BY_UMASK, write_durably
 from radofed.common.logs import Log
@@ -16,6 +18,10 @@ _ROSTER = FileKind(
     with_remedy("check federation_key, and remove the file only if the operator confirms which version is the newest"),
     limit_bytes=4 << 20,
 )
+# A member may have joined since this party last asked for the roster.
+_NEWER_MAY_HELP = frozenset({Code.ROSTER_STALE, Code.PEER_UNKNOWN, Code.SIGNATURE_INVALID})
+
+T = TypeVar("T")
 
 
 class Rosters:
@@ -47,13 +53,25 @@ class Rosters:
             raise WireError(Code.ROSTER_STALE, "This party has not seen a roster yet.")
         return self._roster
 
-    def refresh(self, coordinator: Coordinator) -> bool:
+    def refresh(self, coordinator: CoordinatorCalls) -> bool:
         """Ask for the newest roster; whether it is a newer one.
 
         What does not verify, or goes back, is logged and not believed. Raises ConnectionLostError and the like.
         """
         envelope, _ = coordinator.fetch_roster()
         return self.offer(envelope)
+
+    def checked(self, coordinator: CoordinatorCalls, check: Callable[[Roster], T]) -> T:
+        """What a check gives under the newest roster, which is asked for where the one at hand may be too old.
+
+        Raises what the check raises.
+        """
+        try:
+            return check(self.current)
+        except WireError as error:
+            if error.code not in _NEWER_MAY_HELP or not self.refresh(coordinator):
+                raise
+            return check(self.current)
 
     def offer(self, envelope: Envelope) -> bool:
         """Take a roster that is newer than the newest; whether it was."""

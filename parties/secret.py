@@ -4,8 +4,8 @@ import stat
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError
-from dpcore.queries.base import SECRET_BYTES
 from dpcore.randomness.sources import RandomSource
+from dpcore.records.computation import SECRET_BYTES
 from radofed.common.files.reading import FileKind, read_bytes, with_remedy
 from radofed.common.files.writing import write_durably
 

@@ -1,23 +1,24 @@
-"""radofed: organisations that may not share a row learn one linear classifier together.
+"""radofed: organisations that may not share a row train one linear classifier together.
 
-The public API. Every name is imported when it is first used, so that `import radofed` costs nothing.
+This module is the public API. Each name is imported on first use, so `import radofed` is fast.
 
-    Schema          how columns become coordinates, and the digest that all parties share
+    Schema          how columns become coordinates, with the digest that all parties share
     LearnerConfig   a learner's configuration file
-    Session         the learner's client: ask, watch, fetch
-    RadosRequest, MomentsRequest    what a learner wants; a session plans it
-    Federation, SessionSource       asking within a budget: statistics, learners of several rounds, evaluations
-    evaluate        how good a model is on the parties' rows, with intervals
+    Session         the learner's client: ask a query, watch it, fetch its release
+    RadosRequest, MomentsRequest    what a learner asks for; a session plans it
+    Federation, SessionSource       queries within a budget: statistics, estimators of several rounds, evaluations
+    evaluate        the quality of a model on the parties' rows, with intervals
     x, y, z, clip   predicates: (x["age"] >= 65) & (y == 1)
-    Release         what a query brought, with its privacy statement
-    privacy_together   what several releases cost together, exactly
+    Release         the result of a query, with its privacy statement
+    composed_privacy   the exact privacy cost of the composition of several releases
     train, Model, predict     from a release to a classifier, and to predictions on a table
-    RadoBoost, MeanVariance   the learners as scikit-learn estimators
-    simulate        learners and designs measured on a table, over a simulated federation
-    simulated_federation    a Federation over a table, to ask by hand
+    RadoBoost, MeanVariance   scikit-learn estimators
+    simulate        measures designs and estimators on a table, over a simulated federation
+    simulated_federation    a Federation over a table, to query by hand
     provision       the module that makes a federation's keys, certificates, roster and configurations
 """
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from dpcore.predicates.frontend import clip, x, y, z
     from dpcore.queries.statement import PrivacyStatement
     from dpcore.records.schema import Schema
+    from learner.composition import composed_privacy
     from learner.config import LearnerConfig
     from learner.federation import Federation
     from learner.journal import SessionSource
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
     from learner.release import Release
     from learner.requests import MomentsRequest, RadosRequest
     from learner.session import Session
-    from learner.together import privacy_together
     from learner.training import train
     from radofed import provision
     from radofed.simulation.asking import simulated_federation
@@ -60,7 +61,7 @@ _HOMES = {
     "SessionSource": "learner.journal",
     "clip": "dpcore.predicates.frontend",
     "evaluate": "dpcore.evaluation.evaluation",
-    "privacy_together": "learner.together",
+    "composed_privacy": "learner.composition",
     "predict": "learner.model",
     "simulate": "radofed.simulation.run",
     "simulated_federation": "radofed.simulation.asking",
@@ -69,6 +70,9 @@ _HOMES = {
     "y": "dpcore.predicates.frontend",
     "z": "dpcore.predicates.frontend",
 }
+
+# Names of the version before, accepted in this one.
+_FORMER = {"composed_privacy": "composed_privacy"}
 
 __all__ = [
     "Federation",
@@ -86,9 +90,9 @@ __all__ = [
     "SessionSource",
     "__version__",
     "clip",
+    "composed_privacy",
     "evaluate",
     "predict",
-    "privacy_together",
     "provision",
     "simulate",
     "simulated_federation",
@@ -101,11 +105,14 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import version  # noqa: PLC0415  (only who asks for the version waits for it)
+        from importlib.metadata import version  # noqa: PLC0415  (slow; only needed for the version)
 
         return version("radofed")
     if name == "provision":
         return import_module("radofed.provision")
+    if name in _FORMER:
+        warnings.warn(f"radofed.{name} is now radofed.{_FORMER[name]}", DeprecationWarning, stacklevel=2)
+        name = _FORMER[name]
     if name not in _HOMES:
         raise AttributeError(f"module 'radofed' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

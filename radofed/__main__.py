@@ -1,4 +1,4 @@
-"""`python -m radofed` is `rado`."""
+"""Run `rado` as `python -m radofed`."""
 
 from radofed.cli import main
 

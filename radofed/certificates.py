@@ -1,8 +1,7 @@
-"""The federation's certificate authority: requests made at the member, certificates signed at the operator.
+"""The federation's certificate authority: members make requests, the operator signs certificates.
 
 A member's private key never needs to travel: `make_request` runs at the member, `sign_request` at the operator, who
-takes from the request nothing but the public key. `rado provision init`, which makes everything in one place, goes the
-same way.
+uses only the public key of the request. `rado provision init` makes everything in one place with the same functions.
 """
 
 import datetime as dt
@@ -44,7 +43,7 @@ class Request:
 
 
 def make_request(federation: str, role: Role, name: str) -> Request:
-    """A new EC P-256 key, and the request that proves its possession and names the member. Runs at the member."""
+    """Make an EC P-256 key and the request that proves its possession and names the member. Runs at the member."""
     key = ec.generate_private_key(ec.SECP256R1())
     request = (
         x509.CertificateSigningRequestBuilder()
@@ -71,12 +70,12 @@ class Authority:
 
     @classmethod
     def create(cls, federation: str, now: dt.datetime) -> "Authority":
-        """A new EC P-256 authority that may sign members' certificates and no further authority.
+        """Make an EC P-256 authority that may sign members' certificates, but no further authority.
 
-        Raises ConfigurationError where `federation` is not a name.
+        Raises ConfigurationError if `federation` is not a valid name.
         """
         if not NAME.fullmatch(federation):
-            raise ConfigurationError(f"{federation!r} is not a federation's name; use a-z, 0-9 and '-', a letter first")
+            raise ConfigurationError(f"{federation!r} is not a federation name; use a-z, 0-9 and '-', a letter first")
         key = ec.generate_private_key(ec.SECP256R1())
         subject = _subject(f"radofed {federation}")
         certificate = (
@@ -96,22 +95,24 @@ class Authority:
 
     @property
     def certificate_pem(self) -> bytes:
-        """What every member gets."""
+        """The public certificate, which every member gets."""
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
     def sign_request(
         self, request_pem: bytes, role: Role, name: str, now: dt.datetime, *, hosts: Sequence[str] = ()
     ) -> bytes:
-        """The PEM certificate of one member, valid for a year from `now`.
+        """Return the PEM certificate of one member, valid for a year from `now`.
 
-        hosts: the DNS names and IP addresses under which a coordinator is dialled. Role, name and hosts are what the
-        operator says; the request contributes its public key and must name the same member. Raises ConfigurationError
-        where it does not, where its signature fails, or where its key is not EC P-256.
+        hosts: the DNS names and IP addresses at which a coordinator is dialled. The operator decides role, name and
+        hosts; the request contributes its public key and must name the same member. Raises ConfigurationError if it
+        does not, if its signature fails, or if its key is not EC P-256.
         """
         public_key = self._check(request_pem, role, name)
         served = role is Role.COORDINATOR
         if served != bool(hosts):
-            raise ConfigurationError("a coordinator's certificate, and no other, names the hosts it is dialled at")
+            raise ConfigurationError(
+                "a coordinator's certificate, and no other, names the hosts at which members dial it"
+            )
         usages = [ExtendedKeyUsageOID.CLIENT_AUTH] + [ExtendedKeyUsageOID.SERVER_AUTH] * served
         authority_key = self.key.public_key()
         certificate = (
@@ -152,7 +153,9 @@ class Authority:
         expected = certificate_san(self.federation, role, name)
         named = names.get_values_for_type(x509.UniformResourceIdentifier)
         if named != [expected]:
-            raise ConfigurationError(f"the request is for {', '.join(named) or 'no member'}, not for {expected}")
+            raise ConfigurationError(
+                f"the request is for {', '.join(named) or 'no member'}, not for {expected}: ask that member for one"
+            )
         if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
             raise ConfigurationError("the request's key is not on the curve P-256; make a new request")
         return key

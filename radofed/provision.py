@@ -1,9 +1,9 @@
-"""Provisioning a federation: keys, authority, certificates, the signed roster, and a ready directory for every member.
+"""Provision a federation: keys, authority, certificates, the signed roster, and a directory for every member.
 
-Layout of what is made:
+Directories:
 
-    federation/     the operator's, kept offline: federation.key, ca.key, ca.pem, federation.pub, roster.signed
-    members/NAME/   one for each member: ca.pem, certificate.pem, tls.key, federation.pub, its configuration, and
+    federation/     for the operator, kept offline: federation.key, ca.key, ca.pem, federation.pub, roster.signed
+    members/NAME/   for one member: ca.pem, certificate.pem, tls.key, federation.pub, its configuration, and
                     signing.key (parties, learners), policy.toml (parties), roster.signed (coordinator)
 """
 
@@ -37,7 +37,7 @@ _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True)
 class ProvisionedMember:
-    """One member and its directory. `fingerprint` is its signing key's, empty for the coordinator."""
+    """One member and its directory. fingerprint: of its signing key; empty for the coordinator."""
 
     role: Role
     name: str
@@ -52,7 +52,7 @@ class ProvisionedMember:
 
 @dataclass(frozen=True)
 class Provisioned:
-    """What provisioning made. `members` stand in the roster's order: the coordinator, the parties, the learners."""
+    """What provisioning made. members: in the roster's order, coordinator, parties, learners."""
 
     federation: str
     directory: Path
@@ -64,18 +64,18 @@ class Provisioned:
         return tuple(member for member in self.members if member.role is role)
 
     def sentences(self) -> list[str]:
-        """What to hand to whom, for people."""
+        """For the operator: which directory goes to which member, and the next steps."""
         lines = [
-            f"{self.directory / 'federation'}: keep it offline. It makes members; whoever has it can add parties.",
-            f"Tell everyone the federation key's fingerprint: {self.federation_fingerprint}",
+            f"{self.directory / 'federation'}: keep it offline. Anyone who has it can add members.",
+            f"Give every member the federation key's fingerprint: {self.federation_fingerprint}",
         ]
         for member in self.members:
-            what = "its private keys are inside: hand it over sealed, then delete it here"
+            what = "it has private keys: pass it on sealed, then delete it here"
             key = f"; signing key {member.fingerprint}" if member.fingerprint else ""
             lines.append(f"{member.directory}: for {member.role.value} {member.name}; {what}{key}")
         return [
             *lines,
-            "Every party edits policy.toml, which refuses everything as it stands, and adds schema and data.",
+            "Every party edits policy.toml, which refuses every query until then, and adds its schema and data.",
             "Every party compares the other members' fingerprints with their owners, then runs `rado party check`.",
         ]
 
@@ -92,12 +92,12 @@ def provision(
     policy: PolicyChoices = DENY_EVERYTHING,
     now: dt.datetime | None = None,
 ) -> Provisioned:
-    """Make a federation in `directory`, which must be absent or empty. Nothing is left behind where it fails.
+    """Make a federation in `directory`, which must be absent or empty. A failure leaves nothing behind.
 
-    coordinator_address: "host:port" as the members dial it; its host stands in the coordinator's certificate.
-    rows_at_least: what parties say of their size, by name, for planning. listen: what the coordinator binds; by default
-    the loopback address for a local host and every address otherwise. policy: of every party; by default it denies
-    everything. Raises ConfigurationError on names, addresses or a directory that cannot be used.
+    coordinator_address: "host:port" as members dial it; the coordinator's certificate names its host. rows_at_least:
+    the rows that parties say they have at least, by name, for planning. listen: the "host:port" that the coordinator
+    binds; by default the loopback address for a local host and every address otherwise. policy: of every party; the
+    default denies everything. Raises ConfigurationError if names, addresses or the directory cannot be used.
     """
     now = dt.datetime.now(dt.UTC) if now is None else now
     rows = dict(rows_at_least or {})
@@ -221,30 +221,30 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def join_address(host: str, port: int) -> str:
-    """What `split_address` splits."""
+    """The inverse of `split_address`."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _check_host(host: str) -> None:
-    """Raise ConfigurationError where a certificate cannot name this host, or nobody can dial it."""
+    """Raise ConfigurationError if a certificate cannot name this host, or members cannot dial it."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
         if not _HOST_NAME.fullmatch(host) or host.rpartition(".")[2].isdigit():
             raise ConfigurationError(
-                f"{host!r} is no host's name and no address; write an international name in its xn-- form"
+                f"{host!r} is neither a host name nor an IP address; write an international name in its xn-- form"
             ) from None
         return
     if address.is_unspecified:
         raise ConfigurationError(
-            f"nobody can dial {host}; give the address that members dial, and {host} as what the coordinator listens on"
+            f"members cannot dial {host}; give the address that they dial, and {host} as the address to listen on"
         )
     if getattr(address, "scope_id", None) is not None:
-        raise ConfigurationError(f"{host} means something on one machine only; give an address without a zone")
+        raise ConfigurationError(f"{host} is valid on one machine only; give an address without a zone")
 
 
 def _hosts(host: str) -> tuple[str, ...]:
-    """What the coordinator's certificate names: the host, and for a local one every way to say "this machine"."""
+    """The hosts in the coordinator's certificate: the one given; for a local one, every local name."""
     return _LOCAL_HOSTS if host in _LOCAL_HOSTS else (host,)
 
 
@@ -259,24 +259,24 @@ def _check_names(federation: str, parties: Sequence[str], learners: Sequence[str
     for what, name in [("federation", federation), *(("member", name) for name in (*parties, *learners))]:
         if not NAME.fullmatch(name):
             raise ConfigurationError(
-                f"{name!r} is not a {what}'s name; use at most 63 of a-z, 0-9 and '-', beginning with a letter"
+                f"{name!r} is not a {what} name; use at most 63 of a-z, 0-9 and '-', beginning with a letter"
             )
     roles = {COORDINATOR: Role.COORDINATOR}
     for role, name in (*((Role.PARTY, name) for name in parties), *((Role.LEARNER, name) for name in learners)):
         if name in roles:
             who = f"two {_PLURALS[role]}" if roles[name] is role else f"a {role.value} and a {roles[name].value}"
             raise ConfigurationError(
-                f"{who} would both be called {name!r}; directories, roster and logs go by names, whatever the role: "
-                "give each member a name of its own"
+                f"{who} would both be called {name!r}; directories, roster and logs use the name alone: "
+                "give each member its own name"
             )
         roles[name] = role
     if not parties or not learners:
-        raise ConfigurationError("a federation has at least one party and one learner; name them")
+        raise ConfigurationError("a federation needs at least one party and one learner; name them")
     for name, count in rows.items():
         if name not in parties or count < 1:
-            raise ConfigurationError(f"{name!r} with {count} rows: rows are a positive number, and a party's")
+            raise ConfigurationError(f"{name!r} with {count} rows: give a positive number, and a party's name")
 
 
 def _check_empty(directory: Path) -> None:
     if directory.exists() and (not directory.is_dir() or any(os.scandir(directory))):
-        raise ConfigurationError(f"{directory}: is there already and not empty; give another directory")
+        raise ConfigurationError(f"{directory}: already exists and is not empty; give another directory")

@@ -1,6 +1,6 @@
-"""Configuration files as `rado provision init` writes them, with the comments that their readers need.
+"""Configuration files as `rado provision init` writes them, with comments for the people who edit them.
 
-The samples in deploy/samples are what these functions give for an example federation; a test holds them together.
+The samples in deploy/samples are the output of these functions for an example federation; a test compares them.
 """
 
 import json
@@ -18,73 +18,74 @@ key = "tls.key"                   # its private key; never leaves this directory
 def coordinator_toml(federation: str, name: str, listen: str) -> str:
     """coordinator.toml of the coordinator called `name`."""
     return f"""\
-# The coordinator of the federation {federation!r}. Paths are relative to this file; an unknown key is refused.
+# The coordinator of the federation {federation!r}. Paths are relative to this file; unknown keys are refused.
 # Start it with: rado coordinator start --config coordinator.toml
 
 federation = {_text(federation)}
 name = {_text(name)}
-listen = {_text(listen)}          # address and port to serve on; the certificate names what members dial
+listen = {_text(listen)}          # address and port to bind; members dial the host in the certificate
 federation_key = "federation.pub"   # pinned: only rosters signed by this key are served
-roster = "roster.signed"            # replace it by a newer one and send SIGHUP
-state_directory = "state"           # queries and uploads; survives restarts, one coordinator at a time
+roster = "roster.signed"            # to update: replace the file and send SIGHUP
+state_directory = "state"           # queries and uploads; kept over restarts; one coordinator at a time
 log_level = "info"
 # log_file = "coordinator.log"      # default: standard error
 {_TLS}
 [limits]
-open_queries = 16                 # at one time, over all learners
-open_queries_per_learner = 4
-spool_bytes = 50_000_000_000      # uploads on disk, over all open queries
-query_life_s = 7_776_000          # how far away the end of a query may be
-keep_finished_s = 86_400          # how long a total can still be fetched
-finished_per_learner = 200        # the oldest beyond that many are dropped before
+open_queries = 16                 # open at one time, over all learners
+open_queries_per_learner = 4      # open at one time, for each learner
+spool_bytes = 50_000_000_000      # disk space for uploads, over all open queries
+query_life_s = 7_776_000          # longest time until a query expires: 90 days
+keep_finished_s = 86_400          # a finished query's total can be fetched for this long: 1 day
+finished_per_learner = 200        # finished queries kept for each learner; the oldest are dropped first
 
-# A Ray cluster of the coordinator's own, which makes large totals; see docs/operating.md. Without it this machine does.
+# Optional: the coordinator's own Ray cluster, which adds large totals; see docs/operating.md.
+# Without it this machine adds them.
 # [cluster]
-# address = "auto"                  # this machine is a node of it; else the head's "host:port"
-# token_file = "ray.token"          # default: where Ray itself looks
-# workers = 8                       # tasks at one time, a processor each
-# from_bytes = 268_435_456          # a query whose uploads have at least so many is added there
-# timeout_s = 300                   # the longest wait for an answer; then this machine goes on
+# address = "auto"                  # "auto" if this machine is one of its nodes, otherwise the head's "host:port"
+# token_file = "ray.token"          # default: where Ray looks
+# workers = 8                       # tasks at one time, one processor each
+# from_bytes = 268_435_456          # smaller uploads are added on this machine
+# timeout_s = 300                   # longest wait for an answer; then this machine continues
 """
 
 
 def party_toml(federation: str, name: str, coordinator: str) -> str:
     """party.toml of the party called `name`, which dials `coordinator` ("host:port")."""
     return f"""\
-# The party {name!r} of the federation {federation!r}. Paths are relative to this file; an unknown key is refused.
-# First:   rado party check --config party.toml     (says what is wrong, and how to mend it)
+# The party {name!r} of the federation {federation!r}. Paths are relative to this file; unknown keys are refused.
+# First:   rado party check --config party.toml     (says what is wrong and how to fix it)
 # Then:    rado party start --config party.toml
 
 federation = {_text(federation)}
 name = {_text(name)}
-coordinator = {_text(coordinator)}   # the party dials out; nothing dials in
-federation_key = "federation.pub"     # pinned: only rosters signed by this key are believed
-signing_key = "signing.key"           # signs what this party says; never leaves this directory
+coordinator = {_text(coordinator)}   # the party dials out; no one dials in
+federation_key = "federation.pub"     # pinned: only rosters signed by this key are accepted
+signing_key = "signing.key"           # signs this party's messages; never leaves this directory
 policy = "policy.toml"                # what this party agrees to
 schema = "schema.toml"                # the same file at every party; draft one with `rado schema infer`
-data = "data.csv"                     # this party's rows, CSV or Parquet; read once, at start; they stay here
-state_directory = "state"             # spools and attempts; survives restarts
-# data_source = "data.csv"            # what the ledger counts for; keep it when the rows move to another file
+data = "data.csv"                     # this party's rows, CSV or Parquet; read at start; they stay here
+state_directory = "state"             # spools and attempts; kept over restarts
+# data_source = "data.csv"            # the ledger's name for these rows; keep it when they move to another file
 # ledger = "state/ledger.sqlite"      # the privacy ledger of the data source; back it up, never restore an old copy
-spool_bytes = 10_000_000_000          # contributions on disk
-spare_obfuscators = 1000              # made ahead once idle for 30 s, in memory only, 1 KB each
+spool_bytes = 10_000_000_000          # disk space for contributions
+spare_obfuscators = 1000              # random factors made ahead after 30 idle seconds; in memory, 1 KB each
 log_level = "info"
 # log_file = "party.log"              # default: standard error
 {_TLS}
-# A Ray cluster of the party's own, which sums its rows; see docs/operating.md. Whoever is in it can read them.
-# Without it this machine does.
+# Optional: the party's own Ray cluster, which sums its rows; see docs/operating.md. Every node of it can read them.
+# Without it this machine sums them.
 # [cluster]
-# address = "auto"                    # this machine is a node of it; else the head's "host:port"
-# token_file = "ray.token"            # default: where Ray itself looks
-# workers = 8                         # tasks at one time, a processor each
-# from_rows = 10_000_000              # a table of at least so many is summed there
-# timeout_s = 300                     # the longest wait for an answer; then this machine sums
+# address = "auto"                    # "auto" if this machine is one of its nodes, otherwise the head's "host:port"
+# token_file = "ray.token"            # default: where Ray looks
+# workers = 8                         # tasks at one time, one processor each
+# from_rows = 10_000_000              # smaller tables are summed on this machine
+# timeout_s = 300                     # longest wait for an answer; then this machine continues
 """
 
 
 @dataclass(frozen=True)
 class PolicyChoices:
-    """What a party's policy allows. The defaults deny every query. `reason` is printed above what is allowed."""
+    """What a party's policy allows. The defaults deny every query. `reason` is a comment at the top of the file."""
 
     designs: Sequence[str] = ()
     allow_unprotected: bool = False
@@ -109,46 +110,48 @@ def policy_toml(learners: Mapping[str, str], accepted: Mapping[str, str], choice
     )
     reason = "".join(f"# {line}\n" for line in choices.reason.splitlines())
     return f"""\
-# What this party agrees to. Whatever is not allowed here is refused, and nobody else can change this file.
+# What this party agrees to. A query that is not allowed here is refused, and no other member can change this file.
 # A running node reads it again on SIGHUP.
 {reason}
-# What may be asked. "statistic", "gradient", "moments", "gaussian" and "fixed-support" (with noise) bound what is told
-# of whole records.
-# "dp-feat-joint" bounds one source column, "dp-feat" single features' own values, "plain" those of boolean features:
-# these leave whole records without a bound, so they need allow_unprotected = true as well, and unbounded_queries below.
-# An empty list refuses every query.
+# Designs of queries that may be asked. An empty list refuses every query. What each design protects:
+#   whole records     "statistic", "gradient", "moments", "gaussian", and "fixed-support" with noise
+#   a source column   "dp-feat-joint"
+#   single features   "dp-feat": each feature's own values; "plain": those of boolean features
+# The last two kinds leave whole records without a bound: they also need allow_unprotected = true, and
+# unbounded_queries below.
 designs = {_list(choices.designs)}
 allow_unprotected = {json.dumps(choices.allow_unprotected)}
 
-# A cohort must have this many members that this party has accepted, itself included, and at least two more than
-# assumed_colluders, the number of other parties that may tell what they know to coordinator or learner.
+# A cohort needs at least smallest_cohort accepted parties, this one included, and at least assumed_colluders + 2.
+# assumed_colluders: how many other parties may share what they know with the coordinator or the learner.
 smallest_cohort = {choices.smallest_cohort}
 assumed_colluders = {choices.assumed_colluders}
 
-# Parties of the roster that count for this one. Compare each fingerprint with its owner over another channel, such as
-# the telephone, before you keep it: a certificate alone makes nobody a member.
+# The parties that this one accepts, by the fingerprints of their signing keys. Compare each fingerprint with its
+# owner over another channel, such as the telephone, before you keep it: a certificate alone proves no membership.
 accepted_members = [
 {members}
 ]
 
-# What the data source may give in its whole lifetime, over all learners; exact decimals in quotation marks. What was
-# spent never comes back. epsilon and delta hold in each scope by itself: whole records, each source column, each
-# feature's own values. Half of delta is for the sum of the queries' own deltas, half for counting many queries as less
-# than the sum of their epsilons: give at least twice delta_per_query. unbounded_queries: how many queries without a
-# bound for whole records may ever be answered. Each attempt at a query counts.
+# The privacy budget of the data source, for its whole lifetime and all learners. What is spent never comes back, and
+# each attempt at a query counts. Write exact decimals in quotation marks.
+# epsilon, delta: hold in each scope separately: whole records, each source column, each feature's own values.
+#   Half of delta is for the sum of the queries' own deltas, half for the composition of many queries, which costs less
+#   than the sum of their epsilons. Give at least twice delta_per_query.
+# unbounded_queries: how many queries without a bound for whole records may ever be answered.
 [limits]
 epsilon = {_text(choices.epsilon)}
 delta = {_text(choices.delta)}
 unbounded_queries = {choices.unbounded_queries}
-# For one query. An accepted query sets its privacy aside until it ends, at latest after lifetime_per_query_s seconds.
+# For one query. An accepted query reserves its privacy until it ends, at most for lifetime_per_query_s seconds.
 rados_per_query = {choices.rados_per_query}
 predicates_per_query = 10_000
 delta_per_query = {_text(choices.delta_per_query)}
 attempts_per_query = {choices.attempts_per_query}
 lifetime_per_query_s = {choices.lifetime_per_query_s:_}
 
-# Other limits, where wanted: for whole records, for a source column, for a feature; and, beside those of the lifetime,
-# for what each learner is given and for any 24 hours.
+# Optional limits: for whole records, for one source column, for one feature; and, in addition to the lifetime's, for
+# each learner and for any 24 hours.
 # [limits.record]
 # epsilon = "3"
 # delta = "1e-6"
@@ -172,22 +175,22 @@ lifetime_per_query_s = {choices.lifetime_per_query_s:_}
 def learner_toml(federation: str, name: str, coordinator: str) -> str:
     """learner.toml of the learner called `name`, which dials `coordinator` ("host:port")."""
     return f"""\
-# The learner {name!r} of the federation {federation!r}. Paths are relative to this file; an unknown key is refused.
+# The learner {name!r} of the federation {federation!r}. Paths are relative to this file; unknown keys are refused.
 # First:   rado learner keygen --config learner.toml
 
 federation = {_text(federation)}
 name = {_text(name)}
 coordinator = {_text(coordinator)}
-federation_key = "federation.pub"     # pinned: only rosters signed by this key are believed
-signing_key = "signing.key"           # the parties pin this key; it certifies the Paillier key below
-paillier_key = "paillier.jwk"         # opens totals; made by `rado learner keygen`, never leaves this directory
-state_directory = "state"             # queries that were asked
-releases_directory = "releases"       # what was learnt, each with its privacy statement
+federation_key = "federation.pub"     # pinned: only rosters signed by this key are accepted
+signing_key = "signing.key"           # pinned by the parties; it certifies the Paillier key below
+paillier_key = "paillier.jwk"         # decrypts totals; made by `rado learner keygen`, never leaves this directory
+state_directory = "state"             # the queries that were sent
+releases_directory = "releases"       # the results, each with its privacy statement
 {_TLS}"""
 
 
 def _text(value: str) -> str:
-    # TOML's basic strings and JSON's agree on everything that names, addresses and fingerprints may hold.
+    # TOML's basic strings and JSON's agree on all characters of names, addresses and fingerprints.
     return json.dumps(value)
 
 

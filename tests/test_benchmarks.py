@@ -117,7 +117,7 @@ def test_joint_is_asked_for_with_just_enough_noise():
     assert 0.999 < counted <= 1
     less = IntegerNoise(int(ask.design.share_sigma * 0.99), 4, 50)
     squared = joint_squared(dp_feat_protocol.SQUARED_RANGE, dp_feat_protocol.FRACTION_BITS)
-    assert less.law(squared, 50, Fraction(1, 2)).epsilon(dp_feat_protocol.DELTA).upper > 1.001
+    assert less.distribution(squared, 50, Fraction(1, 2)).epsilon(dp_feat_protocol.DELTA).upper > 1.001
 
 
 def test_an_infinite_epsilon_is_none():

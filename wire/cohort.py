@@ -1,4 +1,4 @@
-"""What parties say of an attempt, and the cohort that their acceptances make."""
+"""Parties' signed statements about an attempt, and the cohort that their acceptances form."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ HASH_BYTES = 32
 
 def _check_attempt(query_id: bytes, attempt: int) -> None:
     if len(query_id) != HASH_BYTES or attempt < 1:
-        raise WireError(Code.MESSAGE_MALFORMED, "A query's id has 32 bytes, and attempts count from 1.")
+        raise WireError(Code.MESSAGE_MALFORMED, "A query's id must have 32 bytes, and attempts count from 1.")
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Acceptance:
     def __post_init__(self) -> None:
         _check_attempt(self.query_id, self.attempt)
         if self.rows < 1 or len(self.mask_key) != KEY_BYTES:
-            raise WireError(Code.MESSAGE_MALFORMED, "An acceptance has at least one row and a 32-byte key.")
+            raise WireError(Code.MESSAGE_MALFORMED, "An acceptance must have at least one row and a 32-byte key.")
 
     def to_bytes(self) -> bytes:
         """The payload to be signed."""
@@ -48,7 +48,7 @@ class Acceptance:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A party will not contribute, for a reason of the catalogue."""
+    """A party will not contribute. The reason is a code of the catalogue."""
 
     KIND: ClassVar[Kind] = Kind.REFUSAL
     query_id: bytes
@@ -101,7 +101,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Receipt:
-    """What a party uploaded, for which cohort."""
+    """A party's statement of what it uploaded and for which cohort."""
 
     KIND: ClassVar[Kind] = Kind.RECEIPT
     query_id: bytes
@@ -115,7 +115,7 @@ class Receipt:
     def __post_init__(self) -> None:
         _check_attempt(self.query_id, self.attempt)
         if len(self.cohort_digest) != HASH_BYTES or len(self.upload_digest) != HASH_BYTES:
-            raise WireError(Code.MESSAGE_MALFORMED, "A digest has 32 bytes.")
+            raise WireError(Code.MESSAGE_MALFORMED, "A digest must have 32 bytes.")
 
     def to_bytes(self) -> bytes:
         """The payload to be signed."""
@@ -140,7 +140,7 @@ Statement = Acceptance | Refusal | Ready | Receipt
 
 
 def sign(statement: Statement, signing_key: SigningKey) -> Envelope:
-    """The envelope of what a party says."""
+    """The signed envelope of a party's statement."""
     return signing_key.sign(statement.KIND, statement.to_bytes())
 
 
@@ -148,7 +148,7 @@ S = TypeVar("S", Acceptance, Refusal, Ready, Receipt)
 
 
 def open_statement(statement_type: type[S], envelope: Envelope, roster: Roster) -> tuple[S, Member]:
-    """What a party of the roster says, with the party. Raises WireError."""
+    """The verified statement of a party of the roster, and the party. Raises WireError."""
     statement = statement_type.from_bytes(envelope.payload)
     member = roster.find(statement.party, Role.PARTY)
     if member is None:
@@ -170,7 +170,7 @@ class Cohort:
 
     @property
     def digest(self) -> bytes:
-        """Binds query, attempt, members, row counts and mask keys."""
+        """SHA-256 that binds query, attempt, members, row counts and mask keys."""
         return sha256(
             b"rado.v1/cohort\0",
             self.query_id,
@@ -193,34 +193,34 @@ class Cohort:
     def open(self, roster: Roster) -> tuple[Acceptance, ...]:
         """Every member's acceptance, each verified against the roster.
 
-        Raises WireError where a signature fails, a member stands twice, or an acceptance is of another attempt.
+        Raises WireError if a signature is invalid, a member occurs twice, or an acceptance is for another attempt.
         """
         opened = tuple(open_statement(Acceptance, envelope, roster)[0] for envelope in self.acceptances)
         if any((a.query_id, a.attempt) != (self.query_id, self.attempt) for a in opened):
-            raise WireError(Code.ATTEMPT_MISMATCH, "The cohort has an acceptance of another attempt.")
+            raise WireError(Code.ATTEMPT_MISMATCH, "The cohort has an acceptance for another attempt.")
         if len({a.party for a in opened}) != len(opened):
-            raise WireError(Code.MESSAGE_MALFORMED, "A party stands twice in the cohort.")
+            raise WireError(Code.MESSAGE_MALFORMED, "A party occurs twice in the cohort.")
         return opened
 
 
 def check_receipts(
     receipts: Sequence[Envelope], cohort: Cohort, roster: Roster, *, chunks: int, ciphertexts: int
 ) -> tuple[Receipt, ...]:
-    """Every cohort member's receipt, in order, for this cohort and of the planned size.
+    """Every cohort member's verified receipt, in order, for this cohort and of the planned size.
 
-    Raises WireError(RECEIPT_INVALID) where one is missing, for another cohort, or of another size.
+    Raises WireError(RECEIPT_INVALID) if one is missing, for another cohort, or of another size.
     """
     opened = tuple(open_statement(Receipt, envelope, roster)[0] for envelope in receipts)
     members = [a.party for a in cohort.open(roster)]
     if [r.party for r in opened] != members:
-        raise WireError(Code.RECEIPT_INVALID, "The receipts are not those of the cohort's members.")
+        raise WireError(Code.RECEIPT_INVALID, "The receipts do not match the cohort's members.")
     for receipt in opened:
         check_receipt(receipt, cohort, chunks=chunks, ciphertexts=ciphertexts)
     return opened
 
 
 def check_receipt(receipt: Receipt, cohort: Cohort, *, chunks: int, ciphertexts: int) -> None:
-    """Raise WireError(RECEIPT_INVALID) where a receipt is for another cohort or of another size."""
+    """Raise WireError(RECEIPT_INVALID) if a receipt is for another cohort or of another size."""
     expected = (cohort.query_id, cohort.attempt, cohort.digest, chunks, ciphertexts)
     if (receipt.query_id, receipt.attempt, receipt.cohort_digest, receipt.chunks, receipt.ciphertexts) != expected:
-        raise WireError(Code.RECEIPT_INVALID, f"That of {receipt.party} is for another cohort or upload.")
+        raise WireError(Code.RECEIPT_INVALID, f"{receipt.party}'s receipt is for another cohort or upload.")

@@ -1,7 +1,7 @@
 """Signed envelopes: Ed25519 over exact bytes, with a domain that names version, message type and signer's role.
 
-What was signed is what is hashed, stored and forwarded. A signature over one type or by one role never holds for
-another (the domain separates them), and the sender inside a message is checked against the key by the caller.
+Exactly the signed bytes are hashed, stored and forwarded. The domain separates message types and roles: a signature for
+one is never valid for another. The caller must check the sender named inside a message against the key.
 """
 
 import hashlib
@@ -28,14 +28,14 @@ VERSION = b"rado.v1"
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 PEM_BYTES = 1 << 20
-"""The most that a PEM file may have: an authority's may hold a chain of certificates."""
+"""The most bytes of a PEM file. An authority's file may hold a chain of certificates."""
 
 _KEY = FileKind(with_remedy("give an Ed25519 key in an unencrypted PEM file"), limit_bytes=PEM_BYTES)
 _PUBLIC_KEY = FileKind(with_remedy("ask the operator for the file"), limit_bytes=PEM_BYTES)
 
 
 class Kind(StrEnum):
-    """What may be signed. The value is the message's name in the proto files."""
+    """Message types that may be signed. The value is the message's name in the proto files."""
 
     ROSTER = "Roster"
     QUERY = "Query"
@@ -60,7 +60,7 @@ SIGNER_ROLE: dict[Kind, str] = {
 
 
 def sha256(*parts: bytes) -> bytes:
-    """SHA-256 of the parts, one after another."""
+    """SHA-256 of the concatenated parts."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)
@@ -73,13 +73,13 @@ def key_id(public_key: bytes) -> bytes:
 
 
 def fingerprint(public_key: bytes) -> str:
-    """What people compare over the telephone: the key's id in hexadecimal, in groups of four."""
+    """The key's id in hexadecimal, in groups of four, for people to compare over the telephone."""
     text = key_id(public_key).hex()
     return ":".join(text[i : i + 4] for i in range(0, len(text), 4))
 
 
 def signed_bytes(kind: Kind, payload: bytes) -> bytes:
-    """The bytes that the signature is over."""
+    """The bytes that the signature covers."""
     return b"\0".join((VERSION, kind.value.encode(), SIGNER_ROLE[kind].encode(), payload))
 
 
@@ -102,7 +102,7 @@ class Envelope:
 
     @classmethod
     def from_proto(cls, message: envelope_pb2.Signed) -> "Envelope":
-        """Raises WireError(MESSAGE_MALFORMED) where a part is missing or of the wrong length."""
+        """Raises WireError(MESSAGE_MALFORMED) if a part is missing or of the wrong length."""
         if (
             not message.payload
             or len(message.key_id) != KEY_BYTES
@@ -113,30 +113,30 @@ class Envelope:
         return cls(message.payload, message.key_id, message.signature)
 
     def to_bytes(self) -> bytes:
-        """For files and databases."""
+        """The envelope as bytes, for files and databases."""
         return self.to_proto().SerializeToString()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Envelope":
-        """The inverse of to_bytes; raises as from_proto does."""
+        """The inverse of to_bytes. Raises the same errors as from_proto."""
         return cls.from_proto(parse(envelope_pb2.Signed, data))
 
     def open(self, kind: Kind, public_key: bytes) -> bytes:
-        """The payload, once the signature holds for this kind and key.
+        """The payload, after verifying the signature for this kind and key.
 
         Raises WireError(SIGNATURE_INVALID).
         """
         if self.key_id != key_id(public_key):
-            raise WireError(Code.SIGNATURE_INVALID, f"The {kind} is signed by another key.")
+            raise WireError(Code.SIGNATURE_INVALID, f"The {kind} is signed with another key.")
         try:
             Ed25519PublicKey.from_public_bytes(public_key).verify(self.signature, signed_bytes(kind, self.payload))
         except (InvalidSignature, ValueError) as error:
-            raise WireError(Code.SIGNATURE_INVALID, f"The {kind} was altered or signed as something else.") from error
+            raise WireError(Code.SIGNATURE_INVALID, f"The {kind} was altered or signed as another type.") from error
         return self.payload
 
 
 class SigningKey:
-    """Held by the member, or by the federation, that signs with it. Prints as its fingerprint."""
+    """An Ed25519 private key, held by the member or federation that signs with it. Prints as its fingerprint."""
 
     def __init__(self, private_key: Ed25519PrivateKey) -> None:
         self._private_key = private_key
@@ -157,14 +157,14 @@ class SigningKey:
         try:
             key = serialization.load_pem_private_key(pem, password=None)
         except Exception as error:
-            # The sentence leaves out the cause, which could say something about a secret.
+            # The message leaves out the cause, which could reveal something about the secret.
             raise _KEY.error(path, "is not a readable signing key") from error
         if not isinstance(key, Ed25519PrivateKey):
             raise ConfigurationError(f"{path}: not an Ed25519 key; make one with `rado provision`")
         return cls(key)
 
     def save(self, path: Path) -> None:
-        """Write the key for its owner's eyes alone; refuses to overwrite."""
+        """Write the key to a file that only its owner can read. Refuses to overwrite."""
         pem = self._private_key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
@@ -177,7 +177,7 @@ class SigningKey:
 
 
 def parse(message_type: type[M], data: bytes) -> M:
-    """Parse bytes strictly: raises WireError(MESSAGE_MALFORMED or FIELD_UNKNOWN)."""
+    """Parse bytes strictly. Raises WireError(MESSAGE_MALFORMED or FIELD_UNKNOWN)."""
     try:
         message = message_type.FromString(data)
     except (DecodeError, ValueError, RuntimeError) as error:
@@ -187,12 +187,12 @@ def parse(message_type: type[M], data: bytes) -> M:
 
 
 def refuse_unknown_fields(message: Message) -> None:
-    """Raise WireError(FIELD_UNKNOWN) where any message inside has a field that this version does not know.
+    """Raise WireError(FIELD_UNKNOWN) if the message, or one inside it, has a field that this version does not know.
 
-    An old node must not half-understand a new query.
+    An old node must not understand only part of a new query.
     """
     if len(UnknownFieldSet(message)):
-        raise WireError(Code.FIELD_UNKNOWN, f"It is in {message.DESCRIPTOR.name}.")
+        raise WireError(Code.FIELD_UNKNOWN, f"The field is in {message.DESCRIPTOR.name}.")
     for field, value in message.ListFields():
         if field.message_type is None:
             continue

@@ -1,8 +1,8 @@
 """The error catalogue: every code that crosses the wire, with its gRPC status, public sentence and hint.
 
-What a party says to the outside about its own data is one code, `UNAVAILABLE`. File, line, value and class balance
-stay in its own log. A code travels in the trailing metadata of a failed call under `rado-code`, the sentence as the
-status message.
+If a party's own data is at fault, it reports only the code `UNAVAILABLE`. File, line, value and class balance stay in
+its own log. A code travels in the trailing metadata of a failed call under `rado-code`, the sentence as the status
+message.
 """
 
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ LONGEST_DETAIL = 1000
 
 
 class Code(StrEnum):
-    """What can be wrong between two nodes."""
+    """Codes of errors between two nodes."""
 
-    # Who is calling.
+    # The caller.
     PEER_UNKNOWN = "PEER_UNKNOWN"
     ROLE_FORBIDDEN = "ROLE_FORBIDDEN"
     SENDER_MISMATCH = "SENDER_MISMATCH"
     SIGNATURE_INVALID = "SIGNATURE_INVALID"
-    # What is being said.
+    # The message.
     MESSAGE_MALFORMED = "MESSAGE_MALFORMED"
     FIELD_UNKNOWN = "FIELD_UNKNOWN"
     MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
@@ -64,7 +64,7 @@ class Code(StrEnum):
     SCHEMA_MISMATCH = "SCHEMA_MISMATCH"
     PLAN_INFEASIBLE = "PLAN_INFEASIBLE"
     UNAVAILABLE = "UNAVAILABLE"
-    # How a query ends without a total.
+    # The end of a query without a total.
     COHORT_TOO_SMALL = "COHORT_TOO_SMALL"
     ATTEMPTS_EXHAUSTED = "ATTEMPTS_EXHAUSTED"
     CANCELLED = "CANCELLED"
@@ -75,7 +75,7 @@ class Code(StrEnum):
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the catalogue."""
+    """One entry of the catalogue. retry: whether the caller may repeat the call."""
 
     status: grpc.StatusCode
     sentence: str
@@ -90,7 +90,7 @@ CATALOGUE: dict[Code, Entry] = {
     Code.PEER_UNKNOWN: Entry(
         _S.UNAUTHENTICATED,
         "The certificate does not belong to a member of the roster.",
-        "Ask the operator whether the roster lists this certificate's name, and the coordinator has the newest one.",
+        "Ask the operator whether the newest roster lists this certificate's name and the coordinator has that roster.",
         2,
     ),
     Code.ROLE_FORBIDDEN: Entry(
@@ -102,17 +102,17 @@ CATALOGUE: dict[Code, Entry] = {
     Code.SENDER_MISMATCH: Entry(
         _S.PERMISSION_DENIED,
         "The sender named in the message is not the certificate's member.",
-        "Use the signing key and the certificate of one and the same member.",
+        "Use the signing key and the certificate of the same member.",
         2,
     ),
     Code.SIGNATURE_INVALID: Entry(
         _S.PERMISSION_DENIED,
-        "The signature does not hold for these bytes, this message type and this signer.",
-        "Check that the signing key is the one in the roster, and that nothing rewrites messages on the way.",
+        "The signature is not valid for these bytes, this message type and this signer.",
+        "Check that the signing key is the one in the roster, and that no proxy changes messages on the way.",
         2,
     ),
     Code.MESSAGE_MALFORMED: Entry(
-        _S.INVALID_ARGUMENT, "The message is not well formed.", "Compare it with the protocol document.", 4
+        _S.INVALID_ARGUMENT, "The message is malformed.", "Compare it with the protocol document.", 4
     ),
     Code.FIELD_UNKNOWN: Entry(
         _S.INVALID_ARGUMENT,
@@ -123,11 +123,11 @@ CATALOGUE: dict[Code, Entry] = {
     Code.MESSAGE_TOO_LARGE: Entry(
         _S.INVALID_ARGUMENT, "The message is larger than the limit.", "Send chunks of at most 512 KiB.", 4
     ),
-    # A version that does not know the code tries again after this status, as it does after every UNAVAILABLE.
+    # A version that does not know the code retries after this status, as after every UNAVAILABLE.
     Code.CALLS_TOO_MANY: Entry(
         _S.UNAVAILABLE,
-        "Too many messages of this member are on the way at once.",
-        "Send fewer at once; every node of radofed tries again by itself.",
+        "This member is sending too many messages at once.",
+        "Send fewer at once; radofed's nodes retry automatically.",
         2,
         retry=True,
     ),
@@ -140,36 +140,34 @@ CATALOGUE: dict[Code, Entry] = {
     Code.ROSTER_STALE: Entry(
         _S.FAILED_PRECONDITION,
         "The roster is older than one already seen.",
-        "Fetch the newest roster and ask again; a roster that goes back needs the operator's explanation.",
+        "Fetch the newest roster and try again; if the newest version went back, ask the operator why.",
         6,
     ),
     Code.QUERY_UNKNOWN: Entry(
-        _S.NOT_FOUND, "No such query.", "Check the id; a query is forgotten some time after it ends.", 4
+        _S.NOT_FOUND, "The query is not known.", "Check the id; a query is deleted some time after it ends.", 4
     ),
     Code.QUERY_EXPIRED: Entry(
         _S.FAILED_PRECONDITION,
-        "The query's time is over, or not yet begun.",
-        "Ask again with a later end; check both clocks.",
+        "The query has expired or is not valid yet.",
+        "Check both clocks, or send a new query with a later end.",
         3,
     ),
     Code.QUERY_INVALID: Entry(
-        _S.INVALID_ARGUMENT, "The query contradicts itself.", "Compare its fields with the protocol document.", 4
+        _S.INVALID_ARGUMENT, "The query is not valid.", "Compare its fields with the protocol document.", 4
     ),
-    Code.QUERY_CLOSED: Entry(
-        _S.FAILED_PRECONDITION, "The query or the attempt has ended.", "Ask again with a new query.", 6
-    ),
+    Code.QUERY_CLOSED: Entry(_S.FAILED_PRECONDITION, "The query or the attempt has ended.", "Send a new query.", 6),
     Code.QUERIES_TOO_MANY: Entry(
         _S.RESOURCE_EXHAUSTED, "Too many queries are open.", "Wait until one ends, or cancel one.", 1
     ),
     Code.QUERY_TOO_LARGE: Entry(
         _S.RESOURCE_EXHAUSTED,
-        "The query's uploads would never fit the coordinator's store.",
-        "Ask for fewer rados or parties, or ask the operator to raise spool_bytes.",
+        "The query's uploads exceed the coordinator's storage.",
+        "Use fewer rados or parties, or ask the operator to raise spool_bytes.",
         4,
     ),
     Code.KEY_INVALID: Entry(
         _S.INVALID_ARGUMENT,
-        "The Paillier key is too short or too long, malformed, out of date or not certified by the learner.",
+        "The Paillier key is too short, too long, malformed, out of date or not certified by the learner.",
         "Make a key with `rado learner keygen` (2048 to 4096 bits).",
         4,
     ),
@@ -183,22 +181,22 @@ CATALOGUE: dict[Code, Entry] = {
         _S.FAILED_PRECONDITION, "The message is for another attempt.", "Fetch the work again.", 6
     ),
     Code.PHASE_MISMATCH: Entry(
-        _S.FAILED_PRECONDITION, "The attempt is not in a phase that takes this message.", "Fetch the work again.", 6
+        _S.FAILED_PRECONDITION, "The attempt's phase does not accept this message.", "Fetch the work again.", 6
     ),
     Code.ANSWER_CONFLICT: Entry(
         _S.ALREADY_EXISTS,
-        "Another answer of this party to this attempt is already there.",
-        "Repeat the first answer's bytes, or wait for the next attempt.",
+        "This party has already given another answer to this attempt.",
+        "Send the first answer again unchanged, or wait for the next attempt.",
         6,
     ),
     Code.COHORT_EXCLUDED: Entry(
         _S.PERMISSION_DENIED,
         "This party is not in the attempt's cohort.",
-        "It was late or there was no room; wait for the next query.",
+        "The party answered late or the cohort was full; wait for the next query.",
         6,
     ),
     Code.TOTAL_UNAVAILABLE: Entry(
-        _S.FAILED_PRECONDITION, "The total is not there yet.", "Follow the query until it is complete.", 6
+        _S.FAILED_PRECONDITION, "The total is not available yet.", "Wait until the query is complete.", 6
     ),
     Code.CHUNK_MALFORMED: Entry(
         _S.INVALID_ARGUMENT,
@@ -208,8 +206,8 @@ CATALOGUE: dict[Code, Entry] = {
     ),
     Code.CHUNK_CONFLICT: Entry(
         _S.ALREADY_EXISTS,
-        "Another chunk is already there under this index.",
-        "Send the same bytes again, or give the attempt up.",
+        "A different chunk with this index was already uploaded.",
+        "Send the same bytes again, or give up the attempt.",
         6,
     ),
     Code.CHUNK_MISSING: Entry(
@@ -223,14 +221,14 @@ CATALOGUE: dict[Code, Entry] = {
     ),
     Code.RECEIPT_INVALID: Entry(
         _S.INVALID_ARGUMENT,
-        "The receipt does not fit the cohort or the upload.",
+        "The receipt does not match the cohort or the upload.",
         "Compute its digests over the bytes that were sent.",
         4,
     ),
     Code.SPOOL_FULL: Entry(
         _S.RESOURCE_EXHAUSTED,
-        "There is no room to store the upload.",
-        "The operator must free space or raise the quota; the party tries again by itself.",
+        "There is no space to store the upload.",
+        "The operator must free space or raise the quota; the party retries automatically.",
         1,
         retry=True,
     ),
@@ -260,20 +258,20 @@ CATALOGUE: dict[Code, Entry] = {
     ),
     Code.POLICY_LIMITS: Entry(
         _S.PERMISSION_DENIED,
-        "The query is beyond a limit of the party's policy for one query.",
+        "The query exceeds a limit of the party's policy for one query.",
         "Lower the number of rados, the delta or the attempts.",
         6,
     ),
     Code.BUDGET_EXCEEDED: Entry(
         _S.PERMISSION_DENIED,
         "The party's privacy budget does not cover this query.",
-        "Ask for less; what was spent never comes back.",
+        "Send a query that costs less; spent budget does not come back.",
         6,
     ),
     Code.SCHEMA_MISMATCH: Entry(
         _S.FAILED_PRECONDITION,
-        "The party's schema is not the query's.",
-        "Agree on one schema file; `rado party check` says which field differs.",
+        "The party's schema differs from the query's.",
+        "Agree on one schema file; `rado party check` shows which field differs.",
         6,
     ),
     Code.PLAN_INFEASIBLE: Entry(
@@ -286,19 +284,19 @@ CATALOGUE: dict[Code, Entry] = {
     Code.COHORT_TOO_SMALL: Entry(
         _S.FAILED_PRECONDITION,
         "Too few parties are ready.",
-        "See what they refused for, bring missing parties up, or ask with a smaller cohort_min, or epsilon.",
+        "Check why parties refused, start missing parties, or send a query with a smaller cohort_min or epsilon.",
         6,
     ),
     Code.ATTEMPTS_EXHAUSTED: Entry(
         _S.FAILED_PRECONDITION,
         "A party of the cohort was lost in every attempt.",
-        "Bring the missing parties up and ask again.",
+        "Start the missing parties and send a new query.",
         6,
     ),
-    Code.CANCELLED: Entry(_S.CANCELLED, "The learner cancelled the query.", "Ask again with a new query.", 6),
+    Code.CANCELLED: Entry(_S.CANCELLED, "The learner cancelled the query.", "Send a new query.", 6),
     Code.DRAINING: Entry(_S.UNAVAILABLE, "The node is shutting down.", "Try again in a moment.", 2, retry=True),
     Code.INTERNAL: Entry(
-        _S.INTERNAL, "The node failed.", "Its own log says why; report it if that looks like a bug.", 5
+        _S.INTERNAL, "The node failed.", "See the node's own log, and report the failure if it looks like a bug.", 5
     ),
 }
 
@@ -306,7 +304,7 @@ CATALOGUE: dict[Code, Entry] = {
 class WireError(RadofedError):
     """An error of the catalogue, raised here or received from a peer.
 
-    `detail` is sent only by the coordinator and never holds anything of a party's data.
+    Only the coordinator sends `detail`, which never contains any of a party's data.
     """
 
     def __init__(self, code: Code, detail: str = "") -> None:
@@ -319,9 +317,9 @@ class WireError(RadofedError):
 
     @property
     def public_sentence(self) -> str:
-        """What crosses the wire: the catalogue's sentence, and the detail where there is one."""
+        """The text that crosses the wire: the catalogue's sentence and the detail, if any."""
         sentence = CATALOGUE[self.code].sentence
-        # A detail may quote what a peer sent, and a status message travels in a header.
+        # A detail may quote a peer's message, and a status message travels in a header, whose length is limited.
         return f"{sentence} {self.detail[:LONGEST_DETAIL]}" if self.detail else sentence
 
 
@@ -331,21 +329,21 @@ def page_of(code: Code) -> str:
 
 
 def exit_code_of(error: RadofedError) -> int:
-    """The exit code that the `rado` command ends with on this error."""
+    """The exit code of the `rado` command for this error."""
     return CATALOGUE[error.code].exit_code if isinstance(error, WireError) else error.exit_code
 
 
 class ConnectionLostError(RadofedError):
-    """The peer could not be reached, or not authenticated, within the time given."""
+    """The peer could not be reached or authenticated within the given time."""
 
     exit_code = 2
 
     def __init__(self, target: str, cause: str) -> None:
         self.target, self.cause = target, cause
-        super().__init__(f"no connection to {target}: {cause}; is it running there, and is this its address?")
+        super().__init__(f"no connection to {target}: {cause}; check that it is running and that the address is right")
 
 
 class TimedOutError(RadofedError):
-    """Something did not happen within the time given."""
+    """An operation did not finish within the given time."""
 
     exit_code = 3

@@ -1,4 +1,4 @@
-"""Identity on the connection: mutual TLS with a URI subject alternative name, and the certificate files behind it."""
+"""Identity on the connection: mutual TLS with a URI subject alternative name, and the certificate files for it."""
 
 import datetime as dt
 import re
@@ -23,7 +23,7 @@ _PEM = FileKind(with_remedy("give the PEM file that the operator made for this m
 
 @dataclass(frozen=True)
 class Certificate:
-    """What radofed reads in an X.509 certificate. Times are in UTC."""
+    """The fields of an X.509 certificate that radofed reads. Times are in UTC."""
 
     san: str
     not_before: dt.datetime
@@ -33,7 +33,7 @@ class Certificate:
 
     @classmethod
     def load(cls, path: Path) -> "Certificate":
-        """Raises ConfigurationError where the file is not a certificate with one rado:// name."""
+        """Raises ConfigurationError if the file is not a certificate with exactly one rado:// name."""
         pem = read_bytes(path, _PEM)
         try:
             certificate = x509.load_pem_x509_certificate(pem)
@@ -43,7 +43,7 @@ class Certificate:
             raise _PEM.error(path, f"is not a readable member certificate ({error})") from error
         uris = [uri for uri in names.get_values_for_type(x509.UniformResourceIdentifier) if SAN_FORM.fullmatch(uri)]
         if len(uris) != 1:
-            raise _PEM.error(path, f"a member certificate has exactly one rado:// name, this has {len(uris)}")
+            raise _PEM.error(path, f"a member certificate must have exactly one rado:// name, this one has {len(uris)}")
         return cls(
             uris[0],
             certificate.not_valid_before_utc,
@@ -54,7 +54,7 @@ class Certificate:
         )
 
     def check_time(self, now: dt.datetime) -> None:
-        """Raise ConfigurationError outside the validity."""
+        """Raise ConfigurationError outside the validity period."""
         if now < self.not_before:
             raise ConfigurationError(
                 f"the certificate is valid from {self.not_before:%Y-%m-%d %H:%M} UTC; check the clock"
@@ -74,7 +74,7 @@ class TlsFiles:
     key: Path
 
     def check(self, federation: str, role: Role, name: str, now: dt.datetime) -> Certificate:
-        """The certificate, once it belongs to this member and key, is in time and was issued by the authority.
+        """The certificate, after checking its member, its key, its issuer and its validity period.
 
         Raises ConfigurationError with cause and fix.
         """
@@ -82,10 +82,11 @@ class TlsFiles:
         expected = certificate_san(federation, role, name)
         if certificate.san != expected:
             raise ConfigurationError(
-                f"{self.certificate}: belongs to {certificate.san}, this node is {expected}; use its own certificate"
+                f"{self.certificate}: belongs to {certificate.san}, but this node is {expected}; "
+                "use its own certificate"
             )
         if self._public_key_der() != certificate.public_key_der:
-            raise ConfigurationError(f"{self.key}: is not the key of {self.certificate}; use the pair made together")
+            raise ConfigurationError(f"{self.key}: is not the key of {self.certificate}; use a matching pair")
         authority, pem = self.authority(), read_bytes(self.certificate, _PEM)
         try:
             x509.load_pem_x509_certificate(pem).verify_directly_issued_by(authority)
@@ -100,7 +101,7 @@ class TlsFiles:
         return certificate
 
     def authority(self) -> x509.Certificate:
-        """The authority's certificate. Raises ConfigurationError where the file holds none."""
+        """The authority's certificate. Raises ConfigurationError if the file holds none."""
         pem = read_bytes(self.ca, _PEM)
         try:
             return x509.load_pem_x509_certificate(pem)
@@ -112,21 +113,21 @@ class TlsFiles:
         try:
             return _public_der(serialization.load_pem_private_key(pem, password=None).public_key())
         except Exception as error:
-            # The sentence leaves out the cause, which could say something about a secret.
+            # The message leaves out the cause, which could reveal something about the secret.
             raise _PEM.error(self.key, "is not a readable unencrypted key") from error
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
-        """For a client; raises ConfigurationError where a file cannot be read."""
+        """Credentials for a client. Raises ConfigurationError if a file cannot be read."""
         ca, certificate, key = self.read()
         return grpc.ssl_channel_credentials(ca, key, certificate)
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """For the coordinator: a client without a certificate of the same authority gets no connection."""
+        """Credentials for the coordinator, which refuses clients without a certificate of the same authority."""
         ca, certificate, key = self.read()
         return grpc.ssl_server_credentials([(key, certificate)], root_certificates=ca, require_client_auth=True)
 
     def read(self) -> tuple[bytes, bytes, bytes]:
-        """The content of the three files, as it is. Raises ConfigurationError where one cannot be read."""
+        """The content of the three files. Raises ConfigurationError if one cannot be read."""
         return read_bytes(self.ca, _PEM), read_bytes(self.certificate, _PEM), read_bytes(self.key, _PEM)
 
 
@@ -142,7 +143,7 @@ class TlsConfiguration(Configuration):
 
     @property
     def files(self) -> TlsFiles:
-        """The same, for the transport."""
+        """The files, for the transport."""
         return TlsFiles(self.ca, self.certificate, self.key)
 
 

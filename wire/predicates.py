@@ -1,7 +1,7 @@
-"""Predicates as messages: a table of nodes, each once, operands before what uses them.
+"""Predicates as messages: a table of distinct nodes, operands before the nodes that use them.
 
-A table has one form: the order of a walk over the predicates, depth first, operands in order, each node where it is
-first needed. What is read is refused unless it is exactly what would be written.
+A table has one canonical form: the post-order of a depth-first walk over the predicates, operands in order, each node
+where it is first needed. Reading refuses a table that writing would not produce.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,19 +31,19 @@ from wire.rationals import rational_from_proto, rational_to_proto
 
 
 def write_predicates(predicates: Sequence[Predicate], schema: Schema, message: query_pb2.StatisticQuery) -> None:
-    """Fill in `nodes` and `predicates` of the message. The predicates have been checked against the schema."""
+    """Fill in `nodes` and `predicates` of the message. The predicates must be checked against the schema already."""
     writer = _Writer(schema, message)
     message.predicates.extend([writer.place(predicate) for predicate in predicates])
 
 
 def read_predicates(message: query_pb2.StatisticQuery, schema: Schema) -> tuple[Predicate, ...]:
-    """The predicates of a message. Types are checked by whoever makes a query of them.
+    """The predicates of a message. Types are not checked here: the query that contains them checks them.
 
-    Raises WireError(QUERY_INVALID) where the table is not in its one form, is too deep or too large, or names a feature
+    Raises WireError(QUERY_INVALID) if the table is not in canonical form, is too deep or too large, or names a feature
     or value that the schema does not have.
     """
     if len(message.nodes) > MOST_NODES:
-        raise _invalid(f"A batch of predicates has at most {MOST_NODES} nodes.")
+        raise _invalid(f"A batch of predicates may have at most {MOST_NODES} nodes.")
     _check_form(message)
     reader = _Reader(schema, [feature.name for feature in schema.features])
     nodes: list[Predicate] = []
@@ -68,9 +68,9 @@ class _Writer:
         self._coordinates = {name: place for place, name in enumerate(schema.coordinates)}
 
     def place(self, predicate: Predicate) -> int:
-        """Where a predicate is in the table; it is put there where it is not."""
+        """The index of a predicate in the table. Adds it if it is not there."""
         if predicate not in self._places:
-            # Operands first: this order is part of the form.
+            # Operands first: this order is part of the canonical form.
             node = self._node(predicate)
             self._places[predicate] = len(self._message.nodes)
             self._message.nodes.append(node)
@@ -135,7 +135,7 @@ class _Reader:
         }
 
     def predicate(self, node: query_pb2.PredicateNode, earlier: Sequence[Predicate]) -> Predicate:
-        """The predicate of a node whose operands' places have been checked."""
+        """The predicate of a node. The places of its operands must be checked already."""
         match node.WhichOneof("node"):
             case "complement":
                 return Not(earlier[node.complement])
@@ -146,11 +146,11 @@ class _Reader:
             case name if name in self._atoms:
                 return self._atoms[name](node)
             case _:
-                raise _invalid("A node of a predicate is of a kind that this version does not know.")
+                raise _invalid("A node of a predicate has a kind that this version does not know.")
 
     def _feature(self, place: int) -> str:
         if place >= len(self._features):
-            raise _invalid(f"A predicate names feature {place} and the schema has {len(self._features)}.")
+            raise _invalid(f"A predicate names feature {place}, but the schema has {len(self._features)}.")
         return self._features[place]
 
     def _real(self, test: query_pb2.RealTest) -> tuple[str, Fraction]:
@@ -160,15 +160,15 @@ class _Reader:
         name = self._feature(test.feature)
         feature = self._schema.features[test.feature]
         if not isinstance(feature, CategoryFeature) or test.value >= len(feature.values):
-            raise _invalid(f"A predicate asks for value {test.value} of {name!r}, which has no such value.")
+            raise _invalid(f"A predicate names value {test.value} of {name!r}, which has no such value.")
         return Equals(name, feature.values[test.value])
 
     def _form(self, form: query_pb2.AffineForm) -> Affine:
         places, names = list(form.coordinates), self._schema.coordinates
         if len(places) != len(form.weights) or places != sorted(set(places)) or 0 in form.weights:
-            raise _invalid("A form's coordinates ascend, and each has a weight that is not zero.")
+            raise _invalid("A form's coordinates must ascend, and each must have a non-zero weight.")
         if places and places[-1] >= len(names):
-            raise _invalid(f"A form names coordinate {places[-1]} and the schema has {len(names)}.")
+            raise _invalid(f"A form names coordinate {places[-1]}, but the schema has {len(names)}.")
         return Affine(
             tuple((names[place], weight) for place, weight in zip(places, form.weights, strict=True)), form.constant
         )
@@ -187,9 +187,9 @@ def _operands(node: query_pb2.PredicateNode) -> list[int]:
 
 
 def _check_form(message: query_pb2.StatisticQuery) -> None:
-    """That the table is in its one form and, written out as trees, neither deep nor large.
+    """Check that the table is in canonical form and that its trees, written out, are not too deep or too large.
 
-    Nodes may be shared, so a short table could stand for a tree of exponential size.
+    Nodes may be shared, so a short table could represent a tree of exponential size.
     """
     operands = [_operands(node) for node in message.nodes]
     depths: list[int] = []
@@ -197,22 +197,22 @@ def _check_form(message: query_pb2.StatisticQuery) -> None:
     seen: set[bytes] = set()
     for place, (node, parts) in enumerate(zip(message.nodes, operands, strict=True)):
         if any(part >= place for part in parts):
-            raise _invalid("A node of a predicate uses one that is not before it.")
+            raise _invalid("A node of a predicate uses a node that is not before it.")
         depths.append(1 + max((depths[part] for part in parts), default=0))
         sizes.append(1 + sum(sizes[part] for part in parts))
         if depths[-1] > MOST_DEPTH or sizes[-1] > MOST_NODES:
-            raise _invalid(f"A predicate is at most {MOST_DEPTH} deep and has at most {MOST_NODES} nodes.")
+            raise _invalid(f"A predicate may be at most {MOST_DEPTH} deep and have at most {MOST_NODES} nodes.")
         seen.add(node.SerializeToString(deterministic=True))
     if len(seen) < len(operands):
-        raise _invalid("A node of a predicate stands in the table twice.")
+        raise _invalid("A node of a predicate occurs twice in the table.")
     if any(place >= len(operands) for place in message.predicates):
-        raise _invalid("A predicate is not in the table.")
+        raise _invalid("A predicate refers to a node that is not in the table.")
     if _walk(operands, message.predicates) != list(range(len(operands))):
-        raise _invalid("The nodes are not in the order of a walk over the predicates.")
+        raise _invalid("The nodes are not in the order of a depth-first walk over the predicates.")
 
 
 def _walk(operands: Sequence[Sequence[int]], roots: Sequence[int]) -> list[int]:
-    """Places in the order in which a walk finishes them."""
+    """Indices of nodes in the order in which a depth-first walk finishes them."""
     done: dict[int, None] = {}
     for root in roots:
         stack = [(root, 0)]

@@ -1,20 +1,19 @@
-"""Queries: what a learner asks, opened and checked in one place for whoever receives one."""
+"""Queries of a learner. Every receiver opens and checks them with the same function."""
 
 from dataclasses import dataclass
 from fractions import Fraction
 
+from dpcore.accounting.protection import Setting
 from dpcore.errors import PlanError, RadofedError, SlotOverflowError
 from dpcore.numbers.fixed_point import Encoding, check_fits
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.paillier.public import PublicKey
-from dpcore.queries.base import Crowd
-from dpcore.queries.release_cost import Kind as QueryKind
-from dpcore.queries.release_cost import Setting
+from dpcore.queries.base import MAX_PARTIES, MAX_VALUES, QueryLimits
 from dpcore.records.schema import Schema
 from rado.v1 import query_pb2
 from wire.envelopes import Envelope, Kind, SigningKey, parse
 from wire.errors import Code, WireError
-from wire.limits import MAX_PARTIES, MAX_VALUES
+from wire.query_kinds import Kind as QueryKind
 from wire.query_kinds import read_kind, write_kind
 from wire.rationals import rational_from_proto, rational_to_proto
 from wire.roster import Role, Roster, open_from
@@ -28,7 +27,7 @@ MAX_ATTEMPTS = 100
 
 @dataclass(frozen=True)
 class PaillierKey:
-    """A Paillier public key as the learner's signing key certifies it, so that keys can rotate."""
+    """A Paillier public key, certified by the learner's signing key, so that keys can rotate."""
 
     learner: str
     public_key: PublicKey
@@ -47,7 +46,7 @@ class PaillierKey:
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> "PaillierKey":
-        """Raises WireError(KEY_INVALID) where the modulus is too small or malformed."""
+        """Raises WireError(KEY_INVALID) if the modulus is malformed or of the wrong length."""
         message = parse(query_pb2.PaillierKey, payload)
         if message.modulus[:1] == b"\0":
             raise WireError(Code.KEY_INVALID, "The modulus has leading zeros.")
@@ -60,10 +59,10 @@ class PaillierKey:
 
 @dataclass(frozen=True)
 class Query:
-    """What a learner asks. Valid from construction: WireError(QUERY_INVALID or ENCODING_OVERFLOW) otherwise.
+    """A learner's query. Valid from construction: raises WireError(QUERY_INVALID or ENCODING_OVERFLOW) otherwise.
 
-    Times are Unix seconds, durations seconds; `delta` is what parties count and charge epsilon at; slots are planned
-    for `max_rows` and `max_parties`, not for what turns up.
+    Times are Unix seconds, durations seconds. Parties compute and charge epsilon at `delta`. Slots are planned for
+    `max_rows` and `max_parties`, not for the cohort that forms.
     """
 
     federation: str
@@ -96,7 +95,7 @@ class Query:
             "honest_parties is from 1 to cohort_min": 1 <= self.honest_parties <= self.cohort_min,
             "not_after is after created_at": self.not_after_unix_s > self.created_at_unix_s,
             f"max_attempts is from 1 to {MAX_ATTEMPTS}": 1 <= self.max_attempts <= MAX_ATTEMPTS,
-            f"the query asks for at most {MAX_VALUES} values": self.length <= MAX_VALUES,
+            f"the query's total has at most {MAX_VALUES} values": self.length <= MAX_VALUES,
         } | {
             f"{name} is from 1 to {MAX_PHASE_S}": 1 <= value <= MAX_PHASE_S
             for name, value in (
@@ -109,7 +108,7 @@ class Query:
             if not holds:
                 raise WireError(Code.QUERY_INVALID, f"It must hold that {rule}.")
         try:
-            largest = self.kind.largest_sum(self.crowd, self.encoding.fraction_bits)
+            largest = self.kind.largest_sum(self.limits, self.encoding.fraction_bits)
             # The check slot carries the cohort's row count and wraps like any other slot.
             check_fits(self.encoding, largest_sum=max(largest, self.max_rows), max_parties=self.max_parties)
         except SlotOverflowError as error:
@@ -118,13 +117,13 @@ class Query:
             raise WireError(Code.QUERY_INVALID, str(error)) from error
 
     @property
-    def crowd(self) -> Crowd:
-        """What its slots are planned for."""
-        return Crowd(rows=self.max_rows, parties=self.max_parties, d=self.schema.d)
+    def limits(self) -> QueryLimits:
+        """The rows, parties and coordinates that its slots are planned for."""
+        return QueryLimits(rows=self.max_rows, parties=self.max_parties, d=self.schema.d)
 
     @property
     def length(self) -> int:
-        """How many values the total has."""
+        """The number of values in the total."""
         return self.kind.length(self.schema.d)
 
     def to_bytes(self) -> bytes:
@@ -159,13 +158,13 @@ class Query:
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> "Query":
-        """Raises WireError where the payload is not a query that this version understands whole."""
+        """Raises WireError if the payload is not a query that this version understands completely."""
         message = _parsed(payload)
         try:
             schema = Schema.from_canonical(message.schema)
             encoding = Encoding(message.encoding.fraction_bits, message.encoding.value_bits, message.encoding.slot_bits)
             if schema.digest != message.schema_digest:
-                raise WireError(Code.QUERY_INVALID, "The schema's digest is not the schema's.")
+                raise WireError(Code.QUERY_INVALID, "The schema's digest does not match the schema.")
             kind = read_kind(message, schema)
         except WireError:
             raise
@@ -196,18 +195,18 @@ class Query:
 
 def _parsed(payload: bytes) -> query_pb2.Query:
     if len(payload) > MAX_QUERY_BYTES:
-        raise WireError(Code.MESSAGE_TOO_LARGE, f"A query has at most {MAX_QUERY_BYTES} bytes.")
+        raise WireError(Code.MESSAGE_TOO_LARGE, f"A query may have at most {MAX_QUERY_BYTES} bytes.")
     return parse(query_pb2.Query, payload)
 
 
 def setting_of(query: Query) -> Setting:
-    """What the cost of its release depends on beside its kind."""
+    """The parameters, besides the kind, that determine the privacy cost of the query's release."""
     return Setting(query.schema.d, query.encoding.fraction_bits, query.honest_parties)
 
 
 @dataclass(frozen=True)
 class Cancel:
-    """A learner's word that a query shall end."""
+    """A learner's request to end a query."""
 
     query_id: bytes
     learner: str
@@ -226,7 +225,7 @@ class Cancel:
 
 @dataclass(frozen=True)
 class OpenedQuery:
-    """A query whose signatures held for a roster."""
+    """A query whose signatures were verified against a roster."""
 
     envelope: Envelope
     query: Query
@@ -239,26 +238,26 @@ class OpenedQuery:
 
     @property
     def ciphertexts(self) -> int:
-        """How many ciphertexts every upload, and the total, has."""
+        """The number of ciphertexts in each upload and in the total."""
         return ciphertext_count(self.query.length, self.query.encoding, self.public_key.bits)
 
     @property
     def ciphertexts_per_chunk(self) -> int:
-        """How many of them a chunk holds, the last one perhaps fewer."""
+        """The number of ciphertexts in a chunk. The last chunk may have fewer."""
         return ciphertexts_per_chunk(self.public_key.ciphertext_bytes)
 
     @property
     def chunks(self) -> int:
-        """How many chunks every upload, and the total, has."""
+        """The number of chunks in each upload and in the total."""
         return -(-self.ciphertexts // self.ciphertexts_per_chunk)
 
 
 def open_query(envelope: Envelope, roster: Roster, *, now_unix_s: float) -> OpenedQuery:
-    """Check a query's signature, federation, roster version, time and Paillier key; the same for party and coordinator.
+    """Check a query's signature, federation, roster version, time and Paillier key. Party and coordinator use it.
 
     Raises WireError.
     """
-    # Who signed comes first: what a query holds costs more to read than its bytes, and is for members alone.
+    # The signature comes first: the content of a query is expensive to read, so only members' queries are read.
     said = _parsed(envelope.payload)
     if said.federation != roster.federation:
         raise WireError(Code.FEDERATION_MISMATCH)
@@ -270,18 +269,18 @@ def open_query(envelope: Envelope, roster: Roster, *, now_unix_s: float) -> Open
     if query.roster_version > roster.version:
         raise WireError(
             Code.ROSTER_STALE,
-            f"The query was planned with version {query.roster_version}, this node has {roster.version}.",
+            f"The query was planned with version {query.roster_version}, but this node has {roster.version}.",
         )
     check_time(query, now_unix_s)
     key = PaillierKey.from_bytes(open_from(query.paillier_key, Kind.PAILLIER_KEY, learner))
     if key.learner != query.learner:
-        raise WireError(Code.KEY_INVALID, "It is certified for another learner.")
+        raise WireError(Code.KEY_INVALID, "The key is certified for another learner.")
     if not key.not_before_unix_s - CLOCK_SKEW_S <= now_unix_s or key.not_after_unix_s < query.not_after_unix_s:
-        raise WireError(Code.KEY_INVALID, "It is not valid for the whole of the query's life.")
+        raise WireError(Code.KEY_INVALID, "The key is not valid for the query's whole lifetime.")
     return OpenedQuery(envelope, query, key.public_key)
 
 
 def check_time(query: Query, now_unix_s: float) -> None:
-    """Raise WireError(QUERY_EXPIRED) outside the query's life, with CLOCK_SKEW_S of grace on both sides."""
+    """Raise WireError(QUERY_EXPIRED) outside the query's lifetime, with CLOCK_SKEW_S of tolerance on both sides."""
     if now_unix_s > query.not_after_unix_s + CLOCK_SKEW_S or now_unix_s < query.created_at_unix_s - CLOCK_SKEW_S:
         raise WireError(Code.QUERY_EXPIRED)

@@ -1,4 +1,4 @@
-"""What a query asks for, as message and as dataclass. A kind that is read has been checked against the schema."""
+"""Kinds of queries as messages. Reading a kind checks it against the schema."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,6 @@ from dpcore.errors import ConfigurationError
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
-from dpcore.queries.release_cost import Kind
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.designs import (
     Design,
@@ -33,8 +32,12 @@ _LOSSES: dict[Loss, query_pb2.Loss.ValueType] = {
 }
 
 
+Kind = MomentsQuery | StatisticQuery | GradientQuery | RadosQuery
+"""All kinds that travel."""
+
+
 def write_kind(kind: Kind, message: query_pb2.Query) -> None:
-    """Set the field of `message` that stands for the kind."""
+    """Set the field of `message` that represents the kind."""
     match kind:
         case MomentsQuery():
             message.moments.norm_bound.CopyFrom(rational_to_proto(kind.clip.norm_bound))
@@ -56,14 +59,14 @@ def write_kind(kind: Kind, message: query_pb2.Query) -> None:
 
 
 def kind_bytes(kind: Kind) -> bytes:
-    """The kind alone, as it travels within a query: two kinds that ask the same have the same bytes."""
+    """The kind alone, as it travels in a query. Equal kinds have equal bytes."""
     message = query_pb2.Query()
     write_kind(kind, message)
     return message.SerializeToString(deterministic=True)
 
 
 def read_kind(message: query_pb2.Query, schema: Schema) -> Kind:
-    """Raises WireError(QUERY_INVALID), or a RadofedError that says what is out of range."""
+    """Raises WireError(QUERY_INVALID), or a RadofedError that names the value out of range."""
     match message.WhichOneof("kind"):
         case "moments":
             moments = message.moments
@@ -77,7 +80,7 @@ def read_kind(message: query_pb2.Query, schema: Schema) -> Kind:
         case "gradient":
             return _read_gradient(message.gradient, schema)
         case _:
-            raise WireError(Code.QUERY_INVALID, "It asks for a kind that this version does not know.")
+            raise WireError(Code.QUERY_INVALID, "This version does not know the query's kind.")
 
 
 def _write_noise(noise: NoiseShares, message: query_pb2.StatisticQuery) -> None:
@@ -95,16 +98,16 @@ def _read_noise(message: query_pb2.StatisticQuery, honest_parties: int) -> Noise
             return GaussianShares(message.share_sigma)
         case "laplace":
             if message.laplace.shares != honest_parties:
-                raise WireError(Code.QUERY_INVALID, "Laplace shares are as many as honest_parties.")
+                raise WireError(Code.QUERY_INVALID, "The number of Laplace shares must equal honest_parties.")
             return LaplaceShares(rational_from_proto(message.laplace.scale), message.laplace.shares)
         case _:
-            raise WireError(Code.QUERY_INVALID, "It asks for noise that this version does not know.")
+            raise WireError(Code.QUERY_INVALID, "This version does not know the query's noise.")
 
 
 def _read_gradient(message: query_pb2.GradientQuery, schema: Schema) -> GradientQuery:
     losses = {value: name for name, value in _LOSSES.items()}
     if message.loss not in losses:
-        raise WireError(Code.QUERY_INVALID, "It asks for a loss that this version does not know.")
+        raise WireError(Code.QUERY_INVALID, "This version does not know the query's loss.")
     kind = GradientQuery(
         losses[message.loss],
         tuple(message.theta),
@@ -120,7 +123,7 @@ def _read_basis(entries: list[int], d: int) -> Basis | None:
     if not entries:
         return None
     if len(entries) != d * d:
-        raise WireError(Code.QUERY_INVALID, f"A basis has {d * d} entries for a schema of {d} coordinates.")
+        raise WireError(Code.QUERY_INVALID, f"A basis must have {d * d} entries for a schema of {d} coordinates.")
     return Basis(tuple(tuple(entries[start : start + d]) for start in range(0, d * d, d)))
 
 
@@ -171,7 +174,7 @@ def _read_design(message: query_pb2.RadosQuery, schema: Schema) -> Design:
             clip = Clip(rational_from_proto(gaussian.norm_bound), schema.bias)
             return GaussianDesign(clip, gaussian.share_sigma, fraction)
         case _:
-            raise WireError(Code.QUERY_INVALID, "It asks for a design that this version does not know.")
+            raise WireError(Code.QUERY_INVALID, "This version does not know the query's design.")
 
 
 def _read_dp_feat(message: query_pb2.DpFeatDesign, schema: Schema) -> DpFeatDesign:
@@ -183,7 +186,7 @@ def _read_dp_feat(message: query_pb2.DpFeatDesign, schema: Schema) -> DpFeatDesi
         rational_from_proto(message.epsilon_per_rado) if message.HasField("epsilon_per_rado") else None,
         rounded=message.rounded_features,
     )
-    # One design has one form on the wire.
+    # A design has exactly one form on the wire.
     _check_order(names, design.names)
     _check_order(message.rounded_features, tuple(f.name for f in design.sensitive if f.rounded))
     return design
@@ -191,14 +194,14 @@ def _read_dp_feat(message: query_pb2.DpFeatDesign, schema: Schema) -> DpFeatDesi
 
 def _check_order(given: Sequence[str], canonical: tuple[str, ...]) -> None:
     if tuple(given) != canonical:
-        raise WireError(Code.QUERY_INVALID, "Sensitive features stand in the order of their coordinates, each once.")
+        raise WireError(Code.QUERY_INVALID, "Sensitive features must be in the order of their coordinates, each once.")
 
 
 def _check_split(split: "query_pb2.Split.ValueType") -> None:
     if split != query_pb2.SPLIT_LOCAL:
-        raise WireError(Code.QUERY_INVALID, "Only split = local is served.")
+        raise WireError(Code.QUERY_INVALID, "Only split = local is supported.")
 
 
 def _require_local(split: str) -> None:
     if split != "local":
-        raise ConfigurationError(f"split is {split!r}, which is for simulation: a query asks parties to draw locally")
+        raise ConfigurationError(f"split is {split!r}, which only a simulation supports: use split = local in a query")

@@ -1,4 +1,4 @@
-"""Exact numbers as messages."""
+"""Rational numbers as messages."""
 
 from fractions import Fraction
 
@@ -8,14 +8,14 @@ from wire.errors import Code, WireError
 
 
 def rational_to_proto(value: Fraction) -> query_pb2.Rational:
-    """Raises ConfigurationError where it has more than 63 bits above or below the line."""
+    """Raises ConfigurationError if the numerator or denominator has more than 63 bits."""
     if max(abs(value.numerator), value.denominator) >= 1 << 63:
         raise ConfigurationError(f"{float(value)} needs more than 63 bits as a fraction; give fewer digits")
     return query_pb2.Rational(numerator=value.numerator, denominator=value.denominator)
 
 
 def rational_from_proto(message: query_pb2.Rational) -> Fraction:
-    """Raises WireError(QUERY_INVALID) where it is not in lowest terms."""
+    """Raises WireError(QUERY_INVALID) if it is not in lowest terms with a positive denominator."""
     if message.denominator < 1:
         raise WireError(Code.QUERY_INVALID, "A rational's denominator must be positive.")
     value = Fraction(message.numerator, message.denominator)

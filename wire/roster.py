@@ -1,4 +1,4 @@
-"""The roster: who is a member, with which signing key and which certificate. Signed by the offline federation key."""
+"""The roster: all members with their signing keys and certificates, signed by the offline federation key."""
 
 import re
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
 
 class Role(Enum):
-    """What a member is."""
+    """The role of a member."""
 
     PARTY = "party"
     COORDINATOR = "coordinator"
@@ -69,7 +69,7 @@ class Roster:
             if len(set(values)) != len(values):
                 raise WireError(Code.MESSAGE_MALFORMED, f"Two members of the roster share {what}.")
         if sum(m.role is Role.COORDINATOR for m in self.members) != 1:
-            raise WireError(Code.MESSAGE_MALFORMED, "A roster has exactly one coordinator.")
+            raise WireError(Code.MESSAGE_MALFORMED, "A roster must have exactly one coordinator.")
 
     @property
     def parties(self) -> tuple[Member, ...]:
@@ -104,10 +104,10 @@ class Roster:
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> "Roster":
-        """Raises WireError where the payload is not a valid roster."""
+        """Raises WireError if the payload is not a valid roster."""
         message = parse(roster_pb2.Roster, payload)
         if any(m.role not in _ROLE_FROM_PROTO for m in message.members):
-            raise WireError(Code.MESSAGE_MALFORMED, "A member's role is not known.")
+            raise WireError(Code.MESSAGE_MALFORMED, "This version does not know a member's role.")
         return cls(
             message.federation,
             message.version,
@@ -130,7 +130,7 @@ class Roster:
 
 
 def open_roster(envelope: Envelope, federation_key: bytes, *, at_least_version: int = 0) -> Roster:
-    """Verify a roster against the pinned federation key and the newest version seen.
+    """Verify a roster against the pinned federation key and the newest version seen so far.
 
     Raises WireError(SIGNATURE_INVALID, MESSAGE_MALFORMED or ROSTER_STALE).
     """
@@ -143,5 +143,5 @@ def open_roster(envelope: Envelope, federation_key: bytes, *, at_least_version: 
 def open_from(envelope: Envelope, kind: Kind, member: Member) -> bytes:
     """The payload of a member's envelope. Raises WireError(SIGNATURE_INVALID)."""
     if envelope.key_id != key_id(member.signing_key):
-        raise WireError(Code.SIGNATURE_INVALID, f"The {kind} is not signed by {member.name}'s key of the roster.")
+        raise WireError(Code.SIGNATURE_INVALID, f"The {kind} is not signed with {member.name}'s key in the roster.")
     return envelope.open(kind, member.signing_key)

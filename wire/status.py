@@ -1,16 +1,16 @@
-"""A query's progress as the coordinator tells it, and the total that ends it."""
+"""A query as the coordinator reports it: to a party as work, to its learner as a status and a total."""
 
 from dataclasses import dataclass
 from enum import Enum
 
-from rado.v1 import release_pb2
+from rado.v1 import party_service_pb2, release_pb2
 from wire.cohort import Cohort
-from wire.envelopes import Envelope
+from wire.envelopes import Envelope, refuse_unknown_fields
 from wire.errors import Code, WireError
 
 
 class Phase(Enum):
-    """Where an attempt stands."""
+    """The phase of an attempt."""
 
     ANSWERING = release_pb2.PHASE_ANSWERING
     PREPARING = release_pb2.PHASE_PREPARING
@@ -26,12 +26,12 @@ class Phase(Enum):
 
     @property
     def is_terminal(self) -> bool:
-        """Nothing more will happen."""
+        """Whether the query has ended."""
         return self in (Phase.COMPLETE, Phase.FAILED)
 
 
 class PartyState(Enum):
-    """Where one party stands in an attempt."""
+    """The state of one party in an attempt."""
 
     SILENT = release_pb2.PARTY_STATE_SILENT
     REFUSED = release_pb2.PARTY_STATE_REFUSED
@@ -49,7 +49,7 @@ class PartyState(Enum):
 
 @dataclass(frozen=True)
 class PartyProgress:
-    """One party's standing: the refusal's code, chunks that arrived, rows that it accepted with."""
+    """One party's progress: its state, the code of its refusal, the received chunks, the rows of its acceptance."""
 
     party: str
     state: PartyState
@@ -59,8 +59,56 @@ class PartyProgress:
 
 
 @dataclass(frozen=True)
+class Work:
+    """A query as one party sees it. A party believes nothing in it before it has checked it.
+
+    cohort: from Phase.UPLOADING on, and only for its members. chunks_held: this party's chunks that have arrived.
+    """
+
+    query: Envelope
+    attempt: int
+    phase: Phase
+    state: PartyState
+    cohort: Cohort | None
+    chunks_held: frozenset[int]
+
+    @property
+    def query_id(self) -> bytes:
+        """SHA-256 of the query's payload."""
+        return self.query.payload_hash
+
+    def to_proto(self) -> party_service_pb2.Work:
+        """The message that travels."""
+        return party_service_pb2.Work(
+            query=self.query.to_proto(),
+            attempt=self.attempt,
+            phase=self.phase.value,
+            state=self.state.value,
+            cohort=None if self.cohort is None else self.cohort.to_proto(),
+            chunks_held=sorted(self.chunks_held),
+        )
+
+    @classmethod
+    def from_proto(cls, m: party_service_pb2.Work) -> "Work":
+        """Raises WireError."""
+        refuse_unknown_fields(m)
+        try:
+            phase, state = Phase(m.phase), PartyState(m.state)
+        except ValueError as error:
+            raise WireError(Code.MESSAGE_MALFORMED, "A phase or a state is not known.") from error
+        return cls(
+            Envelope.from_proto(m.query),
+            m.attempt,
+            phase,
+            state,
+            Cohort.from_proto(m.cohort) if m.HasField("cohort") else None,
+            frozenset(m.chunks_held),
+        )
+
+
+@dataclass(frozen=True)
 class QueryStatus:
-    """What a learner sees of its query."""
+    """A query's status as its learner sees it."""
 
     query_id: bytes
     attempt: int
@@ -91,7 +139,7 @@ class QueryStatus:
 
     @classmethod
     def from_proto(cls, m: release_pb2.QueryStatus) -> "QueryStatus":
-        """Raises WireError(MESSAGE_MALFORMED) on a phase or state that is not known."""
+        """Raises WireError(MESSAGE_MALFORMED) if this version does not know a phase or state."""
         try:
             return cls(
                 m.query_id,
@@ -105,7 +153,7 @@ class QueryStatus:
                 m.submitted_at_unix_s,
             )
         except ValueError as error:
-            raise WireError(Code.MESSAGE_MALFORMED, "A phase or a state is not known.") from error
+            raise WireError(Code.MESSAGE_MALFORMED, "This version does not know a phase or state.") from error
 
 
 @dataclass(frozen=True)

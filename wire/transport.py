@@ -1,4 +1,4 @@
-"""Calls between nodes: channels, retries with full jitter, errors as codes, and the table of who may call what."""
+"""Calls between nodes: channels, retries with full jitter, error codes, and the roles allowed for each call."""
 
 import asyncio
 import random
@@ -21,11 +21,11 @@ from wire.roster import Member, Role, Roster
 
 MAX_MESSAGE_BYTES = 1024 * 1024
 MESSAGES_AT_ONCE = 32
-"""How many incomplete messages of one member a server receives at a time. A party node sends at most 17."""
+"""The most incomplete messages that a server receives from one member at a time. A party node sends at most 17."""
 MESSAGE_WITHIN_S = 120.0
-"""How long a server waits until a message is complete: as long as the most patient of our callers."""
+"""How long a server waits for a message to be complete: as long as the longest timeout of our callers."""
 LONG_POLL_S = 25
-# A long poll must end by itself before its deadline, also over a slow line.
+# A long poll must end before its deadline, also over a slow line.
 LONG_POLL_GRACE_S = 15
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 20.0
@@ -46,11 +46,11 @@ SERVER_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-    # Clients ping between calls too: without this a learner that is idle for a minute is cut off for its pings.
+    # Clients ping between calls too. Without this the server disconnects a learner that is idle for a minute.
     ("grpc.keepalive_permit_without_calls", 1),
-    # What a caller sends before it is refused waits in memory: on each connection at most this many streams times a
-    # window of 64 KiB. gRPC's measuring of the line would raise the window to many megabytes, for callers that are not
-    # known yet. Without it a chunk takes one round trip more.
+    # Bytes that a caller sends before it is refused wait in memory: at most this many streams times a window of 64 KiB
+    # for each connection. gRPC's bandwidth probe would raise the window to many megabytes, even for unknown callers.
+    # Without the probe a chunk takes one more round trip.
     ("grpc.max_concurrent_streams", 64),
     ("grpc.http2.bdp_probe", 0),
     # Two coordinators on one port would split a federation.
@@ -84,18 +84,18 @@ Response = TypeVar("Response")
 
 
 def open_channel(target: str, tls: TlsFiles) -> grpc.Channel:
-    """A channel to the coordinator at "host:port", with mutual TLS; there is no other kind."""
+    """A channel to the coordinator at "host:port". It always uses mutual TLS."""
     return grpc.secure_channel(target, tls.channel_credentials(), options=CHANNEL_OPTIONS)
 
 
 class Caller:
-    """Makes calls on one target. Every RPC of radofed may be repeated, so every one is retried."""
+    """Makes calls to one target. All RPCs of radofed are idempotent, so all are retried."""
 
     def __init__(self, target: str, *, give_up_after_s: float, stopping: Callable[[], bool] = lambda: False) -> None:
         self.target = target
         self.give_up_after_s = give_up_after_s
         self._stopping = stopping
-        # Jitter protects nobody; it spreads load.
+        # Jitter is not for security; it spreads load.
         self._jitter = random.Random()  # noqa: S311
 
     def __call__(
@@ -106,7 +106,7 @@ class Caller:
         timeout_s: float = 30.0,
         give_up_after_s: float | None = None,
     ) -> Response:
-        """Call, and call again while the failure may pass and `give_up_after_s` is not over.
+        """Call, and retry transient failures for up to `give_up_after_s` seconds.
 
         Raises WireError for a code of the catalogue, ConnectionLostError or TimedOutError otherwise.
         """
@@ -125,7 +125,7 @@ class Caller:
 
 
 def translate(failure: grpc.RpcError, target: str) -> tuple[RadofedError, bool]:
-    """The error that a failed call means, and whether it may pass by itself."""
+    """The error of a failed call, and whether a retry may succeed."""
     metadata: Iterable[Any] = failure.trailing_metadata() or ()
     name = next((value for key, value in metadata if key == CODE_METADATA_KEY), None)
     details = failure.details() or ""
@@ -135,7 +135,7 @@ def translate(failure: grpc.RpcError, target: str) -> tuple[RadofedError, bool]:
         return WireError(code, detail), CATALOGUE[code].retry
     match failure.code():
         case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return TimedOutError(f"{target} did not answer in time; it may be overloaded or unreachable"), True
+            return TimedOutError(f"{target} did not answer in time; check its load and the network"), True
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
             return WireError(Code.MESSAGE_TOO_LARGE, details), False
         case status:
@@ -146,18 +146,18 @@ _caller: ContextVar[Member] = ContextVar("caller")
 
 
 def current_caller() -> Member:
-    """The member whose certificate made the call that is being served."""
+    """The member whose certificate authenticated the call that is being served."""
     return _caller.get()
 
 
 def peer_san(context: grpc.ServicerContext | grpc.aio.ServicerContext[Any, Any]) -> str | None:
-    """The rado:// name in the peer's certificate, which TLS has verified against the authority."""
+    """The rado:// name in the peer's certificate, which TLS has verified against the authority; None without one."""
     names: Iterable[Any] = context.auth_context().get("x509_subject_alternative_name", ())
     return next((name.decode() for name in names if name.startswith(b"rado://")), None)
 
 
 _UNREADABLE = object()
-"""In place of a message that does not parse: gRPC itself would log a trace for each, before it is known who calls."""
+"""Stands for a message that does not parse. gRPC would log a trace for each, before the caller is authenticated."""
 
 
 def _leniently(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
@@ -171,7 +171,7 @@ def _leniently(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 
 
 class _Call:
-    """A call that is being served, until it ends or its member leaves the roster."""
+    """A call that is being served. It ends early if its member leaves the roster."""
 
     def __init__(self, method: str, context: Any, san: str, member: Member) -> None:
         """san: the rado:// name in the member's certificate."""
@@ -179,12 +179,12 @@ class _Call:
         self.expelled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def until_expelled(self, work: Awaitable[Any], *, timeout_s: float | None = None) -> Any:
-        """The result of `work`, which is cancelled where the call ends first.
+        """The result of `work`, which is cancelled if the call ends first.
 
-        Raises WireError(PEER_UNKNOWN) once the member is expelled, TimeoutError.
+        Raises WireError(PEER_UNKNOWN) once the member is expelled, TimeoutError after timeout_s.
         """
         task = asyncio.ensure_future(work)
-        # Where nobody waits for it any more, asyncio would log what it raises.
+        # Retrieve the exception: asyncio logs those that no one retrieves.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             await asyncio.wait({task, self.expelled}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -198,10 +198,10 @@ class _Call:
 
 
 class Gate(grpc.aio.ServerInterceptor):
-    """Lets a call through where the certificate's member may make it, and turns errors into codes.
+    """Admits a call if the certificate's member may make it, and turns errors into codes.
 
-    A caller is checked when its headers arrive and before its message is received: a member that was expelled cannot
-    fill the server's memory with messages that it never completes.
+    Checks a caller when its headers arrive, before its message is received: an expelled member cannot fill the server's
+    memory with incomplete messages.
     """
 
     def __init__(self, roster: Callable[[], Roster], log: Log) -> None:
@@ -211,7 +211,7 @@ class Gate(grpc.aio.ServerInterceptor):
         self._incomplete: Counter[str] = Counter()
 
     def expel(self) -> None:
-        """End the calls of all callers that are not in the roster any more; to be called when it has changed."""
+        """End the calls of all callers that are no longer in the roster. Call this when the roster has changed."""
         roster = self._roster()
         for call in self._calls:
             if roster.find_certificate(call.san) is None and not call.expelled.done():
@@ -235,7 +235,7 @@ class Gate(grpc.aio.ServerInterceptor):
 
     @asynccontextmanager
     async def _serving(self, method: str, context: Any) -> AsyncIterator[_Call]:
-        """A call from its headers to its end. What is raised inside ends it with a code."""
+        """A call from its headers to its end. An exception inside ends it with a code."""
         call = None
         try:
             call = self._admit(method, context)
@@ -260,17 +260,18 @@ class Gate(grpc.aio.ServerInterceptor):
     async def _receive(self, call: _Call) -> Any:
         """The next message, or grpc.aio.EOF after the last.
 
-        Raises WireError(CALLS_TOO_MANY) where MESSAGES_AT_ONCE of this member are incomplete already,
-        WireError(MESSAGE_MALFORMED) where it is not complete within MESSAGE_WITHIN_S, WireError(PEER_UNKNOWN).
+        Raises WireError(CALLS_TOO_MANY) if MESSAGES_AT_ONCE of this member are incomplete already,
+        WireError(MESSAGE_MALFORMED) if the message is not complete within MESSAGE_WITHIN_S seconds,
+        WireError(PEER_UNKNOWN) once the member is expelled.
         """
         if self._incomplete[call.san] >= MESSAGES_AT_ONCE:
-            raise self._refusal(call, Code.CALLS_TOO_MANY, f"At most {MESSAGES_AT_ONCE} are received at once.")
+            raise self._refusal(call, Code.CALLS_TOO_MANY, f"The limit is {MESSAGES_AT_ONCE}.")
         self._incomplete[call.san] += 1
         try:
-            # gRPC ends its reading when the call ends. Cancelled before, it would leak a message that is just complete.
+            # gRPC ends the read when the call ends. Cancelling it earlier would leak a message that has just completed.
             return await call.until_expelled(asyncio.shield(call.context.read()), timeout_s=MESSAGE_WITHIN_S)
         except TimeoutError:
-            late = f"It was not complete within {MESSAGE_WITHIN_S} s."
+            late = f"The message was not complete within {MESSAGE_WITHIN_S} s."
             raise self._refusal(call, Code.MESSAGE_MALFORMED, late) from None
         finally:
             self._incomplete[call.san] -= 1
@@ -278,19 +279,19 @@ class Gate(grpc.aio.ServerInterceptor):
                 del self._incomplete[call.san]
 
     async def _messages(self, call: _Call) -> AsyncIterator[Any]:
-        """The messages of a stream. Raises WireError, MESSAGE_MALFORMED at one that does not parse."""
+        """The messages of a stream. Raises WireError, MESSAGE_MALFORMED if one does not parse."""
         while (message := await self._receive(call)) is not grpc.aio.EOF:
             if message is _UNREADABLE:
-                raise WireError(Code.MESSAGE_MALFORMED, "It does not parse.")
+                raise WireError(Code.MESSAGE_MALFORMED, "The message does not parse.")
             yield message
 
     async def _only_message(self, call: _Call) -> Any:
-        """The message of a call that has one. Raises WireError, MESSAGE_MALFORMED where it does not parse."""
+        """The message of a call that has exactly one. Raises WireError, MESSAGE_MALFORMED if it does not parse."""
         message = await self._receive(call)
         if message is grpc.aio.EOF:
-            raise WireError(Code.MESSAGE_MALFORMED, "There is none.")
+            raise WireError(Code.MESSAGE_MALFORMED, "The call has no message.")
         if message is _UNREADABLE:
-            raise self._refusal(call, Code.MESSAGE_MALFORMED, "It does not parse.")
+            raise self._refusal(call, Code.MESSAGE_MALFORMED, "The message does not parse.")
         return message
 
     async def intercept_service(
@@ -300,7 +301,7 @@ class Gate(grpc.aio.ServerInterceptor):
     ) -> Any:
         """Wrap every handler, ours and those of health and reflection.
 
-        As handlers of request streams: gRPC calls any other only once it has received the whole message.
+        All become handlers of request streams: gRPC calls other handlers only after it received the whole message.
         """
         handler = await continuation(handler_call_details)
         if handler is None:
@@ -340,7 +341,7 @@ class Gate(grpc.aio.ServerInterceptor):
 
 
 _END = object()
-"""After the last response of a stream."""
+"""Marks the end of a stream of responses."""
 
 
 async def _abort(context: grpc.aio.ServicerContext[Any, Any], error: WireError) -> None:

@@ -1,4 +1,4 @@
-"""Chunks of ciphertexts and the digest of an upload."""
+"""Chunks of ciphertexts, and the digest of an upload."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ CHUNK_BYTES = 512 * 1024
 
 @dataclass(frozen=True)
 class Chunk:
-    """A run of fixed-width ciphertexts with its position; `content_hash` holds from construction."""
+    """Consecutive fixed-width ciphertexts with their position. `content_hash` is verified at construction."""
 
     index: int
     ciphertexts: bytes
@@ -22,7 +22,7 @@ class Chunk:
         if len(self.ciphertexts) > CHUNK_BYTES:
             raise WireError(Code.MESSAGE_TOO_LARGE)
         if not self.ciphertexts or sha256(self.ciphertexts) != self.content_hash:
-            raise WireError(Code.CHUNK_MALFORMED, f"The hash of chunk {self.index} is not its content's.")
+            raise WireError(Code.CHUNK_MALFORMED, f"The hash of chunk {self.index} does not match its content.")
 
     @classmethod
     def of(cls, index: int, ciphertexts: bytes) -> "Chunk":
@@ -40,7 +40,7 @@ class Chunk:
 
 
 def ciphertexts_per_chunk(ciphertext_bytes: int) -> int:
-    """As many whole ciphertexts as fit a chunk, at least one."""
+    """The number of whole ciphertexts that fit in a chunk, at least one."""
     return max(1, CHUNK_BYTES // ciphertext_bytes)
 
 
@@ -51,5 +51,5 @@ def chunk_ranges(ciphertexts: int, per_chunk: int) -> Iterator[range]:
 
 
 def upload_digest(chunk_hashes: Sequence[bytes]) -> bytes:
-    """What a receipt signs: SHA-256 of a domain, the number of chunks and every chunk's hash."""
+    """The digest in a receipt: SHA-256 of a domain, the number of chunks and every chunk's hash."""
     return sha256(b"rado.v1/upload\0", len(chunk_hashes).to_bytes(4, "big"), *chunk_hashes)

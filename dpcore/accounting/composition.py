@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import ROUND_OFF, CountLaw
+from dpcore.numbers.count_distributions import ROUND_OFF, CountDistribution
 
 # An epsilon beyond this bounds nothing (e^150 to one), and cut tails are weighed with its exponential.
 LARGEST_EPSILON = 150.0
@@ -91,27 +91,27 @@ class Slack:
     epsilon: float
 
 
-def _slack(law: CountLaw, n: int) -> Slack:
-    """Each n-fold product law differs by at most n `trimmed`, and so delta by n trimmed (1 + e^epsilon).
+def _slack(distribution: CountDistribution, n: int) -> Slack:
+    """Each n-fold product distribution differs by at most n `trimmed`, and so delta by n trimmed (1 + e^epsilon).
 
     The transform: the n-th power of a Fourier transform F with |F| <= 1 magnifies F's own round-off, of order
     log2(grid points), n-fold. The allowance of 2 round-offs for each of n log2(grid points) is no proved bound: it is
     some tens of times what is seen, and a test compares.
     """
-    trimmed = n * law.trimmed * (1 + math.exp(LARGEST_EPSILON))
+    trimmed = n * distribution.trimmed * (1 + math.exp(LARGEST_EPSILON))
     transform = 2 * ROUND_OFF * (n + 8) * LOG2_GRID
     return Slack(
         delta=trimmed + transform,
-        factor=math.exp(min(1.0, 4 * n * (law.relative_error + 4 * ROUND_OFF))),
-        epsilon=n * (law.loss_error + 4 * ROUND_OFF),
+        factor=math.exp(min(1.0, 4 * n * (distribution.relative_error + 4 * ROUND_OFF))),
+        epsilon=n * (distribution.loss_error + 4 * ROUND_OFF),
     )
 
 
-def infinite_mass(law: CountLaw, n: int) -> float:
+def infinite_mass(distribution: CountDistribution, n: int) -> float:
     """Probability that one of n releases shows a k that only one neighbour can produce: 1 - (1 - p(low))^n."""
-    if len(law.masses) == 1:
+    if len(distribution.masses) == 1:
         return 1.0
-    return -math.expm1(n * math.log1p(-float(law.masses[0])))
+    return -math.expm1(n * math.log1p(-float(distribution.masses[0])))
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,15 +195,15 @@ class Composed:
         return max(0.0, sure / self.slack.factor)
 
 
-def compose(law: CountLaw, n: int, h: float, cut: float, given_away: float) -> Composed:
+def compose(distribution: CountDistribution, n: int, h: float, cut: float, given_away: float) -> Composed:
     """The composition of n releases with losses on a grid of step h.
 
     At most `cut` of the composed mass is moved to infinity, or comes back elsewhere on the grid.
     """
-    masses = law.masses[1:]
-    below = np.floor(law.losses / h).astype(np.int64)
+    masses = distribution.masses[1:]
+    below = np.floor(distribution.losses / h).astype(np.int64)
     # The share of the upper grid point that keeps both neighbours' masses; see the module's docstring.
-    share = np.clip(np.expm1(below * h - law.losses) / math.expm1(-h), 0.0, 1.0)
+    share = np.clip(np.expm1(below * h - distribution.losses) / math.expm1(-h), 0.0, 1.0)
     first = int(below.min())
     size = int(below.max()) - first + 2
     pieces = np.bincount(below - first, weights=masses * (1 - share), minlength=size).astype(np.float64)
@@ -215,8 +215,8 @@ def compose(law: CountLaw, n: int, h: float, cut: float, given_away: float) -> C
         cut=cut,
         shift=n * h * h / 8 + h * math.sqrt(n * math.log(1 / given_away) / 2),
         given_away=given_away,
-        infinite=infinite_mass(law, n),
-        slack=_slack(law, n),
+        infinite=infinite_mass(distribution, n),
+        slack=_slack(distribution, n),
     )
 
 
@@ -270,21 +270,21 @@ def _window(pieces: NDArray[np.float64], n: int, cut: float) -> tuple[int, int]:
     return low, max(low, high)
 
 
-def spread(law: CountLaw, n: int) -> float:
+def spread(distribution: CountDistribution, n: int) -> float:
     """mu: the root of the summed squared losses, the standard deviation of the composed loss but for a small term."""
-    return math.sqrt(n * float(law.masses[1:] @ np.square(law.losses)))
+    return math.sqrt(n * float(distribution.masses[1:] @ np.square(distribution.losses)))
 
 
-def _step(law: CountLaw, n: int, epsilon: float, given_away: float) -> float:
+def _step(distribution: CountDistribution, n: int, epsilon: float, given_away: float) -> float:
     """A grid step whose shift is about a third of a hundredth of epsilon."""
     wanted = RELATIVE_WIDTH / 3 * epsilon / math.sqrt(n * math.log(1 / given_away) / 2)
-    return max(wanted, finest_step(law, n))
+    return max(wanted, finest_step(distribution, n))
 
 
-def finest_step(law: CountLaw, n: int) -> float:
+def finest_step(distribution: CountDistribution, n: int) -> float:
     """The step at which the grid has about LARGEST_GRID points: one release's losses, and thirty spreads of all n."""
-    width = float(law.losses[0] - law.losses[-1])
-    return max(width, min(n * width, 30 * spread(law, n)), 1e-300) / LARGEST_GRID
+    width = float(distribution.losses[0] - distribution.losses[-1])
+    return max(width, min(n * width, 30 * spread(distribution, n)), 1e-300) / LARGEST_GRID
 
 
 def is_narrow(bracket: Bracket) -> bool:
@@ -292,7 +292,7 @@ def is_narrow(bracket: Bracket) -> bool:
     return bracket.upper - bracket.lower <= max(RELATIVE_WIDTH * bracket.upper, ABSOLUTE_WIDTH)
 
 
-def epsilon_bracket(law: CountLaw, n: int, delta: float) -> Bracket:
+def epsilon_bracket(distribution: CountDistribution, n: int, delta: float) -> Bracket:
     """The least epsilon at which n releases are (epsilon, delta)-private, bracketed within 1 % (or 1e-7).
 
     The upper end is the one to state. Under 1 % is missed only where delta is close to the smallest that can be counted
@@ -301,39 +301,43 @@ def epsilon_bracket(law: CountLaw, n: int, delta: float) -> Bracket:
     Raises InfiniteEpsilonError where no finite epsilon holds, VoidEpsilonError above LARGEST_EPSILON,
     DeltaTooSmallError where rounding could hide delta.
     """
-    infinite, rounding = infinite_mass(law, n), _slack(law, n)
+    infinite, rounding = infinite_mass(distribution, n), _slack(distribution, n)
     if delta <= infinite:
-        raise _infinite_error(law, n, delta)
+        raise _infinite_error(distribution, n, delta)
     left = delta / rounding.factor - infinite - rounding.delta
     if left <= 0:
         if infinite > delta / 2:
-            raise _infinite_error(law, n, delta)
+            raise _infinite_error(distribution, n, delta)
         raise DeltaTooSmallError(delta=delta, smallest_delta=10 * (infinite + rounding.delta))
-    mu = spread(law, n)
+    mu = spread(distribution, n)
     guess = max(mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / min(left, 0.5))), 1e-9)
     given_away = GIVEN_AWAY * delta
-    h = _step(law, n, guess, given_away)
+    h = _step(distribution, n, guess, given_away)
     while True:
-        composed = compose(law, n, h, CUT_SHARE * left, given_away)
+        composed = compose(distribution, n, h, CUT_SHARE * left, given_away)
         bracket = Bracket(composed.epsilon_lower(delta), composed.epsilon_upper(delta))
         if bracket.lower > LARGEST_EPSILON:
             raise VoidEpsilonError(rados=n)
         # What is left of the width once the grid is this fine is rounding, which a finer grid does not lower.
-        if is_narrow(bracket) or composed.shift <= RELATIVE_WIDTH / 20 * bracket.upper or h <= finest_step(law, n):
+        if (
+            is_narrow(bracket)
+            or composed.shift <= RELATIVE_WIDTH / 20 * bracket.upper
+            or h <= finest_step(distribution, n)
+        ):
             break
-        h = max(h / 4, finest_step(law, n))
+        h = max(h / 4, finest_step(distribution, n))
     if bracket.upper > LARGEST_EPSILON:
         raise VoidEpsilonError(rados=n)
     return bracket
 
 
-def _infinite_error(law: CountLaw, n: int, delta: float) -> InfiniteEpsilonError:
-    per_release = infinite_mass(law, 1)
+def _infinite_error(distribution: CountDistribution, n: int, delta: float) -> InfiniteEpsilonError:
+    per_release = infinite_mass(distribution, 1)
     largest = 0 if per_release >= delta else int(math.log1p(-delta) / math.log1p(-per_release))
     return InfiniteEpsilonError(rados=n, delta=delta, delta_per_rado=per_release, largest_rados=min(largest, n - 1))
 
 
-def delta_bracket(law: CountLaw, n: int, epsilon: float) -> Bracket:
+def delta_bracket(distribution: CountDistribution, n: int, epsilon: float) -> Bracket:
     """The least delta at which n releases are (epsilon, delta)-private, bracketed; the upper end is the one to state.
 
     The bracket is within 1 % wherever rounding (about 1e-14 n) allows. Raises PlanError where epsilon is not in
@@ -341,18 +345,18 @@ def delta_bracket(law: CountLaw, n: int, epsilon: float) -> Bracket:
     """
     if not 0 <= epsilon <= LARGEST_EPSILON:
         raise PlanError(f"epsilon is {epsilon}: give 0 to {LARGEST_EPSILON:.0f}")
-    if len(law.masses) == 1:
+    if len(distribution.masses) == 1:
         return Bracket(1.0, 1.0)
-    rounding = _slack(law, n)
+    rounding = _slack(distribution, n)
     given_away = CUT_SHARE
-    h = _step(law, n, max(epsilon, spread(law, n)), given_away)
+    h = _step(distribution, n, max(epsilon, spread(distribution, n)), given_away)
     while True:
-        composed = compose(law, n, h, max(CUT_SHARE * given_away, rounding.delta / 16), given_away)
+        composed = compose(distribution, n, h, max(CUT_SHARE * given_away, rounding.delta / 16), given_away)
         bracket = Bracket(composed.delta_lower(epsilon), composed.delta_upper(epsilon))
         wide = bracket.upper - bracket.lower
         if wide <= RELATIVE_WIDTH * bracket.upper or bracket.upper <= 16 * rounding.delta:
             return bracket
         smaller = max(min(given_away, GIVEN_AWAY * bracket.upper), 1e-30)
-        if h <= finest_step(law, n) and smaller >= given_away / 2:
+        if h <= finest_step(distribution, n) and smaller >= given_away / 2:
             return bracket
-        given_away, h = smaller, max(h / 4, finest_step(law, n))
+        given_away, h = smaller, max(h / 4, finest_step(distribution, n))

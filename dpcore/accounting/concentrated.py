@@ -1,11 +1,11 @@
 """Approximate zero-concentrated differential privacy: bounds (rho, failure) of single releases, and their conversions.
 
 Definition (Bun and Steinke, TCC 2016, Definition 8.1). A release is `failure`-approximately rho-zCDP if for all
-neighbours, with output laws P and Q, there are events E and F, each of probability at least 1 - failure, such that the
-Renyi divergences D_a(P|E to Q|F) and D_a(Q|F to P|E) are at most a rho for every order a > 1. The events may use extra
-coins, so that both can be taken to have probability 1 - failure exactly: keeping an event with a coin changes no law
-conditioned on it. Several releases have the sums of their rho and of their failures (Bun and Steinke, section 8), also
-where each is chosen after the answers to those before (dpcore.accounting.filters).
+neighbours, with output distributions P and Q, there are events E and F, each of probability at least 1 - failure, such
+that the Renyi divergences D_a(P|E to Q|F) and D_a(Q|F to P|E) are at most a rho for every order a > 1. The events may
+use extra coins, so that both can be taken to have probability 1 - failure exactly: keeping an event with a coin changes
+no distribution conditioned on it. Several releases have the sums of their rho and of their failures (Bun and Steinke,
+section 8), also where each is chosen after the answers to those before (dpcore.accounting.filters).
 
 Every bound here is an upper one: rho, failures and epsilons are rounded up, the largest affordable rho down.
 """
@@ -18,9 +18,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.accounting.gaussian import ShiftLaw
+from dpcore.accounting.gaussian import ShiftDistribution
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import CountLaw
+from dpcore.numbers.count_distributions import CountDistribution
 
 # Logarithms of a - 1 among which an order is looked for; whatever is found is valid.
 _GRID = np.linspace(-40.0, 40.0, 3201)
@@ -121,42 +121,43 @@ def of_epsilon(epsilon: Fraction, delta: Fraction) -> Concentrated:
     return Concentrated(min(epsilon * epsilon / 2, epsilon), delta)
 
 
-def of_shift(law: ShiftLaw, failure: Fraction) -> Concentrated:
-    """The bound of Gaussian releases whose squared shift has this law, by coins that anybody may see.
+def of_shift(distribution: ShiftDistribution, failure: Fraction) -> Concentrated:
+    """The bound of Gaussian releases whose squared shift has this distribution, by coins that anybody may see.
 
     Given the coins, and with them a squared shift S, the releases are S/2-zCDP. Let s be the least value for which
     P(S > s) <= failure is shown. The event S <= s has the same probability under both neighbours. Given it, D_a is at
-    most a s/2 for all coins, so for the output and the coins together, whose law is the same under both. Without such
-    an event nothing below the largest S would do: as a grows, the rarest coins decide.
+    most a s/2 for all coins, so for the output and the coins together, whose distribution is the same under both.
+    Without such an event nothing below the largest S would do: as a grows, the rarest coins decide.
 
-    Integer noise, lambda being the law's slack: masses within a factor e^(+-lambda) move D_a by at most (2 + 1/(a-1))
-    lambda. That is at most (2 + 1/h) lambda for a >= 1 + h; below, D_a is at most D_(1+h). So rho becomes
-    (1 + h) (rho + (2 + 1/h) lambda), for any h > 0. Raises PlanError where the failure is not in (0, 1).
+    Integer noise, lambda being the distribution's slack: masses within a factor e^(+-lambda) move D_a by at most (2 +
+    1/(a-1)) lambda. That is at most (2 + 1/h) lambda for a >= 1 + h; below, D_a is at most D_(1+h). So rho becomes (1 +
+    h) (rho + (2 + 1/h) lambda), for any h > 0. Raises PlanError where the failure is not in (0, 1).
     """
     if not 0 < failure < 1:
         raise PlanError(f"failure {failure}: choose a number between 0 and 1")
-    order = np.argsort(law.upper, kind="stable")
-    squares, masses = law.upper[order], law.masses[order]
+    order = np.argsort(distribution.upper, kind="stable")
+    squares, masses = distribution.upper[order], distribution.masses[order]
     # Of all atoms above each one, summed from the lightest end.
     above = np.concatenate([np.cumsum(masses[::-1])[::-1][1:], np.zeros(1)])
-    cut = above * (1 + law.relative_error + _ROUNDING * len(masses)) + law.trimmed
+    cut = above * (1 + distribution.relative_error + _ROUNDING * len(masses)) + distribution.trimmed
     enough = np.flatnonzero(cut <= float(failure))
     kept = int(enough[0]) if len(enough) else len(squares) - 1
     rho = Fraction(float(squares[kept])) / 2
-    if law.slack:
-        rho = (1 + _ABOVE_ONE) * (rho + (2 + 1 / _ABOVE_ONE) * Fraction(law.slack))
+    if distribution.slack:
+        rho = (1 + _ABOVE_ONE) * (rho + (2 + 1 / _ABOVE_ONE) * Fraction(distribution.slack))
     return Concentrated(rho, min(Fraction(1), Fraction(float(cut[kept]))))
 
 
-def of_count(law: CountLaw, n: int, failure: Fraction) -> Concentrated:
+def of_count(distribution: CountDistribution, n: int, failure: Fraction) -> Concentrated:
     """The bound of n independent releases of a count that neighbours shift by one (dpcore.numbers.count_distributions).
 
-    law: of `binomial_law`, whose window conditions the true law. One neighbour shows p(k), the other p(k - 1). Let A be
-    the counts from low + c + 1 to high - c. Both neighbours give A the same probability, by the symmetry of p. Given
-    A the pair has finite losses l(k) = log p(k)/p(k-1), and reflection maps its two orders onto one another. So with
-    K(s) = log E[e^(s l) | A], the release is (1 - P(A))-approximately rho-zCDP for rho the least upper bound of
-    K(s) / (s (s+1)) over s = a - 1 > 0. n releases have n times both. K is convex with K(0) = 0, so the chord between
-    two orders lies above it, K(s)/s grows below the first order, and K(s) <= s max l beyond the last.
+    distribution: of `binomial_distribution`, whose window conditions the true distribution. One neighbour shows p(k),
+    the other p(k - 1). Let A be the counts from low + c + 1 to high - c. Both neighbours give A the same probability,
+    by the symmetry of p. Given A the pair has finite losses l(k) = log p(k)/p(k-1), and reflection maps its two orders
+    onto one another. So with K(s) = log E[e^(s l) | A], the release is (1 - P(A))-approximately rho-zCDP for rho the
+    least upper bound of K(s) / (s (s+1)) over s = a - 1 > 0. n releases have n times both. K is convex with K(0) = 0,
+    so the chord between two orders lies above it, K(s)/s grows below the first order, and K(s) <= s max l beyond the
+    last.
 
     c: the largest for which n (1 - P(A)) <= failure; the far tails hold losses of no weight, which would make rho some
     ten times larger. Where not even the infinite losses alone are so rare, c = 0, and the failure that comes back
@@ -164,29 +165,31 @@ def of_count(law: CountLaw, n: int, failure: Fraction) -> Concentrated:
     """
     if n < 1 or not 0 < failure < 1:
         raise PlanError(f"n {n}, failure {failure}: give n >= 1 and a failure in (0, 1)")
-    width = len(law.masses)
+    width = len(distribution.masses)
     if width < 2:
         return Concentrated(Fraction(0), Fraction(1))
     cuts = width // 2
-    before = np.concatenate([np.zeros(1), np.cumsum(law.masses[: cuts - 1])])
-    left_out = (2 * before + law.masses[:cuts]) * (1 + law.relative_error + _ROUNDING * width) + law.trimmed
+    before = np.concatenate([np.zeros(1), np.cumsum(distribution.masses[: cuts - 1])])
+    left_out = (2 * before + distribution.masses[:cuts]) * (
+        1 + distribution.relative_error + _ROUNDING * width
+    ) + distribution.trimmed
     c = max(0, int(np.searchsorted(n * left_out, float(failure), side="right")) - 1)
     failed = min(Fraction(1), n * Fraction(float(left_out[c])))
     inside = slice(c + 1, width - c)
-    return Concentrated(n * Fraction(_count_rho(law, inside)), failed)
+    return Concentrated(n * Fraction(_count_rho(distribution, inside)), failed)
 
 
-def _count_rho(law: CountLaw, inside: slice) -> float:
-    """The least upper bound over s > 0 of K(s) / (s (s+1)) for the law given that k is `inside`, rounded up."""
-    masses = law.masses[inside]
+def _count_rho(distribution: CountDistribution, inside: slice) -> float:
+    """The supremum over s > 0 of K(s) / (s (s+1)), rounded up, for the distribution given that k is `inside`."""
+    masses = distribution.masses[inside]
     masses = masses / masses.sum()
-    losses = law.losses[inside.start - 1 : inside.stop - 1]
-    largest = float(losses.max()) + law.loss_error
-    s, k = _FIRST_ORDER, _cumulant(masses, losses, _FIRST_ORDER, law)
+    losses = distribution.losses[inside.start - 1 : inside.stop - 1]
+    largest = float(losses.max()) + distribution.loss_error
+    s, k = _FIRST_ORDER, _cumulant(masses, losses, _FIRST_ORDER, distribution)
     rho = max(0.0, k / s)
     while largest / (1 + s) > rho:
         next_s = s * _ORDER_RATIO
-        next_k = _cumulant(masses, losses, next_s, law)
+        next_k = _cumulant(masses, losses, next_s, distribution)
         rho = max(rho, _chord(s, k, next_s, next_k))
         s, k = next_s, next_k
     return rho * (1 + 100 * _ROUNDING)
@@ -203,18 +206,20 @@ def _chord(s: float, k: float, next_s: float, next_k: float) -> float:
     return max((x + y * t) / (t * (t + 1)) for t in candidates)
 
 
-def _cumulant(masses: NDArray[np.float64], losses: NDArray[np.float64], s: float, law: CountLaw) -> float:
+def _cumulant(
+    masses: NDArray[np.float64], losses: NDArray[np.float64], s: float, distribution: CountDistribution
+) -> float:
     """K(s) = log E[e^(s l)], rounded up."""
     exponents = s * losses
     top = float(exponents.max())
-    error = 2 * law.relative_error + _ROUNDING
+    error = 2 * distribution.relative_error + _ROUNDING
     if top < 0.5:
         # Small exponents: what is left of 1 must not be lost against it.
         terms = np.expm1(exponents)
-        total = float(masses @ terms) + error * float(masses @ np.abs(terms)) + 2 * s * law.loss_error
+        total = float(masses @ terms) + error * float(masses @ np.abs(terms)) + 2 * s * distribution.loss_error
         return math.log1p(total)
     total = float(masses @ np.exp(exponents - top))
-    return top + math.log(total) + error + s * law.loss_error + _ROUNDING * (1 + top)
+    return top + math.log(total) + error + s * distribution.loss_error + _ROUNDING * (1 + top)
 
 
 def _least(function: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> float:

@@ -3,17 +3,18 @@
 Unit: one record's value of the sensitive coordinate; neighbours differ in that value of one record. Scope: the marginal
 of that coordinate within the release, and nothing else of it.
 
-A flip moves k by one. The learner alone sees the k of the pool, whose law is the convolution of the parties' truncated
-binomials (split = local). Where all other parties and the coordinator tell the learner what they know, one party's own
-law is left; the worst party's figure is `epsilon_if_others_collude`.
+A flip moves k by one. The learner alone sees the k of the pool, whose distribution is the convolution of the parties'
+truncated binomials (split = local). Where all other parties and the coordinator tell the learner what they know, one
+party's own distribution is left; the worst party's figure is `epsilon_if_others_collude`.
 
-Several coordinates, and plain rados. Without truncation the law of k does not depend on which coordinate is looked at:
-for every coordinate j that is coded -1/+1, k_j counts over the records the fair coins [sigma_i = y_i e_ij], so that
-k_j ~ Binomial(m, 1/2) whatever the data, in any design that draws uniform signatures, and the rado's coordinate is
-k_j - m + #(e_ij = +1). Hence the figure without truncation holds for each such coordinate of the release by itself,
+Several coordinates, and plain rados. Without truncation the distribution of k does not depend on which coordinate is
+looked at: for every coordinate j that is coded -1/+1, k_j counts over the records the fair coins [sigma_i = y_i e_ij],
+so that k_j ~ Binomial(m, 1/2) whatever the data, in any design that draws uniform signatures, and the rado's coordinate
+is k_j - m + #(e_ij = +1). Hence the figure without truncation holds for each such coordinate of the release by itself,
 plain rados included, also where one record changes in all of them, or in its label, which turns e_ij. It does not hold
-for two coordinates looked at together: the joint law of (k_1, k_2) depends on the data. And a truncation on one
-coordinate makes the law of another depend on the data, so that several are counted, and drawn, without any.
+for two coordinates looked at together: the joint distribution of (k_1, k_2) depends on the data. And a truncation on
+one coordinate makes the distribution of another depend on the data, so that several are counted, and drawn, without
+any.
 
 Theorem 6 (Nock, Patrini, Friedman, ICML 2015) says (n epsilon, n delta) for a pool with one truncation and calls delta
 o(1/m); the exact delta per rado need not be: it is printed for the paper's reader and nothing is charged by it.
@@ -26,18 +27,18 @@ from fractions import Fraction
 
 import numpy as np
 
-from dpcore.accounting.composition import Bracket, delta_bracket, epsilon_bracket
-from dpcore.accounting.dp_feat_exact_split import known_rest_law
+from dpcore.accounting.composition import Bracket, InfiniteEpsilonError, delta_bracket, epsilon_bracket
+from dpcore.accounting.dp_feat_exact_split import known_rest_distribution
+from dpcore.accounting.truncation import truncation
 from dpcore.errors import PlanError
 from dpcore.numbers.count_distributions import (
     MOST_ROWS,
-    CountLaw,
-    binomial_law,
+    CountDistribution,
+    binomial_distribution,
     binomial_mass,
     hardly_truncated,
-    pooled_law,
+    pooled_distribution,
 )
-from dpcore.rados.truncation import truncation
 
 MOST_RADOS = 10_000_000
 
@@ -47,8 +48,8 @@ class DpFeatAccount:
     """What a DP-FEAT release costs at `delta`, which is for the whole release.
 
     The exact epsilon of the learner alone lies in [epsilon_lower, epsilon]; `epsilon` is the one to state.
-    epsilon_if_others_collude: the worst party's own law, an upper end too. theorem_epsilon: n epsilon_per_rado, None
-    without truncation. party_rows: m_p, public.
+    epsilon_if_others_collude: the worst party's own distribution, an upper end too. theorem_epsilon: n
+    epsilon_per_rado, None without truncation. party_rows: m_p, public.
     """
 
     epsilon: float
@@ -73,8 +74,8 @@ def account(
     budget = _delta(delta)
     parties = _parties(party_rows, epsilon_per_rado)
     n = _rados(rados)
-    others = max(epsilon_bracket(binomial_law(*party), n, budget).upper for party in _worst(parties))
-    alone = epsilon_bracket(pooled_law(parties), n, budget)
+    others = max(epsilon_bracket(binomial_distribution(*party), n, budget).upper for party in _worst(parties))
+    alone = epsilon_bracket(pooled_distribution(parties), n, budget)
     return DpFeatAccount(
         # Whoever knows more than the learner bounds the learner: the pool is the party's k plus independent ones.
         epsilon=min(alone.upper, others),
@@ -92,8 +93,8 @@ def account_of_exact_split(
 ) -> DpFeatAccount:
     """The exact cost where one truncation of the pool is divided among the parties (split = exact, simulation only).
 
-    Arguments as for `account`. epsilon: the pool's truncated law. epsilon_if_others_collude: the smallest party's
-    against the learner and all other parties, but not the coordinator, which knows every count
+    Arguments as for `account`. epsilon: the pool's truncated distribution. epsilon_if_others_collude: the smallest
+    party's against the learner and all other parties, but not the coordinator, which knows every count
     (dpcore.accounting.dp_feat_exact_split). Without truncation the two splits are one.
 
     Raises PlanError as `account` does.
@@ -104,8 +105,8 @@ def account_of_exact_split(
         raise PlanError(f"the parties have {list(party_rows)} rows: give at least one party, and one row for each")
     budget, n, total, fewest = _delta(delta), _rados(rados), sum(party_rows), min(party_rows)
     ((_, low),) = _parties([total], epsilon_per_rado)
-    alone = epsilon_bracket(binomial_law(total, low), n, budget)
-    others = epsilon_bracket(known_rest_law(fewest, total - fewest, low), n, budget).upper
+    alone = epsilon_bracket(binomial_distribution(total, low), n, budget)
+    others = epsilon_bracket(known_rest_distribution(fewest, total - fewest, low), n, budget).upper
     return DpFeatAccount(
         epsilon=min(alone.upper, others),
         epsilon_lower=alone.lower,
@@ -118,26 +119,26 @@ def account_of_exact_split(
 
 
 def own_epsilon(rows: int, rados: int, epsilon_per_rado: Fraction | None, delta: Fraction | float) -> float:
-    """What one party's ledger charges: the upper end for its own law, whoever else takes part or colludes.
+    """What one party's ledger charges: the upper end for its own distribution, whoever else takes part or colludes.
 
     Raises PlanError as `account` does.
     """
     (party,) = _parties([rows], epsilon_per_rado)
-    return epsilon_bracket(binomial_law(*party), _rados(rados), _delta(delta)).upper
+    return epsilon_bracket(binomial_distribution(*party), _rados(rados), _delta(delta)).upper
 
 
 def epsilon_for(
     party_rows: Sequence[int], rados: int, epsilon_per_rado: Fraction | None, delta: Fraction | float
 ) -> Bracket:
     """Bracket of the learner's exact epsilon. Raises PlanError as `account` does."""
-    law = pooled_law(_parties(party_rows, epsilon_per_rado))
-    return epsilon_bracket(law, _rados(rados), _delta(delta))
+    distribution = pooled_distribution(_parties(party_rows, epsilon_per_rado))
+    return epsilon_bracket(distribution, _rados(rados), _delta(delta))
 
 
 def delta_for(party_rows: Sequence[int], rados: int, epsilon_per_rado: Fraction | None, epsilon: float) -> Bracket:
     """Bracket of the learner's exact delta at `epsilon`, in [0, 150]. Raises PlanError as `account` does."""
-    law = pooled_law(_parties(party_rows, epsilon_per_rado))
-    return delta_bracket(law, _rados(rados), epsilon)
+    distribution = pooled_distribution(_parties(party_rows, epsilon_per_rado))
+    return delta_bracket(distribution, _rados(rados), epsilon)
 
 
 def theorem_epsilon(rados: int, epsilon_per_rado: Fraction) -> float:
@@ -148,7 +149,7 @@ def theorem_epsilon(rados: int, epsilon_per_rado: Fraction) -> float:
 def delta_per_rado(rows: int, epsilon_per_rado: Fraction | None) -> float:
     """Probability, in one rado of one party, of a k that only one of two neighbours can produce.
 
-    p(low) of the truncated law, relative error below 1e-9 (0 where it underflows); 2^-m without truncation.
+    p(low) of the truncated distribution, relative error below 1e-9 (0 where it underflows); 2^-m without truncation.
     Raises PlanError as `account` does.
     """
     ((_, low),) = _parties([rows], epsilon_per_rado)
@@ -157,7 +158,7 @@ def delta_per_rado(rows: int, epsilon_per_rado: Fraction | None) -> float:
     mode = rows // 2
     k = np.arange(mode, low, -1, dtype=np.float64)
     to_mode = math.fsum(np.log1p((2 * k - rows - 1) / (rows - k + 1)))
-    at_mode = float(binomial_law(rows).masses.max())
+    at_mode = float(binomial_distribution(rows).masses.max())
     return min(1.0, math.exp(to_mode) * at_mode / binomial_mass(rows, low))
 
 
@@ -171,23 +172,75 @@ def largest_rados(
     """
     if not epsilon > 0:
         raise PlanError(f"epsilon is {epsilon}: make it positive")
-    law, budget = pooled_law(_parties(party_rows, epsilon_per_rado)), _delta(delta)
+    distribution, budget = pooled_distribution(_parties(party_rows, epsilon_per_rado)), _delta(delta)
     below, above = 0, 1
-    while above <= MOST_RADOS and _affordable(law, above, epsilon, budget):
+    while above <= MOST_RADOS and _affordable(distribution, above, epsilon, budget):
         below, above = above, 2 * above
     above = min(above, MOST_RADOS + 1)
     while above - below > 1:
         middle = (below + above) // 2
-        if _affordable(law, middle, epsilon, budget):
+        if _affordable(distribution, middle, epsilon, budget):
             below = middle
         else:
             above = middle
     return below
 
 
-def _affordable(law: CountLaw, n: int, epsilon: float, delta: float) -> bool:
+@dataclass(frozen=True)
+class DpFeatRange:
+    """The `dp-feat` queries without truncation that one query's limits and a limit on epsilon leave to a party.
+
+    Without truncation, and with a single rado, epsilon is finite at the smallest delta: what is not possible here is
+    possible with no truncation.
+
+    one_rado: epsilon of a single rado, None where no bound is finite. largest: the most rados whose epsilon is at most
+    `epsilon`, 0 where there are none. delta_needed: what delta must be above for a finite bound at this size.
+    rows_needed: how many rows have one at this delta.
+    """
+
+    rows: int
+    delta: Fraction
+    one_rado: float | None
+    largest: int
+    delta_needed: float
+
+    @property
+    def rows_needed(self) -> int:
+        """The fewest rows m with 2^-m below delta, for a single rado."""
+        return math.floor(-math.log2(self.delta)) + 1
+
+
+def dp_feat_range(rows: int, *, delta: Fraction, epsilon: Fraction, most_rados: int) -> DpFeatRange:
+    """What a party of `rows` rows could answer at delta, with at most `most_rados` rados and epsilon.
+
+    Raises PlanError where delta or the rows cannot be counted.
+    """
+    needed = delta_per_rado(rows, None)
     try:
-        return epsilon_bracket(law, n, delta).upper <= epsilon
+        one = own_epsilon(rows, 1, None, delta)
+    except InfiniteEpsilonError:
+        return DpFeatRange(rows, delta, None, 0, needed)
+    # Epsilon grows with the rados: the last that fits is bisected.
+    below, above = 0, most_rados + 1
+    while above - below > 1:
+        middle = (below + above) // 2
+        if _fits(rows, middle, delta, epsilon):
+            below = middle
+        else:
+            above = middle
+    return DpFeatRange(rows, delta, one, below, needed)
+
+
+def _fits(rows: int, rados: int, delta: Fraction, epsilon: Fraction) -> bool:
+    try:
+        return own_epsilon(rows, rados, None, delta) <= epsilon
+    except PlanError:
+        return False
+
+
+def _affordable(distribution: CountDistribution, n: int, epsilon: float, delta: float) -> bool:
+    try:
+        return epsilon_bracket(distribution, n, delta).upper <= epsilon
     except PlanError:
         return False
 
@@ -201,12 +254,12 @@ def _parties(party_rows: Sequence[int], epsilon_per_rado: Fraction | None) -> li
 
 
 def _worst(parties: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The parties among which the worst own law is: without truncation the one with the fewest rows.
+    """The parties among which the worst own distribution is: without truncation the one with the fewest rows.
 
-    Binomial(m + 1) is Binomial(m) plus an independent coin, which is post-processing. Truncated laws are not ordered so
-    (low is rounded to an integer), and each is counted, but for those whose truncation lies beyond the window: these
-    are binomials within 2^-TAIL_BITS, and `trimmed`, by which the one with the fewest rows is counted, has room for two
-    such distances.
+    Binomial(m + 1) is Binomial(m) plus an independent coin, which is post-processing. Truncated distributions are not
+    ordered so (low is rounded to an integer), and each is counted, but for those whose truncation lies beyond the
+    window: these are binomials within 2^-TAIL_BITS, and `trimmed`, by which the one with the fewest rows is counted,
+    has room for two such distances.
     """
     distinct = sorted(set(parties))
     free = [party for party in distinct if party[1] == 0]

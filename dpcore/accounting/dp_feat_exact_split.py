@@ -6,8 +6,8 @@ every k_q, and with it the sum of each party's sensitive values: the figures her
 so honestly and tells nobody.
 
 The experiment. The learner and all parties but p know the others' rows and counts, so of the released value they know
-all but k_p + c, where c depends on p's data and neighbours differ by one in it. Given the others' counts, the law of
-k_p depends on their sum s alone, so (s, k_p + c) is all there is to see, and
+all but k_p + c, where c depends on p's data and neighbours differ by one in it. Given the others' counts, the
+distribution of k_p depends on their sum s alone, so (s, k_p + c) is all there is to see, and
 
     P(s, j) is proportional to B(M - m_p, s) B(m_p, j) where low <= s + j <= M - low,
 
@@ -22,7 +22,7 @@ by one place. So one order is composed (dpcore.accounting.composition).
 
 The smallest party fares worst. Let a < b be two parties' sizes. Rows are exchangeable: B(m, k) counts the ways to place
 k among m. From (s, y) seen against a party of a rows draw u, hypergeometric: how many of the s places fall on b - a
-given rows of the M - a. Then (s - u, y + u) has the law of what is seen against a party of b rows, under both
+given rows of the M - a. Then (s - u, y + u) has the distribution of what is seen against a party of b rows, under both
 neighbours: given s, u and k_p are independent. It is post-processing, so the figure for b is at most the one for a;
 with b = M it is the learner's own.
 """
@@ -30,23 +30,23 @@ with b = M it is the learner's own.
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.numbers.count_distributions import ROUND_OFF, TRIMMED, CountLaw, binomial_law
+from dpcore.numbers.count_distributions import ROUND_OFF, TRIMMED, CountDistribution, binomial_distribution
 
 
-def known_rest_law(rows: int, others: int, low: int) -> CountLaw:
+def known_rest_distribution(rows: int, others: int, low: int) -> CountDistribution:
     """The loss of one rado against whoever knows the counts of all `others` rows, in the form that is composed.
 
     rows: m_p. others: M - m_p. low: the pool's, so that low <= s + j <= rows + others - low.
 
     masses[0]: the probability of an infinite loss; masses[1:] and losses: of the finite ones, each j a place. It is not
-    the law of a count: nothing is symmetric here. `low` of the result is the first of those places less one.
+    the distribution of a count: nothing is symmetric here. `low` of the result is the first of those places less one.
 
     Needs rows and others in 1..2^60 and a range that is not empty. Both binomials are cut to their windows; given the
     range, whose probability is at least 1/(M + 1), each cut tail weighs at most TRIMMED, and so does what underflows.
     """
     high = rows + others - low
     assert low <= high
-    own, rest = binomial_law(rows), binomial_law(others)
+    own, rest = binomial_distribution(rows), binomial_distribution(others)
     j = own.low + np.arange(len(own.masses), dtype=np.int64)
     # With s = low - j the neighbour's (s, j - 1) is out of the window; from there on to high - j both are in it.
     edge = own.masses * sliding_sums(rest.masses, 1, low - j - rest.low)
@@ -57,7 +57,7 @@ def known_rest_law(rows: int, others: int, low: int) -> CountLaw:
     # The places that carry mass are consecutive: both factors are positive on intervals.
     places = slice(int(kept[0]), int(kept[-1]) + 1) if kept.size else slice(0, 0)
     masses = np.concatenate([[infinite], finite[places]])
-    return CountLaw(
+    return CountDistribution(
         low=own.low + (places.start or 0),
         masses=masses / masses.sum(),
         losses=own.losses[places],

@@ -9,9 +9,9 @@ A limit (epsilon, delta) is kept by two filters; what either admits is admitted.
   the filter of Whitehouse, Ramdas, Rogers and Wu (ICML 2023) for approximate zCDP, after Feldman and Zrnic (NeurIPS
   2021) for Renyi's divergence.
 
-Proof of the second. Fix neighbours, and let a step, given what came before, have laws P_i and Q_i with failure d_i and
-rho_i: P_i is at least (1 - d_i) P'_i, and Q_i at least (1 - d_i) Q'_i, with divergences between P'_i and Q'_i of at
-most a rho_i. Let P' and Q' be the laws of a whole run by the P'_i and Q'_i. The expectation under Q' of
+Proof of the second. Fix neighbours, and let a step, given what came before, have distributions P_i and Q_i with failure
+d_i and rho_i: P_i is at least (1 - d_i) P'_i, and Q_i at least (1 - d_i) Q'_i, with divergences between P'_i and Q'_i
+of at most a rho_i. Let P' and Q' be the distributions of a whole run by the P'_i and Q'_i. The expectation under Q' of
 (dP'/dQ')^a exp(-a (a-1) sum rho_i) does not grow with a step, so D_a(P' to Q') <= a r, as no run has a sum above r.
 Hence the integral of (dP' - e^epsilon dQ')_+ is at most delta / 4. Let w be the product of the 1 - d_i along a run: at
 most 1, and the same under both neighbours. For runs S, P(S) <= integral over S of w dP' + D, where D, the probability

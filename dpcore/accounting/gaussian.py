@@ -18,9 +18,9 @@ mixtures with the same known component is the mean of the components', so with K
 with equality where the record moves every rado that it enters by Delta.
 
 Several releases. Noise is independent, so squared shifts add: all of them are one Gaussian whose squared shift is a sum
-of independent binomials' multiples. Its law is kept as atoms, each within an interval (`ShiftLaw`). Queries may depend
-on earlier answers as long as their parameters (mu, n, p) do not: pairs that dominate compose so (Zhu, Dong and Wang,
-AISTATS 2022, arXiv 2106.08567).
+of independent binomials' multiples. Its distribution is kept as atoms, each within an interval (`ShiftDistribution`).
+Queries may depend on earlier answers as long as their parameters (mu, n, p) do not: pairs that dominate compose so
+(Zhu, Dong and Wang, AISTATS 2022, arXiv 2106.08567).
 
 Rounding is bounded at each step; of every `Bracket` the upper end is the one to state.
 """
@@ -45,9 +45,9 @@ SMALLEST_DELTA = 1e-100
 _UNDERFLOW = 1e-290
 # What bisection leaves between its ends.
 _CLOSE = 1e-12
-# Atoms of a law before it is added to another, which makes an atom of each pair; and after.
+# Atoms of a distribution before it is added to another, which makes an atom of each pair; and after.
 _FEWER_ATOMS, _MOST_ATOMS = 1024, 8192
-# Ends of a law as light as this are cut before it is binned.
+# Ends of a distribution as light as this are cut before it is binned.
 _LIGHT = 1e-40
 
 
@@ -62,11 +62,11 @@ class WeakNoiseError(PlanError):
 
 
 @dataclass(frozen=True, eq=False)
-class ShiftLaw:
-    """The law of the squared shift S between neighbours, in units of the noise's variance, and what it costs.
+class ShiftDistribution:
+    """The distribution of the squared shift S between neighbours, in units of the noise's variance, and what it costs.
 
     lower, upper: (atoms,) ends of the interval that holds an atom's S. masses: (atoms,), sum 1. trimmed: bounds the
-    total variation distance to the true law; relative_error, that of each mass. slack: lambda of
+    total variation distance to the true distribution; relative_error, that of each mass. slack: lambda of
     `dpcore.accounting.integer_noise`, the true outputs being within a factor e^lambda of Gaussians' outputs; 0 for
     continuous noise. The lower end of each bracket is about the Gaussians themselves.
     """
@@ -92,8 +92,8 @@ class ShiftLaw:
     def epsilon(self, delta: Fraction | float) -> Bracket:
         """The least epsilon at which the releases are (epsilon, delta)-private.
 
-        Raises WeakNoiseError above LARGEST_EPSILON, DeltaTooSmallError below 1e-100 (1e-37 where laws were added),
-        PlanError where delta is not in (0, 1).
+        Raises WeakNoiseError above LARGEST_EPSILON, DeltaTooSmallError below 1e-100 (1e-37 where distributions were
+        added), PlanError where delta is not in (0, 1).
         """
         budget = check_delta(delta)
         if budget <= 2 * self.trimmed:
@@ -101,12 +101,14 @@ class ShiftLaw:
         upper = _least(lambda epsilon: self._delta_upper(epsilon) <= budget)
         return Bracket(self._epsilon_lower(upper, float(delta)), upper)
 
-    def scaled(self, mu: float) -> "ShiftLaw":
-        """The law where each shift is `mu` times as long."""
+    def scaled(self, mu: float) -> "ShiftDistribution":
+        """The distribution where each shift is `mu` times as long."""
         return replace(self, lower=self.lower * mu * mu, upper=self.upper * mu * mu)
 
-    def binned(self, most: int) -> "ShiftLaw":
-        """The law in at most `most` atoms: neighbours within equal steps of S become one, with the hull as interval.
+    def binned(self, most: int) -> "ShiftDistribution":
+        """The distribution in at most `most` atoms.
+
+        Atoms within equal steps of S become one, with the hull as interval.
 
         Light ends are cut first: they would take most of the steps.
         """
@@ -147,8 +149,8 @@ class ShiftLaw:
         return 0.0
 
 
-def shift_law(mu: float, n: int = 1, p: Fraction | float = 1, slack: float = 0.0) -> ShiftLaw:
-    """The law of n releases, each of which shifts by `mu` with probability `p`, and else not at all.
+def shift_distribution(mu: float, n: int = 1, p: Fraction | float = 1, slack: float = 0.0) -> ShiftDistribution:
+    """The distribution of n releases, each of which shifts by `mu` with probability `p`, and else not at all.
 
     mu: Delta / sigma, rounded up by whoever computed it. p: in (0, 1]. slack: of all n releases together.
     Raises PlanError where an argument is out of range.
@@ -164,7 +166,7 @@ def shift_law(mu: float, n: int = 1, p: Fraction | float = 1, slack: float = 0.0
     counts, masses = (np.array([float(n)]), np.ones(1)) if p == 1 else _binomial(n, p)
     squares = counts * mu * mu
     exact = p == 1
-    return ShiftLaw(
+    return ShiftDistribution(
         lower=squares,
         upper=squares,
         masses=masses,
@@ -174,17 +176,17 @@ def shift_law(mu: float, n: int = 1, p: Fraction | float = 1, slack: float = 0.0
     )
 
 
-def together(laws: Iterable[ShiftLaw]) -> ShiftLaw:
-    """The law of independent releases, all of them read. Raises PlanError where there is none."""
-    found = list(laws)
+def together(distributions: Iterable[ShiftDistribution]) -> ShiftDistribution:
+    """The distribution of independent releases, all of them read. Raises PlanError where there is none."""
+    found = list(distributions)
     if not found:
-        raise PlanError("no release: give the law of at least one")
-    sure = [law for law in found if len(law.masses) == 1]
+        raise PlanError("no release: give the distribution of at least one")
+    sure = [distribution for distribution in found if len(distribution.masses) == 1]
     # Those without coins first: one atom each, so that nothing is binned for them.
-    result, *others = sure + [law for law in found if len(law.masses) > 1]
+    result, *others = sure + [distribution for distribution in found if len(distribution.masses) > 1]
     for other in others:
         a, b = result.binned(_FEWER_ATOMS), other.binned(_FEWER_ATOMS)
-        pairs = ShiftLaw(
+        pairs = ShiftDistribution(
             lower=np.add.outer(a.lower, b.lower).ravel() * (1 - 2 * ROUND_OFF),
             upper=np.add.outer(a.upper, b.upper).ravel() * (1 + 2 * ROUND_OFF),
             masses=np.multiply.outer(a.masses, b.masses).ravel(),
@@ -197,39 +199,45 @@ def together(laws: Iterable[ShiftLaw]) -> ShiftLaw:
 
 
 def gaussian_delta(mu: float, epsilon: float) -> Bracket:
-    """The least delta of one Gaussian release. Raises what `ShiftLaw.delta` does."""
-    return shift_law(mu).delta(epsilon)
+    """The least delta of one Gaussian release. Raises what `ShiftDistribution.delta` does."""
+    return shift_distribution(mu).delta(epsilon)
 
 
 def gaussian_epsilon(mu: float, delta: Fraction | float) -> Bracket:
-    """The least epsilon of one Gaussian release. Raises what `ShiftLaw.epsilon` does."""
-    return shift_law(mu).epsilon(delta)
+    """The least epsilon of one Gaussian release. Raises what `ShiftDistribution.epsilon` does."""
+    return shift_distribution(mu).epsilon(delta)
 
 
 def gaussian_mu(epsilon: Fraction | float, delta: Fraction | float) -> float:
-    """The largest mu, rounded down, whose stated delta at `epsilon` is at most `delta`. Raises as `thinned_mu`."""
-    return thinned_mu(1, 1, epsilon, delta)
+    """The largest mu, rounded down, whose stated delta at `epsilon` is at most `delta`. Raises as `subsampled_mu`."""
+    return subsampled_mu(1, 1, epsilon, delta)
 
 
-def thinned_delta(mu: float, n: int, p: Fraction | float, epsilon: float) -> Bracket:
-    """The least delta of n rados that a record enters by a coin. Raises as `shift_law` and `ShiftLaw.delta` do."""
-    return shift_law(mu, n, p).delta(epsilon)
+def subsampled_delta(mu: float, n: int, p: Fraction | float, epsilon: float) -> Bracket:
+    """The least delta of n rados that a record enters by a coin.
+
+    Raises what `shift_distribution` and `ShiftDistribution.delta` raise.
+    """
+    return shift_distribution(mu, n, p).delta(epsilon)
 
 
-def thinned_epsilon(mu: float, n: int, p: Fraction | float, delta: Fraction | float) -> Bracket:
-    """The least epsilon of n rados that a record enters by a coin. Raises as `shift_law` and `ShiftLaw.epsilon` do."""
-    return shift_law(mu, n, p).epsilon(delta)
+def subsampled_epsilon(mu: float, n: int, p: Fraction | float, delta: Fraction | float) -> Bracket:
+    """The least epsilon of n rados that a record enters by a coin.
+
+    Raises what `shift_distribution` and `ShiftDistribution.epsilon` raise.
+    """
+    return shift_distribution(mu, n, p).epsilon(delta)
 
 
-def thinned_mu(n: int, p: Fraction | float, epsilon: Fraction | float, delta: Fraction | float) -> float:
+def subsampled_mu(n: int, p: Fraction | float, epsilon: Fraction | float, delta: Fraction | float) -> float:
     """The largest mu, rounded down, at which n rados that a record enters by a coin stay within (epsilon, delta).
 
     Raises PlanError where an argument is out of range: epsilon in (0, LARGEST_EPSILON], delta in (0, 1).
     """
-    wanted, budget, unit = check_epsilon(epsilon), check_delta(delta), shift_law(1.0, n, p)
+    wanted, budget, unit = check_epsilon(epsilon), check_delta(delta), shift_distribution(1.0, n, p)
 
     def beyond(mu: float) -> bool:
-        return unit.scaled(mu)._delta_upper(wanted) > budget  # noqa: SLF001  (one law, one module)
+        return unit.scaled(mu)._delta_upper(wanted) > budget  # noqa: SLF001  (one distribution, one module)
 
     low, high = 0.0, 1.0
     while not beyond(high):
@@ -242,15 +250,16 @@ def thinned_mu(n: int, p: Fraction | float, epsilon: Fraction | float, delta: Fr
     return low
 
 
-def thinned_rados(mu: float, p: Fraction | float, epsilon: Fraction | float, delta: Fraction | float) -> int:
+def subsampled_rados(mu: float, p: Fraction | float, epsilon: Fraction | float, delta: Fraction | float) -> int:
     """The most rados, up to MOST_RELEASES, that stay within (epsilon, delta); 0 where none do.
 
-    mu, p: of each rado, as for `shift_law`. More rados never cost less. Raises PlanError as `thinned_mu` does.
+    mu, p: of each rado, as for `shift_distribution`. More rados never cost less. Raises PlanError as `subsampled_mu`
+    does.
     """
     wanted, budget = check_epsilon(epsilon), check_delta(delta)
 
     def within(n: int) -> bool:
-        return shift_law(mu, n, p)._delta_upper(wanted) <= budget  # noqa: SLF001  (one law, one module)
+        return shift_distribution(mu, n, p)._delta_upper(wanted) <= budget  # noqa: SLF001  (one distribution, one module)
 
     below, above = 0, 1
     while above <= MOST_RELEASES and within(above):
@@ -260,7 +269,7 @@ def thinned_rados(mu: float, p: Fraction | float, epsilon: Fraction | float, del
         middle = (below + above) // 2
         below, above = (middle, above) if within(middle) else (below, middle)
     # An epsilon is stated a little above the least one (_least).
-    while below and thinned_epsilon(mu, below, p, delta).upper > epsilon:
+    while below and subsampled_epsilon(mu, below, p, delta).upper > epsilon:
         below -= 1
     return below
 

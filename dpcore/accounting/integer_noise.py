@@ -38,7 +38,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpcore.accounting.gaussian import ShiftLaw, WeakNoiseError, shift_law, thinned_mu
+from dpcore.accounting.gaussian import ShiftDistribution, WeakNoiseError, shift_distribution, subsampled_mu
 from dpcore.accounting.sensitivity import root_up
 from dpcore.errors import PlanError
 from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, SMALLEST_SHARE_SIGMA
@@ -91,12 +91,14 @@ class IntegerNoise:
             raise PlanError("the squared sensitivity is not positive: a record that moves nothing needs no noise")
         return root_up(Fraction(squared_sensitivity) / (self.variance - ROUNDING_VARIANCE))
 
-    def law(self, squared_sensitivity: Fraction | int, n: int = 1, p: Fraction | float = 1) -> ShiftLaw:
+    def distribution(
+        self, squared_sensitivity: Fraction | int, n: int = 1, p: Fraction | float = 1
+    ) -> ShiftDistribution:
         """What n rados with this noise cost, where a record enters each by a coin of probability p.
 
         squared_sensitivity: Delta^2 of one rado; `coordinates` counts those of all n. Raises PlanError.
         """
-        return shift_law(self.mu(squared_sensitivity), n, p, self.slack)
+        return shift_distribution(self.mu(squared_sensitivity), n, p, self.slack)
 
 
 def log_ratio(share_sigma: float, shares: int, rounding_variance: float) -> float:
@@ -129,22 +131,22 @@ def smallest_share(
     """The least integer share s at which n rados stay within (epsilon, delta) by what `shares` parties add.
 
     Least but for the error with which epsilon is counted, about 1e-12 of it or 1e-14. Arguments as for
-    `IntegerNoise.law`. Raises PlanError where an argument is out of range or s would be beyond 2^48.
+    `IntegerNoise.distribution`. Raises PlanError where an argument is out of range or s would be beyond 2^48.
     """
-    mu = thinned_mu(n, p, epsilon, delta)
+    mu = subsampled_mu(n, p, epsilon, delta)
     variance = Fraction(squared_sensitivity) / Fraction(mu) ** 2 + ROUNDING_VARIANCE
     share = max(SMALLEST_SHARE_SIGMA, math.isqrt(math.ceil(variance / shares)))
     # The root was rounded down and the slack left out, so a few steps up suffice; each is counted as it will be stated.
     # Steps grow, since an epsilon close to 0 is counted with a coarser relative error.
     step = max(1, share >> 44)
-    while not _within(IntegerNoise(share, shares, coordinates).law(squared_sensitivity, n, p), epsilon, delta):
+    while not _within(IntegerNoise(share, shares, coordinates).distribution(squared_sensitivity, n, p), epsilon, delta):
         share, step = share + step, 2 * step
     return share
 
 
-def _within(law: ShiftLaw, epsilon: Fraction | float, delta: Fraction | float) -> bool:
+def _within(distribution: ShiftDistribution, epsilon: Fraction | float, delta: Fraction | float) -> bool:
     try:
-        return law.epsilon(delta).upper <= epsilon
+        return distribution.epsilon(delta).upper <= epsilon
     except WeakNoiseError:
         return False
 

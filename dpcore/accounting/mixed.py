@@ -5,9 +5,9 @@ earlier answers, which is what a plan reserved whole promises.
 
 Both pairs of neighbours are symmetric, so one order is composed (dpcore.accounting.composition). Counts are brought to
 a grid as there, connecting the dots. The Gaussian part is one component however many releases are in it
-(dpcore.accounting.gaussian): each of its losses, of law N(S/2, S) given S, is moved up to the next point of a coarser
-grid of step H, which can only raise epsilon, and by at most H. For the lower end each bracket gives back what was
-moved.
+(dpcore.accounting.gaussian): each of its losses, of distribution N(S/2, S) given S, is moved up to the next point of a
+coarser grid of step H, which can only raise epsilon, and by at most H. For the lower end each bracket gives back what
+was moved.
 """
 
 import math
@@ -38,8 +38,8 @@ from dpcore.accounting.composition import (
     is_narrow,
     spread,
 )
-from dpcore.accounting.gaussian import ShiftLaw, check_delta, together
-from dpcore.numbers.count_distributions import ROUND_OFF, CountLaw
+from dpcore.accounting.gaussian import ShiftDistribution, check_delta, together
+from dpcore.numbers.count_distributions import ROUND_OFF, CountDistribution
 
 _ATOMS = 256
 # Of one round: steps of the Gaussian part's grid on each side of zero.
@@ -50,29 +50,33 @@ _MOST_STEPS = 1 << 15
 class CountRelease:
     """n independent releases of a count that neighbours shift by one (dpcore.numbers.count_distributions)."""
 
-    law: CountLaw
+    distribution: CountDistribution
     n: int
 
 
-def mixed_epsilon(counts: Sequence[CountRelease], gaussians: Sequence[ShiftLaw], delta: Fraction | float) -> Bracket:
+def mixed_epsilon(
+    counts: Sequence[CountRelease], gaussians: Sequence[ShiftDistribution], delta: Fraction | float
+) -> Bracket:
     """The least epsilon at which all releases together are (epsilon, delta)-private, bracketed; the upper end counts.
 
     Within 1 % where rounding allows, as for `dpcore.accounting.composition.epsilon_bracket`. Raises
     InfiniteEpsilonError, VoidEpsilonError, DeltaTooSmallError, PlanError where nothing is released.
     """
-    budget, laws = check_delta(delta), tuple(gaussians)
+    budget, distributions = check_delta(delta), tuple(gaussians)
     if not counts:
-        return together(laws).epsilon(delta)
-    family = together(laws).binned(_ATOMS) if laws else None
-    infinite = -math.expm1(sum(math.log1p(-min(infinite_mass(one.law, one.n), 1 - ROUND_OFF)) for one in counts))
+        return together(distributions).epsilon(delta)
+    family = together(distributions).binned(_ATOMS) if distributions else None
+    infinite = -math.expm1(
+        sum(math.log1p(-min(infinite_mass(one.distribution, one.n), 1 - ROUND_OFF)) for one in counts)
+    )
     n = sum(one.n for one in counts)
     if infinite >= budget / 2:
         raise InfiniteEpsilonError(rados=n, delta=budget, delta_per_rado=infinite / n, largest_rados=0)
-    variance = sum(spread(one.law, one.n) ** 2 for one in counts)
+    variance = sum(spread(one.distribution, one.n) ** 2 for one in counts)
     if family is not None:
         variance += float(family.masses @ family.upper)
     guess = variance / 2 + math.sqrt(variance * 2 * math.log(1 / min(budget, 0.5)))
-    finest = max(finest_step(one.law, one.n) for one in counts)
+    finest = max(finest_step(one.distribution, one.n) for one in counts)
     step = max(RELATIVE_WIDTH / 4 * guess / math.sqrt(n * math.log(1 / (GIVEN_AWAY * budget)) / 2), finest)
     while True:
         upper, lower = (_composed(counts, family, step, budget, pessimistic=side) for side in (True, False))
@@ -88,12 +92,12 @@ def mixed_epsilon(counts: Sequence[CountRelease], gaussians: Sequence[ShiftLaw],
 
 
 def _composed(
-    counts: Sequence[CountRelease], family: ShiftLaw | None, step: float, budget: float, *, pessimistic: bool
+    counts: Sequence[CountRelease], family: ShiftDistribution | None, step: float, budget: float, *, pessimistic: bool
 ) -> Composed:
     """All parts on one grid; `pessimistic` chooses the end of each S of the Gaussian part."""
     cut = CUT_SHARE * budget
     given_away = GIVEN_AWAY * budget / len(counts)
-    parts = [compose(one.law, one.n, step, cut, given_away) for one in counts]
+    parts = [compose(one.distribution, one.n, step, cut, given_away) for one in counts]
     pieces = [part.finite for part in parts]
     shift, lost = sum(part.shift for part in parts), 0.0
     trimmed, factor, slack = 0.0, 1.0, 0.0
@@ -101,7 +105,7 @@ def _composed(
         piece, coarse, beyond = _gaussian_piece(family, step, cut, pessimistic=pessimistic)
         pieces.append(piece)
         shift, lost = shift + coarse, beyond
-        # The coins are known, so a cut of their law moves delta by its own mass.
+        # The coins are known, so a cut of their distribution moves delta by its own mass.
         trimmed, slack = family.trimmed, family.slack
         factor = math.exp(slack + 2 * family.relative_error)
     # A convolution by the fast Fourier transform is off by some round-offs of the whole mass.
@@ -120,7 +124,9 @@ def _composed(
     )
 
 
-def _gaussian_piece(family: ShiftLaw, step: float, cut: float, *, pessimistic: bool) -> tuple[GridLosses, float, float]:
+def _gaussian_piece(
+    family: ShiftDistribution, step: float, cut: float, *, pessimistic: bool
+) -> tuple[GridLosses, float, float]:
     """The Gaussian part's losses, moved up to a grid of step H, a multiple of `step`; H; and the mass beyond the grid.
 
     What lies above the grid is taken for an infinite loss, what lies below is moved up. That is at most `cut` unless

@@ -1,10 +1,10 @@
-"""What each party adds to every value of a total, so that the sum over the parties is noise of a known law.
+"""What each party adds to every value of a total, so that the sum over the parties is noise of a known distribution.
 
-Two laws. Gaussian: shares N_Z(0, s^2), counted by dpcore.accounting.integer_noise. Laplace: shares whose sum over h
-parties is discrete Laplace noise of scale t, P(x) proportional to exp(-|x|/t) (dpcore.randomness.polya). Independent
-discrete Laplace noise on every integer coordinate makes a release of L1 sensitivity Delta (Delta/t, 0)-differentially
-private: the masses at x and at x' differ by a factor of at most exp(|x - x'|_1 / t). More than h shares add
-independent noise on top, which is post-processing.
+Two distributions. Gaussian: shares N_Z(0, s^2), counted by dpcore.accounting.integer_noise. Laplace: shares whose sum
+over h parties is discrete Laplace noise of scale t, P(x) proportional to exp(-|x|/t) (dpcore.randomness.polya).
+Independent discrete Laplace noise on every integer coordinate makes a release of L1 sensitivity Delta (Delta/t,
+0)-differentially private: the masses at x and at x' differ by a factor of at most exp(|x - x'|_1 / t). More than h
+shares add independent noise on top, which is post-processing.
 
 Every bound here is an upper one.
 """
@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from dpcore.accounting.integer_noise import log_ratio
 from dpcore.errors import PlanError
-from dpcore.rados.designs import check_share
-from dpcore.randomness.discrete_gaussian import discrete_gaussian, tail_bound
+from dpcore.randomness.discrete_gaussian import check_share, discrete_gaussian, tail_bound
 from dpcore.randomness.polya import LARGEST_SCALE, SMALLEST_SCALE, check_scale, laplace_share
 from dpcore.randomness.sources import RandomSource
 
@@ -28,7 +27,7 @@ _LOG_TAIL = 64 * math.log(2)
 _MARGIN = 1e-9
 # s t, for which Chernoff's bound is evaluated; whatever is found is valid.
 _ORDERS = 1 / (1 + np.exp(-np.linspace(-30, 30, 1201)))
-# Beyond this, the law's own tail is too small to be counted in double precision.
+# Beyond this, the distribution's own tail is too small to be counted in double precision.
 _LARGEST_ODDS = math.log(1e9)
 # A scale that needs more than 63 bits is rounded up to a multiple of this.
 _STEP = Fraction(1, 1 << 20)
@@ -116,7 +115,8 @@ class LaplaceShares:
     def half_width(self, parties: int, values: int, failure: Fraction | float) -> float:
         """With probability at least 1 - failure, none of `values` totals is beyond this in magnitude.
 
-        Where other than h parties add a share, the lesser of Chernoff's bound and one counted from the law itself.
+        Where other than h parties add a share, the lesser of Chernoff's bound and one counted from the distribution
+        itself.
         """
         _check_counts(parties, values)
         log_odds = math.log(2 * values) - _log_failure(failure)

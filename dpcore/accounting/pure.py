@@ -1,10 +1,10 @@
-"""Pure differential privacy as a law beside the Gaussian ones: what (epsilon, 0) is worth.
+"""Pure differential privacy as a distribution beside the Gaussian ones: what (epsilon, 0) is worth.
 
 Every (epsilon, 0)-private release is, for each pair of neighbours, a post-processing of randomized response: one bit
 that is kept with probability p = e^epsilon / (1 + e^epsilon), else flipped (Kairouz, Oh and Viswanath, ICML 2015). For
-if P and Q are the outputs' laws, A = (p P - (1-p) Q) / (2p - 1) and B = (p Q - (1-p) P) / (2p - 1) are laws too, not
-negative as neither P nor Q is above e^epsilon times the other, and P = p A + (1-p) B, Q = (1-p) A + p B. What
-randomized response is worth bounds every one of them, and is reached by itself.
+if P and Q are the outputs' distributions, A = (p P - (1-p) Q) / (2p - 1) and B = (p Q - (1-p) P) / (2p - 1) are
+distributions too, not negative as neither P nor Q is above e^epsilon times the other, and P = p A + (1-p) B, Q = (1-p)
+A + p B. What randomized response is worth bounds every one of them, and is reached by itself.
 """
 
 import math
@@ -24,7 +24,7 @@ _MARGIN = 1e-14
 
 
 @dataclass(frozen=True)
-class PureLaw:
+class PureLoss:
     """A release of which nothing is known but that it is (bound, 0)-differentially private, bound > 0.
 
     Brackets hold what its least epsilon or delta may be at most: the lower end is that of randomized response, so

@@ -25,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpcore.errors import ConfigurationError, DataError, ShapeError
 from dpcore.numbers.frozen import frozen
 from dpcore.progress import Progress
-from dpcore.rados.distribution import PLAIN_LAW, RadoLaw
+from dpcore.rados.distribution import PLAIN_DISTRIBUTION, RadoDistribution
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -43,7 +43,7 @@ class RadoRelease(Protocol):
     rados: (n, d), one rado a row, in the units of the encoded features (not fixed point).
     rows: m, the row count of the cohort.
     bias: whether the last coordinate is the constant feature 1 (times the label).
-    law: the distribution of the rados: how they were drawn and noised.
+    distribution: the distribution of the rados: how they were drawn and noised.
     """
 
     @property
@@ -62,7 +62,7 @@ class RadoRelease(Protocol):
         ...
 
     @property
-    def law(self) -> RadoLaw:
+    def distribution(self) -> RadoDistribution:
         """How the rados were drawn, and which noise they contain."""
         ...
 
@@ -71,15 +71,15 @@ class RadoRelease(Protocol):
 class RadoSample:
     """Rados with the facts that estimation needs; the simplest `RadoRelease`.
 
-    rados: (n, d) with n >= 2 and d >= 1, finite. rows: m >= 1. bias: the last coordinate is the constant feature. law:
-    how they were drawn. Read-only float64 rados in row order, such as a release's, are not copied. Raises ShapeError
-    for another shape, DataError if a rado is not finite, ConfigurationError if rows < 1.
+    rados: (n, d) with n >= 2 and d >= 1, finite. rows: m >= 1. bias: the last coordinate is the constant feature.
+    distribution: how they were drawn. Read-only float64 rados in row order, such as a release's, are not copied. Raises
+    ShapeError for another shape, DataError if a rado is not finite, ConfigurationError if rows < 1.
     """
 
     rados: Matrix
     rows: int
     bias: bool = True
-    law: RadoLaw = PLAIN_LAW
+    distribution: RadoDistribution = PLAIN_DISTRIBUTION
 
     def __post_init__(self) -> None:
         rados = frozen(self.rados, np.float64)
@@ -191,7 +191,9 @@ class RadoClassifier(LinearClassifier, metaclass=ABCMeta):
         Raises ShapeError, DataError or ConfigurationError if the release is malformed (see `RadoSample`),
         ConfigurationError if a parameter of the estimator is out of range.
         """
-        sample = RadoSample(rados=release.rados, rows=release.rows, bias=release.bias, law=release.law)
+        sample = RadoSample(
+            rados=release.rados, rows=release.rows, bias=release.bias, distribution=release.distribution
+        )
         self._keep_encoded(self._learn(sample, progress))
         return self
 

@@ -48,7 +48,7 @@ from dpcore.statistics.noise import SumNoise, planned_noise
 from dpcore.statistics.sample_size import least_rows
 
 
-class TooFewRowsError(PlanError):
+class SampleTooSmallError(PlanError):
     """The sample is too small for the guarantee.
 
     needed: the rows that suffice. rows: those available, or 0 if no party states any.
@@ -136,7 +136,7 @@ class MonotoneConjunction(QueryClassifier):
 
     def _require(self, rows: int, needed: int) -> None:
         if rows < needed:
-            raise TooFewRowsError(needed=needed, rows=rows)
+            raise SampleTooSmallError(needed=needed, rows=rows)
 
 
 def rows_needed(d: int, error: float, failure: float, *, noise_rate: float = 0.0, noise: SumNoise | None = None) -> int:

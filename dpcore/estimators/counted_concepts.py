@@ -104,10 +104,10 @@ class CountedConcepts(QueryClassifier):
 
 def stated_noise(estimates: Estimates) -> CountNoise:
     """The noise on each count, rows times an estimate: of the stated distribution, else the worst of its deviation."""
-    law = estimates.law
-    if law is None:
+    distribution = estimates.distribution
+    if distribution is None:
         return worst_noise(estimates.deviation * estimates.rows)
-    return count_noise(law.shares, law.parties, law.fraction_bits)
+    return count_noise(distribution.shares, distribution.parties, distribution.fraction_bits)
 
 
 def worst_noise(deviation: float) -> CountNoise:

@@ -32,7 +32,7 @@ import numpy as np
 
 from dpcore.errors import ShapeError
 from dpcore.estimators.base import Matrix, RadoSample, Vector
-from dpcore.rados.distribution import RadoLaw
+from dpcore.rados.distribution import RadoDistribution
 
 _BLOCK_VALUES = 1 << 14
 """Values of a rado matrix that are centred at once: enough for BLAS, and a small part of the matrix."""
@@ -103,24 +103,26 @@ def estimate_moments(release: RadoSample, edge_sum: Vector | None = None) -> Edg
     distribution's width differs from the rados'.
     """
     spread = Spread.of(release.rados)
-    to, law = restoration(spread, release.rows, release.law)
+    to, distribution = restoration(spread, release.rows, release.distribution)
     whole = spread if to is None else spread.mapped(spread.mean, to)
-    return moments_of(whole, release.rows, law, bias=release.bias, edge_sum=edge_sum)
+    return moments_of(whole, release.rows, distribution, bias=release.bias, edge_sum=edge_sum)
 
 
-def moments_of(spread: Spread, rows: int, law: RadoLaw, *, bias: bool, edge_sum: Vector | None = None) -> EdgeMoments:
+def moments_of(
+    spread: Spread, rows: int, distribution: RadoDistribution, *, bias: bool, edge_sum: Vector | None = None
+) -> EdgeMoments:
     """`estimate_moments` from the spread of at least two rados, either not truncated or restored."""
-    _check_law(law, len(spread.mean))
-    moments = _estimate(spread, rows, law, bias=bias, edge_sum=edge_sum)
-    if law.rounding is None or not law.rounding.any():
+    _check_distribution(distribution, len(spread.mean))
+    moments = _estimate(spread, rows, distribution, bias=bias, edge_sum=edge_sum)
+    if distribution.rounding is None or not distribution.rounding.any():
         return moments
     products = moments.product_sum.copy()
-    rounded = np.flatnonzero(law.rounding)
+    rounded = np.flatnonzero(distribution.rounding)
     products[rounded, rounded] = assumed_squares(moments)[rounded]
     return EdgeMoments(moments.edge_sum, products, moments.rows, moments.bias)
 
 
-def restoration(spread: Spread, rows: int, law: RadoLaw) -> tuple[Matrix | None, RadoLaw]:
+def restoration(spread: Spread, rows: int, distribution: RadoDistribution) -> tuple[Matrix | None, RadoDistribution]:
     """A (d, d) such that rados mean + (pi_j - mean) A are as if signatures were not truncated, and their distribution.
 
     None for the identity, which suffices for other distributions. spread: of all rados; their mean stays.
@@ -132,17 +134,17 @@ def restoration(spread: Spread, rows: int, law: RadoLaw) -> tuple[Matrix | None,
     coordinate. Raises ShapeError if the distribution's width differs from the rados'.
     """
     n, d = spread.count, len(spread.mean)
-    _check_law(law, d)
-    if law.central is None:
-        return None, law
-    j = law.central.coordinate
+    _check_distribution(distribution, d)
+    if distribution.central is None:
+        return None, distribution
+    j = distribution.central.coordinate
     if j >= d:
         raise ShapeError(f"the truncated coordinate is {j}: it must be one of the {d} coordinates")
     energy = float(spread.scatter[j, j])
     if energy <= np.finfo(np.float64).eps * rows:
-        rounding = np.zeros(d, dtype=np.bool_) if law.rounding is None else law.rounding.copy()
+        rounding = np.zeros(d, dtype=np.bool_) if distribution.rounding is None else distribution.rounding.copy()
         rounding[j] = True
-        return None, replace(law, rounding=rounding, central=None)
+        return None, replace(distribution, rounding=rounding, central=None)
     slopes = spread.scatter[:, j] / energy
     # The residual of (pi - mean) after its slope on the count is (pi - mean) times this.
     left = np.eye(d)
@@ -152,9 +154,9 @@ def restoration(spread: Spread, rows: int, law: RadoLaw) -> tuple[Matrix | None,
     # If the slopes were 0, their covariance would be this one over the energy, and `evidence` d - 1 in the mean.
     evidence = energy * float(slopes[others] @ np.linalg.lstsq(covariance, slopes[others])[0])
     slopes[others] *= max(1.0 - (d - 3) / evidence, 0.0) if evidence > 0 and d > 3 else 1.0
-    to: Matrix = np.sqrt((n - 1) / max(n - 2, 1) / (1.0 - law.central.correlation)) * left
+    to: Matrix = np.sqrt((n - 1) / max(n - 2, 1) / (1.0 - distribution.central.correlation)) * left
     to[j] += np.sqrt(rows / 4.0 * (n - 1) / energy) * slopes
-    return to, replace(law, central=None)
+    return to, replace(distribution, central=None)
 
 
 def assumed_squares(moments: EdgeMoments) -> Vector:
@@ -185,11 +187,13 @@ def _filled(means: Vector) -> Vector:
     return square + (1.0 - square) / 3.0
 
 
-def _estimate(spread: Spread, rows: int, law: RadoLaw, *, bias: bool, edge_sum: Vector | None) -> EdgeMoments:
+def _estimate(
+    spread: Spread, rows: int, distribution: RadoDistribution, *, bias: bool, edge_sum: Vector | None
+) -> EdgeMoments:
     n, scatter = spread.count, spread.scatter
-    mu = spread.mean / law.inclusion if edge_sum is None else edge_sum
+    mu = spread.mean / distribution.inclusion if edge_sum is None else edge_sum
     if not bias:
-        return EdgeMoments(mu, products_of(scatter / (n - 1), mu, rows, law), rows, bias=False)
+        return EdgeMoments(mu, products_of(scatter / (n - 1), mu, rows, distribution), rows, bias=False)
     energy = float(scatter[-1, -1])
     slopes = scatter[:-1, -1] / energy if energy > 0 else np.zeros(len(scatter) - 1)
     residual = scatter[:-1, :-1] - energy * np.outer(slopes, slopes)
@@ -197,43 +201,43 @@ def _estimate(spread: Spread, rows: int, law: RadoLaw, *, bias: bool, edge_sum: 
     # E[1 / energy] = 1 / ((n - 3) variance), is added by their outer product and subtracted here.
     divisor = (n - 2) * (n - 3) / (n - 4) if n > 4 else n - 1
     slopes = np.append(slopes, 1.0)
-    covariance = _bias_variance(mu[-1], rows, law) * np.outer(slopes, slopes)
+    covariance = _bias_variance(mu[-1], rows, distribution) * np.outer(slopes, slopes)
     covariance[:-1, :-1] += residual / divisor
-    products = products_of(covariance, mu, rows, law)
+    products = products_of(covariance, mu, rows, distribution)
     products[-1, -1] = rows
     return EdgeMoments(mu, products, rows, bias=True)
 
 
-def products_of(covariance: Matrix, edge_sum: Vector, rows: int, law: RadoLaw) -> Matrix:
+def products_of(covariance: Matrix, edge_sum: Vector, rows: int, distribution: RadoDistribution) -> Matrix:
     """S (d, d) from the covariance (d, d) of rados: the module's formulae solved for sum_i e_i e_i^T."""
-    products = covariance / (law.inclusion * (1.0 - law.inclusion))
-    if law.fixed_support:
+    products = covariance / (distribution.inclusion * (1.0 - distribution.inclusion))
+    if distribution.fixed_support:
         products = products * (rows - 1) / rows + np.outer(edge_sum, edge_sum) / rows
-    unbiased: Matrix = products - np.diag(noise_in_products(law, rows, len(edge_sum)))
+    unbiased: Matrix = products - np.diag(noise_in_products(distribution, rows, len(edge_sum)))
     return unbiased
 
 
-def noise_in_products(law: RadoLaw, rows: int, d: int) -> Vector:
+def noise_in_products(distribution: RadoDistribution, rows: int, d: int) -> Vector:
     """What noise adds to S's diagonal (d,), before it is subtracted."""
-    shared = _variances(law.rado_noise, d) / (law.inclusion * (1.0 - law.inclusion))
-    if law.fixed_support:
+    shared = _variances(distribution.rado_noise, d) / (distribution.inclusion * (1.0 - distribution.inclusion))
+    if distribution.fixed_support:
         shared = shared * (rows - 1) / rows
-    added: Vector = shared + rows * _variances(law.edge_noise, d)
+    added: Vector = shared + rows * _variances(distribution.edge_noise, d)
     return added
 
 
-def _bias_variance(edge_sum: float, rows: int, law: RadoLaw) -> float:
+def _bias_variance(edge_sum: float, rows: int, distribution: RadoDistribution) -> float:
     """The variance of the bias coordinate of a rado, known except for the class counts."""
-    noised = rows * (1.0 + (float(law.edge_noise[-1]) if law.edge_noise is not None else 0.0))
-    if law.fixed_support and rows > 1:
+    noised = rows * (1.0 + (float(distribution.edge_noise[-1]) if distribution.edge_noise is not None else 0.0))
+    if distribution.fixed_support and rows > 1:
         noised = max(noised - edge_sum**2 / rows, 0.0) * rows / (rows - 1)
-    rado_noise = float(law.rado_noise[-1]) if law.rado_noise is not None else 0.0
-    return law.inclusion * (1.0 - law.inclusion) * noised + rado_noise
+    rado_noise = float(distribution.rado_noise[-1]) if distribution.rado_noise is not None else 0.0
+    return distribution.inclusion * (1.0 - distribution.inclusion) * noised + rado_noise
 
 
-def _check_law(law: RadoLaw, d: int) -> None:
+def _check_distribution(distribution: RadoDistribution, d: int) -> None:
     for name in ("rado_noise", "edge_noise", "rounding"):
-        given = getattr(law, name)
+        given = getattr(distribution, name)
         if given is not None and np.shape(given) != (d,):
             raise ShapeError(f"{name} has shape {np.shape(given)}: give one value for each of the {d} coordinates")
 

@@ -40,7 +40,7 @@ from dpcore.estimators.edge_moments import (
 )
 from dpcore.estimators.gaussian_logistic import EdgeGroup, fit_gaussian_logistic
 from dpcore.progress import Progress
-from dpcore.rados.distribution import RadoLaw
+from dpcore.rados.distribution import RadoDistribution
 from dpcore.statistics.moments import Moments
 
 RIDGES: Vector = np.array([0.0, 0.003, 0.01, 0.03, 0.1, 0.4, 1.5, 5.0])
@@ -160,8 +160,8 @@ class MeanVariance(RadoClassifier):
 
     def _validate(self, statistics: "_Statistics", noise: "_Noise", progress: Progress | None) -> Matrix:
         """Cross-validated square loss per row for each target and ridge, (targets, ridges)."""
-        n, rows, law = statistics.whole.count, statistics.rows, statistics.law
-        mu = statistics.whole.mean / law.inclusion
+        n, rows, distribution = statistics.whole.count, statistics.rows, statistics.distribution
+        mu = statistics.whole.mean / distribution.inclusion
         folds = min(self.n_folds, n // 2) if n > 3 else n
         loss = np.ones((len(TARGETS), len(RIDGES)))
         for fold in range(folds):
@@ -170,9 +170,9 @@ class MeanVariance(RadoClassifier):
                 continue
             kept = statistics.whole.without(held_out)
             split = _Split.of(noise.believed(statistics.moments(kept, mu), kept.count))
-            products = products_of(held_out.about(statistics.whole.mean) / held_out.count, mu, rows, law)
-            if law.rounding is not None:
-                rounded = np.flatnonzero(law.rounding)
+            products = products_of(held_out.about(statistics.whole.mean) / held_out.count, mu, rows, distribution)
+            if distribution.rounding is not None:
+                rounded = np.flatnonzero(distribution.rounding)
                 products[rounded, rounded] = split.moments.product_sum[rounded, rounded] - noise.kept[rounded]
             products += np.diag(noise.kept)
             for row, target in enumerate(TARGETS):
@@ -191,7 +191,7 @@ class _Statistics:
     rados: Matrix
     rows: int
     bias: bool
-    law: RadoLaw
+    distribution: RadoDistribution
     whole: Spread
     centre: Vector
     to: Matrix | None
@@ -199,9 +199,9 @@ class _Statistics:
     @classmethod
     def of(cls, release: RadoSample) -> "_Statistics":
         spread = Spread.of(release.rados)
-        to, law = restoration(spread, release.rows, release.law)
+        to, distribution = restoration(spread, release.rows, release.distribution)
         whole = spread if to is None else spread.mapped(spread.mean, to)
-        return cls(release.rados, release.rows, release.bias, law, whole, spread.mean, to)
+        return cls(release.rados, release.rows, release.bias, distribution, whole, spread.mean, to)
 
     def fold(self, number: int, count: int) -> Spread:
         """A fold's spread. Rados are exchangeable, so any split is valid and no randomness is needed."""
@@ -209,7 +209,7 @@ class _Statistics:
         return spread if self.to is None else spread.mapped(self.centre, self.to)
 
     def moments(self, spread: Spread, edge_sum: Vector | None = None) -> EdgeMoments:
-        return moments_of(spread, self.rows, self.law, bias=self.bias, edge_sum=edge_sum)
+        return moments_of(spread, self.rows, self.distribution, bias=self.bias, edge_sum=edge_sum)
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,7 +222,7 @@ class _Noise:
     @classmethod
     def of(cls, statistics: _Statistics) -> "_Noise":
         n, d = statistics.rados.shape
-        whole = noise_in_products(statistics.law, statistics.rows, d)
+        whole = noise_in_products(statistics.distribution, statistics.rows, d)
         error = np.sqrt(2.0 / n) * whole
         kept = np.minimum(whole, _STANDARD_ERRORS * error**2 / (error + _MEAN_SQUARE * statistics.rows))
         if statistics.bias:

@@ -6,9 +6,10 @@ A `Moments` release gives mu_hat = sum_i y_i x_i + noise and S_hat = sum_i x_i x
    replaced by the A that minimises (1/2) |A - S_hat|_F^2 - shrinkage tau^2 log det A, with tau^2 the mean over rows of
    the row's sum of noise variances. Its eigenvectors are those of S_hat, its eigenvalues
    (w + sqrt(w^2 + 4 shrinkage tau^2)) / 2: a large one stays, one lost in noise, whose spectrum ends at 2 tau (Wigner's
-   semicircle law), becomes a fraction of tau. If entries off the diagonal have noise variance v and those on it 2 v
-   (about that of the `moments` query), tau^2 is about d v, the likelihood of A is exp(-|A - S_hat|_F^2 / 4 v), and A is
-   the most probable matrix under the prior |A|^(shrinkage d / 2), that of a Wishart distribution of infinite scale.
+   semicircle distribution), becomes a fraction of tau. If entries off the diagonal have noise variance v and those on
+   it 2 v (about that of the `moments` query), tau^2 is about d v, the likelihood of A is exp(-|A - S_hat|_F^2 / 4 v),
+   and A is the most probable matrix under the prior |A|^(shrinkage d / 2), that of a Wishart distribution of infinite
+   scale.
 2. theta = A^-1 mu_hat, the minimiser of the square loss under A. For two classes of one covariance its direction is
    Fisher's discriminant.
 3. Least squares puts its threshold halfway only if classes are of one size. With a bias the release gives sizes and

@@ -304,13 +304,13 @@ class RegularisedRadoBoost(RadoClassifier, ABC):
         """Signed correlation for each of `FRACTIONS`; 0 if theta is 0 or noise leaves no positive variance."""
         rados, rows = release.rados, release.rows
         mean = rados.mean(axis=0)
-        mu = mean / release.law.inclusion
+        mu = mean / release.distribution.inclusion
         folds = min(self.n_folds, len(rados))
         linear, square = np.zeros(len(self.FRACTIONS)), np.zeros(len(self.FRACTIONS))
         fold = np.arange(len(rados)) % folds
         for number in range(folds):
             held_out = Spread.of(rados[number::folds])
-            products = products_of(held_out.about(mean) / held_out.count, mu, rows, release.law)
+            products = products_of(held_out.about(mean) / held_out.count, mu, rows, release.distribution)
             shares = (fold != number) / (len(rados) - held_out.count)
             unit = regulariser.unit(rados, shares)
             for index, fraction in enumerate(self.FRACTIONS):

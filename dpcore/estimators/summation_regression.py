@@ -140,7 +140,7 @@ class SummationLogistic(GradientLearner):
         clip, ball = self._clip(lengths.longest), Ball(float(self.radius))
         first = Fraction(self.moments_part).limit_denominator(10**6)
         moments = oracle.moments(part=first)
-        spread = Spread(moments, self.shrinkage)
+        spread = CurvatureBound(moments, self.shrinkage)
         theta = ball.project(MomentsDiscriminant(shrinkage=self.shrinkage).fit_moments(moments).theta_)
         part, self.rounds_done_, self.warning_ = (1 - first) / (int(self.rounds) - 1), 1, None
         while self.rounds_done_ < self.rounds:
@@ -166,7 +166,7 @@ class SummationLogistic(GradientLearner):
                 raise ConfigurationError(f"{name} is {value}: it must be finite and at least 0")
 
 
-class Spread:
+class CurvatureBound:
     """The curvature bound S / (4 m), with eigenvalues raised by the moments' noise."""
 
     def __init__(self, moments: Moments, shrinkage: float) -> None:

@@ -104,7 +104,7 @@ class CellNoise:
     @classmethod
     def of(cls, estimates: Estimates) -> "CellNoise":
         """Of counts, estimates times rows; the worst distribution of their deviation if theirs is unknown."""
-        copies = 1.0 if estimates.law is None else estimates.law.copies
+        copies = 1.0 if estimates.distribution is None else estimates.distribution.copies
         return cls(estimates.deviation * estimates.rows, copies)
 
     def half_width(self, cells: int, failure: float) -> float:

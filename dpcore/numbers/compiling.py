@@ -1,15 +1,15 @@
-"""Compiling functions for this processor at import, and keeping the machine code for the next process.
+"""Compiles functions for this processor at import, and caches the machine code for the next process.
 
-Numba's own cache names its files by function and line and writes the index before the code: a process that stops in
+Numba's own cache names its files by function and line and writes the index before the code. A process that stops in
 between, or two versions or processors that share a directory, can leave one's code under the other's name. Here the
-name holds a digest of everything that the code depends on, so whatever is found under a name was compiled from this
-source for this processor; processes that compile at once write the same files, each whole, by renaming.
+name contains a digest of everything that the code depends on, so the code under a name was compiled from this source
+for this processor. Processes that compile at the same time write the same files, each atomically by renaming.
 
-The code lies beside the source (`__pycache__`), else in the user's cache directory, or in NUMBA_CACHE_DIR where that
-is set. Whoever can write there chooses what runs, as with Python's own `.pyc` files, and the names can be guessed: so a
-directory that every user of the machine may write to, or that another user owns, is passed over. Where none can be
-written, what can be read is used, and else everything is compiled anew in each process, which takes seconds. To compile
-ahead, import the modules of compiled functions once, where the directory of the source can be written.
+The cache is next to the source (`__pycache__`), else in the user's cache directory, or in NUMBA_CACHE_DIR if that is
+set. Anyone who can write there controls what runs, as with Python's own `.pyc` files, and the names can be guessed. So
+a directory that every user of the machine may write to, or that another user owns, is skipped. If no directory is
+writable, existing code is used; without it each process compiles everything again, which takes seconds. To compile
+ahead, import the modules of compiled functions once while the directory of the source is writable.
 """
 
 import hashlib
@@ -23,12 +23,12 @@ import numba
 from numba.core import caching
 from numba.core.registry import cpu_target
 
-# Not in Numba's types.
+# Numba's types lack this attribute.
 _config: Any = numba.config
 
 
 def _locator(name: str) -> Any:
-    """Numba's class for a kind of directory; up to 0.61 their names begin with an underscore."""
+    """Numba's class for a kind of directory. Up to Numba 0.61 the names start with an underscore."""
     return getattr(caching, name, None) or getattr(caching, f"_{name}")
 
 
@@ -41,17 +41,17 @@ R = TypeVar("R")
 
 
 def compiled(*signatures: str | Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Compile a function for these signatures now, or load it; it runs without holding the interpreter's lock.
+    """Compile a function for these signatures now, or load it. It runs without holding the interpreter's lock.
 
-    What it calls must be in its own file: the digest covers that file and this one. Every process compiles the
-    signatures in the order given, so the cache's numbers of them agree too.
+    Functions that it calls must be in its own file: the digest covers that file and this one. Every process compiles
+    the signatures in the given order, so the cache's numbering of them agrees too.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return _compile(function, signatures, cached=True)
-        # No directory, no space, a damaged file, which can raise anything: the work can be done without the cache. What
-        # is wrong with the function itself is raised again.
+        # No directory, no space or a damaged file can raise anything: the work can be done without the cache. An error
+        # in the function itself is raised again.
         except Exception:  # noqa: BLE001
             return _compile(function, signatures, cached=False)
 
@@ -62,7 +62,7 @@ def _compile(function: Callable[P, R], signatures: tuple[str | Any, ...], *, cac
     dispatcher: Any = numba.njit(nogil=True)(function)
     if cached:
         cache: Any = _Cache
-        dispatcher._cache = cache(function)  # noqa: SLF001 - what `cache=True` does, with names that are safe
+        dispatcher._cache = cache(function)  # noqa: SLF001 - as `cache=True` does, but with safe names
     for signature in signatures:
         dispatcher.compile(signature)
     dispatcher.disable_compile()
@@ -81,10 +81,10 @@ def _digest(source_path: str) -> str:
 
 
 def _is_safe(directory: str, source_path: str) -> bool:
-    """Whether only root, this process's user or the source's owner decides what is in a directory (or their groups)."""
-    # dpcore works on no files but these, and takes no library of paths.
+    """Whether only root, this process's user or the source's owner, or their groups, control a directory's content."""
+    # dpcore uses no other files, and so no library of paths.
     if not os.path.isabs(directory):  # noqa: PTH117
-        # A home that is not known leaves a path below whatever directory the process runs in.
+        # If the home directory is unknown, the path is relative to the directory that the process runs in.
         return False
     try:
         path = os.path.realpath(directory, strict=True)
@@ -92,13 +92,13 @@ def _is_safe(directory: str, source_path: str) -> bool:
         here, above = os.stat(path), os.stat(os.path.dirname(path))  # noqa: PTH116, PTH120
     except OSError:
         return False
-    # In a sticky directory, such as the one for temporary files, nobody else can put another one in the place of this.
+    # In a sticky directory, such as the one for temporary files, no other user can replace this directory.
     replaceable = above.st_mode & stat.S_IWOTH and not above.st_mode & stat.S_ISVTX
     return here.st_uid in trusted and not here.st_mode & stat.S_IWOTH and not replaceable
 
 
 class _ByContent:
-    """Names a cache's files by content; takes a safe directory that cannot be written if the file is there."""
+    """Names a cache's files by content. Also accepts a safe directory that is not writable if it has the file."""
 
     _py_file: str
 
@@ -110,7 +110,7 @@ class _ByContent:
 
     @classmethod
     def from_function(cls, function: Callable[..., Any], source_path: str) -> Self | None:
-        """The locator, or None for the next kind of directory to be tried."""
+        """The locator, or None to try the next kind of directory."""
         writable: Self | None = super().from_function(function, source_path)  # type: ignore[misc]
         readable = cls(function, source_path)  # type: ignore[call-arg]
         if not _is_safe(readable.get_cache_path(), source_path):  # type: ignore[attr-defined]
@@ -140,7 +140,7 @@ class _OfTheUser(_ByContent, _UserWide):  # type: ignore[misc]
 
 
 class _Files(caching.CompileResultCacheImpl):
-    _locator_classes: Any = [_GivenDirectory, _BesideTheSource, _OfTheUser]  # noqa: RUF012 - as the base has it
+    _locator_classes: Any = [_GivenDirectory, _BesideTheSource, _OfTheUser]  # noqa: RUF012 - as in the base class
 
 
 class _Cache(caching.FunctionCache):

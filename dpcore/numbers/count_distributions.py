@@ -1,12 +1,12 @@
-"""The law of k, the count through which DP-FEAT's sensitive coordinate shows.
+"""Distribution of k, the count that determines DP-FEAT's sensitive coordinate.
 
-With a uniform signature k ~ Binomial(m, 1/2) whatever the data; truncation conditions it on low <= k <= m - low; over
-parties that draw on their own, the k of the pool is the sum, so its law is the convolution. All these laws are
+With a uniform signature, k ~ Binomial(m, 1/2) for all data. Truncation conditions it on low <= k <= m - low. If parties
+draw independently, the k of the pool is the sum, so its distribution is the convolution. All these distributions are
 symmetric about half the row count.
 
-Rigour. Tails are cut: the law on the window stands for the true one, and `trimmed` bounds their total variation
-distance. Masses are built from products and sums of positive numbers alone, so their relative error is bounded by the
-count of operations; `relative_error` is that bound.
+Rigour. Tails are cut: the distribution on the window replaces the true one, and `trimmed` bounds their total variation
+distance. Masses are products and sums of positive numbers only, so the number of operations bounds their relative
+error; `relative_error` is that bound.
 """
 
 import heapq
@@ -20,21 +20,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 ROUND_OFF = 2.0**-53
-# A tail lighter than 2^-400 on both sides together is cut. By Hoeffding that is 11.8 sqrt(m) either side of m/2.
+# Tails with a total mass below 2^-400 on both sides are cut. By Hoeffding they start 11.8 sqrt(m) either side of m/2.
 TAIL_BITS = 400
-# Where the law is conditioned on the truncation, the cut tail weighs at most (m + 1) times more: the admitted range
-# holds the mode, whose mass is at least 1/(m + 1). Rows are below 2^60.
+# If the distribution is conditioned on the truncation, the cut tail has at most (m + 1) times more mass: the admitted
+# range contains the mode, whose mass is at least 1/(m + 1). Rows are below 2^60.
 TRIMMED = 2.0 ** (60 - TAIL_BITS)
 MOST_ROWS = 1 << 60
 
 
 @dataclass(frozen=True, eq=False)
-class CountLaw:
-    """A law of k on the integers low, low + 1, ...: symmetric, all masses positive, sum 1.
+class CountDistribution:
+    """A distribution of k on the integers low, low + 1, ...: symmetric, all masses positive, sum 1.
 
-    masses: (width,). losses: (width - 1,), log p(k) / p(k - 1) for k = low + 1, ..., nats, decreasing.
-    trimmed: bounds the total variation distance to the true law. relative_error: of each mass, up to one common factor.
-    loss_error: bounds the absolute error of each loss.
+    masses: (width,). losses: (width - 1,), log(p(k) / p(k - 1)) for k = low + 1, ..., nats, decreasing.
+    trimmed: bounds the total variation distance to the true distribution. relative_error: bounds the relative error of
+    each mass, up to one common factor. loss_error: bounds the absolute error of each loss.
     """
 
     low: int
@@ -52,15 +52,15 @@ def _window(rows: int) -> int:
 
 
 def hardly_truncated(rows: int, low: int) -> bool:
-    """Whether a truncation cuts nothing but what the window does: the law is the binomial, within `trimmed`."""
+    """Whether a truncation cuts no more than the window does: the distribution is the binomial, within `trimmed`."""
     return 0 < low < _window(rows)
 
 
 def _halves(rows: int, low: int) -> NDArray[np.float64]:
     """Binomial(rows, 1/2) on low..rows-low, divided by the mass of its mode.
 
-    From the mode outwards p(k-1) = p(k) k / (m-k+1): each factor is rounded at most twice and each product once, so the
-    relative error is at most 3 round-offs a step; the window keeps all masses above 2^-700, far from underflow.
+    From the mode outwards p(k-1) = p(k) k / (m-k+1). Each factor is rounded at most twice and each product once, so the
+    relative error is at most 3 round-offs a step. The window keeps all masses above 2^-700, far from underflow.
     """
     mode = rows // 2
     k = np.arange(mode, low, -1, dtype=np.float64)
@@ -69,7 +69,7 @@ def _halves(rows: int, low: int) -> NDArray[np.float64]:
 
 
 def binomial_mass(rows: int, low: int) -> float:
-    """P(low <= Binomial(rows, 1/2) <= rows - low), relative error below 1e-9; 0 where the range is empty."""
+    """P(low <= Binomial(rows, 1/2) <= rows - low), with a relative error below 1e-9; 0 if the range is empty."""
     if 2 * low > rows:
         return 0.0
     window = _window(rows)
@@ -78,10 +78,10 @@ def binomial_mass(rows: int, low: int) -> float:
     return float(whole[cut : len(whole) - cut].sum() / whole.sum())
 
 
-def binomial_law(rows: int, low: int = 0) -> CountLaw:
+def binomial_distribution(rows: int, low: int = 0) -> CountDistribution:
     """Binomial(rows, 1/2) conditioned on low <= k <= rows - low.
 
-    Needs 1 <= rows < 2^60 and a range that is not empty.
+    Assumes 1 <= rows < 2^60 and a non-empty range.
     """
     assert 1 <= rows < MOST_ROWS
     assert 0 <= 2 * low <= rows
@@ -89,7 +89,7 @@ def binomial_law(rows: int, low: int = 0) -> CountLaw:
     masses = _halves(rows, first)
     k = np.arange(first + 1, rows - first + 1, dtype=np.float64)
     losses = np.log1p((rows + 1 - 2 * k) / k)
-    return CountLaw(
+    return CountDistribution(
         low=first,
         masses=masses / masses.sum(),
         losses=losses,
@@ -99,18 +99,18 @@ def binomial_law(rows: int, low: int = 0) -> CountLaw:
     )
 
 
-def convolution(a: CountLaw, b: CountLaw) -> CountLaw:
-    """The law of the sum of two independent counts."""
+def convolution(a: CountDistribution, b: CountDistribution) -> CountDistribution:
+    """The distribution of the sum of two independent counts."""
     masses = np.convolve(a.masses, b.masses)
     # A sum of w positive products is off by at most w + 1 round-offs.
     error = a.relative_error + b.relative_error + 2 * ROUND_OFF * (min(len(a.masses), len(b.masses)) + 2)
-    # Exact symmetry survives rounding only by force; the mean of two values has no larger error than the worse one.
+    # Rounding breaks the symmetry; this restores it. The mean of two values has at most the larger of their errors.
     masses = (masses + masses[::-1]) / 2
     cut = int(np.searchsorted(np.cumsum(masses), 2.0 ** -(TAIL_BITS + 1), side="right"))
     dropped = 4 * float(masses[:cut].sum())
     masses = masses[cut : len(masses) - cut]
     losses = np.diff(np.log(masses))
-    return CountLaw(
+    return CountDistribution(
         low=a.low + b.low + cut,
         masses=masses / masses.sum(),
         losses=losses,
@@ -121,27 +121,31 @@ def convolution(a: CountLaw, b: CountLaw) -> CountLaw:
     )
 
 
-def pooled_law(parties: Sequence[tuple[int, int]]) -> CountLaw:
-    """The law of the summed k of independent parties, each given as (rows, low).
+def pooled_distribution(parties: Sequence[tuple[int, int]]) -> CountDistribution:
+    """The distribution of the sum of k over independent parties, each given as (rows, low).
 
-    Parties whose truncation lies beyond their window are, within `trimmed`, not truncated, and a sum of untruncated
-    binomials is the binomial of the summed rows: only truncated ones are convolved, equal ones by repeated doubling,
-    and the narrowest first.
+    Parties whose truncation is beyond their window are, within `trimmed`, not truncated, and a sum of untruncated
+    binomials is the binomial of the summed rows. So only truncated distributions are convolved, equal ones by repeated
+    doubling, and the narrowest first.
     """
     assert parties
     untruncated = [(rows, low) for rows, low in parties if low <= _window(rows)]
     truncated = Counter((rows, low) for rows, low in parties if low > _window(rows))
-    laws: list[CountLaw] = [_power(binomial_law(*party), count) for party, count in truncated.items()]
+    counts: list[CountDistribution] = [
+        _power(binomial_distribution(*party), count) for party, count in truncated.items()
+    ]
     if untruncated:
-        law = binomial_law(sum(rows for rows, _ in untruncated))
-        # Every untruncated party with low > 0 stands in for its conditioned law.
-        stood_in = TRIMMED * sum(low > 0 for _, low in untruncated)
-        laws.append(
-            CountLaw(law.low, law.masses, law.losses, law.trimmed + stood_in, law.relative_error, law.loss_error)
+        whole = binomial_distribution(sum(rows for rows, _ in untruncated))
+        # For each untruncated party with low > 0 the binomial replaces the conditioned distribution.
+        replaced = TRIMMED * sum(low > 0 for _, low in untruncated)
+        counts.append(
+            CountDistribution(
+                whole.low, whole.masses, whole.losses, whole.trimmed + replaced, whole.relative_error, whole.loss_error
+            )
         )
-    # Ties are broken by arrival, since laws do not compare.
+    # Ties are broken by arrival, since distributions do not compare.
     arrival = itertools.count()
-    heap = [(len(law.masses), next(arrival), law) for law in laws]
+    heap = [(len(count.masses), next(arrival), count) for count in counts]
     heapq.heapify(heap)
     while len(heap) > 1:
         *_, a = heapq.heappop(heap)
@@ -151,14 +155,14 @@ def pooled_law(parties: Sequence[tuple[int, int]]) -> CountLaw:
     return heap[0][2]
 
 
-def _power(law: CountLaw, count: int) -> CountLaw:
-    """The law of the sum of `count` independent copies."""
-    result: CountLaw | None = None
+def _power(base: CountDistribution, count: int) -> CountDistribution:
+    """The distribution of the sum of `count` independent copies."""
+    result: CountDistribution | None = None
     while True:
         if count % 2:
-            result = law if result is None else convolution(result, law)
+            result = base if result is None else convolution(result, base)
         count //= 2
         if count == 0:
             assert result is not None
             return result
-        law = convolution(law, law)
+        base = convolution(base, base)

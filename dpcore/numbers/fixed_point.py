@@ -1,9 +1,9 @@
-"""Fixed point: how a feature in [-1, 1] becomes an integer, and how an integer sum travels in a slot.
+"""Fixed point: features in [-1, 1] as integers, and integer sums as residues in slots.
 
 A party stores features once, in units of 2^-30, and a query shortens them to its own `fraction_bits`. A sum x travels
-as the residue u = (x + 2^(w-1) + mask) mod 2^w, w = `value_bits`; K such residues are added in a slot of `slot_bits`,
-which is wide enough for K, so nothing carries into the next slot. The decoder subtracts K * 2^(w-1), reduces mod 2^w
-and centres (docs/protocol.md, section 6).
+as the residue u = (x + 2^(w-1) + mask) mod 2^w, w = `value_bits`. K such residues are added in a slot of `slot_bits`,
+which is wide enough for K, so no carry reaches the next slot. The decoder subtracts K * 2^(w-1), reduces mod 2^w and
+centres the result (docs/protocol.md, section 6).
 """
 
 from dataclasses import dataclass
@@ -23,13 +23,13 @@ MAX_VALUE_BITS = 62
 def store(features: NDArray[np.float64], out: NDArray[np.int32] | None = None) -> NDArray[np.int32]:
     """Features as integers in units of 2^-30, truncated toward zero: trunc(x * 2^30), any shape.
 
-    The product is exact, a power of two being only a change of exponent. out: where to write the result, of the same
-    shape; a new array where it is None. Raises DataError where a feature is NaN or beyond [-1, 1].
+    The product is exact, because a power of two only changes the exponent. out: an array of the same shape for the
+    result; None for a new one. Raises DataError if a feature is NaN or outside [-1, 1].
     """
     x = np.asarray(features, dtype=np.float64)
-    # The extremes are NaN where anything is, and NaN compares false with everything.
+    # If any value is NaN, the extremes are NaN too, and comparisons with NaN are false.
     if x.size and not (x.min() >= -1.0 and x.max() <= 1.0):
-        raise DataError("a feature is not a number in [-1, 1]: scale it by its declared bounds before it is stored")
+        raise DataError("a feature is not a number in [-1, 1]: scale it by its declared bounds before storing it")
     stored = np.empty(x.shape, dtype=np.int32) if out is None else out
     # A conversion from double to integer truncates toward zero.
     np.copyto(stored, x * float(1 << STORED_FRACTION_BITS), casting="unsafe")
@@ -43,10 +43,10 @@ def _check_fraction_bits(fraction_bits: int) -> None:
 
 @dataclass(frozen=True)
 class Encoding:
-    """How the sums of one query travel.
+    """The encoding of the sums of one query.
 
-    fraction_bits: a sum counts units of 2^-fraction_bits, 0 to 30. value_bits: w, a value travels mod 2^w, 2 to 62.
-    slot_bits: the width of a slot, whole bytes, w < slot_bits <= 64. Raises PlanError where these do not hold.
+    fraction_bits: sums are in units of 2^-fraction_bits, 0 to 30. value_bits: w, values travel mod 2^w, 2 to 62.
+    slot_bits: the width of a slot, a multiple of 8, w < slot_bits <= 64. Raises PlanError if these do not hold.
     """
 
     fraction_bits: int
@@ -59,31 +59,31 @@ class Encoding:
             raise PlanError(f"slot_bits is {self.slot_bits}: choose a multiple of 8 up to {MAX_SLOT_BITS}")
         most = min(MAX_VALUE_BITS, self.slot_bits - 1)
         if not 2 <= self.value_bits <= most:
-            raise PlanError(f"value_bits is {self.value_bits}: a slot of {self.slot_bits} bits takes 2 to {most}")
+            raise PlanError(f"value_bits is {self.value_bits}: choose 2 to {most} for a slot of {self.slot_bits} bits")
 
     @property
     def max_parties(self) -> int:
-        """The most contributions whose sum is sure to stay inside a slot: 2^(slot_bits - value_bits)."""
+        """The most contributions whose sum always fits in a slot: 2^(slot_bits - value_bits)."""
         return 1 << (self.slot_bits - self.value_bits)
 
     @property
     def largest_sum(self) -> int:
-        """The largest |sum| that decodes as itself: 2^(value_bits - 1) - 1."""
+        """The largest |sum| that decodes correctly: 2^(value_bits - 1) - 1."""
         return (1 << (self.value_bits - 1)) - 1
 
     def slots_per_ciphertext(self, modulus_bits: int) -> int:
-        """Whole slots below a modulus of exactly `modulus_bits` bits, the check slot included."""
+        """Whole slots below a modulus of exactly `modulus_bits` bits, including the check slot."""
         return (modulus_bits - 1) // self.slot_bits
 
 
 def plan_encoding(*, largest_sum: int, max_parties: int, fraction_bits: int) -> Encoding:
     """The encoding with the narrowest whole-byte slot that holds every sum in [-largest_sum, largest_sum].
 
-    largest_sum: bound of |total| over all parties, in units of 2^-fraction_bits, noise included; also at least the
-    cohort's largest row count, which travels in the check slot. max_parties: the most contributions in a total.
-    value_bits is what the slot leaves beside ceil(log2 max_parties), at least one, bits of headroom.
+    largest_sum: bound of |total| over all parties, in units of 2^-fraction_bits, including noise. It must also be at
+    least the cohort's largest row count, which travels in the check slot. max_parties: the most contributions in a
+    total. value_bits is what the slot leaves after max(1, ceil(log2 max_parties)) bits of headroom.
 
-    Raises SlotOverflowError where no slot is wide enough, PlanError where an argument makes no sense.
+    Raises SlotOverflowError if no slot is wide enough, PlanError if an argument is invalid.
     """
     _check_plan(largest_sum, max_parties)
     _check_fraction_bits(fraction_bits)
@@ -98,10 +98,10 @@ def plan_encoding(*, largest_sum: int, max_parties: int, fraction_bits: int) -> 
 
 
 def check_fits(encoding: Encoding, *, largest_sum: int, max_parties: int) -> None:
-    """Verify an encoding that somebody else chose: that `max_parties` sums within +-largest_sum cannot wrap.
+    """Check that with this encoding `max_parties` sums within +-largest_sum cannot wrap.
 
-    largest_sum and max_parties as in `plan_encoding`. Raises SlotOverflowError where they do not fit, PlanError where
-    an argument makes no sense.
+    For encodings that another node chose. largest_sum and max_parties are as in `plan_encoding`. Raises
+    SlotOverflowError if they do not fit, PlanError if an argument is invalid.
     """
     _check_plan(largest_sum, max_parties)
     needed = _needed_bits(largest_sum)
@@ -120,10 +120,10 @@ def to_residues(
 ) -> NDArray[np.uint64]:
     """The travel form u = (x + 2^(w-1) + mask) mod 2^w of each value, reduced after masking; any shape.
 
-    mask: same shape, None for zero. A value beyond w bits wraps: realised sums are never clamped or refused, the plan
-    bounds the probability.
+    mask: same shape, None for zero. A value beyond w bits wraps: sums are never clamped or refused, and the plan bounds
+    the probability that they wrap.
     """
-    # Unsigned arithmetic is mod 2^64, of which 2^w is a divisor.
+    # Unsigned arithmetic is mod 2^64, and 2^w divides 2^64.
     residues = np.asarray(values, dtype=np.int64).astype(np.uint64) + np.uint64(1 << (encoding.value_bits - 1))
     if mask is not None:
         residues = residues + mask
@@ -131,13 +131,13 @@ def to_residues(
 
 
 def from_total(slot_totals: NDArray[np.uint64], parties: int, encoding: Encoding) -> NDArray[np.int64]:
-    """The sums behind slots in which `parties` travel forms were added, in [-2^(w-1), 2^(w-1)); any shape.
+    """The sums in slots in which `parties` travel forms were added, in [-2^(w-1), 2^(w-1)); any shape.
 
-    Right where the masks of the contributions sum to zero mod 2^w. Raises PlanError where `parties` is not in
+    Correct if the masks of the contributions sum to zero mod 2^w. Raises PlanError if `parties` is not in
     1..encoding.max_parties.
     """
     if not 1 <= parties <= encoding.max_parties:
-        raise PlanError(f"{parties} contributions in one slot: this encoding takes 1 to {encoding.max_parties}")
+        raise PlanError(f"{parties} contributions in one slot: use 1 to {encoding.max_parties} with this encoding")
     w = encoding.value_bits
     modulus = 1 << w
     # Adding the offset's negative mod 2^w instead of subtracting keeps everything unsigned.
@@ -149,9 +149,9 @@ def from_total(slot_totals: NDArray[np.uint64], parties: int, encoding: Encoding
 
 def _check_plan(largest_sum: int, max_parties: int) -> None:
     if largest_sum < 0:
-        raise PlanError(f"largest_sum is {largest_sum}: give a bound of the absolute value, 0 or more")
+        raise PlanError(f"largest_sum is {largest_sum}: give a bound on the absolute value, 0 or more")
     if max_parties < 1:
-        raise PlanError(f"max_parties is {max_parties}: a total needs at least one party")
+        raise PlanError(f"max_parties is {max_parties}: give at least 1")
 
 
 def _needed_bits(largest_sum: int) -> int:

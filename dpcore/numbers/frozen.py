@@ -1,4 +1,4 @@
-"""Arrays inside frozen values: read-only, and copied only where somebody could still write to them."""
+"""Read-only arrays for frozen values. An array is copied only if it could still be written to."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 def frozen(values: ArrayLike, dtype: DTypeLike) -> NDArray[Any]:
     """The values as a read-only array in row order; any shape.
 
-    An array of that type is taken as it is where nobody may write to it nor to an array that it is a part of: set
-    `flags.writeable = False` on a large array before it is handed over, and it is not copied. Everything else is.
+    An array of that type is not copied if it and the arrays that it is a view of are read-only; anything else is. To
+    avoid a copy of a large array, set `flags.writeable = False` before passing it.
     """
     if isinstance(values, np.ndarray) and values.dtype == dtype and values.flags.c_contiguous and _is_read_only(values):
         return values
@@ -20,7 +20,7 @@ def frozen(values: ArrayLike, dtype: DTypeLike) -> NDArray[Any]:
 
 
 def _is_read_only(array: NDArray[Any]) -> bool:
-    """Whether the array and all that it is a view of are read-only; bytes, unlike other buffers, always are."""
+    """Whether the array and everything that it is a view of is read-only. Of the buffers, only bytes always are."""
     owner: object = array
     while isinstance(owner, np.ndarray):
         if owner.flags.writeable:

@@ -1,8 +1,8 @@
-"""The processors to share work among: how many there are, and how BLAS is kept from taking them a second time.
+"""The number of processors for parallel work, and a limit on the threads of BLAS.
 
-A BLAS library starts a thread for each processor, and its idle threads spin. Where several of our threads, or several
-processes on one machine, each call it, the two levels multiply: with OpenBLAS a sum that takes a tenth of a second then
-takes seconds. Such code calls BLAS inside `one_blas_thread`. The sums are the same integers either way.
+A BLAS library starts a thread for each processor, and its idle threads spin. If several of our threads, or several
+processes on one machine, each call it, the two levels of threads multiply: with OpenBLAS a sum that takes a tenth of a
+second then takes seconds. Such code calls BLAS inside `one_blas_thread`. The sums are the same integers either way.
 """
 
 import os
@@ -15,23 +15,23 @@ from typing import Any
 
 
 def processors() -> int:
-    """Processors that this process may use, at least one."""
-    # Where the operating system knows no affinity, all of them.
+    """The number of processors that this process may use, at least one."""
+    # If the operating system has no affinity, all processors count.
     affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Keep BLAS to the thread that calls it, as a context or a decorator; afterwards it is as it was before.
+    """Limit BLAS to the calling thread, as a context or a decorator, and restore its number of threads afterwards.
 
-    To be entered by every thread that computes: with most libraries the number of threads belongs to the process, with
-    some to the thread that sets it. The process's is counted: the first context limits it, the last one to end restores
-    it, in whatever order threads enter and leave. A node holds a context from start to stop; sums over rows hold one
-    while they run, since they also run in a user's process.
+    Every thread that computes must enter it: with most libraries the number of threads belongs to the process, with
+    some to the thread that sets it. Contexts are counted for the process: the first one limits it and the last one to
+    end restores it, in any order of threads. A node holds a context from start to stop; sums over rows hold one while
+    they run, since they also run in a user's process.
 
-    It covers the libraries that are loaded on entering, NumPy's among them. A BLAS that threadpoolctl does not know,
-    such as Apple's Accelerate, keeps its own number of threads.
+    Covers the libraries that are loaded on entry, including NumPy's. A BLAS that threadpoolctl does not know, such as
+    Apple's Accelerate, keeps its own number of threads.
     """
     found = _limit.enter()
     try:
@@ -41,7 +41,7 @@ def one_blas_thread() -> Iterator[None]:
 
 
 class _Limit:
-    """The contexts of this process: how many there are, and what is restored after the last one."""
+    """Counts the contexts of this process, and keeps the numbers of threads to restore after the last one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -49,7 +49,7 @@ class _Limit:
         self._before: list[_Number] = []
 
     def enter(self) -> "list[_Number]":
-        """Limit this thread and the process; what is to be restored for this thread, for `leave`."""
+        """Limit this thread and the process. Returns the numbers of this thread that `leave` must restore."""
         with self._lock:
             found = [(library, library.num_threads) for library in _libraries(len(sys.modules))]
             _set([(library, 1) for library, _ in found])
@@ -61,7 +61,7 @@ class _Limit:
             return [(library, number) for library, number in found if _belongs_to_thread(library)]
 
     def leave(self, found: "list[_Number]") -> None:
-        """Restore what belongs to this thread; and what belongs to the process, where no other context is left."""
+        """Restore this thread's numbers, and the process's if no other context is left."""
         with self._lock:
             self._holders -= 1
             _set(found)
@@ -71,7 +71,7 @@ class _Limit:
 
 
 _Number = tuple[Any, int]
-"""A BLAS library, as threadpoolctl holds it, and a number of threads."""
+"""A BLAS library, as threadpoolctl represents it, and a number of threads."""
 
 
 def _set(numbers: list[_Number]) -> None:
@@ -85,8 +85,8 @@ def _set(numbers: list[_Number]) -> None:
 
 @lru_cache(maxsize=1)
 def _libraries(modules: int) -> list[Any]:  # noqa: ARG001  (libraries come with modules)
-    """The BLAS libraries of this process. Looking for them takes a millisecond, so it is done after imports only."""
-    # NumPy brings its BLAS. Both are imported only where something is computed.
+    """The BLAS libraries of this process. The search takes a millisecond, so it runs only after new imports."""
+    # NumPy brings its BLAS. Both modules are imported only for computation.
     import numpy as np  # noqa: F401, PLC0415
     from threadpoolctl import ThreadpoolController  # noqa: PLC0415
 
@@ -95,7 +95,7 @@ def _libraries(modules: int) -> list[Any]:  # noqa: ARG001  (libraries come with
 
 
 def _belongs_to_thread(library: Any) -> bool:
-    """Whether threadpoolctl sets a library's number of threads for the calling thread alone."""
+    """Whether threadpoolctl sets a library's number of threads for the calling thread only."""
     if library.internal_api == "openblas":
         return bool(library.threading_layer == "openmp")
     return library.internal_api in {"mkl", "openmp"}

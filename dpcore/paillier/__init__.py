@@ -1,1 +1,1 @@
-"""Packed Paillier sums. `secret` is for the learner alone."""
+"""Packed Paillier sums. Only the learner uses `secret`."""

@@ -1,23 +1,23 @@
-"""Pairwise masks: what makes a part of a cohort's total uniformly random, and the whole exact.
+"""Pairwise masks for secure aggregation: the whole cohort's total is exact, and any part of it is uniformly random.
 
-Every two members of a cohort derive a stream of numbers mod 2^w from an X25519 agreement; the one whose name sorts
+Every two members of a cohort derive a stream of numbers mod 2^w from an X25519 agreement. The member whose name sorts
 first adds it to its slots, the other subtracts it. In the sum over the whole cohort all streams cancel. In the sum over
-a proper subset, or one that counts a member twice, some stream of two honest members stands alone, and the slots, the
-check slot among them, are uniform mod 2^w to whoever does not hold either of the two private keys. (A coordinator can
-scale such a sum by 2^j, which leaves w - j random bits in each slot, and nothing else.)
+a proper subset, or one that counts a member twice, some stream of two honest members does not cancel. The slots, also
+the check slot, are then uniform mod 2^w to anyone who holds neither of the two private keys. (A coordinator can scale
+such a sum by 2^j, which leaves w - j random bits in each slot and no other information.)
 
     shared = X25519(own private key, the peer's public key)
     key    = HKDF-SHA256(shared, salt = cohort digest,
                          info = "rado.v1/mask" || 00 || query id || u32(attempt) || u8(|a|) || a || u8(|b|) || b)
     stream = AES-256-CTR(key, initial counter 0), 8 little-endian bytes a slot, reduced mod 2^w
 
-with a the lesser and b the greater of the two names by code point. Slots are taken ciphertext by ciphertext, slot 0
-first.
+with a the lesser and b the greater of the two names by code point. The stream covers the slots ciphertext by
+ciphertext, slot 0 first.
 
 The construction is that of Bonawitz et al., "Practical Secure Aggregation" (CCS 2017), section 4, without its recovery
-from drop-outs: a member that is lost ends the attempt, and the next has fresh keys. Assumes that HKDF of an X25519
-agreement (gap Diffie-Hellman) and AES-256 in counter mode are pseudorandom. Binding the cohort's digest into the key
-makes a coordinator that shows two members different cohorts get streams that do not cancel.
+from drop-outs: if a member is lost, the attempt ends and the next one uses fresh keys. Assumes that HKDF of an X25519
+agreement (gap Diffie-Hellman) and AES-256 in counter mode are pseudorandom. The key binds the cohort's digest, so if a
+coordinator shows two members different cohorts, their streams do not cancel.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ _DOMAIN = b"rado.v1/mask\0"
 
 
 class MaskKeyError(RadofedError):
-    """A peer's mask key with which no secret can be agreed."""
+    """No secret can be agreed with a peer's mask key, because it is of low order."""
 
     def __init__(self, peer: str) -> None:
         self.peer = peer
@@ -53,15 +53,15 @@ def cohort_mask(
     shape: tuple[int, int],
     value_bits: int,
 ) -> NDArray[np.uint64]:
-    """One member's mask, uint64 `shape` = (ciphertexts, slots), each entry below 2^value_bits.
+    """One member's mask: uint64 `shape` = (ciphertexts, slots), each entry below 2^value_bits.
 
     peers: the raw X25519 public keys of all other members, by name. The masks of all members sum to zero mod
     2^value_bits. own_key must be fresh for this attempt and used for this cohort digest only.
 
-    Raises MaskKeyError where a peer's key is of low order, ValueError where own_name is among the peers.
+    Raises MaskKeyError if a peer's key is of low order, ValueError if own_name is among the peers.
     """
     if own_name in peers:
-        raise ValueError(f"{own_name!r} stands among its own peers")
+        raise ValueError(f"{own_name!r} is among its own peers: leave it out")
     total, stream = np.zeros(shape, dtype=np.uint64), np.empty(shape, dtype="<u8")
     for peer, public in peers.items():
         lesser, greater = sorted((own_name, peer))
@@ -70,7 +70,7 @@ def cohort_mask(
             shared = own_key.exchange(X25519PublicKey.from_public_bytes(public))
         except ValueError as error:
             raise MaskKeyError(peer) from error
-        # The one array is filled again for each peer: a cohort of hundreds has a stream for every two members.
+        # The array is reused for each peer: a cohort of hundreds has a stream for every two members.
         KeyedRandom(HKDF(SHA256(), 32, cohort_digest, info).derive(shared)).fill(stream)
         # Unsigned arithmetic is mod 2^64, of which 2^w is a divisor.
         if own_name == lesser:

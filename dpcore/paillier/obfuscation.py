@@ -1,21 +1,21 @@
-"""Obfuscators: the random n-th powers mod n^2 that hide plaintexts, made fast.
+"""Obfuscators: the random n-th powers mod n^2 that hide plaintexts, computed fast.
 
 Damgard, Jurik and Nielsen (International Journal of Information Security 9, 2010, section 4.2): let n be a Blum modulus
 (p = q = 3 mod 4, gcd(p-1, q-1) = 2) and h = -x^2 mod n for a random x. Then H = h^n mod n^2 is fixed, and an obfuscator
 is H^a for a fresh short random exponent a, in place of r^n for a random r.
 
-Assumptions: decisional composite residuosity, and that h^a for a uniform a of half of n's bits cannot be told from h^a
-for a uniform over the whole group. For a Blum modulus -1 is a non-residue of Jacobi symbol 1, so h generates, but for
-a negligible part of the x, the whole cyclic group of elements of Jacobi symbol 1; that is why n must be one. A learner
-who makes a malformed key weakens only what its own key protects. Exponents of 512 bits, an option, rest on the same
-assumption for a shorter a (generic attacks on it take about 2^256 steps).
+Assumptions: decisional composite residuosity, and that h^a for a uniform a of half of n's bits is indistinguishable
+from h^a for a uniform over the whole group. For a Blum modulus, -1 is a non-residue of Jacobi symbol 1, so h generates
+the whole cyclic group of elements of Jacobi symbol 1, except for a negligible fraction of the x. That is why n must be
+a Blum modulus. A learner that makes a malformed key weakens only what its own key protects. The option of 512-bit
+exponents needs the same assumption for a shorter a (generic attacks on it take about 2^256 steps).
 
-Every encryptor derives its own h: one that another supplied could have a small order, and expose plaintexts.
+Every encryptor derives its own h: an h from another source could have a small order and expose plaintexts.
 
-Powers are not constant time: which entries of the table are read, and how long products take, depends on the exponent.
-Each exponent is used once, so that there is nothing to average over; what shows outside of a party is the time of
-hundreds together. Whoever shares the party's caches could learn bits of one exponent, and is trusted not to be there
-(dpcore.paillier.public).
+Powers are not constant time: the exponent determines which table entries are read and how long products take. Each
+exponent is used once, so an attacker cannot average over repetitions, and outside a party only the total time of
+hundreds of powers is visible. A process that shares the party's caches could learn bits of one exponent; the party's
+machine is trusted to have none (dpcore.paillier.public).
 """
 
 import threading
@@ -30,25 +30,25 @@ from dpcore.paillier.threads import lock_released
 from dpcore.randomness.sources import RandomSource
 
 SHORT_EXPONENT_BITS = 512
-# What tables may have; 12 teeth take 29 MB at 3072 bits. 13, and 58 MB, save 6 parts in 100 of a power.
+# Choices of teeth. 12 teeth take 29 MB at 3072 bits; 13 would take 58 MB and save 6% of a power's time.
 TEETH = (4, 6, 8, 10, 12)
-# Exponents are drawn and spread over the comb so many at a time, a few MB.
+# Exponents that are drawn and converted to digits at a time: a few MB.
 _BATCH = 1024
-# What an entry of a table costs beside a multiplication of a power, and a squaring.
+# The cost of a table entry, and of a squaring, in multiplications of a power.
 _ENTRY_COST, _SQUARING_COST = 1.5, 1.6
 
 
 class Obfuscator:
-    """Fresh obfuscators H^a mod n^2 for one key; the module's docstring has the construction and its assumptions.
+    """Fresh obfuscators H^a mod n^2 for one key. The module's docstring has the construction and its assumptions.
 
-    The base is made at construction from an x of this object's own, and never stored; the table grows in memory with
-    what is drawn, so that a few obfuscators do not wait for a table that only many repay. Exponents are uniform, of
-    ceil(bits(n) / 2) bits, or of `short_exponent_bits` where given (512 is the shortest allowed). What is drawn depends
-    on `random` alone, not on the table. An obfuscator must be used once: let `PublicKey.encrypt_many` draw them. After
-    a fork the exponents differ wherever `random` is the system's source, which re-keys itself.
+    The base comes from a fresh x, which is never stored. The table grows in memory with the number of draws, so that a
+    few obfuscators do not wait for a table that pays only for many. Exponents are uniform, of ceil(bits(n) / 2) bits,
+    or of `short_exponent_bits` if given (at least 512). Draws depend on `random` only, not on the table. Use each
+    obfuscator once: let `PublicKey.encrypt_many` draw them. After a fork the exponents differ if `random` is the
+    system's source, which re-keys itself.
 
-    teeth, tables: the table's measures, fixed where teeth is given. Several threads may draw at once where `random`
-    allows it. Raises PlanError where short_exponent_bits is not in 512..bits(n) or the comb's measures are wrong.
+    teeth, tables: the table's dimensions, fixed if teeth is given. Several threads may draw at once if `random` allows
+    it. Raises PlanError if short_exponent_bits is not in 512..bits(n) or the dimensions are invalid.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Obfuscator:
         self._is_fixed, self._table_count = teeth is not None, tables
         n = mpz(public_key.n)
         self._base = gmpy2.powmod(_negated_square(n, random), n, n * n)
-        # One object, replaced as a whole: a thread that draws has the old table or the new one, and both are right.
+        # One object, replaced as a whole: a thread that draws uses the old table or the new one, and both are correct.
         self._comb = self._build(TEETH[0] if teeth is None else teeth)
         self._building = threading.Lock()
         self._drawn = 0
@@ -86,20 +86,20 @@ class Obfuscator:
 
     @property
     def teeth(self) -> int:
-        """The teeth of the present table."""
+        """The teeth of the current table."""
         return self._comb.teeth
 
     def prepare(self, count: int) -> None:
-        """Build the table that pays where `count` obfuscators are about to be drawn."""
-        # As many again as were drawn so far are as good a forecast as any: whoever asks one at a time gets a large
-        # table too, and has never waited longer for tables than twice what the best choice would have taken.
+        """Build the table that is cheapest overall if `count` obfuscators are about to be drawn."""
+        # The forecast is at least as many draws as so far: a caller that draws one at a time gets a large table too,
+        # and waits for tables at most twice as long as with the best choice.
         expected = max(count, self._drawn)
         best = min(TEETH, key=lambda teeth: self._cost(teeth, expected))
         stays = self._cost(self.teeth, expected) - self._table_cost(self.teeth)
         if self._is_fixed or self._cost(best, expected) >= stays:
             return
-        # Where another thread builds, this one goes on with the table that is there; and so does, for good, a child
-        # that was forked while one did.
+        # If another thread builds, this one continues with the current table. A child that was forked during a build
+        # always does.
         if self._building.acquire(blocking=False):
             try:
                 self._comb = self._build(best)
@@ -111,7 +111,7 @@ class Obfuscator:
         return self.draw_many(1)[0]
 
     def draw_many(self, count: int) -> list[Ciphertext]:
-        """`count` fresh obfuscators, independent of one another. Raises ValueError where count is negative."""
+        """`count` fresh, independent obfuscators. Raises ValueError if count is negative."""
         if count < 0:
             raise ValueError(f"{count} obfuscators: ask for 0 or more")
         self.prepare(count)
@@ -133,7 +133,7 @@ class Obfuscator:
         return _ENTRY_COST * self._table_count * (1 << teeth)
 
     def _cost(self, teeth: int, count: int) -> float:
-        """What `count` powers take, the table built for them, in multiplications of a power."""
+        """The cost of `count` powers including their table, in multiplications of a power."""
         columns = -(-self._exponent_bits // (teeth * self._table_count))
         return self._table_cost(teeth) + count * (columns * self._table_count + _SQUARING_COST * (columns - 1))
 

@@ -1,13 +1,14 @@
-"""Packing: many slots in one Paillier plaintext, never one value a ciphertext.
+"""Packing: many values in the slots of one Paillier plaintext.
 
 A plaintext is M = sum_s u_s * 2^(slot_bits * s). Slot 0 is the check slot: it carries the sender's row count in the
-same travel form as a value. Slots 1 and up carry values in order; what is left in the last plaintext carries the value
-0. With S slots a plaintext, value i stands in plaintext i // (S - 1), slot 1 + i % (S - 1).
+same travel form as a value. Slots 1 and up carry values in order; unused slots of the last plaintext carry the value 0.
+With S slots a plaintext, value i is in plaintext i // (S - 1), slot 1 + i % (S - 1).
 
-The check slot finds mistakes: a contribution that is missing, counted twice or spoilt shows other rows than the cohort
-signed. It does not find a cheat. Whoever knows n can add a known number to an encrypted plaintext, so a coordinator
-that leaves contributions out can add their row counts and offsets instead; one party's contribution then opens as if
-it were the cohort's. Masks that cancel in the whole sum alone (dpcore.paillier.masks) are proof against that.
+The check slot detects mistakes: if a contribution is missing, counted twice or corrupted, it shows a different row
+count from the one that the cohort signed. It does not detect cheating. Anyone who knows n can add a known number to an
+encrypted plaintext, so a coordinator that leaves contributions out can add their row counts and offsets instead. One
+party's contribution then opens as if it were the cohort's. Masks that cancel only in the whole sum
+(dpcore.paillier.masks) protect against that.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from dpcore.errors import PlanError, ShapeError, SlotOverflowError, TotalError
 from dpcore.numbers.fixed_point import Encoding, from_total, to_residues
 
-# NumPy's little-endian 64-bit integer: plaintexts are read and written as little-endian bytes on every machine.
+# Plaintexts are read and written as little-endian bytes on every machine.
 _LITTLE_U64 = np.dtype("<u8")
 
 
@@ -29,26 +30,26 @@ class PlaintextRangeError(TotalError):
     def __init__(self, *, ciphertext: int, bits: int, allowed_bits: int) -> None:
         self.ciphertext, self.bits, self.allowed_bits = ciphertext, bits, allowed_bits
         super().__init__(
-            f"the plaintext of ciphertext {ciphertext} has {bits} bits and its slots hold {allowed_bits}: "
-            "discard the total and ask again"
+            f"the plaintext of ciphertext {ciphertext} has {bits} bits, but its slots hold {allowed_bits}: "
+            "discard the total and send the query again"
         )
 
 
 class CheckSlotError(TotalError):
-    """A check slot does not show the cohort's rows: a contribution is missing, repeated or spoilt."""
+    """A check slot does not show the cohort's row count: a contribution is missing, repeated or corrupted."""
 
     def __init__(self, *, ciphertext: int, expected_rows: int, found_rows: int) -> None:
         self.ciphertext, self.expected_rows, self.found_rows = ciphertext, expected_rows, found_rows
         super().__init__(
-            f"ciphertext {ciphertext} counts {found_rows} rows and the cohort signed {expected_rows}: "
-            "discard the total and ask again"
+            f"ciphertext {ciphertext} counts {found_rows} rows, but the cohort signed {expected_rows}: "
+            "discard the total and send the query again"
         )
 
 
 def ciphertext_count(length: int, encoding: Encoding, modulus_bits: int) -> int:
-    """How many ciphertexts carry `length` values, at least one.
+    """The number of ciphertexts that carry `length` values.
 
-    Raises PlanError where length < 1 or the modulus has no room for the check slot and one value.
+    Raises PlanError if length < 1 or the modulus has no room for the check slot and one value.
     """
     if length < 1:
         raise PlanError(f"a query of {length} values: ask for at least one")
@@ -65,11 +66,34 @@ def pack(
     """One party's plaintexts, each below 2^(modulus_bits - 1).
 
     values: (L,), the party's sums in units of 2^-fraction_bits. rows: its row count. mask: (ciphertexts, slots), one
-    number a slot, check and padding slots included; None for zero.
+    number a slot, including check and padding slots; None for zero.
 
-    Raises ShapeError where an array has another shape or type, SlotOverflowError where rows do not fit a slot, and
-    what `ciphertext_count` raises.
+    Raises ShapeError if an array has another shape or type, SlotOverflowError if rows do not fit a slot, and the errors
+    of `ciphertext_count`.
     """
+    return _plaintexts(to_residues(_laid_out(values, rows, encoding, modulus_bits, mask), encoding, mask), encoding)
+
+
+def mask_addends(
+    values: NDArray[np.int64], rows: int, encoding: Encoding, modulus_bits: int, mask: NDArray[np.uint64]
+) -> list[mpz]:
+    """What to add to each plaintext of `pack` without a mask so that it is that with this one; may be negative.
+
+    values, rows, mask: as for `pack`, each entry of the mask below 2^value_bits. A slot takes its mask, less 2^w where
+    residue and mask together wrap, so the values are needed again. Raises what `pack` raises.
+    """
+    bare = to_residues(_laid_out(values, rows, encoding, modulus_bits, mask), encoding)
+    wrap = np.uint64(1 << encoding.value_bits)
+    # Shifted by 2^w, a slot's difference is in (0, 2^(w+1)), which a slot of more than w bits holds without a sign.
+    shifted = ((bare + mask) & (wrap - np.uint64(1))) + wrap - bare
+    shift = sum(mpz(1) << (encoding.value_bits + encoding.slot_bits * slot) for slot in range(bare.shape[1]))
+    return [plaintext - shift for plaintext in _plaintexts(shifted, encoding)]
+
+
+def _laid_out(
+    values: NDArray[np.int64], rows: int, encoding: Encoding, modulus_bits: int, mask: NDArray[np.uint64] | None
+) -> NDArray[np.int64]:
+    """The numbers of every slot, int64 (ciphertexts, slots); checks the arguments of `pack`."""
     if values.ndim != 1 or values.dtype != np.int64:
         raise ShapeError(f"values are {values.dtype} {values.shape}: give int64 (L,)")
     _check_rows(rows, encoding)
@@ -81,9 +105,14 @@ def pack(
     laid_out = np.empty((count, slots), dtype=np.int64)
     laid_out[:, 0] = rows
     laid_out[:, 1:] = padded.reshape(count, slots - 1)
-    residues = to_residues(laid_out, encoding, mask).astype(_LITTLE_U64, copy=False)
-    octets = residues.view(np.uint8).reshape(count, slots, 8)[:, :, : encoding.slot_bits // 8]
-    width, serial = slots * encoding.slot_bits // 8, memoryview(octets.tobytes())
+    return laid_out
+
+
+def _plaintexts(slots: NDArray[np.uint64], encoding: Encoding) -> list[mpz]:
+    """One integer for each row of (ciphertexts, slots), slot 0 in its lowest bits; each entry fits a slot."""
+    octets = slots.astype(_LITTLE_U64, copy=False).view(np.uint8).reshape(*slots.shape, 8)
+    serial = memoryview(octets[:, :, : encoding.slot_bits // 8].tobytes())
+    width = slots.shape[1] * encoding.slot_bits // 8
     return [mpz.from_bytes(serial[at : at + width], "little") for at in range(0, len(serial), width)]
 
 
@@ -92,15 +121,15 @@ def unpack_total(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The summed values, int64 (length,), and the row count in each check slot, int64 (ciphertexts,).
 
-    plaintexts: the decrypted products of `parties` contributions that `pack` laid out. The caller compares the row
-    counts with the cohort's, or calls `open_total`, which does.
+    plaintexts: the decrypted products of `parties` contributions that `pack` made. The caller must compare the row
+    counts with the cohort's, or call `open_total`, which does.
 
-    Raises PlaintextRangeError where a plaintext has bits beyond its slots, TotalError where the number of plaintexts
-    is wrong, and what `from_total` and `ciphertext_count` raise.
+    Raises PlaintextRangeError if a plaintext has bits beyond its slots, TotalError if the number of plaintexts is
+    wrong, and the errors of `from_total` and `ciphertext_count`.
     """
     count, slots = ciphertext_count(length, encoding, modulus_bits), _slots(encoding, modulus_bits)
     if len(plaintexts) != count:
-        raise TotalError(f"{len(plaintexts)} plaintexts came for {length} values, which take {count}: fetch them all")
+        raise TotalError(f"{len(plaintexts)} plaintexts for {length} values, which take {count}: fetch them all")
     slot_bytes = encoding.slot_bits // 8
     allowed_bits = slots * encoding.slot_bits
     for index, plaintext in enumerate(plaintexts):
@@ -117,14 +146,14 @@ def unpack_total(
 def open_total(
     plaintexts: Sequence[int], length: int, parties: int, encoding: Encoding, modulus_bits: int, *, rows: int
 ) -> NDArray[np.int64]:
-    """The summed values, int64 (length,), once every check slot has shown the cohort's `rows`.
+    """The summed values, int64 (length,), after checking that every check slot shows the cohort's `rows`.
 
-    Where the contributions are masked, a part of the cohort's product, or one that counts a member twice, fails here
-    but with a probability for each ciphertext of 2^-w, or of 2^-(2w - slot_bits) where it was also scaled by a power of
-    two, whoever multiplied; what passes is noise. Numbers that were added to the whole product are not noticed.
+    If the contributions are masked, a product of part of the cohort, or one that counts a member twice, fails here,
+    no matter who computed it. The probability that it passes is 2^-w for each ciphertext, or 2^-(2w - slot_bits) if it
+    was also scaled by a power of two; what passes is noise. Numbers added to the whole product are not detected.
 
-    Raises CheckSlotError for the first ciphertext that fails, SlotOverflowError where the rows do not fit a slot, and
-    what `unpack_total` raises.
+    Raises CheckSlotError for the first ciphertext that fails, SlotOverflowError if the rows do not fit a slot, and the
+    errors of `unpack_total`.
     """
     _check_rows(rows, encoding)
     values, checks = unpack_total(plaintexts, length, parties, encoding, modulus_bits)
@@ -139,7 +168,7 @@ def _slots(encoding: Encoding, modulus_bits: int) -> int:
     slots = encoding.slots_per_ciphertext(modulus_bits)
     if slots < 2:
         raise PlanError(
-            f"a modulus of {modulus_bits} bits holds {max(0, slots)} slots of {encoding.slot_bits} bits and the check "
+            f"a modulus of {modulus_bits} bits holds {max(0, slots)} slots of {encoding.slot_bits} bits, and the check "
             "slot leaves none for a value: use a longer key"
         )
     return slots

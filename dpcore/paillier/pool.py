@@ -1,17 +1,17 @@
-"""Obfuscators made ahead: encryption then takes microseconds a ciphertext, and the long work is done while others wait.
+"""Obfuscators computed ahead of time, so that encryption takes only microseconds a ciphertext.
 
-Two ciphertexts under one obfuscator give away the difference of their plaintexts. That none is used twice is a matter
-of how the pool is built, not of how it is used:
+Two ciphertexts under one obfuscator reveal the difference of their plaintexts. The pool's design ensures that none is
+used twice:
 
-- an entry leaves the pool under its lock before the caller sees it, and there is no way back in: what an encryption
-  that failed half way had drawn is lost;
-- entries belong to the process that made them. A forked child looks under its own identity, process id and number of
-  forks, finds nothing, and makes its own from the operating system's randomness, under a lock of its own: that of its
-  parent may have been held at the fork by a thread that the child does not have;
-- a pool can be neither copied nor pickled, and is never written to a file: a new process begins with none.
+- An entry leaves the pool under its lock before the caller sees it, and cannot return. If an encryption fails half
+  way, the obfuscators that it drew are lost.
+- Entries belong to the process that made them. A forked child looks under its own identity (process id and number of
+  forks), finds none, and makes its own from the operating system's randomness. It uses its own lock: a thread that the
+  child does not have may have held its parent's lock at the fork.
+- A pool can be neither copied nor pickled, and is never written to a file. A new process starts with an empty pool.
 
-What no program can see is a snapshot of a whole machine that is resumed twice (dpcore.randomness.sources): do not
-resume one.
+No program can detect a snapshot of a whole machine that is resumed twice (dpcore.randomness.sources): do not resume
+one.
 """
 
 import threading
@@ -25,16 +25,16 @@ from dpcore.paillier.public import Ciphertext, PublicKey
 from dpcore.randomness.sources import RandomSource, require_system, this_process
 
 MOST_READY = 1 << 16
-"""The most entries that a pool is asked to keep: about 64 MB at 3072 bits, 60 to 70 s of one processor."""
+"""The most entries that a pool keeps: about 64 MB at 3072 bits, 60 to 70 s of one processor."""
 
-# Made at a time, about 15 ms at 3072 bits: between two of these the thread hears that it is to end.
+# Entries made at a time, about 15 ms at 3072 bits. Between two batches the thread checks whether it must end.
 _BATCH = 16
 
 _Process = tuple[int, int]
 
 
 class _Stock:
-    """One process's entries, under a lock. `needed` of them are about to be drawn, `kept` are to lie ready."""
+    """One process's entries, under a lock. `needed` of them will be drawn soon, `kept` must stay ready for later."""
 
     def __init__(self, process: _Process) -> None:
         self.process = process
@@ -46,26 +46,26 @@ class _Stock:
 
     @property
     def missing(self) -> int:
-        """How many are still to be made."""
+        """How many entries must still be made."""
         return min(max(self.needed, self.kept), MOST_READY) - len(self.entries)
 
     def take(self, most: int) -> list[Ciphertext]:
-        """Up to `most` entries, which are no longer here."""
+        """Remove and return up to `most` entries."""
         taken: list[Ciphertext] = []
         with self.changed, suppress(IndexError):
             while len(taken) < most:
-                # One step, so that also a signal's handler in this very thread gets others.
+                # An atomic step, so that a signal handler in this thread gets other entries too.
                 taken.append(self.entries.pop())
         self.expect_less(len(taken))
         return taken
 
     def expect_less(self, count: int) -> None:
-        """So many of those that are needed are drawn."""
+        """Record that `count` of the needed entries are drawn."""
         with self.changed:
             self.needed = max(0, self.needed - count)
 
     def fill(self, source: Obfuscator) -> None:
-        """Make what is missing, until it is closed."""
+        """Make missing entries until the stock is closed."""
         while True:
             with self.changed:
                 self.changed.wait_for(lambda: self.is_closed or self.missing > 0)
@@ -80,7 +80,7 @@ class _Stock:
                 self.entries += made
 
     def close(self) -> None:
-        """Forget all; the thread ends soon. Does nothing in another process, where the lock may be held for ever."""
+        """Discard all entries; the thread ends soon. Does nothing in another process: the lock may be held forever."""
         if self.process == this_process():
             with self.changed:
                 self.is_closed = True
@@ -89,14 +89,14 @@ class _Stock:
 
 
 class ObfuscatorPool:
-    """Single-use obfuscators of one key, made by a background thread while there is need; an ObfuscatorSource.
+    """Single-use obfuscators of one key, made on demand by a background thread. An ObfuscatorSource.
 
-    An entry takes about 1 KB of memory at 3072 bits. The thread is a daemon: it sleeps unless `prepare` or `keep` asks
-    for entries that are not there yet, ends with the pool, and keeps no process alive. Where the pool is empty,
-    `draw_many` computes the rest itself, beside the thread; it never waits.
+    An entry takes about 1 KB of memory at 3072 bits. The thread is a daemon: it sleeps unless `prepare` or `keep`
+    requests missing entries, ends with the pool, and keeps no process alive. If the pool runs empty, `draw_many`
+    computes the rest itself in parallel with the thread; it never waits.
 
-    random: the operating system's; it is drawn from by several threads at once. Raises SeededRandomRefusedError for any
-    other source, PlanError where short_exponent_bits is not in 512..bits(n).
+    random: the operating system's source; several threads draw from it at once. Raises SeededRandomRefusedError for any
+    other source, PlanError if short_exponent_bits is not in 512..bits(n).
     """
 
     def __init__(self, public_key: PublicKey, random: RandomSource, *, short_exponent_bits: int | None = None) -> None:
@@ -116,9 +116,9 @@ class ObfuscatorPool:
         return len(self._stock().entries)
 
     def prepare(self, count: int) -> None:
-        """Say that `count` are about to be drawn: what of them is not ready is made from now on, up to MOST_READY.
+        """Announce that `count` will be drawn soon. The thread starts to make missing entries, up to MOST_READY.
 
-        What `keep` asked for ends: what is drawn is not replaced meanwhile. Raises ValueError where count is negative.
+        Ends the request of `keep`: drawn entries are not replaced meanwhile. Raises ValueError if count is negative.
         """
         stock = self._stock()
         with stock.changed:
@@ -126,9 +126,9 @@ class ObfuscatorPool:
             self._begin(stock)
 
     def keep(self, count: int) -> None:
-        """Say that nothing is about to be drawn: `count` are made ready for later, up to MOST_READY.
+        """Announce that none will be drawn soon. The thread makes `count` entries for later, up to MOST_READY.
 
-        Raises ValueError where count is negative.
+        Raises ValueError if count is negative.
         """
         stock = self._stock()
         with stock.changed:
@@ -136,16 +136,16 @@ class ObfuscatorPool:
             self._begin(stock)
 
     def draw_many(self, count: int) -> list[Ciphertext]:
-        """`count` obfuscators that were never handed out before. Raises ValueError where count is negative."""
+        """`count` obfuscators that were never returned before. Raises ValueError if count is negative."""
         while True:
             process = this_process()
             drawn = self._drawn(_checked(count))
-            # A signal's handler may fork in the middle: what came before that, the parent has as well.
+            # A signal handler may fork in the middle: the parent then also has what was drawn before.
             if process == this_process():
                 return drawn
 
     def close(self) -> None:
-        """Forget all entries and end the thread. What is drawn afterwards is computed when it is drawn."""
+        """Discard all entries and end the thread. Later draws compute their obfuscators themselves."""
         self._is_closed = True
         stock = self._stock()
         stock.close()
@@ -162,26 +162,26 @@ class ObfuscatorPool:
         return f"ObfuscatorPool({self.public_key!r}, ready={self.ready})"
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
-        # copy, deepcopy and pickle all come this way.
-        raise ConfigurationError("obfuscators are used once: a pool is neither copied nor pickled, make another")
+        # copy, deepcopy and pickle all call this.
+        raise ConfigurationError("obfuscators are single-use: a pool cannot be copied or pickled, make another one")
 
     def _stock(self) -> _Stock:
-        """This process's entries. No lock is taken: after a fork it could be held for ever."""
+        """This process's entries. Takes no lock: after a fork it could be held forever."""
         process = this_process()
         stock = self._stocks.get(process)
         if stock is None:
-            # One step: of several threads, one's stock is everybody's. An ancestor's is of no use here.
+            # Atomic: all threads get the same stock. An ancestor's stock is of no use here.
             stock = self._stocks.setdefault(process, _Stock(process))
             for other in [known for known in list(self._stocks) if known != process]:
                 self._stocks.pop(other, None)
         return stock
 
     def _begin(self, stock: _Stock) -> None:
-        """The stock's lock is held."""
+        """Start or wake the thread if entries are missing. The caller holds the stock's lock."""
         if self._is_closed or stock.missing <= 0:
             return
         if stock.filler is None or not stock.filler.is_alive():
-            # The thread knows the stock, not the pool, so that it ends with a pool that nobody closed.
+            # The thread refers to the stock, not to the pool, so that it ends with a pool that was never closed.
             weakref.finalize(self, stock.close).atexit = False
             stock.filler = threading.Thread(target=stock.fill, args=[self._source], name="obfuscators", daemon=True)
             stock.filler.start()

@@ -1,15 +1,15 @@
-"""Paillier's public half: encrypt, add, check, and the bytes on the wire.
+"""Paillier with the public key: encryption, addition, validation, and the wire format.
 
 Paillier (EUROCRYPT 1999) with generator n + 1: the ciphertext of m in [0, n) is (1 + n m) * o mod n^2, with a fresh
 obfuscator o, an n-th power mod n^2 (dpcore.paillier.obfuscation). The product of ciphertexts encrypts the sum.
 
-Nothing here is constant time. In a coordinator that is of no account: it multiplies what is public, n and
-ciphertexts. In a party, plaintexts and obfuscators are secret. Each is multiplied once, and a chunk's time, which is
-all that shows outside of the machine, varies with whole words of a product, about a microsecond in thousands; whoever
-can time single multiplications runs on the party's own processors, and a party's machine is trusted not to have such
-tenants. The same is acceptable in no service that encrypts what strangers choose, which nothing here is.
+Nothing here is constant time. In a coordinator that does not matter: it multiplies only public values, n and
+ciphertexts. In a party, plaintexts and obfuscators are secret. Each is multiplied once. Outside the machine only a
+chunk's time is visible, and it varies with whole words of a product, about a microsecond in thousands. To time single
+multiplications, an attacker must run on the party's own processors; the party's machine is trusted to run no such
+process. Do not use this code in a service that encrypts values chosen by strangers; nothing here is such a service.
 
-Ciphertexts are gmpy2 `mpz`; `Ciphertext` names them in signatures.
+Ciphertexts are gmpy2 `mpz`; type annotations call them `Ciphertext`.
 """
 
 import hashlib
@@ -26,31 +26,31 @@ from dpcore.paillier.threads import lock_released
 
 MINIMUM_BITS = 2048
 DEFAULT_BITS = 3072
-# Cost grows with the cube of the length, and the key is the learner's choice: an obfuscator takes a party more than
-# twice as long at 4096 bits as at 3072, and a hundred times at 16,384. Nothing is gained beyond 4096: NIST SP 800-57
-# part 1, table 2, puts 3072 bits at a strength of 128 and no length below 7680 at the next, 192; signatures and masks
+# Cost grows with the cube of the length, and the learner chooses the key: an obfuscator takes a party more than twice
+# as long at 4096 bits as at 3072, and a hundred times as long at 16,384. Longer keys gain nothing: NIST SP 800-57 part
+# 1, table 2, rates 3072 bits at a strength of 128 and no length below 7680 at the next, 192; signatures and masks
 # (Ed25519, X25519) have 128.
 MAXIMUM_BITS = 4096
-# Enough to run every code path; of no strength at all.
+# Enough to run every code path; gives no security.
 MINIMUM_TEST_BITS = 64
 
 Ciphertext: TypeAlias = mpz
 
 
 class InvalidKeyError(CiphertextError):
-    """A Paillier key that is malformed or too short."""
+    """A Paillier key is malformed, too short or too long."""
 
 
 class InvalidCiphertextError(CiphertextError):
-    """A ciphertext outside 0 < c < n^2, or one that shares a factor with n."""
+    """A ciphertext is outside 0 < c < n^2 or shares a factor with n."""
 
     def __init__(self, *, index: int, reason: str) -> None:
         self.index, self.reason = index, reason
-        super().__init__(f"ciphertext {index} {reason}: refuse everything that came with it")
+        super().__init__(f"ciphertext {index} {reason}: refuse the whole chunk")
 
 
 class ObfuscatorSource(Protocol):
-    """Where fresh obfuscators for one key come from; each is handed out once."""
+    """A source of fresh obfuscators for one key. It returns each of them once."""
 
     @property
     def public_key(self) -> "PublicKey":
@@ -58,15 +58,15 @@ class ObfuscatorSource(Protocol):
         ...
 
     def draw_many(self, count: int) -> list[Ciphertext]:
-        """`count` independent n-th powers mod n^2, never handed out before."""
+        """`count` independent n-th powers mod n^2, never returned before."""
         ...
 
 
 def times_one_plus(factor: mpz, m: int, n: mpz, n_squared: mpz) -> mpz:
     """The product of `factor` and 1 + n m, mod n^2, for a factor in [0, n^2) and any integer m.
 
-    n (factor m) mod n^2 depends on factor m mod n alone, so that two half-length products and two half-length
-    remainders do what would take a half-length and a whole product and a whole remainder, about twice as long.
+    n (factor m) mod n^2 depends only on factor m mod n. So two half-length products and two half-length remainders
+    replace a half-length product, a whole product and a whole remainder, which take about twice as long.
     """
     product = factor + n * (factor % n * (m % n) % n)
     return product - n_squared if product >= n_squared else product
@@ -76,9 +76,9 @@ def times_one_plus(factor: mpz, m: int, n: mpz, n_squared: mpz) -> mpz:
 class PublicKey:
     """A Paillier modulus n of 2048 to 4096 bits.
 
-    That n is a product of two primes of the right form cannot be seen from n; the learner certifies it, and a learner
-    who makes a malformed key harms only the secrecy of its own totals from others. Raises InvalidKeyError where n is
-    even or of the wrong length.
+    n does not show whether it is a product of two primes of the right form. The learner certifies it; a learner that
+    makes a malformed key harms only the secrecy of its own totals from others. Raises InvalidKeyError if n is even or
+    of the wrong length.
     """
 
     n: int
@@ -89,18 +89,18 @@ class PublicKey:
         object.__setattr__(self, "n", int(self.n))
         if not self.minimum_bits <= self.n.bit_length() <= MAXIMUM_BITS or self.n < 0:
             raise InvalidKeyError(
-                f"a Paillier modulus of {self.n.bit_length()} bits: use {self.minimum_bits} to {MAXIMUM_BITS}, "
-                f"{DEFAULT_BITS} where nothing else decides"
+                f"the Paillier modulus has {self.n.bit_length()} bits: use {self.minimum_bits} to {MAXIMUM_BITS}, "
+                f"by default {DEFAULT_BITS}"
             )
         if self.n % 2 == 0:
-            raise InvalidKeyError("an even Paillier modulus is no product of two large primes: make a new key")
+            raise InvalidKeyError("the Paillier modulus is even, so not a product of two large primes: make a new key")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(bits={self.bits}, fingerprint={self.fingerprint()})"
 
     @staticmethod
     def for_tests(n: int) -> "PublicKey":
-        """A test key: any odd n of 64 bits or more. It protects nothing, and the wire never makes one."""
+        """A test key: any odd n of 64 bits or more. It gives no security. Messages are never read as one."""
         return TestPublicKey(n)
 
     @cached_property
@@ -125,17 +125,17 @@ class PublicKey:
     def raw_encrypt(self, plaintext: int, obfuscator: Ciphertext) -> Ciphertext:
         """(1 + n * plaintext) * obfuscator mod n^2.
 
-        The obfuscator must be an n-th power mod n^2 that is used nowhere else: two ciphertexts of one obfuscator give
-        away the difference of their plaintexts. Raises CiphertextError where the plaintext is not in [0, n).
+        The obfuscator must be an n-th power mod n^2 that is used only here: two ciphertexts under one obfuscator reveal
+        the difference of their plaintexts. Raises CiphertextError if the plaintext is not in [0, n).
         """
         if not 0 <= plaintext < self._n:
-            raise CiphertextError("a plaintext is not in [0, n): pack with the bits of this key's modulus")
+            raise CiphertextError("a plaintext is not in [0, n): pack for this key's modulus length")
         return times_one_plus(obfuscator, plaintext, self._n, self._n_squared)
 
     def encrypt_many(self, plaintexts: Sequence[int], obfuscator: ObfuscatorSource) -> list[Ciphertext]:
-        """One ciphertext for each plaintext in [0, n), in order, each under an obfuscator of its own.
+        """One ciphertext for each plaintext in [0, n), in order, each under its own obfuscator.
 
-        Raises CiphertextError where a plaintext is out of range or the obfuscators are another key's.
+        Raises CiphertextError if a plaintext is out of range or the obfuscators belong to another key.
         """
         if obfuscator.public_key != self:
             raise CiphertextError("these obfuscators belong to another key: make an Obfuscator for this one")
@@ -143,13 +143,13 @@ class PublicKey:
         return [self.raw_encrypt(m, o) for m, o in zip(plaintexts, drawn, strict=True)]
 
     def validate(self, ciphertexts: Sequence[int]) -> None:
-        """Refuse a chunk with a ciphertext outside 0 < c < n^2 or not coprime to n; nothing is ever skipped.
+        """Refuse a chunk with a ciphertext outside 0 < c < n^2 or not coprime to n. Checks every ciphertext.
 
-        One product mod n and one gcd for the chunk; only where that fails is it bisected. Raises
-        InvalidCiphertextError naming the first out of range, or else the first that shares a factor with n.
+        Computes one product mod n and one gcd for the chunk, and bisects only if these fail. Raises
+        InvalidCiphertextError for the first out of range, or else the first that shares a factor with n.
         """
         self._check_range(ciphertexts)
-        # Others go on meanwhile: a coordinator checks uploads while it answers.
+        # Other threads run meanwhile: a coordinator checks uploads while it answers calls.
         with lock_released():
             bad = self._first_with_factor(ciphertexts, 0, len(ciphertexts))
         if bad is not None:
@@ -158,43 +158,41 @@ class PublicKey:
     def add_many(self, accumulator: list[Ciphertext], ciphertexts: Sequence[int]) -> None:
         """Multiply `ciphertexts` into `accumulator`, element by element, in place: the plaintexts add up mod n.
 
-        Both are validated already and equally long. Raises ShapeError where their lengths differ, before anything is
-        changed.
+        Both must be validated already. Raises ShapeError, before any change, if their lengths differ.
         """
         if len(accumulator) != len(ciphertexts):
-            raise ShapeError(f"{len(ciphertexts)} ciphertexts for a sum of {len(accumulator)}: send as many")
+            raise ShapeError(f"{len(ciphertexts)} ciphertexts for a sum of {len(accumulator)}: send {len(accumulator)}")
         # A plain loop: product trees, Barrett and Montgomery forms measured no faster.
         modulus = self._n_squared
         for index, ciphertext in enumerate(ciphertexts):
             accumulator[index] = accumulator[index] * ciphertext % modulus
 
     def add_plaintexts(self, ciphertexts: Sequence[int], plaintexts: Sequence[int]) -> list[Ciphertext]:
-        """Ciphertexts of the sums of what was encrypted and `plaintexts`, mod n; negative ones subtract.
+        """Ciphertexts of the encrypted values plus `plaintexts`, mod n; negative plaintexts subtract.
 
-        Multiplies by (1 + n m), which is deterministic: the obfuscation stays what it was. The ciphertexts are below
-        n^2. Raises ShapeError where the
-        lengths differ.
+        Multiplies by (1 + n m), which is deterministic: the obfuscation does not change. The ciphertexts must be below
+        n^2. Raises ShapeError if the lengths differ.
         """
         if len(ciphertexts) != len(plaintexts):
-            raise ShapeError(f"{len(plaintexts)} plaintexts for {len(ciphertexts)} ciphertexts: give as many")
+            raise ShapeError(f"{len(plaintexts)} plaintexts for {len(ciphertexts)} ciphertexts: give one for each")
         n, n_squared = self._n, self._n_squared
         return [times_one_plus(c, m, n, n_squared) for c, m in zip(ciphertexts, plaintexts, strict=True)]
 
     def to_wire(self, ciphertexts: Sequence[int]) -> bytes:
-        """The ciphertexts as fixed-width big-endian bytes (`ciphertext_bytes` each), one after the other.
+        """The ciphertexts as concatenated big-endian bytes, `ciphertext_bytes` each.
 
-        Raises InvalidCiphertextError where one is not between 0 and n^2.
+        Raises InvalidCiphertextError if one is not between 0 and n^2.
         """
         self._check_range(ciphertexts)
         width = self.ciphertext_bytes
         return b"".join([ciphertext.to_bytes(width, "big") for ciphertext in ciphertexts])
 
     def from_wire(self, octets: bytes | memoryview) -> list[Ciphertext]:
-        """The inverse of `to_wire`, not yet validated. Raises CiphertextError where the length is no whole number."""
+        """The inverse of `to_wire`. Does not validate. Raises CiphertextError if a ciphertext is incomplete."""
         width = self.ciphertext_bytes
         if len(octets) % width:
-            raise CiphertextError(f"{len(octets)} bytes are no whole number of ciphertexts of {width} bytes: resend")
-        # Slices of a view are no copies.
+            raise CiphertextError(f"{len(octets)} bytes are not a whole number of {width}-byte ciphertexts: send again")
+        # Slicing a view does not copy.
         view = memoryview(octets)
         return [mpz.from_bytes(view[at : at + width], "big") for at in range(0, len(view), width)]
 
@@ -213,8 +211,8 @@ class PublicKey:
                 raise InvalidCiphertextError(index=index, reason="is not between 0 and n^2")
 
     def _first_with_factor(self, ciphertexts: Sequence[int], start: int, stop: int) -> int | None:
-        # Halving first, 5.7 us at 3072 bits; products of whole ciphertexts, also of two or four before a remainder,
-        # took 7 us and more.
+        # Reducing mod n first takes 5.7 us at 3072 bits; products of whole ciphertexts, also of two or four before a
+        # reduction, took 7 us and more.
         n, product = self._n, mpz(1)
         for ciphertext in ciphertexts[start:stop]:
             product = product * (ciphertext % n) % n
@@ -229,7 +227,7 @@ class PublicKey:
 
 @dataclass(frozen=True, repr=False)
 class TestPublicKey(PublicKey):
-    """A key for tests and vectors: short, worthless, and never made from what came off the wire."""
+    """A key for tests and vectors: short, insecure, and never made from a message."""
 
     __test__: ClassVar[bool] = False
     minimum_bits: ClassVar[int] = MINIMUM_TEST_BITS

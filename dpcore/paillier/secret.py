@@ -1,13 +1,13 @@
-"""Paillier's secret half, reached from the learner alone: keys, decryption, and interoperation with `phe`.
+"""Paillier with the secret key: keys, decryption, and interoperation with `phe`. Only the learner uses it.
 
 Keys are Blum keys (p = q = 3 mod 4, gcd(p-1, q-1) = 2), which short-exponent obfuscation needs
-(dpcore.paillier.obfuscation). `phe` is imported only when one of its objects is asked for.
+(dpcore.paillier.obfuscation). `phe` is imported only when one of its objects is needed.
 
-Decryption is not constant time, and it is the learner's secret key that could leak. It runs over whole totals on the
-learner's own machine, so what shows outside is the time of a total of many ciphertexts; a ciphertext that another chose
-is decrypted only once everything that is signed about the total has held, and nothing tells its sender when that was.
-That is enough on a machine of the learner's own. It is not on one shared with strangers, who could see the caches: do
-not decrypt there, and offer no decryption as a service.
+Decryption is not constant time, so its timing could leak the learner's secret key. It runs on whole totals on the
+learner's own machine, so only the time of a total of many ciphertexts is visible outside. A ciphertext that another
+party chose is decrypted only after all signed statements about the total are verified, and its sender does not learn
+when. That suffices on the learner's own machine. It does not on a machine shared with strangers, who could observe the
+caches: do not decrypt there, and do not offer decryption as a service.
 """
 
 import base64
@@ -27,10 +27,10 @@ from dpcore.paillier.threads import over_ranges
 from dpcore.progress import Progress
 from dpcore.randomness.sources import RandomSource, require_system
 
-# GMP runs a Baillie-PSW test and 16 further Miller-Rabin rounds: a composite passes with probability below 4^-16 even
-# where it was chosen to.
+# GMP runs a Baillie-PSW test and 16 further Miller-Rabin rounds: a composite passes with probability below 4^-16, even
+# one chosen to pass.
 _PRIMALITY_ROUNDS = 40
-# Short beside a total, so that no processor is idle for long at its end; An eighth of a second at 3072 bits.
+# Short compared with a total, so that no processor idles for long at its end: an eighth of a second at 3072 bits.
 _DECRYPT_RUN = 16
 
 
@@ -40,10 +40,10 @@ _ALGORITHM = "PAI-GN1"
 
 @dataclass(frozen=True, repr=False)
 class SecretKey:
-    """Held by the learner only. Two primes p and q; prints as the public key's fingerprint.
+    """Two primes p and q, held by the learner only. Prints as the public key's fingerprint.
 
-    Valid from construction: p and q are prime, different, of one length, p = q = 3 mod 4, gcd(p-1, q-1) = 2, and n = pq
-    has at least 2048 bits. Raises InvalidKeyError where that does not hold. p is the smaller, whichever came first.
+    Valid from construction: p and q are different primes of the same length, p = q = 3 mod 4, gcd(p-1, q-1) = 2, and
+    n = pq has 2048 to 4096 bits. Raises InvalidKeyError if that does not hold. p is the smaller, in either order.
     """
 
     p: int = field(repr=False)
@@ -56,26 +56,26 @@ class SecretKey:
         object.__setattr__(self, "p", smaller)
         object.__setattr__(self, "q", larger)
         if smaller < 2 or smaller == larger or self.p.bit_length() != self.q.bit_length():
-            raise InvalidKeyError("the primes of a key must differ and be equally long: generate a key here")
+            raise InvalidKeyError("the primes of a key must differ and be equally long: generate a key with radofed")
         if self.p % 4 != 3 or self.q % 4 != 3 or gmpy2.gcd(self.p - 1, self.q - 1) != 2:
             raise InvalidKeyError(
-                "not a Blum key (p = q = 3 mod 4, gcd(p-1, q-1) = 2), without which obfuscation is not proved: "
-                "generate a key here and hand it to phe"
+                "not a Blum key (p = q = 3 mod 4, gcd(p-1, q-1) = 2), which the proof of obfuscation needs: "
+                "generate a key with radofed and pass it to phe"
             )
-        # Length first: testing a number of any size for primality could take for ever.
+        # Length first: testing a number of any size for primality could take forever.
         _ = self.public_key
         if not all(gmpy2.is_prime(prime, _PRIMALITY_ROUNDS) for prime in (self.p, self.q)):
-            raise InvalidKeyError("a factor of the key is not prime: generate a key here")
+            raise InvalidKeyError("a factor of the key is not prime: generate a key with radofed")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(fingerprint={self.public_key.fingerprint()})"
 
     @classmethod
     def generate(cls, random: RandomSource, *, bits: int = DEFAULT_BITS) -> "SecretKey":
-        """A new key whose modulus has exactly `bits` bits, an even number; seconds for 3072.
+        """A new key whose modulus has exactly `bits` bits, an even number. Takes seconds for 3072 bits.
 
-        Raises SeededRandomRefusedError where `random` is not the system's, InvalidKeyError where bits is odd, or below
-        2048.
+        Raises SeededRandomRefusedError if `random` is not the system's source, InvalidKeyError if bits is odd or not in
+        2048..4096.
         """
         require_system(random)
         PublicKey((1 << (bits - 1)) | 1)
@@ -83,18 +83,18 @@ class SecretKey:
 
     @staticmethod
     def for_tests(p: int, q: int) -> "SecretKey":
-        """A test key: two Blum primes whose product has 64 bits or more. It protects nothing."""
+        """A test key: two Blum primes whose product has 64 bits or more. It gives no security."""
         return TestSecretKey(p, q)
 
     @staticmethod
     def generate_test_key(random: RandomSource, *, bits: int) -> "SecretKey":
-        """A new test key of `bits` bits, an even number, 64 or more; `random` may be seeded. It protects nothing."""
+        """A new test key of `bits` bits, an even number, 64 or more; `random` may be seeded. It gives no security."""
         PublicKey.for_tests((1 << (bits - 1)) | 1)
         return TestSecretKey(*_blum_primes(bits, random))
 
     @cached_property
     def public_key(self) -> PublicKey:
-        """The half that everyone may have."""
+        """The public key."""
         return type(self).public_key_type(self.p * self.q)
 
     def decrypt_many(
@@ -102,14 +102,14 @@ class SecretKey:
     ) -> list[mpz]:
         """The plaintexts in [0, n), in order, by the Chinese remainder theorem (Paillier 1999, section 7).
 
-        threads: how many work, None for one a processor. progress: told (plaintexts done, of how many) again and again,
-        in the calling thread; it may raise to stop the work. Raises InvalidCiphertextError where a ciphertext is not
-        between 0 and n^2 or shares a factor with n (nothing is decrypted then), ValueError where threads < 1.
+        threads: number of threads, None for one per processor. progress: callback (plaintexts done, total), called in
+        the calling thread; it may raise to stop the work. Raises InvalidCiphertextError, before any decryption, if a
+        ciphertext is not between 0 and n^2 or shares a factor with n; ValueError if threads < 1.
         """
         self.public_key.validate(ciphertexts)
         plaintexts: list[mpz] = []
         threads = processors() if threads is None else threads
-        # Also a few are shared out.
+        # A few ciphertexts are divided among the threads too.
         size = max(1, min(_DECRYPT_RUN, len(ciphertexts) // max(1, threads)))
         for done in over_ranges(
             lambda start, stop: self._decrypt_run(ciphertexts[start:stop]), len(ciphertexts), size=size, threads=threads
@@ -143,7 +143,7 @@ class SecretKey:
         return p, q, gmpy2.invert(-q, p), gmpy2.invert(-p, q), gmpy2.invert(p, q)
 
     def to_jwk(self) -> dict[str, Any]:
-        """The key as a JSON Web Key in the form of phe's command line. Secret: store it unreadable to others."""
+        """The key as a JSON Web Key in the format of phe's command line. Secret: let no one else read it."""
         return {
             "kty": _KEY_TYPE,
             "key_ops": ["decrypt"],
@@ -155,26 +155,26 @@ class SecretKey:
 
     @classmethod
     def from_jwk(cls, jwk: Mapping[str, Any]) -> Self:
-        """The key of a JSON Web Key in the form of phe's command line.
+        """The key of a JSON Web Key in the format of phe's command line.
 
-        Raises InvalidKeyError where a field is missing or malformed, the public half is another key's, or the key is
-        not a valid one.
+        Raises InvalidKeyError if a field is missing or malformed, the public key does not match, or the key is not
+        valid.
         """
         if jwk.get("kty") != _KEY_TYPE or "decrypt" not in _list_field(jwk, "key_ops"):
-            raise InvalidKeyError("this JSON Web Key is no Paillier secret key: kty is DAJ, key_ops holds decrypt")
+            raise InvalidKeyError("not a Paillier secret key: give a JSON Web Key with kty DAJ and key_ops decrypt")
         key = cls(_base64_to_integer(jwk, "p"), _base64_to_integer(jwk, "q"))
         public = jwk.get("pub")
         if not isinstance(public, Mapping) or _base64_to_integer(public, "n") != key.public_key.n:
-            raise InvalidKeyError("the public half of this JSON Web Key is not the product of its primes: restore it")
+            raise InvalidKeyError("the JSON Web Key's public modulus is not the product of its primes: restore it")
         return key
 
     def to_phe(self) -> Any:
-        """A `phe.PaillierPrivateKey`. Raises ConfigurationError where phe is not installed."""
+        """A `phe.PaillierPrivateKey`. Raises ConfigurationError if phe is not installed."""
         return _phe().PaillierPrivateKey(public_key_to_phe(self.public_key), self.p, self.q)
 
     @classmethod
     def from_phe(cls, private_key: Any) -> Self:
-        """The key of a `phe.PaillierPrivateKey`: one in six that phe generates is a Blum key.
+        """The key of a `phe.PaillierPrivateKey`. One in six keys that phe generates is a Blum key.
 
         Raises InvalidKeyError for the others.
         """
@@ -183,14 +183,14 @@ class SecretKey:
 
 @dataclass(frozen=True, repr=False)
 class TestSecretKey(SecretKey):
-    """A key for tests and vectors: short, and of no strength."""
+    """A key for tests and vectors: short and insecure."""
 
     __test__: ClassVar[bool] = False
     public_key_type: ClassVar[Callable[[int], PublicKey]] = PublicKey.for_tests
 
 
 def public_key_to_jwk(public_key: PublicKey) -> dict[str, Any]:
-    """The public key as a JSON Web Key in the form of phe's command line."""
+    """The public key as a JSON Web Key in the format of phe's command line."""
     return {
         "kty": _KEY_TYPE,
         "alg": _ALGORITHM,
@@ -201,20 +201,22 @@ def public_key_to_jwk(public_key: PublicKey) -> dict[str, Any]:
 
 
 def public_key_from_jwk(jwk: Mapping[str, Any]) -> PublicKey:
-    """The public key of a JSON Web Key. Raises InvalidKeyError where it is none, or not a valid one."""
+    """The public key of a JSON Web Key. Raises InvalidKeyError if it is not a valid Paillier public key."""
     if jwk.get("kty") != _KEY_TYPE or jwk.get("alg") != _ALGORITHM:
-        raise InvalidKeyError(f"this JSON Web Key is no Paillier public key: kty is {_KEY_TYPE}, alg is {_ALGORITHM}")
+        raise InvalidKeyError(
+            f"not a Paillier public key: give a JSON Web Key with kty {_KEY_TYPE} and alg {_ALGORITHM}"
+        )
     return PublicKey(_base64_to_integer(jwk, "n"))
 
 
 def public_key_to_phe(public_key: PublicKey) -> Any:
-    """A `phe.PaillierPublicKey`. Raises ConfigurationError where phe is not installed."""
+    """A `phe.PaillierPublicKey`. Raises ConfigurationError if phe is not installed."""
     return _phe().PaillierPublicKey(public_key.n)
 
 
 def _phe() -> Any:
     try:
-        import phe  # noqa: PLC0415 - only the learner's extra brings it, and only its key objects need it
+        import phe  # noqa: PLC0415 - only the learner's extra installs it, and only its key objects need it
     except ModuleNotFoundError as missing:
         raise ConfigurationError("phe is not installed: install radofed[learner]") from missing
     return phe
@@ -223,7 +225,7 @@ def _phe() -> Any:
 def _blum_primes(bits: int, random: RandomSource) -> tuple[int, int]:
     """Two Blum primes, uniform among those with both top bits set, so that the product has exactly `bits` bits."""
     if bits % 2:
-        raise InvalidKeyError(f"{bits} bits do not divide into two primes of one length: use an even number")
+        raise InvalidKeyError(f"{bits} bits do not divide into two primes of equal length: use an even number")
     while True:
         p, q = _blum_prime(bits // 2, random), _blum_prime(bits // 2, random)
         if p != q and gmpy2.gcd(p - 1, q - 1) == 2:
@@ -249,7 +251,7 @@ def _base64_to_integer(jwk: Mapping[str, Any], name: str) -> int:
     try:
         return int.from_bytes(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True), "big")
     except (binascii.Error, ValueError) as malformed:
-        # The text itself may be half a secret: it is not repeated here.
+        # The message leaves out the text, which may be part of a secret.
         raise InvalidKeyError(f"{name} of the JSON Web Key is not base64url: export the key again") from malformed
 
 

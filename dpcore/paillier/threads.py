@@ -1,8 +1,7 @@
-"""Long runs of big-integer work on all cores: gmpy2 lets go of the interpreter's lock where its context says so.
+"""Big-integer work on all cores: gmpy2 releases the interpreter's lock if its context says so.
 
-Each product or remainder of numbers of thousands of bits then runs beside those of other threads, and beside whatever
-else the process does. A thread that lets go this often gets the lock back late where others run pure Python: what is
-short holds on to it instead.
+Each product or remainder of numbers of thousands of bits then runs in parallel with other threads. A thread that
+releases the lock this often gets it back late if others run pure Python, so short work keeps it.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,22 +18,22 @@ T = TypeVar("T")
 
 @contextmanager
 def lock_released() -> Iterator[None]:
-    """This thread's gmpy2 operations let go of the interpreter's lock; other threads' contexts stay as they are."""
+    """Let this thread's gmpy2 operations release the interpreter's lock. Other threads' contexts do not change."""
     with gmpy2.context(gmpy2.get_context(), allow_release_gil=True):
         yield
 
 
 def even_ranges(count: int, parts: int) -> list[range]:
-    """0..count in `parts` runs whose lengths differ by one at most."""
+    """Divide 0..count into `parts` ranges whose lengths differ by at most one."""
     return [range(count * part // parts, count * (part + 1) // parts) for part in range(parts)]
 
 
 def over_ranges(work: Callable[[int, int], T], count: int, *, size: int, threads: int | None = None) -> Iterator[T]:
-    """work(start, stop) for ranges of `size` that cover 0..count, in order, several at a time, lock released.
+    """Yield work(start, stop) for ranges of `size` that cover 0..count, in order, computed with the lock released.
 
-    threads: how many work, None for one a processor; one works in the calling thread. What `work` raises is raised for
-    the first range that fails, and ranges that have not begun by then never do. Raises ValueError where threads or size
-    is below 1.
+    threads: number of threads, None for one per processor; a single one is the calling thread. Raises what `work`
+    raises for the first range that fails; ranges that have not started by then are cancelled. Raises ValueError if
+    threads or size is below 1.
     """
     threads = processors() if threads is None else threads
     if threads < 1 or size < 1:

@@ -1,1 +1,1 @@
-"""Statistical queries: what they are, how they are written, and what they sum to, exactly."""
+"""Statistical queries: their expressions, their notation and their exact sums."""

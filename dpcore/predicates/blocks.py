@@ -1,7 +1,12 @@
-"""Some rows of a party, and what can be computed for each of them at once, exactly.
+"""A block of a party's rows, and the exact operations on all its rows at once.
 
-Three kinds of results: bits, 64 rows in a word; values, int32 in units of 2^-f; sums of weighted coordinates, int64 in
-units of 2^-30. Nothing overflows within the bounds of `expressions`: a sum is below 2^62 in magnitude.
+An operation gives one of three kinds of results:
+
+- bits: 64 rows in a word;
+- values: int32 in units of 2^-f;
+- sums of weighted coordinates: int64 in units of 2^-30.
+
+Nothing overflows within the bounds of `expressions`: a sum is below 2^62 in magnitude.
 """
 
 from collections.abc import Sequence
@@ -21,16 +26,16 @@ Result = Bits | Values | Sums
 
 
 class Block:
-    """`rows` consecutive rows of records, from `first` on, or as many as there are.
+    """Up to `rows` consecutive rows of records, starting at `first`.
 
-    columns: the coordinates that are needed, in the order by which the methods count them. fraction_bits: f, 0 to 30.
-    Bits beyond the last row are not defined but in `usable_bits`, where they are 0. What a row that is not usable gives
-    is not defined either: whoever adds up leaves it out.
+    columns: the needed coordinates, in the order by which the methods number them. fraction_bits: f, 0 to 30.
+    Bits beyond the last row are undefined, except in `usable_bits`, where they are 0. The results of a row that is not
+    usable are undefined too: a caller that adds up must leave them out.
     """
 
     def __init__(self, records: Records, first: int, rows: int, columns: Sequence[int], fraction_bits: int) -> None:
         self.part = slice(first, min(first + rows, records.rows))
-        # One coordinate after the other, each then read in one piece.
+        # One contiguous run for each coordinate: operations read whole columns.
         self._columns = np.ascontiguousarray(records.features[self.part, list(columns)].T)
         self._labels = records.labels[self.part]
         self.usable = records.usable[self.part]
@@ -44,7 +49,7 @@ class Block:
         return 1 << self._fraction_bits
 
     def pack(self, mask: NDArray[np.bool_]) -> Bits:
-        """Row i in bit i mod 64 of word i div 64; bits beyond the last row are 0."""
+        """The mask as bits: row i is bit i mod 64 of word i div 64. Bits beyond the last row are 0."""
         words = np.zeros(-(-self.rows // WORD_ROWS), dtype="<u8")
         words.view(np.uint8)[: -(-self.rows // 8)] = np.packbits(mask, bitorder="little")
         return words
@@ -54,13 +59,13 @@ class Block:
         return np.unpackbits(bits.view(np.uint8), count=self.rows, bitorder="little").view(np.bool_)
 
     def total(self, result: Result) -> int:
-        """The sum over usable rows of bits or values, in units of 2^-f."""
+        """The sum of bits or values over usable rows, in units of 2^-f."""
         if result.dtype.kind == "u":
             return int(np.bitwise_count(result & self.usable_bits).sum(dtype=np.int64)) * self.one
         return int((result * self.usable).sum(dtype=np.int64))
 
     def each(self, result: Result) -> NDArray[np.int64]:
-        """Bits or values in units of 2^-f, 0 in rows that are not usable."""
+        """Bits or values in units of 2^-f; 0 in rows that are not usable."""
         shown = self.unpack(result) * np.int64(self.one) if result.dtype.kind == "u" else result
         return shown.astype(np.int64) * self.usable
 
@@ -73,7 +78,7 @@ class Block:
         return self.pack(self._labels > 0)
 
     def column_at_least(self, column: int, least: int) -> Bits:
-        """A coordinate is >= least, in units of 2^-30."""
+        """A coordinate is >= least; both in units of 2^-30."""
         return self.pack(self._columns[column] >= least)
 
     def complement(self, bits: Bits) -> Bits:
@@ -81,28 +86,28 @@ class Block:
         return ~bits
 
     def both(self, first: Bits, second: Bits) -> Bits:
-        """The least of two bits."""
+        """The minimum of two bits."""
         return first & second
 
     def either(self, first: Bits, second: Bits) -> Bits:
-        """The greatest of two bits."""
+        """The maximum of two bits."""
         return first | second
 
     def weighted(self, *weights: int) -> Sums:
-        """Sum of weight times coordinate; `weights` holds coordinate and weight by turns."""
+        """The sum of weight times coordinate. `weights` alternates between coordinate and weight."""
         sums = np.zeros(self.rows, dtype=np.int64)
         for column, weight in zip(weights[::2], weights[1::2], strict=True):
             sums += self._columns[column] * np.int64(weight)
         return sums
 
     def sum_at_least(self, least: int, sums: Sums) -> Bits:
-        """A sum is >= least, in units of 2^-30."""
+        """A sum is >= least; both in units of 2^-30."""
         return self.pack(sums >= least)
 
     def clipped(self, sign: int, constant: int, scale: int, sums: Sums) -> Values:
         """floor(2^f min(1, max(0, (sign sum + constant) / scale))), where sign is 1 or -1.
 
-        |constant| < 2^33 with |sign sum + constant| < 2^33 in all: in units of 2^-30 that is below 2^63.
+        Assumes |constant| < 2^33 and |sign sum + constant| < 2^33: in units of 2^-30 both are below 2^63.
         """
         shift = STORED_FRACTION_BITS - self._fraction_bits
         shifted = sign * sums + (constant << STORED_FRACTION_BITS)
@@ -111,17 +116,17 @@ class Block:
         return (bounded // (scale << shift)).astype(np.int32)
 
     def lesser(self, first: Values, second: Values) -> Values:
-        """The least of two values."""
+        """The minimum of two values."""
         return np.minimum(first, second)
 
     def greater(self, first: Values, second: Values) -> Values:
-        """The greatest of two values."""
+        """The maximum of two values."""
         return np.maximum(first, second)
 
     def where(self, bits: Bits, values: Values) -> Values:
-        """The least of bits and values: the value where the bit is 1, else 0."""
+        """The minimum of bits and values: the value where the bit is 1, else 0."""
         return values * self.unpack(bits)
 
     def unless(self, bits: Bits, values: Values) -> Values:
-        """The greatest of bits and values: 2^f where the bit is 1, else the value."""
+        """The maximum of bits and values: 2^f where the bit is 1, else the value."""
         return np.where(self.unpack(bits), np.int32(self.one), values)

@@ -1,4 +1,4 @@
-"""What a batch of predicates must be before anybody evaluates it: short, shallow, and typed by the schema."""
+"""Checks of a batch of predicates before evaluation: its size, its depth, and its types under the schema."""
 
 from collections.abc import Sequence
 from types import UnionType
@@ -21,45 +21,48 @@ from dpcore.records.schema import Schema
 __all__ = ["MOST_DEPTH", "MOST_NODES", "MOST_PREDICATES", "check"]
 
 MOST_NODES = 1 << 17
-"""Distinct nodes of a batch. One with n parts or n weights counts as n - 1 or n where that is more than 1, so that the
-work on a record is bounded too. Also nodes of one predicate, each counted as often as it stands in it, so that writing
-it out is bounded."""
+"""The most distinct nodes of a batch. A node with n parts counts as max(1, n - 1) and one with n weights as max(1, n),
+so that the work for a record is bounded too. Also the most nodes of one predicate when each shared node counts as often
+as it occurs, so that the length of its text is bounded."""
 
 MOST_PREDICATES = 1 << 16
 
 _HOW = {
-    RealFeature: "a real feature: compare it with a number by >=, >, < or <=",
-    CategoryFeature: "a category feature: compare it with one of its values by == or !=",
-    BooleanFeature: "a boolean feature: use it by itself, without a comparison",
-    ThresholdFeature: "a threshold feature: use it by itself, without a comparison",
+    RealFeature: "a real feature: compare it with a number using >=, >, < or <=",
+    CategoryFeature: "a category feature: compare it with one of its values using == or !=",
+    BooleanFeature: "a boolean feature: use it alone, without a comparison",
+    ThresholdFeature: "a threshold feature: use it alone, without a comparison",
 }
 
 
 def check(predicates: Sequence[Predicate], schema: Schema) -> None:
-    """Raise PredicateError, before any evaluation, where `predicates` cannot be asked about the schema's records.
+    """Check, before any evaluation, that `predicates` can be evaluated on records of the schema.
 
-    That is where there are none, more than MOST_PREDICATES or the same twice; where they have more than MOST_NODES
-    nodes, or one of them has, each counted as often as it stands in it; where a feature, coordinate or value is not the
-    schema's or a feature is of another type. That none is deeper than MOST_DEPTH holds from construction. Takes time
-    linear in the nodes, those that are shared counted once.
+    Raises PredicateError if
+
+    - there are none, more than MOST_PREDICATES, or two that are the same;
+    - the batch has more than MOST_NODES nodes, or one predicate has, with shared nodes counted at each occurrence;
+    - the schema lacks a feature, coordinate or value, or a feature has another type.
+
+    No predicate is deeper than MOST_DEPTH: construction ensures that. Time: linear in the distinct nodes.
     """
     if not predicates:
-        raise PredicateError("there are no predicates: ask for at least one")
+        raise PredicateError("there are no predicates: give at least one")
     if len(predicates) > MOST_PREDICATES:
-        raise PredicateError(f"there are {len(predicates)} predicates: ask for at most {MOST_PREDICATES} at a time")
+        raise PredicateError(f"there are {len(predicates)} predicates: give at most {MOST_PREDICATES} in a batch")
     nodes = _Nodes()
     places: dict[int, int] = {}
     for number, predicate in enumerate(predicates, start=1):
         first = places.setdefault(nodes.place(predicate), number)
         if first != number:
-            raise PredicateError(f"predicates {first} and {number} are the same: ask each once")
+            raise PredicateError(f"predicates {first} and {number} are the same: remove one of them")
     types = _Types(schema)
     for atom in nodes.atoms:
         types.check(atom)
 
 
 class _Nodes:
-    """The distinct nodes of a batch, found without ever walking twice through what is shared."""
+    """The distinct nodes of a batch. Visits each shared node once."""
 
     def __init__(self) -> None:
         self._known: dict[int, int] = {}
@@ -69,23 +72,23 @@ class _Nodes:
         self.atoms: list[Predicate] = []
 
     def place(self, predicate: Predicate) -> int:
-        """A number that exactly the predicates of this structure have; raises PredicateError where all is too large."""
+        """The number of a predicate's structure, the same for equal predicates. Raises PredicateError if too large."""
         if id(predicate) in self._known:
             return self._known[id(predicate)]
         if not isinstance(predicate, Predicate):
-            raise PredicateError(f"{type(predicate).__name__} is no predicate: compare it, or join it by & and |")
+            raise PredicateError(f"{type(predicate).__name__} is not a predicate: compare it, or join it using & and |")
         parts = tuple(self.place(part) for part in predicate.children())
-        # Parts by number: comparing two trees node by node could take exponential time where they share parts.
+        # Parts by number: comparing two trees node by node takes exponential time if they share many parts.
         key = (type(predicate), parts) if parts else predicate
         if key not in self._places:
             self._places[key] = len(self._places)
             self._size += _size(predicate)
             self._trees.append(1 + sum(self._trees[part] for part in parts))
             if self._size > MOST_NODES:
-                raise PredicateError(f"the predicates have more than {MOST_NODES} nodes and weights: ask for fewer")
+                raise PredicateError(f"the predicates have more than {MOST_NODES} nodes and weights: give fewer")
             if self._trees[-1] > MOST_NODES:
                 raise PredicateError(
-                    f"a predicate has more than {MOST_NODES} nodes where shared ones count each time: share fewer"
+                    f"a predicate has more than {MOST_NODES} nodes when shared ones count each time: make it smaller"
                 )
             if not parts:
                 self.atoms.append(predicate)
@@ -100,12 +103,12 @@ def _size(predicate: Predicate) -> int:
 
 
 class _Types:
-    """What a schema says about the atoms of a batch."""
+    """Checks the atoms of a batch against a schema."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._features = {feature.name: feature for feature in schema.features}
-        # A set for each: a category may have many values, and each of many predicates names one.
+        # Sets make the lookups fast: a category may have many values, and many predicates may each name one.
         self._values = {
             feature.name: frozenset(feature.values)
             for feature in schema.features
@@ -113,7 +116,7 @@ class _Types:
         }
 
     def check(self, atom: Predicate) -> None:
-        """Raise PredicateError where the schema has not what the atom names, or has it of another type."""
+        """Raise PredicateError if the schema lacks what the atom names or gives it another type."""
         match atom:
             case Flag(name):
                 self._check_type(name, BooleanFeature | ThresholdFeature)

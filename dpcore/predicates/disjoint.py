@@ -1,16 +1,16 @@
-"""How far one record can move the sums of a batch of predicates, where some of them exclude one another.
+"""Sensitivity of the sums of a batch of predicates, some of which exclude one another.
 
-Claim. Let a batch be divided into groups, and let at most one predicate of each group be non-zero for any one record.
-Replacing a record changes the sums, in units of 1, by at most sum_g min(2, |g|) in L1, and the squares of the changes
-add up to no more either.
+Claim. Divide a batch into groups, such that at most one predicate of each group is non-zero for any one record.
+Replacing a record changes the sums, in units of 1, by at most sum_g min(2, |g|) in L1. The squares of the changes add
+up to at most the same bound.
 
-Proof. A record's values are in [0, 1], and 0 where it is not usable. Within a group the old record has at most one
-value that is not 0, and so has the new one: at most two sums change, and each by at most 1 in magnitude, being a
-difference of two numbers in [0, 1]. A group of one has one sum. Squares of such changes are no greater than they are.
-Predicates that are 0 for every record are in no group: their sums never change.
+Proof. A record's values are in [0, 1], and 0 if it is not usable. Within a group, the old record has at most one
+non-zero value, and so has the new one. At most two sums change, each by at most 1 in magnitude, because it changes by
+the difference of two numbers in [0, 1]. A group of one has one sum. The square of such a change is at most its
+magnitude. Predicates that are 0 for every record are in no group: their sums never change.
 
-That predicates of a group exclude is proved by facts (dpcore.predicates.facts), true of records that are encoded by the
-schema. What cannot be proved counts as if it were not so: M predicates have at most M and M.
+Facts (dpcore.predicates.facts) prove that the predicates of a group exclude one another; they hold for records encoded
+by the schema. Predicates without such a proof count as overlapping, so M predicates have at most M and M.
 """
 
 import heapq
@@ -20,22 +20,23 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dpcore.predicates.expressions import Predicate
-from dpcore.predicates.facts import NOWHERE, Fact, Facts, Finder, Interval, exclude
+from dpcore.predicates.facts import NOWHERE, Fact, Facts, Finder, ValueInterval, exclude
 
 MOST_SORTED = 1_500_000
-"""Facts that are looked up, sorted or hashed to divide one batch."""
+"""The most facts that are looked up, sorted or hashed to divide one batch."""
 
 MOST_COMPARED = 1_000_000
-"""Facts of one predicate that are compared with another's, in one batch."""
+"""The most facts that are compared between pairs of predicates in one batch."""
 
 _DEEPEST = 64
 
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """Under replacing one record, for values in [0, 1]: l1 bounds the sum of changes, l2_squared that of their squares.
+    """Sensitivity under replacement of one record, for values in [0, 1].
 
-    Times 2^f and 4^f for sums in units of 2^-f, in which values are rounded down and so stay in [0, 2^f].
+    l1 bounds the sum of the absolute changes, l2_squared the sum of their squares. Multiply by 2^f and 4^f for sums in
+    units of 2^-f: values are rounded down to these units and so stay in [0, 2^f].
     """
 
     l1: int
@@ -43,9 +44,9 @@ class Sensitivity:
 
 
 def batch_sensitivity(predicates: Sequence[Predicate]) -> Sensitivity:
-    """The claim's bound, for groups that are found greedily: the same for whoever has the same batch in the same order.
+    """The claim's bound, for groups that are found greedily. It depends only on the batch and its order.
 
-    A histogram, also one crossed with the label or other axes, or the leaves of a tree, is one group: 2 and 2. A
+    A histogram (also crossed with the label or other axes) is one group, and so are the leaves of a tree: 2 and 2. A
     predicate that is 0 for every record is in no group.
     """
     return _sensitivity(_Batch(tuple(predicates)))
@@ -53,7 +54,7 @@ def batch_sensitivity(predicates: Sequence[Predicate]) -> Sensitivity:
 
 @dataclass(frozen=True, eq=False)
 class _Batch:
-    """The same batch only where the predicates are the same objects: to compare large trees would take long."""
+    """A cache key: batches are equal only if their predicates are the same objects. Comparing large trees is slow."""
 
     predicates: tuple[Predicate, ...]
 
@@ -68,10 +69,10 @@ class _Batch:
 
 @lru_cache(maxsize=8)
 def _sensitivity(batch: _Batch) -> Sensitivity:
-    # A large batch takes seconds, and whoever plans, states and charges a query asks for it.
+    # A large batch takes seconds, and planning, describing and charging a query each need the result.
     finder = Finder()
     members = [found for predicate in batch.predicates if (found := finder.facts(predicate)) is not None]
-    # Of which nothing is known excludes nobody.
+    # A predicate without facts excludes no other.
     alone = sum(not member for member in members)
     moved = max(1, alone + _cost(_Grouping().sizes([member for member in members if member])))
     return Sensitivity(l1=moved, l2_squared=moved)
@@ -82,17 +83,17 @@ def _cost(sizes: Iterable[int]) -> int:
 
 
 class _Grouping:
-    """Divides members, given by their facts, into groups in which all exclude one another; counts what it looks at.
+    """Divides members, given by their facts, into groups whose members all exclude one another. Bounds its own work.
 
-    Groups are known by their sizes alone, in no order that matters. Members that are not looked at any more, for there
-    are too many facts, have a group each.
+    A group is represented by its size only; the order of groups does not matter. Once the work reaches its bound, each
+    remaining member has a group of its own.
     """
 
     def __init__(self) -> None:
         self._to_sort, self._left = MOST_SORTED, MOST_COMPARED
 
     def sizes(self, members: Sequence[Facts], alike: Collection[int] = (), depth: int = 0) -> list[int]:
-        """Sizes of groups that the members can be divided into. alike: axes on which all have the same fact."""
+        """Sizes of groups that the members can be divided into. alike: axes on which all members have the same fact."""
         if len(members) < 2 or not self._affords(len(members[0])):
             return [1] * len(members)
         alike, shared = set(alike), list[list[Fact]]()
@@ -109,35 +110,35 @@ class _Grouping:
             if len(clusters) > 1:
                 return self._across([[members[i] for i in cluster] for cluster in clusters], alike, depth + 1)
             shared.append(found)
-        # Not to be told apart by any one axis.
+        # No single axis separates the members.
         ways = [[1] * len(members)]
         ways += [_coloured(intervals) for found in shared if (intervals := self._intervals(found))]
         if depth < _DEEPEST and len(kinds := self._kinds(members)) > 1:
             ways.append([size for kind in kinds for size in self.sizes(kind, alike, depth + 1)])
         if len(members) * (len(members) - 1) // 2 * max(map(len, members)) <= self._left:
             ways.append(self._first_fit(members))
-        # Two groups of two cost what four of one do, until each is joined with the groups of another cluster.
+        # Two groups of two cost as much as four of one, until each is joined with the groups of another cluster.
         return min(ways, key=lambda sizes: (_cost(sizes), len(sizes)))
 
     def _affords(self, facts: int) -> bool:
-        """Whether so many facts may still be sorted; they then count as if they had been."""
+        """Whether so many facts may still be sorted. If so, counts them as sorted."""
         if facts > self._to_sort:
             return False
         self._to_sort -= facts
         return True
 
     def _facts(self, members: Sequence[Facts], axis: int) -> list[Fact]:
-        """The members' facts on an axis, fewer than there are members where one has none."""
+        """The members' facts on an axis; fewer than the members if one has none."""
         if axis not in members[-1] or not self._affords(len(members)):
             return []
         return [member[axis] for member in members if axis in member]
 
-    def _intervals(self, found: Sequence[Fact]) -> list[Interval]:
-        """Facts on one axis, where they are intervals."""
-        return [fact for fact in found if isinstance(fact, Interval)] if self._affords(len(found)) else []
+    def _intervals(self, found: Sequence[Fact]) -> list[ValueInterval]:
+        """The facts on one axis that are intervals."""
+        return [fact for fact in found if isinstance(fact, ValueInterval)] if self._affords(len(found)) else []
 
     def _kinds(self, members: Sequence[Facts]) -> list[list[Facts]]:
-        """Members that have facts on the same axes."""
+        """The members, divided by the axes on which they have facts."""
         kinds: dict[frozenset[int], list[Facts]] = {}
         if self._affords(sum(map(len, members))):
             for member in members:
@@ -145,7 +146,7 @@ class _Grouping:
         return list(kinds.values())
 
     def _across(self, clusters: Sequence[Sequence[Facts]], alike: Collection[int], depth: int) -> list[int]:
-        """Clusters exclude one another as wholes: a group of each, taken together, are one group."""
+        """Sizes for clusters whose members exclude all members of other clusters: one group of each merge into one."""
         together: list[int] = []
         for cluster in clusters:
             sizes = sorted(self.sizes(cluster, alike, depth), reverse=True)
@@ -173,8 +174,8 @@ class _Grouping:
 
 
 def _clusters(found: Sequence[Fact]) -> list[list[int]]:
-    """Places of facts on one axis, divided so that those of different clusters exclude one another."""
-    intervals = [fact for fact in found if isinstance(fact, Interval)]
+    """Indices of facts on one axis, divided so that facts of different clusters exclude one another."""
+    intervals = [fact for fact in found if isinstance(fact, ValueInterval)]
     if not intervals:
         by_value: dict[Fact, list[int]] = {}
         for place, fact in enumerate(found):
@@ -191,8 +192,8 @@ def _clusters(found: Sequence[Fact]) -> list[list[int]]:
     return clusters
 
 
-def _coloured(intervals: Sequence[Interval]) -> list[int]:
-    """Sizes of the fewest groups of intervals that do not meet: each joins the group that ends first, if it can."""
+def _coloured(intervals: Sequence[ValueInterval]) -> list[int]:
+    """Sizes of the fewest groups of disjoint intervals: each interval joins the group that ends first, if it can."""
     groups: list[tuple[int, int]] = []
     for lower, upper in sorted(intervals):
         if groups and groups[0][0] <= lower:

@@ -1,4 +1,4 @@
-"""Sums over records of the values of predicates: exact integers, the same however the rows are divided."""
+"""Exact integer sums of predicates' values over records. They do not depend on how the rows are divided."""
 
 from collections.abc import Sequence
 
@@ -15,12 +15,12 @@ from dpcore.progress import Progress
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 
-#: Rows of a block: enough that NumPy's work outweighs the interpreter's, few enough that a column stays in the cache.
+#: Rows of a block: many enough that NumPy's work outweighs the interpreter's, few enough that a column stays in cache.
 MOST_ROWS = 1 << 16
 _LEAST_ROWS = WORD_ROWS
-#: Of a stored coordinate.
+#: Bits of a stored coordinate.
 _COLUMN_BITS = 32
-#: What the columns and results of one block may take together, where that leaves blocks of _LEAST_ROWS.
+#: The most bits for the columns and results of one block, if that leaves blocks of _LEAST_ROWS.
 _BLOCK_BITS = 1 << 29
 
 
@@ -31,13 +31,13 @@ def sums(
     fraction_bits: int,
     progress: Progress | None = None,
 ) -> NDArray[np.int64]:
-    """For each predicate the sum over records of floor(value 2^f): int64 (M,), exact, in units of 2^-fraction_bits.
+    """For each predicate, the sum of floor(value 2^f) over the records: exact int64 (M,), in units of 2^-fraction_bits.
 
-    Boolean values are 0 or 2^f, and a row that is not usable gives 0. progress is told (rows done, rows). One thread:
-    a step on a block takes some microseconds, and handing the interpreter's lock to and fro costs more than that.
+    Boolean values are 0 or 2^f, and a row that is not usable gives 0. progress: callback (rows done, rows). Uses one
+    thread: a step on a block takes microseconds, less than passing the interpreter's lock between threads costs.
 
-    Raises PredicateError as `check` does, before anything is evaluated; ShapeError where the records do not have the
-    schema's coordinates; PlanError where fraction_bits is not in 0..30.
+    Raises PredicateError as `check` does, before anything is evaluated; ShapeError if the records do not have the
+    schema's coordinates; PlanError if fraction_bits is not in 0..30.
     """
     program = _program(predicates, schema, records, fraction_bits)
     size = block_rows(program)
@@ -52,9 +52,9 @@ def sums(
 
 
 def values(predicates: Sequence[Predicate], schema: Schema, records: Records, fraction_bits: int) -> NDArray[np.int64]:
-    """floor(value 2^f) of every predicate for every record, 0 where a record is not usable: int64 (m, M).
+    """floor(value 2^f) of every predicate for every record, 0 if the record is not usable: int64 (m, M).
 
-    For tests and small tables: it takes 8 m M bytes. Raises as `sums` does.
+    For tests and small tables: it takes 8 m M bytes. Raises the same errors as `sums`.
     """
     program = _program(predicates, schema, records, fraction_bits)
     found = np.zeros((records.rows, len(predicates)), dtype=np.int64)
@@ -66,9 +66,9 @@ def values(predicates: Sequence[Predicate], schema: Schema, records: Records, fr
 
 
 def block_rows(program: Program) -> int:
-    """Rows of a block: fewer where many results or columns are kept at once, so that memory stays bounded."""
+    """Rows of a block: fewer if many results or columns are kept at once, so that memory stays bounded."""
     columns = _COLUMN_BITS * len(program.columns)
-    # While the columns are turned there are two copies, and no results yet.
+    # While the columns are transposed there are two copies of them, and no results yet.
     bits = columns + max(columns, program.row_bits)
     fitting = _BLOCK_BITS // bits // WORD_ROWS * WORD_ROWS
     return max(_LEAST_ROWS, min(MOST_ROWS, fitting))

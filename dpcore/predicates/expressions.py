@@ -1,10 +1,10 @@
 """Statistical queries phi(x, y) in [0, 1] as expressions over a schema (Kearns, STOC 1993, section 2).
 
-An expression names features, values and coordinates; whether the schema has them is for `check` to say. A record that
-is not usable has value 0 for every predicate, `Constant(True)` and every complement included, so that the number of
-usable rows is itself such a query and no answer depends on more than the values of usable rows.
+An expression names features, values and coordinates; `check` tests whether the schema has them. A record that is not
+usable has value 0 for every predicate, including `Constant(True)` and every complement. So the number of usable rows is
+itself such a query, and answers depend only on the values of usable rows.
 
-Every class is frozen and valid from construction: no tree is deeper than MOST_DEPTH, so recursion over one is safe.
+Every class is frozen and valid from construction. No tree is deeper than MOST_DEPTH, so recursion over a tree is safe.
 """
 
 import operator
@@ -18,18 +18,18 @@ from dpcore.errors import SchemaError
 from dpcore.numbers.rationals import LARGEST_INTEGER
 
 MOST_DEPTH = 32
-"""Levels of the deepest predicate: an atom has one."""
+"""The most levels of a predicate. An atom has one level."""
 
 MOST_FORM = 1 << 32
-"""Above sum |w_j| + |constant| of an affine form and above a scale: in units of 2^-30 both then are below 2^62."""
+"""Bound above sum |w_j| + |constant| of an affine form and above a scale: in units of 2^-30 both are below 2^62."""
 
 
 class PredicateError(SchemaError):
-    """A predicate, or a batch of them, that cannot be asked about a schema's records."""
+    """A predicate, or a batch of them, is invalid or does not fit the schema."""
 
 
 class _Node:
-    """What all expressions share: equality by structure, a hash that is computed once, and the operators & | ~."""
+    """Base of all expressions: equality by structure, and a hash that is computed once."""
 
     @cached_property
     def _key(self) -> tuple[Any, ...]:
@@ -37,8 +37,8 @@ class _Node:
 
     @cached_property
     def _hash(self) -> int:
-        # A rational's own hash is its value modulo a known prime, so that anybody can choose thousands that collide; a
-        # text's is keyed anew in every process.
+        # A rational's own hash is its value modulo a known prime, so an adversary can choose thousands that collide.
+        # The hash of a text is keyed differently in every process.
         return hash((type(self).__name__, *(str(part) if isinstance(part, Fraction) else part for part in self._key)))
 
     def __hash__(self) -> int:
@@ -52,15 +52,15 @@ class _Node:
         return type(self) is type(other) and self._hash == other._hash and self._key == other._key
 
     def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
-        # Texts hash differently in another process, so what is kept here must not travel; and what arrives is checked.
+        # Texts hash differently in another process: a cached hash must not travel, and what arrives must be checked.
         return type(self), self._key
 
 
 class _Predicate(_Node):
-    """Operators, and the two properties that other modules ask about."""
+    """Base of all predicates: the operators & | ~ and the properties that other modules use."""
 
     def children(self) -> tuple["Predicate", ...]:
-        """The predicates that this one is made of, none for an atom."""
+        """The parts of this predicate; none for an atom."""
         return ()
 
     @cached_property
@@ -75,18 +75,18 @@ class _Predicate(_Node):
 
     @cached_property
     def labelled(self) -> bool:
-        """Whether the label stands in it."""
+        """Whether the label occurs in it."""
         return any(part.labelled for part in self.children())
 
     def _check_children(self) -> None:
         for part in self.children():
             if not isinstance(part, _Predicate):
-                raise PredicateError(f"{type(part).__name__} is no predicate: compare it, or join it by & and |")
+                raise PredicateError(f"{type(part).__name__} is not a predicate: compare it, or join it using & and |")
         if self.depth > MOST_DEPTH:
-            raise PredicateError(f"a predicate is deeper than {MOST_DEPTH} levels: give And and Or more parts instead")
+            raise PredicateError(f"a predicate is deeper than {MOST_DEPTH} levels: nest less, with more parts a level")
 
     def _merged(self, kind: type["And | Or"]) -> tuple["Predicate", ...]:
-        """What it adds to the parts of a conjunction or disjunction: a & b & c is one And of three parts."""
+        """The parts that it contributes to a conjunction or disjunction: a & b & c is one And of three parts."""
         return self.children() if type(self) is kind else (self,)  # type: ignore[return-value]  # all are in the union
 
     def __and__(self, other: "Predicate") -> "And":
@@ -99,7 +99,7 @@ class _Predicate(_Node):
         return Not(self)  # type: ignore[arg-type]  # all are in the union
 
     def __bool__(self) -> bool:
-        raise PredicateError("a predicate is neither true nor false: join them by &, | and ~, each in parentheses")
+        raise PredicateError("a predicate has no truth value: join predicates using &, | and ~, each in parentheses")
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +123,7 @@ class LabelIs(_Predicate):
 
     @cached_property
     def labelled(self) -> bool:
-        """It is the label."""
+        """Always true: it is the label."""
         return True
 
 
@@ -139,7 +139,7 @@ class Flag(_Predicate):
 
 @dataclass(frozen=True, eq=False)
 class Equals(_Predicate):
-    """A category feature has this one of its listed values."""
+    """A category feature has this value, one of those that it lists."""
 
     feature: str
     value: str
@@ -171,8 +171,8 @@ class Above(_Compared):
 class Affine(_Node):
     """sum_j w_j z_j + constant, where z_j is the encoded coordinate of that name, in [-1, 1]. Not a predicate.
 
-    weights: (name, w_j), distinct names, kept sorted and without zeros. Raises PredicateError where sum |w_j| +
-    |constant| is 2^32 or more, so that every value in units of 2^-30 is exact in int64.
+    weights: (name, w_j), distinct names, kept sorted and without zeros. Raises PredicateError if sum |w_j| + |constant|
+    is 2^32 or more, so that every value in units of 2^-30 is exact in int64.
     """
 
     weights: tuple[tuple[str, int], ...]
@@ -182,7 +182,7 @@ class Affine(_Node):
         weights = sorted((_require_text(name), _integer(weight)) for name, weight in self.weights)
         constant = _integer(self.constant)
         if len({name for name, _ in weights}) < len(weights):
-            raise PredicateError("a coordinate stands twice in an affine form: add its weights")
+            raise PredicateError("a coordinate occurs twice in an affine form: add its weights")
         if sum(abs(weight) for _, weight in weights) + abs(constant) >= MOST_FORM:
             raise PredicateError("the weights and the constant of an affine form add up to 2^32 or more: scale it down")
         object.__setattr__(self, "weights", tuple(pair for pair in weights if pair[1]))
@@ -201,7 +201,7 @@ class NonNegative(_Predicate):
 
 @dataclass(frozen=True, eq=False)
 class Clipped(_Predicate):
-    """min(1, max(0, form / scale)), an integer scale from 1 to 2^32 - 1."""
+    """min(1, max(0, form / scale)), for an integer scale from 1 to 2^32 - 1."""
 
     form: Affine
     scale: int
@@ -210,11 +210,11 @@ class Clipped(_Predicate):
         _require_form(self.form)
         object.__setattr__(self, "scale", _integer(self.scale))
         if not 1 <= self.scale < MOST_FORM:
-            raise PredicateError(f"a scale is {self.scale}: give an integer from 1 to 2^32 - 1")
+            raise PredicateError(f"the scale is {self.scale}: give an integer from 1 to 2^32 - 1")
 
     @cached_property
     def boolean(self) -> bool:
-        """Its values are fractions."""
+        """Always false: its values are fractions."""
         return False
 
 
@@ -239,7 +239,7 @@ class _Joined(_Predicate):
     def __post_init__(self) -> None:
         object.__setattr__(self, "parts", tuple(self.parts))
         if len(self.parts) < 2:
-            raise PredicateError(f"{type(self).__name__} has fewer than two parts: give it more, or its one part alone")
+            raise PredicateError(f"{type(self).__name__} has fewer than two parts: give two, or use the one part alone")
         self._check_children()
 
     def children(self) -> tuple["Predicate", ...]:
@@ -248,24 +248,24 @@ class _Joined(_Predicate):
 
 
 class And(_Joined):
-    """The least of the values of two parts or more; where they are boolean, whether all hold."""
+    """The minimum of the values of two or more parts; if they are boolean, whether all hold."""
 
 
 class Or(_Joined):
-    """The greatest of the values of two parts or more; where they are boolean, whether any holds."""
+    """The maximum of the values of two or more parts; if they are boolean, whether any holds."""
 
 
 Predicate = Constant | LabelIs | Flag | Equals | AtLeast | Above | NonNegative | Clipped | Not | And | Or
-"""A statistical query; an affine form alone is none."""
+"""A statistical query. An affine form alone is not one."""
 
 
 def is_boolean(predicate: Predicate) -> bool:
-    """Whether every value is 0 or 1: no `Clipped` stands in it."""
+    """Whether every value is 0 or 1, that is, no `Clipped` occurs in it."""
     return predicate.boolean
 
 
 def depends_on_label(predicate: Predicate) -> bool:
-    """Whether a `LabelIs` stands in it."""
+    """Whether a `LabelIs` occurs in it."""
     return predicate.labelled
 
 
@@ -275,7 +275,7 @@ def swap_label(predicate: Predicate) -> Predicate:
 
 
 def _swapped(predicate: Predicate, known: dict[int, Predicate]) -> Predicate:
-    # By identity: parts that are shared are then swapped once, and shared again.
+    # By identity: shared parts are swapped once and stay shared.
     if not predicate.labelled:
         return predicate
     if id(predicate) not in known:
@@ -299,7 +299,7 @@ def _require_bool(value: object) -> None:
 
 def _require_text(value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise PredicateError(f"{value!r} is no name or value of a schema: write a text that is not empty")
+        raise PredicateError(f"{value!r} is not a name or value of a schema: give a non-empty text")
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -309,11 +309,11 @@ def _require_text(value: object) -> str:
 
 def _require_form(value: object) -> None:
     if not isinstance(value, Affine):
-        raise PredicateError(f"{type(value).__name__} is no affine form: give an Affine")
+        raise PredicateError(f"{type(value).__name__} is not an affine form: give an Affine")
 
 
 def _integer(value: object) -> int:
-    # What nearly all are comes first: to ask whether something is a SupportsIndex is slow.
+    # The usual type comes first: testing for SupportsIndex is slow.
     if type(value) is int:
         return value
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
@@ -327,5 +327,5 @@ def _bound(value: object) -> Fraction:
     # NumPy's integers are rational too, but overflow.
     bound = Fraction(int(value.numerator), int(value.denominator))
     if max(abs(bound.numerator), bound.denominator) > LARGEST_INTEGER:
-        raise PredicateError("a bound has more than 63 bits above or below the line: write it shorter")
+        raise PredicateError("a bound's numerator or denominator has more than 63 bits: give fewer digits")
     return bound

@@ -1,15 +1,15 @@
-"""What a predicate's being non-zero proves of a record: facts, each on one axis, by which two predicates exclude.
+"""Facts: what a non-zero value of a predicate proves about a record. Contradicting facts prove that predicates exclude.
 
-An axis is the label, a flag, a category, a category's being one value or not, a real feature, or a direction of
-coordinates. On the first four a fact is a value, and two different values exclude; on the others it is an interval, and
-two that do not meet exclude. Facts are found in conjunctions: min(a, b) is non-zero only where a and b both are.
+Each fact is on one axis: the label, a flag, a category, whether a category has one value, a real feature, or a
+direction of coordinates. On the first four a fact is a value, and two different values exclude. On the others it is an
+interval, and two disjoint intervals exclude. Facts come from conjunctions: min(a, b) is non-zero only if a and b are.
 
-A real feature is compared as it is stored, where bounds that differ may coincide (dpcore.predicates.program). With k
-the stored bound, which never decreases in the bound c, `>= c` is stored >= k(c), `> c` is stored > k(c), and `<` and
-`<=` are their complements. So where c <= c', `< c` excludes `>= c'` and `> c'`, and `<= c` excludes `> c'`; but `<= c`
-never provably excludes `>= c'`, not even where c < c'. A real feature therefore has two axes, on which ends compare as
-their bounds do: of intervals [c, c'), where `> c` counts as `>= c` and `<= c'` says nothing, and of intervals (c, c'],
-where `< c'` counts as `<= c'` and `>= c` says nothing. A form is evaluated exactly and has one axis for all.
+A real feature is compared as it is stored, where different bounds may coincide (dpcore.predicates.program). Let k(c) be
+the stored bound, which never decreases in the bound c. Then `>= c` is stored >= k(c), `> c` is stored > k(c), and `<`
+and `<=` are their complements. So if c <= c', `< c` excludes `>= c'` and `> c'`, and `<= c` excludes `> c'`. But `<= c`
+never provably excludes `>= c'`, not even if c < c'. A real feature therefore has two axes, on which ends compare as
+their bounds do: one of intervals [c, c'), where `> c` counts as `>= c` and `<= c'` gives no fact, and one of intervals
+(c, c'], where `< c'` counts as `<= c'` and `>= c` gives no fact. A form is evaluated exactly and needs one axis only.
 """
 
 import math
@@ -35,52 +35,52 @@ from dpcore.predicates.expressions import (
 )
 
 Axis = tuple[object, ...]
-"""The kind of axis, and what distinguishes it from others of its kind."""
+"""The kind of the axis, then what identifies it within its kind."""
 
 MOST_LOOKED_AT = 256
-"""Parts of one conjunction that are looked at."""
+"""The most parts of one conjunction that are examined."""
 
 MOST_FACTS = 512
-"""Facts of one predicate that are kept."""
+"""The most facts of one predicate that are kept."""
 
 MOST_FOUND = 1_000_000
-"""Facts that are put together in one batch; a part that several predicates share is counted once."""
+"""The most facts that are combined in one batch. A part that several predicates share counts once."""
 
 NOWHERE, EVERYWHERE = -(1 << 256), 1 << 256
-"""Before and after all other ends."""
+"""Ends before and after all other ends."""
 
 
 def _end(bound: Fraction, *, after: bool) -> int:
-    """An end just before a bound or just after it, as a whole number: in the order of the bounds, exactly.
+    """An end just before or just after a bound, as an integer. Ends are exactly in the order of their bounds.
 
-    Above and below the line a bound has at most 63 bits, so that two which differ do so by more than 2^-126.
+    A bound's numerator and denominator have at most 63 bits, so two different bounds differ by more than 2^-126.
     """
     return ((bound.numerator << 128) // bound.denominator << 1) + after
 
 
-class Interval(NamedTuple):
-    """Values from one end up to another. One is below another where its upper end is <= the other's lower end."""
+class ValueInterval(NamedTuple):
+    """Values from one end up to another. An interval is below another if its upper end is <= the other's lower end."""
 
     lower: int = NOWHERE
     upper: int = EVERYWHERE
 
-    def met(self, other: "Interval") -> "Interval | None":
-        """What is in both, None where nothing is."""
+    def met(self, other: "ValueInterval") -> "ValueInterval | None":
+        """The intersection, None if it is empty."""
         lower = max(self.lower, other.lower)
         upper = min(self.upper, other.upper)
-        return Interval(lower, upper) if lower < upper else None
+        return ValueInterval(lower, upper) if lower < upper else None
 
 
-Fact = Interval | bool | str
+Fact = ValueInterval | bool | str
 Facts = Mapping[int, Fact]
-"""By the numbers that one Finder gives to the axes."""
+"""Facts by the number of their axis, which one Finder assigns."""
 
 
 class Finder:
-    """Facts of the predicates of one batch: those of a part that several share are found once.
+    """Finds the facts of the predicates of one batch. A part that several predicates share is examined once.
 
-    What is said depends on the predicates' structure and order alone, not on which equal parts are the same object.
-    Fewer facts of a conjunction are true too: where there is too much to look at, the rest of it is left.
+    The facts depend only on the structure and order of the predicates, not on which equal parts are the same object.
+    Fewer facts of a conjunction are still true: once the work reaches its bound, the rest is left out.
     """
 
     def __init__(self) -> None:
@@ -88,21 +88,21 @@ class Finder:
         self._found: list[Facts | None] = []
         self._by_form: dict[Hashable, int] = {}
         self._by_node: dict[tuple[int, bool], int] = {}
-        # Nodes are known by identity, which is theirs alone while they are kept.
+        # Nodes are known by identity, which is unique only while they are kept.
         self._kept: list[Predicate] = []
         self._left = MOST_FOUND
 
     def facts(self, predicate: Predicate) -> Facts | None:
-        """What is true of every usable record for which the predicate is not 0, as far as it is seen.
+        """Facts that hold for every usable record for which the predicate is not 0; not necessarily all of them.
 
-        None where nothing can be: the predicate is 0 for every record. Takes time in proportion to the parts, at most
-        MOST_LOOKED_AT of each conjunction, and, for a whole batch, to MOST_FOUND.
+        None if they contradict one another: the predicate is 0 for every record. Time: proportional to the parts, at
+        most MOST_LOOKED_AT of each conjunction, and to MOST_FOUND for a whole batch.
         """
         self._kept.append(predicate)
         return self._found[self._place(predicate, negated=False)]
 
     def _place(self, node: Predicate, *, negated: bool) -> int:
-        """Where the facts of a node, or of its complement, are in `_found`."""
+        """The index in `_found` of the facts of a node, or of its complement if `negated`."""
         key = id(node), negated
         if key not in self._by_node:
             self._by_node[key] = self._new_place(node, negated=negated)
@@ -112,11 +112,11 @@ class Finder:
         if isinstance(node, Not):
             return self._place(node.part, negated=not negated)
         parts = _conjunction(node, negated=negated)
-        # By place: equal parts have one, and what has been said once need not be said again.
+        # By place: equal parts have the same place, so their facts count once.
         places = tuple(dict.fromkeys(self._place(part, negated=negated) for part in islice(parts, MOST_LOOKED_AT)))
         if len(places) == 1:
             return places[0]
-        # What is neither a conjunction nor an atom says nothing, and has the place of no parts.
+        # A node that is neither a conjunction nor an atom gives no facts, and has the place of no parts.
         form: Hashable = places if node.children() else (node, negated)
         if form not in self._by_form:
             self._by_form[form] = len(self._found)
@@ -134,7 +134,7 @@ class Finder:
         return self._gathered(item for part in parts if part for item in part.items())
 
     def _gathered(self, facts: Iterable[tuple[int, Fact]]) -> Facts | None:
-        """Facts that are all true, put together by axis; None where two exclude each other."""
+        """Facts that all hold, combined by axis; None if two exclude each other."""
         found: dict[int, Fact] = {}
         for axis, fact in islice(facts, max(self._left, 0)):
             self._left -= 1
@@ -151,7 +151,7 @@ class Finder:
 
 
 def exclude(first: Facts, second: Facts) -> bool:
-    """Whether no record can have both, which one Finder found."""
+    """Whether no record can satisfy both. One Finder must have found them."""
     few, many = (first, second) if len(first) <= len(second) else (second, first)
     for axis, fact in few.items():
         other = many.get(axis, fact)
@@ -161,12 +161,12 @@ def exclude(first: Facts, second: Facts) -> bool:
 
 
 def _both(first: Fact, second: Fact) -> Fact | None:
-    """What two facts on one axis that are not the same say together, None where they exclude each other."""
-    return first.met(second) if isinstance(first, Interval) and isinstance(second, Interval) else None
+    """The conjunction of two different facts on one axis, None if they exclude each other."""
+    return first.met(second) if isinstance(first, ValueInterval) and isinstance(second, ValueInterval) else None
 
 
 def _conjunction(predicate: Predicate, *, negated: bool) -> Sequence[Predicate]:
-    """Predicates of which this one is the least, or of whose complements its complement is."""
+    """Predicates whose minimum this one is; if `negated`, those whose complements have its complement as minimum."""
     # 1 - max(a, b) = min(1 - a, 1 - b).
     if isinstance(predicate, Or if negated else And):
         return predicate.children()
@@ -191,7 +191,7 @@ def _atom_facts(atom: Predicate, *, negated: bool) -> Iterator[tuple[Axis, Fact]
         case NonNegative(form):
             yield from _form_facts(form, Fraction(0), above=not negated, included=not negated)
         case Clipped(form, scale):
-            # Not 0 where form > 0; not 1 where form < scale.
+            # Non-zero if and only if form > 0; not 1 if and only if form < scale.
             yield from _form_facts(form, Fraction(scale if negated else 0), above=not negated, included=False)
         case _:
             pass
@@ -205,12 +205,12 @@ def _real_facts(feature: str, bound: Fraction, *, at_least: bool, negated: bool)
         yield ("(]", feature), _half_line(_end(bound, after=True), above=not negated)
 
 
-def _half_line(end: int, *, above: bool) -> Interval:
-    return Interval(lower=end) if above else Interval(upper=end)
+def _half_line(end: int, *, above: bool) -> ValueInterval:
+    return ValueInterval(lower=end) if above else ValueInterval(upper=end)
 
 
 def _form_facts(form: Affine, bound: Fraction, *, above: bool, included: bool) -> Iterator[tuple[Axis, Fact]]:
-    """The form is >=, >, < or <= bound: a bound on the direction that it shares with all its multiples."""
+    """The fact that the form is >=, >, < or <= bound, on the direction that it shares with all its multiples."""
     if not form.weights:
         return
     divisor = math.gcd(*(weight for _, weight in form.weights))

@@ -1,11 +1,11 @@
-"""Predicates written in Python.
+"""Predicates as Python expressions.
 
     (x["age"] >= 65) & (y == 1)          ~x["smoker"] | (x["job"] == "clerk")
     3 * z["age"] - 2 * z["job=clerk"] + 5 >= 0          clip((3 * z["age"] + 5) / 16)
 
 x["name"] is a feature in the units of its column, z["name"] an encoded coordinate in [-1, 1], y the label. Python binds
-& and | more tightly than comparisons: each comparison stands in parentheses. Whether a feature is of the type that it
-is used as is for `check` to say, which knows the schema.
+& and | more tightly than comparisons: put each comparison in parentheses. `check`, which knows the schema, tests
+whether a feature has the type that its use requires.
 """
 
 import math
@@ -38,24 +38,24 @@ true, false = Constant(value=True), Constant(value=False)
 
 
 def as_predicate(written: object) -> Predicate:
-    """What was written as a predicate: x["smoker"] alone is a `Flag`. Raises PredicateError for what is none.
+    """The predicate that an expression means: x["smoker"] alone is a `Flag`. Raises PredicateError if it is none.
 
-    A bool is none: it is what comparing two predicates gives, seldom what was meant.
+    A bool is not a predicate: it is the result of comparing two predicates, which is seldom meant.
     """
     if isinstance(written, Reference):
         return Flag(written.feature)
     if isinstance(written, Predicate):
         return written
-    raise PredicateError(f"{type(written).__name__} is no predicate: compare it, or join it by & and |")
+    raise PredicateError(f"{type(written).__name__} is not a predicate: compare it, or join it using & and |")
 
 
 class _Compared:
-    """What is compared by operators that give predicates, and so has neither equality nor truth of its own."""
+    """Base of values whose comparisons give predicates. They have no equality or truth value."""
 
     __hash__ = None  # type: ignore[assignment]
 
     def __bool__(self) -> bool:
-        raise PredicateError("what is written is no predicate yet: compare it, in parentheses")
+        raise PredicateError("the expression is not a predicate yet: compare it, in parentheses")
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,7 @@ class Reference(_Compared):
             return Equals(self.feature, value)
         if isinstance(value, bool):
             return Flag(self.feature) if value else Not(Flag(self.feature))
-        raise PredicateError("== takes a category's value, a text; compare numbers by >=, >, < and <=")
+        raise PredicateError("== takes a category's value, a text; compare numbers using >=, >, < and <=")
 
     def __ne__(self, value: object) -> Predicate:  # type: ignore[override]
         return Not(self == value)
@@ -104,7 +104,7 @@ class Reference(_Compared):
 
 @dataclass(frozen=True, eq=False)
 class Form(_Compared):
-    """An affine form of coordinates that is still to be compared, or clipped."""
+    """An affine form of coordinates that is still to be compared or clipped."""
 
     affine: Affine
 
@@ -144,7 +144,7 @@ class Form(_Compared):
         return Not(self <= other)
 
     def __eq__(self, other: object) -> Predicate:  # type: ignore[override]
-        raise PredicateError("forms are compared by >=, >, < and <=: join two of these for equality")
+        raise PredicateError("forms are compared using >=, >, < and <=: join two of these for equality")
 
     def __ne__(self, other: object) -> Predicate:  # type: ignore[override]
         return self == other
@@ -170,16 +170,16 @@ class Ratio:
 
 
 def clip(written: Form | Ratio) -> Clipped:
-    """min(1, max(0, form / scale)), a fraction of the record where a comparison is all or nothing."""
+    """min(1, max(0, form / scale)): a fraction, where a comparison gives only 0 or 1."""
     if isinstance(written, Ratio):
         return Clipped(written.affine, written.scale)
     if isinstance(written, Form):
         return Clipped(written.affine, 1)
-    raise PredicateError('only a form of coordinates is clipped: write clip((3 * z["age"] + 5) / 16)')
+    raise PredicateError('clip takes a form of coordinates only: write clip((3 * z["age"] + 5) / 16)')
 
 
-class Label(_Compared):
-    """The label, still to be compared."""
+class LabelReference(_Compared):
+    """The label, which is still to be compared."""
 
     def __eq__(self, value: object) -> Predicate:  # type: ignore[override]
         if isinstance(value, bool) or value not in (-1, 1):
@@ -200,13 +200,13 @@ class _Coordinates:
         return Form(Affine(((name, 1),)))
 
 
-x, y, z = _Features(), Label(), _Coordinates()
+x, y, z = _Features(), LabelReference(), _Coordinates()
 
 
 def _exact(number: object) -> Fraction:
-    """A bound as it was written: a double as the shortest decimal that reads back as it, 0.1 as 1/10.
+    """The bound as it was written: a double as the shortest decimal that reads back as the same double, 0.1 as 1/10.
 
-    Where that has more digits than a bound may, as a short fraction that is the same double.
+    If that has more digits than a bound may have, a short fraction that is the same double.
     """
     if isinstance(number, Rational) and not isinstance(number, bool):
         return Fraction(number)
@@ -214,15 +214,15 @@ def _exact(number: object) -> Fraction:
         decimal = Fraction(repr(float(number)))
         short = decimal.limit_denominator(LARGEST_INTEGER)
         return short if float(short) == number else decimal
-    raise PredicateError("a real feature is compared with a finite number; give one, such as 0.5")
+    raise PredicateError("a real feature is compared with a finite number: give one, such as 0.5")
 
 
 def _whole(number: object) -> int:
     if isinstance(number, Rational) and not isinstance(number, bool) and number.denominator == 1:
         return int(Fraction(number))
-    raise PredicateError(f"{number!r} is not an integer: weights, constants and scales of a form are, so scale them up")
+    raise PredicateError(f"{number!r} is not an integer: scale the form's weights, constants and scales to integers")
 
 
 def form(written: object) -> Form:
-    """A form as it is, an integer as the form that is constant."""
+    """A form unchanged, or an integer as a constant form."""
     return written if isinstance(written, Form) else Form(Affine((), _whole(written)))

@@ -4,9 +4,9 @@
     ~x["smoker"] | (x["job"] == "clerk")
     clip((3 * z["age"] - 2 * z["job=clerk"] + 5) / 16)
 
-`&` binds more tightly than `|`, and both less than comparisons, which here need no parentheses; what `to_text` writes
-has them, and so is Python too. Names and values are strings as in JSON. Real bounds are exact: decimals, or fractions
-such as 1/3, which Python rounds to a double, as the comparison does.
+`&` binds more tightly than `|`, and both bind less tightly than comparisons, which need no parentheses here. `to_text`
+writes the parentheses, so its output is valid Python too. Names and values are JSON strings. Real bounds are exact:
+decimals, or fractions such as 1/3, which Python rounds to a double, as the comparison does.
 """
 
 import json
@@ -37,15 +37,15 @@ _MOST_DESCRIBED = 1000
 
 
 def to_text(predicate: Predicate) -> str:
-    """The text that `parse` reads as exactly this predicate, comparisons in parentheses but for a lone one.
+    """The text that `parse` reads as exactly this predicate. Comparisons are in parentheses, except a single one.
 
-    Raises PredicateError where it is longer than 64 KiB: parts that are shared are written each time.
+    Raises PredicateError if it is longer than 64 KiB; shared parts are written each time they occur.
     """
     return _Writer().text(predicate)
 
 
 def described(predicate: Predicate) -> str:
-    """The text, cut where it is long: for people, and not to be parsed."""
+    """The text, cut if it is long. For people; do not parse it."""
     try:
         text = to_text(predicate)
     except PredicateError:
@@ -54,22 +54,22 @@ def described(predicate: Predicate) -> str:
 
 
 class _Writer:
-    """Writes what is shared once, so that a text that grows too long is noticed in time."""
+    """Writes each shared part once, so that it notices in time when a text grows too long."""
 
     def __init__(self) -> None:
         self._known: dict[int, str] = {}
 
     def text(self, predicate: Predicate) -> str:
-        """The text of a predicate by itself."""
+        """The text of a whole predicate."""
         if id(predicate) not in self._known:
             text = self._new(predicate)
             if len(text.encode()) > MOST_TEXT:
-                raise PredicateError(f"a predicate's text is longer than {MOST_TEXT} bytes: divide the predicate")
+                raise PredicateError(f"a predicate's text is longer than {MOST_TEXT} bytes: split the predicate")
             self._known[id(predicate)] = text
         return self._known[id(predicate)]
 
     def _part(self, predicate: Predicate) -> str:
-        """The same within another."""
+        """The text of a predicate as a part of another."""
         text = self.text(predicate)
         bare = isinstance(predicate, Flag | Constant | Clipped) or (isinstance(predicate, Not) and text[0] == "~")
         return text if bare else f"({text})"
@@ -93,7 +93,7 @@ class _Writer:
 
 
 def _comparison(predicate: Predicate, *, negated: bool) -> str:
-    """The comparison that the predicate, or its complement, is; empty where it is none."""
+    """The text of the predicate, or of its complement, if that is a comparison; else empty."""
     match predicate:
         case AtLeast(feature, bound):
             return f"x[{_quoted(feature)}] {'<' if negated else '>='} {_number(bound)}"
@@ -114,7 +114,7 @@ def _quoted(text: str) -> str:
 
 
 def _number(value: Fraction) -> str:
-    """A decimal where the value is one, else a fraction."""
+    """A decimal if the value has one, else a fraction."""
     twos = (value.denominator & -value.denominator).bit_length() - 1
     rest, fives = value.denominator >> twos, 0
     while rest % 5 == 0:

@@ -1,4 +1,4 @@
-"""Reading predicates from text: recursive descent.
+"""Parser of predicates: recursive descent.
 
 The grammar:
 
@@ -9,7 +9,7 @@ The grammar:
     ratio = "(" sum ")" ["/" number] | ["-" | "+"] term "/" number | sum
     term = number ["/" number] | [number "*"] z "[" text "]" | z "[" text "]" "*" number
 
-where what follows "~" is no comparison, as in Python. What operators mean is for `frontend`, as it is in Python.
+where no bare comparison may follow "~", as in Python. `frontend` defines what the operators mean, as in Python.
 """
 
 import operator
@@ -30,10 +30,10 @@ from dpcore.predicates.expressions import (
     Predicate,
     PredicateError,
 )
-from dpcore.predicates.frontend import Form, Label, Ratio, Reference, added, as_predicate, clip, form, x, y, z
+from dpcore.predicates.frontend import Form, LabelReference, Ratio, Reference, added, as_predicate, clip, form, x, y, z
 
 MOST_TEXT = 1 << 16
-"""Bytes in UTF-8 of the longest text."""
+"""The most bytes of a text in UTF-8."""
 
 _MOST_NESTING = 2 * MOST_DEPTH
 _LONGEST_NUMBER = 128
@@ -57,17 +57,17 @@ _COMPARISONS: dict[str, Callable[[Any, Any], object]] = {
 }
 
 Linear = Form | Fraction
-Side = Reference | Label | Linear | str | bool
+Side = Reference | LabelReference | Linear | str | bool
 T = TypeVar("T")
 
 
 class PredicateSyntaxError(PredicateError):
-    """A text that is no predicate. position: of the first character that does not fit, counted from 0."""
+    """A text is not a predicate. position: the first character that does not fit, counted from 0."""
 
     def __init__(self, sentence: str, text: str, position: int) -> None:
         self.position = position
         first = max(0, position - _SHOWN)
-        # One column for each character, whatever it is.
+        # One column for each character, also for a tab or a line break.
         shown = re.sub(r"\s", " ", text[first : position + _SHOWN])
         super().__init__(f"character {position + 1}: {sentence}\n  {shown}\n  {' ' * (position - first)}^")
 
@@ -79,32 +79,32 @@ class _Token(NamedTuple):
 
 
 def parse(text: str) -> Predicate:
-    """The predicate that a text stands for.
+    """The predicate that a text stands for. Parentheses and complements may be nested 64 deep.
 
-    Raises PredicateSyntaxError, which shows where, for text that is none; PredicateError where it is longer than 64
-    KiB. Parentheses and complements may be nested 64 deep.
+    Raises PredicateSyntaxError, which shows the position, if the text is not a predicate; PredicateError if it is
+    longer than 64 KiB.
     """
     if len(text) > MOST_TEXT or len(text.encode(errors="surrogatepass")) > MOST_TEXT:
-        raise PredicateError(f"a predicate's text is longer than {MOST_TEXT} bytes: divide the predicate")
+        raise PredicateError(f"a predicate's text is longer than {MOST_TEXT} bytes: split the predicate")
     return _Parser(text).whole()
 
 
 def _tokens(text: str) -> list[_Token]:
-    """The tokens, the last of kind "end"; a string's value is its content."""
+    """The tokens. The last is of kind "end", and the value of a string is its content."""
     tokens = []
-    position = _BLANK.match(text).end()  # type: ignore[union-attr]  # it matches nothing, too
+    position = _BLANK.match(text).end()  # type: ignore[union-attr]  # it also matches the empty text
     while position < len(text):
         if text[position] == '"':
             try:
                 value, end = _STRINGS.raw_decode(text, position)
             except ValueError:
-                raise PredicateSyntaxError("a string is not one of JSON: mend or end it", text, position) from None
+                raise PredicateSyntaxError("not a valid JSON string: correct or close it", text, position) from None
             tokens.append(_Token("text", value, position))
         else:
             match = _TOKEN.match(text, position)
             if match is None or match.end() - position > _LONGEST_NUMBER:
-                found = f"{text[position]!r} begins" if match is None else "this is"
-                raise PredicateSyntaxError(f"{found} nothing that is known", text, position)
+                found = f"{text[position]!r} is" if match is None else "this is"
+                raise PredicateSyntaxError(f"{found} not part of the notation", text, position)
             tokens.append(_Token(match.lastgroup or "", match.group(), position))
             end = match.end()
         position = _BLANK.match(text, end).end()  # type: ignore[union-attr]  # as above
@@ -118,7 +118,7 @@ class _Parser:
     def whole(self) -> Predicate:
         predicate = self._any()
         if self._token.kind != "end":
-            self._fail("expected the end, & or |")
+            self._fail("expected &, | or the end of the text")
         return predicate
 
     @property
@@ -132,7 +132,7 @@ class _Parser:
         return self._token.kind in {"sign", "name"} and self._token.value in signs
 
     def _took(self, *signs: str) -> str:
-        """The next token if it is one of these, which then is behind; else empty."""
+        """Consume the next token if it is one of these and return it; else return an empty text."""
         if not self._at(*signs):
             return ""
         self._next += 1
@@ -143,7 +143,7 @@ class _Parser:
             self._fail(f"expected {sign}")
 
     def _made(self, position: int, make: Callable[[], T]) -> T:
-        """What operators give; what they do not admit is shown where it began."""
+        """The result of `make`. An error that it raises is reported at `position`."""
         try:
             return make()
         except PredicateSyntaxError:
@@ -194,7 +194,7 @@ class _Parser:
         if not self._at(*_COMPARISONS):
             return self._alone(left)
         if complement:
-            self._fail("put the comparison after ~ in parentheses")
+            self._fail("put the comparison that follows ~ in parentheses")
         return self._compared(start, left)
 
     def _alone(self, side: Side) -> Predicate:
@@ -208,14 +208,14 @@ class _Parser:
         compare = _COMPARISONS[self._took(*_COMPARISONS)]
         right = self._side()
         if self._at(*_COMPARISONS):
-            self._fail("a second comparison: join two by &")
+            self._fail("a second comparison: join two comparisons using &")
 
         def comparison() -> Predicate:
             constant = isinstance(left, Fraction) and isinstance(right, Fraction)
             try:
                 return as_predicate(compare(form(left) if constant else left, right))
             except TypeError:
-                raise PredicateError("the two sides cannot be compared in this way") from None
+                raise PredicateError("the two sides cannot be compared with this operator") from None
 
         return self._made(start, comparison)
 
@@ -240,7 +240,7 @@ class _Parser:
         token = self._token
         if token.kind != "text":
             self._fail("expected a name or value in double quotation marks")
-        # An empty or impossible one is refused here, where it stands.
+        # An empty or invalid one is refused here, so that the error shows its position.
         self._made(token.position, lambda: Flag(token.value))
         self._next += 1
         return token.value

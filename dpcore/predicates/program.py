@@ -1,13 +1,13 @@
-"""A batch of predicates as a straight list of steps over a block of rows, in which nothing is computed twice.
+"""A batch of predicates compiled to a list of steps over a block of rows. No step is computed twice.
 
-Complements of fractions are pushed down to the affine forms, where 1 - min(1, max(0, a / s)) is min(1, max(0,
-(s - a) / s)). Rounding down then happens at the forms alone, and what is summed is floor(value 2^f): least and greatest
-commute with rounding down, complements do not.
+Complements of fractions are pushed down to the affine forms: 1 - min(1, max(0, a / s)) is min(1, max(0, (s - a) / s)).
+Then only the forms are rounded down, and the sums are of floor(value 2^f), because minimum and maximum commute with
+rounding down. Complements do not.
 
 A real feature v is compared as it is stored, k(v) = trunc(2^30 e(v)), where e(v) are the double operations of
 `dpcore.records.encoding`: v >= c is k(v) >= k(c) and v > c is k(v) > k(c). Both e and trunc never decrease, so v >= c
-implies k(v) >= k(c); the converse, and both for >, may fail only where v is within 2^-29 of the feature's range from c.
-A bound beyond the feature's [lower, upper], within which every stored value is, is compared as the exact number it is.
+implies k(v) >= k(c). The converse, and both directions for >, may fail only if v is within 2^-29 of the feature's range
+from c. Every stored value is within the feature's [lower, upper]; a bound outside is compared as an exact number.
 """
 
 import math
@@ -45,7 +45,7 @@ _ROW_BITS: dict[Callable[..., Result], int] = {
 
 
 class Step(NamedTuple):
-    """operation(block, *numbers, *results of the steps at `reads`), an operation being a method of Block."""
+    """operation(block, *numbers, *results of the steps at `reads`). The operation is a method of Block."""
 
     operation: Callable[..., Result]
     numbers: tuple[int, ...] = ()
@@ -54,9 +54,9 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """Steps in an order in which each reads earlier ones only.
+    """Steps, each of which reads earlier ones only.
 
-    roots: for each predicate the place of its step. columns: the schema's coordinates that the steps count.
+    roots: for each predicate, the index of its step. columns: the schema's coordinates, in the steps' numbering.
     """
 
     steps: tuple[Step, ...]
@@ -64,7 +64,7 @@ class Program:
     columns: tuple[int, ...]
 
     def run(self, block: Block) -> Iterator[tuple[list[int], Result]]:
-        """(numbers of the predicates that have it, result), one after the other; what is done with is let go."""
+        """Yield (indices of the predicates with this result, result). A result is freed after its last use."""
         known: list[Result | None] = [None] * len(self.steps)
         for place, (operation, numbers, reads) in enumerate(self.steps):
             result = operation(block, *numbers, *[known[read] for read in reads])
@@ -76,7 +76,7 @@ class Program:
 
     @cached_property
     def row_bits(self) -> int:
-        """The most bits for a row that results take at any one time."""
+        """The most bits for a row that results take at any time."""
         now = most = 0
         for place, step in enumerate(self.steps):
             now += _ROW_BITS.get(step.operation, _BITS)
@@ -93,7 +93,7 @@ class Program:
 
     @cached_property
     def _last_reads(self) -> list[list[int]]:
-        """For each step the places of those that nobody reads after it."""
+        """For each step, the indices of the steps that no later step reads."""
         last = list(range(len(self.steps)))
         for place, step in enumerate(self.steps):
             for read in step.reads:
@@ -105,21 +105,21 @@ class Program:
 
 
 def compiled(predicates: Sequence[Predicate], schema: Schema) -> Program:
-    """The program of predicates that `check` has admitted."""
+    """The program of predicates that have passed `check`."""
     compiler = _Compiler(schema)
     roots = tuple(compiler.root(predicate) for predicate in predicates)
     return _in_order_of_need(Program(tuple(compiler.places), roots, tuple(compiler.columns)))
 
 
 def _in_order_of_need(program: Program) -> Program:
-    """The same steps, each just before the first that reads it: of a conjunction few parts are kept at once."""
+    """The same steps, each just before the first that reads it, so that few parts of a conjunction are kept at once."""
     places: dict[int, int] = {}
     for root in program.roots:
         waiting = [root]
         while waiting:
             place = waiting[-1]
             missing = [read for read in program.steps[place].reads if read not in places]
-            # The first to be read last, so that it is next.
+            # Reversed, so that the first to be read is next on the stack.
             waiting.extend(reversed(missing))
             if not missing:
                 places.setdefault(waiting.pop(), len(places))
@@ -199,7 +199,7 @@ class _Compiler:
                 raise AssertionError(predicate)
 
     def _mixed(self, parts: Sequence[Predicate], *, least: bool, negated: bool) -> int:
-        """The least or the greatest of parts of which some are fractions; of their complements, where `negated`."""
+        """The minimum or maximum of parts, some of them fractions; of their complements if `negated`."""
         fractions = [self._values(part, negated=negated) for part in parts if not part.boolean]
         place = self._joined(Block.lesser if least else Block.greater, fractions)
         bits = [self._bits(part) for part in parts if part.boolean]
@@ -211,7 +211,7 @@ class _Compiler:
         return self._place(Block.where if least else Block.unless, reads=(joined, place))
 
     def _joined(self, operation: Callable[..., Result], places: list[int]) -> int:
-        """Two at a time, in the order of places, so that batches share what they have in common."""
+        """Joins two at a time, in the order of places, so that predicates share common steps."""
         return reduce(lambda a, b: self._place(operation, reads=(a, b)), sorted(set(places)))
 
     def _sum(self, form: Affine) -> int:
@@ -230,11 +230,11 @@ class _Compiler:
 
 
 def stored_bound(feature: RealFeature, bound: Fraction) -> int:
-    """A bound within [lower, upper] as a cell of that value is stored: units of 2^-30, the same double operations.
+    """A bound within [lower, upper], stored as a cell of that value is: in units of 2^-30.
 
-    Those of dpcore.records.encoding for a cell and of dpcore.numbers.fixed_point.store, on Python's doubles.
+    Uses the same double operations as dpcore.records.encoding and dpcore.numbers.fixed_point.store.
     """
-    # The nearest double is within the bounds too, for they are doubles.
+    # The nearest double is within [lower, upper] too, because these are doubles.
     value = float(bound)
     scaled = 2.0 * ((value - feature.lower) / (feature.upper - feature.lower)) - 1.0
     return math.trunc(math.ldexp(scaled, STORED_FRACTION_BITS))

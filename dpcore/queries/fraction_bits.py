@@ -28,7 +28,7 @@ from typing import Protocol, Self
 from dpcore.errors import PlanError
 from dpcore.numbers.fixed_point import Encoding, plan_encoding
 from dpcore.paillier.packing import ciphertext_count
-from dpcore.queries.base import Crowd
+from dpcore.queries.base import QueryLimits
 
 MOST_FRACTION_BITS = 16
 """Where they cost nothing, so many fraction bits are taken and no more."""
@@ -81,24 +81,24 @@ class Sized(Protocol):
         """Values of one contribution."""
         ...
 
-    def largest_sum(self, crowd: Crowd, fraction_bits: int) -> int:
+    def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
         """A bound on the magnitude of every total."""
         ...
 
 
-def fewest_ciphertexts(query: Sized, crowd: Crowd, bits: FractionBits, modulus_bits: int) -> Encoding:
+def fewest_ciphertexts(query: Sized, limits: QueryLimits, bits: FractionBits, modulus_bits: int) -> Encoding:
     """The encoding of fewest ciphertexts with the fraction bits allowed; of these, that with most fraction bits.
 
-    crowd: the most that is planned for. Every sum within the query's own bound fits, and the rows of all parties, which
-    travel in the check slot, as with `plan_encoding`. Raises SlotOverflowError where not even the least bits fit,
+    limits: the most that is planned for. Every sum within the query's own bound fits, and the rows of all parties,
+    which travel in the check slot, as with `plan_encoding`. Raises SlotOverflowError where not even the least bits fit,
     PlanError where the query or the modulus makes no sense.
     """
-    length = query.length(crowd.d)
+    length = query.length(limits.d)
 
     def encoding(fraction_bits: int) -> Encoding:
         # The check slot carries the cohort's row count and wraps like any other slot.
-        largest = max(query.largest_sum(crowd, fraction_bits), crowd.rows)
-        return plan_encoding(largest_sum=largest, max_parties=crowd.parties, fraction_bits=fraction_bits)
+        largest = max(query.largest_sum(limits, fraction_bits), limits.rows)
+        return plan_encoding(largest_sum=largest, max_parties=limits.parties, fraction_bits=fraction_bits)
 
     best = encoding(bits.least)
     fewest = ciphertext_count(length, best, modulus_bits)

@@ -1,33 +1,40 @@
 """The gradient query: each record gives its gradient of a loss at theta, shortened to a length that bounds it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from math import isqrt
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.accounting.protection import GaussianProtection, Scope, Setting
+from dpcore.accounting.sensitivity import gradient_squared
 from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.rationals import check_rational
 from dpcore.progress import Progress
-from dpcore.queries.base import Crowd, Keyed
-from dpcore.rados.designs import check_share
-from dpcore.randomness.discrete_gaussian import discrete_gaussian, tail_bound
-from dpcore.randomness.sources import RandomSource
+from dpcore.queries.base import QueryLimits
+from dpcore.queries.kind import QueryKind
+from dpcore.randomness.discrete_gaussian import check_share, discrete_gaussian, tail_bound
 from dpcore.records.basis import Basis
+from dpcore.records.computation import Computation
 from dpcore.records.margin_weights import WEIGHT_BITS, Loss, check_loss, clip_squared, shortened, weights
 from dpcore.records.records import BLOCK_ROWS, Records, edges
-from dpcore.records.row_sums import RowSums, sum_on_threads
 
 MOST_FRACTION_BITS = 16
 THETA_BITS = 20
 LARGEST_THETA = 1 << 31
 """In units of 2^-THETA_BITS."""
 
+QUESTION_SEEN = (
+    "The classifier at which a gradient is asked, and its basis, travel in the query: the coordinator and the parties "
+    "see them, and through them what the learner made of earlier answers, within the same bound."
+)
+
 
 @dataclass(frozen=True)
-class GradientQuery:
+class GradientQuery(QueryKind):
     """Sums of clipped gradients, with noise on every coordinate.
 
     loss: whose gradient. theta: (d,), the classifier at which it is taken, in units of 2^-THETA_BITS. clip: C, no
@@ -44,6 +51,10 @@ class GradientQuery:
     Raises PlanError where a field is out of range or theta does not fit the basis, ConfigurationError where there is no
     such loss.
     """
+
+    array: ClassVar[str] = "gradient"
+    shorter: ClassVar[str] = "leave the basis out, or shorten the schema"
+    assumptions: ClassVar[tuple[str, ...]] = (QUESTION_SEEN,)
 
     loss: Loss
     theta: tuple[int, ...] = field(repr=False)
@@ -70,26 +81,20 @@ class GradientQuery:
         """(d,)."""
         return (self.length(d),)
 
-    def largest_sum(self, crowd: Crowd, fraction_bits: int) -> int:
+    def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
         """A bound on every coordinate: none is longer than its record's gradient; noise exceeds it by 2^-64.
 
         Raises PlanError where margins or lengths might not fit int64.
         """
         self._check_room(fraction_bits)
         longest = isqrt(clip_squared(self.clip, fraction_bits))
-        return crowd.rows * longest + tail_bound(self.share_sigma, crowd.parties, self.length(crowd.d))
+        return limits.rows * longest + tail_bound(self.share_sigma, limits.parties, self.length(limits.d))
 
-    def contribution(
-        self,
-        records: Records,
-        fraction_bits: int,
-        random: RandomSource,
-        progress: Progress | None = None,
-        keyed: Keyed | None = None,  # noqa: ARG002  (a kind of query that repeats no draw)
-        row_sums: RowSums = sum_on_threads,  # noqa: ARG002  (one product for each row takes one thread little time)
-    ) -> NDArray[np.int64]:
-        """This party's sum and its share of the noise: int64 (d,). progress is told (rows done, m_p)."""
-        return self.sums(records, fraction_bits, progress) + discrete_gaussian(self.share_sigma, records.d, random)
+    def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
+        """This party's sum and its share of the noise: int64 (d,)."""
+        # One product for each row takes one thread little time.
+        sums = self.sums(records, fraction_bits, computation.progress)
+        return sums + discrete_gaussian(self.share_sigma, records.d, computation.random)
 
     def sums(self, records: Records, fraction_bits: int, progress: Progress | None = None) -> NDArray[np.int64]:
         """The same without noise. Raises ShapeError where theta has another length, PlanError as `largest_sum`."""
@@ -109,6 +114,40 @@ class GradientQuery:
     def decode(self, total: NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
         """The sum of clipped gradients in real units: (d,)."""
         return np.ldexp(total.astype(np.float64), -(fraction_bits + WEIGHT_BITS))
+
+    @property
+    def name(self) -> str:
+        """See `QueryKind`."""
+        return "gradient"
+
+    def words(self) -> str:
+        """See `QueryKind`."""
+        where = "" if self.basis is None else " in a basis of the learner's"
+        return f"the gradient of the {self.loss} loss{where}, each record's clipped to {float(self.clip):.3g}"
+
+    @property
+    def contents(self) -> str:
+        """See `QueryKind`."""
+        return "a gradient"
+
+    def facts(self, d: int, fraction_bits: int) -> dict[str, Any]:
+        """See `QueryKind`."""
+        return {"d": d, "unit": f"2^-{fraction_bits + WEIGHT_BITS}", "loss": self.loss}
+
+    @property
+    def scope(self) -> Scope:
+        """See `QueryKind`."""
+        return "record"
+
+    def protection(self, setting: Setting) -> GaussianProtection:
+        """See `QueryKind`."""
+        squared = gradient_squared(self.clip, setting.fraction_bits)
+        values = self.length(setting.d)
+        return GaussianProtection(self.scope, setting.honest_parties, self.share_sigma, squared, values)
+
+    def with_noise(self, share_sigma: int) -> Self:
+        """See `QueryKind`."""
+        return replace(self, share_sigma=share_sigma)
 
     @cached_property
     def _theta_length(self) -> int:

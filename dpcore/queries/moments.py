@@ -3,19 +3,21 @@
 From these d + d(d + 1)/2 numbers follow the mean and the covariance of the population of all 2^m rados.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.accounting.sensitivity import PRODUCT_WEIGHT, SQUARE_WEIGHT
+from dpcore.accounting.protection import GaussianProtection, Scope, Setting
+from dpcore.accounting.sensitivity import PRODUCT_WEIGHT, SQUARE_WEIGHT, moments_squared
 from dpcore.errors import PlanError, ShapeError
 from dpcore.progress import Progress
-from dpcore.queries.base import Crowd, Keyed
-from dpcore.rados.designs import check_share
-from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, discrete_gaussian, tail_bound
-from dpcore.randomness.sources import RandomSource
+from dpcore.queries.base import QueryLimits
+from dpcore.queries.kind import QueryKind
+from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, check_share, discrete_gaussian, tail_bound
 from dpcore.records.clipping import Clip
+from dpcore.records.computation import Computation
 from dpcore.records.records import Records, edges
 from dpcore.records.row_sums import RowSums, sum_on_threads
 from dpcore.statistics.moments import Moments
@@ -25,7 +27,7 @@ MOST_FRACTION_BITS = 20
 
 
 @dataclass(frozen=True)
-class MomentsQuery:
+class MomentsQuery(QueryKind):
     """First and second moments of clipped edges, with noise on every number.
 
     clip: the bound R on a record's length. edge_multiplier: k, the integer weight of an edge coordinate; beside the
@@ -40,6 +42,9 @@ class MomentsQuery:
 
     Raises PlanError where a field is out of range.
     """
+
+    array: ClassVar[str] = "moments"
+    learned_as: ClassVar[Literal["moments"]] = "moments"
 
     clip: Clip
     edge_multiplier: int
@@ -58,28 +63,20 @@ class MomentsQuery:
         """(length,): in the order of a contribution."""
         return (self.length(d),)
 
-    def largest_sum(self, crowd: Crowd, fraction_bits: int) -> int:
+    def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
         """A bound on every value's magnitude: no coordinate is beyond [-1, 1], and the noise exceeds it by 2^-64.
 
         Raises PlanError where clipping has no room for so many coordinates or fraction_bits.
         """
         one = 1 << _checked(fraction_bits)
-        self.clip.check_room(crowd.d, fraction_bits)
+        self.clip.check_room(limits.d, fraction_bits)
         most = max(self.edge_multiplier * one, PRODUCT_WEIGHT * one * one)
-        return crowd.rows * most + tail_bound(self.share_sigma, crowd.parties, self.length(crowd.d))
+        return limits.rows * most + tail_bound(self.share_sigma, limits.parties, self.length(limits.d))
 
-    def contribution(
-        self,
-        records: Records,
-        fraction_bits: int,
-        random: RandomSource,
-        progress: Progress | None = None,
-        keyed: Keyed | None = None,  # noqa: ARG002  (a kind of query that repeats no draw)
-        row_sums: RowSums = sum_on_threads,
-    ) -> NDArray[np.int64]:
-        """This party's sums and its share of the noise: int64 (length,). progress is told (rows done, m_p)."""
-        sums = self.sums(records, fraction_bits, progress, row_sums)
-        return sums + discrete_gaussian(self.share_sigma, len(sums), random)
+    def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
+        """This party's sums and its share of the noise: int64 (length,)."""
+        sums = self.sums(records, fraction_bits, computation.progress, computation.row_sums)
+        return sums + discrete_gaussian(self.share_sigma, len(sums), computation.random)
 
     def sums(
         self,
@@ -126,6 +123,39 @@ class MomentsQuery:
             edge_noise=float(np.ldexp(sigma, -fraction_bits)) / self.edge_multiplier,
             product_noise=noise,
         )
+
+    @property
+    def name(self) -> str:
+        """See `QueryKind`."""
+        return "moments"
+
+    def words(self) -> str:
+        """See `QueryKind`."""
+        return f"moments with records clipped to {float(self.clip.norm_bound):.3g}"
+
+    @property
+    def contents(self) -> str:
+        """See `QueryKind`."""
+        return "moments"
+
+    def facts(self, d: int, fraction_bits: int) -> dict[str, Any]:
+        """See `QueryKind`."""
+        return {"d": d, "unit": f"2^-{fraction_bits}", "edge_multiplier": self.edge_multiplier}
+
+    @property
+    def scope(self) -> Scope:
+        """See `QueryKind`."""
+        return "record"
+
+    def protection(self, setting: Setting) -> GaussianProtection:
+        """See `QueryKind`."""
+        squared = moments_squared(self.clip, setting.fraction_bits, self.edge_multiplier)
+        values = self.length(setting.d)
+        return GaussianProtection(self.scope, setting.honest_parties, self.share_sigma, squared, values)
+
+    def with_noise(self, share_sigma: int) -> Self:
+        """See `QueryKind`."""
+        return replace(self, share_sigma=share_sigma)
 
     def coordinates(self, length: int) -> int:
         """The d of a contribution of this length. Raises ShapeError where there is none."""

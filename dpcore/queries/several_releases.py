@@ -12,24 +12,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpcore.accounting.composition import Bracket
-from dpcore.accounting.gaussian import ShiftLaw
+from dpcore.accounting.gaussian import ShiftDistribution
 from dpcore.accounting.mixed import CountRelease, mixed_epsilon
-from dpcore.accounting.pure import PureLaw
+from dpcore.accounting.protection import ReleaseCost, Scope, Setting
+from dpcore.accounting.pure import PureLoss
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import CountLaw, binomial_law, pooled_law
-from dpcore.queries.rados import RadosQuery
-from dpcore.queries.release_cost import (
-    Kind,
-    ReleaseCost,
-    Scope,
-    Setting,
-    check_inclusion,
-    is_pure,
-    noise_law_of,
-    scope_of,
-)
-from dpcore.rados.designs import DpFeatDesign, JointDesign, PlainDesign
-from dpcore.rados.truncation import truncation
+from dpcore.queries.kind import QueryKind
 from dpcore.records.schema import Schema
 
 
@@ -37,13 +25,13 @@ from dpcore.records.schema import Schema
 class CountedRelease:
     """One of several releases: what was asked, of whom, and with what encoding. party_rows: m_p by party."""
 
-    kind: Kind
+    kind: QueryKind
     party_rows: Mapping[str, int]
     schema: Schema
     setting: Setting
 
 
-def cost_together(
+def composed_cost(
     releases: Sequence[CountedRelease],
     delta: Fraction | float,
     *,
@@ -74,7 +62,7 @@ def cost_together(
         scope=scope,
         epsilon=min(collude, max(bracket.upper for bracket in alone)),
         epsilon_lower=max(bracket.lower for bracket in alone),
-        delta=0.0 if all(is_pure(release.kind) for release in releases) else float(delta),
+        delta=0.0 if all(release.kind.is_pure for release in releases) else float(delta),
         epsilon_if_others_collude=collude,
     )
 
@@ -86,59 +74,34 @@ def _distinct(parties: Sequence[str], releases: Sequence[CountedRelease]) -> lis
 
 
 def _bounds(release: CountedRelease, feature: str | None, column: str | None) -> bool:
-    if scope_of(release.kind) == "record":
-        return True
-    match release.kind:
-        case RadosQuery(design=JointDesign() as joint):
-            return joint.column == (column if feature is None else release.schema.sources(feature))
-        case RadosQuery(design=DpFeatDesign() as dp_feat):
-            return feature in dp_feat.names
-        case RadosQuery(design=PlainDesign() as plain):
-            return feature is not None and release.schema.coordinate(feature) in plain.booleans
-        case _:
-            return False
+    kind, schema = release.kind, release.schema
+    if kind.scope == "joint":
+        return kind.protected_column == (column if feature is None else schema.sources(feature))
+    return kind.scope == "record" or feature in kind.features(schema)
 
 
 def _epsilon(releases: Sequence[CountedRelease], party: str, delta: Fraction | float, *, colluding: bool) -> Bracket:
     counts: list[CountRelease] = []
-    shifts: list[ShiftLaw] = []
-    pure: list[PureLaw] = []
+    shifts: list[ShiftDistribution] = []
+    pure: list[PureLoss] = []
     for release in releases:
         rows = release.party_rows.get(party)
         if rows is None:
             continue
-        if scope_of(release.kind) == "marginal":
-            assert isinstance(release.kind, RadosQuery)
-            counts.append(CountRelease(_count_law(release, rows, colluding=colluding), release.kind.rados))
+        members = tuple(release.party_rows.values())
+        protection = release.kind.protection(release.setting)
+        distribution = protection.distribution_for(members, rows, delta, colluding=colluding)
+        if isinstance(distribution, CountRelease):
+            counts.append(distribution)
+        elif isinstance(distribution, PureLoss):
+            pure.append(distribution)
         else:
-            members = len(release.party_rows)
-            check_inclusion(release.kind, rows, delta)
-            shares = min(release.setting.honest_parties, members) if colluding else members
-            law = noise_law_of(release.kind, rows, release.setting, shares=shares)
-            if isinstance(law, PureLaw):
-                pure.append(law)
-            else:
-                shifts.append(law)
+            shifts.append(distribution)
     # Basic composition: an (e, 0)-private release beside an (epsilon, delta)-private one.
     mixed = mixed_epsilon(counts, shifts, delta) if counts or shifts or not pure else Bracket(0.0, 0.0)
     if not pure:
         return mixed
-    alone = PureLaw(sum((law.bound for law in pure), Fraction(0))).epsilon(delta)
+    alone = PureLoss(sum((distribution.bound for distribution in pure), Fraction(0))).epsilon(delta)
     if not (counts or shifts):
         return alone
     return Bracket(max(alone.lower, mixed.lower), math.nextafter(alone.upper + mixed.upper, math.inf))
-
-
-def _count_law(release: CountedRelease, rows: int, *, colluding: bool) -> CountLaw:
-    assert isinstance(release.kind, RadosQuery)
-    design = release.kind.design
-    epsilon = design.epsilon_per_rado if isinstance(design, DpFeatDesign) else None
-    if isinstance(design, DpFeatDesign) and design.split == "exact":
-        raise PlanError("a draw over the pool, split = exact, is counted by itself only: leave that release out")
-
-    def low(count: int) -> int:
-        return 0 if epsilon is None else truncation(count, epsilon)[0]
-
-    if colluding:
-        return binomial_law(rows, low(rows))
-    return pooled_law([(count, low(count)) for count in release.party_rows.values()])

@@ -10,19 +10,11 @@ from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from typing import Any, Self, get_args
 
-from dpcore.accounting.noise_shares import LaplaceShares
+from dpcore.accounting.protection import Scope, Setting
 from dpcore.errors import ConfigurationError, PlanError
-from dpcore.queries.gradient import GradientQuery
-from dpcore.queries.rados import RadosQuery
-from dpcore.queries.release_cost import Kind, Scope, Setting, release_cost, scope_of
-from dpcore.queries.statistic import StatisticQuery
-from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, JointDesign, PlainDesign
+from dpcore.queries.kind import QueryKind
 from dpcore.records.schema import Schema
 
-RADOS_LEAK = (
-    "Rados are not protected as a whole: where there are no more rows than coordinates, independent component analysis "
-    "recovers every row's edge vector from the rados alone."
-)
 NO_RECORD = (
     "No record is protected as a whole: there is no bound for any other column, for the label, or for whether a record "
     "took part."
@@ -36,10 +28,6 @@ MASKS = (
 COORDINATOR = (
     "The coordinator is kept from the total by Paillier encryption alone (decisional composite residuosity), not by "
     "differential privacy."
-)
-QUESTION_SEEN = (
-    "The classifier at which a gradient is asked, and its basis, travel in the query: the coordinator and the parties "
-    "see them, and through them what the learner made of earlier answers, within the same bound."
 )
 
 
@@ -163,18 +151,18 @@ def rounded_up(figure: float) -> str:
 
 
 def statement_for(
-    kind: Kind, party_rows: Sequence[int], delta: Fraction | float | None, *, schema: Schema, setting: Setting
+    kind: QueryKind, party_rows: Sequence[int], delta: Fraction | float | None, *, schema: Schema, setting: Setting
 ) -> PrivacyStatement:
     """The statement of a release of this kind over a cohort with `party_rows` rows.
 
     delta: for the whole release, in (0, 1); ignored where nothing is bounded. Raises PlanError where delta is missing,
-    and what `release_cost` raises.
+    and what `dpcore.accounting.protection.Protection.cost` raises.
     """
-    if scope_of(kind) == "none":
+    if kind.scope == "none":
         return without_bound(kind, schema)
     if delta is None:
         raise PlanError("privacy is counted at a delta: give one between 0 and 1, such as 1e-6")
-    cost = release_cost(kind, party_rows, delta, setting)
+    cost = kind.protection(setting).cost(party_rows, delta)
     if cost is None:
         return without_bound(kind, schema)
     return PrivacyStatement(
@@ -189,48 +177,32 @@ def statement_for(
     )
 
 
-def without_bound(kind: Kind, schema: Schema, reason: str = "") -> PrivacyStatement:
+def without_bound(kind: QueryKind, schema: Schema, reason: str = "") -> PrivacyStatement:
     """The statement of a release for which nothing is bounded.
 
     reason: why nothing is, where the design alone does not say it; the first of the warnings.
     """
-    asks_nothing = isinstance(kind, RadosQuery) and isinstance(kind.design, PlainDesign)
     return PrivacyStatement(
-        unit="one record" if asks_nothing else _unit(kind, schema),
+        unit=_unit(kind, schema) if kind.is_promised else "one record",
         scope="none",
         epsilon=None,
         delta=None,
         epsilon_if_others_collude=None,
         theorem_epsilon=None,
         assumptions=(MASKS, COORDINATOR),
-        warnings=(*([reason] if reason else []), *([RADOS_LEAK] if isinstance(kind, RadosQuery) else [])),
+        warnings=(*([reason] if reason else []), *kind.leaks),
     )
-
-
-def _marginals(kind: Kind, schema: Schema) -> tuple[str, ...]:
-    """Names of the coordinates whose marginals are covered."""
-    match kind:
-        case RadosQuery(design=DpFeatDesign() as design):
-            return design.names
-        case RadosQuery(design=PlainDesign() as design):
-            return tuple(schema.coordinates[coordinate] for coordinate in design.booleans)
-        case _:
-            return ()
 
 
 def _quoted(names: Sequence[str]) -> str:
     return ", ".join(repr(name) for name in names)
 
 
-def _unit(kind: Kind, schema: Schema) -> str:
-    names = _marginals(kind, schema)
+def _unit(kind: QueryKind, schema: Schema) -> str:
+    names = kind.features(schema)
     if names:
         return f"one record's value of {'any one of ' if len(names) > 1 else ''}{_quoted(names)}"
-    match kind:
-        case RadosQuery(design=JointDesign() as design):
-            return f"one record's value in the column {design.column!r}"
-        case _:
-            return "one record"
+    return f"one record's value in the column {kind.protected_column!r}" if kind.scope == "joint" else "one record"
 
 
 def _delta_warnings(rows: int, delta: float) -> tuple[str, ...]:
@@ -244,70 +216,43 @@ def _delta_warnings(rows: int, delta: float) -> tuple[str, ...]:
     return (warning,)
 
 
-def _warnings(kind: Kind, schema: Schema, epsilon: float) -> tuple[str, ...]:
+def _warnings(kind: QueryKind, schema: Schema, epsilon: float) -> tuple[str, ...]:
     weak = (
         (f"An epsilon of {rounded_up(epsilon)} bounds little: it lets odds grow by its exponential.",)
         if epsilon > LARGE_EPSILON
         else ()
     )
-    names = _marginals(kind, schema)
+    names = kind.features(schema)
     if names:
         alone = "each by itself" if len(names) > 1 else "by themselves"
         covered = (
             f"The bound covers the released values of {_quoted(names)} {alone}; the other coordinates are released "
             "beside them, and whoever knows a record's other columns can read the value from the release."
         )
-        return (*weak, covered, NO_RECORD, RADOS_LEAK)
-    if isinstance(kind, RadosQuery) and isinstance(kind.design, JointDesign):
-        return (*weak, NO_RECORD, RADOS_LEAK)
-    return weak
+        return (*weak, covered, NO_RECORD, *kind.leaks)
+    return weak if kind.scope == "record" else (*weak, NO_RECORD, *kind.leaks)
 
 
-def _assumptions(kind: Kind, schema: Schema, parties: int, setting: Setting) -> tuple[str, ...]:
-    if scope_of(kind) == "marginal":
-        return _marginal_assumptions(_marginals(kind, schema), parties)
+def _assumptions(kind: QueryKind, schema: Schema, parties: int, setting: Setting) -> tuple[str, ...]:
+    if kind.scope == "marginal":
+        return _marginal_assumptions(kind.features(schema), parties)
     return (
         _neighbours(kind),
-        _noise(kind, parties, min(setting.honest_parties, parties)),
+        kind.noise_words(parties, min(setting.honest_parties, parties)),
         *([] if parties == 1 else [MASKS]),
         ROW_NOT_PERSON,
         COORDINATOR,
-        *([QUESTION_SEEN] if isinstance(kind, GradientQuery) else []),
+        *kind.assumptions,
     )
 
 
-def _neighbours(kind: Kind) -> str:
-    match kind:
-        case RadosQuery(design=JointDesign() as design):
-            return (
-                f"Neighbouring data sets differ in the cell of {design.column!r} in one record, both cells being "
-                "usable; labels, all other columns and row counts stay as they are."
-            )
-        case _:
-            return "Neighbouring data sets differ in one record, which is replaced by any other; row counts are public."
-
-
-def _noise(kind: Kind, parties: int, honest: int) -> str:
-    match kind:
-        case RadosQuery(design=FixedSupportDesign()):
-            return (
-                "Every party adds noise to its own records' edges and keeps it to itself. Nothing is asked of the "
-                "others: the two figures are the same, and all parties but the record's own may collude. All releases "
-                "over the same noised tables together cost this once; any change of a table, the schema or these "
-                "parameters makes a new one."
-            )
-        case StatisticQuery(noise=LaplaceShares(shares=shares)):
-            return (
-                f"The noise is discrete Laplace noise in {shares} shares, and each of the {parties} parties adds one. "
-                f"Both figures count {shares}, the record's own party's among them: all parties but {shares} may "
-                "collude, and what the others add beyond those is more noise."
-            )
-        case _:
-            return (
-                f"The noise is a sum of shares, one from each of the {parties} parties. The figure for the learner "
-                "alone counts them all: every party adds its share and keeps it to itself. The one under collusion "
-                f"counts {honest}, the record's own party among them: all parties but {honest} may collude."
-            )
+def _neighbours(kind: QueryKind) -> str:
+    if kind.scope == "joint":
+        return (
+            f"Neighbouring data sets differ in the cell of {kind.protected_column!r} in one record, both cells being "
+            "usable; labels, all other columns and row counts stay as they are."
+        )
+    return "Neighbouring data sets differ in one record, which is replaced by any other; row counts are public."
 
 
 def _marginal_assumptions(names: Sequence[str], parties: int) -> tuple[str, ...]:

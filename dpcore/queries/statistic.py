@@ -1,29 +1,36 @@
 """The statistic query: each record gives the values of M predicates, every one of them in [0, 1]."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.accounting.noise_shares import NoiseShares
+from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, NoiseShares
+from dpcore.accounting.protection import GaussianProtection, LaplaceProtection, NoiseProtection, Scope, Setting
 from dpcore.errors import PlanError
 from dpcore.predicates.checking import check
 from dpcore.predicates.disjoint import Sensitivity, batch_sensitivity
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import Predicate, is_boolean
-from dpcore.progress import Progress
-from dpcore.queries.base import Crowd, Keyed
-from dpcore.randomness.sources import RandomSource
+from dpcore.predicates.notation import described
+from dpcore.queries.base import QueryLimits
+from dpcore.queries.kind import QueryKind
+from dpcore.records.computation import Computation
 from dpcore.records.records import Records
-from dpcore.records.row_sums import RowSums, sum_on_threads
 from dpcore.records.schema import Schema
 
 MOST_FRACTION_BITS = 20
 
+# Predicates that a plan's sentence, and a release's JSON, spell out.
+_MOST_NAMED = 3
+_MOST_DESCRIBED = 1000
+
 
 @dataclass(frozen=True)
-class StatisticQuery:
+class StatisticQuery(QueryKind):
     """Sums of M predicates over the records, with noise on every sum.
 
     predicates: typed against `schema`. noise: each party's share of the noise on each sum, in integer units.
@@ -35,6 +42,9 @@ class StatisticQuery:
 
     Raises PredicateError where a predicate does not fit the schema or is too deep or too large.
     """
+
+    array: ClassVar[str] = "statistic"
+    shorter: ClassVar[str] = "ask for fewer predicates at a time"
 
     predicates: tuple[Predicate, ...]
     schema: Schema = field(repr=False)
@@ -61,27 +71,81 @@ class StatisticQuery:
         """(M,): in the order of the predicates."""
         return (self.length(d),)
 
-    def largest_sum(self, crowd: Crowd, fraction_bits: int) -> int:
+    def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
         """2^f for every row, and what the noise exceeds with probability 2^-64. Raises PlanError from fraction_bits."""
-        rows_units = crowd.rows << _checked(fraction_bits)
-        return rows_units + self.noise.tail_bound(crowd.parties, len(self.predicates))
+        rows_units = limits.rows << _checked(fraction_bits)
+        return rows_units + self.noise.tail_bound(limits.parties, len(self.predicates))
 
-    def contribution(
-        self,
-        records: Records,
-        fraction_bits: int,
-        random: RandomSource,
-        progress: Progress | None = None,
-        keyed: Keyed | None = None,  # noqa: ARG002  (a kind of query that repeats no draw)
-        row_sums: RowSums = sum_on_threads,  # noqa: ARG002  (predicates are fastest on one thread)
-    ) -> NDArray[np.int64]:
-        """This party's sums and its share of the noise: int64 (M,). progress is told (rows done, m_p)."""
-        exact = sums(self.predicates, self.schema, records, _checked(fraction_bits), progress)
-        return exact + self.noise.draw(len(exact), random)
+    def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
+        """This party's sums and its share of the noise: int64 (M,)."""
+        # Predicates are fastest on one thread.
+        exact = sums(self.predicates, self.schema, records, _checked(fraction_bits), computation.progress)
+        return exact + self.noise.draw(len(exact), computation.random)
 
     def decode(self, total: NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
         """The sums over all records in real units: (M,)."""
         return np.ldexp(total.astype(np.float64), -fraction_bits)
+
+    @property
+    def name(self) -> str:
+        """See `QueryKind`."""
+        return "statistic"
+
+    def words(self) -> str:
+        """See `QueryKind`."""
+        noise = "Laplace" if self.is_pure else "Gaussian"
+        named = "; ".join(described(predicate) for predicate in self.predicates[:_MOST_NAMED])
+        rest = len(self.predicates) - _MOST_NAMED
+        more = f"; and {rest} more" if rest > 0 else ""
+        return f"{self.contents} with {noise} noise: {named}{more}"
+
+    @property
+    def contents(self) -> str:
+        """See `QueryKind`."""
+        return f"{len(self.predicates)} statistics"
+
+    def facts(self, d: int, fraction_bits: int) -> dict[str, Any]:  # noqa: ARG002  (it does not grow with d)
+        """See `QueryKind`. The signed query has all predicates whole."""
+        texts = [described(predicate) for predicate in self.predicates[:_MOST_DESCRIBED]]
+        return {"unit": f"2^-{fraction_bits}", "count": len(self.predicates), "predicates": texts}
+
+    @property
+    def amounts(self) -> Mapping[str, int]:
+        """See `QueryKind`."""
+        return {"predicates": len(self.predicates)}
+
+    @property
+    def scope(self) -> Scope:
+        """See `QueryKind`."""
+        return "record"
+
+    @property
+    def is_pure(self) -> bool:
+        """See `QueryKind`."""
+        return isinstance(self.noise, LaplaceShares)
+
+    def protection(self, setting: Setting) -> NoiseProtection:
+        """See `QueryKind`."""
+        honest, bits = setting.honest_parties, setting.fraction_bits
+        if isinstance(self.noise, LaplaceShares):
+            return LaplaceProtection(self.scope, honest, self.noise, self.sensitivity.l1 << bits)
+        squared = self.sensitivity.l2_squared << 2 * bits
+        return GaussianProtection(self.scope, honest, self.noise.share_sigma, squared, len(self.predicates))
+
+    def with_noise(self, share_sigma: int) -> Self:
+        """See `QueryKind`."""
+        return replace(self, noise=GaussianShares(share_sigma))
+
+    def noise_words(self, parties: int, honest: int) -> str:
+        """See `QueryKind`."""
+        if not isinstance(self.noise, LaplaceShares):
+            return super().noise_words(parties, honest)
+        shares = self.noise.shares
+        return (
+            f"The noise is discrete Laplace noise in {shares} shares, and each of the {parties} parties adds one. "
+            f"Both figures count {shares}, the record's own party's among them: all parties but {shares} may "
+            "collude, and what the others add beyond those is more noise."
+        )
 
 
 def _checked(fraction_bits: int) -> int:

@@ -1,7 +1,7 @@
 """Compiled loops of dpcore.rados.support: one row at a time is moved in or out of a rado's support.
 
 Both take words of a keystream in turn, return where they ran out of them, and go on from there with the next ones, so
-that what is drawn does not depend on how the stream is cut. Integers alone: the law is exact.
+that what is drawn does not depend on how the stream is cut. Integers alone: the distribution is exact.
 """
 
 import numpy as np

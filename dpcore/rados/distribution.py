@@ -12,7 +12,7 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class CentralCount:
-    """A truncation of k (`dpcore.rados.truncation`), as it shows in the rados' covariance.
+    """A truncation of k (`dpcore.accounting.truncation`), as it shows in the rados' covariance.
 
     coordinate: j, the sensitive one, |e_ij| = 1. correlation: rho, of two records' coins [sigma_i = y_i e_ij] in one
     party, averaged over the parties by their rows; in [-1, 0], 0 for one row. Raises ConfigurationError.
@@ -27,7 +27,7 @@ class CentralCount:
 
 
 @dataclass(frozen=True, eq=False)
-class RadoLaw:
+class RadoDistribution:
     """What is public about how a release's rados were drawn: a learner may correct for it, at no cost of privacy.
 
     inclusion: the probability with which a record enters a rado; 1/2 for uniform signatures. fixed_support: whether
@@ -60,5 +60,5 @@ class RadoLaw:
             raise ConfigurationError("central truncates uniform signatures without noise: leave out one or the other")
 
 
-PLAIN_LAW = RadoLaw()
+PLAIN_DISTRIBUTION = RadoDistribution()
 """Uniform signatures, no noise."""

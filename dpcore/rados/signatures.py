@@ -21,15 +21,15 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.accounting.truncation import truncation
 from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.count_distributions import binomial_mass
-from dpcore.rados.designs import Design, DpFeatDesign, FixedSupportDesign, GaussianDesign, PlainDesign
+from dpcore.rados.designs.base import RadoDesign
 from dpcore.rados.packed import last_byte, ones_per_rado, packed_width, rows_of_block
 from dpcore.rados.support import check_support, subsets
-from dpcore.rados.truncation import truncation
 from dpcore.randomness.sources import KEY_BYTES, KeyedRandom, RandomSource
 from dpcore.records.records import BLOCK_ROWS, ONE, Records, sensitive_positive
-from dpcore.records.row_sums import RowSums, sum_on_threads
+from dpcore.records.row_sums import SumOverRows, sum_on_threads
 
 # Packed selection bits that a block of candidates may take, where more are drawn than kept.
 CANDIDATE_BYTES = 1 << 24
@@ -186,11 +186,11 @@ class Truncation:
     coordinate: int
 
     @classmethod
-    def of(cls, design: Design, rows: int) -> "Truncation | None":
+    def of(cls, design: RadoDesign, rows: int) -> "Truncation | None":
         """A design's, None where it has none. Raises EmptyTruncationError, and RejectionError as `expected_draws`."""
-        if not isinstance(design, DpFeatDesign) or design.epsilon_per_rado is None:
+        if design.truncated_at is None:
             return None
-        admitted = cls(rows, truncation(rows, design.epsilon_per_rado)[0], design.coordinates[0])
+        admitted = cls(rows, truncation(rows, design.truncated_at)[0], design.coded[0])
         if admitted.expected_draws > MOST_EXPECTED_DRAWS:
             raise RejectionError(expected_draws=admitted.expected_draws, most_expected_draws=MOST_EXPECTED_DRAWS)
         return admitted
@@ -222,12 +222,12 @@ class Truncation:
         return KeptSignatures(tuple(rounds))
 
 
-def check_drawable(design: Design, rados: int) -> None:
+def check_drawable(design: RadoDesign, rados: int) -> None:
     """Raise PlanError where a party draws no such signatures."""
     if rados < 1:
         raise PlanError(f"{rados} rados: ask for at least one")
-    if isinstance(design, DpFeatDesign | FixedSupportDesign) and design.split != "local":
-        raise PlanError(f"split is {design.split!r}: a party draws for itself only where it is 'local'")
+    if design.is_pooled:
+        raise PlanError("split is 'exact': a party draws for itself only where it is 'local'")
 
 
 def _check_coded(records: Records, coordinates: Sequence[int]) -> None:
@@ -242,13 +242,13 @@ def _check_coded(records: Records, coordinates: Sequence[int]) -> None:
 
 
 def signatures_of(
-    design: Design, records: Records, rados: int, random: RandomSource, row_sums: RowSums = sum_on_threads
+    design: RadoDesign, records: Records, rados: int, random: RandomSource, sum_over_rows: SumOverRows = sum_on_threads
 ) -> Signatures:
     """`rados` signatures, independent, each uniform over the design's set.
 
     Under a truncation whole signatures are drawn until k is in the truncation of this party's own row count (Algorithm
-    2's rejection), which leaves the uniform law on the admitted set. The records of a rounded feature are rounded
-    already. row_sums: how their k are counted.
+    2's rejection), which leaves the uniform distribution on the admitted set. The records of a rounded feature are
+    rounded already. sum_over_rows: counts their k.
 
     Raises PlanError where rados < 1 or the design is drawn by a coordinator, EmptyTruncationError, RejectionError or
     SupportError where the design cannot be met, ShapeError or SchemaError where a sensitive coordinate is not there or
@@ -256,15 +256,14 @@ def signatures_of(
     """
     check_drawable(design, rados)
     # The marginals that are counted for them hold for -1/+1 alone.
-    if isinstance(design, PlainDesign | DpFeatDesign):
-        _check_coded(records, design.booleans if isinstance(design, PlainDesign) else design.coordinates)
-    if isinstance(design, FixedSupportDesign | GaussianDesign) and design.fraction is not None:
-        size = check_support(records.rows, design.fraction)
+    _check_coded(records, design.coded)
+    if design.support is not None:
+        size = check_support(records.rows, design.support)
         return subsets(records.rows, np.full(rados, size, dtype=np.int64), random)
     admitted = Truncation.of(design, records.rows)
     if admitted is not None:
         coordinate = admitted.coordinate
-        return admitted.draw(rados, random, lambda drawn: row_sums(AgreeingRows(drawn, coordinate), records))
+        return admitted.draw(rados, random, lambda drawn: sum_over_rows(AgreeingRows(drawn, coordinate), records))
     return UniformSignatures(records.rows, rados, random.bytes(KEY_BYTES))
 
 

@@ -9,7 +9,7 @@ What is drawn is drawn block by block of rows, so only numbers are decided over 
 rows to be moved lie in each block, which is what drawing that many rows without replacement gives.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -56,6 +56,11 @@ def check_support(rows: int, fraction: Fraction) -> int:
     if not 0 < size < rows:
         raise SupportError(rows=rows, fraction=fraction)
     return size
+
+
+def pooled_inclusion(party_rows: Sequence[int], fraction: Fraction) -> float:
+    """The part of the pool that a rado takes, sum m*_p / m. party_rows: of each that draws for itself."""
+    return sum(support_size(rows, fraction) for rows in party_rows) / sum(party_rows)
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Sources of random bits, and exact samples from them: coins, discrete Gaussian and discrete Laplace noise."""
+"""Sources of random bits, and exact samplers: coins, discrete Gaussian and discrete Laplace noise."""

@@ -1,9 +1,9 @@
-"""Coins of any computable probability, decided exactly: no rounding has a say in how one falls.
+"""Coins of any computable probability, decided exactly: rounding never affects the result.
 
-A 64-bit word is the beginning of a uniform number. Double precision says which side of the probability it is on, as
-long as the two are further apart than its error; where they are not, once in about 2^39 coins, further bits are drawn
-and compared with bounds of the probability in as much precision as it takes. So the law is exact, and the same bytes
-give the same coins on every machine. How long a coin takes is not hidden.
+A 64-bit word is the start of a uniform number. Double precision decides on which side of the probability the number is,
+as long as they are further apart than its error. Otherwise, once in about 2^39 coins, the sampler draws further bits
+and compares them with bounds of the probability, in as much precision as needed. So the distribution is exact, and the
+same bytes give the same coins on every machine. The time that a coin takes is not hidden.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpcore.randomness.sources import RandomSource
 
 TOLERANCE = 2.0**-40
-"""How far a chance in double precision may be from the true one, with the 2^-53 of a word's conversion."""
+"""The most by which a probability in double precision may be off, including the 2^-53 of a word's conversion."""
 
 
 def words(count: int, random: RandomSource) -> NDArray[np.uint64]:
@@ -40,9 +40,9 @@ def indices(bound: int, count: int, random: RandomSource) -> NDArray[np.int64]:
 def bernoulli(
     chances: NDArray[np.float64], bounds: Callable[[int, int], tuple[int, int]], random: RandomSource
 ) -> NDArray[np.bool_]:
-    """One coin for each of `chances` (n,), every one within TOLERANCE / 2 of its true p: bool (n,).
+    """One coin for each of `chances` (n,), each within TOLERANCE / 2 of its true p: bool (n,).
 
-    bounds(i, precision): integers around p_i 2^precision, whose distance stays bounded as the precision grows.
+    bounds(i, precision): integers below and above p_i 2^precision, whose distance stays bounded as the precision grows.
     """
     drawn = words(len(chances), random)
     uniform = drawn.astype(np.float64) * 2.0**-64
@@ -55,17 +55,17 @@ def bernoulli(
 def bernoulli_exp(
     gammas: NDArray[np.float64], exact: Callable[[int], Fraction], random: RandomSource
 ) -> NDArray[np.bool_]:
-    """One coin of probability exp(-gamma) for each of `gammas` (n,), at least 0; exact(i): the i-th as a rational.
+    """One coin of probability exp(-gamma) for each of `gammas` (n,), all >= 0. exact(i): the i-th as a rational.
 
-    Each of `gammas` is within 2^-48 (1 + gamma) of the exact one, so that exp(-gamma) is within 2^-47.
+    Assumes that each of `gammas` is within 2^-48 (1 + gamma) of the exact one, so that exp(-gamma) is within 2^-47.
     """
     return bernoulli(np.exp(-gammas), lambda i, precision: exp_bounds(exact(i), precision), random)
 
 
 def decide(word: int, bounds: Callable[[int], tuple[int, int]], random: RandomSource) -> bool:
-    """Whether the uniform number that begins with the 64 bits of `word` is below p; more bits as needed.
+    """Whether the uniform number that starts with the 64 bits of `word` is below p. Draws more bits as needed.
 
-    bounds(precision): integers around p 2^precision.
+    bounds(precision): integers below and above p 2^precision.
     """
     bits, precision = word, 64
     while True:
@@ -78,7 +78,7 @@ def decide(word: int, bounds: Callable[[int], tuple[int, int]], random: RandomSo
 
 
 def exp_bounds(gamma: Fraction, precision: int) -> tuple[int, int]:
-    """Integers around exp(-gamma) 2^precision, gamma >= 0, by MPFR's directed rounding: at most 2 apart."""
+    """Integers below and above exp(-gamma) 2^precision, at most 2 apart, by MPFR's directed rounding. gamma >= 0."""
     low, high = exp_interval(-gamma, -gamma, precision + 16)
     return around(low, high, precision)
 
@@ -86,7 +86,7 @@ def exp_bounds(gamma: Fraction, precision: int) -> tuple[int, int]:
 def exp_interval(lower: Fraction, upper: Fraction, precision: int) -> tuple[Fraction, Fraction]:
     """Rationals below exp(lower) and above exp(upper), each within a relative 2^(2 - precision)."""
     ends = []
-    # The argument is rounded too, which moves the exponential by as much as the argument is large.
+    # The argument is rounded too, and its relative error is multiplied by the argument's size in the exponential.
     guard = max(0, int(max(abs(lower), abs(upper))).bit_length())
     for exponent, rounding in ((lower, gmpy2.RoundDown), (upper, gmpy2.RoundUp)):
         with gmpy2.context(precision=precision + guard, round=rounding):
@@ -95,7 +95,7 @@ def exp_interval(lower: Fraction, upper: Fraction, precision: int) -> tuple[Frac
 
 
 def rational(number: object) -> Fraction:
-    """An MPFR number as it is, not rounded."""
+    """An MPFR number as an exact rational."""
     exact = gmpy2.mpq(number)
     return Fraction(int(exact.numerator), int(exact.denominator))
 

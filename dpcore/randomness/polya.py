@@ -1,25 +1,27 @@
 """Exact samples of Polya variables, whose differences are shares of discrete Laplace noise.
 
-NB(r, q), the negative binomial law with r = 1/h and q = exp(-1/t), called Polya where r is no integer, has the mass
+NB(r, q), the negative binomial distribution with r = 1/h and q = exp(-1/t), called Polya if r is not an integer, has
+the mass
 
     P(k) = (1 - q)^r w(k) q^k,    w(k) = C(k + r - 1, k) = Gamma(k + r) / (Gamma(r) k!),    k = 0, 1, 2, ...
 
-Shares. Its generating function is sum_k P(k) z^k = ((1 - q) / (1 - q z))^r. The sum of h independent ones has the h-th
-power, (1 - q) / (1 - q z): a geometric law. The difference of two such sums has
+Shares. Its generating function is sum_k P(k) z^k = ((1 - q) / (1 - q z))^r. The sum of h independent variables has the
+h-th power, (1 - q) / (1 - q z): a geometric distribution. The difference of two such sums has
 
     (1 - q)^2 / ((1 - q z)(1 - q / z)) = (1 - q)/(1 + q) sum_x q^|x| z^x,
 
-the discrete Laplace law of scale t, P(x) proportional to exp(-|x|/t). So h parties that each add the difference of two
-independent NB(1/h, q) add discrete Laplace noise together. Goryczka and Xiong (IEEE Transactions on Dependable and
-Secure Computing 14(5), 2017, published online in 2015) compare such shares; the law is infinitely divisible.
+the discrete Laplace distribution of scale t, P(x) proportional to exp(-|x|/t). So if h parties each add the difference
+of two independent NB(1/h, q), the sum of their noise is discrete Laplace. Goryczka and Xiong (IEEE Transactions on
+Dependable and Secure Computing 14(5), 2017, published online in 2015) compare such shares; the distribution is
+infinitely divisible.
 
-Sampling, by rejection. Cut the integers into {0}, [2^i, 2^(i+1)) for i < J, and the tail from n = 2^J on, n the least
-power of two that is at least t. Neither w nor q^k grows, as w(k+1)/w(k) = (k + r)/(k + 1) <= 1. So on a piece [m, 2m)
-the target w(k) q^k is at most w(m) q^m, in all m w(m) q^m. In the tail k = n + low + n run, low < n, it is at most
-w(n) q^n exp(-n run / t), in all n w(n) q^n / (1 - exp(-n/t)). Choose a piece by those totals, `low` uniformly, `run` by
-coins of exp(-n/t); accept with w(k)/w(m) exp(-low/t), the target over its bound. Bits and exact coins
-(dpcore.randomness.coins) do all of it: the choice compares a uniform number with bounds of the totals' sums, so nothing
-is rounded.
+Sampling, by rejection. Divide the integers into {0}, [2^i, 2^(i+1)) for i < J, and the tail from n = 2^J on, n the
+least power of two that is at least t. Neither w nor q^k grows, as w(k+1)/w(k) = (k + r)/(k + 1) <= 1. So on a piece
+[m, 2m) the target w(k) q^k is at most w(m) q^m, in total m w(m) q^m. In the tail k = n + low + n run, low < n, it is at
+most w(n) q^n exp(-n run / t), in total n w(n) q^n / (1 - exp(-n/t)). Choose a piece by those totals, `low` uniformly,
+`run` by coins of exp(-n/t). Accept with w(k)/w(m) exp(-low/t), the target divided by its bound. The sampler uses only
+bits and exact coins (dpcore.randomness.coins): the choice compares a uniform number with bounds of the totals' sums, so
+nothing is rounded.
 """
 
 import functools
@@ -36,19 +38,19 @@ from dpcore.randomness.coins import around, bernoulli, bernoulli_exp, exp_interv
 from dpcore.randomness.sources import RandomSource
 
 SMALLEST_SCALE, LARGEST_SCALE = Fraction(1, 64), 1 << 40
-"""Samples then stay below 2^48 but with a probability below 2^-150, and logarithms of w are right to 2^-44."""
+"""With these scales, samples reach 2^48 with a probability below 2^-150, and logarithms of w are within 2^-44."""
 
 MOST_SHARES = 1 << 16
 
 _BATCH = 1 << 16
-# Below, w(k) is a product of rationals; from there on, Stirling's series has what double precision holds.
+# Below this k, w(k) is a product of rationals. From here on, Stirling's series has the accuracy of double precision.
 _SMALL = 32
 
 
 def negative_binomial(scale: Fraction, shares: int, count: int, random: RandomSource) -> NDArray[np.int64]:
     """`count` independent samples of NB(1/shares, exp(-1/scale)): int64 (count,).
 
-    Raises PlanError where scale or shares is out of range (`check_scale`).
+    Raises PlanError if scale or shares is out of range (`check_scale`).
     """
     check_scale(scale, shares)
     pieces = _Pieces(scale, shares)
@@ -64,7 +66,7 @@ def negative_binomial(scale: Fraction, shares: int, count: int, random: RandomSo
 def laplace_share(scale: Fraction, shares: int, count: int, random: RandomSource) -> NDArray[np.int64]:
     """Differences of two NB(1/shares, exp(-1/scale)): int64 (count,). With one share, discrete Laplace samples.
 
-    Raises PlanError as `negative_binomial` does.
+    Raises the same errors as `negative_binomial`.
     """
     drawn = negative_binomial(scale, shares, 2 * count, random)
     return drawn[:count] - drawn[count:]
@@ -82,14 +84,14 @@ def check_scale(scale: Fraction, shares: int) -> None:
 
 @dataclass(frozen=True)
 class _Pieces:
-    """The pieces of one law: 0 is {0}, i + 1 begins at 2^i, the last is the tail."""
+    """The pieces of one distribution: piece 0 is {0}, piece i + 1 starts at 2^i, the last is the tail."""
 
     scale: Fraction
     shares: int
 
     @functools.cached_property
     def depth(self) -> int:
-        """J, n being 2^J."""
+        """J, where n = 2^J."""
         return (-(-self.scale.numerator // self.scale.denominator) - 1).bit_length()
 
     @functools.cached_property
@@ -99,22 +101,22 @@ class _Pieces:
 
     @functools.cached_property
     def log_weights(self) -> NDArray[np.float64]:
-        """Each log w(k), k < _SMALL, rounded from 64 bits."""
+        """The log w(k) for each k < _SMALL, rounded from 64 bits."""
         return np.array([float(_log_weight(k, self.shares, 64)[0]) for k in range(_SMALL)])
 
     @functools.cached_property
     def first_log_weights(self) -> NDArray[np.float64]:
-        """Each log w(2^i), i <= J."""
+        """The log w(2^i) for each i <= J."""
         return np.array([float(_log_weight(1 << i, self.shares, 64)[0]) for i in range(self.depth + 1)])
 
     @functools.cached_property
     def thresholds(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        """`bounds` at 64 bits, of each upper end one less: it may be 2^64."""
+        """`bounds` at 64 bits. Each upper end is one less, because it may be 2^64."""
         lows, highs = zip(*self.bounds(64), strict=True)
         return np.array(lows, dtype=np.uint64), np.array([high - 1 for high in highs], dtype=np.uint64)
 
     def bounds(self, precision: int) -> list[tuple[int, int]]:
-        """Integers around P(piece <= j) 2^precision, for every j but the last."""
+        """Integers below and above P(piece <= j) 2^precision, for every j except the last."""
         lows, highs = zip(*self._totals(precision + 32), strict=True)
         below, above = list(accumulate(lows)), list(accumulate(highs))
         return [
@@ -127,7 +129,7 @@ class _Pieces:
         ]
 
     def _totals(self, precision: int) -> list[tuple[Fraction, Fraction]]:
-        """The bounding mass of each piece, over (1 - q)^r, within a relative 2^-precision."""
+        """The bounding mass of each piece, divided by (1 - q)^r, within a relative 2^-precision."""
         totals = [(Fraction(1), Fraction(1))]
         for i in range(self.depth + 1):
             first = 1 << i
@@ -143,14 +145,14 @@ class _Pieces:
         """`count` independent pieces, by inversion."""
         drawn = words(count, random)
         lows, highs = self.thresholds
-        # A number that begins with a word is beyond what is below the word, and not beyond what is above it.
+        # A number that starts with a word is above all bounds below the word and below all bounds above it.
         passed, reached = np.searchsorted(highs, drawn, side="left"), np.searchsorted(lows, drawn, side="right")
         for index in np.flatnonzero(passed != reached):
             passed[index] = self._locate(int(drawn[index]), random)
         return passed
 
     def _locate(self, word: int, random: RandomSource) -> int:
-        """The piece of the uniform number that begins with `word`; more bits as needed."""
+        """The piece of the uniform number that starts with `word`. Draws more bits as needed."""
         bits, precision = word, 64
         while True:
             bounds = self.bounds(precision)
@@ -160,9 +162,9 @@ class _Pieces:
             bits, precision = (bits << 64) | random.bits(64), precision + 64
 
     def log_weight(self, k: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Logarithms of w(k) in double precision, right to 2^-45.
+        """Logarithms of w(k) in double precision, within 2^-45.
 
-        With x = k + r and y = k + 1, Stirling's series S (its remainder is below the first term left out, 2^-55) gives
+        With x = k + r and y = k + 1, Stirling's series S (its remainder is below the first omitted term, 2^-55) gives
         log Gamma(x) - log Gamma(y) = (x - 1/2) log(x/y) + (r - 1)(log y - 1) + S(x) - S(y). The first term is about 1,
         (r - 1) log y at most 34, each with a relative error of a few round-offs.
         """
@@ -179,7 +181,7 @@ class _Pieces:
 
 
 def _accepted(pieces: _Pieces, count: int, random: RandomSource) -> NDArray[np.int64]:
-    """`count` candidates: those accepted, in order."""
+    """Draw `count` candidates and return the accepted ones, in order."""
     piece = pieces.choose(count, random)
     moved = np.flatnonzero(piece)
     exponent = piece[moved] - 1
@@ -203,7 +205,7 @@ def _accepted(pieces: _Pieces, count: int, random: RandomSource) -> NDArray[np.i
 
 
 def _acceptance(pieces: _Pieces, k: int, first: int, low: int, precision: int) -> tuple[int, int]:
-    """Integers around w(k)/w(first) exp(-low/t) 2^precision."""
+    """Integers below and above w(k)/w(first) exp(-low/t) 2^precision."""
     below, above = _log_weight(k, pieces.shares, precision + 8)
     first_below, first_above = _log_weight(first, pieces.shares, precision + 8)
     fall = low / pieces.scale
@@ -211,9 +213,9 @@ def _acceptance(pieces: _Pieces, k: int, first: int, low: int, precision: int) -
 
 
 def _log_weight(k: int, shares: int, precision: int) -> tuple[Fraction, Fraction]:
-    """Rationals around log w(k), within 2^-precision.
+    """Rationals below and above log w(k), within 2^-precision.
 
-    Up to 64 factors are multiplied; beyond, w(k) = w(64) Gamma(k + r) 64! / (Gamma(64 + r) k!). Gamma grows from 2 on.
+    Multiplies up to 64 factors; beyond, w(k) = w(64) Gamma(k + r) 64! / (Gamma(64 + r) k!). Gamma grows from 2 on.
     """
     start = min(k, 64)
     weight = gmpy2.mpq(1)
@@ -236,7 +238,7 @@ def _log_weight(k: int, shares: int, precision: int) -> tuple[Fraction, Fraction
 
 
 def _log_gamma(x: Fraction, precision: int) -> tuple[Fraction, Fraction]:
-    """Rationals around log Gamma(x), x >= 2."""
+    """Rationals below and above log Gamma(x), x >= 2."""
     ends = []
     for rounding in (gmpy2.RoundDown, gmpy2.RoundUp):
         with gmpy2.context(precision=precision, round=rounding):
@@ -245,7 +247,7 @@ def _log_gamma(x: Fraction, precision: int) -> tuple[Fraction, Fraction]:
 
 
 def _stirling(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What is left of log Gamma(x) - (x - 1/2) log x + x - log(2 pi)/2, but for less than 1/(1188 x^9)."""
+    """The value log Gamma(x) - (x - 1/2) log x + x - log(2 pi)/2, with an error of less than 1/(1188 x^9)."""
     inverse = 1 / x
     square = inverse * inverse
     series: NDArray[np.float64] = inverse * (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square / 1680)))

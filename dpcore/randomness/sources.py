@@ -1,9 +1,9 @@
-"""All randomness that protects anyone: AES-256 in counter mode, keyed by the operating system.
+"""Sources of randomness. The secure one is AES-256 in counter mode, keyed by the operating system.
 
-A cipher in counter mode yields more than a gigabyte a second, where the operating system's own source yields a tenth
-of it; its output is indistinguishable from uniform bits as long as AES-256 is a pseudorandom permutation.
+A cipher in counter mode yields more than a gigabyte a second, ten times as much as the operating system's own source.
+Its output is indistinguishable from uniform bits as long as AES-256 is a pseudorandom permutation.
 
-Randomness is always an argument: nothing here holds a default source.
+Randomness is always an argument: there is no default source.
 """
 
 import builtins
@@ -22,23 +22,25 @@ from dpcore.errors import ConfigurationError
 KEY_BYTES = 32
 REKEY_AFTER_BYTES = 1 << 20
 STREAMS = 1 << 64
-"""Streams that one key has, each of up to 2^68 bytes."""
+"""The number of streams of one key, each of up to 2^68 bytes."""
 
-# What is encrypted to fill an array, a part at a time, so that both stay in a core's cache.
+# The plaintext that is encrypted to fill an array part by part, so that both stay in a core's cache.
 _ZEROS = bytes(1 << 18)
 
 
 class SeededRandomRefusedError(ConfigurationError):
-    """A seeded source was offered where only the operating system's randomness protects anyone."""
+    """A seeded source was given where security needs the operating system's randomness."""
 
     def __init__(self) -> None:
-        super().__init__("a seed belongs in tests and simulation: give a node dpcore.randomness.sources.SystemRandom()")
+        super().__init__(
+            "a seed is for tests and simulation only: give a node dpcore.randomness.sources.SystemRandom()"
+        )
 
 
 class RandomSource(Protocol):
     """A source of uniformly random bits.
 
-    `is_system` is True where the bits come from the operating system, False where a seed repeats them.
+    `is_system` is True if the operating system provides the bits, False if a seed or key can repeat them.
     """
 
     @property
@@ -47,7 +49,7 @@ class RandomSource(Protocol):
         ...
 
     def bytes(self, count: int) -> builtins.bytes:
-        """`count` random bytes. Raises ValueError where count is negative."""
+        """`count` random bytes. Raises ValueError if count is negative."""
         ...
 
     def uint8(self, count: int) -> NDArray[np.uint8]:
@@ -59,12 +61,12 @@ class RandomSource(Protocol):
         ...
 
     def below(self, bound: int) -> int:
-        """A uniform integer in [0, bound), by rejection. Raises ValueError where bound < 1."""
+        """A uniform integer in [0, bound), by rejection. Raises ValueError if bound < 1."""
         ...
 
 
 def require_system(random: RandomSource) -> None:
-    """Refuse every source but the operating system's: what a node calls before it uses one.
+    """Refuse every source except the operating system's. A node calls this before it uses a source.
 
     Raises SeededRandomRefusedError.
     """
@@ -73,25 +75,25 @@ def require_system(random: RandomSource) -> None:
 
 
 class _DerivedDraws(ABC):
-    """What follows from `bytes` alone."""
+    """The draws that are derived from `bytes`."""
 
     @abstractmethod
     def bytes(self, count: int) -> builtins.bytes:
-        """`count` random bytes. Raises ValueError where count is negative."""
+        """`count` random bytes. Raises ValueError if count is negative."""
 
     def uint8(self, count: int) -> NDArray[np.uint8]:
         """`count` random bytes as a read-only array (count,), without a copy."""
         return np.frombuffer(self.bytes(count), dtype=np.uint8)
 
     def bits(self, count: int) -> int:
-        """A uniform integer in [0, 2^count). Raises ValueError where count is negative."""
+        """A uniform integer in [0, 2^count). Raises ValueError if count is negative."""
         whole = -(-count // 8)
         return int.from_bytes(self.bytes(whole), "little") >> (8 * whole - count)
 
     def below(self, bound: int) -> int:
-        """A uniform integer in [0, bound), of any size, by rejection: under two tries expected.
+        """A uniform integer in [0, bound), of any size, by rejection: fewer than two tries expected.
 
-        Raises ValueError where bound < 1.
+        Raises ValueError if bound < 1.
         """
         if bound < 1:
             raise ValueError(f"there is no integer in [0, {bound}): give a bound of at least 1")
@@ -108,7 +110,7 @@ def _keystream(key: builtins.bytes, stream: int = 0) -> CipherContext:
 
 
 class _ForkCount:
-    """How often this process's ancestors have forked, as seen from here."""
+    """The number of forks that lead to this process."""
 
     value = 0
 
@@ -117,12 +119,12 @@ def _count_fork() -> None:
     _ForkCount.value += 1
 
 
-# The process id alone could come back: a grandchild may be given the number of a grandparent that has ended.
+# A process id can repeat: a grandchild may get the number of a grandparent that has ended.
 os.register_at_fork(after_in_child=_count_fork)
 
 
 def this_process() -> tuple[int, int]:
-    """What tells this process from those that it was forked from: its id, and how often its ancestors forked."""
+    """Identifies this process among those that it was forked from: its id and the number of forks that lead to it."""
     return os.getpid(), _ForkCount.value
 
 
@@ -138,8 +140,8 @@ class _ThreadState(threading.local):
 class SystemRandom(_DerivedDraws):
     """AES-256-CTR keyed with `os.urandom`: the only source that a node accepts.
 
-    Every thread has a cipher of its own, so no lock can be held across a fork. A key is replaced after a fork, so that
-    parent and child never draw the same bytes, and after 2^20 bytes, so that a stolen memory image tells little about
+    Every thread has its own cipher, so no lock can be held across a fork. A key is replaced after a fork, so that
+    parent and child never draw the same bytes, and after 2^20 bytes, so that a stolen memory image reveals little about
     earlier draws. A restored snapshot of a running machine may repeat up to that many bytes: do not resume one.
     """
 
@@ -149,7 +151,7 @@ class SystemRandom(_DerivedDraws):
         self._state = _ThreadState()
 
     def bytes(self, count: int) -> builtins.bytes:
-        """`count` random bytes. Raises ValueError where count is negative."""
+        """`count` random bytes. Raises ValueError if count is negative."""
         zeros = bytes(count)
         state, owner = self._state, this_process()
         if state.cipher is None or state.owner != owner or state.bytes_left < count:
@@ -160,36 +162,35 @@ class SystemRandom(_DerivedDraws):
 
 
 class KeyedRandom(_DerivedDraws):
-    """AES-256-CTR under a secret key of 32 bytes, for draws that must come out the same again: a noised table's.
+    """AES-256-CTR under a secret key of 32 bytes, for draws that must be reproducible, such as a noised table's.
 
-    stream: which of the key's 2^64 streams; its counter begins at `stream` (8 bytes, big-endian) and 8 zero bytes, so
-    that no two share a cipher block below 2^68 bytes each, and any of them can be drawn by whoever holds the key, in
-    any order.
+    stream: which of the key's 2^64 streams. Its counter starts at `stream` (8 bytes, big-endian) and 8 zero bytes, so
+    no two streams share a cipher block below 2^68 bytes each. The holder of the key can draw the streams in any order.
 
-    As good as the key is secret and used for one purpose. Raises ValueError for a key of another length, or where there
-    is no such stream.
+    Secure as long as the key is secret and used for one purpose. Raises ValueError for a key of another length or a
+    stream that does not exist.
     """
 
     is_system = False
 
     def __init__(self, key: builtins.bytes, stream: int = 0) -> None:
         if len(key) != KEY_BYTES:
-            raise ValueError(f"a key has {KEY_BYTES} bytes, not {len(key)}")
+            raise ValueError(f"the key has {len(key)} bytes: give {KEY_BYTES} bytes")
         if not 0 <= stream < STREAMS:
-            raise ValueError(f"there is no stream {stream}: a key has streams 0 to 2^64 - 1")
+            raise ValueError(f"there is no stream {stream}: give 0 to 2^64 - 1")
         self._cipher = _keystream(key, stream)
 
     def bytes(self, count: int) -> builtins.bytes:
-        """The stream's next `count` bytes. Raises ValueError where count is negative."""
+        """The stream's next `count` bytes. Raises ValueError if count is negative."""
         return self._cipher.update(bytes(count))
 
     def fill(self, out: NDArray[Any]) -> None:
-        """Overwrite an array, of whatever kind, with the stream's next bytes; nothing is copied.
+        """Overwrite an array of any type with the stream's next bytes, without a copy.
 
-        Raises ValueError where `out` is not C-contiguous.
+        Raises ValueError if `out` is not C-contiguous.
         """
         if not out.flags.c_contiguous:
-            raise ValueError("only an array without gaps can be filled: give a C-contiguous one")
+            raise ValueError("the array is not contiguous: give a C-contiguous one")
         whole, zeros = out.reshape(-1).view(np.uint8), memoryview(_ZEROS)
         for first in range(0, len(whole), len(_ZEROS)):
             part = whole[first : first + len(_ZEROS)]
@@ -197,10 +198,10 @@ class KeyedRandom(_DerivedDraws):
 
 
 class SeededRandom(_DerivedDraws):
-    """AES-256-CTR keyed by SHA-256 of a seed: for tests and simulation alone; a node refuses it (`require_system`).
+    """AES-256-CTR keyed by SHA-256 of a seed, for tests and simulation only. A node refuses it (`require_system`).
 
-    seed: bytes, or an integer, which stands for its decimal digits. The stream does not depend on how it is cut:
-    bytes(3) + bytes(5) equals bytes(8). A fork, like a second object of the same seed, repeats it.
+    seed: bytes, or an integer, which stands for its decimal digits. The stream does not depend on how it is divided:
+    bytes(3) + bytes(5) equals bytes(8). A fork, like a second object with the same seed, repeats the stream.
     """
 
     is_system = False
@@ -211,7 +212,7 @@ class SeededRandom(_DerivedDraws):
         self._lock = threading.Lock()
 
     def bytes(self, count: int) -> builtins.bytes:
-        """The stream's next `count` bytes. Raises ValueError where count is negative."""
+        """The stream's next `count` bytes. Raises ValueError if count is negative."""
         zeros = bytes(count)
         with self._lock:
             return self._cipher.update(zeros)

@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
-class Source(NamedTuple):
+class WantedColumn(NamedTuple):
     """A column, and how it is to be read: as numbers or as texts."""
 
     column: str
@@ -128,18 +128,18 @@ class _Column:
     dropped: Mask | None = None
 
 
-def sources(schema: Schema, *, label: bool) -> tuple[Source, ...]:
+def sources(schema: Schema, *, label: bool) -> tuple[WantedColumn, ...]:
     """The columns that encoding needs and how each is read, without repetition; the label's where `label` is true."""
     needed = [source_of(feature) for feature in schema.features]
-    return tuple(dict.fromkeys([*needed, Source(schema.label.column, "texts")] if label else needed))
+    return tuple(dict.fromkeys([*needed, WantedColumn(schema.label.column, "texts")] if label else needed))
 
 
-def source_of(feature: Feature) -> Source:
+def source_of(feature: Feature) -> WantedColumn:
     """The column of one feature and how it is read."""
-    return Source(feature.column, "numbers" if isinstance(feature, RealFeature | ThresholdFeature) else "texts")
+    return WantedColumn(feature.column, "numbers" if isinstance(feature, RealFeature | ThresholdFeature) else "texts")
 
 
-def encode(schema: Schema, cells: Mapping[Source, Cells], rows: int, *, label: bool) -> EncodedRows:
+def encode(schema: Schema, cells: Mapping[WantedColumn, Cells], rows: int, *, label: bool) -> EncodedRows:
     """Encode `rows` rows.
 
     cells: an entry for each of `sources(schema, label=label)`, each of length `rows`. Raises CellError for the first
@@ -155,7 +155,7 @@ def encode(schema: Schema, cells: Mapping[Source, Cells], rows: int, *, label: b
     return EncodedRows(x, labels, usable, tuple(tallies))
 
 
-def encode_stored(schema: Schema, cells: Mapping[Source, Cells], rows: int) -> StoredRows:
+def encode_stored(schema: Schema, cells: Mapping[WantedColumn, Cells], rows: int) -> StoredRows:
     """Encode `rows` rows with their labels as a party stores them: `store` of what `encode` gives, without the doubles.
 
     cells: an entry for each of `sources(schema, label=True)`. Raises CellError as `encode` does.
@@ -167,7 +167,7 @@ def encode_stored(schema: Schema, cells: Mapping[Source, Cells], rows: int) -> S
     return StoredRows(features, labels, usable, (*tallies, tally))
 
 
-def _fill(schema: Schema, cells: Mapping[Source, Cells], x: NDArray[Any]) -> tuple[Mask, list[Tally]]:
+def _fill(schema: Schema, cells: Mapping[WantedColumn, Cells], x: NDArray[Any]) -> tuple[Mask, list[Tally]]:
     """Write the features and the bias into x, (m, d) of doubles or of stored integers.
 
     Gives which rows the features leave usable, and the features' tallies; what is in the other rows does not matter.
@@ -278,9 +278,9 @@ def _encode_category(feature: CategoryFeature, cells: Texts) -> _Column:
     return _Column(codes[:, None] == np.arange(len(places)), imputed, None, dropped)
 
 
-def _labelled(label: Label, cells: Mapping[Source, Cells], usable: Mask) -> tuple[NDArray[np.int8], Tally]:
+def _labelled(label: Label, cells: Mapping[WantedColumn, Cells], usable: Mask) -> tuple[NDArray[np.int8], Tally]:
     """Labels, +1 in rows that are not usable, and their tally; `usable` loses the rows whose label is dropped."""
-    label_cells = cells[Source(label.column, "texts")]
+    label_cells = cells[WantedColumn(label.column, "texts")]
     assert isinstance(label_cells, Texts), "labels are to be read as texts"
     labels, dropped = _encode_label(label, label_cells)
     usable &= ~dropped

@@ -7,7 +7,7 @@ in any order, on any machine, gives the same total bit for bit.
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,10 @@ class RowSums(Protocol):
     def __call__(self, part: RowPart, records: Records, progress: Progress | None = None) -> NDArray[np.int64]:
         """The total over all rows: int64, `part.shape`. Raises what the part or `progress` raises."""
         ...
+
+
+SumOverRows: TypeAlias = Callable[[RowPart, Records], NDArray[np.int64]]
+"""A `RowSums` whose progress is somebody else's business, or a Computation's `total`."""
 
 
 def on_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> Generator[Result]:

@@ -18,8 +18,9 @@ class Estimates:
     confidence: in (0, 1). sampling, quantisation, noise: half-widths in units of the values, for sampling from the
     distribution, for rounding values to fixed point and for the noise. With probability >= `confidence`, over rows
     drawn independently from one distribution and over the noise, all M values are within `tolerance` of the truth.
-    deviation: standard deviation of the noise on each value; the greatest, if they differ. law: the distribution of the
-    noise on rows times each value, independent of one another; None if it is not known or not of that kind.
+    deviation: standard deviation of the noise on each value; the greatest, if they differ. distribution: the
+    distribution of the noise on rows times each value, independent of one another; None if it is not known or not of
+    that kind.
 
     Raises ShapeError for another shape, DataError if a value is not finite, ConfigurationError if a field is out of
     range.
@@ -32,7 +33,7 @@ class Estimates:
     quantisation: float
     noise: float
     deviation: float
-    law: SharedNoise | None = None
+    distribution: SharedNoise | None = None
 
     def __post_init__(self) -> None:
         values = np.array(self.values, dtype=np.float64)

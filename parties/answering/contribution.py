@@ -15,32 +15,21 @@ from numpy.typing import NDArray
 from dpcore.errors import ShapeError
 from dpcore.numbers.processors import one_blas_thread
 from dpcore.paillier.masks import cohort_mask
-from dpcore.paillier.packing import pack
+from dpcore.paillier.packing import mask_addends, pack
 from dpcore.paillier.public import ObfuscatorSource
 from dpcore.progress import Progress
-from dpcore.queries.base import Keyed
-from dpcore.randomness.sources import RandomSource
+from dpcore.records.computation import Computation
 from dpcore.records.records import Records
-from dpcore.records.row_sums import RowSums, sum_on_threads
 from wire.cohort import Acceptance
 from wire.query import OpenedQuery
 from wire.upload import chunk_ranges
 
 
 @one_blas_thread()
-def integer_vector(
-    opened: OpenedQuery,
-    records: Records,
-    random: RandomSource,
-    progress: Progress | None = None,
-    *,
-    keyed: Keyed | None = None,
-    row_sums: RowSums = sum_on_threads,
-) -> NDArray[np.int64]:
+def integer_vector(opened: OpenedQuery, records: Records, computation: Computation) -> NDArray[np.int64]:
     """This party's part of the sum with its share of the noise, int64 (length,), in the units of the query's kind.
 
-    keyed: what repeatable draws derive from; fixed-support and one-bit rounding need it. row_sums: who adds up over the
-    rows: threads here, or this party's cluster. BLAS has one thread meanwhile, in the whole process.
+    BLAS has one thread meanwhile, in the whole process.
 
     Raises ShapeError where the records have another number of coordinates than the query's schema, and what the
     query's kind raises.
@@ -48,7 +37,7 @@ def integer_vector(
     query = opened.query
     if records.d != query.schema.d:
         raise ShapeError(f"records of {records.d} coordinates for a schema of {query.schema.d}: load them with it")
-    values = query.kind.contribution(records, query.encoding.fraction_bits, random, progress, keyed, row_sums)
+    values = query.kind.contribution(records, query.encoding.fraction_bits, computation)
     if values.shape != (query.length,):
         raise ShapeError(f"a contribution of shape {values.shape}, and the query asks for {query.length} values")
     return values
@@ -101,11 +90,10 @@ def masked_chunks(
         shape=(opened.ciphertexts, encoding.slots_per_ciphertext(key.bits)),
         value_bits=encoding.value_bits,
     )
-    bare, masked = (pack(values, own.rows, encoding, key.bits, each) for each in (None, mask))
-    differences = [after - before for after, before in zip(masked, bare, strict=True)]
+    addends = mask_addends(values, own.rows, encoding, key.bits, mask)
     done = 0
     for chunk in chunks:
         ciphertexts = key.from_wire(chunk)
-        part = differences[done : done + len(ciphertexts)]
+        part = addends[done : done + len(ciphertexts)]
         yield key.to_wire(key.add_plaintexts(ciphertexts, part))
         done += len(ciphertexts)

@@ -1,45 +1,47 @@
 """What the party decides of a query and of a cohort. Pure: no network, no files, no clock."""
 
-from dpcore.queries.base import Keyed
-from dpcore.queries.rados import RadosQuery
-from dpcore.rados.designs import FixedSupportDesign
-from dpcore.rados.noised_table import NoisedTable
+from dataclasses import dataclass
+
+from dpcore.records.computation import PartySecret
 from dpcore.records.records import Records
+from dpcore.records.row_sums import RowSums, sum_on_threads
 from dpcore.records.schema import Schema, differences
 from parties.ledger.charges import Charge, charge_for
 from parties.policy import Policy, check_cohort, check_query
 from wire.cohort import Acceptance, Cohort
-from wire.envelopes import Envelope
+from wire.envelopes import Envelope, SigningKey
 from wire.errors import Code, WireError
 from wire.query import OpenedQuery, Query
 from wire.roster import Roster
 
 
-def decide(
-    opened: OpenedQuery,
-    attempt: int,
-    *,
-    policy: Policy,
-    roster: Roster,
-    own_name: str,
-    schema: Schema,
-    rows: int,
-    epoch: bytes | None = None,
-) -> Charge:
+@dataclass(frozen=True)
+class Party:
+    """A party as its own node knows it: who it is, what it allows, its rows and what sums them, its secret."""
+
+    name: str
+    signing_key: SigningKey
+    policy: Policy
+    schema: Schema
+    records: Records
+    secret: PartySecret
+    row_sums: RowSums = sum_on_threads
+
+
+def decide(opened: OpenedQuery, attempt: int, party: Party, roster: Roster) -> Charge:
     """What taking part in one attempt costs, once policy, schema and design allow it.
 
-    rows: m_p. epoch: the noised table that the query would be answered from (`epoch_of`), None where from none. Raises
-    WireError with the code that the party refuses with: the policy's, SCHEMA_MISMATCH, ATTEMPT_MISMATCH or
+    Raises WireError with the code that the party refuses with: the policy's, SCHEMA_MISMATCH, ATTEMPT_MISMATCH or
     PLAN_INFEASIBLE.
     """
-    query = opened.query
-    check_query(policy, opened, roster, own_name)
+    query, rows = opened.query, party.records.rows
+    check_query(party.policy, opened, roster, party.name)
     if not 1 <= attempt <= query.max_attempts:
         raise WireError(Code.ATTEMPT_MISMATCH, f"Attempt {attempt} of {query.max_attempts}.")
-    check_schema(query, schema)
+    check_schema(query, party.schema)
     if rows > query.max_rows:
         raise WireError(Code.PLAN_INFEASIBLE, f"This party has {rows} rows and max_rows is {query.max_rows}.")
-    return charge_for(query, rows, epoch)
+    return charge_for(query, rows, epoch_of(query, party))
 
 
 def check_schema(query: Query, schema: Schema) -> None:
@@ -49,40 +51,26 @@ def check_schema(query: Query, schema: Schema) -> None:
         raise WireError(Code.SCHEMA_MISMATCH, f"These differ: {fields}.")
 
 
-def check_unchanged(
-    query: Query, rows: int, reserved: Charge | None, schema: Schema, records: Records, keyed: Keyed
-) -> None:
+def check_unchanged(query: Query, rows: int, reserved: Charge | None, party: Party) -> None:
     """Refuse to compute what was not reserved: data, schema or secret may have changed while the party was down.
 
     rows, reserved: of the acceptance. A noised table that is not the one reserved for would be a release that nobody
     counts. Raises WireError(SCHEMA_MISMATCH or UNAVAILABLE).
     """
-    check_schema(query, schema)
-    if rows != records.rows:
+    check_schema(query, party.schema)
+    if rows != party.records.rows:
         raise WireError(Code.UNAVAILABLE, "The data have another number of rows than when it was accepted.")
-    if reserved != charge_for(query, rows, epoch_of(query, records, keyed)):
+    if reserved != charge_for(query, rows, epoch_of(query, party)):
         raise WireError(Code.UNAVAILABLE, "It would cost something else than what was reserved for it.")
 
 
-def epoch_of(query: Query, records: Records, keyed: Keyed) -> bytes | None:
+def epoch_of(query: Query, party: Party) -> bytes | None:
     """The name of the noised table that a query is answered from, None where it is not answered from one."""
-    match query.kind:
-        case RadosQuery(design=FixedSupportDesign() as design) if design.edge_sigma:
-            bits = query.encoding.fraction_bits
-            return NoisedTable.of(records, design, bits, keyed.schema_digest, keyed.secret).epoch
-        case _:
-            return None
+    return query.kind.epoch(party.records, query.encoding.fraction_bits, party.secret)
 
 
 def verify_cohort(
-    cohort: Cohort,
-    opened: OpenedQuery,
-    attempt: int,
-    *,
-    policy: Policy,
-    roster: Roster,
-    own_name: str,
-    own_acceptance: Envelope,
+    cohort: Cohort, opened: OpenedQuery, attempt: int, party: Party, roster: Roster, own_acceptance: Envelope
 ) -> tuple[Acceptance, ...]:
     """What the members of a cohort signed; a cohort that this party must not upload for is refused, whoever formed it.
 
@@ -94,7 +82,7 @@ def verify_cohort(
     raise).
     """
     query = opened.query
-    check_query(policy, opened, roster, own_name)
+    check_query(party.policy, opened, roster, party.name)
     if (cohort.query_id, cohort.attempt) != (opened.query_id, attempt):
         raise WireError(Code.ATTEMPT_MISMATCH, "The cohort is for another attempt.")
     acceptances = cohort.open(roster)
@@ -105,5 +93,6 @@ def verify_cohort(
         raise WireError(
             Code.QUERY_INVALID, f"The cohort has {len(acceptances)} parties and {rows} rows, which the query excludes."
         )
-    check_cohort(policy, roster, own_name, (acceptance.party for acceptance in acceptances), query.honest_parties)
+    members = (acceptance.party for acceptance in acceptances)
+    check_cohort(party.policy, roster, party.name, members, query.honest_parties)
     return acceptances

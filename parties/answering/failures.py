@@ -8,6 +8,10 @@ from parties.ledger.ledger import LedgerConflictError
 from wire.errors import CATALOGUE, ConnectionLostError, TimedOutError, WireError
 
 
+class StoppedError(RadofedError):
+    """Work was given up because it is no longer wanted or the node is stopping. What is on disk is right."""
+
+
 def may_pass(error: RadofedError) -> bool:
     """Whether what failed may succeed later by itself."""
     if isinstance(error, WireError):

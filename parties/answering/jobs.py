@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from dpcore.errors import RadofedError
-from parties.answering.failures import may_pass
-from parties.answering.lifecycle import QueryHandler, StoppedError
-from parties.answering.work import Work
+from parties.answering.failures import StoppedError, may_pass
+from parties.answering.lifecycle import QueryLifecycle
 from radofed.common.logs import Log
+from wire.status import Work
 
 # As many as a coordinator has open by default: an upload holds its thread, and others must be answered meanwhile.
 ADVANCING_THREADS = 16
@@ -52,10 +52,10 @@ class Jobs:
     """
 
     def __init__(
-        self, handler: QueryHandler, log: Log, stop: threading.Event, may_finish: Callable[[], bool] = lambda: True
+        self, lifecycle: QueryLifecycle, log: Log, stop: threading.Event, may_finish: Callable[[], bool] = lambda: True
     ) -> None:
         """stop: set when the node stops. may_finish: whether uploads that are under way may go on after that."""
-        self._handler, self._log, self._stop, self._may_finish = handler, log, stop, may_finish
+        self._lifecycle, self._log, self._stop, self._may_finish = lifecycle, log, stop, may_finish
         self._lock = threading.Lock()
         self._jobs: dict[bytes, _Job] = {}
         self._advancing = ThreadPoolExecutor(ADVANCING_THREADS, thread_name_prefix="advance")
@@ -118,7 +118,7 @@ class Jobs:
     def _advance_once(self, job: _Job, work: Work) -> bool:
         """Whether it went as far as it goes; otherwise it is to be tried again."""
         try:
-            if self._handler.advance(work, lambda: self._is_current(job, work) and self._may_finish()):
+            if self._lifecycle.advance(work, lambda: self._is_current(job, work) and self._may_finish()):
                 with self._lock:
                     if not job.computing and not self._stop.is_set():
                         job.computing = True
@@ -136,7 +136,7 @@ class Jobs:
 
     def _compute(self, job: _Job, work: Work) -> None:
         try:
-            self._handler.compute(work, lambda: self._is_current(job, work) and not self._stop.is_set())
+            self._lifecycle.compute(work, lambda: self._is_current(job, work) and not self._stop.is_set())
         except StoppedError:
             self._log.info("contribution dropped", query=work.query_id, attempt=work.attempt)
         except Exception as error:  # noqa: BLE001 - the thread must go on to the next query

@@ -4,65 +4,37 @@ Every step may be repeated and may be cut off anywhere: what was done is in the 
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from dpcore.errors import RadofedError
 from dpcore.paillier.masks import MaskKeyError
-from dpcore.queries.base import Keyed
 from dpcore.randomness.sources import RandomSource, require_system
-from dpcore.records.records import Records
-from dpcore.records.row_sums import RowSums, sum_on_threads
-from dpcore.records.schema import Schema
+from dpcore.records.computation import Computation
 from parties.answering.attempts import Attempt, Attempts, AttemptState
-from parties.answering.contribution import encrypted_chunks, integer_vector, masked_chunks
-from parties.answering.decisions import check_unchanged, decide, epoch_of, verify_cohort
-from parties.answering.failures import may_pass, named
+from parties.answering.contribution import encrypted_chunks, integer_vector
+from parties.answering.coordinator_calls import CoordinatorCalls
+from parties.answering.decisions import Party, check_unchanged, decide
+from parties.answering.failures import StoppedError, may_pass, named
 from parties.answering.obfuscators import Obfuscators
 from parties.answering.refusals import Refusals, Refused
 from parties.answering.spool import Spool, SpoolLostError, Spools
-from parties.answering.work import Coordinator, Work
+from parties.answering.uploads import Uploads
 from parties.ledger.ledger import LedgerConflictError
 from parties.policy import Policy
 from parties.rosters import Rosters
 from radofed.common.logs import Log
-from wire.cohort import Acceptance, Cohort, Ready, Receipt, Refusal, sign
-from wire.envelopes import SigningKey
+from wire.cohort import Acceptance, Cohort, Ready, Refusal, sign
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
 from wire.query import OpenedQuery, check_time, open_query
-from wire.status import PartyState, Phase
+from wire.roster import Roster
+from wire.status import PartyState, Phase, Work
 
 _BEFORE_COHORT = (Phase.ANSWERING, Phase.PREPARING)
-# A member may have joined since this party last asked for the roster.
-_NEWER_ROSTER_MAY_HELP = frozenset({Code.ROSTER_STALE, Code.PEER_UNKNOWN, Code.SIGNATURE_INVALID})
 
 
-class StoppedError(RadofedError):
-    """Work was given up because it is no longer wanted or the node is stopping. What is on disk is right."""
-
-
-@dataclass(frozen=True)
-class Holdings:
-    """What a party brings to every query: who it is, what it allows, its rows and who sums them, its secret."""
-
-    name: str
-    signing_key: SigningKey
-    policy: Policy
-    schema: Schema
-    records: Records
-    secret: bytes = field(repr=False)
-    row_sums: RowSums = sum_on_threads
-
-    @property
-    def keyed(self) -> Keyed:
-        """What repeatable draws derive from."""
-        return Keyed(self.secret, self.schema.digest)
-
-
-class QueryHandler:
+class QueryLifecycle:
     """Takes queries forward. `advance` is quick but for uploads; `compute` is long; both may run in any thread.
 
     One query is handled by one thread at a time; compute by one thread in all.
@@ -70,13 +42,13 @@ class QueryHandler:
 
     def __init__(
         self,
-        holdings: Holdings,
+        party: Party,
         *,
         attempts: Attempts,
         spools: Spools,
         rosters: Rosters,
         refusals: Refusals,
-        coordinator: Coordinator,
+        coordinator: CoordinatorCalls,
         random: RandomSource,
         log: Log,
         obfuscators: Obfuscators | None = None,
@@ -84,19 +56,18 @@ class QueryHandler:
     ) -> None:
         """clock: Unix seconds. Raises SeededRandomRefusedError for any source but the system's."""
         require_system(random)
-        self._holdings = holdings
+        self._party = party
         self._attempts, self._spools, self._rosters, self._refusals = attempts, spools, rosters, refusals
         self._coordinator, self._random, self._log, self._clock = coordinator, random, log, clock
         self._obfuscators = obfuscators or Obfuscators(random, spare=0)
+        self._uploads = Uploads(attempts, spools, rosters, coordinator, log, clock)
         self._announced: set[tuple[bytes, int]] = set()
-        # Chunks acknowledged since this process began: what the coordinator said that it holds is older.
-        self._arrived: dict[tuple[bytes, int], set[int]] = {}
         # Remembered beside the disk, which may be what failed.
         self._given_up: set[tuple[bytes, int]] = set()
 
     def follow(self, policy: Policy) -> None:
         """Hold to another policy: whatever is answered, and whatever is charged or uploaded, from now on."""
-        self._holdings = replace(self._holdings, policy=policy)
+        self._party = replace(self._party, policy=policy)
 
     def advance(self, work: Work, wanted: Callable[[], bool] = lambda: True) -> bool:
         """Take a query as far as it goes without computing; whether a contribution is now to be computed.
@@ -156,12 +127,10 @@ class QueryHandler:
         self._attempts.forget(now)
 
     def _open(self, work: Work) -> OpenedQuery:
-        try:
-            return open_query(work.query, self._rosters.current, now_unix_s=self._clock())
-        except WireError as error:
-            if error.code not in _NEWER_ROSTER_MAY_HELP or not self._rosters.refresh(self._coordinator):
-                raise
-            return open_query(work.query, self._rosters.current, now_unix_s=self._clock())
+        def opened(roster: Roster) -> OpenedQuery:
+            return open_query(work.query, roster, now_unix_s=self._clock())
+
+        return self._rosters.checked(self._coordinator, opened)
 
     def _answer(self, work: Work) -> Attempt | None:
         """Decide, reserve and remember an acceptance; or refuse. None where the party does not take part."""
@@ -181,25 +150,15 @@ class QueryHandler:
         return None
 
     def _accept(self, work: Work) -> Attempt:
-        mine = self._holdings
+        party = self._party
         opened = self._open(work)
-        rows = mine.records.rows
-        charge = decide(
-            opened,
-            work.attempt,
-            policy=mine.policy,
-            roster=self._rosters.current,
-            own_name=mine.name,
-            schema=mine.schema,
-            rows=rows,
-            epoch=epoch_of(opened.query, mine.records, mine.keyed),
-        )
+        charge = decide(opened, work.attempt, party, self._rosters.current)
         mask_key = X25519PrivateKey.from_private_bytes(self._random.bytes(32))
         public = mask_key.public_key().public_bytes_raw()
-        acceptance = Acceptance(opened.query_id, work.attempt, mine.name, rows, public)
+        acceptance = Acceptance(opened.query_id, work.attempt, party.name, party.records.rows, public)
         held = self._attempts.accept(
             acceptance,
-            sign(acceptance, mine.signing_key),
+            sign(acceptance, party.signing_key),
             charge,
             mask_key=mask_key.private_bytes_raw(),
             not_after_unix_s=opened.query.not_after_unix_s,
@@ -225,8 +184,8 @@ class QueryHandler:
             self._refusals.note(Refused.now(self._clock(), work.query_id, work.attempt, code, detail))
         except OSError as error:
             self._log.warning("refusal not remembered", query=work.query_id, reason=str(error))
-        refusal = Refusal(work.query_id, work.attempt, self._holdings.name, code)
-        self._tell(work, lambda: self._coordinator.answer(sign(refusal, self._holdings.signing_key), accepts=False))
+        refusal = Refusal(work.query_id, work.attempt, self._party.name, code)
+        self._tell(work, lambda: self._coordinator.answer(sign(refusal, self._party.signing_key), accepts=False))
 
     def _deliver(self, work: Work, held: Attempt) -> bool:
         """See that the coordinator has the acceptance; whether it has."""
@@ -244,7 +203,7 @@ class QueryHandler:
         key = (held.query_id, held.attempt)
         if key in self._announced or work.state is PartyState.READY or work.phase not in _BEFORE_COHORT:
             return
-        ready = sign(Ready(held.query_id, held.attempt, self._holdings.name), self._holdings.signing_key)
+        ready = sign(Ready(held.query_id, held.attempt, self._party.name), self._party.signing_key)
         if self._tell(work, lambda: self._coordinator.ready(ready)):
             self._announced.add(key)
 
@@ -272,14 +231,14 @@ class QueryHandler:
 
         begun = time.monotonic()
         opened = open_query(work.query, self._rosters.current, now_unix_s=self._clock())
-        mine, records = self._holdings, self._holdings.records
-        reserved = self._attempts.cost(held)
-        check_unchanged(opened.query, held.rows, reserved, mine.schema, records, mine.keyed)
-        values = integer_vector(opened, records, self._random, progress, keyed=mine.keyed, row_sums=mine.row_sums)
+        party = self._party
+        check_unchanged(opened.query, held.rows, self._attempts.cost(held), party)
+        computation = Computation(self._random, party.secret, party.row_sums, progress)
+        values = integer_vector(opened, party.records, computation)
         width = opened.public_key.ciphertext_bytes
         upload_bytes = opened.ciphertexts * width
         source = self._obfuscators.source(opened.public_key)
-        chunks = encrypted_chunks(opened, values, records.rows, source, progress)
+        chunks = encrypted_chunks(opened, values, party.records.rows, source, progress)
         # Room for the masked one as well: once there is a cohort, everybody waits for this party.
         needed_bytes = 2 * upload_bytes + values.nbytes
         spool = self._spools.write(
@@ -306,10 +265,7 @@ class QueryHandler:
                 self._end(held, "the cohort was fixed without this party")
             return
         try:
-            opened = self._open(work)
-            acceptances = self._verify(work.cohort, opened, held)
-            spool = self._masked(work.cohort, acceptances, opened, held)
-            self._charge(work.cohort, held, spool)
+            spool = self._uploads.charged(self._open(work), work.cohort, held, self._party)
         except (WireError, LedgerConflictError, MaskKeyError) as error:
             if may_pass(error):
                 raise
@@ -319,87 +275,11 @@ class QueryHandler:
         except SpoolLostError as error:
             self._lose(held, error)
         else:
-            self._send(work.cohort, work, held, spool, wanted)
+            self._send(work, work.cohort, held, spool, wanted)
 
-    def _verify(self, cohort: Cohort, opened: OpenedQuery, held: Attempt) -> tuple[Acceptance, ...]:
-        mine = self._holdings
-
-        def verify() -> tuple[Acceptance, ...]:
-            return verify_cohort(
-                cohort,
-                opened,
-                held.attempt,
-                policy=mine.policy,
-                roster=self._rosters.current,
-                own_name=mine.name,
-                own_acceptance=held.answer,
-            )
-
+    def _send(self, work: Work, cohort: Cohort, held: Attempt, spool: Spool, wanted: Callable[[], bool]) -> None:
         try:
-            return verify()
-        except WireError as error:
-            if error.code not in _NEWER_ROSTER_MAY_HELP or not self._rosters.refresh(self._coordinator):
-                raise
-            return verify()
-
-    def _masked(self, cohort: Cohort, acceptances: Sequence[Acceptance], opened: OpenedQuery, held: Attempt) -> Spool:
-        """The contribution with the masks of this cohort in it, verified. Made anew until it is charged for."""
-        spool = self._spools.open(held.query_id, held.attempt, masked=held.mask_key is None)
-        if spool.digest != held.spool_digest:
-            raise SpoolLostError(spool.path, "is not what was spooled")
-        if held.mask_key is None:
-            spool.verify()
-            return spool
-        chunks = masked_chunks(
-            opened,
-            spool.values(),
-            (spool.chunk(index).ciphertexts for index in range(len(spool.hashes))),
-            own_name=self._holdings.name,
-            own_key=X25519PrivateKey.from_private_bytes(held.mask_key),
-            acceptances=acceptances,
-            cohort_digest=cohort.digest,
-        )
-        width = opened.public_key.ciphertext_bytes
-        needed_bytes = spool.ciphertexts * width
-        return self._spools.write(held.query_id, held.attempt, chunks, needed_bytes=needed_bytes, width=width)
-
-    def _charge(self, cohort: Cohort, held: Attempt, spool: Spool) -> None:
-        """Charge for this cohort and these masked bytes: from here on they may leave, and the bare ones go."""
-        if self._attempts.charge(
-            held, cohort_digest=cohort.digest, spool_digest=spool.digest, now_unix_s=self._clock()
-        ):
-            self._log.info(
-                "charged",
-                query=held.query_id,
-                attempt=held.attempt,
-                cohort=cohort.digest,
-                parties=len(cohort.acceptances),
-            )
-        self._spools.remove_bare(held.query_id, held.attempt)
-
-    def _send(self, cohort: Cohort, work: Work, held: Attempt, spool: Spool, wanted: Callable[[], bool]) -> None:
-        receipt = Receipt(
-            held.query_id,
-            held.attempt,
-            self._holdings.name,
-            cohort.digest,
-            spool.digest,
-            len(spool.hashes),
-            spool.ciphertexts,
-        )
-        signed = sign(receipt, self._holdings.signing_key)
-        arrived = self._arrived.setdefault((held.query_id, held.attempt), set())
-        try:
-            self._send_chunks(held, spool, arrived | work.chunks_held, wanted)
-            try:
-                self._coordinator.receipt(signed)
-            except WireError as error:
-                if error.code is not Code.CHUNK_MISSING:
-                    raise
-                # The coordinator lost some: the same bytes again are harmless.
-                arrived.clear()
-                self._send_chunks(held, spool, set(), wanted)
-                self._coordinator.receipt(signed)
+            self._uploads.send(spool, cohort, held, self._party, work.chunks_held, wanted)
         except SpoolLostError as error:
             self._lose(held, error)
         except WireError as error:
@@ -409,17 +289,6 @@ class QueryHandler:
         else:
             self._attempts.uploaded(held)
             self._log.info("uploaded", query=held.query_id, attempt=held.attempt, chunks=len(spool.hashes))
-
-    def _send_chunks(self, held: Attempt, spool: Spool, there: AbstractSet[int], wanted: Callable[[], bool]) -> None:
-        """Send every chunk but those that are there already."""
-        arrived = self._arrived.setdefault((held.query_id, held.attempt), set())
-        for index in range(len(spool.hashes)):
-            if index in there:
-                continue
-            if not wanted():
-                raise StoppedError("the upload goes on when it is wanted again")
-            self._coordinator.upload_chunk(held.query_id, held.attempt, spool.chunk(index))
-            arrived.add(index)
 
     def _lose(self, held: Attempt, error: SpoolLostError) -> None:
         present = self._attempts.find(held.query_id, held.attempt) or held
@@ -443,4 +312,4 @@ class QueryHandler:
         key = (held.query_id, held.attempt)
         self._announced.discard(key)
         self._given_up.discard(key)
-        self._arrived.pop(key, None)
+        self._uploads.forget(held)

@@ -13,7 +13,7 @@ from dpcore.errors import DataError
 from dpcore.records.encoding import StoredRows, Tally
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
-from radofed.common.tables.tables import Progress, open_table, stored_blocks
+from radofed.common.tables.tables import RowsRead, open_table, stored_blocks
 
 # Large enough that memory which is no longer needed goes back to the system at once.
 _SLAB_BYTES = 64 << 20
@@ -72,7 +72,7 @@ class Dataset:
     report: LoadReport
 
 
-def load(path: str | Path, schema: Schema, progress: Progress | None = None) -> Dataset:
+def load(path: str | Path, schema: Schema, progress: RowsRead | None = None) -> Dataset:
     """Read a CSV or Parquet file through a schema into records of 32-bit fixed point.
 
     Beside the records' own memory it takes that of a few blocks of rows and, for a CSV, of a slab of records; nothing
@@ -97,7 +97,7 @@ def load(path: str | Path, schema: Schema, progress: Progress | None = None) -> 
     return Dataset(schema, records, counted.report())
 
 
-def check(schema: Schema, path: str | Path, progress: Progress | None = None) -> LoadReport:
+def check(schema: Schema, path: str | Path, progress: RowsRead | None = None) -> LoadReport:
     """Read a whole file as `load` does, keep nothing, and report; raises DataError as `load` does."""
     table = open_table(path)
     counted = _Counted(table.path, schema)

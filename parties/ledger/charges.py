@@ -6,29 +6,18 @@ within it. An event has no bound for a scope that is neither listed nor within o
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property
 
-from dpcore.accounting.concentrated import of_count, of_shift
-from dpcore.accounting.dp_feat import own_epsilon
 from dpcore.accounting.filters import Loss
-from dpcore.accounting.pure import PureLaw
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import CountLaw, binomial_law
-from dpcore.queries.rados import RadosQuery
-from dpcore.queries.release_cost import NoiseLaw, check_inclusion, noise_law_of
-from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, JointDesign, PlainDesign
-from dpcore.rados.support import check_support
-from dpcore.rados.truncation import truncation
 from dpcore.records.schema import Schema
 from wire.errors import Code, WireError
 from wire.query import Query, setting_of
 
-FAILURE_SHARE = Fraction(1, 1024)
-"""Of a query's delta: how likely a bound's failure may be, where that can be chosen."""
 # What divides a power of ten and fits 63 bits divides this one.
 _DIGITS_OF_63_BITS = 63
 _ROUNDED_DIGITS = 30
@@ -136,84 +125,38 @@ class Charge:
         return "; ".join(f"{loss} for {scope}" for scope, loss in self.bounds) or "no bound"
 
 
-def record_charge(learner: str, *, law: NoiseLaw, delta: Fraction, epoch: bytes | None = None) -> Charge:
-    """The charge of a release whose noise covers whole records.
-
-    law: what replacing one record can do. delta: what epsilon is counted at; pure noise takes none of it. epoch: the
-    noised table's name, where the release is one of a table that is noised once. Raises PlanError.
-    """
-    return Charge(((RECORD, _loss_of(law, delta)),), learner, epoch)
-
-
-def joint_charge(learner: str, schema: Schema, columns: Sequence[str], *, law: NoiseLaw, delta: Fraction) -> Charge:
-    """The charge of a release with noise on all coordinates of each of these source columns.
-
-    law: what replacing one record's cell of such a column can do. The features of the columns are
-    listed too, so that limits of their own count what the columns' bounds say of them. Raises PlanError.
-    """
-    loss = _loss_of(law, delta)
-    scopes = [joint(column) for column in columns]
-    scopes += [
-        marginal(feature.name, feature.column)
-        for feature in schema.features
-        if feature.column in columns and feature.coordinates == (feature.name,)
-    ]
-    return Charge(tuple((scope, loss) for scope in scopes), learner)
-
-
-def marginal_charge(
-    learner: str,
-    schema: Schema,
-    features: Sequence[str],
-    *,
-    law: CountLaw,
-    rados: int,
-    delta: Fraction,
-    epsilon: float | None = None,
-) -> Charge:
-    """The charge of rados in which each of these coordinates, by itself, shows a count of this law.
-
-    law: of the party's own count (dpcore.numbers.count_distributions). epsilon: an upper end at delta, where a better
-    one than the concentrated bound's is known. Raises PlanError.
-    """
-    loss = Loss.of_concentrated(of_count(law, rados, FAILURE_SHARE * delta), delta, epsilon)
-    return Charge(tuple((marginal(name, schema.sources(name) or ""), loss) for name in features), learner)
-
-
 def charge_for(query: Query, rows: int, epoch: bytes | None = None) -> Charge:
     """The charge of one attempt for a party of `rows` rows.
 
-    A marginal's is by the party's own law, whoever colludes. Shared noise is counted with `honest_parties` shares, this
-    party's among them: with so many the rest of any cohort that the party's policy admits may collude. A delta that is
-    no decimal is rounded up. epoch: as for `record_charge`. Raises WireError(PLAN_INFEASIBLE) where the design is empty
-    or has no finite bound at this size.
+    A marginal's is by the party's own distribution, whoever colludes. Shared noise is counted with `honest_parties`
+    shares, this party's among them: with so many the rest of any cohort that the party's policy admits may collude. A
+    delta that is no decimal is rounded up. epoch: the noised table's name, where the release is one of a table that is
+    noised once. Raises WireError(PLAN_INFEASIBLE) where the design is empty or has no finite bound at this size.
     """
-    kind, delta = query.kind, _short(query.delta)
+    kind, schema = query.kind, query.schema
     try:
-        match kind:
-            case RadosQuery(design=PlainDesign(booleans=booleans)):
-                return _plain_charge(query, kind.rados, booleans, rows, delta)
-            case RadosQuery(design=DpFeatDesign() as design):
-                count_law, epsilon = _dp_feat(rows, kind.rados, design.epsilon_per_rado, delta)
-                return marginal_charge(
-                    query.learner,
-                    query.schema,
-                    design.names,
-                    law=count_law,
-                    rados=kind.rados,
-                    delta=delta,
-                    epsilon=epsilon,
-                )
-            case RadosQuery(design=FixedSupportDesign(edge_sigma=0) as design):
-                check_support(rows, design.fraction)
-                return Charge(learner=query.learner)
-        check_inclusion(kind, rows, delta)
-        law = noise_law_of(kind, rows, setting_of(query), shares=query.honest_parties)
-        if isinstance(kind, RadosQuery) and isinstance(kind.design, JointDesign):
-            return joint_charge(query.learner, query.schema, (kind.design.column,), law=law, delta=delta)
-        return record_charge(query.learner, law=law, delta=delta, epoch=epoch)
+        loss = kind.protection(setting_of(query)).loss(rows, _short(query.delta))
     except PlanError as error:
         raise WireError(Code.PLAN_INFEASIBLE, str(error)) from error
+    if loss is None:
+        return Charge(learner=query.learner)
+    match kind.scope:
+        case "record":
+            return Charge(((RECORD, loss),), query.learner, epoch)
+        case "joint":
+            scopes = column_scopes(schema, kind.protected_column)
+        case _:
+            scopes = [marginal(name, schema.sources(name) or "") for name in kind.features(schema)]
+    return Charge(tuple((scope, loss) for scope in scopes), query.learner)
+
+
+def column_scopes(schema: Schema, column: str) -> list[Scope]:
+    """A source column, and its features, so that limits of their own count what the column's bound says of them."""
+    derived = (feature for feature in schema.features if feature.column == column)
+    return [
+        joint(column),
+        *(marginal(feature.name, column) for feature in derived if feature.coordinates == (feature.name,)),
+    ]
 
 
 def _short(delta: Fraction) -> Fraction:
@@ -225,40 +168,3 @@ def _short(delta: Fraction) -> Fraction:
     if 10**_DIGITS_OF_63_BITS % delta.denominator == 0:
         return delta
     return Fraction(math.ceil(delta * 10**_ROUNDED_DIGITS), 10**_ROUNDED_DIGITS)
-
-
-def _plain_charge(query: Query, rados: int, booleans: Sequence[int], rows: int, delta: Fraction) -> Charge:
-    """The marginal of each of the design's boolean coordinates; nothing where no bound holds at delta.
-
-    Plain rados promise none.
-    """
-    try:
-        loss = plain_loss(rows, rados, delta)
-    except PlanError:
-        return Charge(learner=query.learner)
-    # Only for those that the design names do rows that are not usable move the count too.
-    names = (query.schema.coordinates[coordinate] for coordinate in booleans)
-    return Charge(tuple((marginal(name, query.schema.sources(name) or ""), loss) for name in names), query.learner)
-
-
-@lru_cache(maxsize=64)
-def plain_loss(rows: int, rados: int, delta: Fraction) -> Loss:
-    """What plain rados tell by each boolean coordinate's own values. Raises PlanError where no bound holds at delta."""
-    return Loss.of_concentrated(of_count(binomial_law(rows), rados, FAILURE_SHARE * delta), delta)
-
-
-@lru_cache(maxsize=64)
-def _dp_feat(rows: int, rados: int, epsilon_per_rado: Fraction | None, delta: Fraction) -> tuple[CountLaw, float]:
-    """The law of the sensitive count, and the exact epsilon of its releases, rounded up."""
-    epsilon = own_epsilon(rows, rados, epsilon_per_rado, delta)
-    if not math.isfinite(epsilon):
-        raise PlanError("the design has no finite bound: ask for fewer rados, or truncate less")
-    return binomial_law(rows, truncation(rows, epsilon_per_rado)[0]), epsilon
-
-
-def _loss_of(law: NoiseLaw, delta: Fraction) -> Loss:
-    if isinstance(law, PureLaw):
-        # As doubles, rounded up, they are short fractions: see `_short`.
-        rho = math.nextafter(float(law.concentrated.rho), math.inf)
-        return Loss(Fraction(law.epsilon(0).upper), Fraction(0), Fraction(rho), law.concentrated.failure)
-    return Loss.of_concentrated(of_shift(law, FAILURE_SHARE * delta), delta, law.epsilon(delta).upper)

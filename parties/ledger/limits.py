@@ -101,7 +101,7 @@ class LedgerLimits:
 
 
 @dataclass(frozen=True)
-class Total:
+class ScopeTotal:
     """Of several events in one scope: the sum of the bounds, and how many have none."""
 
     loss: Loss
@@ -127,7 +127,7 @@ class Scopes:
         known = self._columns.get(scope.name, ()) if scope.kind is ScopeKind.MARGINAL else ()
         return charge.bound(scope, sorted(known))
 
-    def total(self, charges: Mapping[Charge, int], scope: Scope) -> Total:
+    def total(self, charges: Mapping[Charge, int], scope: Scope) -> ScopeTotal:
         """The total of charges in a scope, each as often as it says.
 
         An epoch is counted once, by the largest that its events say in each part.
@@ -146,7 +146,7 @@ class Scopes:
             known = [loss for loss in bounds if loss is not None]
             losses += reduce(Loss.largest, known, NO_LOSS)
             unbounded += len(known) < len(bounds)
-        return Total(losses, unbounded)
+        return ScopeTotal(losses, unbounded)
 
 
 def check_admits(limits: LedgerLimits, held: Sequence[Event], more: Charge, *, now_unix_s: float) -> None:

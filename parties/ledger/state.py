@@ -8,7 +8,7 @@ from typing import Any
 
 from dpcore.accounting.filters import PrivacyLimit
 from parties.ledger.charges import RECORD, Scope
-from parties.ledger.limits import DAY_S, Event, LedgerLimits, Scopes, Total
+from parties.ledger.limits import DAY_S, Event, LedgerLimits, Scopes, ScopeTotal
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class ScopeState:
 
     scope: Scope
     limit: PrivacyLimit
-    spent: Total
-    held: Total
+    spent: ScopeTotal
+    held: ScopeTotal
 
     @property
     def spent_epsilon(self) -> float:
@@ -165,7 +165,7 @@ def state_of(limits: LedgerLimits, events: Sequence[Event], *, now_unix_s: float
     )
 
 
-def _exact(total: Total) -> dict[str, Any]:
+def _exact(total: ScopeTotal) -> dict[str, Any]:
     loss = total.loss
     parts = {"epsilon": loss.epsilon, "delta": loss.delta, "rho": loss.rho, "failure": loss.failure}
     return {**{name: float(value) for name, value in parts.items()}, "unbounded_events": total.unbounded}

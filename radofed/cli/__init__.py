@@ -1,4 +1,4 @@
-"""The `rado` command line. What a command needs is imported when it runs, so that help and errors come at once."""
+"""The `rado` command line. A command imports what it needs when it runs, so that help and errors are fast."""
 
 from radofed.cli.entry_point import main
 

@@ -1,4 +1,4 @@
-"""Texts of the command line that several commands read in one way."""
+"""Options that several commands read in the same way."""
 
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,24 +8,24 @@ import typer
 if TYPE_CHECKING:
     from radofed.cli.output import Output
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 
 def exact(text: str, option: str) -> Fraction:
-    """A decimal or fraction as an exact number. Raises ConfigurationError."""
+    """A decimal or a fraction as an exact number. Raises ConfigurationError if it is neither."""
     from dpcore.errors import ConfigurationError
     from dpcore.numbers.rationals import exact_number
 
     try:
         return exact_number(text)
     except OverflowError as error:
-        raise ConfigurationError(f"--{option} {text!r} is out of any range: write, say, 1e-6 or 1/2") from error
+        raise ConfigurationError(f"--{option} {text!r} is too large or too small; write, say, 1e-6 or 1/2") from error
     except (ValueError, ZeroDivisionError) as error:
         raise ConfigurationError(f"--{option} {text!r} is not a number; write, say, 1e-6 or 1/2") from error
 
 
 def named_option(text: str) -> tuple[str, Any]:
-    """NAME=VALUE with VALUE read as JSON, or Python's True, False and None, where it is that, as text elsewhere."""
+    """Split NAME=VALUE. VALUE is read as JSON or as Python's True, False or None; anything else is a text."""
     import json
 
     from dpcore.errors import ConfigurationError
@@ -43,11 +43,11 @@ def named_option(text: str) -> tuple[str, Any]:
 
 
 OldEstimator = Annotated[str | None, typer.Option("--learner", hidden=True)]
-"""The former spelling of --estimator, accepted for one version."""
+"""The former spelling of --estimator, accepted in this version."""
 
 
 def estimator_option(output: "Output", estimator: str | None, learner: str | None) -> str | None:
-    """The value of --estimator, or of its former spelling --learner with a note. Raises ConfigurationError for both."""
+    """The value of --estimator, or of the old --learner, with a note. Raises ConfigurationError if both are given."""
     from dpcore.errors import ConfigurationError
 
     if learner is None:

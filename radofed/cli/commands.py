@@ -8,10 +8,10 @@ from radofed.cli import coordinator, demo, ledger, party, plan, provision, schem
 from radofed.cli.framework import group
 from radofed.cli.learner import export, models, privacy, queries
 
-EXIT_CODES = """Exit codes: 0 done; 1 the job failed; 2 connection or authentication; 3 timed out; 4 bad arguments or
-configuration; 5 a bug; 6 refused by policy, privacy or cohort."""
+EXIT_CODES = """Exit codes: 0 done; 1 failed; 2 connection or authentication failed; 3 timed out; 4 bad arguments or
+configuration; 5 a bug; 6 refused by a policy, the privacy budget or the cohort."""
 
-app = group(f"Organisations that may not share a row learn one linear classifier together.\n\n{EXIT_CODES}")
+app = group(f"Train one linear classifier over organisations that may not share a row.\n\n{EXIT_CODES}")
 
 
 def _show_version(wanted: bool) -> None:
@@ -25,7 +25,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _shared(
     _version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and end.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     pass

@@ -1,17 +1,20 @@
-"""`rado coordinator`: the service that forms cohorts and multiplies ciphertexts."""
+"""`rado coordinator`: run the service that forms cohorts and multiplies ciphertexts."""
 
 from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.output import EXIT_CONNECTION, Output, Result
 from radofed.common.logs import quiet_grpc
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
-app = group("Run and look at the coordinator.")
+app = group("Run the coordinator and show its state.")
 
 
 @command(app, "start")
 def start(_output: Output, config: ConfigOption) -> Result:
-    """Serve until SIGTERM or SIGINT; then finish calls under way and keep every query's state."""
+    """Run the coordinator until SIGTERM or SIGINT.
+
+    It then finishes open calls; every query's state stays on disk.
+    """
     quiet_grpc()
     from coordinator.config import CoordinatorConfig
     from coordinator.server import serve
@@ -23,7 +26,10 @@ def start(_output: Output, config: ConfigOption) -> Result:
 
 @command(app, "status")
 def status(_output: Output, config: ConfigOption) -> Result:
-    """Show health and queries; run it where the coordinator's state directory is. Exit code 2 where it does not run."""
+    """Show the coordinator's health and queries.
+
+    Run this on the coordinator's machine. The exit code is 2 if the coordinator does not run.
+    """
     quiet_grpc()
     from coordinator.config import CoordinatorConfig
     from coordinator.status import read

@@ -1,4 +1,4 @@
-"""`rado demo`: a federation on this machine, from nothing to a table."""
+"""`rado demo`: a whole federation on this machine, from keys to trained models."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,24 +8,33 @@ import typer
 from radofed.cli.framework import command
 from radofed.cli.output import Output, Result
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 
 def demo(
     output: Output,
-    data: Annotated[Path | None, typer.Option(help="Your own CSV or Parquet file, for both parts.")] = None,
-    schema: Annotated[Path | None, typer.Option(help="Its schema.")] = None,
-    parties: Annotated[int, typer.Option(help="Over how many parties the rows are split.")] = 4,
-    rados: Annotated[int, typer.Option(help="How many rados the second part asks for.")] = 1000,
-    split: Annotated[str, typer.Option(help="With --data: iid, or label-skew.")] = "label-skew",
-    sensitive: Annotated[str | None, typer.Option(help="The boolean feature that the rados protect.")] = None,
-    epsilon_per_rado: Annotated[str | None, typer.Option(help="Algorithm 2's epsilon, an exact decimal.")] = None,
-    keep: Annotated[Path | None, typer.Option(help="Leave keys, configurations, logs and models there.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Your own CSV or Parquet file, instead of the demo's tables.")
+    ] = None,
+    schema: Annotated[Path | None, typer.Option(help="With --data: its schema file.")] = None,
+    parties: Annotated[int, typer.Option(help="Number of parties, 2 to 50.")] = 4,
+    rados: Annotated[int, typer.Option(help="Number of rados in the second part.")] = 1000,
+    split: Annotated[
+        str, typer.Option(help="With --data: how rows are split over parties, iid or label-skew.")
+    ] = "label-skew",
+    sensitive: Annotated[str | None, typer.Option(help="The boolean feature that the second part protects.")] = None,
+    epsilon_per_rado: Annotated[
+        str | None, typer.Option(help="Second part: epsilon of one rado, by truncation (Algorithm 2).")
+    ] = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="Keep keys, configurations, logs and models in this new directory.")
+    ] = None,
 ) -> Result:
-    """Run a coordinator, parties and a learner on this machine, and train models without sharing a row.
+    """Run a whole federation on this machine.
 
-    First newton on made-up patients, with whole records protected at epsilon 1; then rados by DP-FEAT on handwritten
-    digits. With --data both are of your own table.
+    A coordinator, parties and a learner train models without sharing a row. The first part trains newton on synthetic
+    patients and protects whole records at epsilon 1. The second trains on rados by DP-FEAT, from handwritten digits.
+    With --data both parts use your own table.
     """
     from dpcore.errors import ConfigurationError
     from radofed.cli.arguments import exact

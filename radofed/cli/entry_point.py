@@ -1,4 +1,4 @@
-"""The `rado` command: runs what the arguments say, and ends with an exit code."""
+"""The entry point of the `rado` command."""
 
 import io
 import sys
@@ -15,38 +15,38 @@ PACKAGES = ("dpcore", "wire", "parties", "coordinator", "learner", "radofed", "r
 
 
 def check_distribution() -> None:
-    """Raise ConfigurationError where a package resolves outside the distribution that this file belongs to.
+    """Raise ConfigurationError if a package is imported from outside the distribution of this file.
 
-    In a checkout `rado`, the wire's messages, lies under protos/; elsewhere beside the others.
+    In a checkout `rado`, the wire's messages, is in protos/; in an installation all packages are in one place.
     """
     root = Path(__file__).resolve().parents[2]
     for name in PACKAGES:
         spec = find_spec(name)
         if spec is None or spec.origin is None:
-            raise ConfigurationError(f"radofed's package {name!r} is not to be found; install radofed again")
+            raise ConfigurationError(f"radofed's package {name!r} is missing; install radofed again")
         place = Path(spec.origin).resolve().parent.parent
         if place not in (root, root / "protos"):
             raise ConfigurationError(
-                f"the package {name!r} comes from {place}, not from radofed's own {root}: another package of that name "
-                "stands before it; run rado from another directory or in an environment of its own"
+                f"the package {name!r} comes from {place}, not from radofed's own {root}: another package "
+                "has that name; run rado from another directory, or in its own environment"
             )
 
 
 def main() -> None:
-    """The entry point: run what the arguments say and end with its exit code (docs/operating.md, 5)."""
+    """Run the command line and exit with its code (docs/operating.md, 5)."""
     for stream in (sys.stdout, sys.stderr):
-        # A character that the terminal cannot show is no reason to fail.
+        # A character that the terminal cannot show must not fail the command.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: list[str]) -> int:
-    """Run `rado` with these arguments; the exit code. Nothing escapes."""
+    """Run `rado` with these arguments and return the exit code. Raises nothing."""
     output = Output.of_arguments(arguments)
     try:
         check_distribution()
-        from radofed.cli.commands import app  # noqa: PLC0415  (a package that is not ours must not be imported first)
+        from radofed.cli.commands import app  # noqa: PLC0415  (after the check: another distribution's package must not run)
 
         code = app(args=arguments, prog_name="rado", standalone_mode=False)
         return code if isinstance(code, int) else 0
@@ -55,16 +55,16 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:
         silence_broken_pipe()
         return EXIT_FAILED
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (whatever it is, people get one sentence)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (the user gets one sentence for any error)
         if callable(format_message := getattr(error, "format_message", None)):
             return _usage(output, error, format_message())
         return output.fail(error)
 
 
 def _usage(output: Output, error: BaseException, message: str) -> int:
-    """A wrong command line. The parser's own code 2 means a failed connection here."""
+    """Report a wrong command line. The parser's exit code, 2, means a failed connection here."""
     context = getattr(error, "ctx", None)
-    if message.startswith("Usage:"):  # a group without a command: its help is the message
+    if message.startswith("Usage:"):  # a group without a command: the message is its help
         output.note(message)
         message = "say which command"
     hint = f"; see `{context.command_path} --help`" if context is not None else ""

@@ -1,6 +1,6 @@
-"""What all commands share: `--format` and `--debug`, results and errors printed in one way, exit codes.
+"""What all commands share: `--format` and `--debug`, printed results and errors, exit codes.
 
-A command is a function from an `Output` and its own options to a `Result`. It may raise any error:
+A command is a function that takes an `Output` and its options and returns a `Result`. It may raise any error:
 `radofed.cli.entry_point` turns it into one sentence and an exit code.
 """
 
@@ -16,12 +16,12 @@ from dpcore.errors import ConfigurationError
 from radofed.cli.output import Output, Result
 
 ConfigOption = Annotated[
-    Path, typer.Option("--config", "-c", help="The node's configuration file.", show_default=False)
+    Path, typer.Option("--config", "-c", help="This node's configuration file.", show_default=False)
 ]
 
 
 class InterruptedCommandError(Exception):
-    """The command was interrupted by its user."""
+    """The user interrupted the command."""
 
 
 class Format(StrEnum):
@@ -33,15 +33,15 @@ class Format(StrEnum):
 
 _SHARED = {
     "output_format": (
-        Annotated[Format, typer.Option("--format", help="How results are printed: json gives one object.")],
+        Annotated[Format, typer.Option("--format", help="Print text, or one JSON object.")],
         Format.TEXT,
     ),
-    "debug": (Annotated[bool, typer.Option("--debug", help="Print the trace of an error.")], False),
+    "debug": (Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")], False),
 }
 
 
 def group(help_text: str) -> typer.Typer:
-    """A group of commands."""
+    """An empty group of commands."""
     return typer.Typer(
         help=help_text,
         no_args_is_help=True,
@@ -52,7 +52,7 @@ def group(help_text: str) -> typer.Typer:
 
 
 def command(app: typer.Typer, name: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
-    """Make a function `f(output, options) -> Result` the command `name` of a group, with the shared options added."""
+    """Decorate a function `f(output, options) -> Result` as the command `name` of a group, with the shared options."""
 
     def register(function: Callable[..., Result]) -> Callable[..., Result]:
         def invoke(**options: Any) -> int:
@@ -61,7 +61,7 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[..., Result]], Ca
             try:
                 return output.finish(function(output, **options))
             except KeyboardInterrupt as error:
-                # The parser would end with code 130 and say nothing.
+                # The parser would exit with code 130, without a message.
                 raise InterruptedCommandError from error
 
         hints = get_type_hints(function, include_extras=True)
@@ -75,7 +75,7 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[..., Result]], Ca
             for key, (annotation, default) in _SHARED.items()
         ]
         signature = inspect.Signature([*own, *added])
-        # The command line is read off the function's signature and annotations.
+        # typer reads the options from the function's signature and annotations.
         invoke.__signature__ = signature  # type: ignore[attr-defined]
         invoke.__annotations__ = {parameter.name: parameter.annotation for parameter in signature.parameters.values()}
         app.command(name, help=inspect.getdoc(function))(invoke)
@@ -85,12 +85,12 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[..., Result]], Ca
 
 
 def check_new(path: Path) -> None:
-    """Raise ConfigurationError where there is something already: no command writes over what it did not make."""
+    """Raise ConfigurationError if a file exists: no command overwrites one that it did not make."""
     if path.exists():
-        raise ConfigurationError(f"{path}: is there already; give another file")
+        raise ConfigurationError(f"{path}: already exists; give another file")
 
 
 def check_directory(path: Path) -> None:
-    """Raise ConfigurationError where a file cannot be made there, before hours of work end in it."""
+    """Raise ConfigurationError if the file's directory is missing, before hours of work are lost."""
     if not path.parent.is_dir():
-        raise ConfigurationError(f"{path.parent}: is no directory; make it first")
+        raise ConfigurationError(f"{path.parent}: not a directory; make it first")

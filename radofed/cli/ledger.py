@@ -1,4 +1,4 @@
-"""`rado ledger`: what a party's data source has given, and what it may still give."""
+"""`rado ledger`: the privacy that a party's data source has spent, and what remains."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,18 +12,21 @@ if TYPE_CHECKING:
     from parties.ledger.ledger import Ledger
     from parties.ledger.state import LedgerState, ScopeState
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
-app = group("Look into a party's privacy ledger.")
+app = group("Show and check a party's privacy ledger.")
 
 PolicyOption = Annotated[
-    Path | None, typer.Option(help="Another policy file, to see what its limits would leave.", show_default=False)
+    Path | None, typer.Option(help="Count against this policy file instead of the party's.", show_default=False)
 ]
 
 
 @command(app, "show")
 def show(_output: Output, config: ConfigOption, policy: PolicyOption = None) -> Result:
-    """Show what is spent, reserved and remaining, scope by scope, at each limit's delta. Changes nothing."""
+    """Show the epsilon spent, reserved and remaining.
+
+    Prints a line for each scope and limit, at the limit's delta. Changes nothing.
+    """
     import time
 
     ledger = _open(config, policy)
@@ -36,9 +39,10 @@ def show(_output: Output, config: ConfigOption, policy: PolicyOption = None) -> 
 
 @command(app, "verify")
 def verify(_output: Output, config: ConfigOption) -> Result:
-    """Check the ledger's file: whether it is whole, readable, and every upload was paid for. Changes nothing.
+    """Check that the ledger is complete.
 
-    An older copy of the file passes: what is missing in it cannot be seen.
+    The file must be readable and have a charge for every upload. Changes nothing. An older copy of the file passes this
+    check: the charges that it lacks cannot be detected.
     """
     ledger = _open(config, None)
     try:
@@ -48,11 +52,11 @@ def verify(_output: Output, config: ConfigOption) -> Result:
     if faults:
         lines = [*faults, "stop this party, keep the file and ask the data officer"]
         return Result({"ok": False, "faults": faults}, "\n".join(lines), exit_code=EXIT_FAILED)
-    return Result({"ok": True, "faults": []}, "the ledger is whole")
+    return Result({"ok": True, "faults": []}, "the ledger is complete")
 
 
 def _table(state: "LedgerState") -> list[str]:
-    """A line for each scope under each limit, then what holds for all."""
+    """A line for each scope under each limit, then the counts of attempts."""
     groups: list[tuple[str, tuple[ScopeState, ...]]] = [("", state.scopes)]
     groups += [(f"learner {name or 'unknown'}: ", states) for name, states in state.learners]
     groups.append(("last 24 hours: ", state.day))

@@ -1,12 +1,11 @@
-"""What the `rado` command prints: one JSON object on standard output, or text for people; errors and exit codes.
+"""What the `rado` command prints: one JSON object, or text; errors and exit codes.
 
 In JSON mode standard output gets exactly one object,
 
     {"schema_version": 1, "status": "ok", "data": {...}}
     {"schema_version": 1, "status": "error", "error": {"code": ..., "message": ...}}
 
-and everything for people goes to standard error. In text mode results go to standard output, the rest to standard
-error.
+and all text goes to standard error. In text mode results go to standard output, notes and errors to standard error.
 """
 
 import json
@@ -32,15 +31,15 @@ EXIT_CONNECTION = 2
 EXIT_USAGE = 4
 EXIT_BUG = 5
 
-# What an extra brings, by the name of the module that is missing without it.
+# The extra that installs a module.
 _EXTRAS = {"phe": "learner", "sklearn": "learner", "ray": "ray"}
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a command found: `data` for JSON, `text` for people (a text, or something that rich can print).
+    """The result of a command. data: for JSON. text: for people, a string or a renderable of rich.
 
-    exit_code: 0, or another where the command did its work and what it found is a failure, such as a preflight's.
+    exit_code: not 0 if the command ran and found a failure, as a preflight may.
     """
 
     data: Mapping[str, Any]
@@ -50,7 +49,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Failure:
-    """How a command failed: a code, a sentence for people, the exit code, and the page that explains the code."""
+    """How a command failed: a code, a sentence, the exit code, and the page that explains the code."""
 
     code: str
     message: str
@@ -59,7 +58,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException) -> "Failure":
-        """What an exception means to whoever ran the command; one that nobody expected is a bug, exit code 5."""
+        """The failure for an exception. One of an unknown type is a bug, exit code 5."""
         if isinstance(error, RadofedError):
             return _of_radofed(error)
         if isinstance(error, KeyboardInterrupt):
@@ -75,8 +74,8 @@ class Failure:
 
 
 def _of_radofed(error: RadofedError) -> Failure:
-    # Where wire was not imported, the error is not wire's. It is not imported for this: gRPC is slow to load, and the
-    # error may be that a stranger's package stands in wire's place.
+    # If wire was not imported, the error is not wire's. Do not import it here: gRPC is slow to load, and the error may
+    # be that another distribution's package has wire's name.
     if (errors := sys.modules.get("wire.errors")) is not None and isinstance(error, errors.WireError):
         return Failure(error.code.value, str(error), errors.exit_code_of(error), errors.page_of(error.code))
     return Failure(local_code(type(error)), str(error), error.exit_code)
@@ -88,7 +87,7 @@ def local_code(kind: type[RadofedError]) -> str:
 
 
 class Output:
-    """Where one run of the command prints to, and how."""
+    """Prints the result, notes and errors of one command."""
 
     def __init__(self, *, as_json: bool, debug: bool) -> None:
         self.as_json = as_json
@@ -96,12 +95,12 @@ class Output:
 
     @classmethod
     def of_arguments(cls, arguments: list[str]) -> "Output":
-        """As the arguments ask, found without parsing them: a usage error is to be printed as asked, too."""
+        """Read --format and --debug without the parser: a usage error is printed in the chosen format, too."""
         joined = "\n".join(arguments)
         return cls(as_json=bool(re.search(r"^--format[=\n]json$", joined, re.MULTILINE)), debug="--debug" in arguments)
 
     def note(self, sentence: str) -> None:
-        """Tell people something, on standard error."""
+        """Print a sentence on standard error."""
         print(printable(sentence), file=sys.stderr, flush=True)  # noqa: T201  (this is where the command prints)
 
     def show(self, text: "RenderableType", *, stream: TextIO | None = None) -> None:
@@ -112,12 +111,12 @@ class Output:
             return
         from rich.console import Console  # noqa: PLC0415  (rich is slow to import, and help does not need it)
 
-        # A file's name in brackets is no markup.
+        # A file name in brackets is not markup.
         plain = Console(file=stream, width=None if stream.isatty() else 100, markup=False, emoji=False, highlight=False)
         plain.print(text)
 
     def finish(self, result: Result) -> int:
-        """Print a command's result; the exit code."""
+        """Print a command's result and return the exit code."""
         if result.text:
             self.show(result.text)
         if self.as_json:
@@ -125,14 +124,14 @@ class Output:
         return result.exit_code
 
     def fail(self, error: BaseException) -> int:
-        """Print an error as one sentence, the trace only where asked for; the exit code."""
+        """Print an error as one sentence, with --debug after its traceback, and return the exit code."""
         failure = Failure.of(error)
         if self.debug:
             traceback.print_exception(error, file=sys.stderr)
         return self.print_failure(failure)
 
     def print_failure(self, failure: Failure) -> int:
-        """Print a failure; the exit code."""
+        """Print a failure and return the exit code."""
         self.note(f"rado: {failure.message}")
         if failure.page:
             self.note(f"See {failure.page}.")
@@ -145,12 +144,12 @@ class Output:
 
 
 def printable(text: str) -> str:
-    """The text with control characters made visible: what a peer or a file says must not steer the terminal."""
+    """Escape control characters: text of a peer or a file must not control the terminal."""
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
 def json_ready(value: Any) -> Any:
-    """The value in JSON's types: bytes in hexadecimal, exact numbers and paths as texts, no infinity, no NaN."""
+    """Convert to JSON's types: bytes to hexadecimal, exact numbers and paths to strings, infinity and NaN to None."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -165,24 +164,24 @@ def json_ready(value: Any) -> Any:
 
 
 def silence_broken_pipe() -> None:
-    """Once a reader has gone away, let the interpreter's last flush go nowhere instead of failing."""
+    """Redirect standard output to the null device, so that the interpreter's last flush cannot fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class QueryProgress:
-    """Shows a query's progress on standard error: one changing line on a terminal, a line for each change elsewhere."""
+    """Shows a query's progress on standard error: one line that changes on a terminal, otherwise a line a change."""
 
     def __init__(self) -> None:
         self._last = ""
         self._live = sys.stderr.isatty()
 
     def __call__(self, status: "QueryStatus") -> None:
-        """Show a status, where it says something new."""
+        """Show a status if it differs from the last one."""
         sentence = printable(progress_sentence(status))
         if sentence == self._last:
             return
         if self._live:
-            # Return to the line's beginning, write, and erase what the longer line before left behind.
+            # Return to the beginning of the line, write, and erase the rest of a longer line.
             sys.stderr.write(f"\r{sentence}\x1b[K" + ("\n" if status.phase.is_terminal else ""))
         else:
             sys.stderr.write(f"{sentence}\n")
@@ -191,7 +190,7 @@ class QueryProgress:
 
 
 def progress_sentence(status: "QueryStatus") -> str:
-    """Where a query stands: parties answered, refused, ready, chunks that arrived."""
+    """The state of a query: parties that answered, refused and are ready, and chunks received."""
     from wire.status import PartyState  # noqa: PLC0415  (gRPC is slow to load, and help does not need it)
 
     states = [party.state for party in status.parties]

@@ -1,4 +1,4 @@
-"""`rado party`: an organisation's node, and the preflight that says what is wrong before it starts."""
+"""`rado party`: run an organisation's node, and check it before it starts."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,14 +9,17 @@ from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.output import EXIT_FAILED, Output, Result
 from radofed.common.logs import quiet_grpc
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 app = group("Run and check a party.")
 
 
 @command(app, "start")
 def start(_output: Output, config: ConfigOption) -> Result:
-    """Take part: answer queries as the policy allows, until SIGTERM or SIGINT."""
+    """Run the party until SIGTERM or SIGINT.
+
+    It answers the queries that its policy allows.
+    """
     quiet_grpc()
     from parties.config import PartyConfig
     from parties.node import run
@@ -30,9 +33,12 @@ def start(_output: Output, config: ConfigOption) -> Result:
 def check(
     _output: Output,
     config: ConfigOption,
-    against: Annotated[Path | None, typer.Option(help="Another schema file, to compare with the party's.")] = None,
+    against: Annotated[Path | None, typer.Option(help="Compare the party's schema with this file.")] = None,
 ) -> Result:
-    """Look for everything that would keep this party from taking part; each fault with its cause and its mend."""
+    """Check everything that this party needs to take part.
+
+    Prints every fault with its cause and its fix.
+    """
     quiet_grpc()
     from parties.check import preflight
 
@@ -45,7 +51,7 @@ def check(
     statuses = [finding.status for finding in findings]
     bad = [status for status in statuses if status in ("failed", "not run")]
     lines.append(
-        f"{statuses.count('failed')} of {len(findings)} checks failed, {statuses.count('not run')} could not be made"
+        f"{statuses.count('failed')} of {len(findings)} checks failed, {statuses.count('not run')} could not run"
         if bad
         else "this party can take part"
     )

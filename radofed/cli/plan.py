@@ -1,4 +1,4 @@
-"""`rado plan`: what a query would cost, before anybody is asked."""
+"""`rado plan`: the cost of a query, before it is sent."""
 
 import re
 from fractions import Fraction
@@ -10,7 +10,7 @@ import typer
 from radofed.cli.framework import check_new, command
 from radofed.cli.output import Output, Result
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -22,58 +22,62 @@ def plan(
     _output: Output,
     rados: Annotated[
         int | None,
-        typer.Option(help="How many rados. Moments take none, dp-feat by default as many as --epsilon allows."),
+        typer.Option(help="Number of rados; not for moments. Default for dp-feat: as many as --epsilon allows."),
     ] = None,
     design: Annotated[str, typer.Option(help="plain, dp-feat, fixed-support, gaussian or moments.")] = "dp-feat",
-    rows: Annotated[int | None, typer.Option(help="Rows of all parties, split as equally as can be.")] = None,
+    rows: Annotated[int | None, typer.Option(help="Rows of all parties, split equally over --parties.")] = None,
     parties: Annotated[
-        int | None, typer.Option(help="With --rows: how many parties; 1 is a pool, for accounting only.")
+        int | None, typer.Option(help="With --rows: number of parties; 1 is a pool, for accounting only.")
     ] = None,
-    party_rows: Annotated[str | None, typer.Option(help="Each party's rows instead, as M1,M2,...")] = None,
+    party_rows: Annotated[str | None, typer.Option(help="Instead of --rows: each party's rows, M1,M2,...")] = None,
     epsilon_per_rado: Annotated[
-        str | None, typer.Option(help="dp-feat: Algorithm 2's epsilon, an exact decimal; by default no truncation.")
+        str | None, typer.Option(help="dp-feat: epsilon of one rado, by truncation (Algorithm 2). Default: none.")
     ] = None,
-    epsilon: Annotated[
-        str | None, typer.Option(help="A total to stay within, an exact decimal; noise is calibrated to it.")
-    ] = None,
-    delta: Annotated[str, typer.Option(help="What epsilon is counted at, an exact decimal.")] = "1e-6",
+    epsilon: Annotated[str | None, typer.Option(help="The total epsilon; noise is calibrated to it.")] = None,
+    delta: Annotated[str, typer.Option(help="The delta of every epsilon.")] = "1e-6",
     joint: Annotated[bool, typer.Option("--joint", help="dp-feat: protect a whole source column, by noise.")] = False,
-    source: Annotated[str, typer.Option(help="--joint: the sensitive column is boolean, numeric or category.")] = (
+    source: Annotated[str, typer.Option(help="With --joint: the column's type, boolean, numeric or category.")] = (
         "boolean"
     ),
     share_sd: Annotated[
         int | None,
-        typer.Option(help="Instead of --epsilon: the standard deviation of a party's noise, in integer units."),
+        typer.Option(help="Instead of --epsilon: standard deviation of each party's noise, in integer units."),
     ] = None,
     honest: Annotated[
-        int | None, typer.Option(help="Parties whose noise counts under collusion; by default as a query would.")
+        int | None, typer.Option(help="Parties whose noise counts under collusion. Default: as in a query.")
     ] = None,
     norm_bound: Annotated[
-        str | None, typer.Option(help="Records are clipped to this length; by default as for real-valued features.")
+        str | None, typer.Option(help="The clipping norm R of records. Default: that of real-valued features.")
     ] = None,
     support: Annotated[
-        str | None, typer.Option(help="gaussian, fixed-support: the part of its rows that a party draws.")
+        str | None, typer.Option(help="gaussian, fixed-support: the fraction of its rows that a party draws.")
     ] = None,
     edge_weight: Annotated[
-        str | None, typer.Option(help="moments: how much more precise edges are than products.")
+        str | None, typer.Option(help="moments: the precision of edges relative to products.")
     ] = None,
     no_bias: Annotated[bool, typer.Option("--no-bias", help="Records have no constant coordinate.")] = False,
-    fraction_bits: Annotated[int | None, typer.Option(help="Of an edge's coordinate.")] = None,
-    split: Annotated[str, typer.Option(help="local: each party truncates; exact: the pool, in simulation.")] = "local",
-    coordinates: Annotated[
-        int | None, typer.Option(help="Coordinates of a row; for noise on all of them, for bytes and for seconds.")
+    fraction_bits: Annotated[
+        int | None, typer.Option(help="Binary digits after the point, in an edge's coordinates.")
     ] = None,
-    key_bits: Annotated[int, typer.Option(help="Size of the Paillier modulus.")] = 3072,
+    split: Annotated[
+        str, typer.Option(help="local: each party truncates; exact: the pool does, in simulation only.")
+    ] = "local",
+    coordinates: Annotated[int | None, typer.Option(help="Coordinates of a row: for noise, bytes and seconds.")] = None,
+    key_bits: Annotated[int, typer.Option(help="Size of the Paillier modulus, in bits.")] = 3072,
     picture: Annotated[
-        Path | None, typer.Option(help="Draw epsilon against n, and error against epsilon, to this new PNG.")
+        Path | None, typer.Option(help="Draw epsilon against n, and error against epsilon, into this new PNG file.")
     ] = None,
 ) -> Result:
-    """Say what a query would cost, before anyone is asked. A plan that cannot be asked says what would work."""
+    """Compute the cost of a query before it is sent.
+
+    Prints privacy, bytes and seconds; contacts no one. If a query is not possible, the error says what is. Epsilons
+    and deltas are exact decimals or fractions.
+    """
     from radofed.planning import PlannedDesign, PlanRequest, Source, Split, plan_cost
     from radofed.planning.picture import check_picture, draw_plan
 
     request = PlanRequest(
-        design=cast("PlannedDesign", design),  # the request refuses any other word, and so for split and source
+        design=cast("PlannedDesign", design),  # the request checks the word, also for split and source
         party_rows=_party_rows(rows, parties, party_rows),
         rados=rados,
         joint=joint,
@@ -109,7 +113,7 @@ def _party_rows(rows: int | None, parties: int | None, party_rows: str | None) -
         raise ConfigurationError("give either --rows with --parties, or --party-rows M1,M2,...")
     if party_rows is None:
         if rows is None or parties is None:
-            raise ConfigurationError("--rows needs --parties: say over how many the rows are split")
+            raise ConfigurationError("--rows needs --parties, the number of parties that share the rows")
         return split_equally(rows, parties)
     if not re.fullmatch(r"[0-9]{1,18}(,[0-9]{1,18})*", party_rows):
         raise ConfigurationError(f"--party-rows {party_rows!r}: write each party's rows, such as 1200,900,400")

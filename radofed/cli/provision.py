@@ -1,4 +1,4 @@
-"""`rado provision`: making a federation's keys, certificates, roster and configurations."""
+"""`rado provision`: make a federation's keys, certificates, roster and configurations."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,14 +8,14 @@ import typer
 from radofed.cli.framework import command, group
 from radofed.cli.output import Output, Result
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
-app = group("Make the keys, certificates, roster and configurations of a federation.")
+app = group("Make a federation's keys, certificates and configurations.")
 
 
 @app.callback()
 def _group() -> None:
-    # Without a callback a group of one command would be that command itself.
+    # Without a callback typer turns a group of one command into that command.
     pass
 
 
@@ -23,20 +23,26 @@ def _group() -> None:
 def init(
     output: Output,
     federation: Annotated[str, typer.Option(help="The federation's name: a-z, 0-9 and '-'.", show_default=False)],
-    directory: Annotated[Path, typer.Option(help="Where to make it; absent or empty.", show_default=False)],
-    coordinator: Annotated[str, typer.Option(help="HOST:PORT at which members dial.", show_default=False)],
+    directory: Annotated[Path, typer.Option(help="Directory for the federation; absent or empty.", show_default=False)],
+    coordinator: Annotated[str, typer.Option(help="HOST:PORT that members dial.", show_default=False)],
     party: Annotated[
-        list[str], typer.Option(help="A party: NAME, or NAME=ROWS with the rows it has at least.", show_default=False)
+        list[str],
+        typer.Option(help="A party: NAME, or NAME=ROWS with its least number of rows; repeatable.", show_default=False),
     ],
-    learner: Annotated[list[str] | None, typer.Option(help="A learner; by default one called learner.")] = None,
-    listen: Annotated[str | None, typer.Option(help="HOST:PORT that the coordinator binds.")] = None,
+    learner: Annotated[
+        list[str] | None, typer.Option(help="A learner's name; repeatable. Default: one called learner.")
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(help="HOST:PORT that the coordinator binds. Default: loopback for a local host, otherwise all."),
+    ] = None,
 ) -> Result:
-    """Make a federation: the offline federation key, an authority, and a ready directory for every member."""
+    """Make a federation: keys, certificates, the signed roster, and a directory for every member."""
     from dpcore.errors import ConfigurationError
     from radofed.provision import provision, split_address
 
     if split_address(coordinator)[1] == 0:
-        raise ConfigurationError(f"--coordinator {coordinator}: members cannot dial port 0; give the real one")
+        raise ConfigurationError(f"--coordinator {coordinator}: members cannot dial port 0; give the real port")
     rows: dict[str, int] = {}
     names = []
     for entry in party:

@@ -1,4 +1,4 @@
-"""`rado schema`: drafting and testing the file by which all parties encode alike."""
+"""`rado schema`: draft and check the file by which all parties encode their rows."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,9 +8,9 @@ import typer
 from radofed.cli.framework import check_new, command, group
 from radofed.cli.output import Output, Result
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
-app = group("Draft and test schemas: how columns become coordinates.")
+app = group("Draft and check schemas: how columns become coordinates.")
 
 _Table = Annotated[Path, typer.Argument(help="A CSV or Parquet file.", show_default=False)]
 
@@ -19,12 +19,15 @@ _Table = Annotated[Path, typer.Argument(help="A CSV or Parquet file.", show_defa
 def infer(
     output: Output,
     file: _Table,
-    label: Annotated[str | None, typer.Option(help="The label's column; by default the last one.")] = None,
-    positive: Annotated[list[str] | None, typer.Option(help="A positive value of the label; may be repeated.")] = None,
-    name: Annotated[str | None, typer.Option(help="The schema's name; by default the file's.")] = None,
-    to: Annotated[Path | None, typer.Option("--output", "-o", help="Write the schema there.")] = None,
+    label: Annotated[str | None, typer.Option(help="The label's column. Default: the last one.")] = None,
+    positive: Annotated[list[str] | None, typer.Option(help="A positive value of the label; repeatable.")] = None,
+    name: Annotated[str | None, typer.Option(help="The schema's name. Default: the file's.")] = None,
+    to: Annotated[Path | None, typer.Option("--output", "-o", help="Write the schema to this new file.")] = None,
 ) -> Result:
-    """Draft a schema from a table. A person mends the draft before parties agree on it."""
+    """Draft a schema from a table.
+
+    Correct the draft before the parties agree on it.
+    """
     from parties.data.schema_draft import infer as draft
 
     if to is not None:
@@ -37,16 +40,21 @@ def infer(
     to.write_text(text, encoding="utf-8")
     for note in notes:
         output.note(note)
-    return Result(data, f"{to}: {schema.d} coordinates; read it, mend it, and give every party the same file")
+    return Result(data, f"{to}: {schema.d} coordinates; read it, correct it, and give every party the same file")
 
 
 @command(app, "check")
 def check(
     output: Output,
     schema: Annotated[Path, typer.Argument(help="The schema, a TOML file.", show_default=False)],
-    data: Annotated[Path | None, typer.Argument(help="A table to read through it.", show_default=False)] = None,
+    data: Annotated[
+        Path | None, typer.Argument(help="A CSV or Parquet file to read with it.", show_default=False)
+    ] = None,
 ) -> Result:
-    """Test a schema, and a table against it where one is given. Prints the digest that all parties must share."""
+    """Check a schema, and a table against it.
+
+    Prints the digest that all parties must share.
+    """
     from parties.data.dataset import check as check_data
     from radofed.common.files.schemas import load_schema
 

@@ -1,4 +1,4 @@
-"""`rado simulate`: designs and estimators measured on a table, over a federation that is simulated."""
+"""`rado simulate`: measure designs and estimators on a table, over a simulated federation."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +11,7 @@ from radofed.cli.output import Output, Result
 
 DEFAULT_ESTIMATOR = "mean-variance"
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -22,29 +22,35 @@ def add_to(app: typer.Typer) -> None:
 def simulate(
     output: Output,
     data: Annotated[Path, typer.Option(help="A CSV (also gzipped) or Parquet file.", show_default=False)],
-    parties: Annotated[int, typer.Option(help="How many parties, 2 to 1,000.", show_default=False)],
+    parties: Annotated[int, typer.Option(help="Number of parties, 2 to 1,000.", show_default=False)],
     label: Annotated[str | None, typer.Option(help="The label's column.")] = None,
-    positive: Annotated[str | None, typer.Option(help="Its positive values, VALUE[,VALUE].")] = None,
-    schema: Annotated[Path | None, typer.Option(help="A schema; by default one is inferred, not privately.")] = None,
-    partition: Annotated[str, typer.Option(help="iid, size-skew, label-skew or by-column:NAME.")] = "iid",
+    positive: Annotated[str | None, typer.Option(help="The label's positive values, VALUE[,VALUE...].")] = None,
+    schema: Annotated[
+        Path | None, typer.Option(help="A schema file. Default: inferred from the table, not privately.")
+    ] = None,
+    partition: Annotated[
+        str, typer.Option(help="How rows are split over parties: iid, size-skew, label-skew or by-column:NAME.")
+    ] = "iid",
     design: Annotated[
         str | None,
-        typer.Option(help="Of releases: plain, dp-feat, fixed-support, gaussian or moments; by default plain."),
+        typer.Option(help="Design of the release: plain, dp-feat, fixed-support, gaussian or moments. Default: plain."),
     ] = None,
-    rados: Annotated[int | None, typer.Option(help="How many rados; by default min(1000, m/2).")] = None,
-    sensitive: Annotated[list[str] | None, typer.Option(help="dp-feat: a feature to protect; may be repeated.")] = None,
+    rados: Annotated[int | None, typer.Option(help="Number of rados. Default: min(1000, m/2) for m rows.")] = None,
+    sensitive: Annotated[list[str] | None, typer.Option(help="dp-feat: a feature to protect; repeatable.")] = None,
     joint: Annotated[bool, typer.Option("--joint", help="dp-feat: protect its column in the whole release.")] = False,
     epsilon: Annotated[
         str | None,
-        typer.Option(help="The epsilon of a release, and of each estimator that asks, an exact decimal."),
+        typer.Option(help="Total epsilon of a release, and of each estimator that queries; exact."),
     ] = None,
-    delta: Annotated[
-        str, typer.Option(help="The delta that epsilon is counted at, an exact decimal; 0 where all estimators ask.")
-    ] = "1e-6",
-    epsilon_per_rado: Annotated[str | None, typer.Option(help="dp-feat: Algorithm 2's epsilon, to truncate.")] = None,
+    delta: Annotated[str, typer.Option(help="The delta of epsilon, exact; may be 0 if all estimators query.")] = "1e-6",
+    epsilon_per_rado: Annotated[
+        str | None, typer.Option(help="dp-feat: epsilon of one rado, by truncation (Algorithm 2).")
+    ] = None,
     split: Annotated[str, typer.Option(help="local: each party draws; exact: one draw over the pool.")] = "local",
-    norm_bound: Annotated[str | None, typer.Option(help="R, to which records are clipped.")] = None,
-    support: Annotated[str | None, typer.Option(help="The fraction of its records that a rado takes.")] = None,
+    norm_bound: Annotated[str | None, typer.Option(help="The clipping norm R of records.")] = None,
+    support: Annotated[
+        str | None, typer.Option(help="fixed-support, gaussian: the fraction of its records that a rado takes.")
+    ] = None,
     estimator: Annotated[
         str | None,
         typer.Option(
@@ -53,24 +59,25 @@ def simulate(
     ] = None,
     learner: OldEstimator = None,
     rounds: Annotated[
-        int | None, typer.Option(help="How many rounds estimators that ask in rounds take; by default their own.")
+        int | None, typer.Option(help="Rounds of estimators that query in rounds. Default: the estimator's.")
     ] = None,
     option: Annotated[
-        list[str] | None, typer.Option(help="NAME=VALUE for the estimator, where one is named; may be repeated.")
+        list[str] | None, typer.Option(help="An option of the only estimator, NAME=VALUE; repeatable.")
     ] = None,
-    folds: Annotated[int, typer.Option(help="How many stratified folds.")] = 10,
+    folds: Annotated[int, typer.Option(help="Number of stratified folds.")] = 10,
     seed: Annotated[int, typer.Option(help="Seed of folds, partition and draws.")] = 0,
-    encrypt: Annotated[bool, typer.Option("--encrypt", help="Encrypt and mask, with the same figures.")] = False,
-    key_bits: Annotated[int, typer.Option(help="Size of the Paillier modulus.")] = 3072,
+    encrypt: Annotated[bool, typer.Option("--encrypt", help="Encrypt and mask. Changes no figure.")] = False,
+    key_bits: Annotated[int, typer.Option(help="Size of the Paillier modulus, in bits.")] = 3072,
     workers: Annotated[
-        int | None, typer.Option(help="Ray workers that share the parties; 0: this process. By default one a CPU.")
+        int | None,
+        typer.Option(help="Ray workers that share the parties; 0: this process alone. Default: one for each CPU."),
     ] = None,
-    timeout_s: Annotated[float, typer.Option(help="How long a worker may take to answer, in seconds.")] = 3600.0,
+    timeout_s: Annotated[float, typer.Option(help="Longest wait for a worker, in seconds.")] = 3600.0,
     per_fold: Annotated[
-        Path | None, typer.Option(help="Write a row for each fold and estimator there (Parquet).")
+        Path | None, typer.Option(help="Write a row for each fold and estimator to this Parquet file.")
     ] = None,
 ) -> Result:
-    """Measure estimators by cross-validation on what a simulated federation would release of a table."""
+    """Measure estimators over a simulated federation, by cross-validation."""
     if per_fold is not None:
         check_new(per_fold)
         check_directory(per_fold)

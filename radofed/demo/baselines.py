@@ -1,4 +1,4 @@
-"""What the federated models are compared with: logistic regression on the rows themselves, pooled and by party."""
+"""Baselines for the federated models: logistic regression on the rows themselves, pooled and by party."""
 
 from dataclasses import asdict, dataclass
 from statistics import median
@@ -13,7 +13,7 @@ MOST_ITERATIONS = 5000
 
 @dataclass(frozen=True)
 class Baselines:
-    """Test errors as fractions. `best` and `median` are over parties that learn from their own rows alone."""
+    """Test errors as fractions. best, median: over parties that train on their own rows alone."""
 
     logistic_pooled: float
     best_single_party: float
@@ -29,8 +29,8 @@ class Baselines:
 def baselines(data: DemoData) -> Baselines:
     """Train every baseline on the demo's files and test it on the held-out rows.
 
-    scikit-learn's logistic regression with its default C; a party of one class predicts that class; the majority is
-    that of the pooled training rows.
+    Logistic regression is scikit-learn's, with its default C. A party with one class predicts that class. The majority
+    is that of the pooled training rows.
     """
     x_test, y_test = read_xy([data.test], data.schema)
     parts = [read_xy([file], data.schema) for file in data.parties.values()]

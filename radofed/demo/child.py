@@ -1,6 +1,6 @@
-"""`python -m radofed.demo.child PARENT ...` is `rado ...`, but that it ends with the process PARENT, which started it.
+"""Run `rado ...` as `python -m radofed.demo.child PARENT ...`: it ends when PARENT, the process that started it, ends.
 
-The demo ends its children itself; only where it is killed so that it cannot (SIGKILL) do they have to see to it.
+The demo stops its children itself. This is for a demo that cannot, because it was killed (SIGKILL).
 """
 
 import os
@@ -14,7 +14,7 @@ LOOK_EVERY_S = 0.5
 
 
 def end_with(parent: int) -> None:
-    """End this process at once when its parent is no longer `parent`: nodes are made to be killed at any moment."""
+    """End this process at once when its parent is no longer `parent`. Nodes survive being killed at any moment."""
     while os.getppid() == parent:
         time.sleep(LOOK_EVERY_S)
     os._exit(1)

@@ -1,4 +1,4 @@
-"""A federation of the demo: provisioned, its parties given their rows, its nodes started and stopped."""
+"""A federation of the demo: provision it, give the parties their rows, start and stop its nodes."""
 
 import shutil
 import time
@@ -17,22 +17,22 @@ from wire.roster import Role
 NAME = "demo"
 KEY_BITS = 3072
 START_WITHIN_S = 60.0
-# Port 0: the operating system chooses; the coordinator writes what it got into its state directory.
+# Port 0: the operating system chooses the port; the coordinator writes the address into its state directory.
 ANY_PORT = "127.0.0.1:0"
 
 Note = Callable[[str], None]
-"""Progress callback, with one sentence for people."""
+"""Progress callback `(sentence)`."""
 
 
 @dataclass
 class Clock:
-    """Measures phases; one that is entered twice adds up."""
+    """Measures the seconds of phases; a phase that is entered again adds up."""
 
     phases_s: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Add what the block takes to the phase of this name."""
+        """Add the duration of the block to the phase `name`."""
         start = time.monotonic()
         yield
         self.phases_s[name] = self.phases_s.get(name, 0.0) + time.monotonic() - start
@@ -40,7 +40,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Shared:
-    """The tables of a federation's parties. schema: the file that all of them have. rows: of each party, by name."""
+    """The tables of a federation's parties. schema: their common file. rows: number of rows, by party name."""
 
     data: DemoData
     schema: Path
@@ -48,19 +48,19 @@ class Shared:
 
     @classmethod
     def of(cls, data: DemoData) -> "Shared":
-        """Count the parties' rows and write the schema beside them."""
+        """Count the parties' rows and write the schema file next to them."""
         schema = data.test.with_name("schema.toml")
         schema.write_text(data.schema.to_toml(), encoding="utf-8")
         return cls(data, schema, {name: _count_rows(file, data.schema) for name, file in data.parties.items()})
 
     def rows_words(self) -> str:
-        """The parties and their rows, for people."""
+        """The parties with their numbers of rows, as text."""
         return ", ".join(f"{name} {count}" for name, count in self.rows.items())
 
 
 @dataclass(frozen=True)
 class RunningFederation:
-    """A federation whose nodes run. config: the learner's configuration file."""
+    """A running federation. config: the learner's configuration file."""
 
     children: Children
     config: Path
@@ -72,7 +72,7 @@ def running_federation(
 ) -> Iterator[RunningFederation]:
     """Provision a federation in `directory` and run its nodes as processes until the block ends.
 
-    Everything that was started has ended then. Raises ChildError where a node fails; the end of every log is noted.
+    All processes have ended when this returns. Raises ChildError if a node fails, after it notes the end of every log.
     """
     with Children(directory / "logs") as children:
         try:
@@ -91,13 +91,13 @@ def running_federation(
 
 
 def _count_rows(file: Path, schema: Schema) -> int:
-    from parties.data.dataset import check  # noqa: PLC0415  (the demo itself stands in for each party here)
+    from parties.data.dataset import check  # noqa: PLC0415  (the demo acts as each party here)
 
     return check(schema, file).rows
 
 
 def _provisioned(directory: Path, shared: Shared, policy: PolicyChoices) -> Provisioned:
-    """Keys, roster and configurations, and at every party its schema and its rows."""
+    """Make keys, roster and configurations, and copy schema and rows to every party."""
     made = provision(
         directory / "federation",
         federation=NAME,
@@ -130,5 +130,5 @@ def _start(made: Provisioned, children: Children, note: Note) -> None:
 
 def _replace(file: Path, old: str, new: str) -> None:
     text = file.read_text(encoding="utf-8")
-    assert old in text, f"{file} was to have {old}"
+    assert old in text, f"{file} has no {old}"
     file.write_text(text.replace(old, new), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What `rado demo` is asked to show."""
+"""The options of `rado demo`."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -9,16 +9,15 @@ from dpcore.records.schema import Schema
 from radofed.demo.tables import Split
 
 DELTA = Fraction(1, 1_000_000)
-"""What every epsilon of the demo is counted at."""
+"""The delta of every epsilon in the demo."""
 
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """What to demonstrate. data, schema: the user's own, both or neither. keep: where to leave everything.
+    """What to demonstrate. data, schema: the user's own, both or neither. keep: the directory for all files, or None.
 
     rados, sensitive, epsilon_per_rado: of the part on rados. sensitive: by default the first boolean coordinate of the
-    schema; where there is none, the design is plain. Raises ConfigurationError where the options contradict one
-    another.
+    schema; if there is none, the design is plain. Raises ConfigurationError if the options contradict each other.
     """
 
     data: Path | None = None
@@ -38,4 +37,4 @@ class DemoOptions:
         if self.rados < 2:
             raise ConfigurationError(f"{self.rados} rados: ask for at least 2")
         if self.keep is not None and self.keep.exists():
-            raise ConfigurationError(f"{self.keep}: is there already; give another directory")
+            raise ConfigurationError(f"{self.keep}: already exists; give another directory")

@@ -1,18 +1,18 @@
-"""Made-up patients: a table that is large enough for whole records to be protected.
+"""Synthetic patients: a table that is large enough to protect whole records.
 
-No row describes a person. A patient's age, habits and measurements are drawn first, then whether the patient comes back
-within 30 days, with the probability 1 / (1 + exp(-s)). The score s is the sum of
+No row describes a person. A patient's age, habits and measurements are drawn first. The patient then comes back within
+30 days with probability 1 / (1 + exp(-s)). The score s is the sum of
 
 - 0.05 for a year of age beyond 60, 0.05 for a unit of body-mass index beyond 27;
 - 0.012 for a mmHg of systolic pressure beyond 128, -0.3 for a g/dl of haemoglobin beyond 13.6;
 - 0.4 for each earlier stay but the first, 0.7 for smoking, 0.9 for diabetes;
-- 0.8 for an emergency, -1.1 where a follow-up visit is booked;
+- 0.8 for an emergency, -1.1 if a follow-up visit is booked;
 - the number of DIAGNOSES for the diagnosis, and BASE.
 
-The models that are compared are linear too: what pooled logistic regression gets wrong here is mostly chance.
+The compared models are linear too: the errors of pooled logistic regression are mostly chance.
 
-The seed is fixed, so every run has the same patients. It has no part in privacy: keys, masks and noise of the demo come
-from the operating system's randomness.
+The seed is fixed, so every run has the same patients. Privacy does not depend on it: the demo's keys, masks and noise
+come from the operating system's randomness.
 """
 
 from pathlib import Path
@@ -27,7 +27,7 @@ from radofed.demo.tables import CsvRows, DemoData, Floats, Integers, divide, spe
 ROWS = 20_000
 SEED = 2015
 OWN_SHARE = 0.99
-"""Each hospital treats its own diagnoses nearly alone, so that its rows say little about the others' patients."""
+"""The share of a diagnosis that its own hospital treats: its rows say little about other hospitals' patients."""
 
 BASE = -0.9
 DIAGNOSES = {
@@ -52,7 +52,7 @@ _BOOLEANS = ("smoker", "diabetic", "emergency", "follow_up_booked")
 
 
 def schema() -> Schema:
-    """What the hospitals agree on: 18 coordinates, and whether a patient comes back within 30 days."""
+    """The hospitals' schema: 18 coordinates, and the label, whether a patient comes back within 30 days."""
     reals = (RealFeature(name=name, lower=lower, upper=upper) for name, (lower, upper) in _REALS.items())
     booleans = (BooleanFeature(name=name, true=("yes",), false=("no",)) for name in _BOOLEANS)
     diagnosis = CategoryFeature(name="diagnosis", values=tuple(DIAGNOSES))
@@ -61,7 +61,7 @@ def schema() -> Schema:
 
 
 def patients(directory: Path, parties: int) -> DemoData:
-    """20,000 made-up patients of `parties` hospitals of unequal size, with a fifth held out of each diagnosis."""
+    """20,000 synthetic patients of `parties` hospitals of unequal size; a fifth of each diagnosis is held out."""
     rng = np.random.default_rng(SEED)
     diagnosis = rng.integers(0, len(DIAGNOSES), ROWS)
     reals, booleans = _measured(rng)
@@ -72,7 +72,7 @@ def patients(directory: Path, parties: int) -> DemoData:
 
 
 def _measured(rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Real features (ROWS, 5), as they are written, and booleans (ROWS, 4) of 0 and 1, in the schema's order."""
+    """Real features (ROWS, 5) in the file's units, and booleans (ROWS, 4) of 0 and 1, in the schema's order."""
     age = rng.normal(60, 16, ROWS).clip(*_REALS["age"]).round()
     mass = rng.normal(27, 4.5, ROWS).clip(*_REALS["body_mass_index"]).round(1)
     pressure = rng.normal(128 + 0.4 * (age - 60) + 0.8 * (mass - 27), 16).clip(*_REALS["systolic_mmhg"]).round()
@@ -85,7 +85,7 @@ def _measured(rng: np.random.Generator) -> tuple[Floats, Floats]:
 
 
 def _scores(reals: Floats, booleans: Floats, diagnosis: Integers) -> Floats:
-    """The score (ROWS,) of the module's docstring."""
+    """The score s (ROWS,) of the module docstring."""
     centred = reals - [60.0, 27.0, 128.0, 13.6, 1.0]
     measured = centred @ [0.05, 0.05, 0.012, -0.3, 0.4] + booleans @ [0.7, 0.9, 0.8, -1.1]
     scores: Floats = measured + np.array(list(DIAGNOSES.values()))[diagnosis] + BASE

@@ -1,4 +1,4 @@
-"""The demo's child processes: started with their logs in files, ended with the demo, whatever ends it."""
+"""The demo's child processes. Their logs go to files; they end with the demo, however it ends."""
 
 import json
 import os
@@ -38,13 +38,13 @@ class Child:
     log: Path
 
     def check(self) -> None:
-        """Raise ChildError where it has ended."""
+        """Raise ChildError if the node has ended."""
         if (code := self.process.poll()) is not None:
             raise ChildError(self.name, f"ended early with exit code {code}; its log says why")
 
 
 class Children:
-    """Runs `rado` commands as processes of their own. Leaving the context ends all that still run."""
+    """Runs `rado` commands as child processes. Leaving the context ends those that still run."""
 
     def __init__(self, logs: Path) -> None:
         self._logs = logs
@@ -70,9 +70,9 @@ class Children:
         return child
 
     def run(self, name: str, *arguments: str, on_line: Callable[[str], None] | None = None) -> dict[str, Any]:
-        """Run a command to its end; the `data` of its JSON answer.
+        """Run a command to its end and return the `data` of its JSON output.
 
-        on_line: told every line that it writes for people. Raises ChildError where it fails, or a node ends meanwhile.
+        on_line: receives every line of its standard error. Raises ChildError if it fails, or a node ends meanwhile.
         """
         log = self._logs / f"{name}.log"
         answer = self._logs / f"{name}.json"
@@ -94,13 +94,13 @@ class Children:
         return data
 
     def check(self) -> None:
-        """Raise ChildError where a node has ended that was not stopped."""
+        """Raise ChildError if a node has ended that was not stopped."""
         for node in self._nodes:
             if node.process in self._running:
                 node.check()
 
     def stop(self) -> None:
-        """End everything that still runs, politely first."""
+        """Terminate all processes that still run; kill those that do not end within STOP_WITHIN_S."""
         for process in self._running:
             if process.poll() is None:
                 process.terminate()
@@ -120,7 +120,7 @@ class Children:
         return process
 
     def logs_of_all(self) -> str:
-        """The last lines of every node, for people."""
+        """The last lines of every node's log."""
         return "\n".join(f"--- {node.name}\n{last_lines(node.log)}" for node in self._nodes)
 
 
@@ -134,7 +134,7 @@ def _copy_lines(lines: IO[bytes], log: Path, on_line: Callable[[str], None] | No
 
 
 def wait_for(what: str, ready: Callable[[], bool], children: Children, timeout_s: float) -> None:
-    """Return once `ready()`. Raises ChildError where a node ends or the time is over before."""
+    """Return once `ready()` is true. Raises ChildError if a node ends before, or after `timeout_s`."""
     end = time.monotonic() + timeout_s
     while not ready():
         children.check()
@@ -144,14 +144,14 @@ def wait_for(what: str, ready: Callable[[], bool], children: Children, timeout_s
 
 
 def last_lines(log: Path, count: int = LOG_LINES_SHOWN) -> str:
-    """The end of a log."""
+    """The last `count` lines of a log."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
     return "\n".join(lines[-count:])
 
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into KeyboardInterrupt, so that children are stopped on them too."""
+    """Turn SIGTERM and SIGHUP into KeyboardInterrupt, so that they stop the children, too."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -166,5 +166,5 @@ def ended_by_signals() -> Iterator[None]:
 
 
 def has_content(path: Path) -> bool:
-    """Whether a file is there and not empty."""
+    """Whether a file exists and is not empty."""
     return path.exists() and path.stat().st_size > 0

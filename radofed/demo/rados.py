@@ -1,4 +1,4 @@
-"""The demo's second part: rados by DP-FEAT, which protect one boolean feature, and what two estimators make of them."""
+"""The demo's second part: rados by DP-FEAT, which protect one boolean feature, and two estimators trained on them."""
 
 import itertools
 import math
@@ -21,14 +21,14 @@ ESTIMATORS = ("radoboost", "mean-variance")
 ATTEMPTS = 2
 ANSWER_WITHIN_S, PREPARE_WITHIN_S, UPLOAD_WITHIN_S = 120, 600, 600
 DIGITS_EPSILON_PER_RADO = Fraction(4)
-"""A truncation so mild that it costs nothing, and by which Theorem 6 has something to say beside the exact count.
+"""A truncation that is mild enough to cost nothing, and with which Theorem 6 gives a figure next to the exact one.
 
-It is left out where the smallest party has so few rows that no epsilon would be finite with it."""
+It is left out if the smallest party has too few rows for a finite epsilon with it."""
 
 
 @dataclass(frozen=True)
 class RadosPlan:
-    """What is asked, decided before anything starts. sensitive, truncation: None for none."""
+    """The query, decided before anything starts. sensitive, truncation: None for none."""
 
     shared: Shared
     rados: int
@@ -39,7 +39,7 @@ class RadosPlan:
 
 @dataclass(frozen=True)
 class RadosResult:
-    """What rados showed. Errors are fractions of the held-out rows; release: what `rado learner query` printed."""
+    """Results of the rados. errors: fractions of the held-out rows. release: the output of `rado learner query`."""
 
     errors: dict[str, float]
     compared: Baselines
@@ -49,7 +49,7 @@ class RadosResult:
     phases_s: dict[str, float]
 
     def to_dict(self) -> dict[str, Any]:
-        """As `rado demo --format json` has it."""
+        """The fields of `rado demo --format json`."""
         statement = self.release["privacy"]
         figures = ("unit", "scope", "epsilon", "delta", "theorem_epsilon", "epsilon_if_others_collude")
         return {
@@ -72,14 +72,14 @@ class RadosResult:
         }
 
     def bound_in_words(self) -> list[str]:
-        """The statement's figures, without what they rest on."""
+        """The sentences with the statement's figures, without its assumptions and warnings."""
         statement = self.release["privacy"]
         sentences = _sentences(statement)
         return sentences[: len(sentences) - len(statement["assumptions"]) - len(statement["warnings"])]
 
 
 def plan_rados(shared: Shared, options: DemoOptions, note: Note) -> RadosPlan:
-    """Decide what is asked of these parties. Raises ConfigurationError where nothing can be."""
+    """Plan the query for these parties. Raises ConfigurationError if no query is possible."""
     fewest_rows = min(shared.rows.values())
     sensitive = _sensitive(options, shared.data.schema, note)
     truncation = truncation_for(options, fewest_rows, note)
@@ -88,7 +88,7 @@ def plan_rados(shared: Shared, options: DemoOptions, note: Note) -> RadosPlan:
 
 
 def run_rados(plan: RadosPlan, directory: Path, clock: Clock, note: Note) -> RadosResult:
-    """Ask for the rados in a federation of processes, and train on them. Raises ChildError where a node fails."""
+    """Query the rados in a federation of processes, and train on them. Raises ChildError if a node fails."""
     data = plan.shared.data
     with running_federation(directory, plan.shared, plan.policy, clock, note) as federation:
         with clock.phase("federated query"):
@@ -103,7 +103,7 @@ def run_rados(plan: RadosPlan, directory: Path, clock: Clock, note: Note) -> Rad
 
 
 def truncation_for(options: DemoOptions, fewest_rows: int, note: Note) -> Fraction | None:
-    """Algorithm 2's epsilon for each rado: what was asked for; for the digits 4, or None where rows are too few."""
+    """Epsilon of each rado in Algorithm 2: the option's value; for the digits 4, or None if rows are too few."""
     from dpcore.accounting.dp_feat import own_epsilon  # noqa: PLC0415  (slow to import)
 
     if options.data is not None or options.epsilon_per_rado is not None:
@@ -111,13 +111,13 @@ def truncation_for(options: DemoOptions, fewest_rows: int, note: Note) -> Fracti
     try:
         own_epsilon(fewest_rows, options.rados, DIGITS_EPSILON_PER_RADO, DELTA)
     except PlanError:
-        note(f"the smallest party has only {fewest_rows} rows, so signatures are drawn without truncation")
+        note(f"the smallest party has only {fewest_rows} rows, so rado signatures are drawn without truncation")
         return None
     return DIGITS_EPSILON_PER_RADO
 
 
 class _Until:
-    """Passes lines on up to and with the first that has `last`."""
+    """Passes lines on, up to and including the first that contains `last`."""
 
     def __init__(self, last: str, note: Callable[[str], None]) -> None:
         self._last, self._note, self._over = last, note, False
@@ -143,9 +143,9 @@ def _query(plan: RadosPlan, federation: RunningFederation, note: Note) -> dict[s
 def _sensitive(options: DemoOptions, schema: Schema, note: Note) -> str | None:
     name = options.sensitive or next(iter(schema.boolean_coordinates), None)
     if name is None and options.epsilon_per_rado is not None:
-        raise ConfigurationError("the schema has no boolean or threshold feature, so leave --epsilon-per-rado out")
+        raise ConfigurationError("the schema has no boolean or threshold feature: leave --epsilon-per-rado out")
     if name is None:
-        note("the schema has no boolean or threshold feature for rados to protect: their design is plain")
+        note("the schema has no boolean or threshold feature that rados could protect: their design is plain")
     elif name not in schema.boolean_coordinates:
         choices = ", ".join(schema.boolean_coordinates) or "none"
         raise ConfigurationError(f"--sensitive {name}: choose a boolean or threshold feature of the schema: {choices}")
@@ -155,7 +155,7 @@ def _sensitive(options: DemoOptions, schema: Schema, note: Note) -> str | None:
 def _policy(
     options: DemoOptions, sensitive: str | None, truncation: Fraction | None, fewest_rows: int
 ) -> PolicyChoices:
-    """What the demo's parties allow: this query and no other, at what it costs the smallest party."""
+    """The policy of the demo's parties: it allows this query alone, at its cost to the smallest party."""
     from dpcore.accounting.dp_feat import own_epsilon  # noqa: PLC0415  (slow to import)
     from dpcore.accounting.filters import BASIC_SHARE  # noqa: PLC0415  (as above)
 
@@ -175,23 +175,23 @@ def _policy(
         smallest_cohort=min(3, options.parties),
         assumed_colluders=min(1, options.parties - 2),
         epsilon=str(math.ceil(ATTEMPTS * own)),
-        # The basic filter, which a few large epsilons need, has half of a limit's delta.
+        # Basic composition, which is best for a few large epsilons, has half of a limit's delta.
         delta=f"{float(ATTEMPTS * DELTA / BASIC_SHARE):g}",
         unbounded_queries=ATTEMPTS,
         rados_per_query=options.rados,
         delta_per_query=f"{float(DELTA):g}",
         attempts_per_query=ATTEMPTS,
         reason=(
-            "FOR A DEMONSTRATION ONLY. allow_unprotected is set because all rows are on this machine already: rados of "
-            "this\ndesign do not protect whole records. A party of a real federation leaves it false unless its data "
-            "officer has\ndecided otherwise."
+            "FOR A DEMONSTRATION ONLY. Rados of this design do not protect whole records. allow_unprotected is set "
+            "because all\nrows are on this machine already. In a real federation leave it false, unless the data "
+            "officer decides otherwise."
         ),
     )
 
 
 def _plain_epsilon(fewest_rows: int, rados: int) -> float:
-    """What a boolean feature's own values tell at most: at the smallest party that is large enough to have a bound."""
-    from parties.ledger.charges import plain_loss  # noqa: PLC0415  (slow to import)
+    """Largest epsilon of a boolean feature's own values, at the smallest party that is large enough for a bound."""
+    from dpcore.accounting.protection import plain_loss  # noqa: PLC0415  (slow to import)
 
     for rows in itertools.count(fewest_rows):
         with suppress(PlanError):

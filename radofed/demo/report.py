@@ -1,4 +1,4 @@
-"""What the demo prints at its end: for each part a table of test errors, what is protected, and what it took."""
+"""The demo's printed report: for each part its test errors, what is protected, and its cost."""
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -9,17 +9,18 @@ from radofed.demo.run import DemoResult
 from radofed.demo.whole_records import ESTIMATOR, WholeRecordsResult
 
 LIMITS = (
-    "No whole record is protected here, and whoever knows a record's other columns can read its value from the release."
+    "Whole records are not protected here: anyone who knows a record's other columns can read its value from the "
+    "release."
 )
 SAME_ROWS = (
-    "Both parts asked the same rows: the figures of the first hold for its own answers, and with the rados beside them "
-    "nothing bounds what is told of whole records."
+    "Both parts queried the same rows. The figures of the first hold for its own answers; in composition with the "
+    "rados, there is no bound for whole records."
 )
-FULL_STATEMENTS = "What these statements rest on: docs/threat-model.md, and in full `rado demo --format json`."
+FULL_STATEMENTS = "Assumptions of these statements: docs/threat-model.md; in full: `rado demo --format json`."
 
 
 def report(result: DemoResult) -> Group:
-    """Test errors beside what they are compared with, what is protected and against whom, what was sent, how long."""
+    """Test errors with baselines, what is protected and against whom, bytes sent, and seconds."""
     parts = _left_out(result) if result.whole_records is None else _whole_records(result.whole_records, result.own_data)
     parts += ["", *_rados(result.rados), ""]
     if result.whole_records is not None and result.own_data:
@@ -48,9 +49,9 @@ def _whole_records(whole: WholeRecordsResult, own_data: bool) -> list[Renderable
         ],
     )
     facts = [
-        ("rows", _rows(whole.rows) + ("" if own_data else ", all made up")),
-        ("asked", f"moments once, then {asked.rounds - 1} gradients, of {whole.coordinates} coordinates"),
-        (f"each {party} sent", f"{asked.upload_bytes_per_party:,} bytes in all, encrypted"),
+        ("rows", _rows(whole.rows) + ("" if own_data else ", all synthetic")),
+        ("queries", f"moments once, then {asked.rounds - 1} gradients, of {whole.coordinates} coordinates"),
+        (f"each {party} sent", f"{asked.upload_bytes_per_party:,} bytes in total, encrypted"),
         ("seconds", _seconds(whole.phases_s)),
     ]
     return [errors, "", *_whole_records_privacy(whole, parties), "", _facts(facts)]
@@ -64,14 +65,14 @@ def _whole_records_privacy(whole: WholeRecordsResult, parties: str) -> list[Rend
     learner, collusion = rounded_up(stated.epsilon), rounded_up(stated.epsilon_if_others_collude)
     sentences: list[RenderableType] = [
         (
-            f"All {asked.rounds} answers together are differentially private for one whole record, replaced by any "
-            f"other that the schema takes: at delta {stated.delta!r}, epsilon is at most {learner} against the learner "
-            f"alone, and {collusion} if the coordinator{others} work{'' if others else 's'} with it."
+            f"The composition of all {asked.rounds} answers is differentially private for one whole record, replaced "
+            f"by any other that the schema allows. At delta {stated.delta!r}, epsilon is at most {learner} against the "
+            f"learner alone, and {collusion} if the coordinator{others} work{'' if others else 's'} with it."
         )
     ]
     if asked.attempts > asked.rounds:
         sentences.append(
-            "A round was asked again after a failed attempt; the figures do not count what was seen of that."
+            "A round was repeated after a failed attempt; the figures do not count what that attempt showed."
         )
     return [*sentences, *([] if whole.warning is None else [f"Warning: {whole.warning}"])]
 
@@ -94,7 +95,7 @@ def _rados(rados: RadosResult) -> list[RenderableType]:
     )
     facts = [
         ("rows", _rows(rados.rows)),
-        ("asked", f"{data['rados']['n']} rados of {data['rados']['d']} coordinates, design {data['design']}"),
+        ("query", f"{data['rados']['n']} rados of {data['rados']['d']} coordinates, design {data['design']}"),
         ("each party sent", f"{data['upload_bytes_per_party']:,} bytes, encrypted, once"),
         ("seconds", _seconds(rados.phases_s)),
     ]
@@ -103,7 +104,7 @@ def _rados(rados: RadosResult) -> list[RenderableType]:
 
 
 def _errors(title: str, lines: list[tuple[str, str, float]]) -> Table:
-    """Test errors; the first line is what the part is about."""
+    """A table of test errors; the first line, the result of this part, is bold."""
     table = Table(title=title, title_justify="left", min_width=74)
     table.add_column("estimator")
     table.add_column("sees")
@@ -126,4 +127,4 @@ def _rows(rows: dict[str, int]) -> str:
 
 def _seconds(phases_s: dict[str, float]) -> str:
     phases = ", ".join(f"{name} {seconds:.1f}" for name, seconds in phases_s.items())
-    return f"{phases}; {sum(phases_s.values()):.1f} in all"
+    return f"{phases}; {sum(phases_s.values()):.1f} in total"

@@ -1,4 +1,4 @@
-"""The demo from end to end: data, then whole records by `newton`, then rados by DP-FEAT, each in a federation."""
+"""The demo from end to end: data, then whole records by `newton`, then rados by DP-FEAT, each in its own federation."""
 
 import shutil
 import tempfile
@@ -18,10 +18,10 @@ from radofed.demo.whole_records import WholeRecordsResult, run_whole_records, wh
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo showed.
+    """The results of the demo.
 
-    whole_records: None where they were left out, left_out says why then. own_data: whether both parts are on one table,
-    the user's. directory: where everything was left, None where it is gone.
+    whole_records: None if they were left out; left_out then says why. own_data: whether both parts used the user's
+    table. directory: the kept files, None if they were deleted.
     """
 
     whole_records: WholeRecordsResult | None
@@ -31,18 +31,18 @@ class DemoResult:
     directory: Path | None
 
     def to_dict(self) -> dict[str, Any]:
-        """The `data` of `rado demo --format json`: the rados, and under keys of their own the whole records."""
+        """The `data` of `rado demo --format json`: the rados, and the whole records under their own keys."""
         whole = None if self.whole_records is None else self.whole_records.to_dict()
         left_out = {"whole_records": whole, "whole_records_left_out": self.left_out}
         return {**self.rados.to_dict(), "directory": self.directory, **left_out}
 
 
 def run_demo(options: DemoOptions, note: Note) -> DemoResult:
-    """Run the demo; `note` is told what happens, a sentence at a time.
+    """Run the demo. note: progress callback, one sentence a call.
 
-    Every process that it starts has ended when this returns or raises; everything it wrote is gone then, unless
-    `options.keep` says otherwise. Raises ConfigurationError, before anything starts, where the options cannot be shown,
-    and ChildError where a node fails.
+    When this returns or raises, every process that it started has ended, and its files are deleted unless
+    `options.keep` is set. Raises ConfigurationError, before anything starts, if the options cannot be demonstrated,
+    and ChildError if a node fails.
     """
     with ExitStack() as stack:
         stack.enter_context(ended_by_signals())

@@ -1,7 +1,7 @@
 """The demo's data: a table, a schema, a held-out fifth, and an unequal split of the rest over parties.
 
-The split is drawn from a fixed seed, so that two runs hold out the same rows; it protects nobody, all rows being in one
-place here. What protects anyone in the demo comes from the operating system's randomness, as everywhere.
+The split is drawn from a fixed seed, so that all runs hold out the same rows. Privacy does not depend on it: the demo's
+keys, masks and noise come from the operating system's randomness.
 """
 
 import csv
@@ -26,9 +26,9 @@ Integers = NDArray[np.int64]
 
 SPLIT_SEED = 2015
 HELD_OUT = 0.2
-# How much of what is a party's own it holds; the rest is spread over the others.
+# Share of the rows of its own kinds that a party holds; the other parties share the rest.
 OWN_SHARE = 0.9
-# How many times the rows of the last party the first one has, at most.
+# Most rows of the first party, as a multiple of the last one's.
 MOST_UNEQUAL = 4
 DARK_PIXEL, DARK = "pixel_3_4", 8.0
 _COMPASS = ("north", "south", "east", "west")
@@ -39,7 +39,7 @@ class Rows(Protocol):
 
     @property
     def extension(self) -> str:
-        """Of the files that it is written to."""
+        """The file name extension, with the dot."""
         ...
 
     def write(self, rows: Integers, path: Path) -> None:
@@ -49,7 +49,7 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class DemoData:
-    """Files of one demo. parties: file by party's name, in order. test: the held-out rows."""
+    """The files of one demo. parties: by party name, in order. test: the held-out rows."""
 
     schema: Schema
     parties: dict[str, Path]
@@ -57,17 +57,17 @@ class DemoData:
 
 
 def party_names(count: int) -> tuple[str, ...]:
-    """Names of the demo's parties."""
+    """The names of the demo's parties."""
     return _COMPASS if count == len(_COMPASS) else tuple(f"party-{number}" for number in range(1, count + 1))
 
 
 def digits(directory: Path, parties: int) -> DemoData:
     """scikit-learn's handwritten digits, "is it even?": 1,797 rows of 64 pixels from 0 to 16.
 
-    Each party holds mostly its own digits, as offices would that sort the post. One informative pixel near the middle
-    is thresholded in place of its column: the sensitive boolean.
+    Each party holds mostly its own digits, as offices that sort mail would. One informative pixel near the middle is
+    thresholded and replaces its column: it is the sensitive boolean.
     """
-    from sklearn.datasets import load_digits  # noqa: PLC0415  (it takes a second, and --data does not need it)
+    from sklearn.datasets import load_digits  # noqa: PLC0415  (slow to import, and --data does not need it)
 
     loaded = load_digits()
     kinds = loaded.target.astype(np.int64)
@@ -90,8 +90,8 @@ def digits(directory: Path, parties: int) -> DemoData:
 def own_file(directory: Path, data: Path, schema: Schema, parties: int, split: Split) -> DemoData:
     """The user's own file, read through a schema and split over unequal parties.
 
-    split: "iid", or "label-skew", where every other party holds three times its share of one class. Raises
-    DataError where the file does not fit the schema, ConfigurationError where it has too few rows.
+    split: "iid", or "label-skew", where every other party holds three times its share of one class. Raises DataError
+    if the file does not fit the schema, ConfigurationError if it has too few rows.
     """
     labels = np.concatenate([block.labels for block in encoded_blocks(data, schema, label=True)])
     kinds = (labels > 0).astype(np.int64)
@@ -105,7 +105,7 @@ def own_file(directory: Path, data: Path, schema: Schema, parties: int, split: S
 
 
 def read_xy(files: Sequence[Path], schema: Schema) -> tuple[Floats, Integers]:
-    """Usable rows of labelled files as the schema encodes them: (m, d) float64, labels in {-1, +1}."""
+    """Usable rows of labelled files as the schema encodes them: (m, d) float64, and labels (m,) in {-1, +1}."""
     blocks = [block for file in files for block in encoded_blocks(file, schema, label=True)]
     x = np.concatenate([block.x[block.usable] for block in blocks])
     y = np.concatenate([block.labels[block.usable] for block in blocks if block.labels is not None])
@@ -113,16 +113,16 @@ def read_xy(files: Sequence[Path], schema: Schema) -> tuple[Floats, Integers]:
 
 
 def _weights(parties: int) -> Floats:
-    """Shares of the parties, falling evenly: the first has `parties` times what the last has, at most four times."""
+    """Linearly decreasing shares (parties,): the first is min(parties, 4) times the last."""
     weights: Floats = np.linspace(min(parties, MOST_UNEQUAL), 1, parties)
     weights /= weights.sum()
     return weights
 
 
 def specialists(kinds: int, parties: int, own_share: float) -> Floats:
-    """Which share of the rows of each kind each party holds, (kinds, parties): `own_share` of the kinds of its own.
+    """Each party's share of the rows of each kind, (kinds, parties): `own_share` of the kinds that it owns.
 
-    The parties share the line of kinds, the first with the longest piece; each owns what lies on its own.
+    The kinds are divided among the parties in order, in pieces proportional to their weights; a party owns its piece.
     """
     lengths = kinds * _weights(parties)
     ends = np.cumsum(lengths)
@@ -133,9 +133,9 @@ def specialists(kinds: int, parties: int, own_share: float) -> Floats:
 
 
 def divide(directory: Path, table: Rows, schema: Schema, kinds: Integers, affinity: Floats) -> DemoData:
-    """Hold out a fifth of every kind, give the rest to parties by `affinity` (kinds, parties), write everything.
+    """Hold out a fifth of every kind, give the rest to parties by `affinity` (kinds, parties), and write all files.
 
-    Raises ConfigurationError where there are too few rows.
+    Raises ConfigurationError if there are too few rows.
     """
     generator = np.random.default_rng(SPLIT_SEED)
     parties = affinity.shape[1]
@@ -148,7 +148,7 @@ def divide(directory: Path, table: Rows, schema: Schema, kinds: Integers, affini
         raise ConfigurationError(f"{len(kinds)} rows are too few for {parties} parties and a held-out fifth")
     draws = generator.random(len(training))
     party_of = (draws[:, None] > np.cumsum(affinity, axis=1)[kinds[training]]).sum(axis=1).clip(0, parties - 1)
-    # No party is left without a row.
+    # Every party gets at least one row.
     party_of[:parties] = np.arange(parties)
     directory.mkdir(parents=True)
     files = {}
@@ -162,7 +162,7 @@ def divide(directory: Path, table: Rows, schema: Schema, kinds: Integers, affini
 
 @dataclass(frozen=True)
 class CsvRows:
-    """A CSV table in memory, its cells as texts."""
+    """A CSV table in memory; its cells are strings."""
 
     header: Sequence[str]
     cells: Sequence[Sequence[str]]
@@ -191,7 +191,7 @@ class ParquetRows:
 
 
 def read_rows(path: Path) -> Rows:
-    """A table of any kind that parties read, whole. Assumes that it was read through a schema before."""
+    """Read a whole table in any format that parties read. It must have been read through a schema before."""
     if path.name.lower().endswith((".parquet", ".pq")):
         import pyarrow.parquet as pq  # noqa: PLC0415  (as above)
 

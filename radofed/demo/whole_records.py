@@ -1,4 +1,4 @@
-"""The demo's first part: whole records protected at epsilon 1, by `newton`, which asks the parties in eight rounds."""
+"""The demo's first part: whole records protected at epsilon 1, by `newton`, which queries the parties in 8 rounds."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 
 ESTIMATOR, ROUNDS = "newton", 8
 EPSILON = Fraction(1)
-"""Of all answers together, against coordinator, learner and as many parties as the plan assumes to collude."""
+"""For all answers in total, against coordinator, learner and as many parties as the plan assumes to collude."""
 
 LEAST_ROWS_PER_COORDINATE = 50
-"""With fewer rows the noise on `newton`'s classifier outweighs what it learns.
+"""With fewer rows the noise in `newton`'s classifier outweighs what it learns.
 
-Simulated, on subsets of the made-up patients' training rows, 18 coordinates, over 4 parties, means of 8 draws: with
+Simulated on subsets of the synthetic patients' training rows, 18 coordinates, 4 parties, means of 8 draws: with
 16,000, 4,000, 2,000, 1,000 and 500 rows its test error is 20.9, 21.2, 22.6, 26.0 and 32.1 %. That of pooled logistic
 regression goes from 20.6 to 21.8 %; the majority class has 38.3 %.
 """
 
 MOST_COORDINATES = 256
-"""Moments grow with the square of the coordinates: beyond this, encrypting them takes longer than the rados do."""
+"""Moments grow with the square of the coordinates: with more, their encryption takes longer than the rados'."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What the learner was answered. party_rows: of the cohort, by name. uploaded: bytes by each party, in all.
+    """The learner's queries. party_rows: of the cohort, by name. upload_bytes_per_party: of all rounds.
 
-    honest_parties: whose shares of noise the figure under collusion counts. attempts: of all rounds.
+    honest_parties: number of parties whose noise the figure under collusion counts. attempts: of all rounds.
     """
 
     rounds: int
@@ -45,13 +45,13 @@ class Asked:
 
     @property
     def colluders(self) -> int:
-        """How many of the parties may work with coordinator and learner."""
+        """Number of parties that may collude with coordinator and learner."""
         return len(self.party_rows) - self.honest_parties
 
 
 @dataclass(frozen=True)
 class WholeRecordsResult:
-    """What was learned with whole records protected. error, and those compared: fractions of the held-out rows."""
+    """The results with whole records protected. error, compared: fractions of the held-out rows."""
 
     error: float
     compared: Baselines
@@ -63,7 +63,7 @@ class WholeRecordsResult:
     phases_s: dict[str, float]
 
     def to_dict(self) -> dict[str, Any]:
-        """As `rado demo --format json` has it."""
+        """The fields of `rado demo --format json`."""
         stated = self.statement
         return {
             "test_error": {ESTIMATOR: self.error, **self.compared.errors()},
@@ -96,13 +96,13 @@ class WholeRecordsResult:
 
 
 def why_not(shared: Shared) -> str | None:
-    """Why whole records are not shown on this table; None where they are."""
+    """Why whole records are left out on this table; None if they are not."""
     rows, d = sum(shared.rows.values()), shared.data.schema.d
     least = LEAST_ROWS_PER_COORDINATE * d
     if rows < least:
         return (
-            f"{rows} training rows of {d} coordinates are too few for {ESTIMATOR} at epsilon {EPSILON}; by what was "
-            f"measured it takes about {LEAST_ROWS_PER_COORDINATE} for each coordinate, {least} here"
+            f"{rows} training rows of {d} coordinates are too few for {ESTIMATOR} at epsilon {EPSILON}; by our "
+            f"measurements it needs about {LEAST_ROWS_PER_COORDINATE} for each coordinate, {least} here"
         )
     if d > MOST_COORDINATES:
         return f"{d} coordinates are too many for {ESTIMATOR} in a demo; give a schema of at most {MOST_COORDINATES}"
@@ -110,7 +110,7 @@ def why_not(shared: Shared) -> str | None:
 
 
 def run_whole_records(shared: Shared, directory: Path, clock: Clock, note: Note) -> WholeRecordsResult:
-    """Train `newton` in a federation of processes. Raises ChildError where a node fails."""
+    """Train `newton` in a federation of processes. Raises ChildError if a node fails."""
     from dpcore.queries.statement import PrivacyStatement  # noqa: PLC0415  (slow to import)
     from learner.model import Model, error_rate  # noqa: PLC0415  (imports what the nodes need, not the demo)
 
@@ -136,9 +136,9 @@ def run_whole_records(shared: Shared, directory: Path, clock: Clock, note: Note)
 
 
 def _policy(parties: int) -> PolicyChoices:
-    """What the demo's parties allow: one training, and some rounds that are asked again. Whole records stay protected.
+    """The policy of the demo's parties: it allows one training, with a few repeated rounds, and protects whole records.
 
-    By the ledger's count a training of eight rounds takes epsilon 1.031 of a limit with delta 1e-5 (docs/asking.md, 4).
+    In the ledger a training of eight rounds takes epsilon 1.031 of a limit with delta 1e-5 (docs/asking.md, 4).
     """
     return PolicyChoices(
         designs=("moments", "gradient"),
@@ -147,30 +147,30 @@ def _policy(parties: int) -> PolicyChoices:
         epsilon="1.25",
         delta="1e-5",
         delta_per_query=f"{float(DELTA):g}",
-        reason="One training by newton in eight rounds at epsilon 1, and a few rounds that have to be asked again.",
+        reason="One training by newton in eight rounds at epsilon 1, with a few rounds that must be repeated.",
     )
 
 
 def _train(federation: RunningFederation, schema: Path, model: Path, note: Note) -> dict[str, Any]:
-    def tell(line: str) -> None:
-        # A line for each round; what is between them is for a terminal.
+    def note_round(line: str) -> None:
+        # One line for each round; the other lines are for a terminal.
         if line.startswith("round "):
             note(line)
 
     options = ["--estimator", ESTIMATOR, "--rounds", str(ROUNDS), "--epsilon", str(EPSILON), "--delta", str(DELTA)]
     options += ["--config", str(federation.config), "--schema", str(schema), "--output", str(model)]
-    return federation.children.run("learner", "learner", "train", *options, on_line=tell)
+    return federation.children.run("learner", "learner", "train", *options, on_line=note_round)
 
 
 def _asked(config: Path) -> Asked:
-    """What the learner's saved releases say."""
+    """Read the learner's saved releases."""
     from learner.config import LearnerConfig  # noqa: PLC0415  (imports what the nodes need, not the demo)
     from learner.release import Release  # noqa: PLC0415  (as above)
 
     releases = [Release.load(place) for place in sorted(LearnerConfig.load(config).releases_directory.iterdir())]
     return Asked(
         rounds=len(releases),
-        # A round without a party has noise of fewer shares: fewer may collude then.
+        # A round that lacks a party has fewer shares of noise, so fewer parties may collude.
         party_rows=min((release.party_rows for release in releases), key=len),
         honest_parties=max(release.query.honest_parties for release in releases),
         upload_bytes_per_party=sum(map(_upload_bytes, releases)),

@@ -1,7 +1,6 @@
-"""What a query would cost, before anybody is asked: privacy, exactly, and ciphertexts, bytes and seconds.
+"""The cost of a query before it is sent: exact privacy, and ciphertexts, bytes and seconds.
 
-Nothing here knows a roster, a schema or a key: row counts and sizes are enough. `learner.planning` makes the query
-itself.
+Plans need only row counts and sizes, no roster, schema or key. `learner.planning` makes the query itself.
 """
 
 from radofed.planning.cost import Cost

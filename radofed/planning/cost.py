@@ -1,4 +1,4 @@
-"""What a plan costs, as data and as sentences."""
+"""The cost of a plan, as data and as sentences."""
 
 import math
 from collections.abc import Iterator
@@ -6,19 +6,19 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
-from dpcore.queries.release_cost import Scope
+from dpcore.accounting.protection import Scope
 from radofed.planning.limits import MOST_LOOKED_FOR
 from radofed.planning.request import PlanRequest
 from radofed.planning.sizes import Sizes
 
 _PROTECTED = {
     "marginal": "for one record's value of the sensitive coordinate, within that coordinate's own values",
-    "joint": "for one record's cell of the sensitive source column, within the whole release, and for nothing else",
+    "joint": "for one record's cell of the sensitive source column, within the whole release, and only for it",
     "record": "for one whole record",
 }
 
 
-# A probability below this is not worth a sentence.
+# Smaller probabilities are not printed.
 _WORTH_SAYING = 1e-30
 _THOUSANDTH = 1e-3
 
@@ -27,11 +27,11 @@ _THOUSANDTH = 1e-3
 class Noise:
     """The noise of a plan.
 
-    share_sd: the standard deviation of a party's share (of a noised table, its own), in units of 2^-fraction_bits, of
-    moments in those of the sum it is added to. honest_parties: h. noise_sd: what all parties' noise amounts to on one
-    coordinate of a rado, or of the sum of edges, in real units. product_noise_sd: on a sum of products, the larger of
-    the two; moments alone. spread: the most that drawing signatures spreads a coordinate of a rado; for moments, the
-    square root of the rows, by which sampling spreads a sum.
+    share_sd: the standard deviation of a party's share (for a noised table, of a record's noise), in units of
+    2^-fraction_bits, for moments in the units of the sum it is added to. honest_parties: h. noise_sd: the standard
+    deviation of all parties' noise on one coordinate of a rado, or of the sum of edges, in real units.
+    product_noise_sd: on a sum of products, the larger of the two; only for moments. spread: the largest standard
+    deviation of a rado's coordinate over the draw of signatures; for moments that of a sum over sampling, sqrt(rows).
     """
 
     share_sd: int
@@ -44,21 +44,21 @@ class Noise:
 
 @dataclass(frozen=True)
 class Cost:
-    """What the plan of a request costs, or why it cannot be asked.
+    """The cost of a plan, or why the query is not possible.
 
-    scope: what is bounded. epsilon: for the learner alone. None where the design has no bound and where the plan is not
-    feasible, unless it is so for the figure under collusion alone. epsilon_if_others_collude: of counts, the worst
+    scope: what is bounded. epsilon: for the learner alone; None if the design has no bound, or if the plan is not
+    feasible for another reason than the figure under collusion. epsilon_if_others_collude: for counts, the worst
     party's, under "local" against learner, coordinator and all other parties, under "exact" not against the
-    coordinator, which knows every count; of shared noise, with the shares of the honest parties alone; None where not
-    feasible. theorem_epsilon: n epsilon_per_rado. delta: None where nothing is counted. delta_per_rado: the
-    probability, in one rado and for the learner alone, of a value that only one of two neighbours can produce.
-    acceptance_rate: the chance that a uniform signature is admitted, for the smallest party (local) or the pool
-    (exact). largest_rados: the most, of those looked for, that stay within the request's epsilon, 0 where none do, None
-    where it has none or noise is chosen for the n asked for. smallest_epsilon: the least at which so many rados can be
-    asked: drawn without truncation, or with the most noise that a slot takes; None where there is none, and for a
-    feasible plan whose noise was chosen. marginal_epsilon: of plain rados, for each coordinate coded -1/+1 by itself,
-    for the learner alone; marginal_epsilon_if_others_collude likewise. sizes: None where coordinates are not given or
-    the plan cannot be packed. reason, suggestion: None where the plan is feasible.
+    coordinator, which knows every count; for shared noise, with the shares of the honest parties only; None if not
+    feasible. theorem_epsilon: n epsilon_per_rado. delta: None if there is no figure. delta_per_rado: the probability,
+    in one rado and for the learner alone, of a value that only one of two neighbours can produce. acceptance_rate: the
+    probability that a uniform signature is admitted, for the smallest party (local) or the pool (exact).
+    largest_rados: the most, up to the limit of the search, within the request's epsilon, 0 if none fits, None if the
+    request has no epsilon or noise is chosen for its n. smallest_epsilon: the least for the request's number of rados:
+    drawn without truncation, or with the most noise that a slot takes; None if there is none, and for a feasible plan
+    whose noise was chosen. marginal_epsilon, marginal_epsilon_if_others_collude: of plain rados, for each single
+    coordinate coded -1/+1, for the learner alone and under collusion. sizes: None if coordinates are not given or the
+    plan cannot be packed. reason, suggestion: None if the plan is feasible.
     """
 
     request: PlanRequest
@@ -80,7 +80,7 @@ class Cost:
     suggestion: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Every figure by name, in types that JSON has; those of `noise` and `sizes` only where there are any."""
+        """Every figure by name, in JSON's types; those of `noise` and `sizes` only if there are any."""
         request = self.request
         return {
             "design": request.design,
@@ -107,23 +107,23 @@ class Cost:
         }
 
     def sentences(self) -> list[str]:
-        """The same for people."""
+        """The cost as sentences."""
         return [self._what(), *self._privacy(), *self._counts(), *self._noise(), *self._effort()]
 
     def _what(self) -> str:
         request, parties = self.request, len(self.request.party_rows)
-        over = "one pool" if parties == 1 else f"{parties} parties with {request.rows} rows in all"
+        over = "one pool" if parties == 1 else f"{parties} parties with {request.rows} rows in total"
         what = "Moments" if request.rados is None else f"{many_rados(request.rados)} of design {request.words}"
         head = f"{what} over {over}"
         if parties == 1:
             return f"{head} of {request.rows} rows: for accounting only, since no cohort has one party."
         if request.split == "exact":
-            return f"{head}, split exact: in simulation only, with a coordinator that is honest and tells nobody."
+            return f"{head}, split exact: in simulation only, with a coordinator that is honest and tells no one."
         return f"{head}."
 
     def _privacy(self) -> Iterator[str]:
         if not self.feasible:
-            yield f"This cannot be asked: {self.reason}. What would work: {self.suggestion}."
+            yield f"This query is not possible: {self.reason}. What would work: {self.suggestion}."
             if self.epsilon is not None:
                 yield f"Against the learner alone epsilon would be {up(self.epsilon)} at delta {self.delta:.3g}."
         elif self.epsilon is None or self.epsilon_if_others_collude is None:
@@ -141,12 +141,12 @@ class Cost:
                 yield self._collusion(up(self.epsilon_if_others_collude))
         if self.marginal_epsilon is not None and self.marginal_epsilon_if_others_collude is not None:
             yield (
-                f"A coordinate coded -1/+1 is bounded by itself, within its own values: epsilon "
+                f"Each single coordinate coded -1/+1 is bounded, within its own values: epsilon "
                 f"{up(self.marginal_epsilon)} at delta {float(self.request.delta):.3g} against the learner"
                 + (
                     "."
                     if len(self.request.party_rows) == 1
-                    else f", {up(self.marginal_epsilon_if_others_collude)} if everybody else works with it."
+                    else f", {up(self.marginal_epsilon_if_others_collude)} if all others work with it."
                 )
             )
 
@@ -169,7 +169,7 @@ class Cost:
             yield f"Theorem 6 alone would say {self.theorem_epsilon:.6g}."
         if self.delta_per_rado is not None and self.delta_per_rado >= _WORTH_SAYING:
             alone = "" if len(request.party_rows) == 1 else ", for the learner alone"
-            yield f"In each rado{alone}, a value that gives a record away has probability {self.delta_per_rado:.3g}."
+            yield f"In each rado{alone}, a value that reveals a record has probability {self.delta_per_rado:.3g}."
         if request.epsilon_per_rado is not None:
             pooled = request.split == "exact" or len(request.party_rows) == 1
             whose = "the pool's" if pooled else "the smallest party's"
@@ -185,8 +185,8 @@ class Cost:
             return
         if noise.product_noise_sd is not None:
             yield (
-                f"Each party's noise has a standard deviation of {noise.share_sd:,} units. All together they leave "
-                f"{noise.noise_sd:.4g} on each sum of edges and up to {noise.product_noise_sd:.4g} on each sum of "
+                f"Each party's noise has a standard deviation of {noise.share_sd:,} units. In total it adds "
+                f"{noise.noise_sd:.4g} to each sum of edges and up to {noise.product_noise_sd:.4g} to each sum of "
                 f"products, over {self.request.rows:,} rows; sampling alone spreads such a sum by {noise.spread:.4g}."
             )
             return
@@ -195,7 +195,7 @@ class Cost:
         where = " on the sensitive coordinates" if self.request.joint else ""
         yield (
             f"{whose}{where} has a standard deviation of {own:.4g} ({noise.share_sd:,} units of "
-            f"2^-{noise.fraction_bits}); a coordinate of a rado then has noise of {noise.noise_sd:.4g}, where drawing "
+            f"2^-{noise.fraction_bits}). A coordinate of a rado then has noise of {noise.noise_sd:.4g}; the draw of "
             f"signatures spreads it by up to {noise.spread:.4g}."
         )
 
@@ -205,13 +205,13 @@ class Cost:
                 f"Each party uploads {_several(self.sizes.ciphertexts, 'ciphertext', 'ciphertexts')} under a "
                 f"{self.request.key_bits}-bit key, {self.sizes.upload_bytes_per_party:,} bytes: slots of "
                 f"{self.sizes.slot_bits} bits, values with {self.sizes.fraction_bits} fraction bits. Encrypting, "
-                f"adding and decrypting take about {_seconds(self.sizes.estimated_seconds)} s, by what was measured on "
-                "two cores, drawing rados and the network apart."
+                f"adding and decrypting take about {_seconds(self.sizes.estimated_seconds)} s, by measurements on "
+                "two cores, without the draw of rados and the network."
             )
 
 
 def many_rados(count: int) -> str:
-    """So many rados, for people."""
+    """A number of rados, in words."""
     return "1 rado" if count == 1 else f"{count} rados"
 
 
@@ -220,22 +220,19 @@ def _several(count: int, one: str, more: str) -> str:
 
 
 def _seconds(seconds: float) -> str:
-    """Two digits, never with an exponent."""
+    """Two significant digits, without an exponent."""
     return f"{float(f'{seconds:.2g}'):,.15g}"
 
 
 def up(epsilon: float) -> str:
-    """Rounded up to a thousandth, or to two digits where it is smaller.
-
-    A bound that is printed must not be below the one that was counted.
-    """
+    """Round up to a thousandth, or a smaller figure to two digits: a printed bound must not be below the exact one."""
     if 0 < epsilon < _THOUSANDTH:
         return two_digits_up(epsilon)
     return f"{math.ceil(Fraction(epsilon) * 1000) / 1000:.3f}"
 
 
 def two_digits_up(epsilon: float) -> str:
-    """Two significant digits, rounded up, however small."""
+    """Round up to two significant digits."""
     if epsilon <= 0:
         return "any size"
     unit = Fraction(10) ** (math.floor(math.log10(epsilon)) - 1)

@@ -13,16 +13,16 @@ from dpcore.accounting.dp_feat import (
     epsilon_for,
     theorem_epsilon,
 )
+from dpcore.accounting.truncation import admissible_range
 from dpcore.errors import PlanError
 from dpcore.numbers.count_distributions import binomial_mass
-from dpcore.rados.truncation import admissible_range
 from radofed.planning.cost import Cost, many_rados, up
 from radofed.planning.limits import MOST_LOOKED_FOR, largest_rados
 from radofed.planning.request import PlanRequest
 
 
 def plain_cost(request: PlanRequest) -> Cost:
-    """Plain rados: no bound, but for each -1/+1 coordinate by itself (dpcore.accounting.dp_feat)."""
+    """Plain rados: no bound, except for each single -1/+1 coordinate (dpcore.accounting.dp_feat)."""
     cost = Cost(request, feasible=True)
     try:
         counted = account(request.party_rows, request.n, None, request.delta)
@@ -36,7 +36,7 @@ def plain_cost(request: PlanRequest) -> Cost:
 
 
 def dp_feat_cost(request: PlanRequest) -> Cost:
-    """DP-FEAT, with truncation or without, over either split."""
+    """DP-FEAT, with or without truncation, over either split."""
     cost = Cost(
         request,
         feasible=False,
@@ -56,7 +56,7 @@ def dp_feat_cost(request: PlanRequest) -> Cost:
         if alone is not None:
             whose = "parties refuse it, since if the other parties work with the learner, "
         else:
-            # Of several parties each counts its own law first, whoever tells the rest.
+            # Each of several parties counts its own distribution first: the others may reveal theirs.
             own = len(request.party_rows) > 1 and request.split == "local" and isinstance(error, InfiniteEpsilonError)
             whose = "if the other parties work with the learner, " if own else ""
         reason = whose + str(error).partition(": ")[0]
@@ -73,7 +73,7 @@ def dp_feat_cost(request: PlanRequest) -> Cost:
     if request.epsilon is not None and Fraction(counted.epsilon) > request.epsilon:
         reason = (
             f"{many_rados(request.n)} cost{'s' if request.n == 1 else ''} an epsilon of {up(counted.epsilon)}, and "
-            f"{float(request.epsilon):.6g} is what may be spent"
+            f"the plan allows {float(request.epsilon):.6g}"
         )
         fewer = f"ask for at most {many_rados(cost.largest_rados)}, or " if cost.largest_rados else ""
         return replace(cost, reason=reason, suggestion=f"{fewer}allow an epsilon of {up(counted.epsilon)}")
@@ -91,7 +91,7 @@ def _account(request: PlanRequest) -> DpFeatAccount:
 
 
 def _untruncated(request: PlanRequest) -> float | None:
-    """The learner's figure without truncation, which none with one is below; None where that cannot be asked."""
+    """The learner's figure without truncation, a lower bound with truncation; None if it is not possible."""
     try:
         return _account(replace(request, epsilon_per_rado=None)).epsilon
     except PlanError:
@@ -99,7 +99,7 @@ def _untruncated(request: PlanRequest) -> float | None:
 
 
 def _learner_alone(request: PlanRequest) -> float | None:
-    """The learner's own figure of several parties, None where that is not finite."""
+    """The learner's own figure for several parties, None if it is not finite."""
     if len(request.party_rows) == 1:
         return None
     pools = [request.rows] if request.split == "exact" else request.party_rows
@@ -121,9 +121,9 @@ def _acceptance(request: PlanRequest) -> float:
 
 
 def _given_away(request: PlanRequest) -> float | None:
-    """The mass of the pool's least admitted count, which is the product of the parties' where each truncates its own.
+    """The mass of the pool's least admitted count: the product of the parties' masses if each truncates its own.
 
-    None where a truncation admits nothing.
+    None if a truncation admits nothing.
     """
     pools = [request.rows] if request.split == "exact" else request.party_rows
     product = 1.0
@@ -132,8 +132,8 @@ def _given_away(request: PlanRequest) -> float | None:
             low, high = admissible_range(rows, request.epsilon_per_rado)
             if low > high:
                 return None
-            # Hoeffding: p(low) <= 2 exp(-2 (m/2 - low)^2 / m) (m + 1), below what a double holds. The exact figure
-            # would be walked to step by step.
+            # Hoeffding: p(low) <= 2 exp(-2 (m/2 - low)^2 / m) (m + 1), below the range of doubles. The exact
+            # figure would take a loop over all counts.
             if (rows - 2 * low) ** 2 > 2 * 800 * rows:
                 return 0.0
         product *= delta_per_rado(rows, request.epsilon_per_rado) ** parties
@@ -141,13 +141,13 @@ def _given_away(request: PlanRequest) -> float | None:
 
 
 def _what_works(request: PlanRequest, error: PlanError, untruncated: float | None) -> str:
-    """Ways out that were counted and work; more rows where nothing else does."""
+    """Changes to the request that were checked and work; more rows if none does."""
     ways = []
     fewer = _fewer_rados(request, error)
     if fewer is not None:
         ways.append(f"ask for {fewer} rados")
     if isinstance(error, DeltaTooSmallError):
-        # Doubled, so that one digit of it is no less than what counts.
+        # Doubled, so that one digit of it is not below the smallest delta.
         larger = f"{2 * error.smallest_delta:.0e}"
         if Fraction(larger) < 1 and _works(replace(request, delta=Fraction(larger))):
             ways.append(f"choose a delta of {larger}")
@@ -165,7 +165,7 @@ def _what_works(request: PlanRequest, error: PlanError, untruncated: float | Non
 
 
 def _fewer_rados(request: PlanRequest, error: PlanError) -> int | None:
-    """A number of rados below the request's that can be asked; None where none was found."""
+    """A smaller number of rados that is possible; None if none was found."""
     n = request.n
     while True:
         n -= max(1, n // 10)

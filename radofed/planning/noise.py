@@ -7,34 +7,34 @@ from dataclasses import replace
 from fractions import Fraction
 
 from dpcore.accounting.composition import LARGEST_EPSILON
-from dpcore.accounting.gaussian import WeakNoiseError, thinned_rados
-from dpcore.accounting.integer_noise import IntegerNoise, smallest_share
-from dpcore.accounting.sensitivity import SQUARE_WEIGHT, edge_squared, joint_squared, moments_squared
+from dpcore.accounting.gaussian import WeakNoiseError, subsampled_rados
+from dpcore.accounting.integer_noise import IntegerNoise
+from dpcore.accounting.protection import GaussianProtection, ReleaseCost, Setting
+from dpcore.accounting.sensitivity import SQUARE_WEIGHT
 from dpcore.errors import ConfigurationError, PlanError
-from dpcore.queries.base import Crowd
+from dpcore.queries.base import MAX_VALUES, QueryLimits
 from dpcore.queries.fraction_bits import FractionBits
+from dpcore.queries.kind import QueryKind
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.norms import edge_multiplier, norm_bound_of
 from dpcore.queries.rados import RadosQuery
-from dpcore.queries.release_cost import Kind, ReleaseCost, Setting, release_cost
 from dpcore.rados.designs import FixedSupportDesign, GaussianDesign, JointDesign
 from dpcore.rados.support import check_support
 from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, SMALLEST_SHARE_SIGMA
 from dpcore.records.clipping import Clip
-from learner.kinds import EDGE_FRACTION_BITS, HALF, MOMENT_FRACTION_BITS
+from learner.requests import EDGE_FRACTION_BITS, HALF, MOMENT_FRACTION_BITS
 from radofed.planning.cost import Cost, Noise, two_digits_up, up
 from radofed.planning.request import PlanRequest
 from radofed.planning.sizes import Sizes, sizes_of
-from wire.limits import MAX_VALUES
 
-# The largest squared distance of two codings of a cell.
+# The largest squared distance between two codings of a cell.
 _SQUARED_RANGE = {"boolean": 4, "numeric": 4, "category": 2}
 
 
 def noised_cost(request: PlanRequest) -> Cost:
-    """The cost of a design with noise, chosen for the epsilon asked for or given.
+    """The cost of a design with noise, which is given or calibrated to the request's epsilon.
 
-    Raises ConfigurationError where the norm bound leaves no room beside the bias.
+    Raises ConfigurationError if the norm bound leaves no room for features beyond the bias.
     """
     if not request.joint:
         _clip(request)
@@ -43,7 +43,7 @@ def noised_cost(request: PlanRequest) -> Cost:
         _check_supports(request)
         share = _share(request)
         kind = _kind(request, share)
-        counted = release_cost(kind, request.party_rows, request.delta, _setting(request))
+        counted = kind.protection(_setting(request)).cost(request.party_rows, request.delta)
         if counted is None:
             return replace(cost, feasible=True, scope="none", delta=None, sizes=_sizes(request, kind))
         cost = replace(cost, noise=_noise(request, share), largest_rados=_largest_rados(request, share))
@@ -65,7 +65,7 @@ def noised_cost(request: PlanRequest) -> Cost:
 
 
 def _check_supports(request: PlanRequest) -> None:
-    """Raise SupportError where a party is too small for its set, which costs nothing to know before noise is chosen."""
+    """Raise SupportError if a party is too small for its set: a fast check, before noise is chosen."""
     fraction = request.support or (HALF if request.design == "fixed-support" else None)
     if fraction is not None:
         for rows in set(request.party_rows):
@@ -83,7 +83,7 @@ def _setting(request: PlanRequest) -> Setting:
 
 
 def _clip(request: PlanRequest) -> Clip:
-    # Without a schema, all coordinates but the bias are taken for real-valued.
+    # Without a schema, all coordinates except the bias count as real-valued.
     reals = (request.coordinates or 1) - int(request.bias)
     if reals < 1:
         raise ConfigurationError("one coordinate, the bias, leaves no feature: give more coordinates, or no bias")
@@ -95,20 +95,20 @@ def _clip(request: PlanRequest) -> Clip:
 
 
 def _multiplier(request: PlanRequest) -> int:
-    """Edges' integer weight, as a learner's query chooses it."""
+    """The integer weight of edges, as in a learner's query."""
     return edge_multiplier(_clip(request).norm_bound, _bits(request), request.edge_weight)
 
 
 def _noised(request: PlanRequest) -> int:
-    """Coordinates of a record that are noised."""
+    """The number of a record's coordinates with noise."""
     if request.joint and request.source != "category":
         return 1
     assert request.coordinates is not None
     return request.coordinates
 
 
-def _kind(request: PlanRequest, share: int) -> Kind:
-    """The query with this share; 0 is no noise. Raises PlanError."""
+def _kind(request: PlanRequest, share: int) -> QueryKind:
+    """The query with this noise share; 0 is no noise. Raises PlanError."""
     match request.kind_name:
         case "moments":
             return MomentsQuery(_clip(request), _multiplier(request), share)
@@ -121,53 +121,29 @@ def _kind(request: PlanRequest, share: int) -> Kind:
             return RadosQuery(request.n, GaussianDesign(_clip(request), share, request.support))
 
 
-def _squared(request: PlanRequest) -> Fraction | int:
-    """Delta^2 of one rado, or of the moments, in squared integer units."""
-    if request.joint:
-        return joint_squared(_SQUARED_RANGE[request.source], _bits(request))
-    if request.design == "moments":
-        return moments_squared(_clip(request), _bits(request), _multiplier(request))
-    return edge_squared(_clip(request), _bits(request))
-
-
-def _coins(request: PlanRequest) -> tuple[int, Fraction]:
-    """(n, p): a record enters each of n noised rados with probability p, at the party where that is most likely."""
-    if request.design in ("moments", "fixed-support"):
-        return 1, Fraction(1)
-    fraction = request.support
-    if fraction is None:
-        return request.n, HALF
-    return request.n, max(Fraction(check_support(rows, fraction), rows) for rows in set(request.party_rows))
-
-
-def _values(request: PlanRequest) -> int:
-    """How many of a record's numbers are noised."""
-    if request.design == "moments":
-        return _kind(request, SMALLEST_SHARE_SIGMA).length(_noised(request))
-    return _coins(request)[0] * _noised(request)
-
-
-def _honest_shares(request: PlanRequest) -> int:
-    return 1 if request.design == "fixed-support" else request.honest_parties
+def _protection(request: PlanRequest, share: int) -> GaussianProtection:
+    protection = _kind(request, share).protection(_setting(request))
+    assert isinstance(protection, GaussianProtection), "a plan of these designs has Gaussian noise"
+    return protection
 
 
 def _share(request: PlanRequest) -> int:
-    """The share given, or the least that stays within the epsilon asked for; 0 for no noise. Raises PlanError."""
+    """The request's share, or the least one within its epsilon; 0 for no noise. Raises PlanError."""
     if request.share_sd is not None:
         return request.share_sd
     return 0 if request.epsilon is None else _least_share(request, request.epsilon)
 
 
 def _least_share(request: PlanRequest, epsilon: Fraction | float) -> int:
-    values, (n, p) = _values(request), _coins(request)
-    return smallest_share(_squared(request), _honest_shares(request), values, epsilon, request.delta, n, p)
+    least = _protection(request, SMALLEST_SHARE_SIGMA)
+    return least.least_share(request.party_rows, epsilon, request.delta)
 
 
-def _sizes(request: PlanRequest, kind: Kind) -> Sizes | None:
+def _sizes(request: PlanRequest, kind: QueryKind) -> Sizes | None:
     if request.coordinates is None:
         return None
-    crowd = Crowd(request.rows, len(request.party_rows), request.coordinates)
-    return sizes_of(kind, crowd, FractionBits.exactly(_bits(request)), request.key_bits)
+    limits = QueryLimits(request.rows, len(request.party_rows), request.coordinates)
+    return sizes_of(kind, limits, FractionBits.exactly(_bits(request)), request.key_bits)
 
 
 def _noise(request: PlanRequest, share: int) -> Noise:
@@ -184,20 +160,22 @@ def _noise(request: PlanRequest, share: int) -> Noise:
         spread = math.sqrt(rows * inclusion * (1 - inclusion))
         if request.design == "fixed-support":
             noise_sd = math.ldexp(share, -bits) * math.sqrt(rows * inclusion)
-    return Noise(share, _honest_shares(request), bits, noise_sd, products, spread)
+    return Noise(share, _protection(request, share).shares(request.honest_parties), bits, noise_sd, products, spread)
 
 
 def _largest_rados(request: PlanRequest, share: int) -> int | None:
-    """The most rados that this noise pays for; None where their number does not matter or noise follows from it."""
+    """The most rados within epsilon with this noise; None if their number does not matter or determines the noise."""
     if request.share_sd is None or request.epsilon is None or request.kind_name not in ("joint", "gaussian"):
         return None
-    noise = IntegerNoise(share, _honest_shares(request), MAX_VALUES)
-    found = thinned_rados(noise.mu(_squared(request)), _coins(request)[1], request.epsilon, request.delta)
+    protection = _protection(request, share)
+    noise = IntegerNoise(share, request.honest_parties, MAX_VALUES)
+    inclusion = max(map(protection.inclusion_of, request.party_rows))
+    found = subsampled_rados(noise.mu(protection.squared), inclusion, request.epsilon, request.delta)
     return min(found, MAX_VALUES // (request.coordinates or 1))
 
 
 def _too_dear(request: PlanRequest, cost: Cost, counted: ReleaseCost) -> Cost:
-    """A plan whose given noise is less than its epsilon asks for."""
+    """A plan whose given noise is too small for its epsilon."""
     assert request.epsilon is not None
     others = up(counted.epsilon_if_others_collude)
     ways = [f"ask for at most {cost.largest_rados} rados"] if cost.largest_rados else []
@@ -206,20 +184,20 @@ def _too_dear(request: PlanRequest, cost: Cost, counted: ReleaseCost) -> Cost:
     ways.append(f"allow an epsilon of {others}")
     return replace(
         cost,
-        reason=f"with this noise an epsilon of {others} is reached if others collude, and "
-        f"{float(request.epsilon):.6g} is what the plan may cost",
+        reason=f"with this noise epsilon is {others} if others collude, and the plan allows "
+        f"{float(request.epsilon):.6g}",
         suggestion=", or ".join(ways),
     )
 
 
 def _refused(request: PlanRequest, cost: Cost, error: PlanError) -> Cost:
-    """A plan that cannot be asked at all, with what would work."""
+    """A plan that is not possible, with what would work."""
     reason, _, suggestion = str(error).partition(": ")
     if isinstance(error, WeakNoiseError):
         with contextlib.suppress(PlanError):
             target = LARGEST_EPSILON if request.epsilon is None else request.epsilon
             least = _least_share(request, target)
-            suggestion = f"give a share of at least {least} units; that leaves an epsilon of {float(target):.6g}"
+            suggestion = f"give a share of at least {least} units; that gives an epsilon of {float(target):.6g}"
     elif request.epsilon is not None and request.share_sd is None:
         smallest = _smallest_epsilon(request)
         if smallest is not None and Fraction(smallest) > request.epsilon:
@@ -234,7 +212,7 @@ def _refused(request: PlanRequest, cost: Cost, error: PlanError) -> Cost:
 
 
 def _smallest_epsilon(request: PlanRequest) -> float | None:
-    """The figure under collusion of the most noise that a share and a slot can hold; None where no noise can be."""
+    """The figure under collusion with the most noise that a share and a slot can hold; None if no noise fits."""
 
     def fits(share: int) -> bool:
         try:
@@ -247,7 +225,7 @@ def _smallest_epsilon(request: PlanRequest) -> float | None:
         return None
     share = _last(SMALLEST_SHARE_SIGMA, LARGEST_SIGMA + 1, fits)
     try:
-        counted = release_cost(_kind(request, share), request.party_rows, request.delta, _setting(request))
+        counted = _kind(request, share).protection(_setting(request)).cost(request.party_rows, request.delta)
     except PlanError:
         return None
     return None if counted is None else counted.epsilon_if_others_collude

@@ -18,11 +18,11 @@ _EPSILONS = tuple(Fraction(f) for f in ("0.1", "0.2", "0.5", "1", "2", "5", "10"
 
 
 def check_picture(file: Path) -> None:
-    """Raise ConfigurationError where no picture can be drawn to `file`, before anything is counted."""
+    """Raise ConfigurationError if no picture can be drawn to `file`, before anything is computed."""
     if file.suffix != ".png":
-        raise ConfigurationError(f"{file}: a picture is a .png file; give such a name")
+        raise ConfigurationError(f"{file}: a picture is a PNG file; give a name that ends in .png")
     if not file.parent.is_dir():
-        raise ConfigurationError(f"{file.parent}: is no directory; make it first")
+        raise ConfigurationError(f"{file.parent}: not a directory; make it first")
     try:
         import matplotlib  # noqa: F401, ICN001, PLC0415  (an extra, and slow to import)
     except ImportError as error:
@@ -37,8 +37,7 @@ def draw_plan(cost: Cost, file: Path) -> None:
     from matplotlib.figure import Figure  # noqa: PLC0415  (an extra, and slow to import)
 
     request = cost.request
-    # A noised table costs the same however many rados are made of it, moments are no rados, and plain rados keep to no
-    # epsilon.
+    # A noised table costs the same for any number of rados, moments have no rados, and plain rados have no epsilon.
     panels_wanted = [
         *([_epsilon_panel] if request.kind_name not in ("moments", "fixed-support") else []),
         *([_error_panel] if request.design != "plain" else []),
@@ -54,7 +53,7 @@ def draw_plan(cost: Cost, file: Path) -> None:
 
 
 def _epsilon_panel(axes: Any, cost: Cost) -> None:
-    """Epsilon of fewer and of more rados, with the noise as it is."""
+    """Epsilon of fewer and of more rados, with the same noise."""
     request = cost.request
     if cost.noise is not None:
         request = replace(request, share_sd=cost.noise.share_sd)
@@ -79,12 +78,12 @@ def _epsilon_panel(axes: Any, cost: Cost) -> None:
 
 
 def _error_panel(axes: Any, cost: Cost) -> None:
-    """What an epsilon costs: noise beside the rows, or the rados it leaves."""
+    """The relative error for each epsilon: from noise, or from the number of rados that it allows."""
     base = replace(cost.request, share_sd=None, epsilon_per_rado=None)
     costs = {float(epsilon): plan_cost(replace(base, epsilon=epsilon)) for epsilon in _EPSILONS}
     errors = _errors(base, costs)
     if not errors:
-        axes.text(0.5, 0.5, "no epsilon from 0.1 to 10 can be asked", ha="center", transform=axes.transAxes)
+        axes.text(0.5, 0.5, "no epsilon from 0.1 to 10 is possible", ha="center", transform=axes.transAxes)
         return
     for name, points in errors.items():
         axes.plot(*zip(*points, strict=True), marker="o", markersize=3, label=name)
@@ -95,8 +94,8 @@ def _error_panel(axes: Any, cost: Cost) -> None:
 def _errors(request: PlanRequest, costs: dict[float, Cost]) -> dict[str, list[tuple[float, float]]]:
     """Curves of an error against epsilon.
 
-    Without noise a variance that is estimated from n rados is off by sqrt(2/n) of itself (a Gaussian's). With noise,
-    its standard deviation stands beside the spread of a rado, and beside the rows for moments.
+    Without noise, the relative error of a variance that is estimated from n rados is sqrt(2/n) (a Gaussian's). With
+    noise, the error is its standard deviation relative to the spread of a rado, and to the rows for moments.
     """
     if request.kind_name == "dp-feat":
         counts = {epsilon: cost.largest_rados for epsilon, cost in costs.items()}

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from dpcore.errors import PlanError
-from dpcore.queries.base import Crowd
+from dpcore.queries.base import QueryLimits
 from dpcore.queries.fraction_bits import FractionBits
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import PlainDesign
@@ -17,32 +17,32 @@ from radofed.planning.sizes import sizes_of
 
 
 def plan_cost(request: PlanRequest) -> Cost:
-    """The cost of a request. A plan that cannot be asked is no error: it says why, and what would work.
+    """The cost of a request. A query that is not possible is no error: the cost says why, and what would work.
 
-    Raises ConfigurationError where arguments contradict one another.
+    Raises ConfigurationError if arguments contradict each other.
     """
     if request.kind_name not in ("plain", "dp-feat"):
         return noised_cost(request)
     if request.chooses_rados:
         assert request.epsilon is not None, "rados are chosen to stay within an epsilon"
         most = largest_rados(request.party_rows, request.epsilon, request.delta, most=USUAL_RADOS)
-        # Where not even one stays within it, that one's refusal says what would work.
+        # If not even one fits, the refusal of one says what would work.
         request = replace(request, rados=max(1, most))
     return _with_sizes(plain_cost(request) if request.design == "plain" else dp_feat_cost(request))
 
 
 def _with_sizes(cost: Cost) -> Cost:
-    """The cost with its sizes, or as one that cannot be asked where it cannot be packed."""
+    """The cost with its sizes, or as not feasible if the values cannot be packed."""
     request = cost.request
     if request.coordinates is None:
         return cost
-    # Signatures that are truncated sum to no more than others.
+    # Sums over truncated signatures are not larger than others.
     kind = RadosQuery(request.n, PlainDesign())
-    crowd = Crowd(request.rows, len(request.party_rows), request.coordinates)
+    limits = QueryLimits(request.rows, len(request.party_rows), request.coordinates)
     given = request.fraction_bits
     bits = FractionBits.for_rados(request.n) if given is None else FractionBits.exactly(given)
     try:
-        return replace(cost, sizes=sizes_of(kind, crowd, bits, request.key_bits))
+        return replace(cost, sizes=sizes_of(kind, limits, bits, request.key_bits))
     except PlanError as error:
         if not cost.feasible:
             return cost

@@ -1,4 +1,4 @@
-"""What is to be planned, checked."""
+"""The checked input of a plan."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -9,48 +9,39 @@ from dpcore.accounting.dp_feat import MOST_RADOS
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.rationals import LARGEST_INTEGER
 from dpcore.paillier.public import MAXIMUM_BITS, MINIMUM_BITS
+from dpcore.queries.base import MAX_PARTIES
+from learner.design_options import OPTIONS, check_delta, check_figures, check_options, plain_number
 from radofed.planning.sizes import MEASURED_BITS
-from wire.limits import MAX_PARTIES
 
 PlannedDesign = Literal["dp-feat", "plain", "fixed-support", "gaussian", "moments"]
 Split = Literal["local", "exact"]
 Source = Literal["boolean", "numeric", "category"]
 
-# Counting takes memory with the root of the rows; this many take a second.
+# Memory grows with the square root of the rows; this many take a second.
 MOST_PLANNED_ROWS = 10**10
-# What is smaller is nothing to double precision.
+# Smaller values are zero in double precision.
 SMALLEST_DELTA = Fraction(1, 10**300)
 
-# What a design's plan takes beside rows, delta and sizes; "joint" is dp-feat with joint.
-_TAKES = {
-    "plain": {"rados", "fraction_bits"},
-    "dp-feat": {"rados", "epsilon", "epsilon_per_rado", "split", "fraction_bits"},
-    "joint": {"rados", "epsilon", "share_sd", "honest", "source", "fraction_bits"},
-    "fixed-support": {"rados", "epsilon", "share_sd", "norm_bound", "support", "bias", "fraction_bits"},
-    "gaussian": {"rados", "epsilon", "share_sd", "honest", "norm_bound", "support", "bias", "fraction_bits"},
-    "moments": {"epsilon", "share_sd", "honest", "norm_bound", "edge_weight", "bias", "fraction_bits"},
-}
 _POSITIVE = ("epsilon", "epsilon_per_rado", "norm_bound", "support", "edge_weight")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRequest:
-    """What is to be planned.
+    """The input of a plan.
 
-    party_rows: m_p. rados: n, None for moments, which are no rados, and for dp-feat without `joint` where as many are
-    to be planned as `epsilon` allows, up to USUAL_RADOS. joint: dp-feat with noise on every coordinate of the sensitive
-    source column, which `source` describes. epsilon_per_rado: Algorithm 2's, None for no truncation.
-    epsilon: a total to stay within; noise is calibrated to it, for the figure under collusion, where share_sd is not
-    given. share_sd: the standard deviation of a party's noise share (of a noised table, its whole noise), in units of
-    2^-fraction_bits. delta: for the whole release. honest: h, the parties whose shares are counted under collusion; by
-    default those of the smallest cohort that are not assumed to collude. norm_bound: R, by default that of a
-    schema whose coordinates are all real-valued. support: the fraction of its records that a party draws; by default
-    uniform signatures, and half for fixed-support. edge_weight: as in a moments request. bias: whether a
-    record has the constant coordinate. fraction_bits: of a coordinate, None for as many as a learner's query takes.
-    split: "local", each party truncates its own count; "exact", a coordinator divides the pool's, in simulation only.
-    coordinates: d, None where bytes and seconds are not wanted and the noise does not depend on it.
+    party_rows: m_p. rados: n; None for moments, and for dp-feat without `joint` to plan as many as `epsilon` allows, up
+    to USUAL_RADOS. joint: dp-feat with noise on every coordinate of the sensitive source column, which `source`
+    describes. epsilon_per_rado: Algorithm 2's, None for no truncation. epsilon: the total allowed; noise is calibrated
+    to it, for the figure under collusion, unless share_sd is given. share_sd: the standard deviation of a party's noise
+    share (of a noised table, its whole noise), in units of 2^-fraction_bits. delta: for the whole release. honest: h,
+    the parties whose shares count under collusion; by default those of the smallest cohort that are not assumed to
+    collude. norm_bound: R, by default that of a schema whose coordinates are all real-valued. support: the fraction of
+    its records that a party draws; by default uniform signatures, and half for fixed-support. edge_weight: as in a
+    moments request. bias: whether a record has the constant coordinate. fraction_bits: of a coordinate, None for those
+    of a learner's query. split: "local", each party truncates its own count; "exact", a coordinator divides the pool's,
+    in simulation only. coordinates: d, None to leave out bytes and seconds if the noise does not depend on it.
 
-    Raises ConfigurationError where an argument makes no sense for any plan.
+    Raises ConfigurationError if an argument makes no sense for any plan.
     """
 
     design: PlannedDesign
@@ -73,57 +64,46 @@ class PlanRequest:
     key_bits: int = MEASURED_BITS
 
     def __post_init__(self) -> None:
-        for name, known in (("design", PlannedDesign), ("split", Split), ("source", Source)):
+        for name, known in (("split", Split), ("source", Source)):
             if (word := getattr(self, name)) not in get_args(known):
                 raise ConfigurationError(f"{name} {word!r} is not known: choose {', '.join(get_args(known))}")
-        if self.joint and self.design != "dp-feat":
-            raise ConfigurationError(f"{self.design} has no joint form: plan dp-feat")
         self._check_options()
         self._check_privacy()
         self._check_sizes()
 
     def _check_options(self) -> None:
-        takes = _TAKES[self.kind_name]
         fields = type(self).__dataclass_fields__
-        for name in set().union(*_TAKES.values()) - takes:
-            if getattr(self, name) != fields[name].default:
-                words = name.replace("_", " ")
-                *others, last = (_words(design) for design, taken in _TAKES.items() if name in taken)
-                known = f"{', '.join(others)} or {last}" if others else last
-                raise ConfigurationError(f"{self.words} takes no {words}: leave it out, or plan {known}")
-        if "rados" in takes and self.rados is None and not self.chooses_rados:
-            allowed = ", or the epsilon that they are to stay within" if self.kind_name == "dp-feat" else ""
-            raise ConfigurationError(f"how many rados: give their number{allowed}")
-        if "share_sd" not in takes:
+        asked = {name: getattr(self, name) for name in OPTIONS if name in fields}
+        given = {name: value for name, value in asked.items() if value != fields[name].default}
+        hint = ", or a share's standard deviation"
+        check_options(self.design, given, chosen=("sensitive",), hints={"epsilon": hint})
+        if self.split != "local" and self.design != "dp-feat":
+            raise ConfigurationError(f"a plan of {self.design} takes no split: leave it out, or plan dp-feat")
+        if self.kind_name in ("plain", "dp-feat"):
             return
-        if self.epsilon is None and self.share_sd is None and self.design != "fixed-support":
-            raise ConfigurationError(
-                f"{self.words} adds noise: give the epsilon that it is to stay within, or a share's standard deviation"
-            )
         if self.coordinates is None and (self.design in ("gaussian", "fixed-support", "moments")):
             raise ConfigurationError(f"{self.words} noises every coordinate of a record: give their number")
         if self.coordinates is None and self.source == "category":
             raise ConfigurationError("a category has a coordinate for each of its values: give their number")
 
     def _check_privacy(self) -> None:
-        if not SMALLEST_DELTA <= self.delta < 1:
-            tiny = f"below {float(SMALLEST_DELTA):g}" if 0 < self.delta < SMALLEST_DELTA else plain(self.delta)
-            raise ConfigurationError(f"delta is {tiny}: choose a number between 0 and 1, such as 1e-6")
+        check_delta(self.delta, SMALLEST_DELTA)
         if self.epsilon_per_rado is not None and self.epsilon is not None:
             raise ConfigurationError("epsilon per rado truncates and a total epsilon does not: give one of the two")
-        for name in _POSITIVE:
-            value: Fraction | None = getattr(self, name)
+        figures: dict[str, Fraction | None] = {name: getattr(self, name) for name in _POSITIVE}
+        check_figures(figures)
+        for name, value in figures.items():
             if value is None:
                 continue
             words = name.replace("_", " ")
-            if value <= 0:
-                raise ConfigurationError(f"{words} is {plain(value)}: make it positive, or leave it out")
             if value > LARGEST_INTEGER:
-                raise ConfigurationError(f"{words} is {plain(value)}: that bounds nothing, give a smaller one")
+                raise ConfigurationError(f"{words} is {plain_number(value)}: that bounds nothing, give a smaller one")
             if name != "epsilon" and max(value.numerator, value.denominator) > LARGEST_INTEGER:
                 raise ConfigurationError(f"{words} has more than 63 bits above or below the line: write it shorter")
         if self.support is not None and self.support >= 1:
-            raise ConfigurationError(f"support is {plain(self.support)}: a rado takes a part of the rows, below 1")
+            raise ConfigurationError(
+                f"support is {plain_number(self.support)}: a rado takes a part of the rows, below 1"
+            )
 
     def _check_sizes(self) -> None:
         if not 1 <= len(self.party_rows) <= MAX_PARTIES:
@@ -131,7 +111,7 @@ class PlanRequest:
         if min(self.party_rows) < 1:
             raise ConfigurationError(f"a party has {min(self.party_rows)} rows: give each at least one")
         if sum(self.party_rows) > MOST_PLANNED_ROWS:
-            raise ConfigurationError(f"{sum(self.party_rows)} rows: a plan takes at most {MOST_PLANNED_ROWS} in all")
+            raise ConfigurationError(f"{sum(self.party_rows)} rows: a plan takes at most {MOST_PLANNED_ROWS} in total")
         if self.rados is not None and not 1 <= self.rados <= MOST_RADOS:
             raise ConfigurationError(f"{self.rados} rados: ask for 1 to {MOST_RADOS}")
         if self.coordinates is not None and self.coordinates < 1:
@@ -145,17 +125,17 @@ class PlanRequest:
 
     @property
     def kind_name(self) -> str:
-        """The design, "joint" for dp-feat with joint."""
+        """The design, or "joint" for dp-feat with joint."""
         return "joint" if self.joint else self.design
 
     @property
     def words(self) -> str:
-        """The design for people."""
+        """The design in words."""
         return _words(self.kind_name)
 
     @cached_property
     def rows(self) -> int:
-        """The pool's row count M."""
+        """The pool's number of rows, M."""
         return sum(self.party_rows)
 
     @property
@@ -165,13 +145,13 @@ class PlanRequest:
 
     @property
     def n(self) -> int:
-        """The number of rados, of a design that has some."""
+        """The number of rados, for a design that has them."""
         assert self.rados is not None
         return self.rados
 
     @property
     def honest_parties(self) -> int:
-        """Those given; else, of the smallest cohort of the default plan, those that are not assumed to collude."""
+        """`honest`; by default the parties of the default plan's smallest cohort that are not assumed to collude."""
         if self.honest is not None:
             return self.honest
         parties = len(self.party_rows)
@@ -184,7 +164,7 @@ def _words(kind_name: str) -> str:
 
 
 def split_equally(rows: int, parties: int) -> tuple[int, ...]:
-    """Row counts that differ by one at most. Raises ConfigurationError where a party would have none."""
+    """Row counts that differ by at most one. Raises ConfigurationError if a party would have none."""
     if rows < 1 or not 1 <= parties <= MAX_PARTIES:
         raise ConfigurationError(
             f"{rows} rows over {parties} parties: give at least one row and 1 to {MAX_PARTIES} parties"
@@ -193,11 +173,3 @@ def split_equally(rows: int, parties: int) -> tuple[int, ...]:
         raise ConfigurationError(f"{parties} parties share {rows} rows: give at least one row for each party")
     each, left = divmod(rows, parties)
     return (each + 1,) * left + (each,) * (parties - left)
-
-
-def plain(number: Fraction) -> str:
-    """A number for people, also where it is beyond what a double holds."""
-    try:
-        return f"{float(number):.6g}"
-    except OverflowError:
-        return "out of any range"

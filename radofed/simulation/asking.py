@@ -1,6 +1,6 @@
-"""A simulated federation to ask: statistics, learners of several rounds and evaluations, tried on a table of one's own.
+"""A simulated federation to query: try statistics, estimators of several rounds and evaluations on your own table.
 
-As a federation of nodes is asked:
+It has the interface of a federation of nodes:
 
     federation = simulated_federation("patients.csv", label="outcome", positive="ill", parties=5)
     federation.statistic(['x["age"] >= 65'], epsilon=Fraction(1))
@@ -16,8 +16,8 @@ from dpcore.errors import ConfigurationError
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SystemRandom
 from dpcore.records.schema import Schema
-from learner.federation import Federation as AskedFederation
-from radofed.simulation.federation import Federation
+from learner.federation import Federation
+from radofed.simulation.federation import SimulatedFederation
 from radofed.simulation.partitions import Partition
 from radofed.simulation.run import KEY_BITS, LEAST_PARTIES, MOST_PARTIES, party_names
 from radofed.simulation.source import SimulatedSource
@@ -25,7 +25,7 @@ from radofed.simulation.table import read_table
 from radofed.simulation.workers import LocalHosts
 
 _WHOLE_TABLE = 1
-"""In a simulation with folds, draws depend on the fold; here there is one, of all rows."""
+"""The fold number. In a simulation with folds, draws depend on the fold; here there is one fold, of all rows."""
 
 
 def simulated_federation(
@@ -40,16 +40,16 @@ def simulated_federation(
     encrypt: bool = False,
     key_bits: int = KEY_BITS,
     **terms: Any,
-) -> AskedFederation:
-    """A federation whose parties, in this process, hold the rows of a table, to be asked as one of nodes is.
+) -> Federation:
+    """Return a federation whose parties, in this process, hold the rows of a table.
 
     data: a CSV (also gzipped) or Parquet file, read through `schema`, or through one that is inferred from the whole
     table with `label` and its `positive` values, which is not private. parties: 2 to 1,000; partition: as in
-    `rado simulate`. seed: of the partition and of every party's draws. No two questions to one federation share noise,
-    and two federations of one seed repeat each other's. It protects nobody. encrypt: with Paillier and masks, which
-    changes no answer. terms: as for `learner.federation.Federation`.
+    `rado simulate`. seed: of the partition and of every party's draws, so the noise protects no one: two federations
+    with one seed repeat each other's noise. The queries to one federation share no noise. encrypt: use Paillier and
+    masks, which changes no answer. terms: as for `learner.federation.Federation`.
 
-    There is neither a policy nor a ledger: nothing but the budget of each oracle limits what is asked. Raises
+    There is neither a policy nor a ledger: only the budget of each oracle limits the queries. Raises
     ConfigurationError, SchemaError or DataError.
     """
     if not LEAST_PARTIES <= parties <= MOST_PARTIES:
@@ -60,6 +60,6 @@ def simulated_federation(
     parts = divided.divide(parties, table.records.labels > 0, table.groups, np.random.default_rng(seed))
     names = party_names(parties)
     secret = SecretKey.generate(SystemRandom(), bits=key_bits) if encrypt else None
-    federation = Federation(LocalHosts(table.records, seed, names), names, seed, secret)
+    federation = SimulatedFederation(LocalHosts(table.records, seed, names), names, seed, secret)
     source = SimulatedSource(federation, parts, _WHOLE_TABLE, "asked")
-    return AskedFederation(source, table.schema, **terms)
+    return Federation(source, table.schema, **terms)

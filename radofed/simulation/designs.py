@@ -1,26 +1,24 @@
-"""From a design's name and options to what the learner asks and the parties compute: the one place that knows designs.
+"""From a design's name and options to the learner's query and the parties' computation.
 
-What is asked is a `learner.requests.Request`, planned by learner.planning as any other. A draw over the pool
-(split = exact) exists in simulation alone: there the query travels without it, and parties compute another kind.
+The query is a `learner.requests.Request`, planned by learner.planning like any other. A draw over the pool
+(split = exact) exists in simulation only: the query does not state it, and parties compute another kind.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, cast
+from typing import Any
 
 from dpcore.errors import ConfigurationError
 from dpcore.queries.rados import RadosQuery
-from dpcore.queries.release_cost import Kind
 from dpcore.queries.statement import PrivacyStatement, statement_for
-from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, Split
-from dpcore.records.features import nearest
+from dpcore.rados.designs import Split
 from dpcore.records.schema import RealFeature, Schema
-from learner.kinds import rados_within
-from learner.requests import USUAL_RADOS, MomentsRequest, RadosDesign, RadosRequest, Request
+from learner.design_options import check_delta, check_figures, check_options, given_options
+from learner.requests import USUAL_RADOS, Request, rados_within, release_request
 from wire.query import Query, setting_of
+from wire.query_kinds import Kind
 
-NAMES = ("plain", "dp-feat", "fixed-support", "gaussian", "moments")
 _EXACT = ("epsilon", "epsilon_per_rado", "norm_bound", "support")
 _WORDS = {
     "rados": "a number of rados",
@@ -32,45 +30,34 @@ _WORDS = {
     "norm_bound": "a norm bound",
     "support": "a support",
 }
-_WHERE = {
-    "rados": ("plain", "dp-feat", "fixed-support", "gaussian"),
-    "sensitive": ("dp-feat",),
-    "joint": ("dp-feat",),
-    "epsilon": ("dp-feat", "fixed-support", "gaussian", "moments"),
-    "epsilon_per_rado": ("dp-feat",),
-    "split": ("dp-feat", "fixed-support"),
-    "norm_bound": ("fixed-support", "gaussian", "moments"),
-    "support": ("fixed-support", "gaussian"),
-}
-
 HONEST_COORDINATOR = (
     "One draw over the pool was divided by the coordinator (split = exact), which knows every party's part: the "
-    "figures assume that it does so honestly and tells nobody. No node offers this; it is for simulation."
+    "figures assume that it does so honestly and tells no one. No node offers this; it is for simulation."
 )
 
 NOT_THE_COORDINATOR = (
-    "The figure under collusion is about the learner and all other parties. It does not cover the coordinator, "
-    "whatever is said of it above."
+    "The figure under collusion is for the learner and all other parties. It does not cover the coordinator, even "
+    "if a sentence above says so."
 )
 
 
 def given_words(options: Mapping[str, Any]) -> list[str]:
-    """Which options of `DesignOptions`, by name, are not left as they are when not given, in words."""
+    """The options of `DesignOptions` that differ from their defaults, in words. options: by name."""
     words = {"name": "the design", **_WORDS}
-    return [words[name] for name, value in options.items() if value not in (None, (), False, "local")]
+    return [words[name] for name in given_options(options)]
 
 
 @dataclass(frozen=True)
 class DesignOptions:
-    """What is asked of the federation.
+    """The design of a release and its options.
 
-    name: one of `NAMES`. rados: n; None takes min(1000, m/2), fewer where dp-feat's epsilon asks for it. sensitive:
-    the features that dp-feat protects, real-valued ones by one-bit rounding. joint: dp-feat protects the source column
-    of the one sensitive feature within the whole release. epsilon, delta: the whole release's target. epsilon_per_rado:
-    Algorithm 2's truncation. split: see `Split`. norm_bound: R, to which records are clipped. support: the fraction of
-    its records that a rado takes.
+    name: one of `learner.design_options.DESIGNS`. rados: n; None takes min(1000, m/2), or fewer if dp-feat's epsilon
+    needs it. sensitive: the features that dp-feat protects, real-valued ones by one-bit rounding. joint: dp-feat
+    protects the source column of the one sensitive feature within the whole release. epsilon, delta: the target of the
+    whole release. epsilon_per_rado: Algorithm 2's truncation. split: see `Split`. norm_bound: R, the clipping norm of
+    records. support: the fraction of its records that a rado takes.
 
-    Raises ConfigurationError where an option is out of range or does not belong to the design.
+    Raises ConfigurationError if an option is out of range or does not belong to the design.
     """
 
     name: str = "plain"
@@ -85,86 +72,60 @@ class DesignOptions:
     support: Fraction | None = None
 
     def __post_init__(self) -> None:
-        if self.name not in NAMES:
-            raise ConfigurationError(f"no design is called {self.name!r}; {nearest(self.name, NAMES)}")
+        options = ("sensitive", "joint", "rados", "epsilon", "epsilon_per_rado", "split", "norm_bound", "support")
         if self.rados is not None and self.rados < 2:
-            raise ConfigurationError(f"{self.rados} rados: ask for at least 2, fewer teach nothing")
-        for name in _EXACT:
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ConfigurationError(f"{_WORDS[name]} of {float(value):g}: it must be positive")
-        if not 0 < self.delta < 1:
-            raise ConfigurationError(f"delta is {float(self.delta):g}: choose one between 0 and 1, such as 1e-6")
+            raise ConfigurationError(f"{self.rados} rados are too few to train on: choose at least 2")
+        check_figures({name: getattr(self, name) for name in _EXACT})
+        check_delta(self.delta)
         if self.split not in ("local", "exact"):
             raise ConfigurationError(f"split is {self.split!r}: choose local or exact")
-        for name, where in _WHERE.items():
-            if getattr(self, name) not in (None, (), False, "local") and self.name not in where:
-                known = ", ".join(where)
-                raise ConfigurationError(f"{_WORDS[name]} does not belong to the design {self.name}, but to {known}")
-        self._check_needs()
-
-    def _check_needs(self) -> None:
-        if self.name == "dp-feat" and not self.sensitive:
-            raise ConfigurationError("dp-feat needs a sensitive feature: name one")
-        if self.joint and (self.epsilon_per_rado is not None or self.split != "local" or len(self.sensitive) != 1):
-            raise ConfigurationError(
-                "joint protects one sensitive feature's column, without truncation or split = exact"
-            )
-        if self.epsilon is None and (self.joint or self.name in ("gaussian", "moments")):
-            raise ConfigurationError(f"{'joint' if self.joint else self.name} adds noise: give the epsilon it is for")
+        given = given_options({name: getattr(self, name) for name in options})
+        check_options(self.name, given, chosen=("rados",), hints={"sensitive": ": name one"})
         if self.split == "exact" and self.name == "dp-feat" and self.epsilon_per_rado is None:
-            raise ConfigurationError("split = exact divides a truncation: give epsilon per rado")
+            raise ConfigurationError("split = exact divides a truncated draw: give epsilon per rado")
 
     def request(self, schema: Schema, folds: Sequence[Sequence[int]]) -> Request:
-        """What the learner asks in every fold. folds: the parties' training rows in each.
+        """The learner's request in every fold. folds: the parties' numbers of training rows, for each fold.
 
-        Raises PlanError where two rados, or those asked for, cost more than epsilon.
+        Raises PlanError if two rados, or `rados` of them, cost more than epsilon.
         """
-        if self.name == "moments":
-            assert self.epsilon is not None, "moments are asked for with an epsilon"
-            return MomentsRequest(schema=schema, delta=self.delta, epsilon=self.epsilon, norm_bound=self.norm_bound)
         real = {feature.name for feature in schema.features if isinstance(feature, RealFeature)}
         marginal = self.name == "dp-feat" and not self.joint
-        return RadosRequest(
-            schema=schema,
-            rados=self._rados(folds),
-            design=cast("RadosDesign", self.name),
-            sensitive=self.sensitive or None,
-            joint=self.joint,
-            rounded=tuple(name for name in self.sensitive if name in real) if marginal else (),
-            # A pool that is divided is truncated as a whole: the query says nothing of it.
-            epsilon_per_rado=None if self.split == "exact" else self.epsilon_per_rado,
-            epsilon=None if marginal else self.epsilon,
-            delta=self.delta,
-            norm_bound=self.norm_bound,
-            support=self.support,
-        )
+        options = {
+            "rados": None if self.name == "moments" else self._rados(folds),
+            "sensitive": self.sensitive,
+            "joint": self.joint,
+            "rounded": tuple(name for name in self.sensitive if name in real) if marginal else (),
+            # A divided pool is truncated as a whole: the query does not state it.
+            "epsilon_per_rado": None if self.split == "exact" else self.epsilon_per_rado,
+            "epsilon": None if marginal else self.epsilon,
+            "delta": self.delta,
+            "norm_bound": self.norm_bound,
+            "support": self.support,
+        }
+        return release_request(schema, self.name, options)
 
     def _rados(self, folds: Sequence[Sequence[int]]) -> int:
         usual = max(2, min(USUAL_RADOS, min(map(sum, folds)) // 2))
         if self.epsilon is None or self.name != "dp-feat" or self.joint:
             return self.rados or usual
         pools = {(sum(rows),) if self.split == "exact" else tuple(sorted(rows)) for rows in folds}
-        # From one rado nothing is learned.
+        # One rado teaches nothing.
         most = rados_within(self.epsilon, self.delta, pools, self.epsilon_per_rado, asked=self.rados, fewest=2)
         return self.rados or min(most, usual)
 
-    def computed(self, asked: Kind) -> Kind:
-        """What parties compute where this was asked: the same, but where the pool is divided."""
+    def divided(self, asked: Kind) -> RadosQuery | None:
+        """The kind that parties compute of a divided pool; None if each party draws its own signatures."""
         if self.split == "local":
-            return asked
-        assert isinstance(asked, RadosQuery)
-        design = asked.design
-        assert isinstance(design, DpFeatDesign | FixedSupportDesign)
-        if isinstance(design, DpFeatDesign):
-            design = replace(design, epsilon_per_rado=self.epsilon_per_rado)
-        return replace(asked, design=replace(design, split="exact"))
+            return None
+        assert isinstance(asked, RadosQuery), "a split is of rados"
+        return replace(asked, design=asked.design.pooled(self.epsilon_per_rado))
 
     def statement(self, kind: Kind, query: Query, party_rows: Sequence[int]) -> PrivacyStatement:
-        """What the release of one fold protects. kind: what was computed. Raises PlanError."""
+        """The privacy statement of one fold's release. kind: what parties computed. Raises PlanError."""
         said = statement_for(kind, party_rows, query.delta, schema=query.schema, setting=setting_of(query))
         if self.split == "exact":
-            # Who knows every party's count sees the record's own party through the total.
+            # The coordinator knows the count of the record's own party: the total does not hide it.
             counted = (NOT_THE_COORDINATOR,) if self.name == "dp-feat" else ()
             return replace(said, assumptions=(HONEST_COORDINATOR, *counted, *said.assumptions))
         return said

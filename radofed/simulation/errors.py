@@ -1,18 +1,18 @@
-"""What stops a simulation."""
+"""Errors of a simulation."""
 
 from dpcore.errors import RadofedError
 
 
 class SimulationError(RadofedError):
-    """A simulation that could not go on; `exit_code` is that of the cause where a party or a learner failed."""
+    """A simulation failed. exit_code: that of the cause, if a party or an estimator failed."""
 
     def __init__(self, sentence: str, *, exit_code: int = RadofedError.exit_code) -> None:
         super().__init__(sentence)
-        self.__dict__["exit_code"] = exit_code  # the class's is a constant
+        self.__dict__["exit_code"] = exit_code  # the class attribute is a constant
 
 
 class SimulationTimedOutError(SimulationError):
-    """A worker that did not answer in time."""
+    """A worker did not answer in time."""
 
     def __init__(self, what: str, timeout_s: float) -> None:
         self.what, self.timeout_s = what, timeout_s

@@ -1,4 +1,4 @@
-"""Learners on one fold: trained on the release, by asking, or on the pooled rows, and tested on held-out rows.
+"""Estimators on one fold: trained on the release, by queries, or on the pooled rows, and tested on held-out rows.
 
 Those on the pooled rows are for comparison.
 """
@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 Signs = NDArray[np.int8]
 
 FROM_ROWS: dict[str, tuple[str, str]] = {"adaboost": ("dpcore.estimators.adaboost", "AdaBoost")}
-"""Estimators that need rows: in a simulation they see the pooled rows, for comparison."""
+"""Estimators that need rows: a simulation gives them the pooled rows, for comparison."""
 
 LOGISTIC, MAJORITY = "logistic", "majority"
 # The solver's default of 100 steps does not always converge; with more the solution is the default's.
@@ -37,27 +37,27 @@ _WAYS = ("fit_queries", "fit_release", "fit_moments", "fit")
 
 @runtime_checkable
 class Learner(Protocol):
-    """What a learner offers beside a way to learn.
+    """What an estimator needs in addition to a method to train it.
 
-    That is one of `fit_queries(oracle)`, `fit_release(release)`, `fit_moments(moments)` and `fit(X, y)`; a learner with
-    `fit_queries` asks, whatever else it has.
+    That method is one of `fit_queries(oracle)`, `fit_release(release)`, `fit_moments(moments)` and `fit(X, y)`. An
+    estimator that has `fit_queries` is trained by queries, even if it has others.
 
-    X has a column for each coordinate, the bias last where the schema has one; `fit` and a learner that was fitted by
-    it get no bias column. Positive margins mean +1.
+    X has a column for each coordinate, the bias last if the schema has one. `fit`, and an estimator that was trained
+    with it, get no bias column. Positive margins mean +1.
     """
 
     def decision_function(self, X: Floats) -> Floats:
-        """Margins, one for each row of X."""
+        """Margins (rows,), one for each row of X."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """Everything that learners of one fold are given.
+    """Everything that the estimators of one fold get.
 
-    number: from 1. training, labels: the pooled usable training rows, bias included where there is one, and -1/+1;
-    test, test_labels: the held-out ones. release: rados or moments, None where no learner learns from a release.
-    oracles: for learners that ask, None where none does.
+    number: from 1. training, labels: the pooled usable training rows, (rows, d), with the bias if there is one, and
+    -1/+1; test, test_labels: the held-out ones. release: rados or moments, None if no estimator learns from a release.
+    oracles: for estimators that query, None if none does.
     """
 
     number: int
@@ -75,18 +75,18 @@ def named_learners(
     rounds: int | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Learners by name: known names stand for their estimators, and a mapping may give any object.
+    """Estimators by name. chosen: names of known estimators, or a mapping from names to any objects.
 
-    rounds: what each is given as its parameter of that name, None for their own. options: parameters of the one learner
-    that is named.
+    rounds: the parameter `rounds` of each, None for their defaults. options: parameters of the only estimator.
 
-    Raises ConfigurationError where a name is unknown, taken, or given twice, an object is no learner, one has no
-    parameter `rounds` and is given it, or options are unknown, absent though needed, or not for one named learner.
+    Raises ConfigurationError if a name is unknown, reserved or given twice, an object is not an estimator, `rounds` is
+    given and an estimator has no such parameter, or options are unknown, missing though required, or given for a
+    mapping or for several estimators.
     """
     if isinstance(chosen, str):
         chosen = [name.strip() for name in chosen.split(",")]
     if not chosen or "" in chosen:
-        raise ConfigurationError(f"no estimator: choose among {', '.join(_known_names())}")
+        raise ConfigurationError(f"no estimator is named: choose among {', '.join(_known_names())}")
     if options:
         _check_options(chosen, rounds, options)
     if not isinstance(chosen, Mapping):
@@ -95,13 +95,11 @@ def named_learners(
         chosen = {name: _known(name, options or {}) for name in chosen}
     for name, learner in chosen.items():
         if name in (LOGISTIC, MAJORITY):
-            raise ConfigurationError(
-                f"{name!r} is always measured: leave it out, or call your estimator something else"
-            )
+            raise ConfigurationError(f"{name!r} is always measured: leave it out, or give your estimator another name")
         fits = any(callable(getattr(learner, way, None)) for way in _WAYS)
         if not (fits and isinstance(learner, Learner)):
             raise ConfigurationError(
-                f"{name!r} is no estimator: give fit_queries, fit_release, fit_moments or fit, and decision_function"
+                f"{name!r} is not an estimator: give decision_function and fit_queries, fit_release, fit_moments or fit"
             )
     if rounds is None:
         return dict(chosen)
@@ -109,19 +107,17 @@ def named_learners(
 
 
 def _check_options(chosen: Sequence[str] | Mapping[str, Any], rounds: int | None, options: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError where options are not for one named learner, or give what `rounds` gives."""
+    """Raise ConfigurationError if options are not for one named estimator, or repeat `rounds`."""
     if isinstance(chosen, Mapping):
-        raise ConfigurationError("options are for an estimator that is named: give them to your objects instead")
+        raise ConfigurationError("options are for a named estimator: pass them to your objects instead")
     if len(chosen) > 1:
-        raise ConfigurationError(
-            f"options are those of one estimator, and {len(chosen)} are named: measure each by itself"
-        )
+        raise ConfigurationError(f"options are for one estimator, and {len(chosen)} are named: measure each separately")
     if rounds is not None and "rounds" in options:
         raise ConfigurationError("rounds is given twice: leave it out of the options")
 
 
 def _known_names() -> dict[str, tuple[str, str]]:
-    """Module and class of each learner by its name."""
+    """Module and class of each estimator, by name."""
     return {**FROM_RELEASES, **BY_QUERIES, **FROM_ROWS}
 
 
@@ -135,36 +131,38 @@ def _known(name: str, options: Mapping[str, Any]) -> Any:
 
 
 def _of_rounds(name: str, learner: Any, rounds: int) -> Any:
-    """A copy with this many rounds; the caller's own object stays as it is."""
+    """A copy with this many rounds; the caller's object does not change."""
     if not (hasattr(learner, "get_params") and "rounds" in learner.get_params()):
-        raise ConfigurationError(f"{name!r} has no rounds to set: leave rounds out, or measure it by itself")
+        raise ConfigurationError(f"{name!r} has no rounds to set: leave rounds out, or measure it separately")
     if rounds < 1:
         raise ConfigurationError(f"rounds is {rounds}: choose at least 1")
     return _unfitted(learner).set_params(rounds=rounds)
 
 
 def asks(learner: Any) -> bool:
-    """Whether a learner asks its own questions."""
+    """Whether an estimator is trained by queries."""
     return callable(getattr(learner, "fit_queries", None))
 
 
 def from_release(learner: Any) -> bool:
-    """Whether a learner learns from a release of a design."""
+    """Whether an estimator is trained on a release of a design."""
     return not asks(learner) and any(callable(getattr(learner, way, None)) for way in ("fit_release", "fit_moments"))
 
 
 def check_learners(learners: Mapping[str, Any], *, moments: bool) -> None:
-    """Raise ConfigurationError where a learner of releases cannot use what the design gives."""
+    """Raise ConfigurationError if an estimator of releases cannot use the design's kind."""
     for name, learner in learners.items():
         if from_release(learner) and not callable(getattr(learner, "fit_moments" if moments else "fit_release", None)):
             given = "moments" if moments else "rados"
-            raise ConfigurationError(f"{name!r} cannot learn from {given}, which the design gives: choose another")
+            raise ConfigurationError(
+                f"{name!r} cannot learn from {given}, which the design gives: choose another estimator or design"
+            )
 
 
 def measure(learners: Mapping[str, Any], fold: Fold, seed: int) -> list[FoldRow]:
-    """A row for each learner, then for logistic regression on the pooled rows and for the larger class.
+    """One row for each estimator, then one for logistic regression on the pooled rows and one for the majority class.
 
-    Raises SimulationError, naming learner and fold, where one fails.
+    Raises SimulationError, which names estimator and fold, if one fails.
     """
     rows = [_measured(name, _fresh(learner, seed), fold) for name, learner in learners.items()]
     return [*rows, _measured(LOGISTIC, _logistic(), fold), _majority(fold)]
@@ -179,12 +177,12 @@ def _measured(name: str, learner: Any, fold: Fold) -> FoldRow:
         margins = np.asarray(learner.decision_function(test), dtype=np.float64)
     except SimulationTimedOutError:
         raise
-    except Exception as error:  # a learner may be anybody's
+    except Exception as error:  # a caller's estimator may raise anything
         code = exit_code_of(error) if isinstance(error, RadofedError) else RadofedError.exit_code
-        raise SimulationError(f"learner {name!r} failed on fold {fold.number}: {error}", exit_code=code) from error
+        raise SimulationError(f"estimator {name!r} failed on fold {fold.number}: {error}", exit_code=code) from error
     if margins.shape != fold.test_labels.shape or not np.isfinite(margins).all():
         raise SimulationError(
-            f"learner {name!r} gave margins that are no {len(fold.test_labels)} finite numbers on fold {fold.number}"
+            f"estimator {name!r} gave margins that are not {len(fold.test_labels)} finite numbers on fold {fold.number}"
         )
     predicted = np.where(margins > 0, 1, -1)
     wrong, area = float(np.mean(predicted != fold.test_labels)), auc(margins, fold.test_labels)
@@ -193,7 +191,7 @@ def _measured(name: str, learner: Any, fold: Fold) -> FoldRow:
 
 def _train(name: str, learner: Any, fold: Fold) -> Sees:
     if asks(learner):
-        assert fold.oracles is not None, "a learner that asks has a budget"
+        assert fold.oracles is not None, "an estimator that queries has a budget"
         learner.fit_queries(fold.oracles.of(name))
         return "answers"
     if isinstance(fold.release, Moments) and callable(getattr(learner, "fit_moments", None)):
@@ -207,7 +205,7 @@ def _train(name: str, learner: Any, fold: Fold) -> Sees:
 
 
 def _waited(name: str, sees: Sees, fold: Fold) -> float:
-    """Seconds of a learner's training that were the federation's."""
+    """Seconds of an estimator's training that the federation took."""
     return fold.oracles.seconds(name) if sees == "answers" and fold.oracles is not None else 0.0
 
 
@@ -216,7 +214,7 @@ def _without_bias(rows: Floats, fold: Fold) -> Floats:
 
 
 def _logistic() -> Any:
-    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (a second that a refusal need not wait)
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (slow to import, and not needed for a refusal)
 
     return LogisticRegression(max_iter=_MOST_STEPS)
 
@@ -231,7 +229,7 @@ def _row(name: str, sees: Sees, error: float, area: float, seconds: float, fold:
 
 
 def _fresh(learner: Any, seed: int) -> Any:
-    """An unfitted copy; where it takes a random_state and has none, the simulation's seed."""
+    """An unfitted copy. If its random_state is None, it gets the simulation's seed."""
     fresh = _unfitted(learner)
     if hasattr(fresh, "get_params") and fresh.get_params().get("random_state", 0) is None:
         fresh.set_params(random_state=seed)
@@ -247,9 +245,9 @@ def _unfitted(learner: Any) -> Any:
 
 
 def auc(margins: Floats, labels: Signs) -> float:
-    """Area under the ROC curve: the chance that a positive row's margin is above a negative one's, a tie counting half.
+    """Area under the ROC curve: the probability that a positive row's margin exceeds a negative one's; ties count half.
 
-    margins: (rows,). labels: (rows,), -1 or +1. NaN where a class is absent.
+    margins: (rows,). labels: (rows,), -1 or +1. NaN if a class is absent.
     """
     positive = labels > 0
     p, n = int(positive.sum()), int((~positive).sum())

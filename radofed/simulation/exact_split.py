@@ -2,18 +2,19 @@
 
 DP-FEAT. Algorithm 2's set over the pool is {sigma : low <= k <= M - low}, where k counts the rows with [selected] =
 [e = +1] on the sensitive coordinate. A uniform signature of that set is drawn in two steps: the parties' counts (k_1,
-.., k_K) with k = sum k_p, then by each party, uniformly, the k_p of its rows that agree. For counts whose sum is
-admitted there are prod C(m_p, k_p) signatures of each, so
+.., k_K) with k = sum k_p, then, by each party, uniformly the k_p of its rows that agree. Each tuple of counts with an
+admitted sum has prod C(m_p, k_p) signatures, so
 
-    P(k_1, .., k_K) is proportional to prod_p C(m_p, k_p)   where low <= sum_p k_p <= M - low,
+    P(k_1, .., k_K) is proportional to prod_p C(m_p, k_p)   where low <= sum_p k_p <= M - low.
 
-which is k from the truncated Binomial(M, 1/2), divided by the multivariate hypergeometric law. It is drawn as
-independent k_p ~ Binomial(m_p, 1/2), each the ones among m_p fair bits, until the sum is admitted.
+This is k from the truncated Binomial(M, 1/2), divided by the multivariate hypergeometric distribution. It is drawn as
+independent k_p ~ Binomial(m_p, 1/2), each the number of ones among m_p fair bits, until the sum is admitted.
 
-Fixed support. A uniform subset of m* of the pool's rows has the multivariate hypergeometric law over the parties, and
-given the counts each party's part is uniform among its subsets of that size.
+Fixed support. A uniform subset of m* of the pool's rows has multivariate hypergeometric counts over the parties; given
+the counts, each party's part is uniform among its subsets of that size.
 
-Integers throughout: the laws are exact. Whoever divides knows every count; a node never does this.
+All arithmetic is in integers, so the distributions are exact. The coordinator that divides knows every count; no node
+does this.
 """
 
 from collections.abc import Sequence
@@ -22,49 +23,39 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.accounting.truncation import truncation
 from dpcore.errors import PlanError
-from dpcore.queries.base import Keyed
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign
 from dpcore.rados.signatures import MOST_EXPECTED_DRAWS, RejectionError, Signatures, expected_draws
 from dpcore.rados.support import check_support, subsets
-from dpcore.rados.truncation import truncation
 from dpcore.randomness.sources import RandomSource
+from dpcore.records.computation import Computation
 from dpcore.records.records import BLOCK_ROWS, Records, sensitive_positive
 
 Counts = NDArray[np.int64]
 
-# Random bytes that one batch of candidate counts may take.
+# Most random bytes for one batch of candidate counts.
 _BATCH_BYTES = 1 << 24
 
 
-def divides(kind: object) -> bool:
-    """Whether a query of this kind is drawn over the pool."""
-    return (
-        isinstance(kind, RadosQuery)
-        and isinstance(kind.design, DpFeatDesign | FixedSupportDesign)
-        and kind.design.split == "exact"
-    )
-
-
 def divided_counts(kind: RadosQuery, party_rows: Sequence[int], random: RandomSource) -> Counts:
-    """What the coordinator hands out: how many rows of each party agree (DP-FEAT) or are selected: (n, K).
+    """The coordinator's counts (n, K): how many rows of each party agree (DP-FEAT) or are selected.
 
-    Raises PlanError where the design is not drawn over the pool, what `truncation` raises and RejectionError where its
-    set is empty or too small to be met, SupportError where the pool cannot give the support.
+    Raises PlanError if the design is not drawn over the pool, what `truncation` raises, RejectionError if its set is
+    empty or too small to sample, and SupportError if the pool cannot give the support.
     """
     design, pool = kind.design, sum(party_rows)
-    if isinstance(design, DpFeatDesign) and design.split == "exact":
-        return central_counts(party_rows, truncation(pool, design.epsilon_per_rado)[0], kind.rados, random)
-    if isinstance(design, FixedSupportDesign) and design.split == "exact":
-        return support_counts(party_rows, check_support(pool, design.fraction), kind.rados, random)
-    raise PlanError("only dp-feat and fixed-support with split = exact are divided by a coordinator")
+    if not design.is_pooled:
+        raise PlanError("only dp-feat and fixed-support with split = exact are divided by a coordinator")
+    if design.support is not None:
+        return support_counts(party_rows, check_support(pool, design.support), kind.rados, random)
+    return central_counts(party_rows, truncation(pool, design.truncated_at)[0], kind.rados, random)
 
 
 def central_counts(party_rows: Sequence[int], low: int, rados: int, random: RandomSource) -> Counts:
     """Counts (k_1, .., k_K) of `rados` signatures, each uniform over those with low <= sum k_p <= M - low: (n, K).
 
-    Raises RejectionError where more than MOST_EXPECTED_DRAWS tries are expected.
+    Raises RejectionError if more than MOST_EXPECTED_DRAWS tries are expected.
     """
     pool = sum(party_rows)
     tries = expected_draws(pool, low)
@@ -83,7 +74,7 @@ def central_counts(party_rows: Sequence[int], low: int, rados: int, random: Rand
 
 
 def _binomials(rows: int, count: int, random: RandomSource) -> Counts:
-    """`count` draws of Binomial(rows, 1/2): the ones among `rows` fair bits."""
+    """`count` draws (count,) of Binomial(rows, 1/2): the number of ones among `rows` fair bits."""
     width = -(-rows // 8)
     octets = random.uint8(count * width).reshape(count, width)
     ones = np.bitwise_count(octets).sum(axis=1, dtype=np.int64)
@@ -92,7 +83,7 @@ def _binomials(rows: int, count: int, random: RandomSource) -> Counts:
 
 
 def support_counts(party_rows: Sequence[int], size: int, rados: int, random: RandomSource) -> Counts:
-    """How many of `size` records, uniform among the pool's, are each party's: multivariate hypergeometric, (n, K)."""
+    """Counts (n, K) of each party's records among `size` uniform ones of the pool: multivariate hypergeometric."""
     pool = sum(party_rows)
     drawn = subsets(pool, np.full(rados, size, dtype=np.int64), random)
     party = np.repeat(np.arange(len(party_rows)), party_rows)
@@ -107,7 +98,7 @@ def support_counts(party_rows: Sequence[int], size: int, rados: int, random: Ran
 
 @dataclass(frozen=True, eq=False)
 class AgreeingSignatures:
-    """Signatures (dpcore.rados.signatures.Signatures) that select where a row is in a subset and e = +1, or in neither.
+    """Signatures (dpcore.rados.signatures.Signatures) that select a row if it is in the subset and e = +1, or neither.
 
     agreeing: the subsets. positive: bool (m,), [e = +1].
     """
@@ -126,7 +117,7 @@ class AgreeingSignatures:
         return self.agreeing.rados
 
     def block(self, first_row: int) -> NDArray[np.uint8]:
-        """As `Signatures` says."""
+        """See `Signatures`."""
         here = self.positive[first_row : first_row + BLOCK_ROWS]
         negative = np.packbits(~here, bitorder="little")
         return self.agreeing.block(first_row) ^ negative[:, np.newaxis]
@@ -135,19 +126,20 @@ class AgreeingSignatures:
 def divided_signatures(kind: RadosQuery, records: Records, counts: Counts, random: RandomSource) -> Signatures:
     """This party's signatures, uniform given its counts. counts: (n,), its column of `divided_counts`.
 
-    records: as the design sums them, so rounded already.
+    records: as the design sums them, that is, rounded.
     """
     chosen = subsets(records.rows, counts, random)
-    if isinstance(kind.design, DpFeatDesign):
-        return AgreeingSignatures(chosen, sensitive_positive(records, kind.design.coordinates[0]))
-    return chosen
+    if kind.design.support is not None:
+        return chosen
+    return AgreeingSignatures(chosen, sensitive_positive(records, kind.design.coded[0]))
 
 
 def divided_contribution(
-    kind: RadosQuery, records: Records, fraction_bits: int, counts: Counts, random: RandomSource, keyed: Keyed
+    kind: RadosQuery, records: Records, fraction_bits: int, counts: Counts, computation: Computation
 ) -> NDArray[np.int64]:
-    """What `RadosQuery.contribution` gives, for signatures with the counts that the coordinator handed out: (n d,)."""
-    prepared = kind.prepare(records, fraction_bits, keyed)
-    sums = prepared.sums_over(divided_signatures(kind, prepared.records, counts, random))
-    kind.add_noise(sums, random)
+    """The result of `RadosQuery.contribution`, (n d,), for signatures with the coordinator's counts."""
+    prepared = kind.prepare(records, fraction_bits, computation.secret)
+    signatures = divided_signatures(kind, prepared.records, counts, computation.random)
+    sums = prepared.sums_over(signatures, computation.total)
+    kind.add_noise(sums, computation.random)
     return sums.reshape(-1)

@@ -2,7 +2,7 @@
 
     learner: plan -> parties: contributions -> parties: encrypt, mask -> coordinator: check, multiply -> learner: open
 
-Without encryption the travel forms are added as integers mod 2^w and centred as the learner's decoder does. Masks
+Without encryption the travel forms are added as integers mod 2^w and centred like the learner's decoder does. Masks
 cancel in the whole sum, so both ways give the same values, bit for bit.
 """
 
@@ -17,8 +17,6 @@ from dpcore.numbers.fixed_point import from_total
 from dpcore.paillier.public import PublicKey
 from dpcore.paillier.secret import SecretKey
 from dpcore.progress import Progress
-from dpcore.queries.rados import RadosQuery
-from dpcore.queries.release_cost import Kind
 from learner.opening import open_total
 from learner.planning import Plan, plan_query
 from learner.requests import Request
@@ -30,21 +28,22 @@ from wire.cohort import Cohort
 from wire.envelopes import Envelope, SigningKey
 from wire.envelopes import Kind as Message
 from wire.query import PaillierKey, open_query
+from wire.query_kinds import Kind
 from wire.roster import Member, Role, Roster, certificate_san
 from wire.status import Total
 from wire.upload import Chunk
 
 FEDERATION, LEARNER, COORDINATOR = "simulation", "learner", "coordinator"
-# A simulation has no clock: everything happens in this second.
+# A simulation has no clock: all timestamps are this second.
 NOW_UNIX_S = 1_000_000_000
 _LEAST_BITS = 2048
 
 
 @dataclass(frozen=True, eq=False)
 class PlannedFold:
-    """A query of one fold, signed and opened as every node opens it; nobody has been asked.
+    """A query of one fold, signed and opened as every node opens it, but not sent.
 
-    kind: what parties compute. parts: the rows of each party, as places in the table.
+    kind: what parties compute. parts: the rows of each party, as indices into the table.
     """
 
     plan: Plan
@@ -54,33 +53,33 @@ class PlannedFold:
 
     @property
     def kind(self) -> Kind:
-        """What parties compute: what was asked, but where a coordinator divides the draw."""
-        return self.ask.kind
+        """What parties compute: the query's kind, except if a coordinator divides the draw."""
+        return self.ask.divided or self.ask.opened.query.kind
 
     @property
     def party_rows(self) -> tuple[int, ...]:
-        """Training rows of each party, in the roster's order."""
+        """Number of training rows of each party, in the roster's order."""
         return tuple(len(part) for part in self.parts)
 
 
-class Federation:
+class SimulatedFederation:
     """A roster of simulated parties, a coordinator and a learner.
 
-    secret: the learner's key where contributions are to be encrypted, else None.
+    secret: the learner's key to encrypt contributions, None to leave them unencrypted.
     """
 
     def __init__(self, hosts: Hosts, parties: Sequence[str], seed: int, secret: SecretKey | None) -> None:
         self._hosts, self._parties, self._seed, self._secret = hosts, tuple(parties), seed, secret
         self._learner = SigningKey.generate()
         self._keys = hosts.signing_keys()
-        # Without encryption a modulus of the least size stands in the query, and nothing is encrypted under it.
+        # Without encryption the query has a modulus of the smallest size, which encrypts nothing.
         public = PublicKey((1 << (_LEAST_BITS - 1)) | 1) if secret is None else secret.public_key
         key = PaillierKey(LEARNER, public, NOW_UNIX_S, NOW_UNIX_S + 10 * 365 * 24 * 3600)
         self._certificate: Envelope = key.sign(self._learner)
 
     @property
     def parties(self) -> tuple[str, ...]:
-        """Names, in the roster's order."""
+        """The parties' names, in the roster's order."""
         return self._parties
 
     def plan(
@@ -91,10 +90,10 @@ class Federation:
         fold: int,
         question: str = "",
     ) -> PlannedFold:
-        """Plan and sign a query of fold `fold`, its rows being `parts`.
+        """Plan and sign a query of fold `fold` over the rows `parts`.
 
-        options: the design that a release is of, None where a learner asks. question: whose and which then, no two the
-        same in a fold. Raises PlanError, SchemaError or another RadofedError where it cannot be asked.
+        options: the design of a release, None for an estimator's query. question: then its label, unique in the fold.
+        Raises PlanError, SchemaError or another RadofedError if the query is not possible.
         """
         roster = self._roster([len(part) for part in parts], stated=options is None or options.split == "local")
         plan = plan_query(
@@ -107,13 +106,13 @@ class Federation:
         )
         envelope = self._learner.sign(Message.QUERY, plan.query.to_bytes())
         opened = open_query(envelope, roster, now_unix_s=NOW_UNIX_S)
-        kind = opened.query.kind if options is None else options.computed(opened.query.kind)
-        return PlannedFold(plan, roster, Ask(fold, opened, kind, question), tuple(parts))
+        divided = None if options is None else options.divided(opened.query.kind)
+        return PlannedFold(plan, roster, Ask(fold, opened, divided, question), tuple(parts))
 
     def ask(self, planned: PlannedFold, progress: Progress | None = None) -> NDArray[np.int64]:
-        """The opened total of every party's contribution: (length,) int64.
+        """Send a query to all parties and return its opened total, (length,) int64.
 
-        Raises PlanError or another RadofedError where a party or the learner refuses.
+        Raises PlanError or another RadofedError if a party or the learner refuses.
         """
         shares = self._shares(planned)
         if self._secret is None:
@@ -122,7 +121,7 @@ class Federation:
         return self._open(planned, shares, self._secret, progress)
 
     def _roster(self, rows: Sequence[int], *, stated: bool) -> Roster:
-        """The roster of one fold. A pool that is divided is not planned by what each party could do alone."""
+        """The roster of one fold. stated: whether it has the parties' rows; not if the pool is planned as a whole."""
         members = [
             Member(Role.COORDINATOR, COORDINATOR, b"", certificate_san(FEDERATION, Role.COORDINATOR, COORDINATOR)),
             Member(
@@ -136,10 +135,9 @@ class Federation:
 
     def _shares(self, planned: PlannedFold) -> list[Share]:
         ask = planned.ask
-        if ask.kind == ask.opened.query.kind:
+        if ask.divided is None:
             return [Share(party, part) for party, part in zip(self._parties, planned.parts, strict=True)]
-        assert isinstance(ask.kind, RadosQuery), "only rados are divided"
-        counts = divided_counts(ask.kind, planned.party_rows, seeded(self._seed, ask.fold, COORDINATOR, "split"))
+        counts = divided_counts(ask.divided, planned.party_rows, seeded(self._seed, ask.fold, COORDINATOR, "split"))
         return [
             Share(party, part, column)
             for party, part, column in zip(self._parties, planned.parts, np.ascontiguousarray(counts.T), strict=True)
@@ -157,7 +155,7 @@ class Federation:
     def _product(
         self, planned: PlannedFold, shares: Sequence[Share], cohort: Cohort, progress: Progress | None
     ) -> tuple[list[bytes], tuple[Envelope, ...]]:
-        """The coordinator's part: every chunk is checked and multiplied in as it comes, and forgotten."""
+        """The coordinator's part: check every chunk, multiply it in as it arrives, and forget it."""
         opened = planned.ask.opened
         products: list[bytes] = []
         receipts: list[Envelope] = []

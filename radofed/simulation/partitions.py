@@ -1,4 +1,4 @@
-"""Partitions: which party holds which rows."""
+"""Partitions: how rows are divided among parties."""
 
 import heapq
 from dataclasses import dataclass
@@ -13,20 +13,20 @@ from dpcore.records.features import nearest
 Indices = NDArray[np.int64]
 Kind = Literal["iid", "size-skew", "label-skew", "by-column"]
 
-# How far a positive row's place in the order of label-skew is moved, in units of the range of the uniform places.
+# Shift of positive rows in the order of label-skew, in units of the range of the uniform positions.
 LABEL_SHIFT = 0.5
 
 
 @dataclass(frozen=True)
 class Partition:
-    """How rows are divided.
+    """How rows are divided among parties.
 
     iid: at random, equally. size-skew: at random, the p-th party's share proportional to 1/p. label-skew: equally, in
-    the order of u + [row is positive]/2 for uniform u: the first parties have the negative class alone, the last the
-    positive one, those between both. by-column: rows with the same text in `column` stay together; where there are more
+    the order of u + [row is positive]/2 for uniform u: the first parties have only the negative class, the last only
+    the positive one, the others both. by-column: rows with the same text in `column` stay together; if there are more
     texts than parties, the next-largest group goes to the party with the fewest rows so far.
 
-    Raises ConfigurationError where kind and column do not go together.
+    Raises ConfigurationError if kind and column do not match.
     """
 
     kind: Kind
@@ -41,11 +41,11 @@ class Partition:
 
     @classmethod
     def parse(cls, text: str) -> "Partition":
-        """The partition that `iid`, `size-skew`, `label-skew` or `by-column:NAME` stands for."""
+        """Parse `iid`, `size-skew`, `label-skew` or `by-column:NAME`."""
         kind, mark, column = text.partition(":")
         if mark and kind != "by-column":
-            raise ConfigurationError(f"partition {text!r}: only by-column takes a name")
-        return cls(kind, column or None)  # type: ignore[arg-type]  # any other word is refused
+            raise ConfigurationError(f"partition {text!r}: only by-column takes a name; leave the name out")
+        return cls(kind, column or None)  # type: ignore[arg-type]  # __post_init__ refuses any other word
 
     def __str__(self) -> str:
         return self.kind if self.column is None else f"{self.kind}:{self.column}"
@@ -57,16 +57,16 @@ class Partition:
         groups: NDArray[np.int64] | None,
         generator: np.random.Generator,
     ) -> tuple[Indices, ...]:
-        """The places, ascending, that each party holds of m rows; no party is without one.
+        """The ascending row indices of each party, out of m rows; every party has at least one.
 
-        positive: (m,), the rows' class. groups: (m,), the rows' group by column, None otherwise. Raises
-        ConfigurationError where there are more parties than rows, or than groups.
+        positive: (m,), whether the row is of the positive class. groups: (m,), the row's group by column, None for
+        other kinds. Raises ConfigurationError if there are more parties than rows, or than groups.
         """
         rows = len(positive)
         if parties > rows:
-            raise ConfigurationError(f"{parties} parties and {rows} training rows: ask for at most {rows} parties")
+            raise ConfigurationError(f"{parties} parties and {rows} training rows: choose at most {rows} parties")
         if self.kind == "by-column":
-            assert groups is not None, "rows are grouped where the partition is by column"
+            assert groups is not None, "a partition by column has groups"
             return _by_group(parties, groups, str(self.column))
         if self.kind == "label-skew":
             order = np.argsort(generator.random(rows) + LABEL_SHIFT * positive, kind="stable")
@@ -81,7 +81,7 @@ def _equal_sizes(rows: int, parties: int) -> Indices:
 
 
 def _skewed_sizes(rows: int, parties: int) -> Indices:
-    """One row each, and the rest in proportion to 1, 1/2, 1/3 and so on, the largest remainders rounded up."""
+    """Sizes (parties,): one row each, the rest proportional to 1, 1/2, 1/3, ..., largest remainders rounded up."""
     shares = 1.0 / np.arange(1, parties + 1)
     exact = (rows - parties) * shares / shares.sum()
     sizes = np.floor(exact).astype(np.int64)
@@ -94,7 +94,7 @@ def _by_group(parties: int, groups: NDArray[np.int64], column: str) -> tuple[Ind
     codes, sizes = np.unique(groups, return_counts=True)
     if len(codes) < parties:
         raise ConfigurationError(
-            f"column {column!r} has {len(codes)} different texts in the training rows of a fold: ask for at most "
+            f"column {column!r} has {len(codes)} different texts in the training rows of a fold: choose at most "
             f"{len(codes)} parties"
         )
     loads = [(0, party) for party in range(parties)]

@@ -1,8 +1,8 @@
-"""What simulated parties compute, several of them in one process: the code of `parties.answering.contribution`.
+"""The computation of simulated parties, several in one process, with the code of `parties.answering.contribution`.
 
-A `Host` is plain Python; radofed.simulation.workers makes a Ray actor of it. What it draws depends on the seed, the
-fold, the party, the purpose and (where learners ask) the question alone, so neither the number of hosts nor encryption
-changes a number. What encrypts and masks comes from the operating system, and cancels.
+A `Host` is plain Python; radofed.simulation.workers makes a Ray actor of it. Its draws depend only on the seed, the
+fold, the party, the purpose and, if estimators query, the question, so neither the number of hosts nor encryption
+changes a number. The randomness of encryption and masks comes from the operating system, and cancels.
 """
 
 import hmac
@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from dpcore.numbers.fixed_point import to_residues
 from dpcore.paillier.obfuscation import Obfuscator
-from dpcore.queries.base import SECRET_BYTES, Keyed
 from dpcore.queries.rados import RadosQuery
-from dpcore.queries.release_cost import Kind
 from dpcore.randomness.sources import SeededRandom, SystemRandom
+from dpcore.records.computation import SECRET_BYTES, Computation, PartySecret
 from dpcore.records.records import Records
 from parties.answering.contribution import encrypted_chunks, integer_vector, masked_chunks
 from radofed.simulation.exact_split import divided_contribution
@@ -29,26 +28,26 @@ from wire.query import OpenedQuery
 from wire.upload import upload_digest
 
 ATTEMPT = 1
-"""Nobody falls away in a simulation."""
+"""The only attempt: a simulation loses no party."""
 
 
 @dataclass(frozen=True, eq=False)
 class Ask:
     """One query of a fold.
 
-    kind: how parties compute; opened.query.kind, but where a coordinator divides the draw. question: whose and which,
-    where a learner asks; "" for the design's, the only one of its fold.
+    divided: what parties compute if a coordinator divides the draw; None if they compute the query's kind. question:
+    the label of an estimator's query; "" for the design's query, the only one of its fold.
     """
 
     fold: int
     opened: OpenedQuery
-    kind: Kind
+    divided: RadosQuery | None
     question: str = ""
 
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """One party's part of a fold. rows: places in the table. counts: (n,), what a coordinator handed it, or None."""
+    """One party's part of a fold. rows: indices into the table. counts: (n,), of a divided draw, or None."""
 
     party: str
     rows: NDArray[np.int64]
@@ -57,14 +56,14 @@ class Share:
 
 @dataclass(frozen=True, eq=False)
 class Upload:
-    """What one party sends: its masked chunks, in order, and its signed receipt."""
+    """The upload of one party: its masked chunks, in order, and its signed receipt."""
 
     chunks: tuple[bytes, ...]
     receipt: Envelope
 
 
 def seeded(seed: int, fold: int, who: str, purpose: str, question: str = "") -> SeededRandom:
-    """The draws of one party (or the coordinator) for one purpose of one question of one fold."""
+    """The random source of one party (or the coordinator) for one fold, purpose and question."""
     place = f"{purpose}/{question}" if question else purpose
     return SeededRandom(f"radofed/simulation/{seed}/{fold}/{who}/{place}".encode())
 
@@ -72,8 +71,8 @@ def seeded(seed: int, fold: int, who: str, purpose: str, question: str = "") -> 
 class Host:
     """Some parties of a simulation. features, labels, usable: the whole table's `Records` arrays, not copied.
 
-    key_seed: 32 bytes of the operating system's, of one simulation, from which all parties' keys derive; so a host that
-    is lost can be made again, and goes on as the same parties.
+    key_seed: 32 bytes from the operating system, for one simulation, from which all parties' keys derive. So a lost
+    host can be made again, as the same parties.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class Host:
         return {party: key.public_bytes for party, key in self._keys.items()}
 
     def residues(self, ask: Ask, shares: Sequence[Share]) -> NDArray[np.uint64]:
-        """The sum of the shares' travel forms mod 2^64, of which 2^w is a divisor: uint64 (length,)."""
+        """The sum of the shares' travel forms mod 2^64, a multiple of 2^w: uint64 (length,)."""
         encoding = ask.opened.query.encoding
         total = np.zeros(ask.opened.query.length, dtype=np.uint64)
         for share in shares:
@@ -123,7 +122,7 @@ class Host:
         """One party's encrypted and masked contribution."""
         opened = ask.opened
         if self._obfuscator is None or self._obfuscator.public_key != opened.public_key:
-            # One for all parties of this host: its table takes a third of a second and 27 MB.
+            # Shared by all parties of this host: its table takes a third of a second and 27 MB.
             self._obfuscator = Obfuscator(opened.public_key, SystemRandom())
         values = self._values(ask, share)
         bare = encrypted_chunks(opened, values, len(share.rows), self._obfuscator)
@@ -142,7 +141,7 @@ class Host:
         return Upload(chunks, sign(receipt, self._keys[share.party]))
 
     def _mask_key(self, query_id: bytes, party: str) -> X25519PrivateKey:
-        """Fresh for each query."""
+        """The party's mask key, fresh for each query."""
         return X25519PrivateKey.from_private_bytes(self._key(b"mask" + query_id, party))
 
     def _key(self, purpose: bytes, party: str) -> bytes:
@@ -152,10 +151,10 @@ class Host:
         records = Records(self._features[share.rows], self._labels[share.rows], self._usable[share.rows])
         random = seeded(self._seed, ask.fold, share.party, "contribution", ask.question)
         query = ask.opened.query
-        # A party keeps its secret for the life of its data, whatever it is asked.
+        # A party keeps one secret for the life of its data, over all queries.
         secret = SeededRandom(f"radofed/simulation/{self._seed}/{share.party}/secret".encode()).bytes(SECRET_BYTES)
-        keyed = Keyed(secret, query.schema.digest)
+        computation = Computation(random, PartySecret(secret, query.schema.digest))
         if share.counts is None:
-            return integer_vector(ask.opened, records, random, keyed=keyed)
-        assert isinstance(ask.kind, RadosQuery), "only rados are divided"
-        return divided_contribution(ask.kind, records, query.encoding.fraction_bits, share.counts, random, keyed)
+            return integer_vector(ask.opened, records, computation)
+        assert ask.divided is not None, "counts are of a draw that is divided"
+        return divided_contribution(ask.divided, records, query.encoding.fraction_bits, share.counts, computation)

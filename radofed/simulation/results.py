@@ -1,4 +1,4 @@
-"""What a simulation found: a row for each learner and fold, their means, and what the release protects."""
+"""The result of a simulation: a row for each estimator and fold, means, and privacy statements."""
 
 import importlib
 import math
@@ -13,16 +13,16 @@ from dpcore.errors import ConfigurationError
 from dpcore.queries.statement import PrivacyStatement
 
 Sees = Literal["rados", "moments", "answers", "rows", "labels"]
-"""What a learner was given: a release of the federation, answers to its own questions, or, for comparison, the pooled
-rows or their labels."""
+"""The training data of an estimator: a release of the federation, answers to its queries, or, for comparison, the
+pooled rows or their labels."""
 
 
 @dataclass(frozen=True)
 class FoldRow:
-    """One learner on one fold.
+    """One estimator on one fold. learner: its name.
 
-    test_error: a fraction of the test rows. seconds: of training alone. warning: what the learner says of its training,
-    such as that it separates all rados, else None.
+    test_error: a fraction of the test rows. seconds: of training alone. warning: the estimator's warning about its
+    training, such as that it separates all rados, or None.
     """
 
     fold: int
@@ -38,7 +38,7 @@ class FoldRow:
 
 @dataclass(frozen=True)
 class Summary:
-    """One learner over all folds: means, and the sample standard deviation of the error."""
+    """One estimator over all folds: means, and the sample standard deviation of the error."""
 
     learner: str
     sees: Sees
@@ -50,10 +50,10 @@ class Summary:
 
 @dataclass(frozen=True)
 class FederationFacts:
-    """How the federation was set up.
+    """The settings of the federation.
 
-    colluders: c. party_rows: the fewest and the most training rows of a party. design, and rados and
-    upload_bytes_per_party, which are of its query: None where no learner learns from a release.
+    colluders: c. party_rows: the fewest and the most training rows of a party. design, rados, upload_bytes_per_party:
+    of the design's query; None if no estimator learns from a release.
     """
 
     parties: int
@@ -72,11 +72,11 @@ class FederationFacts:
 
 @dataclass(frozen=True)
 class SimulationResult:
-    """A table: `rows` has one entry for each fold and learner, `summaries` one for each learner.
+    """The result: `rows` has one entry for each fold and estimator, `summaries` one for each estimator.
 
-    privacy: of the design's release, in the fold that costs most; each fold is a release by itself, as one federation
-    would make one. None where no learner learns from a release. asked: by the name of each learner that was answered,
-    what all its answers say together, in the fold that costs most. notes: what to know beside the figures.
+    privacy: of the design's release, in the fold that costs most; each fold makes one release, as a federation would.
+    None if no estimator learns from a release. asked: by name of each estimator that queried, the composition of all
+    its answers, in the fold that costs most. notes: sentences that explain the figures.
     """
 
     rows: tuple[FoldRow, ...]
@@ -93,7 +93,7 @@ class SimulationResult:
 
     @property
     def summaries(self) -> tuple[Summary, ...]:
-        """One for each learner, in the order given, then logistic and majority."""
+        """One for each estimator, in the order given, then logistic and majority."""
         return tuple(self._summary(name) for name in dict.fromkeys(row.learner for row in self.rows))
 
     def _summary(self, learner: str) -> Summary:
@@ -109,7 +109,7 @@ class SimulationResult:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the rows, in types that JSON has; `results` by learner's name."""
+        """Everything except the rows, in JSON's types; `results` by name of the estimator."""
         results = {}
         for summary in self.summaries:
             figures = asdict(summary)
@@ -127,11 +127,11 @@ class SimulationResult:
         }
 
     def columns(self) -> dict[str, list[Any]]:
-        """The rows, column by column."""
+        """The rows, as lists by column name."""
         return {field.name: [getattr(row, field.name) for row in self.rows] for field in fields(FoldRow)}
 
     def to_pandas(self) -> Any:
-        """The rows as a data frame. Raises ConfigurationError where pandas is not installed."""
+        """The rows as a data frame. Raises ConfigurationError if pandas is not installed."""
         try:
             pandas = importlib.import_module("pandas")
         except ModuleNotFoundError as missing:
@@ -139,15 +139,15 @@ class SimulationResult:
         return pandas.DataFrame(self.columns())
 
     def write_rows(self, path: Path) -> None:
-        """The rows as a Parquet file. Raises FileExistsError where there is one already."""
-        import pyarrow as pa  # noqa: PLC0415  (slow to import, and only this needs it)
+        """Write the rows to a Parquet file. Raises FileExistsError if it exists."""
+        import pyarrow as pa  # noqa: PLC0415  (slow to import, and only needed here)
         import pyarrow.parquet as pq  # noqa: PLC0415  (as above)
 
         with path.open("xb") as file:
             pq.write_table(pa.table(self.columns()), file)
 
     def sentences(self) -> list[str]:
-        """For people: the table, how the federation was set up, what is protected, and the notes."""
+        """The printed report: the table, the settings, what is protected, and the notes."""
         return [
             *_table(self.summaries),
             "",
@@ -168,12 +168,12 @@ class SimulationResult:
         lines: list[str] = []
         known: set[str] = set()
         for heading, statement in said:
-            # What every statement assumes is said once.
+            # Print common assumptions once.
             assumed = {f"Assumed: {text}" for text in statement.assumptions}
             new = [sentence for sentence in statement.sentences() if sentence not in known]
             lines += [heading, *(f"  - {sentence}" for sentence in new)]
             if known & assumed:
-                lines.append("  - Assumed: what is said above.")
+                lines.append("  - Assumed: as above.")
             lines.append("")
             known |= assumed
         return lines
@@ -181,7 +181,7 @@ class SimulationResult:
     def _setting(self) -> list[str]:
         facts = self.federation
         least, most = facts.party_rows
-        asked = "estimators ask"
+        asked = "estimators query"
         if facts.design is not None:
             asked = facts.design if facts.rados is None else f"{facts.rados} rados, design {facts.design}"
         way = "encrypted and masked" if facts.encrypted else "as integers, without encryption"
@@ -215,20 +215,20 @@ def worst(statements: Sequence[PrivacyStatement]) -> PrivacyStatement:
 
 
 def learners_warnings(rows: Sequence[FoldRow], folds: int) -> list[str]:
-    """What learners said of their training, each once, with the number of folds."""
+    """The estimators' warnings about their training, each once, with the number of folds."""
     counted = Counter((row.learner, row.warning) for row in rows if row.warning is not None)
     return [f"{learner}, in {count} of {folds} folds: {warning}." for (learner, warning), count in counted.items()]
 
 
 def notes_if_several(folds: int, *, released: bool, asked: bool) -> list[str]:
-    """What a figure over folds means. released: a design's query was asked; asked: learners asked their own."""
+    """Notes on figures over folds. released: whether a design was queried. asked: whether estimators queried."""
     release = (
-        f"Each of the {folds} folds made a release of its own; privacy is stated for one release, at the fold that "
-        "costs most. A federation would make one."
+        f"Each of the {folds} folds made its own release. Privacy is stated for one release, in the fold that costs "
+        "most: a federation would make one."
     )
     answers = (
-        f"Each estimator that asks had the whole epsilon and delta for itself in each of the {folds} folds; privacy is "
-        "stated for its own answers alone, at the fold that costs most. A federation that answers several estimators "
-        "is charged for each of them."
+        f"Each estimator that queries had the whole epsilon and delta in each of the {folds} folds. Privacy is stated "
+        "for its own answers alone, in the fold that costs most. A federation that answers several estimators charges "
+        "each of them."
     )
     return [*([release] if released else []), *([answers] if asked else [])]

@@ -1,7 +1,7 @@
-"""`radofed.simulate`: folds of a table, each asked of a simulated federation, and every learner tested on the rest.
+"""`radofed.simulate`: cross-validate estimators on a table, over a simulated federation in each fold.
 
-Learners of releases share one query of a design in each fold; learners that ask have a budget and questions of their
-own.
+Estimators of releases share one query of a design in each fold. Each estimator that queries has its own budget and
+queries.
 """
 
 import os
@@ -32,7 +32,7 @@ from dpcore.statistics.moments import Moments
 from radofed.common.files.schemas import load_schema
 from radofed.simulation.designs import DesignOptions, given_words
 from radofed.simulation.evaluation import Fold, asks, check_learners, from_release, measure, named_learners
-from radofed.simulation.federation import Federation, PlannedFold
+from radofed.simulation.federation import PlannedFold, SimulatedFederation
 from radofed.simulation.partitions import Partition
 from radofed.simulation.results import (
     FederationFacts,
@@ -47,7 +47,7 @@ from radofed.simulation.table import SimulationTable, read_table
 from radofed.simulation.workers import Hosts, start_hosts
 
 Note = Callable[[str], None]
-"""Told a sentence about the progress."""
+"""Progress callback `(sentence)`."""
 
 LEAST_PARTIES, MOST_PARTIES = 2, 1000
 TIMEOUT_S = 3600.0
@@ -58,13 +58,13 @@ _MANY_UPLOADS = 20
 
 @dataclass(frozen=True)
 class SimulationOptions:
-    """How a simulation runs.
+    """The options of a simulation.
 
-    parties: K, 2 to 1,000. design: what releases are of, None where no learner learns from one. budget: of each learner
-    that asks, None where none does. folds: F, at least 2, stratified by class. seed: of folds, partition and every
-    draw of the parties. encrypt: whether contributions travel encrypted and masked, under a key of `key_bits`. workers:
-    Ray actors that the parties are dealt out to; 0 computes in this process; None is one for each CPU. timeout_s: for
-    each answer of an actor. Raises ConfigurationError.
+    parties: K, 2 to 1,000. design: of the releases, None if no estimator learns from one. budget: of each estimator
+    that queries, None if none does. folds: F, at least 2, stratified by class. seed: of folds, partition and every
+    draw of the parties. encrypt: whether contributions are encrypted and masked, under a key of `key_bits`. workers:
+    Ray actors that share the parties; 0 computes in this process; None is one for each CPU. timeout_s: for each answer
+    of an actor. Raises ConfigurationError if one is out of range.
     """
 
     parties: int
@@ -80,7 +80,9 @@ class SimulationOptions:
 
     def __post_init__(self) -> None:
         if self.design is None and self.budget is None:
-            raise ConfigurationError("nothing is asked: give a design, or a budget for learners that ask")
+            raise ConfigurationError(
+                "the simulation has no query: give a design, or a budget for estimators that query"
+            )
         ranges = {
             "parties": (self.parties, LEAST_PARTIES, MOST_PARTIES),
             "folds": (self.folds, 2, 1000),
@@ -97,7 +99,7 @@ class SimulationOptions:
 
     @property
     def actors(self) -> int:
-        """How many Ray actors."""
+        """The number of Ray actors."""
         return (os.cpu_count() or 1) if self.workers is None else self.workers
 
 
@@ -131,23 +133,23 @@ def simulate(
     note: Note | None = None,
     learners: str | Sequence[str] | Mapping[str, Any] | None = None,
 ) -> SimulationResult:
-    """Cross-validate estimators on releases of a simulated federation; `rado simulate` is the same.
+    """Cross-validate estimators on releases of a simulated federation, as `rado simulate` does.
 
     data: a CSV (also gzipped) or Parquet file, read through `schema` (one, or its file), or through one that is
     inferred from the whole table with `label` and its `positive` values, which is not private. parties, partition: see
-    `Partition`; the training rows of each fold are divided. estimators: names, or a mapping from names to objects with
-    fit_queries, fit_release, fit_moments or (for comparison, on the pooled rows) fit; `logistic`, scikit-learn's
-    default on the same rows, and `majority` are always there.
+    `Partition`; it divides the training rows of each fold. estimators: names, or a mapping from names to objects with
+    fit_queries, fit_release, fit_moments or (for comparison, on the pooled rows) fit. `logistic`, scikit-learn's
+    default on the same rows, and `majority` are always measured.
 
-    design and the options up to `support`: what estimators of releases share, see `DesignOptions`; by default "plain".
-    epsilon, delta: also what each estimator that asks may spend in a fold by itself; a delta of 0 is pure, for
-    estimators that ask for statistics alone. Where all estimators ask, no other option of a design may be given.
-    rounds: for estimators with that parameter. options: parameters of the estimator, where one is named. Exact numbers
-    may be written as texts, such as "1e-6". The rest: see `SimulationOptions`. note: progress callback, one sentence a
-    call. learners: the former name of `estimators`, accepted with a DeprecationWarning in this version.
+    design and the options up to `support`: shared by estimators of releases, see `DesignOptions`; default "plain".
+    epsilon, delta: also the budget of each estimator that queries, separately in each fold; delta 0 is pure
+    differential privacy, for estimators that query only statistics. If all estimators query, no other option of a
+    design may be given. rounds: for estimators with that parameter. options: parameters of the only estimator. Exact
+    numbers may be strings, such as "1e-6". note: progress callback, one sentence a call. Other options: see
+    `SimulationOptions`. learners: the former name of `estimators`, accepted with a DeprecationWarning in this version.
 
-    The same seed gives the same figures, whatever `workers` and `encrypt` are. Raises ConfigurationError, SchemaError,
-    DataError or PlanError, with what would work, and SimulationError where an estimator or a worker fails.
+    The same seed gives the same figures for all `workers` and `encrypt`. Raises ConfigurationError, SchemaError,
+    DataError or PlanError, each with what would work, and SimulationError if an estimator or a worker fails.
     """
     if learners is not None:
         warnings.warn("learners is now estimators; the next version drops it", DeprecationWarning, stacklevel=2)
@@ -192,16 +194,16 @@ def simulate(
 def run_simulation(
     table: SimulationTable, options: SimulationOptions, learners: Mapping[str, Any], note: Note
 ) -> SimulationResult:
-    """The simulation of a table that has been read. Raises as `simulate` does."""
+    """Simulate on a table that has been read. learners: estimators by name. Raises what `simulate` raises."""
     begin = time.perf_counter()
     splits = _folds(table, options)
     parts = [_parts(table, training, options, number) for number, (training, _) in enumerate(splits, start=1)]
     names = party_names(options.parties)
     secret = SecretKey.generate(SystemRandom(), bits=options.key_bits) if options.encrypt else None
     with start_hosts(table.records, options.seed, names, workers=options.actors, timeout_s=options.timeout_s) as hosts:
-        federation = Federation(hosts, names, options.seed, secret)
+        federation = SimulatedFederation(hosts, names, options.seed, secret)
         planned = _planned(federation, table.schema, options, parts)
-        # Before anybody is asked: what has no finite bound is refused here.
+        # Before any query: this refuses what has no finite bound.
         privacy = None if options.design is None else _privacy(options.design, planned)
         note(_set_up(planned[0], options))
         rows: list[FoldRow] = []
@@ -222,9 +224,7 @@ def run_simulation(
                 asked.append(oracles.statements())
                 asked_s += oracles.seconds()
             asking_s += asked_s
-            note(
-                f"fold {number} of {options.folds}: asked in {asked_s:.2f} s, learned in {_learned(rows, number):.2f} s"
-            )
+            note(f"fold {number} of {options.folds}: queries {asked_s:.2f} s, training {_learned(rows, number):.2f} s")
         facts = _facts(options, planned, hosts, asking_s)
     return SimulationResult(
         rows=tuple(rows),
@@ -246,7 +246,7 @@ def run_simulation(
 
 
 def party_names(parties: int) -> tuple[str, ...]:
-    """Names of simulated parties, in the roster's order."""
+    """The names of simulated parties, in the roster's order."""
     return tuple(f"party-{number:04d}" for number in range(1, parties + 1))
 
 
@@ -256,40 +256,40 @@ def _asked_of_a_federation(
     epsilon: Fraction | float | str | None,
     delta: Fraction | float | str,
 ) -> tuple[DesignOptions | None, Budget | None]:
-    """The design of releases, where one is learned from, and the budget of learners that ask, where one does.
+    """The design, if an estimator learns from a release, and the budget, if an estimator queries.
 
-    shared: options of `DesignOptions` but for epsilon and delta. Raises ConfigurationError.
+    shared: options of `DesignOptions` except epsilon and delta. Raises ConfigurationError.
     """
     asking = [name for name, learner in learners.items() if asks(learner)]
     wanted = exact("epsilon", epsilon)
     budget = None
     if asking:
         if wanted is None:
-            raise ConfigurationError(f"{', '.join(asking)}: who asks does so within a budget, so give epsilon")
+            raise ConfigurationError(f"{', '.join(asking)}: queries need a budget, so give epsilon")
         budget = Budget(wanted, exact("delta", delta, zero=True) or Fraction(0))
-    # Learners of rows, such as adaboost, do not need a design, but alone they have always had one.
+    # Estimators of rows, such as adaboost, need no design, but on their own they have always had one.
     if not asking or any(map(from_release, learners.values())):
         given = {**shared, "name": shared["name"] or "plain"}
         return DesignOptions(**given, epsilon=wanted, delta=exact("delta", delta) or Fraction(0)), budget
     if unused := given_words(shared):
         raise ConfigurationError(
-            f"{', '.join(asking)}: who asks learns from no design's release, so leave out {', '.join(unused)}, or name "
-            "a learner of releases too, such as mean-variance"
+            f"{', '.join(asking)}: trained by queries, not on a design's release, so leave out {', '.join(unused)}, or "
+            "name an estimator of releases too, such as mean-variance"
         )
     return None, budget
 
 
 def exact(what: str, value: Fraction | float | str | None, *, zero: bool = False) -> Fraction | None:
-    """A number as an exact fraction, a double as its shortest decimal.
+    """A number as an exact fraction; a float counts as its shortest decimal.
 
-    zero: whether 0 is one. Raises ConfigurationError where it is none or not positive.
+    zero: whether 0 is allowed. Raises ConfigurationError if it is not a number, or not positive.
     """
     if value is None:
         return None
     try:
         found = value if isinstance(value, Fraction) else exact_number(str(value))
     except OverflowError as error:
-        raise ConfigurationError(f"{what} of {value!r} is out of any range: write, say, 1e-6 or 1/2") from error
+        raise ConfigurationError(f"{what} of {value!r} is too large or too small: write, say, 1e-6 or 1/2") from error
     except (ValueError, ZeroDivisionError) as error:
         raise ConfigurationError(f"{what} of {value!r} is not a finite number: write, say, 1e-6 or 1/2") from error
     if found < 0 or (found == 0 and not zero):
@@ -304,17 +304,17 @@ def _schema(schema: Schema | str | Path | None) -> Schema | None:
 
 
 def _folds(table: SimulationTable, options: SimulationOptions) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Training and test rows of each fold, ascending. A row that is not usable is in every training set, as a zero."""
-    from sklearn.model_selection import StratifiedKFold  # noqa: PLC0415  (a second that a refusal need not wait)
+    """Training and test rows of each fold, ascending. A row that is not usable is in every training set, as zeros."""
+    from sklearn.model_selection import StratifiedKFold  # noqa: PLC0415  (slow to import, and not needed for a refusal)
 
     usable = np.flatnonzero(table.records.usable)
     positive = table.records.labels[usable] > 0
     fewest = min(int(positive.sum()), int((~positive).sum()))
     if fewest == 0:
-        raise ConfigurationError("all usable rows have one label: say which values are positive, or take another table")
+        raise ConfigurationError("all usable rows have one label: give the values that are positive, or another table")
     if fewest < options.folds:
         raise ConfigurationError(
-            f"{options.folds} folds, and the rarer class has {fewest} rows: ask for at most {max(2, fewest)} folds"
+            f"{options.folds} folds, and the rarer class has {fewest} rows: choose at most {max(2, fewest)} folds"
         )
     splitter = StratifiedKFold(options.folds, shuffle=True, random_state=options.seed)
     rows = table.records.rows
@@ -328,7 +328,7 @@ def _folds(table: SimulationTable, options: SimulationOptions) -> list[tuple[NDA
 def _parts(
     table: SimulationTable, training: NDArray[np.int64], options: SimulationOptions, number: int
 ) -> tuple[NDArray[np.int64], ...]:
-    """The rows of each party, as places in the whole table."""
+    """The rows of each party, as indices into the whole table."""
     generator = np.random.default_rng([options.seed, number])
     groups = None if table.groups is None else table.groups[training]
     positive = table.records.labels[training] > 0
@@ -359,49 +359,54 @@ def _fold(
 
 
 def _rows(table: SimulationTable, places: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Rows in real units: what the schema encodes, to 2^-30."""
+    """Rows in real units, as the schema encodes them, to 2^-30."""
     return table.records.features[places] / float(ONE)
 
 
 def _planned(
-    federation: Federation, schema: Schema, options: SimulationOptions, parts: Sequence[Sequence[NDArray[np.int64]]]
+    federation: SimulatedFederation,
+    schema: Schema,
+    options: SimulationOptions,
+    parts: Sequence[Sequence[NDArray[np.int64]]],
 ) -> list[PlannedFold]:
-    """The design's query in each fold; without a design the plainest question, for what it tells of the cohort."""
+    """The design's query in each fold; without a design the simplest query, which shows the cohort."""
     numbered = list(enumerate(parts, start=1))
     if options.design is None:
-        assert options.budget is not None, "without a design somebody asks"
+        assert options.budget is not None, "without a design an estimator queries"
         return [row_count_plan(federation, schema, part, number, options.budget) for number, part in numbered]
     request = options.design.request(schema, [[len(part) for part in fold] for fold in parts])
     return [federation.plan(options.design, request, part, number) for number, part in numbered]
 
 
 def _worst_of_each(asked: Sequence[Mapping[str, PrivacyStatement]]) -> dict[str, PrivacyStatement]:
-    """By learner's name, the statement of the fold that costs most. asked: by name, for each fold."""
+    """By name of the estimator, the statement of the fold that costs most. asked: by name, for each fold."""
     names = dict.fromkeys(name for fold in asked for name in fold)
     return {name: worst([fold[name] for fold in asked if name in fold]) for name in names}
 
 
 def _privacy(design: DesignOptions, planned: Sequence[PlannedFold]) -> PrivacyStatement:
-    """The statement of the fold that costs most. Folds of the same sizes cost the same, and are counted once."""
+    """The statement of the fold that costs most. Folds with equal party sizes cost the same and are counted once."""
     distinct = {tuple(sorted(each.party_rows)): each for each in reversed(planned)}
     return worst([design.statement(each.kind, each.plan.query, each.party_rows) for each in distinct.values()])
 
 
 def _release(planned: PlannedFold, values: NDArray[np.int64], schema: Schema) -> RadoSample | Moments:
-    """The total as a learner takes it."""
+    """The total, decoded for an estimator."""
     kind, bits = planned.kind, planned.plan.query.encoding.fraction_bits
     rows = sum(planned.party_rows)
     if isinstance(kind, MomentsQuery):
         return kind.moments(values, bits, rows=rows, parties=len(planned.party_rows))
-    assert isinstance(kind, RadosQuery), "a design is of rados or of moments"
-    law = kind.law(schema.d, planned.party_rows, bits)
-    return RadoSample(kind.decode(values, bits), rows, bias=schema.bias, law=law)
+    assert isinstance(kind, RadosQuery), "a design releases rados or moments"
+    distribution = kind.distribution(schema.d, planned.party_rows, bits)
+    return RadoSample(kind.decode(values, bits), rows, bias=schema.bias, distribution=distribution)
 
 
 def _set_up(planned: PlannedFold, options: SimulationOptions) -> str:
-    """The federation in a sentence."""
+    """The settings of the federation, in a sentence."""
     query = planned.plan.query
-    what = "learners ask" if options.design is None else f"{query.length} values a fold, design {options.design.name}"
+    what = (
+        "estimators query" if options.design is None else f"{query.length} values a fold, design {options.design.name}"
+    )
     return (
         f"{options.parties} parties ({options.partition}), c = {planned.plan.colluders} assumed to collude, "
         f"{query.honest_parties} counted as honest; {what}"
@@ -409,13 +414,13 @@ def _set_up(planned: PlannedFold, options: SimulationOptions) -> str:
 
 
 def _uploads(note: Note, number: int) -> Progress:
-    """Tells of every tenth of many uploads."""
+    """Progress callback `(done, whole)` that notes every tenth of many uploads."""
 
-    def told(done: int, whole: int) -> None:
+    def note_tenths(done: int, whole: int) -> None:
         if whole >= _MANY_UPLOADS and done * 10 // whole > (done - 1) * 10 // whole:
             note(f"fold {number}: {done} of {whole} uploads multiplied in")
 
-    return told
+    return note_tenths
 
 
 def _learned(rows: Sequence[FoldRow], number: int) -> float:

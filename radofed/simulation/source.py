@@ -1,7 +1,7 @@
-"""Where learners that ask get their answers in a simulation: `learner.federation` over simulated parties.
+"""The answers of a simulation to estimators that query: `learner.federation` over simulated parties.
 
-A question goes the way of a release: planned for the fold's roster, signed, computed by party code, summed, opened. The
-seed of what parties draw names the learner and the question's number, so that no two questions share noise.
+A query takes the path of a release: planned for the fold's roster, signed, computed by party code, summed, opened. The
+seed of the parties' draws contains the estimator's name and the query's number, so that no two queries share noise.
 """
 
 import hashlib
@@ -18,11 +18,10 @@ from dpcore.predicates.expressions import Constant
 from dpcore.progress import Progress
 from dpcore.queries.statement import PrivacyStatement, statement_for
 from dpcore.records.schema import Schema
-from learner.federation import BudgetedOracle
-from learner.federation import Federation as AskedFederation
+from learner.federation import BudgetedOracle, Federation
 from learner.planning import Plan
 from learner.requests import Request, StatisticRequest
-from radofed.simulation.federation import Federation, PlannedFold
+from radofed.simulation.federation import PlannedFold, SimulatedFederation
 from wire.query import Query, setting_of
 
 _DOMAIN = b"radofed/simulation/answer\0"
@@ -30,9 +29,9 @@ _DOMAIN = b"radofed/simulation/answer\0"
 
 @dataclass(frozen=True)
 class Budget:
-    """What each learner that asks may spend in a fold: (epsilon, delta), where a delta of 0 is pure.
+    """The (epsilon, delta) of each estimator that queries, in a fold; delta 0 is pure differential privacy.
 
-    Raises ConfigurationError where one is out of range.
+    Raises ConfigurationError if one is out of range.
     """
 
     epsilon: Fraction
@@ -43,7 +42,7 @@ class Budget:
             raise ConfigurationError(f"epsilon is {float(self.epsilon):g}: it must be positive")
         if not 0 <= self.delta < 1:
             raise ConfigurationError(
-                f"delta is {float(self.delta):g}: choose one from 0, for Laplace noise alone, to below 1"
+                f"delta is {float(self.delta):g}: choose at least 0, for Laplace noise only, and less than 1"
             )
 
 
@@ -59,14 +58,14 @@ class SimulatedAnswer:
 
 
 class SimulatedSource:
-    """One learner's way to the parties of one fold: a `learner.federation.Source`.
+    """The parties of one fold, for one estimator: a `learner.federation.AnswerSource`.
 
-    parts: the rows of each party, as places in the table. `seconds`: how long answers took so far.
+    parts: the rows of each party, as indices into the table. seconds: the time of all answers so far.
     """
 
     def __init__(
         self,
-        federation: Federation,
+        federation: SimulatedFederation,
         parts: Sequence[NDArray[np.int64]],
         fold: int,
         learner: str,
@@ -80,27 +79,27 @@ class SimulatedSource:
 
     @property
     def rows(self) -> int:
-        """Training rows of all parties."""
+        """Number of training rows of all parties."""
         return sum(len(part) for part in self._parts)
 
     def plan(self, request: Request) -> Plan:
-        """The plan of this learner's next question; see learner.federation.Source."""
+        """Plan this estimator's next query; see learner.federation.AnswerSource."""
         self._questions += 1
-        # The number comes last, so that two names never give one label, whatever is in them.
+        # The number comes last, so that no two names give the same label.
         question = f"{self._learner}/{self._questions}"
         planned = self._federation.plan(None, request, self._parts, self._fold, question)
         self._waiting[planned.plan.query_id] = planned
         return planned.plan
 
     def answer(self, plan: Plan) -> SimulatedAnswer:
-        """The answer to a plan of this source, once: asked again, it would have the same noise.
+        """Answer a plan of this source, once: a second answer would have the same noise.
 
-        Raises ConfigurationError where it was answered or is not of this source, and what a party or the learner
+        Raises ConfigurationError if the plan was answered or is of another source, and what a party or the learner
         raises.
         """
         planned = self._waiting.pop(plan.query_id, None)
         if planned is None:
-            raise ConfigurationError("this plan was answered before or is another source's: plan the request again")
+            raise ConfigurationError("this plan was answered already, or is of another source: plan the request again")
         begin = time.perf_counter()
         values = self._federation.ask(planned, self._progress)
         self.seconds += time.perf_counter() - begin
@@ -117,11 +116,11 @@ class SimulatedSource:
 
 
 class Oracles:
-    """What the learners that ask get in one fold: an oracle each, with a whole budget each."""
+    """The oracles of one fold: one for each estimator that queries, each with the whole budget."""
 
     def __init__(
         self,
-        federation: Federation,
+        federation: SimulatedFederation,
         schema: Schema,
         parts: Sequence[NDArray[np.int64]],
         fold: int,
@@ -133,33 +132,33 @@ class Oracles:
         self._asked: dict[str, tuple[SimulatedSource, BudgetedOracle]] = {}
 
     def of(self, learner: str) -> BudgetedOracle:
-        """The oracle of the learner of this name. Raises ConfigurationError where it has one already."""
+        """Make the oracle of the estimator of this name. Raises ConfigurationError if it has one already."""
         if learner in self._asked:
-            raise ConfigurationError(f"{learner!r} has its oracle already: a budget is given once")
+            raise ConfigurationError(f"{learner!r} already has its oracle: an estimator gets its budget once")
         source = SimulatedSource(self._federation, self._parts, self._fold, learner, self._progress)
-        oracle = AskedFederation(source, self._schema).within(self._budget.epsilon, self._budget.delta)
+        oracle = Federation(source, self._schema).within(self._budget.epsilon, self._budget.delta)
         self._asked[learner] = source, oracle
         return oracle
 
     def seconds(self, learner: str | None = None) -> float:
-        """How long the answers to a learner took, or to all of them."""
+        """Seconds that the answers to one estimator took; by default to all of them."""
         chosen = self._asked if learner is None else {learner}
         return sum(self._asked[name][0].seconds for name in chosen)
 
     def statements(self) -> dict[str, PrivacyStatement]:
-        """What all answers to a learner together say, by its name; who asked nothing has none.
+        """The statement of the composition of all answers to an estimator, by name; only for those that queried.
 
-        Raises PlanError where they have no finite cost.
+        Raises PlanError if the composition has no finite cost.
         """
         return {name: oracle.statement() for name, (_, oracle) in self._asked.items() if oracle.answers}
 
 
 def row_count_plan(
-    federation: Federation, schema: Schema, parts: Sequence[NDArray[np.int64]], fold: int, budget: Budget
+    federation: SimulatedFederation, schema: Schema, parts: Sequence[NDArray[np.int64]], fold: int, budget: Budget
 ) -> PlannedFold:
-    """The plan of the plainest question, how many rows are usable: it tells the cohort that questions have.
+    """Plan the simplest query, the number of usable rows. It shows the cohort of every query, and is not sent.
 
-    It is not for asking. Raises PlanError or another RadofedError where no question can be asked.
+    Raises PlanError or another RadofedError if no query is possible.
     """
     request = StatisticRequest(schema=schema, predicates=(Constant(value=True),), epsilon=budget.epsilon, pure=True)
     return federation.plan(None, request, parts, fold, "cohort")

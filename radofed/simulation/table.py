@@ -1,4 +1,4 @@
-"""The table of a simulation: read through a schema as parties read theirs, all rows at once."""
+"""The table of a simulation, read through a schema like a party's, all rows at once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,19 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
-from dpcore.records.encoding import Numbers, Source, Texts
+from dpcore.records.encoding import Numbers, Texts, WantedColumn
 from dpcore.records.records import Records
 from dpcore.records.schema import BooleanFeature, Feature, RealFeature, Schema
 from parties.data.dataset import load
 from parties.data.schema_draft import infer
 from radofed.common.tables.tables import open_table, read_blocks
 
-# Bounds of a numeric feature in an inferred schema: what is beyond is clipped to them.
+# Bounds of a numeric feature in an inferred schema; values beyond them are clipped.
 LOWEST_QUANTILE, HIGHEST_QUANTILE = 0.005, 0.995
 
 NOT_PRIVATE = (
     "The schema was inferred from the whole table: bounds at the 0.5 % and 99.5 % quantiles, the texts that occur, "
-    "missing cells imputed. This look at the data was not private and is counted nowhere; give a schema to avoid it."
+    "missing cells imputed. This was not private, and no figure counts it; give a schema to avoid it."
 )
 
 
@@ -28,7 +28,7 @@ NOT_PRIVATE = (
 class SimulationTable:
     """Rows as a schema encodes them.
 
-    groups: (m,), the code of each row's text in the column that parties are divided by, None where they are not.
+    groups: (m,), the code of each row's text in the column that divides the parties, None if there is none.
     notes: sentences about how the table was read.
     """
 
@@ -46,17 +46,17 @@ def read_table(
     schema: Schema | None,
     group_column: str | None,
 ) -> SimulationTable:
-    """A CSV (also gzipped) or Parquet file, through `schema` or one inferred from it.
+    """Read a CSV (also gzipped) or Parquet file, through `schema` or one inferred from the file.
 
-    label, positive: the label's column and its positive texts; needed without a schema, and the schema's own otherwise.
-    group_column: what parties are divided by; an inferred schema makes no feature of it. Raises ConfigurationError,
-    SchemaError or DataError.
+    label, positive: the label's column and its positive texts; required without a schema, otherwise None or the
+    schema's. group_column: the column that divides the parties; an inferred schema makes no feature of it. Raises
+    ConfigurationError, SchemaError or DataError.
     """
     groups = None if group_column is None else _groups(path, group_column)
     notes: list[str] = []
     if schema is None:
         if label is None or not positive:
-            raise ConfigurationError("say which column is the label and which of its values are positive, or a schema")
+            raise ConfigurationError("give the label's column and its positive values, or a schema")
         schema, notes = inferred_schema(path, label, positive, left_out=group_column)
     else:
         _check_label(schema, label, positive)
@@ -67,27 +67,27 @@ def read_table(
 def inferred_schema(
     path: Path, label: str, positive: Sequence[str], *, left_out: str | None = None
 ) -> tuple[Schema, list[str]]:
-    """A schema drafted from a table, and notes about it. left_out: a column that shall be no feature.
+    """A schema drafted from a table, and notes about it. left_out: a column that must not be a feature.
 
-    A draft as `rado schema infer` makes it, but that numbers are bounded by quantiles and clipped. Raises DataError or
+    The draft of `rado schema infer`, except that numbers are bounded by quantiles and clipped. Raises DataError or
     ConfigurationError.
     """
     draft, notes = infer(path, label, positive, name=path.name.split(".")[0])
     kept = [feature for feature in draft.features if feature.column != left_out]
     if not kept:
-        raise ConfigurationError(f"{path}: no column besides the label can be a feature; give a schema")
+        raise ConfigurationError(f"{path}: no column other than the label can be a feature; give a schema")
     reals = [feature.column for feature in kept if isinstance(feature, RealFeature)]
     bounds = _quantiles(path, reals)
     features = tuple(_bounded(feature, bounds) for feature in kept)
-    # The draft's first note asks to mend it, and so do those about missing cells.
+    # Leave out the draft's first note and those about missing cells: they ask the reader to correct the draft.
     said = [NOT_PRIVATE, *(note for note in notes[1:] if " missing cells: " not in note), *_imputed(features)]
     if left_out is not None:
-        said.append(f"{left_out!r} divides the rows among parties and is no feature.")
+        said.append(f"{left_out!r} divides the rows among parties and is not a feature.")
     return replace(draft, features=features), said
 
 
 def _imputed(features: Sequence[Feature]) -> list[str]:
-    """What stands in for missing cells, in a sentence where there are any."""
+    """A sentence on the values imputed for missing cells, if there are any."""
     parts = [f"{_stand_in(feature)} in {feature.column!r}" for feature in features if feature.impute is not None]
     return [f"Missing cells are imputed: {', '.join(parts)}."] if parts else []
 
@@ -103,10 +103,10 @@ def _stand_in(feature: Feature) -> str:
 
 
 def _quantiles(path: Path, columns: Sequence[str]) -> dict[str, tuple[float, float]]:
-    """The two quantiles of each column's numbers."""
+    """The lowest and the highest quantile of each column's numbers."""
     if not columns:
         return {}
-    wanted = [Source(column, "numbers") for column in dict.fromkeys(columns)]
+    wanted = [WantedColumn(column, "numbers") for column in dict.fromkeys(columns)]
     seen: dict[str, list[NDArray[np.float64]]] = {source.column: [] for source in wanted}
     for block in read_blocks(open_table(path), wanted):
         for source, cells in block.cells.items():
@@ -126,13 +126,13 @@ def _bounded(feature: Feature, bounds: dict[str, tuple[float, float]]) -> Featur
     if low < high:
         impute = None if feature.impute is None else min(max(feature.impute, low), high)
         return replace(feature, lower=low, upper=high, impute=impute, out_of_bounds="clip")
-    return feature  # nearly constant: the draft's bounds, which hold every value
+    return feature  # nearly constant: keep the draft's bounds, which contain every value
 
 
 def _check_label(schema: Schema, label: str | None, positive: Sequence[str] | None) -> None:
     if label is not None and label != schema.label.column:
         raise ConfigurationError(
-            f"the label is {label!r} and the schema's is {schema.label.column!r}: leave one of them out"
+            f"the label is {label!r} and the schema's is {schema.label.column!r}: leave the label or the schema out"
         )
     if positive and tuple(sorted(positive)) != schema.label.positive:
         known = ", ".join(schema.label.positive)
@@ -140,8 +140,8 @@ def _check_label(schema: Schema, label: str | None, positive: Sequence[str] | No
 
 
 def _groups(path: Path, column: str) -> NDArray[np.int64]:
-    """A code for each row: equal where the texts of `column` are; missing cells are a group of their own."""
-    source = Source(column, "texts")
+    """A code for each row (m,), equal for equal texts of `column`; missing cells form one group."""
+    source = WantedColumn(column, "texts")
     codes: dict[str, int] = {}
     parts = []
     for block in read_blocks(open_table(path), [source]):

@@ -1,7 +1,7 @@
-"""Where simulated parties run: in this process, or as Ray actors with several parties each.
+"""Run simulated parties in this process, or as Ray actors with several parties each.
 
-Ray stays inside one machine or one organisation's cluster. A cluster that is started here listens on loopback alone,
-asks for a token and has no dashboard; one that is running already is used as it is. Ray is imported when it is used.
+Ray stays inside one machine or one organisation's cluster. A cluster that is started here listens on loopback only,
+requires a token and has no dashboard; one that is running already is used as it is. Ray is imported on first use.
 """
 
 from collections import deque
@@ -25,18 +25,18 @@ from wire.cohort import Acceptance
 from wire.envelopes import Envelope
 
 START_TIMEOUT_S = 120.0
-# How often what one party was asked may be lost with a worker.
+# How often one call may be lost with its worker.
 _LOSSES = 3
-# Uploads that may wait for the coordinator, for each worker.
+# Uploads of each worker that may wait for the coordinator.
 _AHEAD = 2
 
 
 class Hosts(Protocol):
-    """Parties, wherever they run. Shares are in the roster's order, and so is what comes back."""
+    """Parties, in this process or others. Shares are in the roster's order, and so are the results."""
 
     @property
     def workers(self) -> int:
-        """How many processes; 0 where it is this one."""
+        """The number of worker processes; 0 if this process computes."""
         ...
 
     def signing_keys(self) -> dict[str, bytes]:
@@ -54,7 +54,7 @@ class Hosts(Protocol):
     def uploads(
         self, ask: Ask, shares: Sequence[Share], acceptances: Sequence[Acceptance], cohort_digest: bytes
     ) -> Iterator[Upload]:
-        """Every party's upload; only a few are held at a time."""
+        """Every party's upload, one after the other; few are in memory at a time."""
         ...
 
 
@@ -63,8 +63,8 @@ def start_hosts(
 ) -> AbstractContextManager[Hosts]:
     """Hosts for these parties over this table, as a context that ends them.
 
-    workers: Ray actors, 0 for none: then this process computes. timeout_s: for each answer of an actor. Raises
-    ConfigurationError where Ray is not installed or cannot be kept to loopback, SimulationTimedOutError where an actor
+    workers: number of Ray actors; with 0 this process computes. timeout_s: for each answer of an actor. Raises
+    ConfigurationError if Ray is not installed or cannot be limited to loopback, SimulationTimedOutError if an actor
     does not start.
     """
     if workers == 0:
@@ -100,7 +100,7 @@ class LocalHosts:
 
 
 class _Guarded:
-    """A Host whose refusals travel as values: an error's class may not survive the way between processes."""
+    """A Host that returns its errors as values: an error's class may not survive the way between processes."""
 
     def __init__(self, *arguments: Any) -> None:
         self._host = Host(*arguments)
@@ -121,7 +121,7 @@ class _Refused:
 
 @dataclass(frozen=True, eq=False)
 class _Call:
-    """What was asked of an actor. arguments: the method's name first."""
+    """A call to an actor. place: the actor's number. arguments: the method's name first."""
 
     place: int
     arguments: tuple[Any, ...]
@@ -130,9 +130,9 @@ class _Call:
 
 
 class RayHosts:
-    """Parties dealt out to Ray actors in turn. The table goes to Ray's object store once; actors read it there.
+    """Parties divided among Ray actors in turn. The table is in Ray's object store once, and actors read it there.
 
-    An actor that is lost is made again on what is left of the cluster, and asked again what it had not answered.
+    An actor that is lost is made again on the rest of the cluster, and its unanswered calls are repeated.
     """
 
     def __init__(self, records: Records, seed: int, parties: Sequence[str], *, workers: int, timeout_s: float) -> None:
@@ -170,7 +170,7 @@ class RayHosts:
         )
 
     def _actor(self, place: int) -> Any:
-        """A host of a place's parties. All that it knows is in its arguments, so it can be made again."""
+        """The host of the parties of one place. Its arguments are its whole state, so it can be made again."""
         mine = [party for party in self._parties if self._place[party] == place]
         actor = self._ray.remote(num_cpus=1, max_restarts=0)(_Guarded)
         return actor.remote(*self._table, self._seed, mine, self._key_seed)
@@ -239,7 +239,7 @@ class RayHosts:
         return found
 
     def _answer(self, call: _Call, what: str, timeout_s: float) -> Any:
-        """One actor's answer; where its process or machine is lost, that of another one like it."""
+        """One actor's answer. If its process or machine is lost, another actor like it answers."""
         exceptions = self._ray.exceptions
         for losses_left in reversed(range(_LOSSES + 1)):
             try:
@@ -248,7 +248,7 @@ class RayHosts:
                 raise SimulationTimedOutError(what, timeout_s) from error
             except exceptions.OutOfMemoryError as error:
                 raise SimulationError(
-                    f"Ray ended a worker while {what}, as this machine's memory is nearly full: use fewer workers, or 0"
+                    f"Ray ended a worker while {what}: this machine's memory is nearly full; use fewer workers, or 0"
                 ) from error
             except exceptions.RayError as error:
                 is_lost = isinstance(error, (exceptions.RayActorError, exceptions.ObjectLostError))
@@ -256,7 +256,7 @@ class RayHosts:
                     said = last_line(error)
                     raise SimulationError(f"a worker failed while {what}: {said}; use fewer workers, or 0") from error
             if self._actors[call.place] is call.actor:
-                # It may only be out of reach.
+                # It may still run, out of reach.
                 self._ray.kill(call.actor)
                 self._actors[call.place] = self._actor(call.place)
             call = self._call(call.place, *call.arguments)

@@ -7,7 +7,7 @@ import pytest
 from coordinator.core import Core
 from coordinator.events import Cancelled
 from coordinator.intake import Intake
-from coordinator.spool import Spool
+from coordinator.spool import UploadSpool
 from coordinator.store import Store
 from coordinator.views import Views
 from radofed.common.logs import Log
@@ -27,7 +27,7 @@ class Bench:
 
     async def start(self):
         self.store = Store(self.config.store_file, self.config.federation)
-        spool = Spool(self.config.spool_directory, self.config.limits.spool_bytes)
+        spool = UploadSpool(self.config.spool_directory, self.config.limits.spool_bytes)
         self.core = Core(
             self.store, spool, self.config.limits, Log("core"), clock=lambda: self.now, wall_clock=lambda: self.wall
         )

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from coordinator import adding
+from coordinator import totals
 from dpcore.errors import ConfigurationError
 from tests.coordinator.bench import on_bench
 from tests.coordinator.world import MANY_RADOS, PARTIES
@@ -28,7 +28,7 @@ def test_a_bug_in_the_adding_ends_the_query_and_is_logged(world, monkeypatch, ca
     async def play(bench):
         opened = await bench.ask()
         await bench.to_uploading(opened)
-        monkeypatch.setattr(adding, "multiply", broken)
+        monkeypatch.setattr(totals, "multiply", broken)
         await bench.contribute(opened, *PARTIES)
         await bench.settled()
         status = await bench.status(opened)
@@ -72,14 +72,14 @@ def test_a_commit_that_fails_after_the_adding_does_not_leave_the_query_behind(wo
 
 
 def test_a_query_cancelled_in_the_middle_of_its_adding_leaves_nothing_and_no_false_alarm(world, monkeypatch, caplog):
-    entered, go_on, real = threading.Event(), threading.Event(), adding.multiply
+    entered, go_on, real = threading.Event(), threading.Event(), totals.multiply
 
     def slow(key, uploads):
         entered.set()
         go_on.wait(20)
         return real(key, uploads)
 
-    monkeypatch.setattr(adding, "multiply", slow)
+    monkeypatch.setattr(totals, "multiply", slow)
 
     @on_bench
     async def play(bench):

@@ -253,7 +253,7 @@ def test_a_full_spool_refuses_the_chunk_and_takes_it_later(world):
         await bench.to_uploading(opened)
         await bench.contribute(opened, *THREE)
         error = await refusal(Code.SPOOL_FULL, bench.upload(opened, "dan"))
-        assert "party tries again" in error.hint
+        assert "party retries" in error.hint
         bench.config = world.with_limits(spool_bytes=4 * 512)
         await bench.crash()
         await bench.contribute(opened, "dan")

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from coordinator import adding, intake, views
+from coordinator import intake, totals, views
 from tests.coordinator.bench import Bench, on_bench, refusal
 from tests.coordinator.world import MANY_RADOS, PARTIES
 from wire.cohort import Acceptance
@@ -104,13 +104,13 @@ async def test_long_polls_beyond_some_of_one_member_do_not_wait(bench):
 @limited(open_queries=12, open_queries_per_learner=12)
 async def test_totals_in_the_making_hold_up_no_upload(bench):
     """More of them than there are threads for uploads."""
-    real, go_on = adding.multiply, threading.Event()
+    real, go_on = totals.multiply, threading.Event()
 
     def slow(*args):
         go_on.wait(20)
         return real(*args)
 
-    adding.multiply = slow
+    totals.multiply = slow
     try:
         waiting = [await bench.ask() for _ in range(8)]
         for opened in waiting:
@@ -122,7 +122,7 @@ async def test_totals_in_the_making_hold_up_no_upload(bench):
         await asyncio.wait_for(bench.contribute(late, *PARTIES), 10)
     finally:
         go_on.set()
-        adding.multiply = real
+        totals.multiply = real
     await bench.settled()
     for opened in (*waiting, late):
         await bench.check_total(opened, PARTIES)
@@ -133,7 +133,7 @@ async def test_a_small_total_does_not_wait_for_a_large_one(bench):
     large, small = await bench.ask(rados=MANY_RADOS), await bench.ask()
     for opened in (large, small):
         await bench.to_uploading(opened)
-    real, entered, go_on, order = adding.multiply, threading.Event(), threading.Event(), []
+    real, entered, go_on, order = totals.multiply, threading.Event(), threading.Event(), []
 
     def recorded(key, uploads):
         entered.set()
@@ -142,7 +142,7 @@ async def test_a_small_total_does_not_wait_for_a_large_one(bench):
         order.append(len(product))
         return product
 
-    adding.multiply = recorded
+    totals.multiply = recorded
     try:
         await bench.contribute(large, *PARTIES)
         await asyncio.to_thread(entered.wait, 10)
@@ -150,7 +150,7 @@ async def test_a_small_total_does_not_wait_for_a_large_one(bench):
         go_on.set()
         await bench.settled()
     finally:
-        adding.multiply = real
+        totals.multiply = real
     assert order.index(512) == 1, "after the chunk that was in the making, before the two others"
     for opened in (large, small):
         await bench.check_total(opened, PARTIES)

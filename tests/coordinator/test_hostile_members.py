@@ -6,9 +6,8 @@ import pytest
 from gmpy2 import mpz
 
 from coordinator.intake import STATEMENT_BYTES
-from coordinator.live import Work
 from coordinator.membership import MOST_PARTIES
-from coordinator.service import RESPONSE_BYTES, _work_to_proto
+from coordinator.service import RESPONSE_BYTES
 from dpcore.paillier.packing import pack
 from dpcore.paillier.public import PublicKey
 from rado.v1 import cohort_pb2, envelope_pb2, learner_service_pb2, party_service_pb2, query_pb2
@@ -17,7 +16,7 @@ from wire.cohort import Acceptance, Cohort, Ready, Receipt, Refusal
 from wire.envelopes import Envelope, Kind
 from wire.errors import Code
 from wire.query import MAX_QUERY_BYTES, MAX_VALUES, Query
-from wire.status import PartyState, Phase, Total
+from wire.status import PartyState, Phase, Total, Work
 from wire.upload import Chunk
 
 LAST_U32 = (1 << 32) - 1
@@ -82,11 +81,11 @@ def test_the_largest_cohort_fits_a_message_beside_the_largest_query():
 
     statement = largest(STATEMENT_BYTES)
     cohort = Cohort(b"\1" * 32, LAST_U32, (statement,) * MOST_PARTIES)
-    chunks_held = tuple(range(MAX_VALUES // 31 // 1024 + 1))
+    chunks_held = frozenset(range(MAX_VALUES // 31 // 1024 + 1))
     work = Work(
         largest(MAX_QUERY_BYTES), LAST_U32, Phase.UPLOADING, PartyState.UPLOADING, cohort, chunks_held=chunks_held
     )
-    assert _work_to_proto(work).ByteSize() <= RESPONSE_BYTES
+    assert work.to_proto().ByteSize() <= RESPONSE_BYTES
     total = Total(cohort, (statement,) * MOST_PARTIES, LAST_U32, LAST_U32)
     assert total.to_proto().ByteSize() <= RESPONSE_BYTES
 

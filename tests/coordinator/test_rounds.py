@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from coordinator.events import (
     Added,
     AddingFailed,
-    Answer,
     Answered,
     BecameReady,
     Cancelled,
     DropUploads,
     Finished,
     FixCohort,
+    PartyAnswer,
     ReceiptGiven,
     StartAdding,
     Ticked,
@@ -35,11 +35,11 @@ def start(**changes) -> Round:
 
 
 def accept(party, rows=10, attempt=1, digest=""):
-    return Answered(attempt, party, Answer(digest or f"yes-{party}", rows=rows))
+    return Answered(attempt, party, PartyAnswer(digest or f"yes-{party}", rows=rows))
 
 
 def refuse(party, attempt=1):
-    return Answered(attempt, party, Answer(f"no-{party}", code="UNAVAILABLE"))
+    return Answered(attempt, party, PartyAnswer(f"no-{party}", code="UNAVAILABLE"))
 
 
 def ready(party, attempt=1):
@@ -235,8 +235,10 @@ parties = st.sampled_from((*PARTIES, "z"))
 attempts = st.integers(0, 3)
 digests = st.sampled_from(("x", "y"))
 events = st.one_of(
-    st.builds(lambda a, p, d, r: Answered(a, p, Answer(d, rows=r)), attempts, parties, digests, st.integers(1, 120)),
-    st.builds(lambda a, p: Answered(a, p, Answer("no", code="UNAVAILABLE")), attempts, parties),
+    st.builds(
+        lambda a, p, d, r: Answered(a, p, PartyAnswer(d, rows=r)), attempts, parties, digests, st.integers(1, 120)
+    ),
+    st.builds(lambda a, p: Answered(a, p, PartyAnswer("no", code="UNAVAILABLE")), attempts, parties),
     st.builds(BecameReady, attempts, parties),
     st.builds(ReceiptGiven, attempts, parties, digests),
     st.builds(Added, attempts),

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from coordinator.spool import Spool, SpoolDamagedError, scan
+from coordinator.spool import SpoolDamagedError, UploadSpool, scan
 from tests.coordinator.world import refused
 from wire.errors import Code
 from wire.upload import Chunk
@@ -16,7 +16,7 @@ ID, OTHER = b"\1" * 32, b"\2" * 32
 
 @pytest.fixture
 def spool(tmp_path):
-    return Spool(tmp_path / "spool", 1000)
+    return UploadSpool(tmp_path / "spool", 1000)
 
 
 def files(tmp_path):
@@ -32,7 +32,7 @@ def test_what_was_put_is_there_after_a_restart(spool, tmp_path):
     assert spool.put(ID, 1, "ann", chunk(2, b"two"))
     assert spool.put(ID, 1, "bob-2", chunk(0, b"bob"))
     assert spool.put_total(ID, chunk(0, b"total"))
-    again = Spool(tmp_path / "spool", 1000)
+    again = UploadSpool(tmp_path / "spool", 1000)
     assert sorted(again.held(ID, 1, "ann")) == [0, 2]
     assert again.held(ID, 1, "ann")[2].content_hash == chunk(2, b"two").content_hash
     assert again.read(ID, 1, "ann", 2) == b"two"
@@ -54,7 +54,7 @@ def test_a_chunk_is_never_replaced(spool):
 
 
 def test_of_many_writers_of_one_index_one_wins(tmp_path):
-    spool = Spool(tmp_path / "spool", 10**6)
+    spool = UploadSpool(tmp_path / "spool", 10**6)
     outcomes = []
 
     def write(number):
@@ -75,7 +75,7 @@ def test_of_many_writers_of_one_index_one_wins(tmp_path):
 
 
 def test_the_quota_holds_over_all_queries_and_frees_again(tmp_path):
-    spool = Spool(tmp_path / "spool", 25)
+    spool = UploadSpool(tmp_path / "spool", 25)
     spool.put(ID, 1, "ann", chunk(0))
     spool.put(OTHER, 1, "ann", chunk(0))
     refused(Code.SPOOL_FULL, spool.put, ID, 1, "bob", chunk(0))
@@ -181,7 +181,7 @@ def test_unfinished_files_are_removed_at_start(spool, tmp_path):
     spool.put(ID, 1, "ann", chunk(0))
     (good,) = files(tmp_path)
     good.with_name(good.name.replace("0-", "1-") + ".part").write_bytes(b"half")
-    again = Spool(tmp_path / "spool", 1000)
+    again = UploadSpool(tmp_path / "spool", 1000)
     assert files(tmp_path) == [good]
     assert list(again.held(ID, 1, "ann")) == [0]
 
@@ -200,7 +200,7 @@ def test_damage_is_noticed_at_reading(spool, tmp_path):
 
 
 def test_after_a_restart_only_what_is_of_use_stays(tmp_path):
-    spool = Spool(tmp_path / "spool", 1000)
+    spool = UploadSpool(tmp_path / "spool", 1000)
     third = b"\3" * 32
     for query_id in (ID, OTHER, third):
         for attempt in (1, 2):

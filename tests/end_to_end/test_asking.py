@@ -63,7 +63,7 @@ def queries(federation) -> int:
 @pytest.mark.parametrize("delta", ["0", "1e-6"])
 def test_statistics(federation, rows, delta):
     before = spent(federation)
-    # Few predicates take least noise from Laplace's law, many from Gauss's.
+    # Few predicates take least noise from Laplace's distribution, many from Gauss's.
     more = () if delta == "0" else tuple(f'x["dose"] >= {tenths / 10}' for tenths in range(30))
     found = rado(
         "learner", "statistic", OLD, ILL, *more, *asking(federation), "--epsilon", "4", "--delta", delta,
@@ -100,7 +100,7 @@ def test_a_statistic_is_one_saved_release(federation):
     saved = json.loads((where / "release.json").read_text())
     assert saved["statistic"]["predicates"] == [ILL, '~x["smoker"]']
     refused = rado("learner", "train", str(where), "-o", str(federation.root / "no.json"), code=4)
-    assert "one answer of those that a learner asks for" in refused["error"]["message"]
+    assert "one of several answers that an estimator asks for" in refused["error"]["message"]
 
 
 def test_rounds_go_on_where_they_were_interrupted(federation, capsys):

@@ -63,9 +63,9 @@ def spent(federation, name: str) -> dict[str, float]:
 
 def mean_error(release: Release, edges: np.ndarray, inclusion: float = 0.5) -> np.ndarray:
     """How far the rados' mean is from what it must be, in standard errors, (d,)."""
-    law = release.law
+    distribution = release.distribution
     variance = inclusion * (1 - inclusion) * (edges**2).sum(0)
-    for noise, times in ((law.rado_noise, 1), (law.edge_noise, inclusion * len(edges))):
+    for noise, times in ((distribution.rado_noise, 1), (distribution.edge_noise, inclusion * len(edges))):
         variance = variance + (0 if noise is None else noise * times)
     return (release.rados.mean(0) - inclusion * edges.sum(0)) / np.sqrt(variance / len(release.rados))
 
@@ -76,7 +76,7 @@ def test_several_features(federation, edges):
     assert "any one of 'age', 'smoker'" in release.statement.unit
     # The rounded coordinate is a sum of signs.
     assert (release.integers[:, 0] % (1 << release.query.encoding.fraction_bits) == 0).all()
-    assert release.law.rounding.tolist() == [True, *[False] * 6]
+    assert release.distribution.rounding.tolist() == [True, *[False] * 6]
 
 
 def test_joint(federation, edges):
@@ -86,7 +86,7 @@ def test_joint(federation, edges):
     assert (release.statement.scope, release.statement.unit) == ("joint", "one record's value in the column 'ward'")
     assert release.statement.epsilon < release.statement.epsilon_if_others_collude <= float(EPSILON)
     assert np.abs(mean_error(release, edges)).max() < 5
-    noise = release.law.rado_noise
+    noise = release.distribution.rado_noise
     assert (noise[3:6] > 0).all()
     assert (noise[[0, 1, 2, 6]] == 0).all()
     plain = (edges**2).sum(0) / 4
@@ -100,7 +100,7 @@ def test_gaussian(federation, edges):
     assert (release.statement.scope, release.statement.unit) == ("record", "one record")
     assert any("bounds little" in warning for warning in release.statement.warnings) == (release.statement.epsilon > 10)
     assert np.abs(mean_error(release, edges)).max() < 5
-    found, noise = release.rados.var(0, ddof=1), release.law.rado_noise
+    found, noise = release.rados.var(0, ddof=1), release.distribution.rado_noise
     assert (np.abs(found / (noise + (edges**2).sum(0) / 4) - 1) < 0.4).all()
 
 
@@ -114,8 +114,8 @@ def test_a_noised_table_is_paid_once(federation, edges):
     assert spent(federation, "a") == once
     assert first.statement.epsilon == second.statement.epsilon <= float(EPSILON)
     # One table: the means differ by the signatures alone; over another table they would differ by the noise.
-    table_noise = np.sqrt(first.law.edge_noise * len(edges)) / 3
-    drawn = np.sqrt(2 / 9 * ((edges**2).sum(0) + first.law.edge_noise * len(edges)) * (1 / 100 + 1 / 300))
+    table_noise = np.sqrt(first.distribution.edge_noise * len(edges)) / 3
+    drawn = np.sqrt(2 / 9 * ((edges**2).sum(0) + first.distribution.edge_noise * len(edges)) * (1 / 100 + 1 / 300))
     assert (np.abs(first.rados.mean(0) - second.rados.mean(0)) < 5 * drawn).all()
     assert (drawn < 0.2 * table_noise).all()
     other = ask(federation, "--rados", "100", *options[:-1], "4")
@@ -150,8 +150,8 @@ def test_moments(federation, edges):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--design", "moments"), "give the --epsilon"),
-        (("--design", "moments", "--epsilon", "1", "--rados", "3"), "takes no --rados"),
+        (("--design", "moments"), "give the epsilon"),
+        (("--design", "moments", "--epsilon", "1", "--rados", "3"), "takes no rados"),
         (("--design", "gaussian", "--rados", "3"), "give the epsilon"),
         (("--design", "gaussian", "--rados", "3", "--epsilon", "nan"), "is not a number"),
         (("--design", "gaussian", "--rados", "3", "--epsilon", "-1"), "make it positive"),

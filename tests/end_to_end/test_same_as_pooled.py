@@ -19,20 +19,20 @@ from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.packing import pack
 from dpcore.paillier.secret import SecretKey
 from dpcore.predicates.expressions import Affine, AtLeast, Clipped, Flag, LabelIs
-from dpcore.queries.base import Crowd, Keyed
+from dpcore.queries.base import QueryLimits
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, JointDesign, PlainDesign
-from dpcore.rados.noised_table import NoisedTable
-from dpcore.rados.rounding import rounded
+from dpcore.rados.prepared_records import NoisedTable, rounded
 from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
 from dpcore.rados.signatures import signatures_of, whole
 from dpcore.randomness.discrete_gaussian import discrete_gaussian
 from dpcore.randomness.sources import SeededRandom, SystemRandom
 from dpcore.records.basis import Basis
 from dpcore.records.clipping import Clip
+from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from learner.opening import open_total
@@ -77,8 +77,8 @@ def records(rows: int, seed: int) -> Records:
     return Records(store(x), labels, usable)
 
 
-def keyed(name: str) -> Keyed:
-    return Keyed(name.encode().ljust(32, b"."), SCHEMA.digest)
+def secret_of(name: str) -> PartySecret:
+    return PartySecret(name.encode().ljust(32, b"."), SCHEMA.digest)
 
 
 class Setting:
@@ -96,14 +96,14 @@ class Setting:
         self.opened = self.ask(kind, now)
         self.records = {name: records(rows, seed) for seed, (name, rows) in enumerate(ROWS.items())}
         self.vectors = {
-            name: integer_vector(self.opened, part, SeededRandom(name.encode()), keyed=keyed(name))
+            name: integer_vector(self.opened, part, Computation(SeededRandom(name.encode()), secret_of(name)))
             for name, part in self.records.items()
         }
         self.contribute()
 
     def ask(self, kind, now: int) -> OpenedQuery:
         certificate = PaillierKey("learner", self.secret.public_key, now - 1, now + 9999).sign(self.keys["learner"])
-        largest = max(kind.largest_sum(Crowd(1000, 3, SCHEMA.d), self.fraction_bits), 1000)
+        largest = max(kind.largest_sum(QueryLimits(1000, 3, SCHEMA.d), self.fraction_bits), 1000)
         query = Query(
             federation="f",
             learner="learner",
@@ -226,7 +226,7 @@ def edges_of(setting: Setting, name: str) -> np.ndarray:
     kind, bits, part = setting.opened.query.kind, setting.fraction_bits, setting.records[name]
     design = getattr(kind, "design", None)
     if isinstance(design, DpFeatDesign):
-        part = rounded(part, design.rounded, keyed(name).secret, SCHEMA.digest)
+        part = rounded(part, design.rounded, secret_of(name))
     unusable = {PlainDesign: getattr(design, "booleans", ()), DpFeatDesign: getattr(design, "coordinates", ())}
     found = np.zeros((part.rows, SCHEMA.d), dtype=object)
     for i in range(part.rows):
@@ -239,7 +239,7 @@ def edges_of(setting: Setting, name: str) -> np.ndarray:
         found = CLIP.apply(found.astype(np.int64), bits).astype(object)
         assert all(sum(v * v for v in row) <= Fraction(25, 16) * 4**bits for row in found)
     if isinstance(design, FixedSupportDesign):
-        table = NoisedTable.of(part, design, bits, SCHEMA.digest, keyed(name).secret)
+        table = NoisedTable.of(part, design, bits, secret_of(name))
         found = found + table.noise(0, found.shape).astype(object)
     return found
 
@@ -250,7 +250,7 @@ def pooled_rados(setting: Setting) -> np.ndarray:
     rados = np.zeros((kind.rados, SCHEMA.d), dtype=object)
     for name, part in setting.records.items():
         random = SeededRandom(name.encode())
-        drawn = kind.prepare(part, setting.fraction_bits, keyed(name)).records
+        drawn = kind.prepare(part, setting.fraction_bits, secret_of(name)).records
         selection = whole(signatures_of(design, drawn, kind.rados, random))
         bits = np.unpackbits(selection, axis=1, count=part.rows, bitorder="little")
         edges = edges_of(setting, name)

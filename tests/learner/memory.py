@@ -7,6 +7,7 @@ import numpy as np
 from dpcore.numbers.fixed_point import store
 from dpcore.queries.statement import PrivacyStatement, statement_for
 from dpcore.randomness.sources import SeededRandom
+from dpcore.records.computation import Computation
 from dpcore.records.records import Records
 from learner.planning import Plan
 from learner.requests import Request
@@ -49,7 +50,9 @@ class Memory:
         query, number = plan.query, len(self.asked)
         self.asked.append(query)
         parts = [
-            query.kind.contribution(part, query.encoding.fraction_bits, SeededRandom(f"{name}/{number}".encode()))
+            query.kind.contribution(
+                part, query.encoding.fraction_bits, Computation(SeededRandom(f"{name}/{number}".encode()))
+            )
             for name, part in self.records.items()
         ]
         rows = {name: part.rows for name, part in self.records.items()}

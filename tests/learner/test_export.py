@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpcore.errors import ConfigurationError, ModelError
 from dpcore.queries.statement import PrivacyStatement
-from dpcore.records.encoding import Numbers, Source, encode
+from dpcore.records.encoding import Numbers, WantedColumn, encode
 from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, RealFeature, Schema, ThresholdFeature
 from learner.export import FORMAT, to_original_units
 from learner.model import Model, predict
@@ -190,7 +190,7 @@ def test_any_bounds(lower, width, theta, share):
     feature = RealFeature(name="x", lower=lower, upper=lower + width)
     schema = Schema(name="one", label=SCHEMA.label, features=(feature,))
     value = min(max(lower + share * width, feature.lower), feature.upper)
-    cells = {Source("x", "numbers"): Numbers(np.array([value]), np.zeros(1, dtype=bool))}
+    cells = {WantedColumn("x", "numbers"): Numbers(np.array([value]), np.zeros(1, dtype=bool))}
     score = model(theta, schema=schema).scores(encode(schema, cells, 1, label=False).x)[0]
     exported = model(theta, schema=schema).to_original_units()
     term = exported["features"][0]["weight"] * value
@@ -266,7 +266,7 @@ def test_the_command(tmp_path, capsys):
     assert shown["data"]["features"] == 8
     assert json.loads(out.read_text()) == json.loads(json.dumps(model().to_original_units()))
     assert run(["learner", "export", str(saved), "--output", str(out)]) == 4
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     other = tmp_path / "absent" / "units.json"
     assert run(["learner", "export", str(saved), "--output", str(other)]) == 4
     assert "choose another place" in capsys.readouterr().err

@@ -9,9 +9,9 @@ import pytest
 from dpcore.accounting.gaussian import gaussian_mu
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
 from dpcore.predicates.frontend import x, y, z
-from dpcore.queries.several_releases import CountedRelease, cost_together
+from dpcore.queries.several_releases import CountedRelease, composed_cost
+from learner.composition import FIXED_NOISE, WHOLE_BUDGET
 from learner.federation import Federation
-from learner.together import FIXED_NOISE, WHOLE_BUDGET
 from tests.learner.memory import Memory, patients
 from tests.learner.totals import SCHEMA, World
 from wire.errors import Code, WireError
@@ -45,9 +45,9 @@ def test_statistics_are_as_near_as_they_say(memory):
     assert found.tolerance == pytest.approx(found.sampling + found.noise)
     # Laplace noise of scale 1 on two counts, in four shares of a half.
     assert found.deviation == pytest.approx(math.sqrt(2 * 2) * 1.0 / found.rows, rel=0.02)
-    assert found.law is not None
-    assert found.law.deviation == pytest.approx(found.deviation * found.rows)
-    assert found.law.copies == 2
+    assert found.distribution is not None
+    assert found.distribution.deviation == pytest.approx(found.deviation * found.rows)
+    assert found.distribution.copies == 2
 
 
 def test_flipped_labels_are_corrected(memory):
@@ -58,9 +58,9 @@ def test_flipped_labels_are_corrected(memory):
     assert abs(seen.values[0] - clean) > 0.1
     assert abs(corrected.values[0] - clean) < corrected.tolerance < 0.06
     assert corrected.sampling == pytest.approx(seen.sampling / 0.4)
-    assert seen.law is not None
+    assert seen.distribution is not None
     # Its noise is of two answers, of different weights.
-    assert corrected.law is None
+    assert corrected.distribution is None
     assert len(memory.asked[-1].kind.predicates) == 2
 
 
@@ -113,7 +113,7 @@ def test_gradients_and_moments_within_one_budget(memory):
     cost = oracle.cost()
     assert 0.999 * EPSILON < cost.epsilon_if_others_collude <= EPSILON
     counted = [CountedRelease(query.kind, ROWS, SCHEMA, setting_of(query)) for query in memory.asked]
-    assert cost == cost_together(counted, DELTA)
+    assert cost == composed_cost(counted, DELTA)
     statement = oracle.statement()
     assert statement.assumptions[0] == FIXED_NOISE.format(count="3 releases")
     assert (statement.epsilon, statement.delta) == (cost.epsilon, 1e-6)

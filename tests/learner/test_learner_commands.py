@@ -88,7 +88,7 @@ def test_an_interrupted_query_goes_on_and_says_so(setting, learner, monkeypatch)
     code, out, err = learner.query()
     (query_id,) = learner.asked
     assert (code, out) == (1, "")
-    assert f"the query goes on; follow it with: rado learner fetch {query_id[:16]} --config" in err
+    assert f"the query continues; follow it with: rado learner fetch {query_id[:16]} --config" in err
     assert "Traceback" not in err
 
 
@@ -153,7 +153,7 @@ def test_no_file_is_written_over(setting, learner, tmp_path):
     kept = (tmp_path / "model.json").read_bytes()
     code, _, err = learner("train", release, "--estimator", "radoboost", "--output", model, config=False)
     assert code == 4
-    assert "is there already" in err
+    assert "already exists" in err
     assert (tmp_path / "model.json").read_bytes() == kept
     rows = tmp_path / "rows.csv"
     rows.write_text("age,smoker\n40,yes\n50,no\n")
@@ -184,7 +184,7 @@ def test_rados_that_a_model_separates_are_said_to_be(learner, tmp_path):
     [
         (["--design", "gausian", "--rados", "5"], "did you mean 'gaussian'"),
         (["--design", "momnts", "--epsilon", "1"], "did you mean 'moments'"),
-        (["--design", "gaussian", "--rados", "5", "--epsilon", "1e99999999"], "out of any range"),
+        (["--design", "gaussian", "--rados", "5", "--epsilon", "1e99999999"], "too large or too small"),
         (["--sensitive", "smoker", "--rados", "5", "--joint"], "dp-feat with joint adds noise"),
     ],
 )

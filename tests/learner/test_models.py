@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpcore.accounting.protection import Setting
 from dpcore.errors import ConfigurationError, DataError, ModelError, ShapeError
 from dpcore.estimators.mean_variance import MeanVariance
 from dpcore.queries.rados import RadosQuery
-from dpcore.queries.release_cost import Setting
 from dpcore.queries.statement import statement_for
 from dpcore.rados.schema_designs import dp_feat_design
-from dpcore.records.encoding import Numbers, Source, Texts, encode
+from dpcore.records.encoding import Numbers, Texts, WantedColumn, encode
 from learner.estimators import FROM_RELEASES, make_estimator
 from learner.model import Model, error_rate, predict
 from learner.release import Release
@@ -58,8 +58,8 @@ def release(learner_key):
     random = np.random.default_rng(5)
     age, smoker = random.uniform(0, 100, 600), random.integers(0, 2, 600)
     cells = {
-        Source("age", "numbers"): Numbers(age, np.zeros(600, dtype=bool)),
-        Source("smoker", "texts"): Texts(smoker, ("no", "yes")),
+        WantedColumn("age", "numbers"): Numbers(age, np.zeros(600, dtype=bool)),
+        WantedColumn("smoker", "texts"): Texts(smoker, ("no", "yes")),
     }
     x = encode(SCHEMA, cells, 600, label=False).x
     labels = np.where(x @ THETA > 0, 1, -1)

@@ -194,7 +194,7 @@ def test_truncated_rados_name_theorem_6(learner_key):
         ({"joint": True}, "give the epsilon"),
         ({"joint": True, "epsilon": Fraction(1), "rounded": ("smoker",)}, "joint takes no rounded"),
         ({"rados": None}, "dp-feat needs the number of rados"),
-        ({"rados": None, "joint": True, "epsilon": Fraction(1)}, "dp-feat needs the number of rados"),
+        ({"rados": None, "joint": True, "epsilon": Fraction(1)}, "dp-feat with joint needs the number of rados"),
         ({"design": "plain", "sensitive": None, "rados": None}, "plain needs the number of rados"),
         ({"sensitive": None}, "those of the schema: smoker"),
         ({"delta": 1e-6}, "write Fraction"),

@@ -15,13 +15,15 @@ from dpcore.paillier.secret import SecretKey
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.schema_designs import dp_feat_design, plain_design
 from dpcore.randomness.sources import SystemRandom
+from dpcore.records.computation import PartySecret
 from dpcore.records.records import Records
 from dpcore.records.schema import BooleanFeature, Label, RealFeature, Schema
 from parties.answering.attempts import Attempts, AttemptState
-from parties.answering.lifecycle import Holdings, QueryHandler
+from parties.answering.coordinator_calls import WorkBatch
+from parties.answering.decisions import Party
+from parties.answering.lifecycle import QueryLifecycle
 from parties.answering.refusals import Refusals
 from parties.answering.spool import Spools
-from parties.answering.work import Batch, Work
 from parties.database import LedgerOwner
 from parties.ledger.charges import marginal
 from parties.ledger.ledger import Ledger
@@ -34,7 +36,7 @@ from wire.envelopes import Envelope, Kind, SigningKey, fingerprint
 from wire.errors import Code, WireError
 from wire.query import OpenedQuery, PaillierKey, Query, open_query
 from wire.roster import Member, Role, Roster, certificate_san
-from wire.status import PartyState, Phase
+from wire.status import PartyState, Phase, Work
 
 FEDERATION = "clinics"
 PARTIES = ("ada", "bo", "cy")
@@ -180,8 +182,8 @@ class Hub:
         self._fail("fetch_roster")
         return self.world.roster_envelope, time.time()
 
-    def fetch_work(self, cursor: int, wait_s: int) -> Batch:
-        return Batch((), cursor)
+    def fetch_work(self, cursor: int, wait_s: int) -> WorkBatch:
+        return WorkBatch((), cursor)
 
     def answer(self, answer: Envelope, *, accepts: bool) -> None:
         self._fail("answer")
@@ -236,14 +238,14 @@ class Ada:
         )
         self.rosters.offer(self.world.roster_envelope)
         self.refusals = Refusals(self.directory)
-        self.handler = QueryHandler(
-            Holdings(
+        self.lifecycle = QueryLifecycle(
+            Party(
                 "ada",
                 self.world.party_keys["ada"],
                 self.policy or self.world.policy(),
                 self.schema,
                 self.records,
-                b"test secret".ljust(32),
+                PartySecret(b"test secret".ljust(32), self.schema.digest),
             ),
             attempts=self.attempts,
             spools=self.spools,
@@ -262,15 +264,15 @@ class Ada:
     def go(self, envelope: Envelope, **changes) -> bool:
         """Advance, and compute where that is asked for, and advance again."""
         work = self.work(envelope, **changes)
-        wants = self.handler.advance(work)
+        wants = self.lifecycle.advance(work)
         if wants:
-            self.handler.compute(work)
-            self.handler.advance(work)
+            self.lifecycle.compute(work)
+            self.lifecycle.advance(work)
         return wants
 
     def upload(self, envelope: Envelope, cohort: Cohort, **changes) -> None:
         fields = {"phase": Phase.UPLOADING, "state": PartyState.UPLOADING, "cohort": cohort} | changes
-        self.handler.advance(self.work(envelope, **fields))
+        self.lifecycle.advance(self.work(envelope, **fields))
 
     def state(self, envelope: Envelope, attempt: int = 1):
         held = self.attempts.find(envelope.payload_hash, attempt)

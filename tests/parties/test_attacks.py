@@ -6,6 +6,7 @@ import pytest
 
 from dpcore.numbers.fixed_point import plan_encoding
 from dpcore.randomness.sources import SystemRandom
+from dpcore.records.computation import Computation
 from parties.answering.attempts import AttemptState
 from parties.answering.contribution import integer_vector
 from parties.answering.spool import SpoolLostError
@@ -64,7 +65,7 @@ def test_a_stranger_in_the_cohort_does_not_count(world, tmp_path):
 
 def test_a_party_that_was_left_out_pays_nothing(ada):
     envelope, _ = ready(ada)
-    ada.handler.advance(ada.work(envelope, phase=Phase.UPLOADING, state=PartyState.LEFT_OUT))
+    ada.lifecycle.advance(ada.work(envelope, phase=Phase.UPLOADING, state=PartyState.LEFT_OUT))
     assert (ada.state(envelope), spent(ada), reserved(ada)) == (S.ENDED, 0, 0)
 
 
@@ -129,10 +130,10 @@ def test_attempts_that_never_end_lapse_with_their_queries(world, tmp_path):
         ada.go(world.ask())
     assert ada.hub.accepted == [True, True, True, False]
     ada.offset_s = 3600 + 200
-    ada.handler.end_expired()
+    ada.lifecycle.end_expired()
     assert len(ada.attempts.unfinished()) == 3
     ada.offset_s = 3600 + 301
-    ada.handler.end_expired()
+    ada.lifecycle.end_expired()
     assert (ada.attempts.unfinished(), ada.ledger.reserved(SMOKER).delta, ada.spools.used_bytes()) == ([], 0, 0)
 
 
@@ -150,10 +151,10 @@ def test_a_clock_set_back_frees_nothing_and_pays_nothing_twice(ada):
     """Set forward far enough to forget attempts, then back: the ledger still knows what was paid."""
     envelope, cohort = ready(ada)
     ada.upload(envelope, cohort)
-    ada.handler.advance(ada.work(envelope, phase=Phase.COMPLETE, state=PartyState.UPLOADED))
+    ada.lifecycle.advance(ada.work(envelope, phase=Phase.COMPLETE, state=PartyState.UPLOADED))
     once = spent(ada)
     ada.offset_s = 10.0**9
-    ada.handler.end_expired()
+    ada.lifecycle.end_expired()
     assert ada.state(envelope) is None
     ada.offset_s = 0.0
     ada.go(envelope)
@@ -184,16 +185,16 @@ def test_two_parties_on_one_ledger_cannot_send_two_contributions(world, tmp_path
     twin.restart()
     twin.ledger.database.close()
     twin.ledger, twin.attempts = ada.ledger, ada.attempts
-    twin.handler._attempts = ada.attempts
+    twin.lifecycle._attempts = ada.attempts
     envelope = world.ask()
     work = ada.work(envelope)
-    assert ada.handler.advance(work)
-    assert twin.handler.advance(work)
+    assert ada.lifecycle.advance(work)
+    assert twin.lifecycle.advance(work)
     assert len(ada.hub.answers) == 1
     held = ada.attempts.find(envelope.payload_hash, 1)
-    ada.handler._compute(work, held, lambda: True)
+    ada.lifecycle._compute(work, held, lambda: True)
     with pytest.raises(Exception, match="other bytes"):
-        twin.handler._compute(work, held, lambda: True)
+        twin.lifecycle._compute(work, held, lambda: True)
     cohort = world.cohort(ada.hub.answers[0])
     ada.upload(envelope, cohort)
     assert len(ada.hub.receipts) == 1
@@ -204,17 +205,17 @@ def test_two_parties_on_one_ledger_cannot_send_two_contributions(world, tmp_path
 def test_a_contribution_spooled_while_its_attempt_was_ended_is_not_kept(ada):
     envelope = ada.world.ask()
     work = ada.work(envelope)
-    assert ada.handler.advance(work)
+    assert ada.lifecycle.advance(work)
     held = ada.attempts.find(envelope.payload_hash, 1)
     write = ada.spools.write
 
     def slow_write(*arguments, **options):
         spool = write(*arguments, **options)
-        ada.handler._end(held, "another thread ended it meanwhile")
+        ada.lifecycle._end(held, "another thread ended it meanwhile")
         return write(*arguments, **options) if not spool.path.exists() else spool
 
     ada.spools.write = slow_write
-    ada.handler.compute(work)
+    ada.lifecycle.compute(work)
     assert ada.state(envelope) is S.ENDED
     assert ada.spools.used_bytes() == 0
     with pytest.raises(SpoolLostError):
@@ -266,13 +267,13 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_another_policy_holds_from_then_on(ada, change):
     envelope, cohort = ready(ada)
-    ada.handler.follow(ada.world.policy(**CHANGES[change]))
+    ada.lifecycle.follow(ada.world.policy(**CHANGES[change]))
     ada.upload(envelope, cohort)
     assert not ada.hub.chunks
     assert (ada.state(envelope), spent(ada), reserved(ada)) == (S.ENDED, 0, 0)
     ada.go(ada.world.ask())
     assert ada.hub.accepted == [True, False]
-    ada.handler.follow(ada.world.policy())
+    ada.lifecycle.follow(ada.world.policy())
     assert ada.go(ada.world.ask())
 
 
@@ -281,7 +282,7 @@ def test_a_policy_withdrawn_during_an_upload_stops_it_and_keeps_the_charge(ada):
     ada.hub.fail["upload_chunk"] = [ConnectionLostError("hub", "cut")]
     with pytest.raises(ConnectionLostError):
         ada.upload(envelope, cohort)
-    ada.handler.follow(ada.world.policy(learners=[]))
+    ada.lifecycle.follow(ada.world.policy(learners=[]))
     ada.upload(envelope, cohort)
     assert not ada.hub.chunks
     assert ada.state(envelope) is S.CHARGED
@@ -306,7 +307,7 @@ def test_a_party_of_zero_vectors_looks_like_any_other(world, tmp_path, plain):
     assert ada.state(envelope) is S.UPLOADED
     opened = world.open(envelope)
     assert len(ada.hub.chunks) == opened.chunks
-    rados = opened.query.kind.decode(integer_vector(opened, ada.records, SystemRandom()), 16)
+    rados = opened.query.kind.decode(integer_vector(opened, ada.records, Computation(SystemRandom())), 16)
     # A boolean coordinate of an unusable row counts as +1, so that k is a fair coin for every row.
     assert not rados[:, [0, 2]].any()
     assert rados[:, 1].any()

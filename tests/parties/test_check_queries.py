@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from dpcore.records.schema import Schema
+from parties.answering.coordinator_calls import WorkBatch
 from parties.answering.refusals import Refusals, Refused
-from parties.answering.work import Batch, Work
 from parties.check import preflight
 from parties.client import CoordinatorClient
 from parties.config import PartyConfig
@@ -19,7 +19,7 @@ from wire.envelopes import Envelope, SigningKey
 from wire.errors import Code
 from wire.query import PaillierKey
 from wire.roster import open_roster
-from wire.status import PartyState, Phase
+from wire.status import PartyState, Phase, Work
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def show(served, test_secret_key, monkeypatch):
             schema = Schema.from_toml(SCHEMA if key else text)
             query = world.query(federation="test", learner="learner", paillier_key=certificate, schema=schema)
             works.append(Work(world.ask(query, key), 1, Phase.ANSWERING, PartyState.SILENT, None, frozenset()))
-        monkeypatch.setattr(CoordinatorClient, "fetch_work", lambda *_: Batch(tuple(works), 1, unreadable))
+        monkeypatch.setattr(CoordinatorClient, "fetch_work", lambda *_: WorkBatch(tuple(works), 1, unreadable))
         return run(served)["queries"], [work.query_id.hex()[:16] for work in works]
 
     return look

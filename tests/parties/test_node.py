@@ -11,7 +11,6 @@ import pytest
 from dpcore.errors import ConfigurationError, DataError
 from dpcore.randomness.sources import SeededRandom, SeededRandomRefusedError
 from parties.answering.jobs import ADVANCING_THREADS, Jobs
-from parties.answering.work import Work
 from parties.config import PartyConfig, split_target
 from parties.node import PartyNode
 from parties.policy import Policy
@@ -20,7 +19,7 @@ from radofed.templates import PolicyChoices
 from tests.federation import Federation, wait_until
 from wire.envelopes import Envelope
 from wire.errors import ConnectionLostError
-from wire.status import PartyState, Phase
+from wire.status import PartyState, Phase, Work
 
 SCHEMA = """
 schema_version = 1
@@ -167,20 +166,20 @@ def test_a_policy_that_was_read_again_governs_queries_and_ledger(federation):
         node.read_policy()
         limits = node._ledger.limits
         assert (limits.lifetime.epsilon, limits.unbounded_events) == (2, 7)
-        assert node._handler._holdings.policy == Policy.load(policy)
+        assert node._lifecycle._party.policy == Policy.load(policy)
         policy.write_text("designs = [")
         node.read_policy()
         assert node._ledger.limits == limits
-        assert node._handler._holdings.policy.designs == ("plain", "dp-feat")
+        assert node._lifecycle._party.policy.designs == ("plain", "dp-feat")
 
 
 def test_data_are_read_once(federation):
     """What changes on disk while the node runs is not seen before the next start."""
     with PartyNode(config(federation)) as node:
         (federation.directory("ada") / "data.csv").write_text("age,smoker,stayed\n30,yes,no\n")
-        assert node._handler._holdings.records.rows == 3
+        assert node._lifecycle._party.records.rows == 3
     with PartyNode(config(federation)) as node:
-        assert node._handler._holdings.records.rows == 1
+        assert node._lifecycle._party.records.rows == 1
 
 
 def test_a_one_class_party_takes_part_with_a_warning(federation, caplog):

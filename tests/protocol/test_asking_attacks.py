@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
-from dpcore.accounting.pure import PureLaw
+from dpcore.accounting.protection import Setting as CostSetting
+from dpcore.accounting.protection import loss_of
+from dpcore.accounting.pure import PureLoss
 from dpcore.paillier.secret import SecretKey
 from dpcore.predicates import disjoint
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.expressions import And, AtLeast, Constant, Flag, Not, PredicateError
 from dpcore.predicates.facts import MOST_LOOKED_AT
-from dpcore.queries.release_cost import Setting as CostSetting
-from dpcore.queries.several_releases import CountedRelease, cost_together
+from dpcore.queries.several_releases import CountedRelease, composed_cost
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.randomness.sources import SystemRandom
 from learner.journal import JournalError, SessionSource
 from learner.keys import LearnerKey
 from learner.requests import StatisticRequest
-from parties.ledger.charges import record_charge
 from tests.learner.setting import Setting
 from tests.parties.party_world import SCHEMA, World
 from wire import query as wire_query
@@ -111,8 +111,8 @@ def test_a_query_is_not_read_before_its_signature(learner_key, monkeypatch):
 
 def test_a_ledger_adds_up_short_fractions():
     scale = Fraction((1 << 63) - 25, (1 << 23) + 9)
-    law = PureLaw(LaplaceShares(scale, 2).epsilon(1))
-    ((_, loss),) = record_charge("lea", law=law, delta=_DELTA).bounds
+    distribution = PureLoss(LaplaceShares(scale, 2).epsilon(1))
+    loss = loss_of(distribution, _DELTA)
     for part in (loss.epsilon, loss.rho):
         assert part.denominator & (part.denominator - 1) == 0
 
@@ -120,7 +120,7 @@ def test_a_ledger_adds_up_short_fractions():
 def test_one_pure_release_costs_what_it_says():
     kind = StatisticQuery((Flag("smoker"),), SCHEMA, LaplaceShares(Fraction(1), 2))
     release = CountedRelease(kind, {"ada": 10, "bo": 10}, SCHEMA, CostSetting(SCHEMA.d, 0, 2))
-    assert cost_together([release], _DELTA).epsilon == 1
+    assert composed_cost([release], _DELTA).epsilon == 1
 
 
 def asked_about(number: int) -> StatisticRequest:

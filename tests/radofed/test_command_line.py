@@ -167,7 +167,7 @@ class TestSchema:
         (tmp_path / "mine.toml").write_text("precious")
         code, _, err = rado(capsys, "schema", "infer", str(table), "--output", str(tmp_path / "mine.toml"))
         assert code == 4
-        assert "is there already" in err
+        assert "already exists" in err
         assert (tmp_path / "mine.toml").read_text() == "precious"
 
     def test_what_is_wrong_with_a_row_is_named(self, capsys, table, tmp_path):

@@ -16,8 +16,8 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from dpcore.records.schema import Schema
+from learner.composition import composed_privacy
 from learner.release import Release
-from learner.together import privacy_together
 from parties.policy import Policy
 from radofed.demo.baselines import baselines
 from radofed.demo.options import DemoOptions
@@ -150,7 +150,7 @@ def test_the_statement_of_whole_records_is_of_all_answers_that_were_given(shown)
     places = (shown[0] / "kept/whole-records/federation/members/learner/releases").iterdir()
     releases = [Release.load(place) for place in places]
     assert len(releases) == 8
-    cost = privacy_together(releases, Fraction(1, 10**6))
+    cost = composed_privacy(releases, Fraction(1, 10**6))
     assert privacy["epsilon"] == pytest.approx(cost.epsilon, rel=1e-9)
     assert privacy["epsilon"] == pytest.approx(0.6889, abs=1e-4)
     assert 0.999 < privacy["epsilon_if_others_collude"] <= 1
@@ -258,7 +258,7 @@ def test_the_users_own_file_without_anything_boolean(tmp_path):
     assert "Plain rados: test error on 80 held-out rows" in words
     assert "mean-variance" in words
     assert "No differential privacy is claimed" in words
-    assert "Both parts asked the same rows" in words
+    assert "Both parts queried the same rows" in words
 
 
 @contextmanager

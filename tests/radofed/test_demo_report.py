@@ -66,12 +66,12 @@ def test_whole_records_come_first_with_what_bounds_them():
     for cell in ("│ newton │ 8 encrypted sums of 4 hospitals, with noise │ 21.2 % │", "20.1 %", "25.2 %", "40.4 %"):
         assert cell in words
     assert (
-        "All 8 answers together are differentially private for one whole record, replaced by any other that the schema "
-        "takes: at delta 1e-06, epsilon is at most 0.6890 against the learner alone, and 1.0000 if the coordinator and "
-        "2 of the 3 other hospitals work with it."
+        "The composition of all 8 answers is differentially private for one whole record, replaced by any other that "
+        "the schema allows. At delta 1e-06, epsilon is at most 0.6890 against the learner alone, and 1.0000 if the "
+        "coordinator and 2 of the 3 other hospitals work with it."
     ) in words
-    assert "each hospital sent 8,448 bytes in all, encrypted" in words
-    assert "data and keys 1.0, federated training 4.5; 5.5 in all" in words
+    assert "each hospital sent 8,448 bytes in total, encrypted" in words
+    assert "data and keys 1.0, federated training 4.5; 5.5 in total" in words
 
 
 def test_rados_follow_with_a_short_statement():
@@ -79,7 +79,7 @@ def test_rados_follow_with_a_short_statement():
     rados = words[words.index("Rados by DP-FEAT, for 'smoker': test error on 500 held-out rows") :]
     assert "(8.500, 1e-06)-differentially private for one record's value of 'smoker'" in rados
     assert "epsilon is at most 33.00 at the same delta" in rados
-    assert "No whole record is protected here" in rados
+    assert "Whole records are not protected here" in rados
     # The whole statement is in JSON.
     for text in ("something long", "a first", "a second", "Assumed", "Warning"):
         assert text not in words
@@ -97,14 +97,14 @@ def test_figures_hold_for_the_smallest_cohort_that_answered():
 def test_what_went_wrong_on_the_way_is_said():
     asked = replace(WHOLE.asked, attempts=9)
     words = printed(replace(SHOWN, whole_records=replace(WHOLE, asked=asked, warning="received 5 of 8 releases")))
-    assert "A round was asked again after a failed attempt" in words
+    assert "A round was repeated after a failed attempt" in words
     assert "Warning: received 5 of 8 releases" in words
     assert "Warning" not in printed(SHOWN)
 
 
 def test_of_two_parts_on_the_same_rows_the_second_ends_what_the_first_promises():
     words = printed(replace(SHOWN, own_data=True))
-    assert "Both parts asked the same rows" in words
+    assert "Both parts queried the same rows" in words
     assert "8 encrypted sums of 4 parties" in words
     assert "patients" not in words
     assert "Both parts" not in printed(SHOWN)

@@ -88,7 +88,7 @@ def test_there_is_nothing_to_show_before_the_first_start(tmp_path, capsys):
 
 def test_verify(party, capsys):
     code, out = rado(capsys, "verify", "--config", str(party / "party.toml"))
-    assert (code, out) == (0, "the ledger is whole\n")
+    assert (code, out) == (0, "the ledger is complete\n")
     limits = LedgerLimits(PrivacyLimit(Fraction(1), Fraction(0)))
     ledger = Ledger.open(party / "state" / "ledger.sqlite", LedgerOwner("clinics", "ada", "data.csv"), limits)
     with ledger.database.transaction() as connection:

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from dpcore.accounting.gaussian import gaussian_epsilon, thinned_epsilon
+from dpcore.accounting.gaussian import gaussian_epsilon, subsampled_epsilon
 from dpcore.accounting.sensitivity import moments_squared
 from dpcore.records.clipping import Clip
 from radofed.cli.entry_point import run
@@ -41,7 +41,9 @@ def test_gaussian_noise_is_calibrated_for_the_honest_shares(capsys, extra, p):
     assert found["noise_sd"] == pytest.approx(2 * share)
     assert found["spread"] == pytest.approx(float(40_000 * p * (1 - p)) ** 0.5)
     for shares, figure in ((4, "epsilon"), (2, "epsilon_if_others_collude")):
-        assert found[figure] == pytest.approx(thinned_epsilon(6 / (share * shares**0.5), 1000, p, 1e-6).upper, rel=1e-6)
+        assert found[figure] == pytest.approx(
+            subsampled_epsilon(6 / (share * shares**0.5), 1000, p, 1e-6).upper, rel=1e-6
+        )
     fewer = data(capsys, "--design", "gaussian", *FOUR, "--rados", "1000", "--epsilon", "1", "--honest", "4", *extra)
     assert fewer["share_sd"] == pytest.approx(found["share_sd"] / 2**0.5, rel=1e-5)
     assert fewer["epsilon"] == fewer["epsilon_if_others_collude"]
@@ -69,7 +71,7 @@ def test_joint_noise_protects_one_column(capsys):
     assert found.keys() >= NOISE
     assert not found.keys() & SIZES
     assert found["epsilon_if_others_collude"] == pytest.approx(
-        thinned_epsilon(2**17 / (found["share_sd"] * 2**0.5), 1000, Fraction(1, 2), 1e-6).upper, rel=1e-6
+        subsampled_epsilon(2**17 / (found["share_sd"] * 2**0.5), 1000, Fraction(1, 2), 1e-6).upper, rel=1e-6
     )
     category = data(capsys, "--joint", *sizes, "--epsilon", "1", "--source", "category", "--coordinates", "20")
     assert category["share_sd"] == pytest.approx(found["share_sd"] / 2**0.5, rel=1e-5)
@@ -96,7 +98,7 @@ def test_a_party_too_small_for_its_set_is_refused_without_noise_too(capsys):
 def test_weak_noise_is_told_what_the_epsilon_needs(capsys):
     weak = ("--design", "moments", *FOUR, "--epsilon", "1")
     found = data(capsys, *weak, "--share-sd", "5")
-    enough = re.search(r"at least (\d+) units; that leaves an epsilon of 1$", found["suggestion"])
+    enough = re.search(r"at least (\d+) units; that gives an epsilon of 1$", found["suggestion"])
     assert enough
     assert data(capsys, *weak, "--share-sd", enough[1])["feasible"]
 
@@ -131,7 +133,7 @@ def test_moments_are_one_gaussian(capsys):
     assert run(["plan", "--design", "moments", *FOUR, "--epsilon", "1"]) == 0
     text = capsys.readouterr().out
     assert "for one whole record" in text
-    assert "on each sum of products" in text
+    assert "to each sum of products" in text
 
 
 def test_noise_that_does_not_fit_or_bounds_nothing_is_refused_with_what_works(capsys):

@@ -190,13 +190,13 @@ def test_ipv6_is_dialled_under_the_name_in_the_certificate(tmp_path):
 @pytest.mark.parametrize(
     ("address", "says"),
     [
-        ("0.0.0.0:7443", "nobody can dial"),
-        ("[::]:7443", "nobody can dial"),
+        ("0.0.0.0:7443", "members cannot dial"),
+        ("[::]:7443", "members cannot dial"),
         ("[fe80::1%eth0]:7443", "without a zone"),
         ("m\u00fcnchen.example:7443", "xn--"),
-        ("two words:7443", "no host's name"),
-        ("300.1.1.1:7443", "no host's name"),
-        ("-x.example:7443", "no host's name"),
+        ("two words:7443", "neither a host name"),
+        ("300.1.1.1:7443", "neither a host name"),
+        ("-x.example:7443", "neither a host name"),
     ],
 )
 def test_hosts_that_no_certificate_can_name(tmp_path, address, says):
@@ -222,8 +222,8 @@ def test_an_address_that_is_none(address):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"federation": "No Name"}, "federation's name"),
-        ({"parties": ["Nord"]}, "member's name"),
+        ({"federation": "No Name"}, "not a federation name"),
+        ({"parties": ["Nord"]}, "not a member name"),
         ({"parties": ["a", "a"]}, "two parties would both be called 'a'"),
         ({"parties": ["a", "ada"]}, "a learner and a party would both be called 'ada'"),
         ({"learners": ["ada", "ada"]}, "two learners would both be called 'ada'"),

@@ -18,7 +18,7 @@ from learner.requests import StatisticRequest
 from radofed.cli.entry_point import run
 from radofed.simulation import federation as federation_module
 from radofed.simulation.errors import SimulationError
-from radofed.simulation.federation import Federation
+from radofed.simulation.federation import SimulatedFederation
 from radofed.simulation.source import Budget, SimulatedSource
 from radofed.simulation.workers import LocalHosts
 from tests.radofed.simulation_world import ROWS, SCHEMA, figures, made_up, simulate
@@ -144,8 +144,8 @@ def test_all_answers_of_a_learner_together_cost_at_most_its_budget(table):
         assert statement.epsilon < statement.epsilon_if_others_collude
     assert seen[0][1].statement() == result.asked["mine"]
     assert "2 releases together" in result.asked["mine"].assumptions[0]
-    (said,) = (note for note in result.notes if "whole epsilon and delta for itself" in note)
-    assert "charged for each" in said
+    (said,) = (note for note in result.notes if "had the whole epsilon and delta" in note)
+    assert "charges each" in said
     data = result.to_dict()
     assert data["privacy"] is None
     assert data["asked"]["other"]["epsilon"] == result.asked["other"].epsilon
@@ -171,7 +171,7 @@ def test_beside_learners_of_releases_there_is_a_design_and_its_figures_stay(tabl
     assert both.asked["mine"].epsilon_if_others_collude <= 5
     assert both.privacy == alone.privacy
     assert [row for row in figures(both) if row[1] != "mine"] == figures(alone)
-    assert any("made a release of its own" in note for note in both.notes)
+    assert any("made its own release" in note for note in both.notes)
     assert both.federation.design == "gaussian"
 
 
@@ -181,9 +181,9 @@ def _named(name):
 
 def test_where_all_ask_no_design_is_planned(table, monkeypatch):
     planned = []
-    plan = Federation.plan
+    plan = SimulatedFederation.plan
     monkeypatch.setattr(
-        Federation, "plan", lambda self, *arguments: planned.append(arguments[0]) or plan(self, *arguments)
+        SimulatedFederation, "plan", lambda self, *arguments: planned.append(arguments[0]) or plan(self, *arguments)
     )
     result, _ = asked(table, estimators={"mine": Asker(), **_row_learner()})
     assert set(planned) == {None}
@@ -248,12 +248,12 @@ class Greedy(Asker):
         (None, {"rados": 5, "norm_bound": 1}, "leave out a number of rados, a norm bound"),
         (None, {"split": "exact"}, "leave out split = exact"),
         (None, {"epsilon": 0}, "must be positive"),
-        (None, {"delta": 1}, "to below 1"),
+        (None, {"delta": 1}, "less than 1"),
         (None, {"delta": -1}, "must be positive"),
         (None, {"rounds": 2}, "'mine' has no rounds"),
         ("naive-bayes", {"rounds": 2}, "'naive-bayes' has no rounds"),
         ("mean-variance", {"rounds": 2}, "'mean-variance' has no rounds"),
-        ("mean-variance,naive-bayes", {}, "epsilon does not belong to the design plain"),
+        ("mean-variance,naive-bayes", {}, "plain takes no epsilon"),
         ("mean-variance,naive-bayes", {"design": "gaussian", "delta": 0}, "must be positive"),
         ("naive-bays", {}, "did you mean 'naive-bayes'"),
         ({"mine": Greedy(lambda oracle: oracle.moments())}, {"delta": 0}, "'mine' failed on fold 1.*Gaussian noise"),
@@ -282,7 +282,7 @@ def test_a_plan_is_answered_once(table):
         np.ones(40, dtype=np.bool_),
     )
     names = ("a", "b", "c")
-    federation = Federation(LocalHosts(records, 5, names), names, 5, None)
+    federation = SimulatedFederation(LocalHosts(records, 5, names), names, 5, None)
     parts = np.array_split(np.arange(40), 3)
     source, other = (SimulatedSource(federation, parts, 1, name) for name in ("mine", "other"))
     request = StatisticRequest(schema=SCHEMA, predicates=(LabelIs(positive=True),), epsilon=Fraction(1))
@@ -391,8 +391,8 @@ def test_learners_that_do_not_ask_have_options_too(table, name):
         ("mean-variance", {"option": {"feature": "kind"}}, "no option 'feature'"),
         ("adaboost", {"option": {"feature": "kind"}}, "no option 'feature'"),
         ("newton", {"option": {"name": "newton"}}, "no option 'name'"),
-        ("point,threshold", {"option": {"feature": "kind"}}, "options are those of one estimator, and 2 are named"),
-        (None, {"option": {"rounds": 2}}, "options are for an estimator that is named"),
+        ("point,threshold", {"option": {"feature": "kind"}}, "options are for one estimator, and 2 are named"),
+        (None, {"option": {"rounds": 2}}, "options are for a named estimator"),
         ("newton", {"option": {"rounds": 2}, "rounds": 3}, "rounds is given twice"),
     ],
 )
@@ -412,7 +412,7 @@ def test_the_command_takes_options(table, tmp_path, capsys):
     assert run([*arguments, "point", *options]) == 0
     assert json.loads(capsys.readouterr().out)["data"]["results"]["point"]["sees"] == "answers"
     assert run([*arguments, "point,newton", *options]) == 4
-    assert "options are those of one estimator" in json.loads(capsys.readouterr().out)["error"]["message"]
+    assert "options are for one estimator" in json.loads(capsys.readouterr().out)["error"]["message"]
 
 
 def test_the_command_measures_learners_that_ask(table, tmp_path, capsys):
@@ -425,7 +425,7 @@ def test_the_command_measures_learners_that_ask(table, tmp_path, capsys):
     assert list(data["results"]) == ["naive-bayes", "logistic", "majority"]
     assert data["results"]["naive-bayes"]["sees"] == "answers"
     assert data["asked"]["naive-bayes"]["epsilon_if_others_collude"] <= 1
-    assert "estimators ask" in captured.err
+    assert "estimators query" in captured.err
     assert pq.read_table(rows).to_pydict()["sees"] == ["answers", "rows", "labels"] * 2
     assert run([*arguments[:-4], "--format", "json"]) == 4
     assert "give epsilon" in json.loads(capsys.readouterr().out)["error"]["message"]

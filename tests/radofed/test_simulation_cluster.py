@@ -34,7 +34,7 @@ def released(parties, rows, *, encrypt=False, progress=None, workers_=0):
     names, parts = run.party_names(parties), np.array_split(np.arange(whole), parties)
     secret = SecretKey.generate(SystemRandom(), bits=2048) if encrypt else None
     with workers.start_hosts(records, 1, names, workers=workers_, timeout_s=120) as hosts:
-        asked = federation.Federation(hosts, names, 1, secret)
+        asked = federation.SimulatedFederation(hosts, names, 1, secret)
         options = DesignOptions(rados=20)
         planned = asked.plan(options, options.request(schema, [[rows] * parties]), parts, 1)
         actors = list(getattr(hosts, "_actors", ()))

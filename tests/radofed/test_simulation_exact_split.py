@@ -1,4 +1,4 @@
-"""split = exact: the whole procedure has the uniform law on the pool's set, and no other procedure passes."""
+"""split = exact: the whole procedure has the uniform distribution on the pool's set, and no other procedure passes."""
 
 import itertools
 import math
@@ -8,24 +8,23 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpcore.accounting.truncation import EmptyTruncationError, truncation
 from dpcore.errors import PlanError
 from dpcore.numbers.fixed_point import store
-from dpcore.queries.base import Keyed
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, PlainDesign, SensitiveFeature
 from dpcore.rados.signatures import RejectionError, sensitive_counts, whole
 from dpcore.rados.signatures import signatures_of as drawn_locally
 from dpcore.rados.support import SupportError
-from dpcore.rados.truncation import EmptyTruncationError, truncation
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
+from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.records import Records, sensitive_positive
 from radofed.simulation.exact_split import (
     central_counts,
     divided_contribution,
     divided_counts,
     divided_signatures,
-    divides,
     support_counts,
 )
 
@@ -34,7 +33,7 @@ POOL = sum(ROWS)
 EPSILON = Fraction(9, 4)
 LOW = truncation(POOL, EPSILON)[0]
 RADOS = 30_000
-KEYED = Keyed(b"s" * 32, b"d" * 32)
+SECRET = PartySecret(b"s" * 32, b"d" * 32)
 
 
 def records_of(rows: int, seed: int) -> Records:
@@ -77,7 +76,7 @@ def admitted():
 
 
 def surprise(found, outcomes):
-    """Chi-square of counts against the uniform law on `outcomes`, in standard deviations; inf outside of them."""
+    """Chi-square of counts against uniform `outcomes`, in standard deviations; inf for any other outcome."""
     tally = Counter(found)
     if set(tally) - outcomes:
         return math.inf
@@ -145,7 +144,7 @@ def test_a_wrong_split_is_rejected(split):
     assert found > 8
 
 
-def test_each_party_truncating_for_itself_is_another_law():
+def test_each_party_truncating_for_itself_is_another_distribution():
     """split = local lies inside the pool's set and is not uniform on it."""
     local = DpFeatDesign((SensitiveFeature(1, "s"),), EPSILON)
     parts = [
@@ -158,7 +157,7 @@ def test_each_party_truncating_for_itself_is_another_law():
     assert surprise(found, admitted()) > 8
 
 
-def test_counts_of_larger_parties_have_the_exact_law():
+def test_counts_of_larger_parties_have_the_exact_distribution():
     rows, low = (9, 20, 4), 14
     counts = central_counts(rows, low, 40_000, SeededRandom(8))
     ways = {
@@ -196,7 +195,7 @@ def test_the_contribution_is_the_definition(kind):
     counts = divided_counts(kind, ROWS, SeededRandom(11))
     bits = 16
     sums = [
-        divided_contribution(kind, part, bits, column, SeededRandom(b"parties" + bytes([place])), KEYED)
+        divided_contribution(kind, part, bits, column, Computation(SeededRandom(b"parties" + bytes([place])), SECRET))
         for place, (part, column) in enumerate(zip(PARTIES, counts.T, strict=True))
     ]
     selected = np.array(signatures(kind, counts))
@@ -208,10 +207,11 @@ def test_the_contribution_is_the_definition(kind):
 
 def test_only_designs_over_the_pool_are_divided():
     plain = RadosQuery(5, PlainDesign())
-    assert not divides(plain)
-    assert not divides(object())
-    assert divides(dp_feat())
-    assert divides(fixed_support())
+    assert dp_feat().design.is_pooled
+    assert fixed_support().design.is_pooled
+    assert not plain.design.is_pooled
+    with pytest.raises(PlanError, match="not drawn over the pool"):
+        plain.design.pooled(None)
     with pytest.raises(PlanError, match="only dp-feat and fixed-support"):
         divided_counts(plain, ROWS, SeededRandom(1))
 

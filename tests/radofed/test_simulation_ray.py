@@ -101,7 +101,7 @@ with workers.start_hosts(table.records, 4, names, workers=2, timeout_s=120) as h
     found["actors' answers"] = answers(workers=2)
     found["sealed answers"] = answers(workers=2, encrypt=True)
 
-    asked = federation.Federation(hosts, names, 4, None)
+    asked = federation.SimulatedFederation(hosts, names, 4, None)
     request = radofed.RadosRequest(schema=table.schema, rados=30)
     planned = asked.plan(run.DesignOptions(), request, np.array_split(np.arange(table.records.rows), 5), 1)
     ask, shares = planned.ask, asked._shares(planned)
@@ -177,7 +177,7 @@ def test_ray_that_was_imported_before_is_refused():
     )
     result = python(code)
     assert result.returncode == 0, result.stderr[-3000:]
-    assert "kept to loopback" in result.stdout
+    assert "limited to loopback" in result.stdout
 
 
 @pytest.mark.slow

@@ -30,17 +30,17 @@ def table(tmp_path_factory):
         ({"rados": 0}, "0 rados"),
         ({"rados": 1}, "1 rados"),
         ({"key_bits": 100, "encrypt": True}, "a key of 100 bits"),
-        ({"design": "gaussian", "epsilon": "1e9999999"}, "out of any range"),
-        ({"design": "gaussian", "epsilon": 1, "delta": "1e-9999999"}, "out of any range"),
+        ({"design": "gaussian", "epsilon": "1e9999999"}, "too large or too small"),
+        ({"design": "gaussian", "epsilon": 1, "delta": "1e-9999999"}, "too large or too small"),
         ({"estimators": "logistic"}, "always measured"),
         ({"estimators": ""}, "no estimator"),
         ({"design": "plane"}, "did you mean 'plain'"),
         ({"design": "dp-feat"}, "needs a sensitive feature"),
         ({"design": "gaussian"}, "give the epsilon"),
         ({"design": "moments"}, "give the epsilon"),
-        ({"design": "plain", "epsilon": 1}, "does not belong"),
-        ({"design": "plain", "sensitive": "member"}, "does not belong"),
-        ({"design": "plain", "split": "exact"}, "does not belong"),
+        ({"design": "plain", "epsilon": 1}, "takes no"),
+        ({"design": "plain", "sensitive": "member"}, "takes no"),
+        ({"design": "plain", "split": "exact"}, "takes no"),
         ({"design": "dp-feat", "sensitive": "member", "split": "exact"}, "give epsilon per rado"),
         ({"design": "dp-feat", "sensitive": "member", "split": "both"}, "choose local or exact"),
         ({"design": "dp-feat", "sensitive": "member", "epsilon": float("nan")}, "epsilon"),
@@ -56,11 +56,11 @@ def table(tmp_path_factory):
         ({"estimators": "radobost"}, "did you mean 'radoboost'"),
         ({"estimators": ["radoboost", "radoboost"]}, "twice"),
         ({"estimators": {"logistic": Recorder()}}, "always measured"),
-        ({"estimators": {"mine": object()}}, "is no estimator"),
+        ({"estimators": {"mine": object()}}, "is not an estimator"),
         ({"label": "z"}, "no such column"),
         ({"positive": "inn"}, "did you mean 'in'"),
-        ({"label": None}, "say which column"),
-        ({"label": "member", "schema": SCHEMA}, "leave one of them out"),
+        ({"label": None}, "give the label's column"),
+        ({"label": "member", "schema": SCHEMA}, "leave the label or the schema out"),
         ({"positive": "out", "schema": SCHEMA}, "the schema's positive values"),
         ({"schema": "/no/such/file.toml"}, "cannot be read"),
         ({"positive": ["in", "out"]}, "one label"),
@@ -77,7 +77,7 @@ def test_bad_input_is_refused_with_what_would_work(table, options, said):
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(DataError, match="check the path"):
+    with pytest.raises(DataError, match="check its path"):
         simulate(tmp_path / "none.csv")
 
 
@@ -105,7 +105,7 @@ def test_a_learner_s_own_refusal_keeps_its_exit_code(table):
 
 
 def test_what_has_no_bound_is_refused_before_anybody_is_asked(table, monkeypatch):
-    monkeypatch.setattr(federation_module.Federation, "ask", lambda *_: pytest.fail("somebody was asked"))
+    monkeypatch.setattr(federation_module.SimulatedFederation, "ask", lambda *_: pytest.fail("somebody was asked"))
     with pytest.raises(PlanError, match="no finite epsilon"):
         simulate(
             table, design="dp-feat", sensitive="member", epsilon_per_rado=0.5, split="exact", delta=1e-9, rados=100

@@ -17,7 +17,7 @@ from sklearn.model_selection import StratifiedKFold
 
 import radofed
 from dpcore.errors import ConfigurationError, PlanError, RadofedError
-from dpcore.rados.distribution import RadoLaw
+from dpcore.rados.distribution import RadoDistribution
 from radofed.cli.entry_point import run
 from radofed.simulation import federation as federation_module
 from radofed.simulation.evaluation import auc
@@ -102,7 +102,7 @@ def test_the_rados_are_those_of_the_training_rows(table):
     assert first.rows == ROWS // 2
     assert first.rados.shape == (1000, 4)
     assert first.bias
-    assert isinstance(first.law, RadoLaw)
+    assert isinstance(first.distribution, RadoDistribution)
     same, bias = first.rados[:, 1], first.rados[:, 3]
     assert np.allclose(same, 0.4 * bias, atol=ROWS * 2**-16)  # 7 of 0 to 10 is 0.4 in [-1, 1]
     spread = np.sqrt(ROWS / 2 / 4 / 1000)
@@ -139,12 +139,12 @@ def test_auc_counts_ties_as_half():
 
 
 @pytest.mark.parametrize("partition", ["iid", "size-skew", "label-skew", "by-column:site"])
-def test_partitions_change_the_parties_and_not_the_law(table, partition):
+def test_partitions_change_the_parties_but_not_the_distribution(table, partition):
     result, releases = recorded(table, partition=partition, rados=200)
     assert {release.rados.shape[0] for release in releases} == {200}
     assert sum(release.rows for release in releases) == 2 * ROWS
     if partition == "by-column:site":
-        assert any("is no feature" in note for note in result.notes)
+        assert any("is not a feature" in note for note in result.notes)
         assert result.coordinates == recorded(table, rados=5)[0].coordinates - 5
     assert result.federation.partition == partition
 
@@ -180,7 +180,7 @@ def test_noise_is_within_the_epsilon_that_was_asked_for(table):
     assert result.privacy.scope == "record"
     assert result.privacy.epsilon < result.privacy.epsilon_if_others_collude <= 2
     assert result.privacy.epsilon_if_others_collude > 1.99
-    assert (first.law.rado_noise > 0).all()
+    assert (first.distribution.rado_noise > 0).all()
     assert result.federation.colluders == 1
     assert result.federation.honest_parties == 2
 
@@ -312,7 +312,7 @@ def test_rows_for_a_directory_that_is_not_there_are_refused_before_any_work(tabl
     rows = tmp_path / "no" / "rows.parquet"
     assert run(["simulate", "--data", str(table), *COMMAND, "--per-fold", str(rows)]) == 4
     captured = capsys.readouterr()
-    assert "is no directory" in captured.err
+    assert "not a directory" in captured.err
     assert "fold 1" not in captured.err
 
 

@@ -21,7 +21,7 @@ def table(generator, rows):
 
 
 def truth():
-    """Figures of the law itself, by quadrature over its square: error, the rates, precision, and the area."""
+    """Figures of the distribution itself, by quadrature over its square: error, the rates, precision, and the area."""
     grid = np.linspace(-1, 1, 1201)
     middle = (grid[:-1] + grid[1:]) / 2
     score = THETA[0] * middle[:, np.newaxis] + THETA[1] * middle + THETA[2]

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpcore.accounting.gaussian import shift_law, thinned_mu
+from dpcore.accounting.gaussian import shift_distribution, subsampled_mu
 from dpcore.errors import ConfigurationError, ShapeError
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, JointDesign, SensitiveFeature
 from dpcore.randomness.sources import SeededRandom
+from dpcore.records.computation import Computation
 from dpcore.records.records import ONE, Records
 from dpcore.research.leaks import KnownAllButOneBit, SubsetSums, most_accurate
 
@@ -49,7 +50,7 @@ def adversary(rows: int, seed: int = 1) -> KnownAllButOneBit:
 
 def release(design, held: Records, rados: int, seed: int) -> np.ndarray:
     query = RadosQuery(rados, design)
-    return query.integers(query.contribution(held, FRACTION_BITS, SeededRandom(seed)))
+    return query.integers(query.contribution(held, FRACTION_BITS, Computation(SeededRandom(seed))))
 
 
 def right_guesses(design, rows: int, trials: int, seed: int = 7) -> float:
@@ -79,25 +80,25 @@ def test_the_marginal_design_gives_the_bit_away(epsilon):
     assert won == 50
 
 
-SIGMA = math.ceil(2 * UNIT / thinned_mu(RADOS, HALF, Fraction(4), Fraction(1, 10**6)))
+SIGMA = math.ceil(2 * UNIT / subsampled_mu(RADOS, HALF, Fraction(4), Fraction(1, 10**6)))
 PROFILE = [0.0, 0.1, 0.3, 1.0, 2.0, 4.0]
 
 
 def allowed() -> list[float]:
     """The most that epsilon and delta allow, along the profile of a release with noise SIGMA."""
-    law = shift_law(2 * UNIT / SIGMA, RADOS, HALF)
-    return [most_accurate(epsilon, law.delta(epsilon).upper) for epsilon in PROFILE]
+    distribution = shift_distribution(2 * UNIT / SIGMA, RADOS, HALF)
+    return [most_accurate(epsilon, distribution.delta(epsilon).upper) for epsilon in PROFILE]
 
 
 def test_the_joint_design_allows_what_is_counted_and_no_more():
-    law = shift_law(2 * UNIT / SIGMA, RADOS, HALF)
-    assert 3.99 < law.epsilon(Fraction(1, 10**6)).upper <= 4
+    distribution = shift_distribution(2 * UNIT / SIGMA, RADOS, HALF)
+    assert 3.99 < distribution.epsilon(Fraction(1, 10**6)).upper <= 4
     right = right_guesses(JointDesign("smoker", (SENSITIVE,), 4, SIGMA), 14, TRIALS)
     assert lower_limit(right, TRIALS) <= min(allowed())
     # The likelihood ratio test reaches (1 + delta(0)) / 2: this adversary is as good as any.
-    reached = stats.binomtest(round(right), TRIALS, (1 + law.delta(0.0).upper) / 2)
+    reached = stats.binomtest(round(right), TRIALS, (1 + distribution.delta(0.0).upper) / 2)
     assert reached.pvalue > 1e-3
-    assert (1 + law.delta(0.0).upper) / 2 == pytest.approx(min(allowed()), rel=1e-12)
+    assert (1 + distribution.delta(0.0).upper) / 2 == pytest.approx(min(allowed()), rel=1e-12)
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.7])

@@ -31,7 +31,7 @@ def code_of(action) -> Code:
 
 @given(st.sampled_from(Kind), st.binary(min_size=1, max_size=200))
 @settings(max_examples=50)
-def test_what_was_signed_opens_and_nothing_else_does(kind, payload):
+def test_signed_bytes_open_and_others_do_not(kind, payload):
     envelope = KEY.sign(kind, payload)
     assert envelope.open(kind, KEY.public_bytes) == payload
     for other in Kind:
@@ -69,7 +69,7 @@ def test_envelope_survives_bytes_and_refuses_parts_missing():
 
 
 def test_unknown_fields_are_refused_at_every_depth():
-    # Field 99, varint 1: what a newer peer might add.
+    # Field 99, varint 1: a field that a newer peer might add.
     extra = b"\x98\x06\x01"
     top = cohort_pb2.Ready(query_id=b"q" * 32, attempt=1, party="a").SerializeToString() + extra
     assert code_of(lambda: parse(cohort_pb2.Ready, top)) is Code.FIELD_UNKNOWN

@@ -1,4 +1,4 @@
-"""Certificates of one's own, checked before a connection is tried, and the connection that they make."""
+"""A node's own certificates, checked before it connects, and the connections that they authenticate."""
 
 import datetime as dt
 import threading
@@ -18,7 +18,7 @@ NOW = dt.datetime.now(dt.UTC)
 
 
 class Files:
-    """One authority and what it issued, as files."""
+    """One authority and the certificates that it issued, as files."""
 
     def __init__(self, directory, federation="fed") -> None:
         directory.mkdir()
@@ -46,7 +46,7 @@ def test_its_own_certificate_passes(files):
     assert tls.check("fed", Role.PARTY, "a", NOW).san == "rado://fed/party/a"
 
 
-def test_each_wrong_file_is_named_with_its_mend(files, tmp_path):
+def test_each_wrong_file_is_named_with_its_fix(files, tmp_path):
     a, b = files.issue(Role.PARTY, "a"), files.issue(Role.PARTY, "b")
     other = Files(tmp_path / "two").issue(Role.PARTY, "a")
     late, early = NOW + dt.timedelta(days=800), NOW - dt.timedelta(days=2)
@@ -88,7 +88,7 @@ class Echo(grpc.GenericRpcHandler):
         with self.lock:
             self.calls += 1
         context.set_trailing_metadata(((CODE_METADATA_KEY, "SCHEMA_MISMATCH"),))
-        context.abort(grpc.StatusCode.FAILED_PRECONDITION, "The party's schema is not the query's. Field x.")
+        context.abort(grpc.StatusCode.FAILED_PRECONDITION, "The party's schema differs from the query's. Field x.")
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_the_server_knows_who_calls(files, server):
         assert Caller(target, give_up_after_s=5)(channel.unary_unary("/t/Name"), b"x") == b"rado://fed/party/a"
 
 
-def test_no_certificate_or_another_authority_is_no_connection(files, server, tmp_path):
+def test_no_certificate_or_another_authority_gives_no_connection(files, server, tmp_path):
     _, target = server
     stranger = Files(tmp_path / "two").issue(Role.PARTY, "a")
     trusting = TlsFiles(files.directory / "ca.pem", stranger.certificate, stranger.key)
@@ -125,7 +125,7 @@ def test_no_certificate_or_another_authority_is_no_connection(files, server, tmp
 
 
 def test_a_party_cannot_pose_as_the_coordinator(files):
-    """Its certificate is not good for serving, whatever host it runs on."""
+    """A party's certificate is not valid for a server, on any host."""
     served = grpc.server(ThreadPoolExecutor(1))
     served.add_generic_rpc_handlers((Echo(),))
     port = served.add_secure_port("127.0.0.1:0", files.issue(Role.PARTY, "mallory").server_credentials())
@@ -136,7 +136,7 @@ def test_a_party_cannot_pose_as_the_coordinator(files):
     served.stop(0)
 
 
-def test_what_may_pass_is_called_again_and_a_refusal_is_not(files, server):
+def test_transient_failures_are_retried_and_refusals_are_not(files, server):
     echo, target = server
     with open_channel(target, files.issue(Role.PARTY, "a")) as channel:
         caller = Caller(target, give_up_after_s=20)
@@ -149,7 +149,7 @@ def test_what_may_pass_is_called_again_and_a_refusal_is_not(files, server):
         assert echo.calls == 1
 
 
-def test_nobody_there_ends_in_time(files):
+def test_an_unreachable_server_ends_in_time(files):
     with open_channel("127.0.0.1:9", files.issue(Role.PARTY, "a")) as channel:
         with pytest.raises((ConnectionLostError, TimedOutError)) as caught:
             Caller("127.0.0.1:9", give_up_after_s=0.5)(channel.unary_unary("/t/Name"), b"x", timeout_s=2)

@@ -1,4 +1,4 @@
-"""Connections that nobody uses stay open: a server does not take its clients' pings for an attack."""
+"""Idle connections stay open: a server does not treat its clients' pings as an attack."""
 
 import time
 from concurrent import futures
@@ -9,13 +9,13 @@ import pytest
 
 from wire.transport import CHANNEL_OPTIONS, SERVER_OPTIONS
 
-# By gRPC's own rules a client that pings every 20 s is cut off at the fourth ping.
+# By gRPC's default rules the server disconnects a client that pings every 20 s at the fourth ping.
 IDLE_S = 100
 NEEDED = ("grpc.http2.min_ping_interval_without_data_ms", "grpc.keepalive_permit_without_calls")
 
 
 def connected(stack, server_options):
-    """The states that a client's channel goes through from now on, in order."""
+    """The states of a client's channel from now on, in order."""
     server = grpc.server(futures.ThreadPoolExecutor(1), options=server_options)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
@@ -28,7 +28,7 @@ def connected(stack, server_options):
 
 
 @pytest.mark.slow
-def test_an_idle_client_is_not_cut_off_for_its_pings():
+def test_an_idle_client_is_not_disconnected_for_its_pings():
     with ExitStack() as stack:
         kept = connected(stack, SERVER_OPTIONS)
         cut_off = [
@@ -36,5 +36,5 @@ def test_an_idle_client_is_not_cut_off_for_its_pings():
         ]
         time.sleep(IDLE_S)
         assert kept[-1] is grpc.ChannelConnectivity.READY
-        # Without either option it would be: this test can fail.
+        # Without either option it is disconnected: this test can fail.
         assert all(states[-1] is not grpc.ChannelConnectivity.READY for states in cut_off)

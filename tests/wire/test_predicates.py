@@ -1,4 +1,4 @@
-"""Predicates as messages: one form each, and whatever else arrives is refused before anything is built of it."""
+"""Predicates as messages: each has one canonical form, and any other table is refused before it is used."""
 
 from fractions import Fraction
 
@@ -62,13 +62,13 @@ def written(*predicates) -> query_pb2.StatisticQuery:
 
 @settings(deadline=None)
 @given(st.lists(PREDICATES, min_size=1, max_size=6, unique=True))
-def test_predicates_come_back_as_they_were(predicates):
+def test_predicates_survive_a_round_trip(predicates):
     message = written(*predicates)
     assert read_predicates(message, SCHEMA) == tuple(predicates)
     assert len(message.nodes) == len({node.SerializeToString(deterministic=True) for node in message.nodes})
 
 
-def test_what_is_shared_travels_once():
+def test_shared_nodes_travel_once():
     flag = Flag("smoker")
     message = written(flag & LabelIs(True), flag | Not(flag), flag)
     assert len(message.nodes) == 5
@@ -149,7 +149,7 @@ def hostile_one_operand(message):
 
 
 @pytest.mark.parametrize("change", [value for name, value in list(globals().items()) if name.startswith("hostile_")])
-def test_anything_else_is_refused(change):
+def test_any_other_table_is_refused(change):
     message = written(Flag("smoker") & LabelIs(True))
     change(message)
     with pytest.raises(RadofedError) as refused:

@@ -72,7 +72,7 @@ def written(kind) -> query_pb2.Query:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_a_kind_comes_back_as_it_was(kind):
+def test_a_kind_survives_a_round_trip(kind):
     assert read_kind(written(kind), SCHEMA) == kind
 
 
@@ -133,7 +133,7 @@ def change(message, path, value):
         (9, "moments.norm_bound.denominator", 0),
     ],
 )
-def test_what_is_out_of_range_is_refused(kind, path, value):
+def test_values_out_of_range_are_refused(kind, path, value):
     message = written(KINDS[kind])
     change(message, path, value)
     if path == "rados.fixed_support.fraction.denominator" and value > 1:
@@ -145,14 +145,14 @@ def test_what_is_out_of_range_is_refused(kind, path, value):
         assert caught.value.code is Code.QUERY_INVALID
 
 
-def test_a_kind_that_is_not_known_is_refused():
+def test_an_unknown_kind_is_refused():
     for message in (query_pb2.Query(), query_pb2.Query(rados=query_pb2.RadosQuery(rados=3))):
         with pytest.raises(WireError) as caught:
             read_kind(message, SCHEMA)
         assert caught.value.code is Code.QUERY_INVALID
 
 
-def test_what_a_coordinator_would_have_to_draw_does_not_travel():
+def test_designs_that_a_coordinator_would_draw_do_not_travel():
     sensitive = (SensitiveFeature(1, "smoker"),)
     for design in (
         DpFeatDesign(sensitive, Fraction(1), "exact"),
@@ -162,7 +162,7 @@ def test_what_a_coordinator_would_have_to_draw_does_not_travel():
             written(RadosQuery(5, design))
 
 
-def test_a_threshold_of_the_same_column_gives_a_feature_away():
+def test_a_threshold_of_the_same_column_reveals_a_feature():
     text = SCHEMA.to_toml().replace(
         'name = "tall"\ntype = "boolean"', 'name = "tall"\ntype = "boolean"\ncolumn = "smoker"'
     )

@@ -11,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.accounting.gaussian import ShiftLaw
+from dpcore.accounting.gaussian import ShiftDistribution
 from dpcore.accounting.integer_noise import IntegerNoise, smallest_share
 from dpcore.accounting.noise_shares import GaussianShares
 from dpcore.errors import DataError, PlanError
@@ -46,9 +46,9 @@ class GaussianMechanism:
         return smallest_share(self.squared_sensitivity, 1, self.coordinates, self.epsilon, self.delta)
 
     @property
-    def law(self) -> ShiftLaw:
+    def distribution(self) -> ShiftDistribution:
         """The privacy profile of the release: for other delta or epsilon, and for composition with other releases."""
-        return IntegerNoise(self.sigma, 1, self.coordinates).law(self.squared_sensitivity)
+        return IntegerNoise(self.sigma, 1, self.coordinates).distribution(self.squared_sensitivity)
 
     def release(self, values: NDArray[np.integer], random: RandomSource) -> NDArray[np.int64]:
         """The values (coordinates,) with noise: int64. Raises DataError if they are not that many integers."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from dpcore.errors import ShapeError
-from dpcore.rados.designs import Design, DpFeatDesign, FixedSupportDesign, GaussianDesign
+from dpcore.rados.designs import RadoDesign
 from dpcore.rados.support import check_support
 from dpcore.records.records import Records, sensitive_positive
 from dpcore.research.paper.signature_sets import (
@@ -14,7 +14,7 @@ from dpcore.research.paper.signature_sets import (
 )
 
 
-def signatures_of(design: Design, records: Records, party_rows: Sequence[int] | None = None) -> SignatureSet:
+def signatures_of(design: RadoDesign, records: Records, party_rows: Sequence[int] | None = None) -> SignatureSet:
     """Sigma_r of a design, for Theorem 3's penalties.
 
     records: of all parties, one after another, as the design sums them: a sensitive feature that the design rounds must
@@ -27,13 +27,10 @@ def signatures_of(design: Design, records: Records, party_rows: Sequence[int] | 
     sizes = [records.rows] if party_rows is None else list(party_rows)
     if sum(sizes) != records.rows or min(sizes, default=0) < 1:
         raise ShapeError(f"parties have {sizes} rows and there are {records.rows}: give positive counts that add up")
-    match design:
-        case DpFeatDesign(epsilon_per_rado=epsilon) if epsilon is not None:
-            positive = sensitive_positive(records, design.coordinates[0])
-            return dp_feat_signatures(positive, epsilon, None if design.split == "exact" else sizes)
-        case FixedSupportDesign(split="exact"):
-            return fixed_support_signatures([records.rows], [check_support(records.rows, design.fraction)])
-        case FixedSupportDesign() | GaussianDesign() if (fraction := design.fraction) is not None:
-            return fixed_support_signatures(sizes, [check_support(rows, fraction) for rows in sizes])
-        case _:
-            return all_signatures(records.rows)
+    if design.truncated_at is not None:
+        positive = sensitive_positive(records, design.coded[0])
+        return dp_feat_signatures(positive, design.truncated_at, None if design.is_pooled else sizes)
+    if design.support is not None:
+        drawn = [records.rows] if design.is_pooled else sizes
+        return fixed_support_signatures(drawn, [check_support(rows, design.support) for rows in drawn])
+    return all_signatures(records.rows)

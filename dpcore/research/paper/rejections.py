@@ -6,9 +6,9 @@ from fractions import Fraction
 
 from scipy.special import betainc, entr, expit
 
+from dpcore.accounting.truncation import admissible_range
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.numbers.count_distributions import binomial_mass
-from dpcore.rados.truncation import admissible_range
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.accounting.truncation import truncation
 from dpcore.errors import ConfigurationError, ShapeError
-from dpcore.rados.truncation import truncation
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -34,7 +34,7 @@ BISECTIONS = 200
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class SignatureBlock:
     """Rows whose selections s are admitted if low <= #{i : s_i = target_i} <= high. target: (rows,) bool.
 
     Raises ShapeError if there is no row, ConfigurationError if the range is empty or not within 0 to rows.
@@ -68,7 +68,7 @@ class SignatureSet:
     Raises ConfigurationError if there is no block.
     """
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[SignatureBlock, ...]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "blocks", tuple(self.blocks))
@@ -174,7 +174,7 @@ class SignatureSet:
                 return max(reached, length)
             length, direction = reached, rado
 
-    def _slices(self) -> list[tuple[Block, slice]]:
+    def _slices(self) -> list[tuple[SignatureBlock, slice]]:
         ends = np.cumsum([len(block.target) for block in self.blocks])
         return [
             (block, slice(int(end) - len(block.target), int(end))) for block, end in zip(self.blocks, ends, strict=True)
@@ -187,7 +187,7 @@ class SignatureSet:
 
 def all_signatures(rows: int) -> SignatureSet:
     """All 2^m signatures of m = rows. Raises ShapeError if rows < 1."""
-    return SignatureSet((Block(np.ones(max(rows, 0), dtype=np.bool_), 0, rows),))
+    return SignatureSet((SignatureBlock(np.ones(max(rows, 0), dtype=np.bool_), 0, rows),))
 
 
 def dp_feat_signatures(
@@ -199,7 +199,7 @@ def dp_feat_signatures(
     EmptyTruncationError if a set is empty, ShapeError if party_rows do not fit.
     """
     return SignatureSet(
-        tuple(Block(part, *truncation(len(part), epsilon_per_rado)) for part in _parts(positive, party_rows))
+        tuple(SignatureBlock(part, *truncation(len(part), epsilon_per_rado)) for part in _parts(positive, party_rows))
     )
 
 
@@ -211,7 +211,7 @@ def fixed_support_signatures(party_rows: Sequence[int], supports: Sequence[int])
     if len(party_rows) != len(supports):
         raise ConfigurationError(f"{len(supports)} supports for {len(party_rows)} parties: give one for each party")
     return SignatureSet(
-        tuple(Block(np.ones(rows, dtype=np.bool_), m, m) for rows, m in zip(party_rows, supports, strict=True))
+        tuple(SignatureBlock(np.ones(rows, dtype=np.bool_), m, m) for rows, m in zip(party_rows, supports, strict=True))
     )
 
 

@@ -1,4 +1,4 @@
-"""`rado learner export`: a model for use without radofed."""
+"""`rado learner export`: write a model for use without radofed."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -9,11 +9,11 @@ import typer
 from radofed.cli.framework import check_new, command
 from radofed.cli.output import Output, Result
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 
 class Target(StrEnum):
-    """What a model becomes."""
+    """The format of an exported model."""
 
     JSON = "json"
     SKLEARN = "sklearn"
@@ -27,13 +27,15 @@ def add_to(app: typer.Typer) -> None:
 def export(
     _output: Output,
     model: Annotated[Path, typer.Argument(help="A model that train wrote.", show_default=False)],
-    to: Annotated[Path, typer.Option("--output", "-o", help="Write it there.", show_default=False)],
-    target: Annotated[Target, typer.Option("--to", help="json; sklearn only says how to get one.")] = Target.JSON,
+    to: Annotated[Path, typer.Option("--output", "-o", help="Write the JSON to this new file.", show_default=False)],
+    target: Annotated[
+        Target, typer.Option("--to", help="json; sklearn prints how to make an estimator in Python.")
+    ] = Target.JSON,
 ) -> Result:
-    """Write a model as JSON in the units of the original columns, with the rules for using it.
+    """Write a model as JSON, in the units of its columns.
 
-    A scikit-learn estimator is made in Python, by Model.load(...).to_sklearn(): a file of one would be a pickle, which
-    runs whatever its author wrote into it when it is loaded.
+    The file has the rules for its use, too. For a scikit-learn estimator use Python: Model.load(...).to_sklearn(). A
+    file of one would be a pickle, and loading a pickle runs its author's code.
     """
     import json
 
@@ -43,7 +45,7 @@ def export(
 
     if target is Target.SKLEARN:
         raise ConfigurationError(
-            "a file with a scikit-learn estimator is a pickle, unsafe to load; in Python, write "
+            "a scikit-learn estimator in a file is a pickle, unsafe to load; in Python, write "
             "radofed.Model.load(pathlib.Path(FILE)).to_sklearn()"
         )
     check_new(to)

@@ -1,4 +1,4 @@
-"""`rado learner train|evaluate|predict`: from answers to a model, and from a model to what it is worth."""
+"""`rado learner train|evaluate|statistic|predict`: train models, measure them and use them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,63 +17,64 @@ if TYPE_CHECKING:
     from learner.federation import BudgetedOracle, Federation
     from learner.model import Model
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 ESTIMATOR_HELP = (
-    "From a release: mean-variance, for rados and moments; radoboost, radoboost-l1, -l2, -linf or -slope, for rados; "
-    "moments-discriminant, for moments. By asking: newton, logistic-gd, hinge-gd, logistic-regression, "
+    "On a release of rados or moments: mean-variance; of rados: radoboost, radoboost-l1, -l2, -linf, -slope; of "
+    "moments: moments-discriminant. By queries: newton, logistic-gd, hinge-gd, logistic-regression, "
     "linear-regression, naive-bayes, conjunction, decision-stump, decision-list, point, threshold."
 )
 
 DEFAULT_ESTIMATOR = "mean-variance"
 
 MaybeConfig = Annotated[
-    Path | None, typer.Option("--config", "-c", help="The learner's configuration file; to ask.", show_default=False)
+    Path | None, typer.Option("--config", "-c", help="To query: the learner's configuration file.", show_default=False)
 ]
-Epsilon = Annotated[str | None, typer.Option(help="To ask: the whole budget, when the others collude; exact.")]
-Delta = Annotated[str, typer.Option(help="The delta that epsilon is counted at, exact; 0 takes Laplace noise alone.")]
-CohortMin = Annotated[int | None, typer.Option(help="The fewest parties of a cohort.")]
-Colluders = Annotated[int | None, typer.Option(help="Parties assumed to collude.")]
-MaxRows = Annotated[int | None, typer.Option(help="The most rows that a cohort may have.")]
+Epsilon = Annotated[str | None, typer.Option(help="To query: total epsilon, if the other parties collude; exact.")]
+Delta = Annotated[str, typer.Option(help="The delta of epsilon, exact; 0 allows Laplace noise only.")]
+CohortMin = Annotated[int | None, typer.Option(help="Fewest parties in a cohort.")]
+Colluders = Annotated[int | None, typer.Option(help="Number of parties assumed to collude.")]
+MaxRows = Annotated[int | None, typer.Option(help="Most rows in a cohort.")]
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make them commands of `app`."""
+    """Make these commands of `app`."""
     for name, function in (("train", train), ("evaluate", evaluate), ("statistic", statistic), ("predict", predict)):
         command(app, name)(function)
 
 
 def train(
     output: Output,
-    to: Annotated[Path, typer.Option("--output", "-o", help="Write the model there.", show_default=False)],
+    to: Annotated[Path, typer.Option("--output", "-o", help="Write the model to this new file.", show_default=False)],
     release: Annotated[
         Path | None,
-        typer.Argument(help="The directory of a release; none for an estimator that asks.", show_default=False),
+        typer.Argument(help="The directory of a release; none for an estimator that queries.", show_default=False),
     ] = None,
     estimator: Annotated[str | None, typer.Option(help=ESTIMATOR_HELP, show_default=DEFAULT_ESTIMATOR)] = None,
     learner: OldEstimator = None,
     option: Annotated[
         list[str] | None,
-        typer.Option(help="An option of the estimator as NAME=VALUE, such as n_rounds=500; repeatable."),
+        typer.Option(help="An option of the estimator, NAME=VALUE, such as n_rounds=500; repeatable."),
     ] = None,
     config: MaybeConfig = None,
-    schema: Annotated[Path | None, typer.Option(help="To ask: the schema that the parties share.")] = None,
+    schema: Annotated[Path | None, typer.Option(help="To query: the schema that the parties share.")] = None,
     epsilon: Epsilon = None,
     delta: Delta = "1e-6",
-    rounds: Annotated[int | None, typer.Option(help="To ask: how many rounds, for estimators that have them.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="To query: number of rounds, if the estimator has them.")] = None,
     journal: Annotated[
         Path | None,
-        typer.Option(help="To ask: what was asked; the same command goes on from it. By default beside MODEL."),
+        typer.Option(help="To query: file with the queries so far, to continue from. Default: beside the model."),
     ] = None,
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
     max_rows: MaxRows = None,
     timeout_s: Timeout = None,
 ) -> Result:
-    """Train a model: on a release, which costs no more privacy, or by asking the parties within a budget.
+    """Train a model on a release, or by queries.
 
-    An estimator that asks in several rounds continues where it was interrupted: run the same command again. Where the
-    parties refuse in the middle, it keeps its last iterate and says what was spent.
+    A release costs no further privacy. Queries to the parties stay within the budget --epsilon. To continue training
+    that was interrupted, run the same command again. If the parties refuse a later round, the estimator keeps its last
+    iterate and reports what was spent.
     """
     from dpcore.errors import ConfigurationError
     from dpcore.records.features import nearest
@@ -93,9 +94,9 @@ def train(
             raise ConfigurationError(f"{name} learns from a release: give its directory")
         return _train_on(output, release, to, name, options)
     if release is not None:
-        raise ConfigurationError(f"{name} asks for what it learns from: leave the release out")
+        raise ConfigurationError(f"{name} queries the parties and takes no release: leave the release out")
     if schema is None:
-        raise ConfigurationError(f"{name} asks: give the --schema that the parties share")
+        raise ConfigurationError(f"{name} queries the parties: give the --schema that they share")
     from learner.training import model_of_answers
     from radofed.common.files.schemas import load_schema
 
@@ -116,7 +117,7 @@ def train(
 
 
 def _saved(output: Output, model: "Model", estimator: Any, to: Path) -> dict[str, Any]:
-    """Save a model and print its estimator's warning, such as that theta separates the rados; what JSON says of it."""
+    """Save a model, print its estimator's warning, for example of separated rados, and return the JSON fields."""
     model.save(to)
     warning = getattr(estimator, "warning_", None)
     if warning is not None:
@@ -136,7 +137,7 @@ def _train_on(output: Output, release: Path, to: Path, name: str, options: dict[
     from learner.release import Release
     from learner.training import fitted, model_of
 
-    # What is misspelt need not wait for a release to load.
+    # Check the options before a release is loaded, which may be slow.
     make_estimator(name, **{option: value for option, value in options.items() if option != "synthetic_rados"})
     loaded = Release.load(release)
     output.note(f"training {name} on {loaded.contents} of {loaded.schema.d} coordinates ...")
@@ -151,17 +152,18 @@ def evaluate(
     config: MaybeConfig = None,
     epsilon: Epsilon = None,
     delta: Delta = "1e-6",
-    confidence: Annotated[float, typer.Option(help="How sure all intervals together are.")] = 0.95,
-    bins: Annotated[int, typer.Option(help="Bins of the scores, for calibration and ROC.")] = 20,
-    scale: Annotated[float, typer.Option(help="Of the bins' edges, for scores that are no log odds.")] = 1.0,
+    confidence: Annotated[float, typer.Option(help="Confidence of all intervals together.")] = 0.95,
+    bins: Annotated[int, typer.Option(help="Number of bins of scores, for calibration and ROC.")] = 20,
+    scale: Annotated[float, typer.Option(help="Scale of the bins, for scores that are not log odds.")] = 1.0,
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
     max_rows: MaxRows = None,
     timeout_s: Timeout = None,
 ) -> Result:
-    """Ask the parties how good a model is on their rows: error, confusion matrix, calibration, ROC, with intervals.
+    """Measure a model on the parties' rows.
 
-    One batch of statistics, charged as any other query.
+    Prints error, confusion matrix, calibration and ROC, with intervals. This is one batch of statistics. The parties
+    charge it like every query.
     """
     from dpcore.evaluation.evaluation import evaluate as ask_evaluation
     from learner.model import Model
@@ -180,28 +182,30 @@ def statistic(
     output: Output,
     predicate: Annotated[
         list[str],
-        typer.Argument(help="Such as '(x[\"age\"] >= 65) & (y == 1)'; several are one batch.", show_default=False),
+        typer.Argument(help="Such as '(x[\"age\"] >= 65) & (y == 1)'; several make one batch.", show_default=False),
     ],
     schema: Annotated[Path, typer.Option(help="The schema that the parties share.", show_default=False)],
     config: MaybeConfig = None,
     epsilon: Epsilon = None,
     delta: Delta = "1e-6",
     tolerance: Annotated[
-        float | None, typer.Option(help="Refuse where so few rows cannot keep it, before anybody is asked.")
+        float | None, typer.Option(help="Largest tolerance allowed; an error before any query if the rows are too few.")
     ] = None,
-    confidence: Annotated[float, typer.Option(help="How sure all tolerances together are.")] = 0.95,
+    confidence: Annotated[float, typer.Option(help="Confidence of all tolerances together.")] = 0.95,
     noise_rate: Annotated[
-        float, typer.Option(help="Labels are known to be flipped at this rate; correct for it.")
+        float, typer.Option(help="Known rate of flipped labels; estimates are corrected for it.")
     ] = 0.0,
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
     max_rows: MaxRows = None,
     timeout_s: Timeout = None,
 ) -> Result:
-    """Ask for the fraction of all parties' rows for which each predicate holds, with the tolerance it really has.
+    """Estimate how often predicates hold in the parties' rows.
 
-    x["name"] is a feature in its own units, y the label (1 or -1), z["name"] a coordinate scaled to [-1, 1]; &, |, ~
-    join. docs/asking.md has the whole grammar.
+    Prints the fraction of all parties' rows for each predicate, and its tolerance.
+
+    x["name"] is a feature in its own units, y the label (1 or -1), z["name"] a coordinate scaled to [-1, 1]. Combine
+    them with &, | and ~. docs/asking.md has the grammar.
     """
     from dpcore.predicates.checking import check
     from dpcore.predicates.notation import parse
@@ -209,15 +213,15 @@ def statistic(
 
     shared = load_schema(schema)
     predicates = tuple(parse(text) for text in predicate)
-    # Before a connection is made.
+    # Check before connecting.
     check(predicates, shared)
     terms = _terms(cohort_min, colluders, max_rows)
     with _federation(output, config, shared, terms, timeout_s, None) as federation:
         oracle = _within(federation, "statistic", epsilon, delta)
         found = oracle.statistic(predicates, tolerance=tolerance, confidence=confidence, noise_rate=noise_rate)
     if tolerance is not None and found.tolerance > tolerance:
-        # Parties of the cohort may have fewer rows than the roster's have together.
-        output.note(f"warning: a tolerance of {tolerance:g} is not kept: {found.rows} rows are too few for it")
+        # The cohort may have fewer rows than all parties of the roster.
+        output.note(f"warning: {found.rows} rows are too few for a tolerance of {tolerance:g}")
     statement = oracle.statement()
     widths = {name: getattr(found, name) for name in ("tolerance", "sampling", "quantisation", "noise")}
     estimates = [
@@ -228,10 +232,10 @@ def statistic(
         f"{value:.5f} +- {found.tolerance:.5f}  {text}" for text, value in zip(predicate, found.values, strict=True)
     ]
     lines.append(
-        f"over {found.rows} rows; all tolerances hold together with probability {found.confidence:g}: sampling "
+        f"over {found.rows} rows; all tolerances hold with probability {found.confidence:g}: sampling "
         f"{found.sampling:.5f}, quantisation {found.quantisation:.5f}, noise {found.noise:.5f}"
     )
-    lines.append("on these rows themselves, without sampling, each is right to quantisation and noise")
+    lines.append("for these rows alone, each estimate is exact up to quantisation and noise, without sampling")
     return Result({**data, "privacy": statement.to_dict()}, "\n".join([*lines, *statement.sentences()]))
 
 
@@ -252,7 +256,7 @@ def _federation(
 
     check_timeout(timeout_s)
     if config is None:
-        raise ConfigurationError("this asks the parties: give the learner's --config")
+        raise ConfigurationError("this command queries the parties: give the learner's --config")
     with Session(LearnerConfig.load(config)) as session:
         source = SessionSource(session, journal, on_status=QueryProgress(), timeout_s=timeout_s, note=output.note)
         yield Federation(source, schema, **terms)
@@ -263,7 +267,7 @@ def _within(federation: "Federation", what: str, epsilon: str | None, delta: str
 
     if epsilon is None:
         raise ConfigurationError(
-            f"{what} asks, and answers have noise: give the --epsilon that they are to stay within"
+            f"{what} queries the parties, and answers have noise: give the --epsilon of all answers in total"
         )
     return federation.within(exact(epsilon, "epsilon"), exact(delta, "delta"))
 
@@ -277,9 +281,11 @@ def predict(
     _output: Output,
     model: Annotated[Path, typer.Argument(help="A model that train wrote.", show_default=False)],
     file: Annotated[Path, typer.Argument(help="A CSV or Parquet file of rows.", show_default=False)],
-    to: Annotated[Path | None, typer.Option("--output", "-o", help="Write scores and labels there, as CSV.")] = None,
+    to: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write scores and labels to this new CSV file.")
+    ] = None,
 ) -> Result:
-    """Predict the label of every row, and count the errors where the file has labels."""
+    """Predict the label of every row. If the file has labels, count the errors."""
     from learner.model import Model, error_rate
     from learner.model import predict as predict_rows
     from radofed.common.tables.tables import open_table
@@ -302,5 +308,5 @@ def predict(
             for score, label in zip(found.scores, found.labels, strict=True)
         )
         to.write_text(text, encoding="utf-8")
-        lines.append(f"{to}: a score and a label (1 or -1) for each row; empty where a row is not usable")
+        lines.append(f"{to}: a score and a label (1 or -1) for each row; empty if the row is not usable")
     return Result({**data, "file": to}, "\n".join(lines))

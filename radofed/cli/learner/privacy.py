@@ -1,4 +1,4 @@
-"""`rado learner privacy`: what several releases cost together."""
+"""`rado learner privacy`: the privacy cost of the composition of several releases."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +8,7 @@ import typer
 from radofed.cli.framework import command
 from radofed.cli.output import Output, Result
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -18,21 +18,27 @@ def add_to(app: typer.Typer) -> None:
 
 def privacy(
     _output: Output,
-    releases: Annotated[list[Path], typer.Argument(help="Directories of releases.", show_default=False)],
-    feature: Annotated[str | None, typer.Option(help="Count this feature's marginal instead of records.")] = None,
-    column: Annotated[str | None, typer.Option(help="Count this source column instead of records.")] = None,
-    delta: Annotated[str, typer.Option(help="What epsilon is counted at, an exact decimal.")] = "1e-6",
+    releases: Annotated[list[Path], typer.Argument(help="The directories of releases.", show_default=False)],
+    feature: Annotated[
+        str | None, typer.Option(help="Protect this feature's own values, instead of whole records.")
+    ] = None,
+    column: Annotated[str | None, typer.Option(help="Protect this source column, instead of whole records.")] = None,
+    delta: Annotated[str, typer.Option(help="The delta of epsilon, exact.")] = "1e-6",
 ) -> Result:
-    """Say what releases over the same records cost together, exactly: less than the sum of their epsilons."""
+    """Compute the privacy cost of several releases.
+
+    The figure is exact, for releases over the same records: their composition costs less than the sum of their
+    epsilons.
+    """
     from dpcore.errors import ConfigurationError
+    from learner.composition import composed_privacy, sentences
     from learner.release import Release
-    from learner.together import privacy_together, sentences
     from radofed.cli.arguments import exact
 
     if feature is not None and column is not None:
         raise ConfigurationError("give --feature or --column, not both")
     budget = exact(delta, "delta")
-    cost = privacy_together([Release.load(each) for each in releases], budget, feature=feature, column=column)
+    cost = composed_privacy([Release.load(each) for each in releases], budget, feature=feature, column=column)
     what = "one record"
     if feature is not None:
         what = f"one record's value of {feature!r}, within that coordinate's own values where a release bounds no more,"

@@ -1,11 +1,11 @@
-"""`rado learner`: from a key to a model."""
+"""`rado learner`: make a key, send queries, follow them and fetch their releases."""
 
 import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,28 +14,29 @@ from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.output import Output, QueryProgress, Result, progress_sentence
 
 if TYPE_CHECKING:
-    from dpcore.records.schema import Schema
     from learner.planning import Plan
     from learner.release import Release
-    from learner.requests import RadosDesign, Request
     from learner.session import Session
     from wire.status import QueryStatus
 
-# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help comes at once)
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
-app = group("Ask queries, fetch releases, train and predict.")
+app = group("Send queries, fetch releases, train models and use them.")
 
-_QueryId = Annotated[str, typer.Argument(help="The query's id, or the beginning of it.", show_default=False)]
-Timeout = Annotated[float | None, typer.Option(help="Give up waiting after this many seconds; the query goes on.")]
+_QueryId = Annotated[str, typer.Argument(help="The query's id, or its first digits.", show_default=False)]
+Timeout = Annotated[float | None, typer.Option(help="Longest wait, in seconds; the query continues.")]
 
 
 @command(app, "keygen")
 def keygen(
     output: Output,
     config: ConfigOption,
-    bits: Annotated[int, typer.Option(help="Size of the Paillier modulus, 2048 to 4096.")] = 3072,
+    bits: Annotated[int, typer.Option(help="Size of the Paillier modulus, in bits, 2048 to 4096.")] = 3072,
 ) -> Result:
-    """Make the Paillier key that opens this learner's totals. An existing key is never overwritten."""
+    """Make the Paillier key that decrypts this learner's totals.
+
+    An existing key is never overwritten.
+    """
     from learner.config import LearnerConfig
     from learner.keys import create_key
 
@@ -54,48 +55,55 @@ def query(
     schema: Annotated[Path, typer.Option(help="The schema that the parties share.", show_default=False)],
     rados: Annotated[
         int | None,
-        typer.Option(help="How many rados. Moments take none, dp-feat by default as many as --epsilon allows."),
+        typer.Option(help="Number of rados; not for moments. Default for dp-feat: as many as --epsilon allows."),
     ] = None,
     design: Annotated[str, typer.Option(help="plain, dp-feat, fixed-support, gaussian or moments.")] = "dp-feat",
     sensitive: Annotated[
         list[str] | None,
-        typer.Option(help="dp-feat: a boolean or threshold feature; may be repeated. With --joint: a source column."),
+        typer.Option(help="dp-feat: a boolean or threshold feature; repeatable. With --joint: a source column."),
     ] = None,
     joint: Annotated[
-        bool, typer.Option("--joint", help="dp-feat: noise that protects the column within the whole release.")
+        bool, typer.Option("--joint", help="dp-feat: protect the column in the whole release, by noise.")
     ] = False,
     rounded: Annotated[
-        list[str] | None, typer.Option(help="dp-feat: a real-valued sensitive feature to round to a sign.")
+        list[str] | None, typer.Option(help="dp-feat: a real-valued sensitive feature, rounded to a sign; repeatable.")
     ] = None,
     epsilon: Annotated[
-        str | None, typer.Option(help="The total that noise is calibrated to, when the others collude; exact.")
+        str | None, typer.Option(help="Total epsilon, if the other parties collude; noise is calibrated to it; exact.")
     ] = None,
-    norm_bound: Annotated[str | None, typer.Option(help="R: records are clipped to this length; exact.")] = None,
+    norm_bound: Annotated[str | None, typer.Option(help="The clipping norm R of records; exact.")] = None,
     support: Annotated[
-        str | None, typer.Option(help="fixed-support, gaussian: the fraction of its records a party draws; exact.")
+        str | None, typer.Option(help="fixed-support, gaussian: the fraction of its records that a party draws; exact.")
     ] = None,
     edge_weight: Annotated[
-        str | None, typer.Option(help="moments: how much more precise edges are than products; exact.")
+        str | None, typer.Option(help="moments: the precision of edges relative to products; exact.")
     ] = None,
     epsilon_per_rado: Annotated[
-        str | None, typer.Option(help="dp-feat: Algorithm 2's epsilon, an exact decimal; by default no truncation.")
+        str | None,
+        typer.Option(help="dp-feat: epsilon of one rado, by truncation (Algorithm 2); exact. Default: none."),
     ] = None,
-    delta: Annotated[str, typer.Option(help="The delta that epsilon is counted at, an exact decimal.")] = "1e-6",
-    fraction_bits: Annotated[int | None, typer.Option(help="Precision of an edge's coordinates.")] = None,
-    max_rows: Annotated[int | None, typer.Option(help="The most rows that a cohort may have.")] = None,
-    max_parties: Annotated[int | None, typer.Option(help="The most parties of a cohort.")] = None,
-    cohort_min: Annotated[int | None, typer.Option(help="The fewest parties of a cohort.")] = None,
-    colluders: Annotated[int | None, typer.Option(help="Parties assumed to collude.")] = None,
-    attempts: Annotated[int | None, typer.Option(help="The most attempts; each is charged.")] = None,
-    answer_within_s: Annotated[int | None, typer.Option(help="How long parties have to answer.")] = None,
-    prepare_within_s: Annotated[int | None, typer.Option(help="How long they have to get ready.")] = None,
-    upload_within_s: Annotated[int | None, typer.Option(help="How long they have to upload.")] = None,
-    expires_after_s: Annotated[int | None, typer.Option(help="When the query dies in any case.")] = None,
+    delta: Annotated[str, typer.Option(help="The delta of epsilon; exact.")] = "1e-6",
+    fraction_bits: Annotated[
+        int | None, typer.Option(help="Binary digits after the point, in an edge's coordinates.")
+    ] = None,
+    max_rows: Annotated[int | None, typer.Option(help="Most rows in a cohort.")] = None,
+    max_parties: Annotated[int | None, typer.Option(help="Most parties in a cohort.")] = None,
+    cohort_min: Annotated[int | None, typer.Option(help="Fewest parties in a cohort.")] = None,
+    colluders: Annotated[int | None, typer.Option(help="Number of parties assumed to collude.")] = None,
+    attempts: Annotated[int | None, typer.Option(help="Most attempts; parties charge each.")] = None,
+    answer_within_s: Annotated[int | None, typer.Option(help="Time for parties to answer, in seconds.")] = None,
+    prepare_within_s: Annotated[int | None, typer.Option(help="Time for them to get ready, in seconds.")] = None,
+    upload_within_s: Annotated[int | None, typer.Option(help="Time for them to upload, in seconds.")] = None,
+    expires_after_s: Annotated[int | None, typer.Option(help="Query expiry, in seconds.")] = None,
     wait: Annotated[bool, typer.Option(help="Follow the query and fetch its release.")] = True,
     timeout_s: Timeout = None,
 ) -> Result:
-    """Plan a query, print the plan, ask it, and unless told otherwise follow it and fetch its release."""
+    """Plan a query, send it, and fetch its release.
+
+    Prints the plan first. With --no-wait the command ends when the query is sent.
+    """
     from learner.config import LearnerConfig
+    from learner.requests import release_request
     from learner.session import Session, check_timeout
     from radofed.common.files.schemas import load_schema
 
@@ -122,37 +130,13 @@ def query(
     }
     chosen |= {name: None if text is None else exact(text, name.replace("_", "-")) for name, text in figures.items()}
     chosen |= {"rados": rados, "sensitive": tuple(sensitive or ()), "rounded": tuple(rounded or ()), "joint": joint}
-    request = _request(load_schema(schema), design, chosen)
+    request = release_request(load_schema(schema), design, chosen)
     with Session(LearnerConfig.load(config)) as session:
         plan = session.plan(request)
         for sentence in plan.sentences():
             output.note(sentence)
-        with _told_what_goes_on(output, session, plan.query_id, config):
+        with _note_how_to_continue(output, session, plan.query_id, config):
             return _ask(output, session, plan, config, wait=wait, timeout_s=timeout_s)
-
-
-def _request(schema: "Schema", design: str, options: dict[str, Any]) -> "Request":
-    """The request that options stand for; options that were not given are None, empty or False."""
-    from dpcore.errors import ConfigurationError
-    from dpcore.records.features import nearest
-    from learner.requests import DESIGNS, MomentsRequest, RadosRequest
-
-    given = {name: value for name, value in options.items() if value is not None and value is not False and value != ()}
-    if design not in DESIGNS:
-        raise ConfigurationError(f"no design is called {design!r}; {nearest(design, DESIGNS)}")
-    if design != "moments":
-        counted = design == "dp-feat" and "joint" not in given and "epsilon" in given
-        if "rados" not in given and not counted:
-            raise ConfigurationError(f"{design} needs --rados: say how many")
-        if "edge_weight" in given:
-            raise ConfigurationError(f"{design} takes no --edge-weight; leave it out or choose moments")
-        return RadosRequest(schema, design=cast("RadosDesign", design), **given)  # it refuses any other word
-    for name in ("rados", "sensitive", "rounded", "joint", "epsilon_per_rado", "support"):
-        if name in given:
-            raise ConfigurationError(f"moments takes no --{name.replace('_', '-')}; leave it out")
-    if "epsilon" not in given:
-        raise ConfigurationError("moments adds noise: give the --epsilon that it is to stay within")
-    return MomentsRequest(schema, **given)
 
 
 def _ask(
@@ -170,8 +154,8 @@ def _ask(
 
 
 @contextmanager
-def _told_what_goes_on(output: Output, session: "Session", query_id: bytes, config: Path) -> Iterator[None]:
-    """Where a command ends before its query does, people are told what becomes of it."""
+def _note_how_to_continue(output: Output, session: "Session", query_id: bytes, config: Path) -> Iterator[None]:
+    """If a command ends before its query does, note how to continue."""
     from dpcore.errors import RadofedError
 
     try:
@@ -183,13 +167,16 @@ def _told_what_goes_on(output: Output, session: "Session", query_id: bytes, conf
             )
         # Before the query is on disk there is nothing to follow.
         elif isinstance(error, KeyboardInterrupt) and query_id in session.asked():
-            output.note(f"the query goes on; follow it with: {_again('fetch', query_id, config)}, or cancel it")
+            output.note(f"the query continues; follow it with: {_again('fetch', query_id, config)}, or cancel it")
         raise
 
 
 @command(app, "send")
 def send(_output: Output, query_id: _QueryId, config: ConfigOption) -> Result:
-    """Send a query that was saved and that the coordinator never acknowledged. Sending twice does no harm."""
+    """Send a saved query to the coordinator again.
+
+    For a query that the coordinator never acknowledged. Sending twice does no harm.
+    """
     from learner.config import LearnerConfig
     from learner.session import Session
 
@@ -201,13 +188,16 @@ def send(_output: Output, query_id: _QueryId, config: ConfigOption) -> Result:
 
 @command(app, "list")
 def list_queries(output: Output, config: ConfigOption) -> Result:
-    """List this learner's queries that the coordinator still knows, and those that it never acknowledged."""
+    """List this learner's queries.
+
+    Shows those that the coordinator still knows, and those that it never acknowledged.
+    """
     from learner.config import LearnerConfig
     from learner.session import Session
 
     with Session(LearnerConfig.load(config)) as session:
         unsent = session.unsent()
-        # Said first: they are there because the coordinator could not be reached, and may still not be.
+        # Note these first: the coordinator may still be out of reach, as when they were saved.
         for query_id in unsent:
             output.note(f"saved, never acknowledged; send it with: {_again('send', query_id, config)}")
         statuses = session.list()
@@ -218,7 +208,7 @@ def list_queries(output: Output, config: ConfigOption) -> Result:
 
 @command(app, "status")
 def status(_output: Output, query_id: _QueryId, config: ConfigOption) -> Result:
-    """Show where a query stands, party by party."""
+    """Show the state of a query, party by party."""
     from learner.config import LearnerConfig
     from learner.session import Session
 
@@ -233,7 +223,10 @@ def status(_output: Output, query_id: _QueryId, config: ConfigOption) -> Result:
 
 @command(app, "cancel")
 def cancel(_output: Output, query_id: _QueryId, config: ConfigOption) -> Result:
-    """End a query that has no total yet. What parties have charged stays charged."""
+    """End a query that has no total yet.
+
+    What parties have charged stays charged.
+    """
     from learner.config import LearnerConfig
     from learner.session import Session
 
@@ -251,22 +244,25 @@ def fetch(
     wait: Annotated[bool, typer.Option(help="Follow the query until it is complete.")] = True,
     timeout_s: Timeout = None,
 ) -> Result:
-    """Fetch a query's total, check it, open it, and save the release with its privacy statement."""
+    """Fetch a query's total and save its release.
+
+    Checks the total, decrypts it, and saves the release with its privacy statement.
+    """
     from learner.config import LearnerConfig
     from learner.session import Session, check_timeout
 
     check_timeout(timeout_s)
     with Session(LearnerConfig.load(config)) as session:
         found = _find(session, query_id)
-        # What is saved already is shown, though the coordinator has forgotten it or is down.
+        # A saved release is shown even if the coordinator has forgotten the query or is down.
         if wait and not session.release_directory(found).exists():
-            with _told_what_goes_on(output, session, found, config):
+            with _note_how_to_continue(output, session, found, config):
                 session.watch(found, QueryProgress(), timeout_s)
         return _fetched(session.fetch(found), session.release_directory(found))
 
 
 def _find(session: "Session", text: str) -> bytes:
-    """The id that a text is, or that begins with it among this learner's queries: those on disk, then the others."""
+    """The query id that is `text` or begins with it, among this learner's queries: those on disk, then the others."""
     from dpcore.errors import ConfigurationError
 
     if not re.fullmatch("[0-9a-f]{4,64}", text):
@@ -284,7 +280,7 @@ def _find(session: "Session", text: str) -> bytes:
 
 
 def _again(name: str, query_id: bytes, config: Path) -> str:
-    """A command about a query, for people to copy."""
+    """A command about a query, to copy."""
     return f"rado learner {name} {query_id.hex()[:16]} --config {shlex.quote(str(config))}"
 
 

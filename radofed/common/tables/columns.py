@@ -1,23 +1,23 @@
-"""Arrow columns as cells that a schema can encode: numbers as doubles, texts as codes of the distinct ones."""
+"""Arrow columns as cells that a schema can encode: numbers as doubles, texts as codes of the distinct texts."""
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dpcore.records.encoding import CellError, Cells, Numbers, Source, Texts
+from dpcore.records.encoding import CellError, Cells, Numbers, Texts, WantedColumn
 from dpcore.records.features import TRIMMED, value_text
 
 
-def cells(array: pa.Array, source: Source) -> Cells:
-    """An Arrow column as `source` wants it; raises CellError as `numbers` and `texts` do."""
+def cells(array: pa.Array, source: WantedColumn) -> Cells:
+    """An Arrow column as the cells that `source` needs. Raises the same errors as `numbers` and `texts`."""
     return numbers(array, source.column) if source.kind == "numbers" else texts(array, source.column)
 
 
 def numbers(array: pa.Array, column: str) -> Numbers:
-    """An Arrow column as doubles: texts are parsed as decimal numbers, empty ones and nulls are missing.
+    """An Arrow column as doubles. Texts are parsed as decimal numbers; empty texts and nulls are missing.
 
-    Raises CellError for a text that is not a number and for a column of a type that has none.
+    Raises CellError if a text is not a number or the column has a type that is not numeric.
     """
     kind = array.type
     if pa.types.is_dictionary(kind):
@@ -45,8 +45,7 @@ def texts(array: pa.Array, column: str) -> Texts:
 
     Empty texts and nulls are missing.
 
-    The texts are those that occur, in the order in which they do. Raises CellError for a column of a nested or binary
-    type.
+    The texts are in the order of their first occurrence. Raises CellError if the column has a nested or binary type.
     """
     kind = array.type
     if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
@@ -54,20 +53,20 @@ def texts(array: pa.Array, column: str) -> Texts:
     if pa.types.is_dictionary(kind):
         if not is_text(kind.value_type):
             return texts(array.dictionary_decode(), column)
-        # Only what occurs is looked at: a dictionary may be that of the whole file.
+        # Only texts that occur are examined: the dictionary may be that of the whole file.
         used = array.indices.dictionary_encode()
         of_used = texts(array.dictionary.take(used.dictionary), column)
         places = np.append(of_used.codes, -1)
         return Texts(places[_codes(used)], of_used.texts)
     encoded = (_trim(array) if is_text(kind) else array).dictionary_encode()
     found = tuple("" if value is None else value_text(value) for value in encoded.dictionary.to_pylist())
-    # One more place, for nulls; empty texts go where they go.
+    # One more place, for nulls; empty texts have the same code.
     places = np.array([*(place if text else -1 for place, text in enumerate(found)), -1], dtype=np.int64)
     return Texts(places[_codes(encoded)], found)
 
 
 def _codes(encoded: pa.DictionaryArray) -> NDArray[np.int64]:
-    """Where in the dictionary each value is; one place behind it for nulls."""
+    """The index of each value in the dictionary; for nulls the index after its end."""
     indices = encoded.indices
     if indices.null_count:
         indices = indices.fill_null(len(encoded.dictionary))
@@ -75,17 +74,17 @@ def _codes(encoded: pa.DictionaryArray) -> NDArray[np.int64]:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds texts, not encoded as a dictionary."""
+    """Whether a column of this type holds texts that are not dictionary-encoded."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _trim(array: pa.Array) -> pa.Array:
-    # Trimmed bytewise, which is exact in UTF-8 because what is trimmed is ASCII.
+    # Trimmed bytewise, which is exact in UTF-8 because the trimmed characters are ASCII.
     return pc.ascii_trim(array.cast(pa.string()), characters=TRIMMED)
 
 
 def _number(cell: str | None, row: int, column: str) -> float | None:
-    """One cell as a number, for blocks that Arrow's parser refused: which cell it is, or digits of another script."""
+    """One cell as a number, for blocks that Arrow's parser refused: finds the bad cell, or reads other digits."""
     if cell is None:
         return None
     try:

@@ -1,67 +1,67 @@
-"""Tables from files, streamed: CSV (also compressed) and Parquet, in blocks of rows, for parties and the learner alike.
+"""Tables from files, streamed in blocks of rows on threads. Parties and the learner use it.
 
-CSV cells are texts and stay exact until the schema says what they are: an empty cell is missing, nothing else is.
-Every error names the file and where in it: the line of a CSV (quoted line breaks counted), the row of a Parquet file.
-None quotes a cell, nor the first line of a file, which may be a row where the header is missing.
+A file is a CsvTable or a ParquetTable, which give batches of Arrow columns. Columns become cells, which a schema
+interprets. Every error names the file and the place in it, and quotes no cell.
 """
 
-import csv
-import gzip
-import io
-import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dpcore.errors import DataError
 from dpcore.numbers.processors import processors
-from dpcore.records.encoding import CellError, Cells, EncodedRows, Source, StoredRows, encode, encode_stored, sources
-from dpcore.records.features import TRIMMED, close_match
+from dpcore.records.encoding import (
+    CellError,
+    Cells,
+    EncodedRows,
+    StoredRows,
+    WantedColumn,
+    encode,
+    encode_stored,
+    sources,
+)
+from dpcore.records.features import close_match
 from dpcore.records.schema import Schema
 from radofed.common.files.reading import FileKind, open_file
-from radofed.common.tables.columns import cells, is_text
+from radofed.common.tables.columns import cells
+from radofed.common.tables.csv_table import CsvTable
+from radofed.common.tables.parquet_table import ParquetTable
 
-Progress = Callable[[int], None]
+RowsRead = Callable[[int], None]
+"""Progress callback: the number of rows read so far."""
+
 FileState = tuple[int, int, int] | None
-"""What changes when a file is replaced or written to: inode, bytes, time of the last change; None where it is gone."""
+"""Changes when a file is replaced or written to: inode, bytes, modification time; None if the file does not exist."""
 Result = TypeVar("Result")
 
-_CSV_BLOCK_BYTES = 1 << 20
-_PARQUET_BATCH_ROWS = 1 << 14
-# What is read ahead of a column of a row group; without it Arrow holds whole row groups, and in the end the file.
-_PARQUET_BUFFER_BYTES = 1 << 16
-# Blocks that are read before they are wanted, for each thread.
+# Blocks that are read ahead, for each thread.
 _BLOCKS_AHEAD = 2
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _PARQUET = (".parquet", ".pq")
 _TABLE = FileKind(
-    lambda path, cause: DataError(f"{cause.lower()}; give one file, check the path and its permissions", file=str(path))
+    lambda path, cause: DataError(f"{cause.lower()}; give one file, check its path and permissions", file=str(path))
 )
-_UNREADABLE = (OSError, EOFError, zlib.error, csv.Error, UnicodeDecodeError, pa.ArrowException)
 
 
 @dataclass(frozen=True)
-class Block:
-    """Consecutive rows of a table: the first one's index (from 0), how many, and the columns that were asked for."""
+class TableBlock:
+    """Consecutive rows of a table: the index of the first (from 0), their number, and the requested columns."""
 
     first_row: int
     rows: int
-    cells: Mapping[Source, Cells]
+    cells: Mapping[WantedColumn, Cells]
 
 
 class Table(Protocol):
-    """A file whose header has been read and checked."""
+    """A file whose header has been read. state: the file's state before it was opened."""
 
     path: str
     columns: tuple[str, ...]
@@ -69,7 +69,7 @@ class Table(Protocol):
 
     @property
     def rows(self) -> int | None:
-        """Rows as the file says before they are read, None where it does not: to make room, not to rely on."""
+        """The number of rows that the file declares, None if it declares none. Use it only to allocate memory."""
         ...
 
     def batches(
@@ -77,241 +77,66 @@ class Table(Protocol):
     ) -> Iterator[pa.RecordBatch]:
         """Arrow batches with at least `columns`, under their names.
 
-        numbers: columns that may come as doubles, the same ones as radofed.common.tables.columns.numbers makes of what
-        comes otherwise. coded: columns of texts that may come dictionary-encoded. Both are only faster.
+        numbers: columns that may come as doubles, equal to the result of radofed.common.tables.columns.numbers on the
+        texts. coded: columns of texts that may come dictionary-encoded. Both only save time.
         """
         ...
 
     def error(self, sentence: str, *, row: int | None = None, column: str | None = None) -> DataError:
-        """The error that says `sentence` about data row `row` (counted from 0) of this file."""
+        """The error with this `sentence` about data row `row` (counted from 0) of this file."""
         ...
 
 
 def open_table(path: str | Path) -> Table:
     """Open a table by its extension: .csv, .tsv (both also .gz), .parquet, .pq.
 
-    Raises DataError where the file is absent, a directory, unreadable, of another kind, empty, or has one header twice.
+    Raises DataError if the file is absent, a directory, unreadable, of another kind, empty, or repeats a header.
     """
     file = Path(path)
     name = file.name.lower()
     with open_file(file, _TABLE) as stream:
-        first = stream.read(1)
-    if not first:
+        is_empty = not stream.read(1)
+    if is_empty:
         raise DataError("the file is empty; write a header line and rows", file=str(path))
+    state, extension = _state(path), Path(name.removesuffix(".gz")).suffix
+    table: Table
     if name.endswith(_PARQUET):
-        return ParquetTable(str(path))
-    extension = Path(name.removesuffix(".gz")).suffix
-    if extension in _DELIMITERS:
-        return CsvTable(str(path), _DELIMITERS[extension])
-    raise DataError(
-        "the extension is unknown; give a .csv, .csv.gz, .tsv, .tsv.gz, .parquet or .pq file", file=str(path)
-    )
-
-
-class CsvTable:
-    """A CSV file in UTF-8: one header line, cells in double quotes where they hold a delimiter or a line break."""
-
-    def __init__(self, path: str, delimiter: str) -> None:
-        self.path, self.state, self._delimiter = path, _state(path), delimiter
-        self.columns: tuple[str, ...] = ()
-        try:
-            with self._text() as stream:
-                reader = csv.reader(stream, delimiter=delimiter)
-                header = next(((count, fields) for count, fields in enumerate(reader, start=1) if fields), None)
-                self._has_rows = next(reader, None) is not None
-            unclosed = self._unclosed_quote()
-        except _UNREADABLE as error:
-            raise self._unreadable(error) from None
-        if header is None:
-            raise self.error("the file is empty; write a header line and rows")
-        if unclosed:
-            raise self.error("a quotation mark opens and never closes; close it")
-        self._header_rows, fields = header
-        self.columns = tuple(field.strip(TRIMMED) for field in fields)
-        _check_header(self, self.columns)
-        if len(fields) == 1 and any(mark in fields[0] for mark in ";\t|"):
-            raise self.error(f"the header looks separated by something else than {delimiter!r}; save the file with it")
-
-    rows = None
-
-    def batches(
-        self, columns: Sequence[str], *, numbers: Collection[str] = (), coded: Collection[str] = ()
-    ) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of `columns`, texts but for `numbers` and `coded`; none where nothing follows the header.
-
-        From the first block on in which Arrow's reader refuses a number, such as a cell of blanks alone, everything
-        comes as texts, of which more is understood: what a cell means does not depend on the others.
-        """
-        if not self._has_rows:
-            return
-        types = dict.fromkeys(columns, pa.string())
-        types |= dict.fromkeys(coded, pa.dictionary(pa.int32(), pa.string())) | dict.fromkeys(numbers, pa.float64())
-        rows = 0
-        try:
-            if numbers:
-                try:
-                    for batch in self._stream(types):
-                        yield batch
-                        rows += batch.num_rows
-                except pa.ArrowInvalid:
-                    types = dict.fromkeys(columns, pa.string())
-                else:
-                    return
-            for batch in self._stream(types):
-                if rows < batch.num_rows:
-                    yield batch.slice(rows)
-                rows = max(0, rows - batch.num_rows)
-        except _UNREADABLE as error:
-            raise self._unreadable(error) from None
-
-    def _stream(self, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
-        """All rows, block by block: the columns of `types` in their order, as those types."""
-        names = [f"c{place}" for place in range(len(self.columns))]  # headers may be blank or repeat where unused
-        wanted = {names[self.columns.index(column)]: kind for column, kind in types.items()}
-        reader = pa.csv.open_csv(
-            pa.input_stream(self.path, compression="gzip" if self._compressed else None),
-            pa.csv.ReadOptions(
-                column_names=names, skip_rows_after_names=self._header_rows, block_size=_CSV_BLOCK_BYTES
-            ),
-            # An empty line of a table with one column is a missing cell.
-            pa.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True, ignore_empty_lines=len(names) > 1),
-            pa.csv.ConvertOptions(
-                column_types=wanted,
-                include_columns=list(wanted),
-                null_values=[""],  # of numbers alone
-                strings_can_be_null=False,
-            ),
+        table = ParquetTable(str(path), state)
+    elif extension in _DELIMITERS:
+        table = CsvTable(str(path), _DELIMITERS[extension], state)
+    else:
+        raise DataError(
+            "the extension is unknown; give a .csv, .csv.gz, .tsv, .tsv.gz, .parquet or .pq file", file=str(path)
         )
-        for batch in reader:
-            yield batch.rename_columns(list(types))
-
-    def error(self, sentence: str, *, row: int | None = None, column: str | None = None) -> DataError:
-        """The error about data row `row`, with the line on which it begins."""
-        return DataError(sentence, file=self.path, line=None if row is None else self._line(row), column=column)
-
-    @property
-    def _compressed(self) -> bool:
-        return self.path.lower().endswith(".gz")
-
-    def _binary(self) -> Any:
-        return gzip.open(self.path, "rb") if self._compressed else Path(self.path).open("rb")
-
-    def _text(self) -> io.TextIOWrapper:
-        return io.TextIOWrapper(self._binary(), encoding="utf-8-sig", newline="")
-
-    def _records(self) -> Iterator[tuple[int, list[str]]]:
-        """Data rows as (line on which it begins, fields): a slow second reading, for errors only."""
-        with self._text() as stream:
-            reader = csv.reader(stream, delimiter=self._delimiter)
-            begin = 1
-            for count, fields in enumerate(reader, start=1):
-                if count > self._header_rows and (fields or len(self.columns) == 1):
-                    yield begin, fields
-                begin = reader.line_num + 1
-
-    def _line(self, row: int) -> int:
-        try:
-            return next(islice(self._records(), row, None))[0]
-        except (StopIteration, *_UNREADABLE):
-            return row + 2  # one line a row, after the header
-
-    def _unclosed_quote(self) -> bool:
-        """Whether the last row runs into the end of the file within quotation marks, swallowing rows without a word."""
-        with self._binary() as stream:
-            marks = sum(part.count(b'"') for part in iter(lambda: stream.read(_CSV_BLOCK_BYTES), b""))
-        if marks % 2 == 0:  # in a well-formed file marks come in pairs: the slow look is for the others
-            return False
-        with self._text() as text:
-            try:
-                for _ in csv.reader(text, delimiter=self._delimiter, strict=True):
-                    pass
-            except csv.Error as error:
-                return "unexpected end of data" in str(error)
-        return False
-
-    def _unreadable(self, error: Exception) -> DataError:
-        """What a reader's exception means, with the line where one can be found."""
-        if isinstance(error, OSError | EOFError | zlib.error) and not isinstance(error, pa.ArrowException):
-            return self.error(f"cannot be read ({error}); check the file, its permissions and its compression")
-        line = 0
-        try:
-            for line, fields in self._records() if self.columns else ():
-                if len(fields) != len(self.columns) and (fields or len(self.columns) > 1):
-                    sentence = f"the row has {len(fields)} cells and the header {len(self.columns)}; mend the row"
-                    return DataError(sentence, file=self.path, line=line)
-        except UnicodeDecodeError:
-            # The decoder reads ahead, so that the line can only be bounded from below.
-            return self.error(f"the file is not UTF-8 (some line after {line}); save it as UTF-8")
-        except _UNREADABLE:
-            pass
-        if isinstance(error, UnicodeDecodeError):
-            return self.error("the file is not UTF-8; save it as CSV in UTF-8")
-        if "straddling" in str(error):
-            return self.error("a row is longer than 1 MiB: often a quotation mark is missing; mend the file")
-        # What Arrow says of a row quotes it.
-        return self.error("is not a valid CSV; save it again from the program that made it")
+    for header, count in Counter(table.columns).items():
+        if header and count > 1:
+            first, second = [place for place, other in enumerate(table.columns, start=1) if other == header][:2]
+            raise table.error(f"columns {first} and {second} have the same header; rename one")
+    return table
 
 
-class ParquetTable:
-    """A Parquet file; only the columns that are asked for are read."""
-
-    def __init__(self, path: str) -> None:
-        self.path, self.state = path, _state(path)
-        try:
-            with pq.ParquetFile(path) as file:
-                self.rows: int = file.metadata.num_rows
-                self.columns = tuple(str(name).strip(TRIMMED) for name in file.schema_arrow.names)
-                self._names = dict(zip(self.columns, file.schema_arrow.names, strict=True))
-                self._texts = {
-                    name for name, kind in zip(self.columns, file.schema_arrow.types, strict=True) if is_text(kind)
-                }
-        except _UNREADABLE:
-            raise self._unreadable() from None
-        _check_header(self, self.columns)
-
-    def batches(
-        self, columns: Sequence[str], *, numbers: Collection[str] = (), coded: Collection[str] = ()
-    ) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of `columns`, in the file's own types but for `coded`."""
-        del numbers
-        names = [self._names[column] for column in columns]
-        read_dictionary = [self._names[column] for column in coded if column in self._texts]
-        try:
-            with pq.ParquetFile(
-                self.path, read_dictionary=read_dictionary, buffer_size=_PARQUET_BUFFER_BYTES, pre_buffer=False
-            ) as file:
-                for batch in file.iter_batches(batch_size=_PARQUET_BATCH_ROWS, columns=names):
-                    yield batch.select(names).rename_columns(list(columns))
-        except _UNREADABLE:
-            raise self._unreadable() from None
-
-    def error(self, sentence: str, *, row: int | None = None, column: str | None = None) -> DataError:
-        """The error about data row `row`, counted from 1 in its message."""
-        return DataError(sentence, file=self.path, row=None if row is None else row + 1, column=column)
-
-    def _unreadable(self) -> DataError:
-        return self.error("is not a readable Parquet file: cut off, damaged or of another kind; write it again")
-
-
-def read_blocks(table: Table, wanted: Sequence[Source], progress: Progress | None = None) -> Generator[Block]:
+def read_blocks(
+    table: Table, wanted: Sequence[WantedColumn], progress: RowsRead | None = None
+) -> Generator[TableBlock]:
     """The wanted columns of a table, block by block.
 
-    progress: called with the number of rows read so far. Raises DataError for a column that is absent, a cell that is
-    not a number where one is wanted, a malformed row, and a table without rows.
+    progress: callback with the number of rows read so far. Raises DataError if a column is absent, a cell is not a
+    number but must be, a row is malformed, or the table has no rows.
     """
 
-    def read(block: Block) -> Block:
+    def read(block: TableBlock) -> TableBlock:
         return block
 
     return _each_block(table, wanted, read, progress)
 
 
 def _each_block(
-    table: Table, wanted: Sequence[Source], work: Callable[[Block], Result], progress: Progress | None
+    table: Table, wanted: Sequence[WantedColumn], work: Callable[[TableBlock], Result], progress: RowsRead | None
 ) -> Generator[Result]:
-    """What `work` makes of each block, in order, on threads; raises as read_blocks does and CellErrors of `work` too.
+    """The result of `work` for each block, in order, computed on threads.
 
-    Whatever the threads do, the error is the one of the first block that has one, after the results of those before it.
+    Raises the same errors as read_blocks, also for CellErrors of `work`. The error is always that of the first block
+    with one, after the results of the blocks before it.
     """
     for source in wanted:
         if source.column not in table.columns:
@@ -320,7 +145,7 @@ def _each_block(
     def made(batch: pa.RecordBatch, first_row: int) -> tuple[Result, int]:
         try:
             read = {source: cells(batch.column(source.column), source) for source in wanted}
-            return work(Block(first_row, batch.num_rows, read)), batch.num_rows
+            return work(TableBlock(first_row, batch.num_rows, read)), batch.num_rows
         except CellError as error:
             raise located(table, error, first_row) from None
 
@@ -335,11 +160,13 @@ def _each_block(
         raise table.error("there is a header but no rows; give a table with at least one row")
 
 
-def _ahead(made: Callable[[pa.RecordBatch, int], Result], table: Table, wanted: Sequence[Source]) -> Generator[Result]:
-    """`made` of each batch and its first row, in order, on a thread for each processor, a few batches ahead."""
+def _ahead(
+    made: Callable[[pa.RecordBatch, int], Result], table: Table, wanted: Sequence[WantedColumn]
+) -> Generator[Result]:
+    """`made` for each batch and its first row, in order, computed on a thread per processor, a few batches ahead."""
     numeric, coded = ({source.column for source in wanted if source.kind == kind} for kind in ("numbers", "texts"))
     columns = list(dict.fromkeys(source.column for source in wanted))
-    # Where a column is wanted in both ways, its texts say both.
+    # If a column is wanted in both ways, its texts serve for both.
     batches = table.batches(columns, numbers=numeric - coded, coded=coded - numeric)
     threads = processors()
     pending: deque[Future[Result]] = deque()
@@ -350,7 +177,7 @@ def _ahead(made: Callable[[pa.RecordBatch, int], Result], table: Table, wanted: 
             while failure is None:
                 try:
                     batch = next(batches, None)
-                except DataError as error:  # told once those before it are told
+                except DataError as error:  # raised after the results before it
                     failure = error
                     break
                 if batch is None:
@@ -368,28 +195,28 @@ def _ahead(made: Callable[[pa.RecordBatch, int], Result], table: Table, wanted: 
 
 
 def no_such_column(table: Table, column: str) -> DataError:
-    """The error about a column that a table lacks. Of its own headers only one that is nearly the same is quoted."""
+    """The error about a column that a table lacks. It quotes one of the table's headers only if it is nearly equal."""
     near = close_match(column, table.columns)
-    hint = "see whether the file has a header line" if near is None else f"did you mean {near!r}?"
+    hint = "check that the file has a header line" if near is None else f"did you mean {near!r}?"
     return table.error(f"there is no such column; {hint}", column=column)
 
 
 def located(table: Table, error: CellError, first_row: int) -> DataError:
-    """The error about a cell of a block, told with its place in the file."""
+    """The error about a cell of a block, with its place in the file."""
     row = None if error.row is None else first_row + error.row
     return table.error(error.sentence, row=row, column=error.column)
 
 
 def encoded_blocks(
-    path: str | Path, schema: Schema, *, label: bool, progress: Progress | None = None
+    path: str | Path, schema: Schema, *, label: bool, progress: RowsRead | None = None
 ) -> Iterator[EncodedRows]:
-    """The rows of a file as the schema encodes them, block by block; labels only where `label` is true.
+    """The rows of a file as the schema encodes them, block by block; labels only if `label` is true.
 
-    Raises DataError for whatever the file or one of its cells is not, naming file, line (or row) and column, and after
-    the last block where the file was written to meanwhile.
+    Raises DataError for a fault of the file or a cell, naming file, line (or row) and column, and after the last block
+    if the file was written to meanwhile.
     """
 
-    def encoded(block: Block) -> EncodedRows:
+    def encoded(block: TableBlock) -> EncodedRows:
         return encode(schema, block.cells, block.rows, label=label)
 
     table = open_table(path)
@@ -397,10 +224,10 @@ def encoded_blocks(
     _check_unchanged(table)
 
 
-def stored_blocks(table: Table, schema: Schema, progress: Progress | None = None) -> Iterator[StoredRows]:
-    """The rows of a table with their labels as a party stores them, block by block; raises as encoded_blocks does."""
+def stored_blocks(table: Table, schema: Schema, progress: RowsRead | None = None) -> Iterator[StoredRows]:
+    """The rows of a table with their labels as a party stores them, block by block. Raises as encoded_blocks does."""
 
-    def stored(block: Block) -> StoredRows:
+    def stored(block: TableBlock) -> StoredRows:
         return encode_stored(schema, block.cells, block.rows)
 
     yield from _each_block(table, sources(schema, label=True), stored, progress)
@@ -410,7 +237,7 @@ def stored_blocks(table: Table, schema: Schema, progress: Progress | None = None
 def read_observations(path: str | Path, schema: Schema) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """All rows of a file without their labels, for prediction: x (m, d) float64 in [-1, 1] and usable (m,).
 
-    A row that is not usable is zero throughout; nothing can be predicted for it. Raises as encoded_blocks does.
+    A row that is not usable is all zeros, and nothing can be predicted for it. Raises as encoded_blocks does.
     """
     blocks = list(encoded_blocks(path, schema, label=False))
     return np.concatenate([block.x for block in blocks]), np.concatenate([block.usable for block in blocks])
@@ -426,12 +253,5 @@ def _state(path: str | Path) -> FileState:
 
 def _check_unchanged(table: Table) -> None:
     if _state(table.path) != table.state:
-        # The header was read before the rows: what was yielded may be of two files.
+        # The header was read before the rows: the rows may come from two versions of the file.
         raise table.error("changed while it was being read; wait until it is written, then read it again")
-
-
-def _check_header(table: Table, columns: tuple[str, ...]) -> None:
-    for name, count in Counter(columns).items():
-        if name and count > 1:
-            first, second = [place for place, other in enumerate(columns, start=1) if other == name][:2]
-            raise table.error(f"columns {first} and {second} have the same header; rename one")

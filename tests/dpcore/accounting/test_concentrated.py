@@ -1,4 +1,4 @@
-"""Concentrated bounds against laws that are summed, integrated and composed without them."""
+"""Concentrated bounds against distributions that are summed, integrated and composed without them."""
 
 import math
 from fractions import Fraction
@@ -17,11 +17,11 @@ from dpcore.accounting.concentrated import (
     of_shift,
 )
 from dpcore.accounting.dp_feat import own_epsilon
-from dpcore.accounting.gaussian import gaussian_delta, shift_law
+from dpcore.accounting.gaussian import gaussian_delta, shift_distribution
 from dpcore.accounting.integer_noise import IntegerNoise
+from dpcore.accounting.truncation import truncation
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import binomial_law
-from dpcore.rados.truncation import truncation
+from dpcore.numbers.count_distributions import binomial_distribution
 
 DELTA = Fraction(1, 10**6)
 
@@ -82,8 +82,8 @@ def test_what_is_out_of_range_is_refused():
         lambda: concentrated_rho(-1, DELTA),
         lambda: Concentrated(Fraction(-1)),
         lambda: Concentrated(Fraction(1), Fraction(2)),
-        lambda: of_count(binomial_law(10), 0, DELTA),
-        lambda: of_shift(shift_law(1.0), Fraction(0)),
+        lambda: of_count(binomial_distribution(10), 0, DELTA),
+        lambda: of_shift(shift_distribution(1.0), Fraction(0)),
     ):
         with pytest.raises(PlanError):
             call()
@@ -92,7 +92,7 @@ def test_what_is_out_of_range_is_refused():
 
 
 def renyi(p, q, order):
-    """D_order(p to q), the laws normalised, summed with 40 digits."""
+    """D_order(p to q), the distributions normalised, summed with 40 digits."""
     with mpmath.workdps(40):
         a = mpmath.mpf(order)
         return float(mpmath.log(mpmath.fsum(x**a * y ** (1 - a) for x, y in zip(p, q, strict=True))) / (a - 1))
@@ -111,7 +111,7 @@ def test_randomized_response_is_within_the_bound_of_its_epsilon(epsilon):
 
 
 def exact_count(rows, low, cut):
-    """The pair of conditional laws on A, and P outside A, in exact integers."""
+    """The pair of conditional distributions on A, and P outside A, in exact integers."""
     masses = [mpmath.binomial(rows, k) for k in range(low, rows - low + 1)]
     total = mpmath.fsum(masses)
     p, q = masses[cut + 1 : len(masses) - cut], masses[cut : len(masses) - cut - 1]
@@ -122,7 +122,7 @@ def exact_count(rows, low, cut):
 def test_a_counts_bound_is_the_supremum_over_orders(rows, truncated):
     low = truncation(rows, truncated)[0]
     n, failure = 7, Fraction(1, 10**7)
-    bound = of_count(binomial_law(rows, low), n, failure)
+    bound = of_count(binomial_distribution(rows, low), n, failure)
     with mpmath.workdps(60):
         cuts = [c for c in range((rows - 2 * low) // 2) if n * exact_count(rows, low, c)[2] <= failure]
         p, q, outside = exact_count(rows, low, max(cuts, default=0))
@@ -136,15 +136,15 @@ def test_a_counts_bound_is_the_supremum_over_orders(rows, truncated):
 
 def test_a_tail_that_is_kept_would_cost_much_more():
     """Why the far tails are left to the failure: the losses there are huge."""
-    law = binomial_law(300)
-    kept, cut = (of_count(law, 100, Fraction(1, 10**digits)) for digits in (300, 9))
+    distribution = binomial_distribution(300)
+    kept, cut = (of_count(distribution, 100, Fraction(1, 10**digits)) for digits in (300, 9))
     assert float(kept.rho) > 5 * float(cut.rho)
     assert 1.0 < float(cut.rho) / (100 * 2 / 300) < 1.05
 
 
 def test_a_count_without_common_outcomes_has_no_bound():
-    assert of_count(binomial_law(10, 5), 1, DELTA).failure == 1
-    rare = of_count(binomial_law(4, 0), 3, DELTA)
+    assert of_count(binomial_distribution(10, 5), 1, DELTA).failure == 1
+    rare = of_count(binomial_distribution(4, 0), 3, DELTA)
     assert float(rare.failure) == pytest.approx(3 / 16, rel=1e-9)
 
 
@@ -152,7 +152,7 @@ def test_a_count_without_common_outcomes_has_no_bound():
     ("rows", "n", "truncated"), [(1000, 100, None), (4177, 100, Fraction(1, 2)), (20_000, 1000, Fraction(3, 10))]
 )
 def test_a_counts_bound_covers_its_exact_epsilon(rows, n, truncated):
-    bound = of_count(binomial_law(rows, truncation(rows, truncated)[0]), n, DELTA / 1024)
+    bound = of_count(binomial_distribution(rows, truncation(rows, truncated)[0]), n, DELTA / 1024)
     stated = concentrated_epsilon(bound.rho, DELTA - bound.failure)
     exact = own_epsilon(rows, n, truncated, DELTA)
     assert exact < stated < 1.1 * exact
@@ -161,7 +161,7 @@ def test_a_counts_bound_covers_its_exact_epsilon(rows, n, truncated):
 def test_a_thinned_gaussian_is_cut_where_its_coins_are_rare():
     n, p, mu = 100, Fraction(1, 3), 0.2
     failure = Fraction(1, 10**6)
-    bound = of_shift(shift_law(mu, n, p), failure)
+    bound = of_shift(shift_distribution(mu, n, p), failure)
     with mpmath.workdps(40):
         pmf = [mpmath.binomial(n, k) * (mpmath.mpf(1) / 3) ** k * (mpmath.mpf(2) / 3) ** (n - k) for k in range(n + 1)]
         above = [mpmath.fsum(pmf[k + 1 :]) for k in range(n + 1)]
@@ -173,22 +173,22 @@ def test_a_thinned_gaussian_is_cut_where_its_coins_are_rare():
 
 
 def test_a_thinned_gaussians_bound_covers_its_exact_epsilon():
-    law = shift_law(0.05, 1000, Fraction(1, 2))
-    bound = of_shift(law, DELTA / 1024)
+    distribution = shift_distribution(0.05, 1000, Fraction(1, 2))
+    bound = of_shift(distribution, DELTA / 1024)
     stated = concentrated_epsilon(bound.rho, DELTA - bound.failure)
-    exact = law.epsilon(DELTA).upper
+    exact = distribution.epsilon(DELTA).upper
     assert exact < stated < 1.25 * exact
 
 
 def test_one_gaussian_needs_no_failure():
-    bound = of_shift(shift_law(0.5), DELTA)
+    bound = of_shift(shift_distribution(0.5), DELTA)
     assert bound == Concentrated(Fraction(1, 8))
 
 
 def test_integer_noise_costs_its_slack():
-    law = IntegerNoise(3, 4, 1).law(1)
-    bound = of_shift(law, DELTA)
-    continuous = float(law.upper[0]) / 2
+    distribution = IntegerNoise(3, 4, 1).distribution(1)
+    bound = of_shift(distribution, DELTA)
+    continuous = float(distribution.upper[0]) / 2
     assert continuous < float(bound.rho) < continuous * (1 + 2e-6)
     # The integers' own divergences, summed: four shares of standard deviation 3, shifted by 1.
     z = np.arange(-60, 61)

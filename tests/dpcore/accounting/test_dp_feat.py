@@ -25,16 +25,16 @@ from dpcore.accounting.dp_feat import (
     own_epsilon,
     theorem_epsilon,
 )
+from dpcore.accounting.truncation import EmptyTruncationError, truncation
 from dpcore.errors import PlanError
-from dpcore.numbers import count_distributions as laws
-from dpcore.numbers.count_distributions import binomial_law, binomial_mass, pooled_law
-from dpcore.rados.truncation import EmptyTruncationError, truncation
+from dpcore.numbers import count_distributions as distributions
+from dpcore.numbers.count_distributions import binomial_distribution, binomial_mass, pooled_distribution
 
 VECTORS = Path(__file__).resolve().parents[3] / ".." / "shared" / "vectors" / "dp_feat_exact.json"
 HALF = Fraction(1, 2)
 
 
-def exact_law(parties: list[tuple[int, int]]) -> list[Fraction]:
+def exact_distribution(parties: list[tuple[int, int]]) -> list[Fraction]:
     """Exact masses of the summed k, from its least value on."""
     total = np.array([1], dtype=object)
     for rows, low in parties:
@@ -46,7 +46,7 @@ def exact_delta(p: list[Fraction], q: list[Fraction], n: int, epsilon: float) ->
     """Hockey-stick divergence of n independent releases, by enumeration of all outcomes."""
     delta = 0.0
     for outcome in itertools.product(range(len(p)), repeat=n):
-        mass, other = (math.prod(law[k] for k in outcome) for law in (p, q))
+        mass, other = (math.prod(distribution[k] for k in outcome) for distribution in (p, q))
         delta += max(0.0, float(mass) - math.exp(epsilon) * float(other))
     return delta
 
@@ -82,18 +82,18 @@ def test_vectors_are_there_or_the_skip_says_so():
     ("parties", "n"), [([(8, 0)], 3), ([(9, 3)], 3), ([(6, 2), (7, 2)], 3), ([(5, 0), (4, 1)], 2), ([(40, 15)], 1)]
 )
 def test_brackets_hold_the_exact_figure_in_both_directions(parties, n):
-    masses = exact_law(parties)
+    masses = exact_distribution(parties)
     p, q = [*masses, Fraction(0)], [Fraction(0), *masses]
-    law = pooled_law(parties)
+    distribution = pooled_distribution(parties)
     for epsilon in (0.0, 0.3, 1.0, 2.0):
         deltas = [exact_delta(p, q, n, epsilon), exact_delta(q, p, n, epsilon)]
         assert deltas[0] == pytest.approx(deltas[1], rel=1e-9)
-        bracket = delta_bracket(law, n, epsilon)
+        bracket = delta_bracket(distribution, n, epsilon)
         assert bracket.lower <= deltas[0] * (1 + 1e-12)
         assert deltas[0] <= bracket.upper
         assert bracket.upper - bracket.lower <= 0.01 * bracket.upper
-        if epsilon > 0 and deltas[0] > 1.001 * composition.infinite_mass(law, n):
-            back = epsilon_bracket(law, n, deltas[0])
+        if epsilon > 0 and deltas[0] > 1.001 * composition.infinite_mass(distribution, n):
+            back = epsilon_bracket(distribution, n, deltas[0])
             assert back.lower <= epsilon * (1 + 1e-9)
             assert epsilon <= back.upper * (1 + 1e-9)
 
@@ -102,7 +102,7 @@ def test_agrees_with_dp_accounting_on_the_bare_masses():
     from dp_accounting.pld import privacy_loss_distribution
 
     rows = [208 + (i < 17) for i in range(20)]
-    masses = exact_law([(m, truncation(m, HALF)[0]) for m in rows])
+    masses = exact_distribution([(m, truncation(m, HALF)[0]) for m in rows])
     log_p = {k: math.log(mass) for k, mass in enumerate(masses) if mass > Fraction(1, 10**300)}
     log_q = {k + 1: value for k, value in log_p.items()}
     found = epsilon_for(rows, 100, HALF, 1e-6)
@@ -119,20 +119,20 @@ def test_agrees_with_dp_accounting_on_the_bare_masses():
     "parties", [[(50, 0)], [(51, 20)], [(30, 10), (31, 11), (30, 10)], [(30, 10)] * 5, [(30, 0), (12, 0), (40, 17)]]
 )
 def test_laws_are_the_exact_ones(parties):
-    law, exact = pooled_law(parties), [float(mass) for mass in exact_law(parties)]
-    assert law.low == sum(low for _, low in parties)
-    assert law.masses.tolist() == pytest.approx(exact, rel=max(law.relative_error * 4, 1e-14))
+    distribution, exact = pooled_distribution(parties), [float(mass) for mass in exact_distribution(parties)]
+    assert distribution.low == sum(low for _, low in parties)
+    assert distribution.masses.tolist() == pytest.approx(exact, rel=max(distribution.relative_error * 4, 1e-14))
     ratios = [math.log(after / before) for before, after in itertools.pairwise(exact)]
-    assert np.abs(law.losses - ratios).max() <= law.loss_error + 1e-13
+    assert np.abs(distribution.losses - ratios).max() <= distribution.loss_error + 1e-13
 
 
 def test_cut_tails_are_lighter_than_stated():
     # Exact integers: the mass that the window of 4,000 rows leaves out.
-    law = binomial_law(4000)
-    assert law.low > 0
-    outside = Fraction(2 * sum(math.comb(4000, k) for k in range(law.low)), 2**4000)
-    assert 0 < outside <= Fraction(law.trimmed)
-    assert float(law.masses.sum()) == pytest.approx(1, rel=1e-12)
+    distribution = binomial_distribution(4000)
+    assert distribution.low > 0
+    outside = Fraction(2 * sum(math.comb(4000, k) for k in range(distribution.low)), 2**4000)
+    assert 0 < outside <= Fraction(distribution.trimmed)
+    assert float(distribution.masses.sum()) == pytest.approx(1, rel=1e-12)
 
 
 def test_mass_of_a_range():
@@ -143,10 +143,10 @@ def test_mass_of_a_range():
 
 @pytest.mark.parametrize(("rows", "n"), [(4177, 100), (10**6, 10_000), (360, 500)])
 def test_what_the_transform_rounds_is_far_below_its_allowance(rows, n):
-    law = binomial_law(rows)
-    composed = composition.compose(law, n, 1e-4 * composition.spread(law, n), 1e-16, 1e-9)
+    distribution = binomial_distribution(rows)
+    composed = composition.compose(distribution, n, 1e-4 * composition.spread(distribution, n), 1e-16, 1e-9)
     masses = composed.finite.masses
-    total = math.exp(n * math.log1p(-float(law.masses[0])))
+    total = math.exp(n * math.log1p(-float(distribution.masses[0])))
     seen = abs(float(masses.sum()) - total) - float(masses[masses < 0].sum())
     assert seen < composed.slack.delta / 4
 
@@ -180,15 +180,18 @@ def test_account_prints_both_figures():
 def test_parties_that_a_truncation_hardly_touches_are_counted_by_the_smallest():
     """A thousand sizes in less than the two seconds that a plan may take; one by one they take twenty."""
     rows, each = range(20_000, 21_000), Fraction(1)
-    assert laws.hardly_truncated(rows[0], truncation(rows[0], each)[0])
+    assert distributions.hardly_truncated(rows[0], truncation(rows[0], each)[0])
     start = time.perf_counter()
     found = account(rows, 1000, each, 1e-6)
     assert time.perf_counter() - start < 2
-    own = [epsilon_bracket(binomial_law(m, truncation(m, each)[0]), 1000, 1e-6) for m in (rows[0], rows[1], rows[-1])]
+    own = [
+        epsilon_bracket(binomial_distribution(m, truncation(m, each)[0]), 1000, 1e-6)
+        for m in (rows[0], rows[1], rows[-1])
+    ]
     assert found.epsilon_if_others_collude == own[0].upper
     assert own[0].upper >= own[1].lower >= own[2].lower
     # One that is truncated in earnest stays in, however many rows it has.
-    assert not laws.hardly_truncated(25_000, truncation(25_000, Fraction(3, 10))[0])
+    assert not distributions.hardly_truncated(25_000, truncation(25_000, Fraction(3, 10))[0])
     alone = account([25_000], 100, Fraction(3, 10), 1e-6).epsilon_if_others_collude
     assert account([25_000, 10**6], 100, Fraction(3, 10), 1e-6).epsilon_if_others_collude == alone
 

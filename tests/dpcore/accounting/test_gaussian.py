@@ -18,18 +18,18 @@ from dpcore.accounting.gaussian import (
     gaussian_delta,
     gaussian_epsilon,
     gaussian_mu,
-    shift_law,
-    thinned_delta,
-    thinned_epsilon,
-    thinned_mu,
-    thinned_rados,
+    shift_distribution,
+    subsampled_delta,
+    subsampled_epsilon,
+    subsampled_mu,
+    subsampled_rados,
     together,
 )
 from dpcore.accounting.integer_noise import IntegerNoise, log_ratio, smallest_share
 from dpcore.accounting.mixed import CountRelease, mixed_epsilon
 from dpcore.accounting.sensitivity import root_up
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import binomial_law
+from dpcore.numbers.count_distributions import binomial_distribution
 
 DELTA = Fraction(1, 10**6)
 
@@ -41,7 +41,7 @@ def true_delta(mu, epsilon):
         return mp.ncdf(m / 2 - e / m) - mp.exp(e) * mp.ncdf(-m / 2 - e / m)
 
 
-def true_thinned(mu, n, p, epsilon):
+def true_subsampled(mu, n, p, epsilon):
     with mp.workdps(60):
         q = mp.mpf(p.numerator) / p.denominator
         masses = (mp.binomial(n, k) * q**k * (1 - q) ** (n - k) for k in range(1, n + 1))
@@ -95,11 +95,11 @@ class TestOneRelease:
             lambda: gaussian_delta(1.0, -1.0),
             lambda: gaussian_mu(0, DELTA),
             lambda: gaussian_mu(math.nan, DELTA),
-            lambda: thinned_delta(1.0, 0, 0.5, 1.0),
-            lambda: thinned_delta(1.0, 5, 0, 1.0),
-            lambda: thinned_delta(1.0, 5, 1.5, 1.0),
+            lambda: subsampled_delta(1.0, 0, 0.5, 1.0),
+            lambda: subsampled_delta(1.0, 5, 0, 1.0),
+            lambda: subsampled_delta(1.0, 5, 1.5, 1.0),
             lambda: together([]),
-            lambda: shift_law(1.0, slack=2.0),
+            lambda: shift_distribution(1.0, slack=2.0),
         ):
             with pytest.raises(PlanError):
                 wrong()
@@ -117,17 +117,22 @@ class TestCoins:
         ],
     )
     def test_delta_is_bracketed(self, mu, n, p, epsilon):
-        found, true = thinned_delta(mu, n, p, epsilon), true_thinned(mu, n, p, epsilon)
+        found, true = subsampled_delta(mu, n, p, epsilon), true_subsampled(mu, n, p, epsilon)
         assert found.lower <= true <= found.upper
         assert found.upper - found.lower < 1e-9 * true
         # A wrong coin or a wrong mu is seen.
-        for wrong in (thinned_delta(mu * 0.99, n, p, epsilon), thinned_delta(mu, n, p * Fraction(49, 50), epsilon)):
+        for wrong in (
+            subsampled_delta(mu * 0.99, n, p, epsilon),
+            subsampled_delta(mu, n, p * Fraction(49, 50), epsilon),
+        ):
             assert wrong.upper < true
 
     def test_a_sure_coin_is_one_gaussian(self):
-        assert thinned_epsilon(0.1, 25, 1, DELTA).upper == pytest.approx(gaussian_epsilon(0.5, DELTA).upper, rel=1e-9)
+        assert subsampled_epsilon(0.1, 25, 1, DELTA).upper == pytest.approx(
+            gaussian_epsilon(0.5, DELTA).upper, rel=1e-9
+        )
         # Half the coins cost less than all, and more than half of the squared shift for sure: delta is convex there.
-        half = thinned_epsilon(0.1, 100, Fraction(1, 2), DELTA)
+        half = subsampled_epsilon(0.1, 100, Fraction(1, 2), DELTA)
         assert gaussian_epsilon(0.1 * math.sqrt(50), DELTA).upper < half.lower
         assert half.upper < 0.9 * gaussian_epsilon(1.0, DELTA).lower
 
@@ -136,7 +141,7 @@ class TestCoins:
         one = privacy_loss_distribution.from_gaussian_mechanism(1 / mu, value_discretization_interval=1e-4)
         # The coin is known: with 1 - p the loss is 0, else the Gaussian's.
         coin = one.compute_mixture(privacy_loss_distribution.identity(value_discretization_interval=1e-4), p)
-        found = thinned_epsilon(mu, n, p, 1e-6).upper
+        found = subsampled_epsilon(mu, n, p, 1e-6).upper
         assert coin.self_compose(n).get_epsilon_for_delta(1e-6) == pytest.approx(found, rel=2e-3)
         assert one.self_compose(n).get_epsilon_for_delta(1e-6) > 1.2 * found
 
@@ -150,27 +155,29 @@ class TestCoins:
         outcome = coins * 1.0 + noise
         log_ratio_of_pair = (((outcome + coins) ** 2 - (outcome - coins) ** 2) / (2 * sigma**2)).sum(axis=1)
         gains = np.clip(1 - np.exp(epsilon - log_ratio_of_pair), 0, None)
-        true = thinned_delta(2 / sigma, n, 0.5, epsilon).upper
+        true = subsampled_delta(2 / sigma, n, 0.5, epsilon).upper
         spread = gains.std() / math.sqrt(trials)
         assert abs(gains.mean() - true) < 4 * spread
-        for wrong in (thinned_delta(2 / sigma, n, 0.45, epsilon), thinned_delta(1.9 / sigma, n, 0.5, epsilon)):
+        for wrong in (subsampled_delta(2 / sigma, n, 0.45, epsilon), subsampled_delta(1.9 / sigma, n, 0.5, epsilon)):
             assert abs(gains.mean() - wrong.upper) > 6 * spread
 
     @pytest.mark.parametrize(("n", "p"), [(1, Fraction(1, 2)), (100, Fraction(1, 2)), (10_000, Fraction(1, 7))])
     def test_calibration_ends_at_the_target(self, n, p):
-        mu = thinned_mu(n, p, 1, DELTA)
-        assert thinned_delta(mu, n, p, 1.0).upper <= DELTA < thinned_delta(mu * 1.0001, n, p, 1.0).lower
-        assert thinned_epsilon(mu, n, p, DELTA).upper <= 1
-        assert thinned_rados(mu, p, 1, DELTA) == n
+        mu = subsampled_mu(n, p, 1, DELTA)
+        assert subsampled_delta(mu, n, p, 1.0).upper <= DELTA < subsampled_delta(mu * 1.0001, n, p, 1.0).lower
+        assert subsampled_epsilon(mu, n, p, DELTA).upper <= 1
+        assert subsampled_rados(mu, p, 1, DELTA) == n
 
     def test_a_delta_above_the_coin_needs_no_noise(self):
-        assert thinned_mu(1, Fraction(1, 10), 1, 0.2) > 1e15
+        assert subsampled_mu(1, Fraction(1, 10), 1, 0.2) > 1e15
 
     def test_the_most_rados_is_the_last_that_fits(self):
-        most = thinned_rados(0.01, Fraction(1, 2), 2, DELTA)
-        assert thinned_epsilon(0.01, most, 0.5, DELTA).upper <= 2 < thinned_epsilon(0.01, most + 1, 0.5, DELTA).lower
-        assert thinned_rados(10.0, 0.5, Fraction(1, 10), DELTA) == 0
-        assert thinned_rados(1e-9, 0.5, 1, DELTA) == gaussian.MOST_RELEASES
+        most = subsampled_rados(0.01, Fraction(1, 2), 2, DELTA)
+        assert (
+            subsampled_epsilon(0.01, most, 0.5, DELTA).upper <= 2 < subsampled_epsilon(0.01, most + 1, 0.5, DELTA).lower
+        )
+        assert subsampled_rados(10.0, 0.5, Fraction(1, 10), DELTA) == 0
+        assert subsampled_rados(1e-9, 0.5, 1, DELTA) == gaussian.MOST_RELEASES
 
     @settings(max_examples=30, deadline=None)
     @given(
@@ -180,73 +187,91 @@ class TestCoins:
         st.floats(0, 9),
     )
     def test_brackets_are_ordered_and_monotone(self, mu, n, p, epsilon):
-        found = thinned_delta(mu, n, p, epsilon)
+        found = subsampled_delta(mu, n, p, epsilon)
         assert 0 <= found.lower <= found.upper <= 1
-        assert thinned_delta(mu * 1.1, n, p, epsilon).upper >= found.lower
-        assert thinned_delta(mu, n + 1, p, epsilon).upper >= found.lower
-        assert thinned_delta(mu, n, p, epsilon + 0.1).lower <= found.upper
+        assert subsampled_delta(mu * 1.1, n, p, epsilon).upper >= found.lower
+        assert subsampled_delta(mu, n + 1, p, epsilon).upper >= found.lower
+        assert subsampled_delta(mu, n, p, epsilon + 0.1).lower <= found.upper
 
 
 class TestSeveral:
     def test_gaussians_add_their_squares(self):
-        found = together([shift_law(0.3), shift_law(0.4)]).epsilon(DELTA)
+        found = together([shift_distribution(0.3), shift_distribution(0.4)]).epsilon(DELTA)
         assert found.lower <= gaussian_epsilon(0.5, DELTA).upper <= found.upper * (1 + 1e-12)
         assert found.upper < gaussian_epsilon(0.5, DELTA).upper * (1 + 1e-9)
 
     def test_equal_coins_are_more_rados(self):
-        whole = thinned_epsilon(0.02, 3000, 0.5, DELTA)
-        found = together([shift_law(0.02, 1000, 0.5), shift_law(0.02, 1800, 0.5), shift_law(0.02, 200, 0.5)])
+        whole = subsampled_epsilon(0.02, 3000, 0.5, DELTA)
+        found = together(
+            [
+                shift_distribution(0.02, 1000, 0.5),
+                shift_distribution(0.02, 1800, 0.5),
+                shift_distribution(0.02, 200, 0.5),
+            ]
+        )
         bracket = found.epsilon(DELTA)
         assert bracket.lower <= whole.lower
         assert whole.upper <= bracket.upper * (1 + 1e-12)
         assert bracket.upper - bracket.lower < 0.01 * bracket.upper
-        assert thinned_epsilon(0.02, 3100, 0.5, DELTA).lower > bracket.upper
+        assert subsampled_epsilon(0.02, 3100, 0.5, DELTA).lower > bracket.upper
 
-    def test_binning_keeps_the_true_law_inside(self):
-        law = shift_law(0.1, 5000, 0.3)
-        coarse = law.binned(40)
+    def test_binning_keeps_the_true_distribution_inside(self):
+        distribution = shift_distribution(0.1, 5000, 0.3)
+        coarse = distribution.binned(40)
         assert len(coarse.masses) <= 40
-        assert coarse.lower @ coarse.masses <= law.upper @ law.masses <= coarse.upper @ coarse.masses
-        assert coarse.delta(1.0).lower <= law.delta(1.0).lower <= law.delta(1.0).upper <= coarse.delta(1.0).upper
+        assert coarse.lower @ coarse.masses <= distribution.upper @ distribution.masses <= coarse.upper @ coarse.masses
+        assert (
+            coarse.delta(1.0).lower
+            <= distribution.delta(1.0).lower
+            <= distribution.delta(1.0).upper
+            <= coarse.delta(1.0).upper
+        )
 
     def test_a_count_beside_a_gaussian_by_brute_force(self):
         # One count of 30 rows beside one Gaussian: delta is the mean over k of the Gaussian's at epsilon - loss(k).
-        law, mu, delta = binomial_law(30), 0.7, 1e-3
-        found = mixed_epsilon([CountRelease(law, 1)], [shift_law(mu)], delta)
+        distribution, mu, delta = binomial_distribution(30), 0.7, 1e-3
+        found = mixed_epsilon([CountRelease(distribution, 1)], [shift_distribution(mu)], delta)
 
         def both(epsilon):
             parts = (
-                mass * true_delta(mu, epsilon - loss) for mass, loss in zip(law.masses[1:], law.losses, strict=True)
+                mass * true_delta(mu, epsilon - loss)
+                for mass, loss in zip(distribution.masses[1:], distribution.losses, strict=True)
             )
-            return law.masses[0] + sum(parts)
+            return distribution.masses[0] + sum(parts)
 
         assert both(found.lower) >= delta >= both(found.upper)
         assert found.upper - found.lower < 0.01 * found.upper
 
     def test_a_mixture_is_within_one_percent(self):
-        counts = [CountRelease(binomial_law(20_000), 1000), CountRelease(binomial_law(4177), 10)]
-        found = mixed_epsilon(counts, [shift_law(0.05, 1000, 0.5), shift_law(0.2)], DELTA)
+        counts = [CountRelease(binomial_distribution(20_000), 1000), CountRelease(binomial_distribution(4177), 10)]
+        found = mixed_epsilon(counts, [shift_distribution(0.05, 1000, 0.5), shift_distribution(0.2)], DELTA)
         assert found.upper - found.lower < 0.01 * found.upper
         # The counts alone are nearly Gaussian, of mu^2 = 4 n / m.
-        near = together([shift_law(math.sqrt(0.2 + 40 / 4177)), shift_law(0.05, 1000, 0.5), shift_law(0.2)])
+        near = together(
+            [
+                shift_distribution(math.sqrt(0.2 + 40 / 4177)),
+                shift_distribution(0.05, 1000, 0.5),
+                shift_distribution(0.2),
+            ]
+        )
         assert found.upper == pytest.approx(near.epsilon(DELTA).upper, rel=0.01)
 
     def test_one_kind_alone_is_what_its_own_module_says(self):
         own = epsilon_for([4177], 100, None, DELTA)
-        alone = mixed_epsilon([CountRelease(binomial_law(4177), 100)], [], DELTA)
-        beside = mixed_epsilon([CountRelease(binomial_law(4177), 100)], [shift_law(1e-7)], DELTA)
+        alone = mixed_epsilon([CountRelease(binomial_distribution(4177), 100)], [], DELTA)
+        beside = mixed_epsilon([CountRelease(binomial_distribution(4177), 100)], [shift_distribution(1e-7)], DELTA)
         for found in (alone, beside):
             assert found.lower <= own.upper
             assert own.lower <= found.upper < 1.01 * own.upper
-        assert mixed_epsilon([], [shift_law(0.5)], DELTA).upper == gaussian_epsilon(0.5, DELTA).upper
+        assert mixed_epsilon([], [shift_distribution(0.5)], DELTA).upper == gaussian_epsilon(0.5, DELTA).upper
 
     def test_what_cannot_be_composed_is_refused(self):
         with pytest.raises(InfiniteEpsilonError):
-            mixed_epsilon([CountRelease(binomial_law(10), 1)], [shift_law(0.5)], DELTA)
+            mixed_epsilon([CountRelease(binomial_distribution(10), 1)], [shift_distribution(0.5)], DELTA)
         with pytest.raises(VoidEpsilonError):
-            mixed_epsilon([CountRelease(binomial_law(1000), 40_000)], [shift_law(8.0)], DELTA)
+            mixed_epsilon([CountRelease(binomial_distribution(1000), 40_000)], [shift_distribution(8.0)], DELTA)
         with pytest.raises(DeltaTooSmallError):
-            mixed_epsilon([CountRelease(binomial_law(4177), 10_000)], [shift_law(0.5)], 1e-13)
+            mixed_epsilon([CountRelease(binomial_distribution(4177), 10_000)], [shift_distribution(0.5)], 1e-13)
         with pytest.raises(PlanError):
             mixed_epsilon([], [], DELTA)
 
@@ -314,7 +339,7 @@ class TestIntegerNoise:
     @pytest.mark.parametrize(("shares", "moves"), [(1, (6, 0)), (2, (3, 3)), (3, (5, 1))])
     def test_delta_of_integer_noise_is_below_what_is_stated(self, shares, moves):
         noise = IntegerNoise(3, shares, 2)
-        law = noise.law(sum(move * move for move in moves))
+        distribution = noise.distribution(sum(move * move for move in moves))
         masses = {z: float(mass) for z, mass in masses_of_sum(3, shares, 45).items()}
         for epsilon in (0.2, 1.0, 2.0):
             exact = sum(
@@ -322,19 +347,19 @@ class TestIntegerNoise:
                 for x in range(-38, 39)
                 for y in range(-38, 39)
             )
-            stated = law.delta(epsilon).upper
+            stated = distribution.delta(epsilon).upper
             assert exact <= stated
             # Taking 4 of the variance is all that is given away, but for the corner that a lattice cuts.
             assert exact > 0.9 * gaussian_delta(math.hypot(*moves) / noise.sigma, epsilon).lower
-            too_much = IntegerNoise(4, shares, 2).law(sum(move * move for move in moves)).delta(epsilon).upper
+            too_much = IntegerNoise(4, shares, 2).distribution(sum(move * move for move in moves)).delta(epsilon).upper
             assert too_much < exact
 
     def test_the_slack_is_added(self):
-        bare, slacked = shift_law(0.5), shift_law(0.5, slack=1e-4)
+        bare, slacked = shift_distribution(0.5), shift_distribution(0.5, slack=1e-4)
         assert slacked.delta(1.0).upper == pytest.approx(bare.delta(1.0 - 2e-4).upper * math.exp(1e-4) + 2e-4, rel=1e-9)
         assert slacked.epsilon(1e-2).upper > bare.epsilon(1e-2).upper
         assert together([slacked, slacked]).slack == 2e-4
-        beside = [CountRelease(binomial_law(4177), 10)]
+        beside = [CountRelease(binomial_distribution(4177), 10)]
         assert mixed_epsilon(beside, [slacked], 1e-2).upper > 1.0001 * mixed_epsilon(beside, [bare], 1e-2).upper
 
     @pytest.mark.parametrize("squared", [Fraction(1, 3), 1, 36, 4 * (7 << 16) ** 2 * 10**6, Fraction(10**40, 7)])
@@ -353,8 +378,8 @@ class TestIntegerNoise:
     def test_the_smallest_share_is_the_smallest(self, n, p, shares, epsilon):
         squared = 4 * (3 << 12) ** 2
         share = smallest_share(squared, shares, 1000, epsilon, DELTA, n, p)
-        assert IntegerNoise(share, shares, 1000).law(squared, n, p).epsilon(DELTA).upper <= epsilon
-        assert IntegerNoise(share - 1, shares, 1000).law(squared, n, p).epsilon(DELTA).upper > epsilon
+        assert IntegerNoise(share, shares, 1000).distribution(squared, n, p).epsilon(DELTA).upper <= epsilon
+        assert IntegerNoise(share - 1, shares, 1000).distribution(squared, n, p).epsilon(DELTA).upper > epsilon
 
     def test_shares_below_three_and_other_nonsense_are_refused(self):
         assert smallest_share(1, 1, 1, 10, DELTA) == 3

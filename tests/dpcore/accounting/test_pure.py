@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dpcore.accounting.concentrated import of_epsilon
 from dpcore.accounting.gaussian import WeakNoiseError
-from dpcore.accounting.pure import PureLaw
+from dpcore.accounting.pure import PureLoss
 from dpcore.errors import PlanError
 
 BOUNDS = st.fractions(min_value=Fraction(1, 100), max_value=20, max_denominator=1000)
@@ -34,7 +34,7 @@ def test_delta_is_that_of_randomized_response(bound, share):
     epsilon = share * float(bound)
     first, second = response(bound)
     exact = float(np.maximum(first - math.exp(epsilon) * second, 0).sum())
-    found = PureLaw(bound).delta(epsilon)
+    found = PureLoss(bound).delta(epsilon)
     assert found.lower - 1e-13 <= exact <= found.upper + 1e-13
     assert found.upper == pytest.approx(exact, abs=1e-13)
     assert (found.upper == 0) == (epsilon >= bound)
@@ -45,33 +45,33 @@ def test_delta_is_that_of_randomized_response(bound, share):
 def test_another_pure_release_needs_no_more(bound, share):
     first, second = discrete_laplace(bound)
     exact = float(np.maximum(first - math.exp(share * bound) * second, 0).sum())
-    assert exact <= PureLaw(bound).delta(share * float(bound)).upper + 1e-12
+    assert exact <= PureLoss(bound).delta(share * float(bound)).upper + 1e-12
 
 
 def test_epsilon_is_the_bound_rounded_up():
     for bound in (Fraction(1, 3), Fraction(2, 3), Fraction(1), Fraction(10**20 + 1, 10**20)):
-        upper = PureLaw(bound).epsilon(0).upper
+        upper = PureLoss(bound).epsilon(0).upper
         assert bound <= Fraction(upper) <= bound * (1 + Fraction(1, 2**52))
-        assert PureLaw(bound).epsilon(Fraction(1, 10**9)).upper == upper
+        assert PureLoss(bound).epsilon(Fraction(1, 10**9)).upper == upper
 
 
 @settings(max_examples=50, deadline=None)
 @given(BOUNDS, st.floats(1e-9, 0.99))
 def test_epsilons_lower_end_is_what_delta_takes_off(bound, delta):
-    law = PureLaw(bound)
-    lower = law.epsilon(delta).lower
-    assert 0 <= lower <= law.epsilon(delta).upper
+    distribution = PureLoss(bound)
+    lower = distribution.epsilon(delta).lower
+    assert 0 <= lower <= distribution.epsilon(delta).upper
     if lower > 0:
-        assert law.delta(lower).upper >= delta * (1 - 1e-9)
-        assert law.delta(lower).lower == pytest.approx(delta, rel=1e-6, abs=1e-12)
+        assert distribution.delta(lower).upper >= delta * (1 - 1e-9)
+        assert distribution.delta(lower).lower == pytest.approx(delta, rel=1e-6, abs=1e-12)
     else:
-        assert law.delta(0.0).lower <= delta * (1 + 1e-9) + 1e-12
+        assert distribution.delta(0.0).lower <= delta * (1 + 1e-9) + 1e-12
 
 
 @settings(max_examples=50, deadline=None)
 @given(BOUNDS)
 def test_the_concentrated_bound_holds_at_every_order_and_is_reached(bound):
-    rho = float(PureLaw(bound).concentrated.rho)
+    rho = float(PureLoss(bound).concentrated.rho)
     orders = 1 + np.geomspace(1e-4, 1e4, 200)
     divergences = []
     for a in orders:
@@ -83,30 +83,30 @@ def test_the_concentrated_bound_holds_at_every_order_and_is_reached(bound):
     assert (ratios <= rho * (1 + 1e-9) + 1e-11).all()
     assert ratios.max() > 0.99 * rho
     usual = of_epsilon(bound, Fraction(0)).rho
-    assert PureLaw(bound).concentrated.rho <= usual
-    assert PureLaw(bound).concentrated.failure == 0
+    assert PureLoss(bound).concentrated.rho <= usual
+    assert PureLoss(bound).concentrated.failure == 0
 
 
 def test_rho_is_rounded_up():
-    rho = PureLaw(Fraction(1)).concentrated.rho
+    rho = PureLoss(Fraction(1)).concentrated.rho
     assert 0 < rho - Fraction(math.tanh(0.5)) + Fraction(1, 2**53) < Fraction(1, 2**50)
     tiny = Fraction(1, 10**12)
-    assert PureLaw(tiny).concentrated.rho <= tiny**2 / 2
-    assert PureLaw(tiny).concentrated.rho > tiny**2 / 2 * (1 - tiny)
+    assert PureLoss(tiny).concentrated.rho <= tiny**2 / 2
+    assert PureLoss(tiny).concentrated.rho > tiny**2 / 2 * (1 - tiny)
 
 
 @pytest.mark.parametrize("bound", [Fraction(0), Fraction(-1)])
-def test_a_law_has_a_positive_bound(bound):
+def test_a_distribution_has_a_positive_bound(bound):
     with pytest.raises(PlanError, match="positive"):
-        PureLaw(bound)
+        PureLoss(bound)
 
 
 def test_questions_out_of_range_are_refused():
     for delta in (-1e-9, 1, 2, math.nan):
         with pytest.raises(PlanError, match="delta is"):
-            PureLaw(Fraction(1)).epsilon(delta)
+            PureLoss(Fraction(1)).epsilon(delta)
     for epsilon in (-1e-9, 151, math.nan):
         with pytest.raises(PlanError, match="epsilon is"):
-            PureLaw(Fraction(1)).delta(epsilon)
+            PureLoss(Fraction(1)).delta(epsilon)
     with pytest.raises(WeakNoiseError):
-        PureLaw(Fraction(151)).epsilon(0)
+        PureLoss(Fraction(151)).epsilon(0)

@@ -11,7 +11,7 @@ from scipy import stats
 from sklearn.base import clone
 
 from dpcore.errors import ConfigurationError, OracleRefusedError, SchemaError
-from dpcore.estimators.conjunction import MonotoneConjunction, TooFewRowsError, rows_needed
+from dpcore.estimators.conjunction import MonotoneConjunction, SampleTooSmallError, rows_needed
 from dpcore.predicates.expressions import And, Flag, LabelIs, Not
 from dpcore.statistics.noise import GaussianNoise, LaplaceNoise
 from tests.dpcore.estimators.oracle_world import category, divided, flag, flag_rows, flags_schema, real, schema_of
@@ -76,14 +76,14 @@ def test_too_few_rows_are_refused_with_the_number_needed():
     learner = MonotoneConjunction(error=ERROR, failure=FAILURE)
     few = divided(schema, x[:-1], labels[:-1], epsilon=2)
     with pytest.raises(
-        TooFewRowsError, match=f"there are {needed - 1} rows, and this error, failure and noise need {needed}"
+        SampleTooSmallError, match=f"there are {needed - 1} rows, and this error, failure and noise need {needed}"
     ) as caught:
         learner.fit_queries(few)
     assert (caught.value.needed, caught.value.rows) == (needed, needed - 1)
     assert few.releases == []
     # Two of the four shares are to be noise enough.
     stated = divided(schema, x, labels, epsilon=2, honest=2)
-    with pytest.raises(TooFewRowsError) as caught:
+    with pytest.raises(SampleTooSmallError) as caught:
         learner.fit_queries(stated)
     assert len(stated.releases) == 1
     assert caught.value.needed > needed
@@ -107,7 +107,7 @@ def test_unstated_rows_are_refused_before_the_query():
     oracle = divided(flags_schema(D), x, labels, epsilon=2)
     oracle.rows = 0
     learner = MonotoneConjunction(error=ERROR, failure=FAILURE)
-    with pytest.raises(TooFewRowsError, match=r"no party states its rows.*NAME=ROWS.*require_rows") as caught:
+    with pytest.raises(SampleTooSmallError, match=r"no party states its rows.*NAME=ROWS.*require_rows") as caught:
         learner.fit_queries(oracle)
     needed = rows_needed(D, ERROR, FAILURE, noise=LaplaceNoise(D / 2))
     assert (caught.value.needed, caught.value.rows) == (needed, 0)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from dpcore.errors import ConfigurationError, ShapeError
 from dpcore.estimators.base import RadoSample, draw_plain_rados
 from dpcore.estimators.edge_moments import EdgeMoments, Spread, assumed_squares, estimate_moments, restoration
-from dpcore.rados.distribution import PLAIN_LAW, CentralCount, RadoLaw
+from dpcore.rados.distribution import PLAIN_DISTRIBUTION, CentralCount, RadoDistribution
 
 M, D = 300, 4
 
@@ -23,31 +23,35 @@ def table():
     return rows, labels
 
 
-def draw(edges, n, law, random):
+def draw(edges, n, distribution, random):
     """Rados of this distribution, with all its noise."""
-    if law.edge_noise is not None:
-        edges = edges + random.normal(size=edges.shape) * np.sqrt(law.edge_noise)
-    if law.fixed_support:
-        size = round(law.inclusion * M)
+    if distribution.edge_noise is not None:
+        edges = edges + random.normal(size=edges.shape) * np.sqrt(distribution.edge_noise)
+    if distribution.fixed_support:
+        size = round(distribution.inclusion * M)
         chosen = np.argsort(random.random((n, M)), axis=1) < size
     else:
-        chosen = random.random((n, M)) < law.inclusion
+        chosen = random.random((n, M)) < distribution.inclusion
     rados = chosen.astype(float) @ edges
-    return rados if law.rado_noise is None else rados + random.normal(size=rados.shape) * np.sqrt(law.rado_noise)
+    return (
+        rados
+        if distribution.rado_noise is None
+        else rados + random.normal(size=rados.shape) * np.sqrt(distribution.rado_noise)
+    )
 
 
 NOISE = np.array([0.5, 0.0, 2.0, 0.3])
 LAWS = {
-    "plain": PLAIN_LAW,
-    "sparse": RadoLaw(inclusion=0.2),
-    "rado noise": RadoLaw(rado_noise=100 * NOISE),
-    "edge noise": RadoLaw(edge_noise=NOISE),
-    "fixed support": RadoLaw(inclusion=0.25, fixed_support=True),
-    "everything": RadoLaw(inclusion=0.25, fixed_support=True, edge_noise=NOISE, rado_noise=50 * NOISE),
+    "plain": PLAIN_DISTRIBUTION,
+    "sparse": RadoDistribution(inclusion=0.2),
+    "rado noise": RadoDistribution(rado_noise=100 * NOISE),
+    "edge noise": RadoDistribution(edge_noise=NOISE),
+    "fixed support": RadoDistribution(inclusion=0.25, fixed_support=True),
+    "everything": RadoDistribution(inclusion=0.25, fixed_support=True, edge_noise=NOISE, rado_noise=50 * NOISE),
 }
 
 
-def z_scores(table, law, assumed_law, *, bias, n=30, repeats=400):
+def z_scores(table, distribution, assumed_distribution, *, bias, n=30, repeats=400):
     """Standardised errors of the mean estimate of mu and of S's upper triangle, over `repeats` releases."""
     rows, labels = table
     edges = rows * labels[:, np.newaxis]
@@ -55,7 +59,9 @@ def z_scores(table, law, assumed_law, *, bias, n=30, repeats=400):
     triangle = np.triu_indices(D)
     found = []
     for _ in range(repeats):
-        moments = estimate_moments(RadoSample(rados=draw(edges, n, law, random), rows=M, bias=bias, law=assumed_law))
+        moments = estimate_moments(
+            RadoSample(rados=draw(edges, n, distribution, random), rows=M, bias=bias, distribution=assumed_distribution)
+        )
         found.append(np.concatenate([moments.edge_sum, moments.product_sum[triangle]]))
     truth = np.concatenate([edges.sum(axis=0), (rows.T @ rows)[triangle]])
     deviation = np.std(found, axis=0, ddof=1)
@@ -72,13 +78,15 @@ def test_moments_are_unbiased_under_every_distribution(table, name, bias):
 
 @pytest.mark.parametrize("name", [name for name in LAWS if name != "plain"])
 def test_a_wrong_distribution_is_detected(table, name):
-    assert np.abs(z_scores(table, LAWS[name], PLAIN_LAW, bias=True)).max() > 9
+    assert np.abs(z_scores(table, LAWS[name], PLAIN_DISTRIBUTION, bias=True)).max() > 9
     larger = {
-        "sparse": RadoLaw(inclusion=0.25),
-        "rado noise": RadoLaw(rado_noise=130 * NOISE),
-        "edge noise": RadoLaw(edge_noise=1.3 * NOISE),
-        "fixed support": RadoLaw(inclusion=0.25),
-        "everything": RadoLaw(inclusion=0.25, fixed_support=True, edge_noise=1.3 * NOISE, rado_noise=50 * NOISE),
+        "sparse": RadoDistribution(inclusion=0.25),
+        "rado noise": RadoDistribution(rado_noise=130 * NOISE),
+        "edge noise": RadoDistribution(edge_noise=1.3 * NOISE),
+        "fixed support": RadoDistribution(inclusion=0.25),
+        "everything": RadoDistribution(
+            inclusion=0.25, fixed_support=True, edge_noise=1.3 * NOISE, rado_noise=50 * NOISE
+        ),
     }
     assert np.abs(z_scores(table, LAWS[name], larger[name], bias=True)).max() > 6
 
@@ -115,9 +123,9 @@ def test_a_rounded_coordinate_gets_the_square_of_a_feature_that_fills_its_range(
     feature = np.where(labels > 0, 2.0 * random.beta(1.5, 0.5, size=m) - 1.0, uniform)
     signs = np.where(random.random(m) < (1.0 + feature) / 2.0, 1.0, -1.0)
     rows = np.column_stack([uniform, signs, np.ones(m)])
-    law = RadoLaw(rounding=np.array([False, True, False]))
+    distribution = RadoDistribution(rounding=np.array([False, True, False]))
     rados = draw_plain_rados(rows * labels[:, np.newaxis], 2000, np.random.RandomState(0))
-    corrected = estimate_moments(RadoSample(rados=rados, rows=m, law=law)).product_sum
+    corrected = estimate_moments(RadoSample(rados=rados, rows=m, distribution=distribution)).product_sum
     left = estimate_moments(RadoSample(rados=rados, rows=m)).product_sum
     truth = float(feature @ feature)
     assert abs(left[1, 1] / m - 1.0) < 0.15
@@ -134,9 +142,9 @@ def test_without_a_bias_the_common_mean_replaces_the_class_means():
 
 @pytest.mark.parametrize("field", ["rado_noise", "edge_noise", "rounding"])
 def test_a_distribution_of_another_width_is_refused(field):
-    law = RadoLaw(**{field: np.ones(2, dtype=bool if field == "rounding" else float)})
+    distribution = RadoDistribution(**{field: np.ones(2, dtype=bool if field == "rounding" else float)})
     with pytest.raises(ShapeError, match=field):
-        estimate_moments(RadoSample(rados=np.eye(3), rows=4, law=law))
+        estimate_moments(RadoSample(rados=np.eye(3), rows=4, distribution=distribution))
 
 
 def draw_central(edges, n, counts, random):
@@ -152,14 +160,14 @@ def central_table(random, m=300):
     return rows, rows * np.where(rows[:, 0] + rows[:, 2] + random.normal(size=m) > 0, 1.0, -1.0)[:, np.newaxis]
 
 
-def restored(rados, rows, law):
+def restored(rados, rows, distribution):
     spread = Spread.of(rados)
-    to, _law = restoration(spread, rows, law)
+    to, _law = restoration(spread, rows, distribution)
     return spread.mean + (rados - spread.mean) @ to
 
 
 COUNTS = np.array([148, 149, 150, 151, 152])
-CENTRAL = RadoLaw(central=CentralCount(0, (4 * 2.0 - 300) / 299 / 300))
+CENTRAL = RadoDistribution(central=CentralCount(0, (4 * 2.0 - 300) / 299 / 300))
 
 
 def test_truncated_rados_give_the_products_of_uniform_ones():
@@ -168,7 +176,7 @@ def test_truncated_rados_give_the_products_of_uniform_ones():
     aware, unaware = [], []
     for _ in range(40):
         rados = draw_central(edges, 1000, COUNTS, random)
-        aware.append(estimate_moments(RadoSample(rados, 300, law=CENTRAL)).product_sum)
+        aware.append(estimate_moments(RadoSample(rados, 300, distribution=CENTRAL)).product_sum)
         unaware.append(estimate_moments(RadoSample(rados, 300)).product_sum)
     truth = rows.T @ rows
     assert np.abs(np.mean(aware, axis=0) - truth).max() < 12
@@ -204,7 +212,7 @@ def test_slopes_on_a_count_that_hardly_varies_are_shrunk():
 def test_a_count_that_does_not_vary_leaves_an_assumed_square():
     random = np.random.default_rng(7)
     _rows, edges = central_table(random)
-    sample = RadoSample(draw_central(edges, 100, COUNTS[:1], random), 300, law=CENTRAL)
+    sample = RadoSample(draw_central(edges, 100, COUNTS[:1], random), 300, distribution=CENTRAL)
     assert np.ptp(sample.rados[:, 0]) == 0
     products = estimate_moments(sample).product_sum
     assert 100 <= products[0, 0] <= 300
@@ -217,9 +225,9 @@ def test_an_impossible_truncation_is_refused():
             CentralCount(coordinate, correlation)
     for other in ({"inclusion": 0.4}, {"fixed_support": True}, {"rado_noise": np.ones(3)}, {"edge_noise": np.ones(3)}):
         with pytest.raises(ConfigurationError, match="truncates uniform signatures"):
-            RadoLaw(central=CentralCount(0, -0.1), **other)
+            RadoDistribution(central=CentralCount(0, -0.1), **other)
     with pytest.raises(ShapeError, match="truncated coordinate"):
-        restored(np.eye(3), 4, RadoLaw(central=CentralCount(3, -0.1)))
+        restored(np.eye(3), 4, RadoDistribution(central=CentralCount(3, -0.1)))
 
 
 @settings(max_examples=40, deadline=None)

@@ -9,7 +9,7 @@ from sklearn.model_selection import train_test_split
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import RadoSample, draw_plain_rados
 from dpcore.estimators.mean_variance import RIDGES, TARGETS, MeanVariance
-from dpcore.rados.distribution import CentralCount, RadoLaw
+from dpcore.rados.distribution import CentralCount, RadoDistribution
 from dpcore.statistics.moments import Moments
 
 
@@ -94,15 +94,15 @@ def test_classes_of_unequal_spread_move_the_threshold():
 
 
 @pytest.mark.parametrize(
-    "law",
+    "distribution",
     [
-        RadoLaw(rado_noise=np.array([900.0, 0.0, 0.0, 0.0, 0.0])),
-        RadoLaw(edge_noise=np.array([1.0, 0.0, 0.0, 0.0, 0.0])),
-        RadoLaw(inclusion=0.2, fixed_support=True, edge_noise=np.array([1.0, 0.0, 0.0, 0.0, 0.0])),
-        RadoLaw(inclusion=0.2, rado_noise=np.array([600.0, 0.0, 0.0, 0.0, 0.0])),
+        RadoDistribution(rado_noise=np.array([900.0, 0.0, 0.0, 0.0, 0.0])),
+        RadoDistribution(edge_noise=np.array([1.0, 0.0, 0.0, 0.0, 0.0])),
+        RadoDistribution(inclusion=0.2, fixed_support=True, edge_noise=np.array([1.0, 0.0, 0.0, 0.0, 0.0])),
+        RadoDistribution(inclusion=0.2, rado_noise=np.array([600.0, 0.0, 0.0, 0.0, 0.0])),
     ],
 )
-def test_correcting_for_known_noise_beats_ignoring_it(law):
+def test_correcting_for_known_noise_beats_ignoring_it(distribution):
     """Noise on one coordinate makes it seem useless; corrected for, theta is close to that without noise."""
     rows, labels, edges = make_table(1500, 5, 9)
     random = np.random.default_rng(0)
@@ -110,17 +110,21 @@ def test_correcting_for_known_noise_beats_ignoring_it(law):
     logistic = LogisticRegression().fit(rows[:, :-1], labels)
     wanted = np.append(logistic.coef_[0], logistic.intercept_)
     for _ in range(5):
-        noised = edges if law.edge_noise is None else edges + random.normal(size=edges.shape) * np.sqrt(law.edge_noise)
-        if law.fixed_support:
-            chosen = np.argsort(random.random((1500, len(rows))), axis=1) < round(law.inclusion * len(rows))
+        noised = (
+            edges
+            if distribution.edge_noise is None
+            else edges + random.normal(size=edges.shape) * np.sqrt(distribution.edge_noise)
+        )
+        if distribution.fixed_support:
+            chosen = np.argsort(random.random((1500, len(rows))), axis=1) < round(distribution.inclusion * len(rows))
         else:
-            chosen = random.random((1500, len(rows))) < law.inclusion
+            chosen = random.random((1500, len(rows))) < distribution.inclusion
         rados = chosen.astype(float) @ noised
-        if law.rado_noise is not None:
-            rados += random.normal(size=rados.shape) * np.sqrt(law.rado_noise)
-        ignorant = RadoLaw(inclusion=law.inclusion, fixed_support=law.fixed_support)
-        for known, cosines in ((law, aware), (ignorant, unaware)):
-            sample = RadoSample(rados=rados, rows=len(rows), law=known)
+        if distribution.rado_noise is not None:
+            rados += random.normal(size=rados.shape) * np.sqrt(distribution.rado_noise)
+        ignorant = RadoDistribution(inclusion=distribution.inclusion, fixed_support=distribution.fixed_support)
+        for known, cosines in ((distribution, aware), (ignorant, unaware)):
+            sample = RadoSample(rados=rados, rows=len(rows), distribution=known)
             cosines.append(cosine(MeanVariance().fit_release(sample).theta_, wanted))
     assert np.mean(aware) > 0.97
     assert np.mean(aware) > np.mean(unaware) + 0.02
@@ -144,8 +148,8 @@ def test_a_drowned_column_is_not_worse_than_no_column(noise):
         rados = draw_plain_rados(rows * labels[:, np.newaxis], 400, np.random.RandomState(seed))
         variances = np.append(noise * len(rows) / 4, np.zeros(rows.shape[1] - 1))
         rados = rados + random.normal(size=rados.shape) * np.sqrt(variances)
-        for law, errors in ((RadoLaw(rado_noise=variances), aware), (RadoLaw(), unaware)):
-            fitted = MeanVariance().fit_release(RadoSample(rados=rados, rows=len(rows), law=law))
+        for distribution, errors in ((RadoDistribution(rado_noise=variances), aware), (RadoDistribution(), unaware)):
+            fitted = MeanVariance().fit_release(RadoSample(rados=rados, rows=len(rows), distribution=distribution))
             errors.append(np.mean(fitted.predict(rows) != labels))
         fitted = MeanVariance().fit_release(RadoSample(rados=rados[:, 1:], rows=len(rows)))
         dropped.append(np.mean(fitted.predict(rows[:, 1:]) != labels))
@@ -167,8 +171,8 @@ def test_a_noised_column_that_matters_is_used():
         rados = draw_plain_rados(rows * labels[:, np.newaxis], 400, np.random.RandomState(seed))
         variances = np.array([3.0 * 800 / 4, 0, 0, 0, 0, 0])
         rados = rados + random.normal(size=rados.shape) * np.sqrt(variances)
-        for law, errors in ((RadoLaw(rado_noise=variances), aware), (RadoLaw(), unaware)):
-            fitted = MeanVariance().fit_release(RadoSample(rados=rados, rows=800, law=law))
+        for distribution, errors in ((RadoDistribution(rado_noise=variances), aware), (RadoDistribution(), unaware)):
+            fitted = MeanVariance().fit_release(RadoSample(rados=rados, rows=800, distribution=distribution))
             errors.append(np.mean(fitted.predict(rows) != labels))
         fitted = MeanVariance().fit_release(RadoSample(rados=rados[:, 1:], rows=800))
         dropped.append(np.mean(fitted.predict(rows[:, 1:]) != labels))
@@ -176,8 +180,10 @@ def test_a_noised_column_that_matters_is_used():
     assert np.mean(aware) < np.mean(dropped) - 0.05
 
 
-@pytest.mark.parametrize("law", [RadoLaw(rado_noise=np.full(6, 2000.0)), RadoLaw(edge_noise=np.full(6, 10.0))])
-def test_noise_on_everything_does_not_make_one_class_of_two(law):
+@pytest.mark.parametrize(
+    "distribution", [RadoDistribution(rado_noise=np.full(6, 2000.0)), RadoDistribution(edge_noise=np.full(6, 10.0))]
+)
+def test_noise_on_everything_does_not_make_one_class_of_two(distribution):
     """The threshold is between the classes, not where noise would favour the larger class."""
     random = np.random.default_rng(13)
     aware, unaware = [], []
@@ -186,13 +192,13 @@ def test_noise_on_everything_does_not_make_one_class_of_two(law):
         margins = rows @ random.normal(size=6) + random.normal(scale=0.3, size=800)
         labels = np.where(margins > np.quantile(margins, 0.65), 1, -1)
         edges = rows * labels[:, np.newaxis]
-        if law.edge_noise is not None:
-            edges = edges + random.normal(size=edges.shape) * np.sqrt(law.edge_noise)
+        if distribution.edge_noise is not None:
+            edges = edges + random.normal(size=edges.shape) * np.sqrt(distribution.edge_noise)
         rados = draw_plain_rados(edges, 100, np.random.RandomState(seed))
-        if law.rado_noise is not None:
-            rados = rados + random.normal(size=rados.shape) * np.sqrt(law.rado_noise)
-        for known, errors in ((law, aware), (RadoLaw(), unaware)):
-            fitted = MeanVariance().fit_release(RadoSample(rados=rados, rows=800, law=known))
+        if distribution.rado_noise is not None:
+            rados = rados + random.normal(size=rados.shape) * np.sqrt(distribution.rado_noise)
+        for known, errors in ((distribution, aware), (RadoDistribution(), unaware)):
+            fitted = MeanVariance().fit_release(RadoSample(rados=rados, rows=800, distribution=known))
             errors.append(np.mean(fitted.predict(rows) != labels))
     assert np.mean(aware) < np.mean(unaware) - 0.03
     assert np.mean(aware) < 0.35 - 0.05
@@ -207,9 +213,9 @@ def test_a_truncated_count_does_not_spoil_the_model():
         heads = np.argsort(random.random((400, 800)), axis=1) < random.integers(395, 406, size=(400, 1))
         rados = (heads == (edges[:, 0] > 0)).astype(float) @ edges
         # Var(k) is 10, that of eleven equally likely counts.
-        told = RadoLaw(central=CentralCount(0, (4 * 10 - 800) / 799 / 800))
-        for law, errors in ((told, aware), (RadoLaw(), unaware)):
-            fitted = MeanVariance().fit_release(RadoSample(rados=rados, rows=800, law=law))
+        told = RadoDistribution(central=CentralCount(0, (4 * 10 - 800) / 799 / 800))
+        for distribution, errors in ((told, aware), (RadoDistribution(), unaware)):
+            fitted = MeanVariance().fit_release(RadoSample(rados=rados, rows=800, distribution=distribution))
             errors.append(np.mean(fitted.predict(rows) != labels))
     assert np.mean(aware) < np.mean(unaware) - 0.03
     assert 0.02 < np.mean(aware) < 0.2
@@ -264,10 +270,12 @@ def test_the_bias_is_not_penalised():
     assert abs(penalised[-1]) < 1e-6
 
 
-@pytest.mark.parametrize("law", [RadoLaw(), RadoLaw(inclusion=0.25, fixed_support=True, rado_noise=None)])
+@pytest.mark.parametrize(
+    "distribution", [RadoDistribution(), RadoDistribution(inclusion=0.25, fixed_support=True, rado_noise=None)]
+)
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("ridge", [None, 0.0])
-def test_degenerate_rados_leave_theta_finite(bias, ridge, law):
+def test_degenerate_rados_leave_theta_finite(bias, ridge, distribution):
     random = np.random.default_rng(6)
     cases = [
         np.zeros((5, 3)),
@@ -279,15 +287,21 @@ def test_degenerate_rados_leave_theta_finite(bias, ridge, law):
         1e6 * random.normal(size=(20, 4)),
     ]
     for rados, rows in itertools.product(cases, (1, 40)):
-        fitted = MeanVariance(ridge=ridge).fit_release(RadoSample(rados=rados, rows=rows, bias=bias, law=law))
+        fitted = MeanVariance(ridge=ridge).fit_release(
+            RadoSample(rados=rados, rows=rows, bias=bias, distribution=distribution)
+        )
         assert fitted.theta_.shape == (rados.shape[1],)
         assert np.isfinite(fitted.theta_).all()
 
 
 def test_noise_larger_than_all_signal_leaves_theta_finite():
     random = np.random.default_rng(8)
-    law = RadoLaw(rado_noise=np.full(4, 1e8), edge_noise=np.full(4, 10.0))
-    theta = MeanVariance().fit_release(RadoSample(1e4 * random.normal(size=(50, 4)), rows=100, law=law)).theta_
+    distribution = RadoDistribution(rado_noise=np.full(4, 1e8), edge_noise=np.full(4, 10.0))
+    theta = (
+        MeanVariance()
+        .fit_release(RadoSample(1e4 * random.normal(size=(50, 4)), rows=100, distribution=distribution))
+        .theta_
+    )
     assert np.isfinite(theta).all()
 
 

@@ -9,7 +9,7 @@ from dpcore.estimators.base import RadoSample
 from dpcore.estimators.mean_variance import MeanVariance
 from dpcore.estimators.radoboost import RadoBoost
 from dpcore.estimators.regularised import RadoBoostL1, RadoBoostL2
-from dpcore.rados.distribution import PLAIN_LAW, CentralCount, RadoLaw
+from dpcore.rados.distribution import PLAIN_DISTRIBUTION, CentralCount, RadoDistribution
 
 N, D, ROWS = 6000, 40, 1_000_000
 
@@ -23,7 +23,9 @@ def rados():
     return found
 
 
-@pytest.mark.parametrize("law", [PLAIN_LAW, RadoLaw(central=CentralCount(0, -1e-7))], ids=["plain", "truncated"])
+@pytest.mark.parametrize(
+    "distribution", [PLAIN_DISTRIBUTION, RadoDistribution(central=CentralCount(0, -1e-7))], ids=["plain", "truncated"]
+)
 @pytest.mark.parametrize(
     "learner",
     [
@@ -35,11 +37,11 @@ def rados():
     ],
     ids=["radoboost", "median", "mean-variance", "ridge", "lasso"],
 )
-def test_a_fit_takes_less_than_half_a_rado_matrix(rados, learner, law):
-    learner.fit_release(RadoSample(rados[:100], ROWS, law=law))
+def test_a_fit_takes_less_than_half_a_rado_matrix(rados, learner, distribution):
+    learner.fit_release(RadoSample(rados[:100], ROWS, distribution=distribution))
     tracemalloc.start()
     try:
-        learner.fit_release(RadoSample(rados, ROWS, law=law))
+        learner.fit_release(RadoSample(rados, ROWS, distribution=distribution))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -109,7 +109,7 @@ def test_noise_above_the_least_is_counted():
 
     def louder(predicates, **options):
         estimates = loud(predicates, **options)
-        return dataclasses.replace(estimates, deviation=4 * estimates.deviation, law=None)
+        return dataclasses.replace(estimates, deviation=4 * estimates.deviation, distribution=None)
 
     oracle.statistic = louder
     with pytest.raises(TooFewRowsError):
@@ -142,23 +142,23 @@ def test_the_guarantee_holds_with_the_stated_probability(monkeypatch):
 def test_the_stated_distribution_is_used_if_there_is_one(delta):
     _, _, oracle = world_of(400, 7, epsilon=1, delta=delta, honest=3)
     estimates = oracle.statistic([LabelIs(positive=True)])
-    law, rows = stated_noise(estimates), estimates.deviation * estimates.rows
+    distribution, rows = stated_noise(estimates), estimates.deviation * estimates.rows
     if delta:
-        assert isinstance(law, GaussianCounts)
-        assert law.sigma == pytest.approx(rows)
+        assert isinstance(distribution, GaussianCounts)
+        assert distribution.sigma == pytest.approx(rows)
     else:
         # Four shares, of which three suffice.
-        assert (law.copies, law.scale) == (Fraction(4, 3), pytest.approx(1))
-    unknown = stated_noise(dataclasses.replace(estimates, law=None))
+        assert (distribution.copies, distribution.scale) == (Fraction(4, 3), pytest.approx(1))
+    unknown = stated_noise(dataclasses.replace(estimates, distribution=None))
     assert unknown == worst_noise(rows)
     s = 0.9 * unknown.reach
-    assert law.log_mgf(s) < unknown.log_mgf(s)
+    assert distribution.log_mgf(s) < unknown.log_mgf(s)
     learners = [PrivatePoint("kind", require_rows=False) for _ in range(2)]
     ask = oracle.statistic
     oracle.releases.clear()
     learners[0].fit_queries(oracle)
     oracle.releases.clear()
-    oracle.statistic = lambda *batch, **options: dataclasses.replace(ask(*batch, **options), law=None)
+    oracle.statistic = lambda *batch, **options: dataclasses.replace(ask(*batch, **options), distribution=None)
     learners[1].fit_queries(oracle)
     assert learners[0].guarantee_.rows < learners[1].guarantee_.rows
 

@@ -12,7 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from dpcore.errors import ConfigurationError, OracleRefusedError, SchemaError
 from dpcore.estimators.margin_losses import LOGISTIC
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant
-from dpcore.estimators.summation_regression import Spread, SummationLinear, SummationLogistic
+from dpcore.estimators.summation_regression import CurvatureBound, SummationLinear, SummationLogistic
 from tests.dpcore.research.erm.erm_world import RowsOracle, logistic_table
 
 
@@ -83,7 +83,7 @@ def test_without_noise_no_round_raises_the_loss(table):
     # The bound is tight at zero, where every weight is 1/4: a step there is Newton's.
     moments, gradient = RowsOracle(x, labels).moments(), LOGISTIC.gradient(np.zeros(6), edges) / len(x)
     hessian = edges.T @ edges / 4 / len(x)
-    assert np.allclose(Spread(moments, 0.8).step(gradient, 0.0), np.linalg.solve(hessian, gradient))
+    assert np.allclose(CurvatureBound(moments, 0.8).step(gradient, 0.0), np.linalg.solve(hessian, gradient))
 
 
 @pytest.mark.parametrize("learner", [SummationLinear(), SummationLogistic()])
@@ -100,7 +100,7 @@ def test_noise_costs_little_with_many_rows_and_more_if_it_is_larger(learner, tab
 
 def test_damping_shortens_steps_in_directions_of_little_information(table):
     x, labels, _ = table
-    spread, gradient = Spread(RowsOracle(x, labels).moments(), 0.8), np.full(6, 0.01)
+    spread, gradient = CurvatureBound(RowsOracle(x, labels).moments(), 0.8), np.full(6, 0.01)
     free, damped = (np.linalg.norm(spread.step(gradient, least)) for least in (0.0, 1.0))
     assert damped == pytest.approx(np.linalg.norm(gradient))
     assert free > 2 * damped

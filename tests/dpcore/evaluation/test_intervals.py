@@ -59,10 +59,10 @@ def discrete_laplace(scale, copies):
     reach = int(60 * scale) + 20
     q = math.exp(-1 / scale)
     one = (1 - q) / (1 + q) * q ** np.abs(np.arange(-reach, reach + 1))
-    law = one
+    distribution = one
     for _ in range(copies - 1):
-        law = np.convolve(law, one)
-    return np.arange(len(law)) - len(law) // 2, law
+        distribution = np.convolve(distribution, one)
+    return np.arange(len(distribution)) - len(distribution) // 2, distribution
 
 
 @pytest.mark.parametrize("scale", [0.1, 0.3, 0.7, 1.0, 2.0, 8.0, 40.0])
@@ -94,20 +94,20 @@ def test_half_widths_hold_for_noise_that_is_known_to_be_normal(sigma, cells):
 
 
 def test_more_laplace_variables_are_closer_to_normal():
-    law = [CellNoise(20.0, copies).half_width(3, 1e-4) for copies in (1, 4 / 3, 2, 9, math.inf)]
-    assert law == sorted(law, reverse=True)
+    distribution = [CellNoise(20.0, copies).half_width(3, 1e-4) for copies in (1, 4 / 3, 2, 9, math.inf)]
+    assert distribution == sorted(distribution, reverse=True)
     # Three cells of 4/3 are at least four.
-    assert law[1] == CellNoise(20.0 * math.sqrt(3 / 4)).half_width(4, 1e-4) + math.sqrt(3) - 2
-    assert law[1] < law[0]
+    assert distribution[1] == CellNoise(20.0 * math.sqrt(3 / 4)).half_width(4, 1e-4) + math.sqrt(3) - 2
+    assert distribution[1] < distribution[0]
 
 
 @pytest.mark.parametrize(
     ("shares", "copies"), [(GaussianShares(40), math.inf), (LaplaceShares(Fraction(30), 3), 4 / 3), (None, 1.0)]
 )
 def test_the_noise_on_cells_has_the_distribution_that_estimates_state(shares, copies):
-    law = None if shares is None else SharedNoise(shares, 4, 2)
-    deviation = 7.0 if law is None else law.deviation
-    estimates = Estimates(np.array([0.5]), 100, 0.95, 0.1, 0.0, 0.1, deviation / 100, law)
+    distribution = None if shares is None else SharedNoise(shares, 4, 2)
+    deviation = 7.0 if distribution is None else distribution.deviation
+    estimates = Estimates(np.array([0.5]), 100, 0.95, 0.1, 0.0, 0.1, deviation / 100, distribution)
     noise = CellNoise.of(estimates)
     assert noise.deviation == pytest.approx(deviation)
     assert noise.copies == pytest.approx(copies)

@@ -24,7 +24,6 @@ from dpcore.numbers.fixed_point import plan_encoding
 from dpcore.numbers.processors import one_blas_thread
 from dpcore.paillier.secret import SecretKey
 from dpcore.predicates.expressions import Flag
-from dpcore.queries.base import Keyed
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsPart, MomentsQuery
 from dpcore.queries.rados import RadosQuery
@@ -35,6 +34,7 @@ from dpcore.randomness.sources import SeededRandom, SystemRandom
 from dpcore.records import row_sums
 from dpcore.records.basis import Basis
 from dpcore.records.clipping import Clip
+from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.records import BLOCK_ROWS
 from dpcore.records.row_sums import sum_on_threads
 from parties.answering.contribution import integer_vector
@@ -111,8 +111,8 @@ def contribution(kind, secret_key, **options):
     world = party_world.World(secret_key)
     encoding = plan_encoding(largest_sum=1 << 55, max_parties=3, fraction_bits=10)
     opened = world.open(world.ask(world.query(kind=kind, encoding=encoding)))
-    keyed = Keyed(bytes(32), party_world.SCHEMA.digest)
-    return integer_vector(opened, party_world.make_records(ROWS), SeededRandom(1), keyed=keyed, **options)
+    computation = Computation(SeededRandom(1), PartySecret(bytes(32), party_world.SCHEMA.digest), **options)
+    return integer_vector(opened, party_world.make_records(ROWS), computation)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -1,4 +1,4 @@
-"""Compiled code is kept under a name that only its own source has, and is never needed."""
+"""The cache of compiled code: names depend on the source, and everything works without it."""
 
 import importlib.util
 import os
@@ -21,7 +21,7 @@ def change(x):
 
 
 def load(path: Path):
-    """The function of a module that is executed anew, as another process would."""
+    """The function of a module that is executed again, as in another process."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
@@ -34,7 +34,7 @@ def load(path: Path):
 
 @pytest.fixture
 def source(tmp_path, monkeypatch):
-    """A module whose code can be kept beside it and nowhere else."""
+    """A module whose code can be cached only next to it."""
     blocked = tmp_path / "blocked"
     blocked.write_text("a file, so that no directory can be made below it")
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked / "cache"))
@@ -73,7 +73,7 @@ def test_other_source_never_finds_the_old_code(source):
     assert not {path.name for path in before} & {path.name for path in set(kept(source)) - set(before)}
 
 
-def test_an_index_without_its_code_is_not_believed(source):
+def test_an_index_without_its_code_is_ignored(source):
     load(source)
     for path in kept(source):
         if path.suffix == ".nbc":
@@ -100,8 +100,8 @@ def test_a_file_of_another_form_costs_a_compilation_and_no_more(source):
 
 
 @pytest.mark.parametrize("place", ["the directory", "the one above"])
-def test_a_directory_that_everybody_may_write_to_is_passed_over(source, tmp_path, monkeypatch, place):
-    """What is found there may be anybody's: loading it would run it."""
+def test_a_world_writable_directory_is_skipped(source, tmp_path, monkeypatch, place):
+    """Code found there may come from any user: loading it would run it."""
     given = tmp_path / "given"
     monkeypatch.setattr("numba.config.CACHE_DIR", str(given))
     load(source)
@@ -116,7 +116,7 @@ def test_a_directory_that_everybody_may_write_to_is_passed_over(source, tmp_path
     assert Path(load(source).stats.cache_path) == (source.parent / "__pycache__" if open_to_all == below else below)
 
 
-def test_another_users_directory_is_passed_over(source, tmp_path, monkeypatch):
+def test_another_users_directory_is_skipped(source, tmp_path, monkeypatch):
     given = tmp_path / "given"
     monkeypatch.setattr("numba.config.CACHE_DIR", str(given))
     load(source)
@@ -132,7 +132,7 @@ def test_another_users_directory_is_passed_over(source, tmp_path, monkeypatch):
     assert hits(load(source)) == 0
 
 
-def test_a_directory_below_the_one_that_the_process_runs_in_is_passed_over(source, tmp_path, monkeypatch):
+def test_a_directory_below_the_working_directory_is_skipped(source, tmp_path, monkeypatch):
     (source.parent / "__pycache__").write_text("no directory")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", "cache")
@@ -153,7 +153,7 @@ def test_a_directory_that_cannot_be_written_is_still_read(source, monkeypatch):
     def read_only(**_kwargs):
         raise OSError(30, "Read-only file system")
 
-    # What Numba tries a directory with; a superuser may write everywhere, so permissions would not do.
+    # Numba tests a directory with this. A superuser may write everywhere, so permissions would not suffice.
     monkeypatch.setattr(tempfile, "TemporaryFile", read_only)
     function = load(source)
     assert (function(2), hits(function)) == (3, 2)
@@ -176,5 +176,5 @@ def test_processes_that_compile_at_once_agree(source):
     assert [process.communicate()[0] for process in processes] == ["3\n", "3\n"]
     assert len(kept(source)) == 3
     function = load(source)
-    # One may have written its index over the other's: then the second signature is compiled once more.
+    # One process may have overwritten the other's index: then the second signature is compiled again.
     assert (function(2), function(0.5), hits(function) >= 1) == (3, 1.5, True)

@@ -1,4 +1,4 @@
-"""Storing features, planning slots, and the travel form of a sum."""
+"""Storage of features, planning of slots, and the travel form of a sum."""
 
 from fractions import Fraction
 from math import ceil, log2
@@ -66,7 +66,7 @@ class TestEncoding:
         [(16, 43, 50), (16, 43, 0), (16, 43, -8), (16, 43, 72), (16, 48, 48), (16, 63, 64), (16, 1, 8), (31, 43, 48),
          (-1, 43, 48)],
     )  # fmt: skip
-    def test_an_encoding_that_cannot_work_is_refused(self, fraction_bits, value_bits, slot_bits):
+    def test_an_invalid_encoding_is_refused(self, fraction_bits, value_bits, slot_bits):
         with pytest.raises(PlanError):
             Encoding(fraction_bits, value_bits, slot_bits)
 
@@ -108,12 +108,12 @@ class TestPlan:
         lower = refused.value.needed_bits - refused.value.available_bits
         plan_encoding(largest_sum=2**62 >> lower, max_parties=32, fraction_bits=16 - lower)
 
-    def test_no_remedy_is_named_that_does_not_exist(self):
+    def test_an_impossible_remedy_is_not_named(self):
         with pytest.raises(SlotOverflowError) as refused:
             plan_encoding(largest_sum=2**70, max_parties=2, fraction_bits=3)
         assert "fraction_bits" not in str(refused.value)
 
-    def test_senseless_plans_are_refused(self):
+    def test_invalid_plans_are_refused(self):
         for arguments in ({"largest_sum": -1, "max_parties": 1}, {"largest_sum": 1, "max_parties": 0}):
             with pytest.raises(PlanError):
                 plan_encoding(**arguments, fraction_bits=16)
@@ -175,6 +175,6 @@ class TestTravelForm:
         assert from_total(once + once, 2, encoding).tolist() == [200 - 256]
 
     @pytest.mark.parametrize("parties", [0, -1, 257])
-    def test_a_number_of_parties_that_cannot_be_is_refused(self, parties):
+    def test_an_invalid_number_of_parties_is_refused(self, parties):
         with pytest.raises(PlanError, match="1 to 256"):
             from_total(np.zeros(1, dtype=np.uint64), parties, Encoding(0, 8, 16))

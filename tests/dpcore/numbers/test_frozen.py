@@ -1,4 +1,4 @@
-"""Read-only arrays: what somebody could still write to is copied, and nothing else is."""
+"""Read-only arrays: only arrays that could still be written to are copied."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def test_a_read_only_array_is_not_copied():
     assert frozen(whole, np.int64) is whole
 
 
-def test_what_can_be_written_to_is_copied():
+def test_a_writable_array_is_copied():
     values = np.arange(6.0).reshape(2, 3)
     view = values[:]
     view.setflags(write=False)

@@ -21,7 +21,7 @@ def neighbours(tables: Sequence[tuple]) -> Iterator[tuple[tuple, tuple]]:
                 yield table, other
 
 
-def exponential_law(scores: Sequence[int], epsilon: float) -> np.ndarray:
+def exponential_distribution(scores: Sequence[int], epsilon: float) -> np.ndarray:
     """Probabilities proportional to exp(epsilon score / 2)."""
     weights = np.exp(epsilon * (np.array(scores, float) - max(scores)) / 2)
     return weights / weights.sum()

@@ -1,4 +1,4 @@
-"""The vectors of packing and Paillier encryption, good and bad, and that their generator still makes them."""
+"""The vectors of packing and Paillier encryption, good and bad. Their generator still makes them."""
 
 import importlib.util
 import json
@@ -55,7 +55,7 @@ def test_packing(case):
 
 
 @pytest.mark.parametrize("case", cases("packing_bad_totals.json"))
-def test_totals_that_must_be_refused(case):
+def test_bad_totals_are_refused(case):
     arguments = (integers(case["total_plaintexts"]), case["length"], case["parties"], Encoding(**case["encoding"]),
                  case["modulus_bits"])  # fmt: skip
     if case["fails_at"] == "open_total":
@@ -133,13 +133,13 @@ def test_totals_from_values_to_values(case):
     assert opened.tolist() == given["values"]
 
 
-def test_every_length_of_key_is_there():
+def test_every_key_length_is_covered():
     bits = {case.values[0]["bits"] for case in cases("paillier.json")}
     assert {MINIMUM_BITS, DEFAULT_BITS, MAXIMUM_BITS} <= bits
 
 
 @pytest.mark.parametrize("case", cases("paillier_bad_inputs.json"))
-def test_inputs_that_must_be_refused(case):
+def test_bad_inputs_are_refused(case):
     n, ciphertexts = int(case["n"], 16), integers(case["ciphertexts"])
     if case["fails_at"] == "public_key":
         with pytest.raises(error_named(case["error"])):

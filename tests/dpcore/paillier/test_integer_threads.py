@@ -1,4 +1,4 @@
-"""Ranges of work on threads: order, errors, and whose context changes."""
+"""Ranges of work on threads: order, errors, and the gmpy2 contexts that change."""
 
 import threading
 
@@ -38,13 +38,13 @@ def test_the_first_failure_is_raised_and_ends_the_work(threads):
 
 
 @pytest.mark.parametrize(("size", "threads"), [(0, 1), (1, 0)])
-def test_nothing_at_a_time_is_refused(size, threads):
+def test_sizes_below_one_are_refused(size, threads):
     with pytest.raises(ValueError, match="at least 1"):
         list(over_ranges(lambda start, stop: stop - start, 4, size=size, threads=threads))
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_the_lock_is_released_inside_and_nowhere_else(threads):
+def test_the_lock_is_released_only_inside(threads):
     inside = over_ranges(lambda _start, _stop: gmpy2.get_context().allow_release_gil, 4, size=1, threads=threads)
     assert list(inside) == [True] * 4
     with lock_released():

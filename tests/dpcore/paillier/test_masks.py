@@ -1,4 +1,4 @@
-"""Masks cancel over the whole cohort and over nothing else."""
+"""Masks cancel over the whole cohort only."""
 
 import hashlib
 import hmac
@@ -15,7 +15,7 @@ from dpcore.errors import TotalError
 from dpcore.numbers.fixed_point import Encoding
 from dpcore.paillier.masks import MaskKeyError, cohort_mask
 from dpcore.paillier.obfuscation import Obfuscator
-from dpcore.paillier.packing import ciphertext_count, open_total, pack, unpack_total
+from dpcore.paillier.packing import ciphertext_count, mask_addends, open_total, pack, unpack_total
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SystemRandom
 
@@ -50,7 +50,7 @@ def test_the_whole_cohort_s_masks_cancel(count, value_bits, ciphertexts, slots):
 
 
 def chi_square_of_uniform(values: np.ndarray, value_bits: int, cells: int = 64) -> float:
-    """Pearson's statistic of the top bits, standardised: about N(0, 1) where the values are uniform mod 2^w."""
+    """Pearson's statistic of the top bits, standardised: about N(0, 1) if the values are uniform mod 2^w."""
     counts = np.bincount((values.reshape(-1) >> np.uint64(value_bits - 6)).astype(int), minlength=cells)
     expected = values.size / cells
     statistic = float(((counts - expected) ** 2 / expected).sum())
@@ -66,21 +66,21 @@ def test_a_proper_subset_s_masks_are_uniform_and_nothing_less(value_bits):
         for subset in itertools.combinations(names, size):
             values = sum(made[name] for name in subset) & modulus
             assert abs(chi_square_of_uniform(values, value_bits)) < 6
-            # Too even is as wrong as too uneven, and the test must see a law that is not uniform.
+            # Too even is as wrong as too uneven, and the test must reject a distribution that is not uniform.
             assert abs(chi_square_of_uniform(values >> np.uint64(1), value_bits)) > 50
     twice = (sum(made.values()) + made["a"]) & modulus
     assert abs(chi_square_of_uniform(twice, value_bits)) < 6
 
 
 def test_a_coalition_that_knows_some_keys_sees_the_others_sum_and_no_part_of_it():
-    """Promise P3: of five members two give their keys away; parts of the other three stay uniform, the three cancel."""
+    """Promise P3: two of five members reveal their keys; parts of the other three stay uniform, all three cancel."""
     names, value_bits = ["a", "b", "c", "d", "e"], 40
     keys = {name: X25519PrivateKey.generate() for name in names}
     made = masks(names, (400, 63), value_bits, keys=keys)
     modulus = np.uint64((1 << value_bits) - 1)
 
     def known(name):
-        """What the coalition of d and e can compute of a member's mask: its streams with each of them."""
+        """The part of a member's mask that the coalition of d and e can compute: its streams with d and e."""
         with_them = [
             masks([name, other], (400, 63), value_bits, keys={n: keys[n] for n in (name, other)}) for other in "de"
         ]
@@ -104,7 +104,7 @@ def test_streams_of_other_attempts_cohorts_and_names_differ():
 
 
 def test_the_stream_is_what_the_protocol_says():
-    """With HKDF written out, so that another implementation can be checked against the same words."""
+    """Writes HKDF out, so that another implementation can be checked against the same steps."""
     mine, theirs = (
         X25519PrivateKey.from_private_bytes(bytes(31) + b"\1"),
         X25519PrivateKey.from_private_bytes(b"\2" * 32),
@@ -138,7 +138,7 @@ def test_a_key_of_low_order_is_refused():
 
 
 def test_masked_and_unmasked_totals_agree_bit_for_bit_and_a_part_fails():
-    """Under encryption, with masks multiplied in after the fact as a party does it; a 1024-bit test key."""
+    """Under encryption, with masks added to ciphertexts afterwards, as a party does; a 1024-bit test key."""
     secret = SecretKey.generate_test_key(SystemRandom(), bits=1024)
     key, encoding = secret.public_key, Encoding(fraction_bits=16, value_bits=30, slot_bits=32)
     obfuscator = Obfuscator(key, SystemRandom(), teeth=4, tables=2)
@@ -151,7 +151,8 @@ def test_masked_and_unmasked_totals_agree_bit_for_bit_and_a_part_fails():
         bare = pack(vector, rows[name], encoding, key.bits)
         wanted = pack(vector, rows[name], encoding, key.bits, made[name])
         plain[name] = key.encrypt_many(bare, obfuscator)
-        masked[name] = key.add_plaintexts(plain[name], [w - b for w, b in zip(wanted, bare, strict=True)])
+        addends = mask_addends(vector, rows[name], encoding, key.bits, made[name])
+        masked[name] = key.add_plaintexts(plain[name], addends)
         assert secret.decrypt_many(masked[name]) == wanted
 
     def opened(uploads, members):
@@ -169,5 +170,5 @@ def test_masked_and_unmasked_totals_agree_bit_for_bit_and_a_part_fails():
         with pytest.raises(TotalError):
             open_total(opened(masked, part), 70, len(part), encoding, key.bits, rows=sum(rows[n] for n in part))
         _, checks = unpack_total(opened(masked, part), 70, len(part), encoding, key.bits)
-        # Not a constant that a coordinator could repair: every ciphertext's check slot is off by another number.
+        # Not a constant that a coordinator could correct: every ciphertext's check slot is off by another number.
         assert len(set(checks.tolist())) == len(checks)

@@ -1,4 +1,4 @@
-"""The comb, the short exponents, and that no obfuscator comes twice."""
+"""The comb, the short exponents, and the uniqueness of obfuscators."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -53,7 +53,7 @@ def test_exponents_out_of_range_are_refused():
 
 
 @pytest.mark.parametrize(("teeth", "tables", "bits"), [(0, 1, 8), (17, 1, 8), (1, 0, 8), (1, 1, 0)])
-def test_a_comb_that_cannot_be_is_refused(teeth, tables, bits):
+def test_an_invalid_comb_is_refused(teeth, tables, bits):
     with pytest.raises(PlanError, match="teeth"):
         Comb(BASE, PUBLIC.n, bits, teeth=teeth, tables=tables)
 
@@ -64,13 +64,13 @@ def test_obfuscators_are_nth_powers_of_jacobi_symbol_one():
     # An n-th power encrypts zero.
     assert TEST_KEY.decrypt_many(drawn) == [0] * 40
     assert all(gmpy2.jacobi(o % PUBLIC.n, PUBLIC.n) == 1 for o in drawn)
-    # h itself is a non-residue mod both primes, so that odd exponents give non-residues and even ones residues:
-    # a base that were a square would give residues alone.
+    # h itself is a non-residue mod both primes, so odd exponents give non-residues and even ones residues. A square as
+    # base would give residues only.
     residues = sum(gmpy2.legendre(o % TEST_KEY.p, TEST_KEY.p) == 1 for o in drawn)
     assert 5 < residues < 35
 
 
-def test_no_obfuscator_comes_twice():
+def test_no_obfuscator_repeats():
     obfuscator = Obfuscator(PUBLIC, SystemRandom(), teeth=6, tables=2)
     drawn = [*obfuscator.draw_many(1500), obfuscator.draw()]
     assert len(set(drawn)) == 1501
@@ -95,7 +95,7 @@ def test_the_draws_are_the_powers_of_the_random_exponents():
     assert obfuscator.draw_many(5) == [pow(base, e, PUBLIC.n_squared) for e in exponents]
 
 
-def test_exponents_have_half_of_the_bits_or_the_named_number():
+def test_exponents_have_half_of_the_bits_or_the_given_number():
     assert Obfuscator(PUBLIC, SeededRandom(1), teeth=2, tables=1).exponent_bits == 256
     odd = PublicKey.for_tests((1 << 512) + 1)
     assert Obfuscator(odd, SeededRandom(1), teeth=2, tables=1).exponent_bits == 257
@@ -111,7 +111,7 @@ def test_the_table_grows_with_what_is_drawn_and_changes_no_draw():
     for count in (1, 5, 60, 400):
         assert grown.draw_many(count) == fixed.draw_many(count)
         teeth.append(grown.teeth)
-    # Exponents of 256 bits: a larger table does not pay before thousands.
+    # Exponents of 256 bits: a larger table pays only for thousands of draws.
     assert teeth == [4, 4, 4, 6, 8]
     grown.prepare(20_000)
     assert grown.teeth == 12
@@ -128,7 +128,7 @@ def test_many_small_draws_grow_the_table_too():
     assert obfuscator.teeth == 8
 
 
-def test_a_draw_goes_on_with_the_old_table_while_another_thread_builds():
+def test_a_draw_uses_the_old_table_while_another_thread_builds():
     obfuscator = Obfuscator(PUBLIC, SystemRandom())
     with obfuscator._building:
         assert TEST_KEY.decrypt_many(obfuscator.draw_many(600)) == [0] * 600

@@ -1,4 +1,4 @@
-"""No obfuscator of a pool is handed out twice, whatever threads, forks, failures and new processes do."""
+"""A pool never returns an obfuscator twice, also with threads, forks, failures and new processes."""
 
 import copy
 import gc
@@ -32,7 +32,7 @@ def pool():
 def wait_for(condition, timeout_s=20.0):
     end = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < end, "it never came"
+        assert time.monotonic() < end, "the condition never held"
         time.sleep(0.005)
 
 
@@ -43,7 +43,7 @@ def filled(pool, count):
 
 
 def in_child(work, timeout_s=20.0):
-    """What work() returns, ciphertexts, in a forked child; fails where the child hangs or dies."""
+    """The ciphertexts that work() returns in a forked child. Fails if the child hangs or dies."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -69,7 +69,7 @@ def in_child(work, timeout_s=20.0):
     return PUBLIC.from_wire(octets)
 
 
-def test_what_is_drawn_are_fresh_obfuscators(pool):
+def test_draws_are_fresh_obfuscators(pool):
     filled(pool, 40)
     drawn = pool.draw_many(50)
     assert TEST_KEY.decrypt_many(drawn) == [0] * 50
@@ -79,7 +79,7 @@ def test_what_is_drawn_are_fresh_obfuscators(pool):
     assert pool.draw_many(0) == []
 
 
-def test_an_entry_leaves_before_it_is_handed_out(pool):
+def test_an_entry_leaves_before_it_is_returned(pool):
     filled(pool, 30)
     entries = set(pool._stock().entries)
     drawn = pool.draw_many(10)
@@ -202,7 +202,7 @@ def test_forks_while_it_is_filled(pool):
 
 
 def test_a_fork_in_the_middle_of_a_draw_gives_each_process_its_own(pool, monkeypatch):
-    """As a signal's handler may: both processes return from the same draw."""
+    """As a signal handler may fork: both processes return from the same draw."""
     filled(pool, 10)
     real, reader_writer = pool._drawn, os.pipe()
     forked = []
@@ -228,7 +228,7 @@ def test_a_fork_in_the_middle_of_a_draw_gives_each_process_its_own(pool, monkeyp
 
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps], ids=lambda f: f.__name__)
 def test_it_is_neither_copied_nor_pickled(pool, duplicate):
-    with pytest.raises(ConfigurationError, match="used once"):
+    with pytest.raises(ConfigurationError, match="single-use"):
         duplicate(pool)
 
 
@@ -248,12 +248,12 @@ def test_encryptions_from_it_open(pool):
     assert TEST_KEY.decrypt_many(PUBLIC.encrypt_many(list(range(8)), pool)) == list(range(8))
 
 
-def test_nothing_is_made_that_nobody_asked_for(pool):
+def test_only_requested_entries_are_made(pool):
     pool.draw_many(20)
     assert pool._stock().filler is None
     filled(pool, 20)
     pool.draw_many(12)
-    # Eight are still expected and there; what was drawn is not replaced.
+    # Eight are still expected and ready; drawn entries are not replaced.
     assert (pool.ready, pool._stock().missing) == (8, 0)
     pool.prepare(8)
     assert pool._stock().missing == 0
@@ -269,7 +269,7 @@ def test_nothing_is_made_that_nobody_asked_for(pool):
     wait_for(lambda: pool.ready == 5)
 
 
-def test_what_it_keeps_is_bounded(pool, monkeypatch):
+def test_the_number_of_kept_entries_is_bounded(pool, monkeypatch):
     stock = pool._stock()
     for ask in (pool.prepare, pool.keep):
         with stock.changed:
@@ -286,7 +286,7 @@ def test_what_it_keeps_is_bounded(pool, monkeypatch):
         pool.draw_many(-1)
 
 
-def test_closing_ends_the_thread_and_forgets_all(pool):
+def test_closing_ends_the_thread_and_discards_all_entries(pool):
     filled(pool, 10)
     entries = set(pool._stock().entries)
     filler = pool._stock().filler
@@ -301,7 +301,7 @@ def test_closing_ends_the_thread_and_forgets_all(pool):
     pool.close()
 
 
-def test_a_pool_that_nobody_closed_ends_its_thread():
+def test_a_pool_that_was_never_closed_ends_its_thread():
     pool = filled(ObfuscatorPool(PUBLIC, SystemRandom()), 3)
     filler = pool._stock().filler
     del pool
@@ -310,7 +310,7 @@ def test_a_pool_that_nobody_closed_ends_its_thread():
     assert not filler.is_alive()
 
 
-def test_a_child_may_let_go_of_a_pool_whose_lock_its_parent_held():
+def test_a_child_may_release_a_pool_whose_lock_its_parent_held():
     pools = [filled(ObfuscatorPool(PUBLIC, SystemRandom()), 3)]
     held, go_on = threading.Event(), threading.Event()
 
@@ -344,17 +344,17 @@ def test_a_thread_that_fails_is_replaced_and_draws_go_on(pool, monkeypatch):
             raise OSError("no randomness")
         return real(count)
 
-    told = []
-    monkeypatch.setattr(threading, "excepthook", told.append)
+    raised = []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
     monkeypatch.setattr(pool._source, "draw_many", failing)
     pool.prepare(5)
-    wait_for(lambda: told)
+    wait_for(lambda: raised)
     pool._stock().filler.join()
     assert len(set(pool.draw_many(5))) == 5
     filled(pool, 6)
 
 
-def test_only_the_systems_randomness_will_do():
+def test_only_the_systems_randomness_is_accepted():
     with pytest.raises(SeededRandomRefusedError):
         ObfuscatorPool(PUBLIC, SeededRandom(1))
     with pytest.raises(PlanError, match="512"):
@@ -381,8 +381,8 @@ print(written)
 """
 
 
-def test_a_new_process_begins_with_none_writes_nothing_and_is_not_kept_alive():
-    """Sixty thousand are still being made when it ends."""
+def test_a_new_process_starts_empty_writes_nothing_and_is_not_kept_alive():
+    """Sixty thousand entries are still being made when the process ends."""
     drawn = set()
     for _ in range(2):
         ended = subprocess.run(

@@ -12,6 +12,7 @@ from dpcore.paillier.packing import (
     CheckSlotError,
     PlaintextRangeError,
     ciphertext_count,
+    mask_addends,
     open_total,
     pack,
     unpack_total,
@@ -27,7 +28,7 @@ ENCODING = Encoding(16, 45, 48)
 
 @st.composite
 def cohorts(draw):
-    """(encoding, values (K, L), rows (K,), masks or None): sums stay inside w bits, extremes included."""
+    """(encoding, values (K, L), rows (K,), masks or None): sums stay within w bits, including the extremes."""
     parties = draw(st.integers(1, 5))
     encoding = plan_encoding(
         largest_sum=draw(st.sampled_from([2**7 - 1, 2**19, 2**42 - 1, 2**60 - 1])),
@@ -69,6 +70,24 @@ def test_encrypted_totals_are_the_sums_of_the_integers(cohort):
     assert opened.tolist() == values.sum(axis=0).tolist()
 
 
+@settings(max_examples=40, deadline=None)
+@given(cohorts(), st.binary(max_size=8))
+def test_a_masks_addends_turn_bare_plaintexts_into_masked_ones(cohort, seed):
+    encoding, values, rows, _ = cohort
+    shape = ciphertext_count(values.shape[1], encoding, BITS), encoding.slots_per_ciphertext(BITS)
+    random, largest = SeededRandom(seed), (1 << encoding.value_bits) - 1
+    mask = np.array([[random.below(largest + 1) for _ in range(shape[1])] for _ in range(shape[0])], dtype=np.uint64)
+    mask.flat[:2] = 0, largest
+    given = values[0], rows[0], encoding, BITS
+    added_up = [int(bare + addend) for bare, addend in zip(pack(*given), mask_addends(*given, mask), strict=True)]
+    assert added_up == pack(*given, mask)
+
+
+def test_addends_are_refused_for_a_mask_of_another_shape():
+    with pytest.raises(ShapeError, match="mask"):
+        mask_addends(np.zeros(13, dtype=np.int64), 1, ENCODING, BITS, np.zeros((1, 10), dtype=np.uint64))
+
+
 def contributions(masked=False):
     """Three parties of 10, 20 and 40 rows, 13 values each: two plaintexts of ten slots."""
     random = SeededRandom(5)
@@ -98,7 +117,7 @@ def test_masks_that_sum_to_zero_change_nothing():
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("chosen", [(0, 1), (1, 2), (0, 0, 1, 2), (0, 0, 2), (1, 1, 2), (0,)])
-def test_a_total_of_anything_but_the_cohort_fails_the_check_slot(chosen, masked):
+def test_a_total_of_other_than_the_whole_cohort_fails_the_check_slot(chosen, masked):
     _, packed = contributions(masked)
     with pytest.raises(CheckSlotError) as refused:
         open_total(added(*[packed[i] for i in chosen]), 13, 3, ENCODING, BITS, rows=70)
@@ -165,7 +184,7 @@ def test_no_values_and_no_room_are_refused():
     assert ciphertext_count(1, ENCODING, 97) == 1
 
 
-def test_rows_that_no_check_slot_holds_are_refused():
+def test_rows_that_do_not_fit_the_check_slot_are_refused():
     encoding = Encoding(0, 6, 8)
     values = np.zeros(1, dtype=np.int64)
     assert unpack_total(pack(values, 31, encoding, 41), 1, 1, encoding, 41)[1].tolist() == [31]

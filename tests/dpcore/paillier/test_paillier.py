@@ -47,11 +47,11 @@ class TestPublicKey:
         with pytest.raises(InvalidKeyError, match="even"):
             PublicKey.for_tests(N + 1)
 
-    def test_a_test_key_has_a_floor_too(self):
+    def test_a_test_key_has_a_minimum_length_too(self):
         with pytest.raises(InvalidKeyError):
             PublicKey.for_tests((1 << 63) - 1)
 
-    def test_a_test_key_is_no_key(self):
+    def test_a_test_key_is_not_a_public_key(self):
         assert type(PUBLIC) is not PublicKey
         assert "Test" in repr(PUBLIC)
         assert PublicKey.for_tests(N) == PUBLIC
@@ -66,7 +66,7 @@ class TestPublicKey:
 
 
 class TestEncryption:
-    def test_what_is_encrypted_comes_back_in_order(self):
+    def test_plaintexts_come_back_in_order(self):
         plaintexts = [0, 1, N - 1, *range(100, 150)]
         ciphertexts = PUBLIC.encrypt_many(plaintexts, OBFUSCATOR)
         assert TEST_KEY.decrypt_many(ciphertexts) == plaintexts
@@ -82,29 +82,29 @@ class TestEncryption:
 
     @pytest.mark.parametrize("count", [1, 2, 15, 16, 17, 70])
     @pytest.mark.parametrize("threads", [None, 1, 2, 5])
-    def test_decryption_is_shared_out_and_tells_how_far_it_is(self, count, threads):
-        told = []
+    def test_decryption_uses_threads_and_reports_progress(self, count, threads):
+        reported = []
         plaintexts = [N - 1 - index for index in range(count)]
         ciphertexts = PUBLIC.encrypt_many(plaintexts, OBFUSCATOR)
-        assert TEST_KEY.decrypt_many(ciphertexts, threads=threads, progress=lambda *so_far: told.append(so_far)) == (
-            plaintexts
-        )
-        assert told == sorted(told)
-        assert told[-1] == (count, count)
-        assert all(later - sooner <= 16 for (sooner, _), (later, _) in pairwise([(0, count), *told]))
+        assert TEST_KEY.decrypt_many(
+            ciphertexts, threads=threads, progress=lambda *so_far: reported.append(so_far)
+        ) == (plaintexts)
+        assert reported == sorted(reported)
+        assert reported[-1] == (count, count)
+        assert all(later - sooner <= 16 for (sooner, _), (later, _) in pairwise([(0, count), *reported]))
 
-    def test_who_is_told_of_progress_may_stop_the_work(self):
+    def test_the_progress_callback_may_stop_the_work(self):
         def stop(done, _):
             raise InterruptedError(done)
 
         with pytest.raises(InterruptedError):
             TEST_KEY.decrypt_many(encrypted(40), progress=stop)
 
-    def test_no_thread_decrypts_nothing(self):
+    def test_no_threads_are_refused(self):
         with pytest.raises(ValueError, match="at least 1"):
             TEST_KEY.decrypt_many(encrypted(2), threads=0)
 
-    def test_one_plaintext_never_encrypts_twice_alike(self):
+    def test_ciphertexts_of_one_plaintext_differ(self):
         assert len(set(PUBLIC.encrypt_many([42] * 200, OBFUSCATOR))) == 200
 
     @pytest.mark.parametrize("plaintext", [-1, N])
@@ -159,7 +159,7 @@ class TestValidation:
 
     def test_the_first_of_several_is_named(self):
         ciphertexts = encrypted(16)
-        # Together these two are a multiple of n: the product is zero.
+        # The product of these two is a multiple of n: it is zero mod n.
         ciphertexts[9], ciphertexts[3] = TEST_KEY.p, TEST_KEY.q
         with pytest.raises(InvalidCiphertextError) as refused:
             PUBLIC.validate(ciphertexts)
@@ -172,7 +172,7 @@ class TestValidation:
 
 
 class TestWire:
-    def test_there_and_back(self):
+    def test_round_trip(self):
         ciphertexts = [1, *encrypted(5), N_SQUARED - 1]
         octets = PUBLIC.to_wire(ciphertexts)
         assert len(octets) == 7 * 128
@@ -211,7 +211,7 @@ class TestSecretKey:
             SecretKey.generate(SeededRandom(1))
 
     @pytest.mark.parametrize("bits", [512, 2046, 2047, 3073, 4098])
-    def test_a_length_that_no_key_has_is_refused(self, bits):
+    def test_an_invalid_key_length_is_refused(self, bits):
         with pytest.raises(InvalidKeyError):
             SecretKey.generate(SystemRandom(), bits=bits)
 
@@ -222,7 +222,7 @@ class TestSecretKey:
     def test_malformed_keys_are_refused(self):
         p, q = TEST_KEY.p, TEST_KEY.q
         one_mod_four = next(c for c in range(p + 2, 2 * p, 4) if gmpy2.is_prime(c))
-        # Both minus one divisible by three.
+        # Both primes minus one are divisible by three.
         shares_three = [c for c in range(p - p % 12 + 7, p + 40_000, 12) if gmpy2.is_prime(c)][:2]
         composite = next(c for c in range(p + 4, 2 * p, 4) if not gmpy2.is_prime(c) and gmpy2.gcd(c - 1, q - 1) == 2)
         longer = next(c for c in range(8 * p + 3 - 8 * p % 4, 16 * p, 4) if gmpy2.is_prime(c))
@@ -237,7 +237,7 @@ class TestSecretKey:
             with pytest.raises(InvalidKeyError, match=match):
                 SecretKey.for_tests(*bad)
 
-    def test_a_key_prints_nothing_but_its_fingerprint(self):
+    def test_a_key_prints_only_its_fingerprint(self):
         assert PUBLIC.fingerprint() in repr(TEST_KEY)
         for text in (repr(TEST_KEY), str(TEST_KEY), f"{TEST_KEY}", repr([TEST_KEY])):
             assert str(TEST_KEY.p) not in text
@@ -314,7 +314,7 @@ class TestJsonWebKeys:
         assert CliRunner().invoke(cli, ["genpkey", "--keysize", "2048", str(target)]).exit_code == 0
         jwk = json.loads(target.read_text())
         assert public_key_from_jwk(jwk["pub"]).bits == 2048
-        # The primes that phe drew seldom make a Blum key: that we read them right shows in what is refused.
+        # The primes that phe draws seldom make a Blum key: the refusal shows that we read them correctly.
         p, q = (phe.util.base64_to_int(jwk[name]) for name in ("p", "q"))
         if p % 4 == q % 4 == 3 and gmpy2.gcd(p - 1, q - 1) == 2:
             assert SecretKey.from_jwk(jwk).public_key.n == p * q
@@ -322,7 +322,7 @@ class TestJsonWebKeys:
             with pytest.raises(InvalidKeyError, match="Blum"):
                 SecretKey.from_jwk(jwk)
 
-    def test_a_key_of_phe_that_is_no_blum_key_is_refused(self):
+    def test_a_phe_key_that_is_not_a_blum_key_is_refused(self):
         import phe
 
         random = SeededRandom(4)

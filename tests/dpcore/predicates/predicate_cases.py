@@ -1,4 +1,4 @@
-"""What the tests of predicates share: a schema, records of it, predicates about it, and their values by definition."""
+"""Shared by the tests of predicates: a schema, its records, predicates on it, and their values by definition."""
 
 import math
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ def encoded(feature: RealFeature, values: list[float]) -> list[int]:
 
 
 def random_records(rows: int, seed: int) -> Records:
-    """Records as the schema encodes them, about one in eight not usable; ages are round, so that bounds are met."""
+    """Records as the schema encodes them, about one in eight not usable. Ages are round numbers, to hit bounds."""
     generator = np.random.default_rng(seed)
     features = np.zeros((rows, SCHEMA.d), dtype=np.int32)
     features[:, 0] = encoded(AGE, list(generator.integers(0, 21, rows) * 5.0))
@@ -65,7 +65,7 @@ def random_records(rows: int, seed: int) -> Records:
 
 
 def rows_of(records: Records) -> list[Row]:
-    """The same, row by row."""
+    """The records, row by row."""
     names = SCHEMA.coordinates
     return [
         (dict(zip(names, map(int, x), strict=True)), int(label), bool(usable))
@@ -74,7 +74,7 @@ def rows_of(records: Records) -> list[Row]:
 
 
 def value(predicate: Predicate, row: Row) -> Fraction:
-    """phi of one row as the definitions have it, an exact number in [0, 1]."""
+    """phi of one row by the definitions, an exact number in [0, 1]."""
     return _value(predicate, row) if row[2] else Fraction(0)
 
 
@@ -110,7 +110,7 @@ def form_value(form: Affine, coordinates: Mapping[str, int]) -> Fraction:
 
 
 def compared(name: str, cell: int, bound: Fraction) -> int:
-    """-1, 0 or 1: the cell is below, as, or above the bound; a bound that no cell can have is not encoded."""
+    """-1, 0 or 1: the cell is below, equal to, or above the bound. A bound that no cell can have is not encoded."""
     feature = REALS[name]
     if bound < Fraction(feature.lower):
         return 1

@@ -1,4 +1,4 @@
-"""Hostile and mistaken predicates are refused before anything is evaluated, in a sentence that says what to do."""
+"""Hostile and mistaken predicates are refused before any evaluation, with an error that says what to do."""
 
 import pickle
 from fractions import Fraction
@@ -37,7 +37,7 @@ FORM = Affine((("age", 2), ("smoker", -1)), 3)
 
 
 def shared_tower(levels: int) -> Predicate:
-    """A tower that shares all its parts: 2^levels leaves written out, and one less that join them."""
+    """A tower that shares all its parts: written out it has 2^levels leaves and 2^levels - 1 joints."""
     tower: Predicate = Flag("smoker")
     for _ in range(levels):
         tower = And((tower, tower))
@@ -53,8 +53,8 @@ def wide(count: int, start: int = 0) -> list[Predicate]:
     [
         (Flag("smoke"), r"schema 'people' has no feature 'smoke'; did you mean 'smoker'\?"),
         (Flag("x" * 200), r"has no feature"),
-        (AtLeast("smoker", Fraction(1)), r"'smoker' is a boolean feature: use it by itself"),
-        (Above("old", Fraction(1)), r"'old' is a threshold feature: use it by itself"),
+        (AtLeast("smoker", Fraction(1)), r"'smoker' is a boolean feature: use it alone"),
+        (Above("old", Fraction(1)), r"'old' is a threshold feature: use it alone"),
         (Flag("age"), r"'age' is a real feature: compare it with a number"),
         (Flag("job"), r"'job' is a category feature: compare it with one of its values"),
         (Equals("age", "65"), r"'age' is a real feature: compare it with a number"),
@@ -65,7 +65,7 @@ def wide(count: int, start: int = 0) -> list[Predicate]:
         (Not(And((Flag("smoker"), Or((Flag("olt"), LabelIs(positive=True)))))), r"did you mean 'old'\?"),
     ],
 )
-def test_what_does_not_fit_the_schema_is_refused_before_evaluation(monkeypatch, predicate, sentence):
+def test_predicates_that_do_not_fit_the_schema_are_refused_before_evaluation(monkeypatch, predicate, sentence):
     monkeypatch.setattr(evaluation, "compiled", None)
     monkeypatch.setattr(evaluation, "Block", None)
     with pytest.raises(PredicateError, match=sentence):
@@ -75,7 +75,7 @@ def test_what_does_not_fit_the_schema_is_refused_before_evaluation(monkeypatch, 
 
 
 @given(predicates)
-def test_what_fits_the_schema_is_admitted(predicate):
+def test_predicates_that_fit_the_schema_are_admitted(predicate):
     check([predicate], SCHEMA)
 
 
@@ -83,17 +83,17 @@ def test_batches_that_are_empty_too_long_or_repeat_are_refused():
     with pytest.raises(PredicateError, match="there are no predicates"):
         check([], SCHEMA)
     check(wide(1000), SCHEMA)
-    with pytest.raises(PredicateError, match=f"there are {MOST_PREDICATES + 1} predicates: ask for at most"):
+    with pytest.raises(PredicateError, match=f"there are {MOST_PREDICATES + 1} predicates: give at most"):
         check([Flag("old")] * (MOST_PREDICATES + 1), SCHEMA)
     twice = [Flag("old"), Flag("smoker") & Flag("old"), LabelIs(positive=True), And((Flag("smoker"), Flag("old")))]
     with pytest.raises(PredicateError, match="predicates 2 and 4 are the same"):
         check(twice, SCHEMA)
-    with pytest.raises(PredicateError, match="Affine is no predicate"):
+    with pytest.raises(PredicateError, match="Affine is not a predicate"):
         check([FORM], SCHEMA)  # type: ignore[list-item]
     assert issubclass(PredicateError, ConfigurationError)
 
 
-def test_nodes_and_weights_are_counted_and_what_is_shared_once(monkeypatch):
+def test_nodes_and_weights_are_counted_and_shared_ones_once(monkeypatch):
     monkeypatch.setattr(checking, "MOST_NODES", 200)
     # 100 atoms, 99 joints and a constant; the second batch shares all of the first.
     full = [Or(tuple(wide(100))), Constant(value=True)]
@@ -113,7 +113,7 @@ def test_sharing_does_not_make_checking_exponential():
         check([first, second], SCHEMA)
     check([first, swap_label(Not(second))], SCHEMA)
     for larger in (Not(Not(first)), shared_tower(17), shared_tower(MOST_DEPTH - 1)):
-        with pytest.raises(PredicateError, match=f"more than {MOST_NODES} nodes where shared ones count each time"):
+        with pytest.raises(PredicateError, match=f"more than {MOST_NODES} nodes when shared ones count each time"):
             check([larger], SCHEMA)
     assert sums([first], SCHEMA, random_records(5, 1), 0).shape == (1,)
     assert not depends_on_label(first)
@@ -161,7 +161,7 @@ def test_depth_is_limited_from_construction():
         lambda: Flag("old") and Flag("smoker"),
     ],
 )
-def test_what_cannot_be_is_refused_from_construction(make):
+def test_invalid_expressions_are_refused_at_construction(make):
     with pytest.raises(PredicateError):
         make()
 
@@ -172,7 +172,7 @@ def test_the_largest_values_are_admitted():
     assert Clipped(FORM, MOST_FORM - 1).scale == MOST_FORM - 1
 
 
-def test_forms_are_kept_sorted_without_zeros_and_in_whole_numbers():
+def test_forms_are_kept_sorted_without_zeros_and_in_integers():
     form = Affine((("smoker", np.int64(-1)), ("pay", 0), ("age", 2)), np.int64(3))
     assert form == FORM
     assert [type(weight) for _, weight in form.weights] == [int, int]

@@ -1,4 +1,4 @@
-"""The bound on what one record can move: never exceeded by any two records, and reached where it should be."""
+"""The sensitivity bound: never exceeded by any two records, and reached where it should be."""
 
 import itertools
 import random
@@ -38,7 +38,7 @@ RECORDS = random_records(240, 5)
 
 
 def moved(batch: list[Predicate], records: Records = RECORDS) -> tuple[Fraction, Fraction]:
-    """The most that replacing one of the records by another moves the sums: in L1, and the squares."""
+    """The most that replacing one of the records by another changes the sums: in L1, and as a sum of squares."""
     each = np.unique(values(batch, SCHEMA, records, BITS), axis=0)
     l1 = squared = 0
     for record in each:
@@ -51,7 +51,7 @@ def exact(count: int) -> Sensitivity:
     return Sensitivity(l1=count, l2_squared=count)
 
 
-# Bounds that are met, missed by a hair, and mixed in kind, where mistakes about ends would show.
+# Bounds that are met, just missed, and mixed in kind, where mistakes about ends would show.
 close = st.sampled_from([Fraction(20), Fraction(40), Fraction(40) + Fraction(1, 1 << 40), Fraction(60), Fraction(100)])
 sides = st.builds(lambda kind, c, negated: Not(kind("age", c)) if negated else kind("age", c),
                   st.sampled_from([AtLeast, Above]), close, st.booleans())  # fmt: skip
@@ -60,7 +60,7 @@ directions = st.builds(
     else NonNegative(Affine((("age", k), ("pay", -2 * k)), constant)),
     st.sampled_from([-2, -1, 1, 3]), st.integers(-3, 3), st.booleans(),
 )  # fmt: skip
-# Of which records are exactly on the end: ages are multiples of 5, and 50 is 0.
+# Some records are exactly on these ends: ages are multiples of 5, and age 50 is encoded as 0.
 middles = st.sampled_from([z["age"] >= 0, z["age"] <= 0, z["age"] > 0, z["age"] < 0, 2 * z["age"] >= 0])
 ramps = st.builds(
     lambda k, constant, scale: Clipped(Affine((("age", k), ("pay", -2 * k)), constant), scale),
@@ -89,18 +89,18 @@ def test_no_two_records_differ_by_more_than_the_bound(batch: list[Predicate]):
 
 @given(st.lists(facts | cells | complements | either, min_size=2, max_size=2, unique=True))
 @settings(max_examples=300, deadline=None)
-def test_what_is_said_to_exclude_is_never_both_non_zero(pair: list[Predicate]):
+def test_predicates_that_exclude_are_never_both_non_zero(pair: list[Predicate]):
     finder = Finder()
     first, second = (finder.facts(predicate) for predicate in pair)
     if first is None or second is None or exclude(first, second):
         assert first is None or second is None or exclude(second, first)
-        # Near the bounds that are a hair apart, too.
+        # Also near the bounds that almost coincide.
         for records in (RECORDS, ages([40.0, 40.0 + 2**-40, np.nextafter(40.0, 41), 39.9999999999, 20, 60, 100, 0])):
             assert not (values(pair, SCHEMA, records, 30) > 0).all(axis=1).any()
 
 
 def ages(years: list[float]) -> Records:
-    """Records that differ in age only, each with either label."""
+    """Records that differ in age only, each with both labels."""
     features = random_records(1, 6).features.repeat(2 * len(years), axis=0)
     features[:, 0] = np.repeat(encoded(AGE, years), 2)
     labels = np.tile(np.array([1, -1], np.int8), len(years))
@@ -138,7 +138,7 @@ def test_a_wrong_bound_would_be_caught_on_histograms(batch: list[Predicate]):
     )
     bound = batch_sensitivity(batch)
     l1, squared = moved(batch, records)
-    # Within 1/2^BITS, for slopes reach no end exactly; l1 - 1 and l2_squared - 1 are exceeded.
+    # Within 1/2^BITS, because slopes reach no end exactly; l1 - 1 and l2_squared - 1 are exceeded.
     assert bound.l1 - 1 < l1 <= bound.l1
     assert bound.l2_squared - 1 < squared <= bound.l2_squared
 
@@ -152,7 +152,7 @@ def test_a_wrong_bound_would_be_caught_on_histograms(batch: list[Predicate]):
         ([(x["job"] == value) & (y == label) for value in JOB.values for label in (1, -1)], 2),
         ([x["job"] == "clerk", x["job"] == "cook", (x["job"] != "clerk") & (x["job"] != "cook")], 2),
         ([(x["smoker"] == a) & (x["old"] == b) for a in (True, False) for b in (True, False)], 2),
-        # Two histograms count twice; a predicate that excludes none counts once more.
+        # Two histograms count 2 each; a predicate that excludes no other adds 1.
         ([*histogram(20), *((x["pay"] >= i) & (x["pay"] < i + 1) for i in range(5))], 4),
         ([*histogram(20), y == 1], 3),
         # Also small ones that share an axis, the label.
@@ -160,7 +160,7 @@ def test_a_wrong_bound_would_be_caught_on_histograms(batch: list[Predicate]):
             [cell & (y == label) for cell in (*histogram(2), x["smoker"], ~x["smoker"]) for label in (1, -1)],
             4,
         ),
-        # Two that reach over all others count by themselves.
+        # Two that overlap all others count separately.
         (
             [
                 (x["age"] >= low) & (x["age"] < high)
@@ -168,39 +168,39 @@ def test_a_wrong_bound_would_be_caught_on_histograms(batch: list[Predicate]):
             ],
             2 + 2 + 2 + 1,
         ),
-        # A closed upper end and a closed lower one may be stored as the same.
+        # A closed upper end and a closed lower end may be stored as the same value.
         ([x["age"] <= 20, x["age"] >= Fraction(201, 10), y == 1], 3),
         ([(x["age"] >= 10 * i) & (x["age"] <= 10 * i + 10) for i in range(10)], 10),
-        # Exact in a form: z <= 0 and z > 0 exclude, z <= 0 and z >= 0 do not.
+        # Forms are exact: z <= 0 and z > 0 exclude, z <= 0 and z >= 0 do not.
         ([-z["age"] >= 0, (z["age"] > 0) & (z["age"] < 1), 2 * z["age"] >= 2], 2),
         ([-z["age"] >= 0, (z["age"] >= 0) & (z["age"] < 1), 2 * z["age"] >= 2], 3),
         ([z["age"] <= 0, z["age"] >= 0, z["age"] + z["pay"] >= 0], 3),
         ([(z["age"] >= 0) & (z["age"] <= 0), y == 1], 2),
-        # Or proves nothing; the complement of one does.
+        # A disjunction proves nothing; its complement does.
         ([x["smoker"] | (y == 1), ~x["smoker"] | (y == 1), y == -1], 3),
         ([x["smoker"] & (y == 1), Not(x["smoker"] | x["old"]), Not(Or((~x["smoker"], Not(y == -1))))], 2),
-        # Never more than the batch, however it is written.
+        # Never more than the number of predicates, however they are written.
         ([Constant(value=True), Not(Constant(value=True))], 1),
         ([Constant(value=False), x["smoker"] & ~x["smoker"], (x["age"] < 3) & (x["age"] >= 3)], 1),
         ([(x["age"] <= 3) & (x["age"] >= 4), (x["job"] == "cook") & (x["job"] == "clerk"), y == 1], 2),
-        # Each kind of end is compared with the kind that it excludes, whatever others there are.
+        # Each kind of end is compared with the kind that it excludes, also among others.
         ([x["age"] <= 50, (x["age"] > 50) & (x["age"] >= 60), y == 1], 3),
         ([x["age"] <= 50, (x["age"] > 50) & (x["age"] < 60), (x["age"] > 50) & (x["age"] >= 60)], 2),
     ],
 )
-def test_sensitivities_that_are_known(batch, count: int):
+def test_known_sensitivities(batch, count: int):
     assert batch_sensitivity(batch) == exact(count)
 
 
 def test_dyadic_histograms_count_twice_a_level():
     levels = [(x["age"] >= Fraction(100 * i, 2**k)) & (x["age"] < Fraction(100 * (i + 1), 2**k))
               for k in range(9) for i in range(2**k)]  # fmt: skip
-    # The level of one bin counts once, and each of the eight others twice.
+    # The level of one bin counts 1, and each of the eight others 2.
     assert batch_sensitivity(levels) == exact(1 + 2 * 8)
 
 
 def leaves(depth: int, path: tuple[Predicate, ...], generator: random.Random) -> list[Predicate]:
-    """The leaves of a random tree that asks about age, flags and jobs."""
+    """The leaves of a random tree that splits on age, flags and jobs."""
     if depth == 0:
         return [And((Constant(value=True), *path))]
     question = generator.choice(
@@ -220,12 +220,12 @@ def test_large_histograms_compare_no_pairs(monkeypatch):
     assert batch_sensitivity([x["age"] < 0, *histogram(500), x["age"] >= 100]) == exact(2)
     grid = [a & (x["pay"] >= i) & (x["pay"] < i + 1) for a in histogram(30) for i in range(30)]
     assert batch_sensitivity(grid) == exact(2)
-    # What needs pairs then counts one each.
+    # Predicates that would need pairwise comparison then count 1 each.
     assert batch_sensitivity([x["job"] == "clerk", x["job"] == "cook", x["job"] != "clerk"]) == exact(3)
 
 
 def hostile() -> list[Predicate]:
-    """Flags of which each level peels off one predicate, and intervals on many axes that are alike or all meet."""
+    """Flags of which each level separates one predicate, and intervals on many axes that are equal or all meet."""
     flags = [Flag(f"f{i}") for i in range(30)]
     alike = And(tuple(AtLeast(f"r{i}", Fraction(1)) for i in range(20)))
     peeled = [And((alike, *flags[:k], Not(flags[k]), *flags[k + 1 :])) for k in range(30)]
@@ -252,22 +252,22 @@ def test_facts_that_are_sorted_are_bounded(monkeypatch):
     monkeypatch.setattr(disjoint, "MOST_SORTED", unbounded // 2)
     assert batch_sensitivity(hostile()).l1 <= 130
     assert 0 < sorted_facts <= unbounded // 2
-    # What is alike at one level is not looked up again at the next.
+    # An axis with equal facts at one level is not examined again at the next.
     monkeypatch.setattr(disjoint, "MOST_SORTED", 20_000)
     monkeypatch.setattr(disjoint, "MOST_COMPARED", 0)
     assert batch_sensitivity(hostile()) == exact(2 + 99)
-    # Sound, and no more than the batch, where nothing may be sorted.
+    # If nothing may be sorted, the bound is still sound, and at most the number of predicates.
     monkeypatch.setattr(disjoint, "MOST_SORTED", 0)
     assert batch_sensitivity(histogram(20)) == exact(20)
 
 
 @pytest.mark.parametrize("most", [0, 1, 30, 100, 1000])
-def test_facts_that_are_put_together_are_bounded(monkeypatch, most: int):
+def test_facts_that_are_combined_are_bounded(monkeypatch, most: int):
     monkeypatch.setattr(facts_module, "MOST_FOUND", most)
     finder = Finder()
     batch = histogram(50)
     found = [finder.facts(predicate) for predicate in batch]
-    # Four of the two ends of a bin and as many of both together; with fewer, more are said to overlap.
+    # Four for the two ends of a bin and as many for their conjunction; with fewer facts, more overlap.
     assert sum(len(facts) for facts in found if facts) <= most
     assert batch_sensitivity(batch).l1 >= 2
     assert (batch_sensitivity(batch) == exact(2)) == (most == 1000)
@@ -290,7 +290,7 @@ def test_facts_do_not_depend_on_which_parts_are_the_same_object(monkeypatch):
         assert batch_sensitivity(batch(shared=True)) == batch_sensitivity(batch(shared=False))
 
 
-def test_the_first_parts_of_a_long_conjunction_are_looked_at(monkeypatch):
+def test_the_first_parts_of_a_long_conjunction_are_examined(monkeypatch):
     def with_place(place: int) -> list[Predicate]:
         parts = [Or((Flag(f"a{i}"), Flag(f"b{i}"))) for i in range(facts_module.MOST_LOOKED_AT)]
         return [And((*parts[:place], x["job"] == value, *parts[place:])) for value in ("clerk", "cook", "none")]
@@ -330,8 +330,8 @@ def test_ends_are_in_the_order_of_their_bounds_however_close():
         assert finder.facts(AtLeast("age", low) & Not(AtLeast("age", low))) is None
 
 
-def test_many_clusters_beside_a_large_one_take_no_time():
-    # Were each of 8,000 bins gone through for each of as many groups, this would take minutes.
+def test_many_clusters_next_to_a_large_one_take_no_time():
+    # Visiting each of 8,000 bins for each of as many groups would take minutes.
     bins = histogram(8000)
     others = [(x["age"] >= 100) & Or((Flag("smoker"), AtLeast("pay", Fraction(i)))) for i in range(8000)]
     assert batch_sensitivity([*bins, *others]) == exact(8001)
@@ -344,13 +344,13 @@ def test_equal_batches_are_not_compared_as_trees():
             made = And((made, made))
         return made
 
-    # To compare two that share nothing would take 2^31 steps.
+    # Comparing two that share no objects would take 2^31 steps.
     assert batch_sensitivity([tower()]) == batch_sensitivity([tower()]) == exact(1)
     batch = [tower(), Not(Flag("smoker"))]
     assert batch_sensitivity(batch) is batch_sensitivity(tuple(batch))
 
 
-def test_what_is_compared_is_bounded(monkeypatch):
+def test_comparisons_are_bounded(monkeypatch):
     tried = []
 
     def counted(first, second):
@@ -365,7 +365,7 @@ def test_what_is_compared_is_bounded(monkeypatch):
         start = generator.randrange(50)
         return (x[feature] >= start) & (x[feature] < start + 50)
 
-    # Each kind is compared in pairs, which for one could be paid, and for all could not.
+    # Each kind needs pairwise comparison: the bound admits that for one kind, not for all.
     batch = [overlapping(f"a{kind}") & overlapping(f"b{kind}") for kind in range(20) for _ in range(40)]
     assert batch_sensitivity(batch).l1 <= 800
     assert 2000 < sum(tried) <= 10_000
@@ -382,7 +382,7 @@ def test_sharing_does_not_make_grouping_exponential():
     assert batch_sensitivity([And((parts, Flag(f"g{i}"))) for i in range(400)]) == exact(400)
 
 
-def test_the_order_of_a_batch_decides_nothing_but_the_grouping():
+def test_the_order_of_a_batch_affects_only_the_grouping():
     batch = [cell & (y == label) for cell in histogram(6) for label in (1, -1)]
     for order in itertools.islice(itertools.permutations(batch), 0, 5000, 500):
         assert batch_sensitivity(order) == exact(2)

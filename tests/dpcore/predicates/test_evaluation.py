@@ -1,4 +1,4 @@
-"""Values and sums of predicates: as the definitions have them, exact, the same however rows and work are divided."""
+"""Values and sums of predicates: exact, as defined, and independent of how rows and work are divided."""
 
 from fractions import Fraction
 
@@ -87,9 +87,9 @@ def test_blocks_change_nothing(monkeypatch):
     whole = sums(batch, SCHEMA, records, 16)
     assert (values(batch, SCHEMA, records, 16).sum(axis=0) == whole).all()
     monkeypatch.setattr(evaluation, "MOST_ROWS", 64)
-    told: list[tuple[int, int]] = []
-    assert (sums(batch, SCHEMA, records, 16, lambda *done: told.append(done)) == whole).all()
-    assert told == [(min(64 * i, 1000), 1000) for i in range(1, 17)]
+    reported: list[tuple[int, int]] = []
+    assert (sums(batch, SCHEMA, records, 16, lambda *done: reported.append(done)) == whole).all()
+    assert reported == [(min(64 * i, 1000), 1000) for i in range(1, 17)]
     assert (values(batch, SCHEMA, records, 16).sum(axis=0) == whole).all()
 
 
@@ -137,7 +137,7 @@ def test_comparison_agrees_with_the_original_units(name: str, cell: int, at: int
     (stored,) = encoded(feature, [v])
     bound = stored_bound(feature, Fraction(c))
     assert bound == encoded(feature, [c])[0]
-    # Never wrong on the one side, and on the other only within 2^-29 of the range.
+    # Never wrong on one side; on the other, only within 2^-29 of the range.
     assert v < c or stored >= bound
     assert v > c or stored <= bound
     if abs(v - c) > width * 2**-29:
@@ -177,7 +177,7 @@ def test_the_largest_forms_do_not_overflow():
     assert expected == [[ONE, ONE - 1, 0, ONE, ONE], [0, 0, ONE, 0, 0]]
 
 
-def test_what_predicates_share_is_computed_once():
+def test_shared_parts_are_computed_once():
     old, ill = AtLeast("age", Fraction(65)), LabelIs(positive=True)
     batch = [old & ill, ill & old & Flag("smoker"), Not(old), old, Not(AtLeast("age", Fraction(65))) | ill]
     program = compiled(batch, SCHEMA)
@@ -185,20 +185,20 @@ def test_what_predicates_share_is_computed_once():
     assert all(read < place for place, step in enumerate(program.steps) for read in step.reads)
 
 
-def test_what_is_not_needed_again_is_let_go():
+def test_results_are_freed_after_their_last_use():
     batch = [AtLeast("age", Fraction(i)) & LabelIs(positive=True) for i in range(50)]
-    # Three results of one bit, and no more, at any time: the label, a comparison, and both.
+    # At most three results of one bit at any time: the label, a comparison, and their conjunction.
     assert compiled(batch, SCHEMA).row_bits == 3
     mixed = compiled([Clipped(Affine((("age", 1),)), 2) & Flag("smoker")], SCHEMA)
-    # The flag is kept while the sum and the fraction are found.
+    # The flag is kept while the sum and the fraction are computed.
     assert mixed.row_bits == 1 + 64 + 32
 
 
 @pytest.mark.parametrize("kind", [And, Or])
-def test_parts_of_a_long_conjunction_are_joined_as_they_are_found(kind):
+def test_parts_of_a_long_conjunction_are_joined_as_they_are_computed(kind):
     ramps = [Clipped(Affine((("age", i),)), 2 * i + 1) for i in range(1, 50)]
     tests = [AtLeast("age", Fraction(i)) for i in range(1, 50)]
-    # What is joined so far, and a fraction with its sum or another bit.
+    # The parts joined so far, and a fraction with its sum or another bit.
     assert compiled([kind(tuple(ramps))], SCHEMA).row_bits == 32 + 64 + 32
     assert compiled([kind(tuple(tests))], SCHEMA).row_bits == 3
     both = compiled([Not(kind((*ramps, *tests)))], SCHEMA)
@@ -209,7 +209,7 @@ def test_parts_of_a_long_conjunction_are_joined_as_they_are_found(kind):
 def test_order_of_need_shares_as_much_as_before():
     ramps = [Clipped(Affine((("age", i),)), 2 * i + 1) for i in range(1, 9)]
     batch = [And(tuple(ramps)), And(tuple(reversed(ramps))), And((*ramps, Flag("smoker"))), ramps[3]]
-    # A sum, a fraction for each, seven joints, a flag, and the one joint with it.
+    # For each a sum and a fraction, then seven joints, a flag, and the one joint with it.
     assert len(compiled(batch, SCHEMA).steps) == 8 + 8 + 7 + 1 + 1
 
 
@@ -229,7 +229,7 @@ def test_blocks_shrink_where_many_results_are_kept():
     assert block_rows(Program(many.steps, many.roots, tuple(range(1 << 14)))) < block_rows(many)
 
 
-def test_arguments_that_make_no_sense_are_refused():
+def test_invalid_arguments_are_refused():
     with pytest.raises(ShapeError, match=r"records have 2 coordinates and the schema 8"):
         sums([Flag("old")], SCHEMA, Records(np.zeros((1, 2), np.int32), np.ones(1, np.int8), np.ones(1, np.bool_)), 0)
     with pytest.raises(PlanError, match="fraction_bits is 31"):

@@ -1,4 +1,4 @@
-"""Predicates as text and as Python: every text reads back, means the same in Python, and errors show where."""
+"""Predicates as text and as Python: texts round-trip, mean the same in Python, and errors show the position."""
 
 import math
 import random
@@ -106,7 +106,7 @@ def forms_of(predicate: Predicate) -> list[Affine]:
         ("-5 >= 0", NonNegative(Affine((), -5))),
     ],
 )
-def test_what_texts_stand_for(text: str, predicate: Predicate):
+def test_texts_give_the_expected_predicates(text: str, predicate: Predicate):
     assert parse(text) == predicate
     assert parse(f"  \t({text})\n") == predicate
     assert parse(to_text(predicate)) == predicate
@@ -142,44 +142,44 @@ def test_how_predicates_are_written(predicate: Predicate, text: str):
     [
         ("", 0, "expected a number"),
         ('x["age"] >= ', 12, "expected a number"),
-        ('x["age"] 3', 9, "expected the end, & or |"),
+        ('x["age"] 3', 9, r"expected &, \| or the end of the text"),
         ('(x["ill"]', 9, r"expected \)"),
-        ('x["ill"])', 8, "expected the end, & or |"),
+        ('x["ill"])', 8, r"expected &, \| or the end of the text"),
         ('x["ill" & true', 8, r"expected \]"),
-        ("x['ill']", 2, r"nothing that is known"),
+        ("x['ill']", 2, r"not part of the notation"),
         ("x[ill]", 2, "expected a name or value in double quotation marks"),
-        ('x["ill]', 2, "a string is not one of JSON"),
-        ('x[""]', 2, "is not empty"),
+        ('x["ill]', 2, "not a valid JSON string"),
+        ('x[""]', 2, "give a non-empty text"),
         ('x["\\ud800"]', 2, "not valid Unicode"),
-        ('~x["age"] >= 3', 10, "put the comparison after ~ in parentheses"),
-        ('0 <= x["age"] <= 1', 14, "a second comparison: join two by &"),
-        ('x["ill"] and x["old"]', 9, "expected the end, & or |"),
+        ('~x["age"] >= 3', 10, "put the comparison that follows ~ in parentheses"),
+        ('0 <= x["age"] <= 1', 14, "a second comparison: join two comparisons using &"),
+        ('x["ill"] and x["old"]', 9, r"expected &, \| or the end of the text"),
         ('x["ill"] & y', 12, "expected a comparison"),
         ('z["age"]', 8, "expected a comparison"),
         ('true & x["a"] == 3', 7, "== takes a category's value"),
         ('x["a"] >= "b"', 0, "compared with a finite number"),
         ('x["a"] >= x["b"]', 0, "compared with a finite number"),
-        ("y >= 1", 0, "cannot be compared in this way"),
+        ("y >= 1", 0, "cannot be compared with this operator"),
         ("y == 0", 0, "y is compared with 1 or -1"),
         ("y == true", 0, "y is compared with 1 or -1"),
-        ("1 == 1", 0, "forms are compared by"),
-        ('"a" == "a"', 0, "bool is no predicate"),
-        ("true >= false", 0, "bool is no predicate"),
+        ("1 == 1", 0, "forms are compared using"),
+        ('"a" == "a"', 0, "bool is not a predicate"),
+        ("true >= false", 0, "bool is not a predicate"),
         ('0.5 * z["a"] >= 0', 0, "is not an integer"),
-        ('z["a"] == 0', 0, "forms are compared by"),
+        ('z["a"] == 0', 0, "forms are compared using"),
         ('4294967295 * z["a"] + 1 >= 0', 0, "2\\^32 or more"),
         ('clip(z["a"] + z["b"] / 4)', 21, r"expected \)"),
-        ('clip(z["a"] / 0)', 0, "a scale is 0"),
+        ('clip(z["a"] / 0)', 0, "the scale is 0"),
         ("clip(5/16)", 5, "is not an integer"),
         ("clip(true)", 5, "expected a number"),
         ('x["a"] > 1/0', 11, "division by 0"),
         ('x["a"] > 1e-300', 0, "more than 63 bits"),
-        ('x["a"] > 1e9999', 10, "expected the end"),
-        ('x["a"] > ' + "9" * 200, 9, "nothing that is known"),
+        ('x["a"] > 1e9999', 10, "or the end of the text"),
+        ('x["a"] > ' + "9" * 200, 9, "not part of the notation"),
         ("(" * 100 + "true" + ")" * 100, 65, "nested more than 64 deep"),
         ("~" * 100 + "true", 65, "nested more than 64 deep"),
         ("~" * 40 + "true", 8, "deeper than 32 levels"),
-        ('x["ill"] & ¬x["old"]', 11, "'¬' begins nothing"),
+        ('x["ill"] & ¬x["old"]', 11, "'¬' is not part of the notation"),
     ],
 )
 def test_errors_name_the_position_and_show_it(text: str, position: int, sentence: str):
@@ -188,7 +188,7 @@ def test_errors_name_the_position_and_show_it(text: str, position: int, sentence
     assert caught.value.position == position
     first, shown, caret = str(caught.value).split("\n")
     assert first.startswith(f"character {position + 1}: ")
-    # The caret stands below the character, if there is one.
+    # The caret is below the character, if there is one.
     assert shown[caret.index("^") : caret.index("^") + 1] == text[position : position + 1]
 
 
@@ -216,7 +216,7 @@ def test_a_text_that_would_grow_without_end_is_refused_in_time():
         to_text(tower)
 
 
-def test_any_text_is_a_predicate_or_an_error():
+def test_any_text_gives_a_predicate_or_an_error():
     generator = random.Random(4)
     pieces = ['x["age"]', 'z["a"]', "y", "clip", "(", ")", "&", "|", "~", ">=", "==", "1", "-", "*", "/", '"a"', "true"]
     read = 0
@@ -305,7 +305,7 @@ def test_every_ordinary_double_is_a_bound(number: float):
         lambda: x["ill"] & z["a"],
     ],
 )
-def test_what_python_cannot_mean_is_refused(make):
+def test_invalid_python_expressions_are_refused(make):
     with pytest.raises(PredicateError):
         make()
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from dpcore.errors import PlanError, SlotOverflowError
 from dpcore.numbers.fixed_point import check_fits, plan_encoding
 from dpcore.paillier.packing import ciphertext_count
-from dpcore.queries.base import Crowd
+from dpcore.queries.base import QueryLimits
 from dpcore.queries.fraction_bits import MOST_FRACTION_BITS, FractionBits, fewest_ciphertexts, least_fraction_bits
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import PlainDesign
 
-CROWDS = st.builds(Crowd, rows=st.integers(1, 1 << 32), parties=st.integers(1, 500), d=st.integers(1, 40))
+CROWDS = st.builds(QueryLimits, rows=st.integers(1, 1 << 32), parties=st.integers(1, 500), d=st.integers(1, 40))
 
 
 @given(st.integers(1, 1 << 40))
@@ -68,22 +68,22 @@ def test_a_tenth_of_what_chance_leaves_is_measured():
 
 
 @settings(max_examples=150, deadline=None)
-@given(crowd=CROWDS, rados=st.integers(1, 3000), modulus_bits=st.sampled_from([2048, 3072, 4096]))
-def test_no_fraction_bits_allowed_take_fewer_ciphertexts(crowd, rados, modulus_bits):
+@given(limits=CROWDS, rados=st.integers(1, 3000), modulus_bits=st.sampled_from([2048, 3072, 4096]))
+def test_no_fraction_bits_allowed_take_fewer_ciphertexts(limits, rados, modulus_bits):
     query, allowed = RadosQuery(rados, PlainDesign()), FractionBits.for_rados(rados)
 
     def count(fraction_bits):
         encoding = plan_encoding(
-            largest_sum=crowd.rows << fraction_bits, max_parties=crowd.parties, fraction_bits=fraction_bits
+            largest_sum=limits.rows << fraction_bits, max_parties=limits.parties, fraction_bits=fraction_bits
         )
-        return ciphertext_count(rados * crowd.d, encoding, modulus_bits)
+        return ciphertext_count(rados * limits.d, encoding, modulus_bits)
 
-    found = fewest_ciphertexts(query, crowd, allowed, modulus_bits)
-    taken = ciphertext_count(rados * crowd.d, found, modulus_bits)
+    found = fewest_ciphertexts(query, limits, allowed, modulus_bits)
+    taken = ciphertext_count(rados * limits.d, found, modulus_bits)
     assert allowed.least <= found.fraction_bits <= allowed.most
     # Every sum within the bound that parties check fits, and so does the row count of the check slot.
-    check_fits(found, largest_sum=query.largest_sum(crowd, found.fraction_bits), max_parties=crowd.parties)
-    check_fits(found, largest_sum=crowd.rows, max_parties=crowd.parties)
+    check_fits(found, largest_sum=query.largest_sum(limits, found.fraction_bits), max_parties=limits.parties)
+    check_fits(found, largest_sum=limits.rows, max_parties=limits.parties)
     counts = {}
     for fraction_bits in range(allowed.least, allowed.most + 1):
         try:
@@ -105,25 +105,27 @@ def test_no_fraction_bits_allowed_take_fewer_ciphertexts(crowd, rados, modulus_b
     ],
 )
 def test_a_thousand_rados(rows, parties, slot_bits, fraction_bits):
-    query, crowd = RadosQuery(1000, PlainDesign()), Crowd(rows, parties, 18)
-    found = fewest_ciphertexts(query, crowd, FractionBits.for_rados(1000), 3072)
+    query, limits = RadosQuery(1000, PlainDesign()), QueryLimits(rows, parties, 18)
+    found = fewest_ciphertexts(query, limits, FractionBits.for_rados(1000), 3072)
     assert (found.slot_bits, found.fraction_bits) == (slot_bits, fraction_bits)
-    usual = fewest_ciphertexts(query, crowd, FractionBits.exactly(MOST_FRACTION_BITS), 3072)
+    usual = fewest_ciphertexts(query, limits, FractionBits.exactly(MOST_FRACTION_BITS), 3072)
     counts = [ciphertext_count(18_000, encoding, 3072) for encoding in (usual, found)]
     assert counts[0] > 1.15 * counts[1]
 
 
 def test_few_values_take_all_the_bits():
-    found = fewest_ciphertexts(RadosQuery(4, PlainDesign()), Crowd(1 << 20, 3, 3), FractionBits.for_rados(4), 3072)
+    found = fewest_ciphertexts(
+        RadosQuery(4, PlainDesign()), QueryLimits(1 << 20, 3, 3), FractionBits.for_rados(4), 3072
+    )
     assert found.fraction_bits == MOST_FRACTION_BITS
 
 
 def test_what_fits_no_slot_is_refused_at_the_least_bits():
     query = RadosQuery(100, PlainDesign())
     with pytest.raises(SlotOverflowError):
-        fewest_ciphertexts(query, Crowd(1 << 60, 3, 3), FractionBits.for_rados(100), 3072)
+        fewest_ciphertexts(query, QueryLimits(1 << 60, 3, 3), FractionBits.for_rados(100), 3072)
     # 2^50 rows in units of 2^-8 fit 60 bits, in units of 2^-16 they do not.
-    found = fewest_ciphertexts(query, Crowd((1 << 50) - 1, 2, 3), FractionBits.for_rados(100), 3072)
+    found = fewest_ciphertexts(query, QueryLimits((1 << 50) - 1, 2, 3), FractionBits.for_rados(100), 3072)
     assert 8 <= found.fraction_bits < MOST_FRACTION_BITS
     with pytest.raises(PlanError, match="lower number first"):
         FractionBits(5, 4)

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from dpcore.accounting.sensitivity import gradient_squared
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
 from dpcore.numbers.fixed_point import store
-from dpcore.queries.base import Crowd
+from dpcore.queries.base import QueryLimits
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.basis import BASIS_BITS, Basis
+from dpcore.records.computation import Computation
 from dpcore.records.margin_weights import WEIGHT_BITS, clip_squared, shortened, weights
 from dpcore.records.records import Records
 
@@ -154,9 +155,11 @@ def test_shortened_weights_are_the_largest_allowed(weight: int, square: int, mos
 
 def test_contribution_has_noise_and_stays_within_largest_sum() -> None:
     whole, kind = records(), query(THETA)
-    noise = kind.contribution(whole, BITS, SeededRandom(1)) - kind.sums(whole, BITS)
+    noise = kind.contribution(whole, BITS, Computation(SeededRandom(1))) - kind.sums(whole, BITS)
     assert np.abs(noise).max() > 100
-    assert np.abs(kind.contribution(whole, BITS, SeededRandom(1))).max() <= kind.largest_sum(Crowd(300, 1, D), BITS)
+    assert np.abs(kind.contribution(whole, BITS, Computation(SeededRandom(1)))).max() <= kind.largest_sum(
+        QueryLimits(300, 1, D), BITS
+    )
 
 
 @pytest.mark.parametrize(
@@ -185,7 +188,7 @@ def test_sizes_that_might_not_fit_are_refused() -> None:
         kind.length(7)
     huge = Basis.of(np.full((D, D), float(1 << 18)))
     with pytest.raises(PlanError, match="too long"):
-        query(THETA, basis=huge).largest_sum(Crowd(10, 1, D), 16)
+        query(THETA, basis=huge).largest_sum(QueryLimits(10, 1, D), 16)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import PlanError, ShapeError
-from dpcore.queries.base import Crowd, SumQuery
+from dpcore.queries.base import QueryLimits, SumQuery
 from dpcore.queries.moments import MOST_FRACTION_BITS, MomentsQuery
 from dpcore.randomness.discrete_gaussian import tail_bound
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
+from dpcore.records.computation import Computation
 from dpcore.records.records import BLOCK_ROWS, ONE, Records
 
 BITS = 12
@@ -63,10 +64,10 @@ def test_parties_sums_are_the_pooled_sum_bit_for_bit():
 
 def test_a_contribution_is_the_sums_and_one_share_of_noise():
     held = party(100, 5)
-    noise = QUERY.contribution(held, BITS, SeededRandom(1)) - QUERY.sums(held, BITS)
+    noise = QUERY.contribution(held, BITS, Computation(SeededRandom(1))) - QUERY.sums(held, BITS)
     assert noise.shape == (QUERY.length(5),)
     assert 0 < np.abs(noise).max() < 6 * 40
-    assert np.array_equal(QUERY.contribution(held, BITS, SeededRandom(1)) - noise, QUERY.sums(held, BITS))
+    assert np.array_equal(QUERY.contribution(held, BITS, Computation(SeededRandom(1))) - noise, QUERY.sums(held, BITS))
 
 
 def test_products_are_exact_where_a_block_is_as_large_as_it_gets():
@@ -166,24 +167,26 @@ def test_a_total_of_no_length_is_refused():
 def test_largest_sum_is_reached_and_not_exceeded(multiplier, place):
     query = MomentsQuery(Clip(Fraction(5), bias=True), multiplier, 3)
     ones = Records(np.full((9, 3), ONE, np.int32), np.ones(9, np.int8), np.ones(9, bool))
-    bound = query.largest_sum(Crowd(9, 2, 3), BITS) - tail_bound(3, 2, query.length(3))
+    bound = query.largest_sum(QueryLimits(9, 2, 3), BITS) - tail_bound(3, 2, query.length(3))
     reached = query.sums(ones, BITS)
     assert np.abs(reached).max() == bound
     assert int(np.abs(reached).argmax()) <= place + 1
     for seed in range(5):
-        contribution = query.contribution(party(9, seed, 3), BITS, SeededRandom(seed))
-        assert np.abs(contribution).max() <= query.largest_sum(Crowd(9, 2, 3), BITS)
+        contribution = query.contribution(party(9, seed, 3), BITS, Computation(SeededRandom(seed)))
+        assert np.abs(contribution).max() <= query.largest_sum(QueryLimits(9, 2, 3), BITS)
 
 
 def test_largest_sum_grows_with_the_crowd():
-    crowd = Crowd(1000, 5, 5)
-    grown = [Crowd(1001, 5, 5), Crowd(1000, 50, 5), Crowd(1000, 5, 500)]
-    assert all(QUERY.largest_sum(more, BITS) > QUERY.largest_sum(crowd, BITS) for more in grown)
+    limits = QueryLimits(1000, 5, 5)
+    grown = [QueryLimits(1001, 5, 5), QueryLimits(1000, 50, 5), QueryLimits(1000, 5, 500)]
+    assert all(QUERY.largest_sum(more, BITS) > QUERY.largest_sum(limits, BITS) for more in grown)
 
 
 def test_progress_reaches_the_end():
     told: list[tuple[int, int]] = []
-    QUERY.contribution(party(BLOCK_ROWS + 3, 1), BITS, SeededRandom(1), lambda done, of: told.append((done, of)))
+    QUERY.contribution(
+        party(BLOCK_ROWS + 3, 1), BITS, Computation(SeededRandom(1), progress=lambda *at: told.append(at))
+    )
     assert told == [(BLOCK_ROWS, BLOCK_ROWS + 3), (BLOCK_ROWS + 3, BLOCK_ROWS + 3)]
 
 
@@ -198,4 +201,4 @@ def test_it_is_a_sum_query_and_refuses_nonsense():
         with pytest.raises(PlanError, match="0 to 20"):
             QUERY.sums(party(3, 1), bits)
         with pytest.raises(PlanError, match="0 to 20"):
-            QUERY.largest_sum(Crowd(3, 1, 5), bits)
+            QUERY.largest_sum(QueryLimits(3, 1, 5), bits)

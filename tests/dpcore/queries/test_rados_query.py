@@ -10,11 +10,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpcore.accounting.truncation import truncation
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
-from dpcore.queries import rados
-from dpcore.queries.base import Crowd, Keyed, SumQuery
+from dpcore.queries.base import QueryLimits, SumQuery
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados import signatures
+from dpcore.rados import prepared_records, signatures
 from dpcore.rados.designs import (
     DpFeatDesign,
     FixedSupportDesign,
@@ -23,13 +23,13 @@ from dpcore.rados.designs import (
     PlainDesign,
     SensitiveFeature,
 )
-from dpcore.rados.noised_table import NoisedTable
+from dpcore.rados.prepared_records import NoisedTable
 from dpcore.rados.signatures import GivenSignatures, signatures_of, whole
-from dpcore.rados.truncation import truncation
 from dpcore.randomness.discrete_gaussian import tail_bound
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records import row_sums
 from dpcore.records.clipping import Clip
+from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.records import BLOCK_ROWS, ONE, Records, edges
 from dpcore.records.row_sums import RowSums, sum_on_threads
 
@@ -48,7 +48,7 @@ DESIGNS = {
     "several": DpFeatDesign((SensitiveFeature(0, "age", rounded=True), SMOKER)),
     "joint": JOINT,
     "gaussian": GAUSSIAN,
-    "thinned": THINNED,
+    "subsampled": THINNED,
     "fixed": FIXED,
     "bare": BARE,
 }
@@ -69,8 +69,8 @@ def party(rows: int, seed: int, unusable: float = 0.1) -> Records:
 PARTIES = [party(rows, seed) for seed, rows in enumerate((17, 64, 9, 130))]
 
 
-def keyed(number: int) -> Keyed:
-    return Keyed(bytes([number]) * 32, b"s" * 32)
+def secret_of(number: int) -> PartySecret:
+    return PartySecret(bytes([number]) * 32, b"s" * 32)
 
 
 def noise_of(design, rados: int, random: SeededRandom) -> np.ndarray:
@@ -82,14 +82,14 @@ def noise_of(design, rados: int, random: SeededRandom) -> np.ndarray:
 
 def summed_by_hand(design, held: Records, number: int) -> np.ndarray:
     """The edges that enter a rado, from their definition: (m, d)."""
-    known = keyed(number)
-    prepared = RadosQuery(1, design).prepare(held, BITS, known)
+    secret = secret_of(number)
+    prepared = RadosQuery(1, design).prepare(held, BITS, secret)
     sensitive = {PlainDesign: PLAIN.booleans, DpFeatDesign: getattr(design, "coordinates", ())}.get(type(design), ())
     whole = np.concatenate([block for _, block in edges(prepared.records, BITS, sensitive)])
     if isinstance(design, GaussianDesign | FixedSupportDesign):
         whole = np.array([CLIP.apply(row[np.newaxis], BITS)[0] for row in whole])
     if design is FIXED:
-        whole = whole + NoisedTable.of(held, design, BITS, known.schema_digest, known.secret).noise(0, whole.shape)
+        whole = whole + NoisedTable.of(held, design, BITS, secret).noise(0, whole.shape)
     return whole
 
 
@@ -100,9 +100,9 @@ def test_federated_sums_equal_the_pooled_rados(design):
     total, expected = np.zeros(200, dtype=np.int64), np.zeros((40, 5), dtype=np.int64)
     bits, summed = [], []
     for number, held in enumerate(PARTIES):
-        total += query.contribution(held, BITS, SeededRandom(number), keyed=keyed(number))
+        total += query.contribution(held, BITS, Computation(SeededRandom(number), secret_of(number)))
         random = SeededRandom(number)
-        prepared = query.prepare(held, BITS, keyed(number))
+        prepared = query.prepare(held, BITS, secret_of(number))
         drawn = whole(signatures_of(design, prepared.records, 40, random))
         bits.append(np.unpackbits(drawn, axis=1, count=held.rows, bitorder="little"))
         summed.append(summed_by_hand(design, held, number))
@@ -151,7 +151,7 @@ def test_noise_is_added_after_the_sums_where_the_design_says(design):
         assert not noise_of(quiet, 20, SeededRandom(3)).any()
 
 
-@pytest.mark.parametrize("design", [THINNED, FIXED, BARE], ids=["thinned", "fixed", "bare"])
+@pytest.mark.parametrize("design", [THINNED, FIXED, BARE], ids=["subsampled", "fixed", "bare"])
 def test_a_rado_takes_exactly_its_share_of_a_partys_rows(design):
     """The bias of unclipped rows counts how many were taken."""
     held = party(31, 3)
@@ -159,7 +159,9 @@ def test_a_rado_takes_exactly_its_share_of_a_partys_rows(design):
     features[:, 4] = ONE
     counted = Records(features, np.ones(31, np.int8), np.ones(31, bool))
     query = RadosQuery(50, design)
-    bias = query.integers(query.contribution(counted, BITS, SeededRandom(1), keyed=keyed(1)))[:, 4] / 2.0**BITS
+    bias = (
+        query.integers(query.contribution(counted, BITS, Computation(SeededRandom(1), secret_of(1))))[:, 4] / 2.0**BITS
+    )
     # Noise of 30 units is far below a record, which is 65,536.
     assert np.round(bias).tolist() == [10] * 50
     assert (bias == 10).all() == (design is BARE)
@@ -170,10 +172,10 @@ def test_a_secret_is_asked_for_exactly_where_draws_repeat(design):
     query, repeats = RadosQuery(3, design), design is FIXED or bool(getattr(design, "rounded", ()))
     if repeats:
         with pytest.raises(ConfigurationError, match="secret"):
-            query.contribution(PARTIES[1], BITS, SeededRandom(1))
+            query.contribution(PARTIES[1], BITS, Computation(SeededRandom(1)))
     else:
-        without = query.contribution(PARTIES[1], BITS, SeededRandom(1))
-        assert np.array_equal(without, query.contribution(PARTIES[1], BITS, SeededRandom(1), keyed=keyed(1)))
+        without = query.contribution(PARTIES[1], BITS, Computation(SeededRandom(1)))
+        assert np.array_equal(without, query.contribution(PARTIES[1], BITS, Computation(SeededRandom(1), secret_of(1))))
 
 
 def in_runs(blocks: int, threads: int) -> RowSums:
@@ -206,20 +208,20 @@ NARROW = {
 def test_a_contribution_is_its_definition_on_any_threads_and_in_any_runs(design):
     """Bit for bit: whole signatures of the same description, unpacked, times the edges; noise is drawn after them."""
     query, random = RadosQuery(21, design), SeededRandom(7)
-    held = query.prepare(LARGE, BITS, keyed(2)).records
+    held = query.prepare(LARGE, BITS, secret_of(2)).records
     bits = np.unpackbits(whole(signatures_of(design, held, 21, random)), axis=1, count=held.rows, bitorder="little")
     sensitive = {PlainDesign: PLAIN.booleans, DpFeatDesign: getattr(design, "coordinates", ())}.get(type(design), ())
     expected = np.zeros((21, 5), dtype=np.int64)
     for first, block in edges(held, BITS, sensitive):
         summed = CLIP.apply(block, BITS) if isinstance(design, GaussianDesign | FixedSupportDesign) else block
         if design is FIXED:
-            table = NoisedTable.of(LARGE, design, BITS, keyed(2).schema_digest, keyed(2).secret)
+            table = NoisedTable.of(LARGE, design, BITS, secret_of(2))
             summed = summed + table.noise(first, summed.shape)
         expected += bits[:, first : first + len(block)].astype(np.int64) @ summed
     query.add_noise(expected, random)
     # Rounding takes a party long, and knows nothing of threads.
     for way in WAYS if design is not DESIGNS["several"] else WAYS[:2]:
-        found = query.contribution(LARGE, BITS, SeededRandom(7), keyed=keyed(2), row_sums=way)
+        found = query.contribution(LARGE, BITS, Computation(SeededRandom(7), secret_of(2), way))
         assert np.array_equal(found.reshape(21, 5), expected)
 
 
@@ -230,8 +232,8 @@ def test_summing_candidates_or_counting_first_gives_the_same(epsilon, monkeypatc
     monkeypatch.setattr(signatures, "CANDIDATE_BYTES", 512 * 20)
     found = []
     for most in (0.0, 1e9):
-        monkeypatch.setattr(rados, "_MOST_DRAWS_SUMMED", most)
-        found.append(RadosQuery(30, design).contribution(held, BITS, SeededRandom(5)))
+        monkeypatch.setattr(prepared_records, "_MOST_DRAWS_SUMMED", most)
+        found.append(RadosQuery(30, design).contribution(held, BITS, Computation(SeededRandom(5))))
     assert np.array_equal(*found)
     chosen = whole(signatures_of(design, held, 30, SeededRandom(5)))
     assert np.array_equal(RadosQuery(30, design).prepare(held, BITS).sums_of(chosen).reshape(-1), found[0])
@@ -241,13 +243,13 @@ def test_truncated_sums_count_rows_that_are_not_usable_as_plus_one():
     """A truncation to two thirds of the spread: were k counted wrongly, rados beyond it would be kept."""
     held, low = party(999, 12, unusable=0.4), truncation(999, Fraction(2, 25))[0]
     design = DpFeatDesign((SMOKER,), Fraction(2, 25))
-    totals = RadosQuery(400, design).contribution(held, BITS, SeededRandom(5)).reshape(400, 5)
+    totals = RadosQuery(400, design).contribution(held, BITS, Computation(SeededRandom(5))).reshape(400, 5)
     positive = np.where(held.usable, held.features[:, 1].astype(np.int64) * held.labels > 0, True)
     k = (totals[:, 1] >> BITS) + np.count_nonzero(~positive)
     assert low <= k.min() < low + 5 < 999 - low - 5 < k.max() <= 999 - low
 
 
-@pytest.mark.parametrize("name", ["plain", "dp-feat", "thinned", "few admitted"])
+@pytest.mark.parametrize("name", ["plain", "dp-feat", "subsampled", "few admitted"])
 def test_memory_is_for_sums_and_blocks_not_for_signatures(name, monkeypatch):
     monkeypatch.setattr(row_sums, "processors", lambda: 2)
     rows, n = 1 << 18, 2000
@@ -257,11 +259,11 @@ def test_memory_is_for_sums_and_blocks_not_for_signatures(name, monkeypatch):
         "plain": PlainDesign((0,)),
         "dp-feat": DpFeatDesign((SensitiveFeature(0, "s"),), Fraction(1)),
         "few admitted": DpFeatDesign((SensitiveFeature(0, "s"),), Fraction(1, 400)),
-        "thinned": GaussianDesign(Clip(Fraction(2), bias=False), 30, Fraction(1, 3)),
+        "subsampled": GaussianDesign(Clip(Fraction(2), bias=False), 30, Fraction(1, 3)),
     }[name]
-    RadosQuery(1, design).contribution(held.between(0, 5000), 4, SeededRandom(1))
+    RadosQuery(1, design).contribution(held.between(0, 5000), 4, Computation(SeededRandom(1)))
     tracemalloc.start()
-    RadosQuery(n, design).contribution(held, 4, SeededRandom(1))
+    RadosQuery(n, design).contribution(held, 4, Computation(SeededRandom(1)))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     # All bits are 65 MB, or four times that of candidates. A block is 1 MB, or 4 MB of candidates, on each thread.
@@ -279,7 +281,7 @@ def test_work_that_is_stopped_stops(monkeypatch):
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            RadosQuery(3, design).contribution(LARGE, BITS, SeededRandom(1), stop, keyed=keyed(1))
+            RadosQuery(3, design).contribution(LARGE, BITS, Computation(SeededRandom(1), secret_of(1), progress=stop))
         assert len(told) == 1
         assert threading.active_count() == before
 
@@ -289,13 +291,13 @@ def test_contribution_is_bounded_by_largest_sum(design):
     query, held = RadosQuery(20, design), party(50, 1)
     assert query.length(5) == 100
     assert query.shape(5) == (20, 5)
-    bound = query.largest_sum(Crowd(50, 1, 5), BITS)
+    bound = query.largest_sum(QueryLimits(50, 1, 5), BITS)
     noise = {JOINT: (30, 1), GAUSSIAN: (30, 1), THINNED: (30, 1), FIXED: (30, 50)}.get(design)
     assert bound == (50 << BITS) + (tail_bound(*noise, 100) if noise else 0)
-    assert np.abs(query.contribution(held, BITS, SeededRandom(1), keyed=keyed(1))).max() <= bound
+    assert np.abs(query.contribution(held, BITS, Computation(SeededRandom(1), secret_of(1)))).max() <= bound
     if noise:
-        assert bound < query.largest_sum(Crowd(50, 1, 500), BITS)
-        wider = Crowd(50, 4, 5) if design is not FIXED else Crowd(200, 1, 5)
+        assert bound < query.largest_sum(QueryLimits(50, 1, 500), BITS)
+        wider = QueryLimits(50, 4, 5) if design is not FIXED else QueryLimits(200, 1, 5)
         assert query.largest_sum(wider, BITS) - (wider.rows << BITS) == pytest.approx(
             2 * (bound - (50 << BITS)), rel=0.01
         )
@@ -304,29 +306,29 @@ def test_contribution_is_bounded_by_largest_sum(design):
 def test_the_bound_is_reached():
     ones = Records(np.full((8, 1), ONE, dtype=np.int32), np.ones(8, dtype=np.int8), np.ones(8, dtype=np.bool_))
     query, everything = RadosQuery(1, PlainDesign()), np.array([[0xFF]], dtype=np.uint8)
-    assert query.prepare(ones, BITS).sums_of(everything)[0, 0] == query.largest_sum(Crowd(8, 1, 1), BITS)
+    assert query.prepare(ones, BITS).sums_of(everything)[0, 0] == query.largest_sum(QueryLimits(8, 1, 1), BITS)
 
 
 def test_a_learner_is_told_how_rados_were_drawn():
     unit = 900 / 4.0**BITS
     for design in (PLAIN, DP_FEAT):
-        law = RadosQuery(1, design).law(5, (120, 60, 240), BITS)
-        assert (law.inclusion, law.fixed_support) == (0.5, False)
-        assert law.rado_noise is law.edge_noise is law.rounding is None
-        assert (law.central is None) == (design is PLAIN)
-    several = RadosQuery(1, DESIGNS["several"]).law(5, (120, 60, 240), BITS)
+        distribution = RadosQuery(1, design).distribution(5, (120, 60, 240), BITS)
+        assert (distribution.inclusion, distribution.fixed_support) == (0.5, False)
+        assert distribution.rado_noise is distribution.edge_noise is distribution.rounding is None
+        assert (distribution.central is None) == (design is PLAIN)
+    several = RadosQuery(1, DESIGNS["several"]).distribution(5, (120, 60, 240), BITS)
     assert several.rounding.tolist() == [True, False, False, False, False]
     assert several.rado_noise is None
-    joint = RadosQuery(1, JOINT).law(5, (120, 60, 240), BITS)
+    joint = RadosQuery(1, JOINT).distribution(5, (120, 60, 240), BITS)
     assert joint.rado_noise.tolist() == pytest.approx([3 * unit, 0, 0, 3 * unit, 0])
-    gaussian = RadosQuery(1, GAUSSIAN).law(5, (120, 60, 240), BITS)
+    gaussian = RadosQuery(1, GAUSSIAN).distribution(5, (120, 60, 240), BITS)
     assert gaussian.rado_noise.tolist() == pytest.approx([3 * unit] * 5)
     assert (gaussian.inclusion, gaussian.fixed_support) == (0.5, False)
-    thinned = RadosQuery(1, THINNED).law(5, (120, 60, 240), BITS)
-    assert thinned.rado_noise.tolist() == pytest.approx([3 * unit] * 5)
-    assert (thinned.inclusion, thinned.fixed_support) == (1 / 3, True)
+    subsampled = RadosQuery(1, THINNED).distribution(5, (120, 60, 240), BITS)
+    assert subsampled.rado_noise.tolist() == pytest.approx([3 * unit] * 5)
+    assert (subsampled.inclusion, subsampled.fixed_support) == (1 / 3, True)
     # A table's noise is each party's own: it does not grow with their number.
-    fixed = RadosQuery(1, FIXED).law(5, (120, 60, 240), BITS)
+    fixed = RadosQuery(1, FIXED).distribution(5, (120, 60, 240), BITS)
     assert fixed.edge_noise.tolist() == pytest.approx([unit] * 5)
     assert (fixed.inclusion, fixed.fixed_support, fixed.rado_noise) == (1 / 3, True, None)
 
@@ -344,13 +346,13 @@ def test_a_learner_is_told_how_a_truncated_count_varies():
 
     sizes = (120, 60, 240)
     sensitive = (SensitiveFeature(1, "s", rounded=True),)
-    local = RadosQuery(1, DpFeatDesign(sensitive, tight)).law(5, sizes, BITS)
+    local = RadosQuery(1, DpFeatDesign(sensitive, tight)).distribution(5, sizes, BITS)
     assert local.central.coordinate == 1
     assert local.central.correlation == pytest.approx(sum(m * correlation(m) for m in sizes) / 420, rel=1e-9)
     assert local.rounding.tolist() == [False, True, False, False, False]
-    pooled = RadosQuery(1, DpFeatDesign(sensitive, tight, "exact")).law(5, sizes, BITS)
+    pooled = RadosQuery(1, DpFeatDesign(sensitive, tight, "exact")).distribution(5, sizes, BITS)
     assert pooled.central.correlation == pytest.approx(correlation(420), rel=1e-9)
-    assert RadosQuery(1, DpFeatDesign(sensitive)).law(5, sizes, BITS).central is None
+    assert RadosQuery(1, DpFeatDesign(sensitive)).distribution(5, sizes, BITS).central is None
 
 
 def test_decoding_divides_by_the_unit():
@@ -366,7 +368,7 @@ def test_decoding_divides_by_the_unit():
 def test_progress_ascends_to_the_end(design):
     told: list[tuple[int, int]] = []
     RadosQuery(30, design).contribution(
-        LARGE, BITS, SeededRandom(1), lambda done, of: told.append((done, of)), keyed=keyed(1)
+        LARGE, BITS, Computation(SeededRandom(1), secret_of(1), progress=lambda *at: told.append(at))
     )
     done = [rows for rows, _ in told]
     assert done == sorted(done)

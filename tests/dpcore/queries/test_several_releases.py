@@ -7,14 +7,14 @@ from dpcore.accounting.dp_feat import account
 from dpcore.accounting.gaussian import gaussian_epsilon
 from dpcore.accounting.integer_noise import IntegerNoise
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
+from dpcore.accounting.protection import Setting
 from dpcore.accounting.sensitivity import edge_squared, moments_squared
 from dpcore.errors import PlanError
 from dpcore.predicates.expressions import Flag
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
-from dpcore.queries.release_cost import Setting, release_cost
-from dpcore.queries.several_releases import CountedRelease, cost_together
+from dpcore.queries.several_releases import CountedRelease, composed_cost
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, SensitiveFeature
 from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
@@ -53,8 +53,8 @@ def released(kind, rows=ROWS) -> CountedRelease:
 
 @pytest.mark.parametrize("kind", [MOMENTS, GAUSSIAN, GRADIENT, STATISTIC, PURE])
 def test_one_release_costs_what_it_costs(kind):
-    single = release_cost(kind, tuple(ROWS.values()), DELTA, SETTING)
-    together = cost_together([released(kind)], DELTA)
+    single = kind.protection(SETTING).cost(tuple(ROWS.values()), DELTA)
+    together = composed_cost([released(kind)], DELTA)
     assert together.scope == "record"
     assert together.epsilon == pytest.approx(single.epsilon, rel=1e-9)
     assert together.epsilon_if_others_collude == pytest.approx(single.epsilon_if_others_collude, rel=1e-9)
@@ -63,7 +63,7 @@ def test_one_release_costs_what_it_costs(kind):
 def test_rounds_of_gaussian_noise_add_their_squared_mus():
     """A gradient's shift is 2 C in units of 2^-(f + 12), a batch's sqrt(M) in units of 2^-f, computed here as reals."""
     rounds = [GRADIENT] * 3 + [STATISTIC]
-    found = cost_together([released(kind) for kind in rounds], DELTA)
+    found = composed_cost([released(kind) for kind in rounds], DELTA)
     gradient = 2 * 0.5 * 2**22 / (60_000_000 * math.sqrt(4))
     statistic = math.sqrt(2) / (20 * math.sqrt(4))
     alone = gaussian_epsilon(math.sqrt(3 * gradient**2 + statistic**2), DELTA).upper
@@ -73,19 +73,19 @@ def test_rounds_of_gaussian_noise_add_their_squared_mus():
 
 
 def test_pure_releases_add_their_epsilons_and_have_no_delta():
-    found = cost_together([released(PURE)] * 3, DELTA)
+    found = composed_cost([released(PURE)] * 3, DELTA)
     # L1 of two predicates over the scale: 2 / 40 each.
     assert (found.epsilon, found.delta) == (pytest.approx(3 * 2 / 40), 0.0)
     assert found.epsilon == found.epsilon_if_others_collude
-    mixed = cost_together([released(PURE), released(STATISTIC)], DELTA)
-    one = cost_together([released(STATISTIC)], DELTA)
+    mixed = composed_cost([released(PURE), released(STATISTIC)], DELTA)
+    one = composed_cost([released(STATISTIC)], DELTA)
     assert mixed.delta == pytest.approx(1e-6)
     assert mixed.epsilon == pytest.approx(one.epsilon + 2 / 40)
 
 
 def test_one_marginal_costs_what_it_costs():
     counted = account(tuple(ROWS.values()), 40, None, DELTA)
-    together = cost_together([released(SMOKER)], DELTA, feature="smoker")
+    together = composed_cost([released(SMOKER)], DELTA, feature="smoker")
     assert together.epsilon == pytest.approx(counted.epsilon, rel=0.01)
     assert together.epsilon_if_others_collude == pytest.approx(counted.epsilon_if_others_collude, rel=0.01)
 
@@ -94,13 +94,13 @@ def test_gaussian_releases_add_their_squared_shifts():
     shares = len(ROWS)
     noise = IntegerNoise(MOMENTS.share_sigma, shares, MOMENTS.length(4))
     mu = noise.mu(moments_squared(CLIP, 10, MOMENTS.edge_multiplier))
-    together = cost_together([released(MOMENTS)] * 4, DELTA)
+    together = composed_cost([released(MOMENTS)] * 4, DELTA)
     assert together.epsilon == pytest.approx(gaussian_epsilon(2 * mu, DELTA).upper, rel=1e-6)
 
 
 def test_marginals_of_two_designs_compose_like_one_of_all_rados():
-    """Plain rados and untruncated dp-feat have one law, so 25 and 40 of them are 65."""
-    together = cost_together([released(SMOKER), released(PLAIN)], DELTA, feature="smoker")
+    """Plain rados and untruncated dp-feat have one distribution, so 25 and 40 of them are 65."""
+    together = composed_cost([released(SMOKER), released(PLAIN)], DELTA, feature="smoker")
     counted = account(tuple(ROWS.values()), 65, None, DELTA)
     assert together.epsilon == pytest.approx(counted.epsilon, rel=0.01)
     assert together.epsilon_if_others_collude == pytest.approx(counted.epsilon_if_others_collude, rel=0.01)
@@ -109,8 +109,8 @@ def test_marginals_of_two_designs_compose_like_one_of_all_rados():
 
 
 def test_counts_and_noise_together_cost_more_than_either_and_less_than_both():
-    single = [cost_together([released(kind)], DELTA, feature="smoker").epsilon for kind in (SMOKER, JOINT)]
-    both = cost_together([released(SMOKER), released(JOINT)], DELTA, feature="smoker")
+    single = [composed_cost([released(kind)], DELTA, feature="smoker").epsilon for kind in (SMOKER, JOINT)]
+    both = composed_cost([released(SMOKER), released(JOINT)], DELTA, feature="smoker")
     assert both.epsilon_lower <= both.epsilon <= 1.02 * both.epsilon_lower
     # Both are nearly Gaussian: near the root of the sum of squares, far from the sum.
     assert math.hypot(*single) * 0.9 < both.epsilon < 0.95 * sum(single)
@@ -118,19 +118,19 @@ def test_counts_and_noise_together_cost_more_than_either_and_less_than_both():
 
 def test_a_party_that_took_no_part_is_told_nothing_of():
     first, second = ({"a": 2000, "b": 3000, "c": 2500}, {"d": 2500, "e": 2500, "f": 2500})
-    apart = cost_together([released(MOMENTS, first), released(MOMENTS, second)], DELTA)
-    assert apart.epsilon == pytest.approx(cost_together([released(MOMENTS, first)], DELTA).epsilon)
-    mixed = cost_together([released(MOMENTS, first), released(MOMENTS, first)], DELTA)
+    apart = composed_cost([released(MOMENTS, first), released(MOMENTS, second)], DELTA)
+    assert apart.epsilon == pytest.approx(composed_cost([released(MOMENTS, first)], DELTA).epsilon)
+    mixed = composed_cost([released(MOMENTS, first), released(MOMENTS, first)], DELTA)
     assert mixed.epsilon > 1.3 * apart.epsilon
 
 
 def test_a_wider_bound_holds_for_what_is_within():
     for scope in ({}, {"column": "smoker"}, {"feature": "smoker"}):
-        assert cost_together([released(MOMENTS)], DELTA, **scope).epsilon == pytest.approx(
-            cost_together([released(MOMENTS)], DELTA).epsilon
+        assert composed_cost([released(MOMENTS)], DELTA, **scope).epsilon == pytest.approx(
+            composed_cost([released(MOMENTS)], DELTA).epsilon
         )
-    assert cost_together([released(JOINT)], DELTA, column="smoker").scope == "joint"
-    assert cost_together([released(JOINT)], DELTA, feature="smoker").scope == "marginal"
+    assert composed_cost([released(JOINT)], DELTA, column="smoker").scope == "joint"
+    assert composed_cost([released(JOINT)], DELTA, feature="smoker").scope == "marginal"
 
 
 @pytest.mark.parametrize(
@@ -152,12 +152,12 @@ def test_a_wider_bound_holds_for_what_is_within():
 )
 def test_what_bounds_nothing_is_named(kinds, scope, says):
     with pytest.raises(PlanError, match=says):
-        cost_together([released(kind) for kind in kinds], DELTA, **scope)
+        composed_cost([released(kind) for kind in kinds], DELTA, **scope)
 
 
 def test_a_noised_table_is_counted_each_time():
     """The learner cannot see whether a party's table was the same."""
     kind = RadosQuery(5, FixedSupportDesign(Fraction(1, 2), CLIP, 50_000))
     mu = IntegerNoise(50_000, 1, 4).mu(edge_squared(CLIP, 10))
-    together = cost_together([released(kind)] * 2, DELTA)
+    together = composed_cost([released(kind)] * 2, DELTA)
     assert together.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(2) * mu, DELTA).upper, rel=1e-6)

@@ -5,15 +5,14 @@ from fractions import Fraction
 
 import pytest
 
+from dpcore.accounting.protection import Setting
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.queries.moments import MomentsQuery
-from dpcore.queries.rados import RadosQuery
-from dpcore.queries.release_cost import Setting, release_cost, scope_of
+from dpcore.queries.rados import RADOS_LEAK, RadosQuery
 from dpcore.queries.statement import (
     COORDINATOR,
     MASKS,
     NO_RECORD,
-    RADOS_LEAK,
     ROW_NOT_PERSON,
     PrivacyStatement,
     rounded_up,
@@ -70,8 +69,8 @@ def words(statement: PrivacyStatement) -> str:
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
 def test_figures_are_the_counted_ones(kind):
-    statement, cost = state(kind), release_cost(kind, ROWS, DELTA, SETTING)
-    assert statement.scope == scope_of(kind)
+    statement, cost = state(kind), kind.protection(SETTING).cost(ROWS, DELTA)
+    assert statement.scope == kind.scope
     if cost is None:
         assert statement.epsilon is statement.delta is statement.epsilon_if_others_collude is None
         return

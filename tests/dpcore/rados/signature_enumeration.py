@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 
 from dpcore.research.paper.signature_sets import (
-    Block,
+    SignatureBlock,
     SignatureSet,
     all_signatures,
     dp_feat_signatures,
@@ -22,8 +22,8 @@ SETS = {
     "dp-feat of two parties": dp_feat_signatures(POSITIVE, Fraction(2), [4, 6]),
     "support": fixed_support_signatures([M], [7]),
     "support of two parties": fixed_support_signatures([3, 7], [1, 4]),
-    "lopsided": SignatureSet((Block(POSITIVE, 0, 2),)),
-    "one signature": SignatureSet((Block(POSITIVE, M, M),)),
+    "lopsided": SignatureSet((SignatureBlock(POSITIVE, 0, 2),)),
+    "one signature": SignatureSet((SignatureBlock(POSITIVE, M, M),)),
 }
 
 

@@ -1,4 +1,4 @@
-"""split = exact: the law against whoever knows the other parties' counts, by enumeration."""
+"""split = exact: the distribution against whoever knows the other parties' counts, by enumeration."""
 
 import itertools
 import math
@@ -9,9 +9,9 @@ import pytest
 
 from dpcore.accounting.composition import InfiniteEpsilonError, delta_bracket, epsilon_bracket, infinite_mass
 from dpcore.accounting.dp_feat import account, account_of_exact_split, epsilon_for
-from dpcore.accounting.dp_feat_exact_split import known_rest_law, sliding_sums
+from dpcore.accounting.dp_feat_exact_split import known_rest_distribution, sliding_sums
+from dpcore.accounting.truncation import truncation
 from dpcore.errors import PlanError
-from dpcore.rados.truncation import truncation
 
 HALF = Fraction(1, 2)
 
@@ -48,45 +48,47 @@ SMALL = [(4, 5, 3), (5, 4, 1), (6, 6, 5), (3, 9, 4), (1, 7, 2), (7, 1, 3), (6, 5
 @pytest.mark.parametrize("n", [1, 2])
 @pytest.mark.parametrize(("rows", "others", "low"), SMALL)
 def test_brackets_hold_the_enumerated_delta_in_both_directions(rows, others, low, n):
-    law = known_rest_law(rows, others, low)
+    distribution = known_rest_distribution(rows, others, low)
     for epsilon in (0.0, 0.4, 1.0, 2.5):
         deltas = [exact_delta(rows, others, low, n, epsilon, reverse=reverse) for reverse in (False, True)]
         assert deltas[0] == pytest.approx(deltas[1], rel=1e-9)
-        bracket = delta_bracket(law, n, epsilon)
+        bracket = delta_bracket(distribution, n, epsilon)
         assert bracket.lower <= deltas[0] * (1 + 1e-12)
         assert deltas[0] <= bracket.upper * (1 + 1e-12)
         assert bracket.upper - bracket.lower <= 0.01 * bracket.upper
-        if epsilon > 0 and deltas[0] > 1.001 * infinite_mass(law, n):
-            back = epsilon_bracket(law, n, deltas[0])
+        if epsilon > 0 and deltas[0] > 1.001 * infinite_mass(distribution, n):
+            back = epsilon_bracket(distribution, n, deltas[0])
             assert back.lower <= epsilon * (1 + 1e-9)
             assert epsilon <= back.upper * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("rows", "others", "low"), [*SMALL, (40, 31, 30), (12, 90, 45)])
 def test_masses_are_the_exact_ones(rows, others, low):
-    law, p = known_rest_law(rows, others, low), joint(rows, others, low)
+    distribution, p = known_rest_distribution(rows, others, low), joint(rows, others, low)
     infinite = sum(mass for (s, j), mass in p.items() if (s, j - 1) not in p)
-    assert float(law.masses[0]) == pytest.approx(float(infinite), rel=1e-12)
+    assert float(distribution.masses[0]) == pytest.approx(float(infinite), rel=1e-12)
     finite = {j: float(sum(m for (s, i), m in p.items() if i == j and (s, j - 1) in p)) for j in range(1, rows + 1)}
-    first = law.low + 1
-    assert law.masses[1:].tolist() == pytest.approx([finite[first + i] for i in range(len(law.losses))], rel=1e-12)
-    assert sum(finite.values()) == pytest.approx(float(law.masses[1:].sum()), rel=1e-12)
-    ratios = [math.log((rows - j + 1) / j) for j in range(first, first + len(law.losses))]
-    assert law.losses.tolist() == pytest.approx(ratios, abs=1e-12)
+    first = distribution.low + 1
+    assert distribution.masses[1:].tolist() == pytest.approx(
+        [finite[first + i] for i in range(len(distribution.losses))], rel=1e-12
+    )
+    assert sum(finite.values()) == pytest.approx(float(distribution.masses[1:].sum()), rel=1e-12)
+    ratios = [math.log((rows - j + 1) / j) for j in range(first, first + len(distribution.losses))]
+    assert distribution.losses.tolist() == pytest.approx(ratios, abs=1e-12)
 
 
 def test_one_admitted_count_gives_everything_away():
-    law = known_rest_law(5, 5, 5)
-    assert law.masses.tolist() == [1.0]
-    assert infinite_mass(law, 1) == 1
-    assert delta_bracket(law, 1, 1.0).lower == 1
+    distribution = known_rest_distribution(5, 5, 5)
+    assert distribution.masses.tolist() == [1.0]
+    assert infinite_mass(distribution, 1) == 1
+    assert delta_bracket(distribution, 1, 1.0).lower == 1
 
 
 def test_large_pools_are_cut_and_agree_with_what_is_not_truncated():
     # So mild a truncation changes nothing, and then the others' counts say nothing of the party's own.
-    law = known_rest_law(3000, 50_000, 15_000)
-    assert law.low > 0
-    found, free = epsilon_bracket(law, 10, 1e-6), epsilon_for([3000], 10, None, 1e-6)
+    distribution = known_rest_distribution(3000, 50_000, 15_000)
+    assert distribution.low > 0
+    found, free = epsilon_bracket(distribution, 10, 1e-6), epsilon_for([3000], 10, None, 1e-6)
     assert found.upper == pytest.approx(free.upper, rel=0.01)
     assert found.lower <= free.upper
     assert free.lower <= found.upper
@@ -107,7 +109,7 @@ def test_account():
     pool = epsilon_for([4177], 100, HALF, 1e-6)
     assert (found.epsilon, found.epsilon_lower) == (pool.upper, pool.lower)
     low = truncation(4177, HALF)[0]
-    assert found.epsilon_if_others_collude == epsilon_bracket(known_rest_law(415, 3762, low), 100, 1e-6).upper
+    assert found.epsilon_if_others_collude == epsilon_bracket(known_rest_distribution(415, 3762, low), 100, 1e-6).upper
     assert (
         found.epsilon < found.epsilon_if_others_collude < account(rows, 100, None, 1e-6).epsilon_if_others_collude * 2
     )

@@ -7,13 +7,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpcore.queries.base import Keyed
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados import noised_table
+from dpcore.rados import prepared_records
 from dpcore.rados.designs import FixedSupportDesign
-from dpcore.rados.noised_table import NoisedTable
+from dpcore.rados.prepared_records import NoisedTable
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
+from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.records import BLOCK_ROWS, ONE, Records
 
 BITS = 16
@@ -35,7 +35,7 @@ HELD = records()
 
 
 def table(held=HELD, design=DESIGN, bits=BITS, schema=SCHEMA, secret=SECRET) -> NoisedTable:
-    return NoisedTable.of(held, design, bits, schema, secret)
+    return NoisedTable.of(held, design, bits, PartySecret(secret, schema))
 
 
 def edited(name: str, index, value) -> Records:
@@ -98,7 +98,7 @@ def test_any_change_makes_another_epoch_with_independent_noise(other):
 def test_another_blocking_of_rows_makes_another_epoch(monkeypatch):
     """The noise of a row depends on where its block begins: without this the same epoch would have other noise."""
     before = table()
-    monkeypatch.setattr(noised_table, "BLOCK_ROWS", BLOCK_ROWS * 2)
+    monkeypatch.setattr(prepared_records, "BLOCK_ROWS", BLOCK_ROWS * 2)
     assert table().epoch != before.epoch
 
 
@@ -112,7 +112,7 @@ def test_an_epoch_names_the_key_without_telling_it():
     assert held.epoch != held.key
     assert held.key.hex() not in repr(held)
     assert repr(held.key)[2:-1] not in repr(held)
-    assert SECRET.hex() not in repr(Keyed(SECRET, SCHEMA))
+    assert SECRET.hex() not in repr(PartySecret(SECRET, SCHEMA))
 
 
 def test_blocks_of_rows_have_noise_of_their_own():
@@ -122,7 +122,7 @@ def test_blocks_of_rows_have_noise_of_their_own():
 
 def test_the_noise_does_not_depend_on_how_selections_are_blocked():
     held = records(BLOCK_ROWS + 900)
-    prepared = RadosQuery(6, DESIGN).prepare(held, BITS, Keyed(SECRET, SCHEMA))
+    prepared = RadosQuery(6, DESIGN).prepare(held, BITS, PartySecret(SECRET, SCHEMA))
     selection = np.random.default_rng(2).integers(0, 256, size=(6, -(-held.rows // 8))).astype(np.uint8)
     selection[:, -1] &= 0xFF >> (-held.rows % 8)
     whole = prepared.sums_of(selection)
@@ -132,7 +132,7 @@ def test_the_noise_does_not_depend_on_how_selections_are_blocked():
 
 def test_two_releases_over_one_table_subtract_to_what_both_leave_out():
     """Same noise on the same edge: a record's noise does not average away over releases."""
-    prepared = [RadosQuery(n, DESIGN).prepare(HELD, BITS, Keyed(SECRET, SCHEMA)) for n in (1, 5)]
+    prepared = [RadosQuery(n, DESIGN).prepare(HELD, BITS, PartySecret(SECRET, SCHEMA)) for n in (1, 5)]
     row = np.zeros((1, 50), dtype=np.uint8)
     row[0, 3] = 1 << 2
     (first,), (second,) = (held.sums_of(row) for held in prepared)
@@ -143,8 +143,10 @@ def test_two_releases_over_one_table_subtract_to_what_both_leave_out():
 
 
 def test_contributions_of_one_table_repeat_their_noise_for_the_same_signatures():
-    query, keyed = RadosQuery(8, DESIGN), Keyed(SECRET, SCHEMA)
-    repeated = [query.contribution(HELD, BITS, SeededRandom(3), keyed=keyed) for _ in range(2)]
+    query = RadosQuery(8, DESIGN)
+    repeated = [
+        query.contribution(HELD, BITS, Computation(SeededRandom(3), PartySecret(SECRET, SCHEMA))) for _ in range(2)
+    ]
     assert np.array_equal(*repeated)
 
 
@@ -152,7 +154,7 @@ def test_the_noise_of_an_epoch_is_pinned():
     """A table that was released must come out the same for ever. Where this fails, name another domain in the key."""
     held = Records(np.array([[ONE, -ONE]], np.int32), np.array([1], np.int8), np.array([True]))
     design = FixedSupportDesign(Fraction(1, 2), Clip(Fraction(3, 2), bias=False), 1000)
-    pinned = NoisedTable.of(held, design, 16, bytes(32), bytes(32))
+    pinned = NoisedTable.of(held, design, 16, PartySecret(bytes(32), bytes(32)))
     assert pinned.epoch.hex() == "e56c5ee11f04cfae2f4cbacb6a51580653164417831f785c9a6442a5b822058a"
     assert pinned.noise(0, (2, 3)).tolist() == [[410, 384, 424], [-780, -975, 1788]]
     # Long enough that the sampler draws in several batches.

@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 
 from dpcore.errors import ConfigurationError
-from dpcore.queries.base import Keyed
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, SensitiveFeature
-from dpcore.rados.rounding import rounded
+from dpcore.rados.prepared_records import rounded
 from dpcore.randomness.sources import SeededRandom
+from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.records import ONE, Records
 
 SECRET, SCHEMA = bytes(range(32)), b"s" * 32
+PARTY_SECRET = PartySecret(SECRET, SCHEMA)
 UNUSABLE = [4, 90]
 
 
@@ -30,7 +31,7 @@ HELD = records()
 
 
 def signs(coordinate: int = 0, held: Records = HELD, secret: bytes = SECRET, schema: bytes = SCHEMA) -> np.ndarray:
-    return rounded(held, [coordinate], secret, schema).features[:, coordinate]
+    return rounded(held, [coordinate], PartySecret(secret, schema)).features[:, coordinate]
 
 
 def design(*rounded_coordinates: int) -> DpFeatDesign:
@@ -73,15 +74,15 @@ def test_a_sign_goes_with_its_record_and_not_with_its_place():
 def test_a_sign_does_not_depend_on_what_else_is_rounded():
     """Else a learner who asks for x0, then x0 and x1, then x0 and x2, averages the rounding of x0 away."""
     for others in ([0, 1], [1, 0], [0, 1, 2], [2, 0]):
-        together = rounded(HELD, others, SECRET, SCHEMA)
+        together = rounded(HELD, others, PARTY_SECRET)
         for coordinate in others:
             assert np.array_equal(together.features[:, coordinate], signs(coordinate))
-    both, alone = (RadosQuery(1, design(*names)).prepare(HELD, 16, Keyed(SECRET, SCHEMA)) for names in ((0, 1), (1,)))
+    both, alone = (RadosQuery(1, design(*names)).prepare(HELD, 16, PARTY_SECRET) for names in ((0, 1), (1,)))
     assert np.array_equal(both.records.features[:, 1], alone.records.features[:, 1])
 
 
 def test_the_signs_of_two_coordinates_are_independent():
-    together = rounded(HELD, [0, 1], SECRET, SCHEMA).features[HELD.usable] // ONE
+    together = rounded(HELD, [0, 1], PARTY_SECRET).features[HELD.usable] // ONE
     assert abs((together[:, 0] * together[:, 1]).mean()) < 0.25
 
 
@@ -93,7 +94,7 @@ def test_records_with_the_same_content_have_signs_of_their_own():
 
 
 def test_everything_else_stays():
-    result = rounded(HELD, [1], SECRET, SCHEMA)
+    result = rounded(HELD, [1], PARTY_SECRET)
     assert np.array_equal(np.delete(result.features, 1, axis=1), np.delete(HELD.features, 1, axis=1))
     assert np.array_equal(result.labels, HELD.labels)
     assert np.array_equal(result.usable, HELD.usable)
@@ -108,7 +109,7 @@ def test_values_at_the_ends_are_certain():
 
 
 def test_a_rado_counts_rows_that_are_not_usable_as_one():
-    prepared = RadosQuery(1, design(0)).prepare(HELD, 16, Keyed(SECRET, SCHEMA))
+    prepared = RadosQuery(1, design(0)).prepare(HELD, 16, PARTY_SECRET)
     single = np.packbits(np.eye(HELD.rows, dtype=np.uint8), axis=1, bitorder="little")
     edges = prepared.sums_of(single)
     assert edges[UNUSABLE].tolist() == [[1 << 16, 0, 0, 0]] * 2
@@ -118,13 +119,12 @@ def test_a_rado_counts_rows_that_are_not_usable_as_one():
 def test_a_contribution_needs_the_secret_and_repeats_the_rounding():
     query = RadosQuery(30, design(0))
     with pytest.raises(ConfigurationError, match="secret"):
-        query.contribution(HELD, 16, SeededRandom(1))
-    keyed = Keyed(SECRET, SCHEMA)
-    first, second = (query.contribution(HELD, 16, SeededRandom(1), keyed=keyed) for _ in range(2))
+        query.contribution(HELD, 16, Computation(SeededRandom(1)))
+    first, second = (query.contribution(HELD, 16, Computation(SeededRandom(1), PARTY_SECRET)) for _ in range(2))
     assert np.array_equal(first, second)
-    other = query.contribution(HELD, 16, SeededRandom(1), keyed=Keyed(bytes(32), SCHEMA))
+    other = query.contribution(HELD, 16, Computation(SeededRandom(1), PartySecret(bytes(32), SCHEMA)))
     differing = (first != other).reshape(30, 4).mean(axis=0)
     assert differing[0] > 0.8
     assert not differing[1:].any()
     with pytest.raises(ConfigurationError, match="31 bytes"):
-        Keyed(bytes(31), SCHEMA)
+        PartySecret(bytes(31), SCHEMA)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpcore.accounting.truncation import EmptyTruncationError, admissible_range, smallest_epsilon_per_rado, truncation
 from dpcore.errors import PlanError, SchemaError, ShapeError
 from dpcore.rados import signatures
 from dpcore.rados.designs import (
@@ -36,7 +37,6 @@ from dpcore.rados.signatures import (
     whole,
 )
 from dpcore.rados.support import SupportError
-from dpcore.rados.truncation import EmptyTruncationError, admissible_range, smallest_epsilon_per_rado, truncation
 from dpcore.randomness.sources import KeyedRandom, SeededRandom
 from dpcore.records.clipping import Clip
 from dpcore.records.records import BLOCK_ROWS, ONE, Records, sensitive_positive

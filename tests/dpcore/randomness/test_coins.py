@@ -1,4 +1,4 @@
-"""Exact coins: bounds that bracket, undecided words that draw more bits, and no decision by rounding."""
+"""Exact coins: bounds bracket the probability, undecided words draw more bits, and rounding never decides."""
 
 import math
 from fractions import Fraction
@@ -25,7 +25,7 @@ from dpcore.randomness.sources import SeededRandom
 
 
 class Scripted(SeededRandom):
-    """A source whose further bits are written down."""
+    """A source whose further bits are given."""
 
     def __init__(self, *further: int) -> None:
         super().__init__(0)
@@ -92,7 +92,7 @@ def test_double_precision_decides_as_exact_arithmetic_does(monkeypatch):
 
     fast = bernoulli(rounded, bounds, SeededRandom(4))
     monkeypatch.setattr(coins, "TOLERANCE", 2.0)
-    # Wrong chances do not matter where every coin is decided exactly.
+    # Wrong probabilities do not matter if every coin is decided exactly.
     assert np.array_equal(bernoulli(np.full(998, 0.5), bounds, SeededRandom(4)), fast)
     assert not np.array_equal(bernoulli(np.full(998, 0.5), lambda i, p: bounds(997 - i, p), SeededRandom(4)), fast)
 
@@ -109,6 +109,6 @@ def test_indices_are_uniform(bound):
     assert len(counts) == bound
     if bound > 1:
         assert stats.chisquare(counts).pvalue > 1e-4
-        # What modulo without rejection would give: some values twice as likely.
+        # The result of modulo without rejection: some values are twice as likely.
         skewed = np.where(np.arange(bound) < bound / 2, 4.0, 3.0)
         assert stats.chisquare(counts, skewed / skewed.sum() * counts.sum()).pvalue < 1e-4

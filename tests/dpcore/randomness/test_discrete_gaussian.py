@@ -1,4 +1,4 @@
-"""The exact sampler's parts: its bounds of exp(-gamma), its tail, what it refuses."""
+"""The exact sampler's parts: its bounds of exp(-gamma), its tail, and the arguments that it refuses."""
 
 import math
 from fractions import Fraction
@@ -23,7 +23,7 @@ def test_bounds_of_exp_bracket_it_closely(gamma, precision):
     with gmpy2.context(precision=precision + 400):
         exact = gmpy2.exp(-gmpy2.mpfr(gmpy2.mpq(gamma.numerator, gamma.denominator))) * gmpy2.mpz(1 << precision)
         assert low <= exact <= high
-    # Wider bounds would leave a coin undecided for ever, however many bits are drawn.
+    # Wider bounds would leave a coin undecided forever, no matter how many bits are drawn.
     assert high - low <= 2
 
 
@@ -35,12 +35,12 @@ def test_double_precision_decides_as_exact_arithmetic_does(monkeypatch, sigma):
     monkeypatch.setattr(coins, "TOLERANCE", 2.0)
     monkeypatch.setattr(coins, "decide", lambda *arguments: decided.append(1) or real(*arguments))
     assert np.array_equal(discrete_gaussian(sigma, 700, SeededRandom(sigma)), fast)
-    # Every coin went the other way round: at least one for the magnitude, one for its run, one for the acceptance.
+    # Every coin was decided exactly: at least one for the magnitude, one for its run, one for the acceptance.
     assert len(decided) > 3 * 700
 
 
 def test_double_precision_stays_within_the_tolerance():
-    """The exponent of the last coin, as computed, against the exact one, where it matters: exp(-gamma) not tiny."""
+    """Compares the computed exponent of the last coin with the exact one, where it matters: exp(-gamma) not tiny."""
     for sigma in (1, 3, 1000, (1 << 30) + 1, LARGEST_SIGMA):
         t = sigma + 1
         for x in {0, 1, sigma // 2, sigma, t, 2 * sigma + 1, 5 * sigma, 9 * sigma + 7}:
@@ -66,7 +66,7 @@ def test_standard_deviations_that_cannot_be_sampled_are_refused(sigma):
 
 
 def tail(sigma: int, above: int) -> float:
-    """P(|X| > above) of N_Z(0, sigma^2), summed."""
+    """P(|X| > above) for N_Z(0, sigma^2), by summation."""
     x = np.arange(0, above + 40 * sigma + 1, dtype=np.float64)
     mass = np.exp(-(x**2) / (2.0 * sigma**2))
     return float(2 * mass[above + 1 :].sum() / (mass[0] + 2 * mass[1:].sum()))

@@ -1,4 +1,4 @@
-"""Polya samples: the law that pieces and coins make, exactly; that shares sum to discrete Laplace; what is refused."""
+"""Polya samples: the exact distribution of pieces and coins, shares that sum to discrete Laplace, and refusals."""
 
 import math
 from fractions import Fraction
@@ -74,8 +74,8 @@ def test_log_weights_in_double_precision_stay_within_the_tolerance(shares):
 
 
 @pytest.mark.parametrize(("scale", "shares"), LAWS)
-def test_a_candidate_is_kept_with_the_negative_binomial_law(scale, shares):
-    """No sampling: P(candidate is k, and kept) over P(candidate is 0, and kept) is w(k) q^k."""
+def test_kept_candidates_have_the_negative_binomial_distribution(scale, shares):
+    """Without sampling: P(candidate is k and kept) / P(candidate is 0 and kept) is w(k) q^k."""
     pieces = polya._Pieces(scale, shares)
     totals = [float(low) for low, _ in pieces._totals(80)]
     assert all(0 <= high - low <= high / 2**70 for low, high in pieces._totals(80))
@@ -118,7 +118,7 @@ def test_an_undecided_choice_is_located_exactly():
         fast = polya._Pieces(scale, shares).choose(100, SeededRandom(5))
         slow = polya._Pieces(scale, shares)
         ends = len(slow.bounds(64))
-        # Thresholds that leave everything open.
+        # Thresholds that leave every choice undecided.
         slow.__dict__["thresholds"] = (np.zeros(ends, np.uint64), np.full(ends, 2**64 - 1, np.uint64))
         assert np.array_equal(slow.choose(100, SeededRandom(5)), fast)
 
@@ -138,7 +138,7 @@ def test_a_choice_on_a_threshold_draws_more_bits():
         for step, piece in ((-9, j), (9, j + 1)):
             source.more = further + step
             assert pieces._locate(word, source) == piece
-        # The vectorised choice sends the same word there.
+        # The vectorised choice gives the same piece for this word.
         assert pieces._locate(word - 1, source) == j
         assert pieces._locate(word + 1, source) == j + 1
         lows, highs = pieces.thresholds
@@ -146,7 +146,7 @@ def test_a_choice_on_a_threshold_draws_more_bits():
 
 
 def test_the_last_threshold_may_be_one():
-    """At scale 1/64 the tail has mass e^-64 / (1 - e^-64) of it, below 2^-64: a word of ones does not decide."""
+    """At scale 1/64 the tail has mass e^-64 / (1 - e^-64), below 2^-64: a word of ones does not decide."""
     pieces = polya._Pieces(SMALLEST_SCALE, 1)
     assert int(pieces.thresholds[1][0]) == 2**64 - 1
 
@@ -166,8 +166,8 @@ def test_the_last_threshold_may_be_one():
 
 
 @pytest.mark.parametrize(("scale", "shares"), [(Fraction(1, 2), 2), (Fraction(3), 3), (Fraction(5, 2), 7)])
-def test_shares_sum_to_a_geometric_law_and_differ_by_a_discrete_laplace_one(scale, shares):
-    """By convolution of the masses, which are those of `_log_weight`."""
+def test_shares_sum_to_a_geometric_and_differ_by_a_discrete_laplace_distribution(scale, shares):
+    """By convolution of the masses of `_log_weight`."""
     count, q = 200, math.exp(-1 / scale)
     share = masses(scale, shares, count)
     for k in (0, 1, 2, 30, 150):
@@ -180,13 +180,13 @@ def test_shares_sum_to_a_geometric_law_and_differ_by_a_discrete_laplace_one(scal
     difference = np.correlate(total, total, "full")[count - 1 - 60 : count + 60]
     x = np.abs(np.arange(-60, 61))
     assert difference == pytest.approx((1 - q) / (1 + q) * q**x, rel=1e-9)
-    # And are no such law with a share more or less.
+    # With one share more or less the distribution is different.
     more = np.convolve(total, share)[:count]
     assert np.abs(more - (1 - q) * q ** np.arange(count)).max() > 0.03
 
 
 def test_one_share_is_geometric():
-    """w(k) = 1: every candidate below the tail is kept by exp(-low/t) alone."""
+    """w(k) = 1: every candidate below the tail is kept with probability exp(-low/t)."""
     low, high = polya._log_weight(12345, 1, 64)
     assert low <= 0 <= high
     pieces = polya._Pieces(Fraction(100), 1)
@@ -209,7 +209,7 @@ def test_samples_are_the_same_everywhere():
     ]
 
 
-def test_samples_come_in_any_number():
+def test_any_number_of_samples_can_be_drawn():
     assert negative_binomial(Fraction(5), 2, 0, SeededRandom(1)).shape == (0,)
     many = laplace_share(Fraction(5), 2, 3 * polya._BATCH, SeededRandom(1))
     assert many.shape == (3 * polya._BATCH,)

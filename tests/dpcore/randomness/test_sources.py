@@ -14,7 +14,7 @@ SOURCES = [SystemRandom(), SeededRandom(1)]
 
 @pytest.mark.parametrize("random", [*SOURCES, KeyedRandom(bytes(32))], ids=["system", "seeded", "keyed"])
 class TestEverySource:
-    def test_bytes_have_the_length_asked_for(self, random):
+    def test_bytes_have_the_requested_length(self, random):
         assert [len(random.bytes(count)) for count in (0, 1, 15, 16, 17, 1000)] == [0, 1, 15, 16, 17, 1000]
 
     def test_a_negative_count_is_refused(self, random):
@@ -58,7 +58,7 @@ class TestEverySource:
             random.below(0)
 
 
-def test_a_seed_repeats_its_stream_however_it_is_cut():
+def test_a_seed_repeats_its_stream_however_it_is_divided():
     whole = SeededRandom(7).bytes(100)
     other = SeededRandom(7)
     assert other.bytes(3) + other.bytes(50) + other.uint8(47).tobytes() == whole
@@ -165,8 +165,8 @@ def test_the_keyed_stream_is_aes_of_a_counter():
     assert KeyedRandom(bytes(range(32))).bytes(48) == expected
 
 
-def test_a_keys_streams_begin_at_counters_of_their_own():
-    """Stream s is AES of s (8 bytes, big-endian) and an ascending 8 bytes."""
+def test_each_stream_of_a_key_starts_at_its_own_counter():
+    """Stream s is AES of s (8 bytes, big-endian) followed by an ascending 8-byte counter."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
     key = bytes(range(32))
@@ -184,7 +184,7 @@ def test_a_keys_streams_begin_at_counters_of_their_own():
 
 @pytest.mark.parametrize("shape", [(0,), (1,), (3, 5), ((1 << 18) - 1,), (3, 1 << 18), (1 << 18, 4)])
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.uint64])
-def test_an_array_is_filled_with_the_bytes_that_would_be_given(shape, kind):
+def test_an_array_is_filled_with_the_streams_next_bytes(shape, kind):
     filled, given = KeyedRandom(bytes(32), 3), KeyedRandom(bytes(32), 3)
     for _ in range(2):
         out = np.ones(shape, dtype=kind)
@@ -193,7 +193,7 @@ def test_an_array_is_filled_with_the_bytes_that_would_be_given(shape, kind):
     assert filled.bytes(7) == given.bytes(7)
 
 
-def test_only_arrays_without_gaps_are_filled():
+def test_only_contiguous_arrays_are_filled():
     with pytest.raises(ValueError, match="contiguous"):
         KeyedRandom(bytes(32)).fill(np.zeros((4, 4), dtype=np.uint8)[:, :2])
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import PlanError
-from dpcore.queries.base import Crowd
+from dpcore.queries.base import QueryLimits
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import FixedSupportDesign, GaussianDesign
@@ -148,17 +148,17 @@ def test_bounds_that_leave_no_room_are_refused(bound, bias):
 
 @pytest.mark.parametrize(("d", "bits", "fits"), [(1 << 15, 24, False), ((1 << 15) - 1, 24, True), (2, 25, False)])
 def test_what_no_party_could_clip_is_refused_when_it_is_planned(d, bits, fits):
-    clip, crowd = Clip(Fraction(2), bias=True), Crowd(rows=100, parties=3, d=d)
+    clip, limits = Clip(Fraction(2), bias=True), QueryLimits(rows=100, parties=3, d=d)
     for design in (FixedSupportDesign(Fraction(1, 2), clip, 0), GaussianDesign(clip, 3)):
         query = RadosQuery(5, design)
         if fits:
-            assert query.largest_sum(crowd, bits) >= 100 << bits
+            assert query.largest_sum(limits, bits) >= 100 << bits
         else:
             with pytest.raises(PlanError, match="fraction_bits"):
-                query.largest_sum(crowd, bits)
+                query.largest_sum(limits, bits)
 
 
 def test_moments_too_wide_to_clip_are_refused_when_they_are_planned():
     query = MomentsQuery(Clip(Fraction(2), bias=True), 1, 3)
     with pytest.raises(PlanError, match="too long to clip"):
-        query.largest_sum(Crowd(rows=100, parties=3, d=1 << 23), 20)
+        query.largest_sum(QueryLimits(rows=100, parties=3, d=1 << 23), 20)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpcore.accounting.truncation import EmptyTruncationError, truncation
 from dpcore.errors import ConfigurationError, ShapeError
 from dpcore.estimators.rado_losses import log_rado_loss
 from dpcore.rados.designs import (
@@ -20,7 +21,6 @@ from dpcore.rados.designs import (
 from dpcore.rados.signatures import signatures_of as drawn_from
 from dpcore.rados.signatures import whole
 from dpcore.rados.support import SupportError
-from dpcore.rados.truncation import EmptyTruncationError, truncation
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
 from dpcore.records.records import ONE, Records

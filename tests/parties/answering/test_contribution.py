@@ -7,6 +7,7 @@ from dpcore.errors import ShapeError
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.packing import open_total
 from dpcore.randomness.sources import SeededRandom, SystemRandom
+from dpcore.records.computation import Computation
 from parties.answering.contribution import encrypted_chunks, integer_vector
 from tests.parties.party_world import make_records
 
@@ -41,7 +42,7 @@ def several_chunks(monkeypatch):
 def test_the_decoded_total_is_the_sum_of_the_integer_vectors(world, test_secret_key):
     opened = world.open(world.ask(world.plain_query(150)))
     parts = [make_records(40, seed=1), make_records(70, seed=2), make_records(1, seed=3)]
-    values = [integer_vector(opened, records, SystemRandom()) for records in parts]
+    values = [integer_vector(opened, records, Computation(SystemRandom())) for records in parts]
     uploads = [
         list(encrypted_chunks(opened, vector, records.rows, small_obfuscator(opened)))
         for vector, records in zip(values, parts, strict=True)
@@ -56,11 +57,11 @@ def test_the_decoded_total_is_the_sum_of_the_integer_vectors(world, test_secret_
 def test_the_integers_are_the_query_kinds(world):
     opened = world.open(world.ask())
     records = make_records(40)
-    vector = integer_vector(opened, records, SeededRandom(1))
-    expected = opened.query.kind.contribution(records, 16, SeededRandom(1))
+    vector = integer_vector(opened, records, Computation(SeededRandom(1)))
+    expected = opened.query.kind.contribution(records, 16, Computation(SeededRandom(1)))
     assert vector.dtype == np.int64
     np.testing.assert_array_equal(vector, expected)
-    assert not np.array_equal(vector, integer_vector(opened, records, SeededRandom(2)))
+    assert not np.array_equal(vector, integer_vector(opened, records, Computation(SeededRandom(2))))
 
 
 def test_equal_values_travel_as_different_bytes(world):
@@ -84,7 +85,7 @@ def test_progress_is_told_and_may_stop_the_work(world):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        integer_vector(opened, make_records(), SystemRandom(), stop)
+        integer_vector(opened, make_records(), Computation(SystemRandom(), progress=stop))
 
 
 def test_records_of_another_width_are_refused(world):
@@ -92,4 +93,4 @@ def test_records_of_another_width_are_refused(world):
     records = make_records()
     narrow = type(records)(records.features[:, 1:].copy(), records.labels, records.usable)
     with pytest.raises(ShapeError, match="coordinates"):
-        integer_vector(opened, narrow, SystemRandom())
+        integer_vector(opened, narrow, Computation(SystemRandom()))

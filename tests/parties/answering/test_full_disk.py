@@ -63,13 +63,13 @@ def test_a_disk_without_room_for_all_of_it_ends_the_attempt_before_it_is_ready(w
     ada = Ada(world, small_disk)
     envelope = world.ask(world.plain_query(150))
     work = ada.work(envelope)
-    assert ada.handler.advance(work)
+    assert ada.lifecycle.advance(work)
     # Room for the bare contribution and a charge, but not for the masked one as well.
     opened = world.open(envelope)
     left = opened.ciphertexts * opened.public_key.ciphertext_bytes + 256 * 1024
     free = os.statvfs(small_disk)
     with (small_disk / "filling").open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize - left)
-    ada.handler.compute(work)
+    ada.lifecycle.compute(work)
     assert ada.state(envelope) is AttemptState.ENDED
     assert (ada.hub.readies, ada.spools.used_bytes(), reserved(ada)) == ([], 0, 0)

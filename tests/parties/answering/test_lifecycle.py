@@ -10,8 +10,11 @@ from dpcore.accounting.dp_feat import own_epsilon
 from dpcore.accounting.filters import NO_LOSS
 from dpcore.errors import PlanError
 from dpcore.randomness.sources import SeededRandom, SeededRandomRefusedError
+from dpcore.records.computation import PartySecret
 from parties.answering.attempts import AttemptState
-from parties.answering.lifecycle import Holdings, QueryHandler, StoppedError
+from parties.answering.decisions import Party
+from parties.answering.failures import StoppedError
+from parties.answering.lifecycle import QueryLifecycle
 from parties.ledger.charges import RECORD
 from radofed.common.logs import Log
 from tests.parties.party_world import SCHEMA, SMOKER, Ada, make_records, ready, refused_with, reserved, spent
@@ -41,7 +44,7 @@ def test_the_whole_way(ada):
     assert receipt.upload_digest == upload_digest([sha256(chunk) for chunk in sent])
     assert receipt.cohort_digest == cohort.digest
     assert (receipt.chunks, receipt.ciphertexts) == (len(sent), ada.world.open(envelope).ciphertexts)
-    ada.handler.advance(ada.work(envelope, phase=Phase.COMPLETE, state=PartyState.UPLOADED))
+    ada.lifecycle.advance(ada.work(envelope, phase=Phase.COMPLETE, state=PartyState.UPLOADED))
     assert ada.state(envelope) is S.ENDED
     assert spent(ada) > 0
     assert ada.spools.used_bytes() == 0
@@ -61,12 +64,12 @@ def test_a_repeated_answer_is_the_same_bytes_after_a_restart(ada):
     envelope = ada.world.ask()
     ada.hub.fail["answer"] = [ConnectionLostError("hub", "cut")]
     with pytest.raises(ConnectionLostError):
-        ada.handler.advance(ada.work(envelope))
+        ada.lifecycle.advance(ada.work(envelope))
     held = ada.attempts.find(envelope.payload_hash, 1)
     ada.restart()
-    assert ada.handler.advance(ada.work(envelope))
+    assert ada.lifecycle.advance(ada.work(envelope))
     assert ada.hub.answers == [held.answer]
-    ada.handler.advance(ada.work(envelope))
+    ada.lifecycle.advance(ada.work(envelope))
     assert len(ada.hub.answers) == 1
 
 
@@ -74,7 +77,7 @@ def test_an_answer_that_came_too_late_is_not_computed_for(ada):
     ada.hub.fail["answer"] = [refused_with(Code.PHASE_MISMATCH)]
     envelope = ada.world.ask()
     assert not ada.go(envelope)
-    ada.handler.advance(ada.work(envelope, phase=Phase.FAILED))
+    ada.lifecycle.advance(ada.work(envelope, phase=Phase.FAILED))
     assert ada.state(envelope) is S.ENDED
     assert reserved(ada) == 0
 
@@ -90,40 +93,40 @@ def test_a_lost_ready_is_told_again_after_a_restart(ada):
     envelope = ada.world.ask()
     ada.hub.fail["ready"] = [ConnectionLostError("hub", "cut")]
     work = ada.work(envelope)
-    assert ada.handler.advance(work)
-    ada.handler.compute(work)
+    assert ada.lifecycle.advance(work)
+    ada.lifecycle.compute(work)
     with pytest.raises(ConnectionLostError):
-        ada.handler.advance(work)
+        ada.lifecycle.advance(work)
     ada.restart()
-    assert not ada.handler.advance(ada.work(envelope, phase=Phase.PREPARING, state=PartyState.ACCEPTED))
+    assert not ada.lifecycle.advance(ada.work(envelope, phase=Phase.PREPARING, state=PartyState.ACCEPTED))
     assert len(ada.hub.readies) == 1
 
 
 def test_computing_cut_off_is_done_anew_after_a_restart(ada):
     envelope = ada.world.ask()
     work = ada.work(envelope)
-    assert ada.handler.advance(work)
+    assert ada.lifecycle.advance(work)
     with pytest.raises(StoppedError):
-        ada.handler.compute(work, lambda: False)
+        ada.lifecycle.compute(work, lambda: False)
     assert ada.state(envelope) is S.ACCEPTED
     ada.restart()
-    assert ada.handler.advance(work)
-    ada.handler.compute(work)
+    assert ada.lifecycle.advance(work)
+    ada.lifecycle.compute(work)
     assert ada.state(envelope) is S.READY
 
 
 def test_a_full_disk_ends_the_attempt_quietly(ada, monkeypatch):
     envelope = ada.world.ask()
     work = ada.work(envelope)
-    assert ada.handler.advance(work)
+    assert ada.lifecycle.advance(work)
 
     def full(*_: object):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("parties.answering.spool.overwrite_durably", full)
-    ada.handler.compute(work)
+    ada.lifecycle.compute(work)
     monkeypatch.undo()
-    assert not ada.handler.advance(work)
+    assert not ada.lifecycle.advance(work)
     assert ada.state(envelope) is S.ENDED
     assert (ada.hub.readies, ada.spools.used_bytes(), reserved(ada)) == ([], 0, 0)
     assert ada.go(ada.world.ask())
@@ -140,10 +143,10 @@ def test_a_quota_that_is_too_small_ends_the_attempt(world, tmp_path):
 def test_data_that_changed_while_the_party_was_down_end_the_attempt(ada):
     envelope = ada.world.ask()
     work = ada.work(envelope)
-    ada.handler.advance(work)
+    ada.lifecycle.advance(work)
     ada.records = make_records(41)
     ada.restart()
-    ada.handler.compute(work)
+    ada.lifecycle.compute(work)
     assert ada.state(envelope) is S.ENDED
 
 
@@ -165,7 +168,7 @@ def test_the_next_attempt_is_fresh_and_charged_anew(ada):
 def test_an_attempt_that_ends_without_a_charge_gives_everything_back(ada):
     envelope, _ = ready(ada)
     assert reserved(ada) > 0
-    ada.handler.advance(ada.work(envelope, attempt=2, phase=Phase.PREPARING))
+    ada.lifecycle.advance(ada.work(envelope, attempt=2, phase=Phase.PREPARING))
     assert (ada.state(envelope), reserved(ada), ada.spools.used_bytes()) == (S.ENDED, 0, 0)
 
 
@@ -174,20 +177,27 @@ def test_queries_that_are_gone_or_expired_end(ada):
     ada.hub = type(ada.hub)(ada.world)
     ada.restart()
     second, _ = ready(ada)
-    ada.handler.end_absent([second.payload_hash])
+    ada.lifecycle.end_absent([second.payload_hash])
     assert (ada.state(first), ada.state(second)) == (S.ENDED, S.READY)
-    ada.handler.end_expired()
+    ada.lifecycle.end_expired()
     assert ada.state(second) is S.READY
     ada.offset_s = 3600 + 301
-    ada.handler.end_expired()
+    ada.lifecycle.end_expired()
     assert ada.state(second) is S.ENDED
     assert reserved(ada) == 0
 
 
 def test_a_seeded_source_is_refused(ada, world):
     with pytest.raises(SeededRandomRefusedError):
-        QueryHandler(
-            Holdings("ada", world.party_keys["ada"], world.policy(), SCHEMA, ada.records, bytes(32)),
+        QueryLifecycle(
+            Party(
+                "ada",
+                world.party_keys["ada"],
+                world.policy(),
+                SCHEMA,
+                ada.records,
+                PartySecret(bytes(32), SCHEMA.digest),
+            ),
             attempts=ada.attempts,
             spools=ada.spools,
             rosters=ada.rosters,

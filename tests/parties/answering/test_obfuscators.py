@@ -101,13 +101,13 @@ def test_closing_forgets_all(obfuscators):
 def test_a_query_is_prepared_for_when_it_is_accepted_and_not_when_it_is_refused(ada):
     envelope = ada.world.ask()
     key, ciphertexts = ada.world.key.public_key, ada.world.open(envelope).ciphertexts
-    assert ada.handler.advance(ada.work(envelope))
-    source = ada.handler._obfuscators.source(key)
+    assert ada.lifecycle.advance(ada.work(envelope))
+    source = ada.lifecycle._obfuscators.source(key)
     wait_for(lambda: source.ready == ciphertexts)
-    ada.handler.compute(ada.work(envelope))
+    ada.lifecycle.compute(ada.work(envelope))
     assert source.ready == 0
     other = ada.world.ask(ada.world.query(max_parties=2, cohort_min=2))
-    assert not ada.handler.advance(ada.work(other))
+    assert not ada.lifecycle.advance(ada.work(other))
     assert (ada.hub.accepted, source.ready) == ([True, False], 0)
 
 

@@ -100,7 +100,7 @@ def test_an_internal_failure_while_answering_is_told_as_unavailable(ada, monkeyp
 def test_a_refusal_is_remembered_with_the_field_that_differs(ada):
     envelope = ada.world.ask(ada.world.query(schema=OTHER_SCHEMA))
     ada.go(envelope)
-    ada.handler.end_absent([])
+    ada.lifecycle.end_absent([])
     ada.restart()
     (kept,) = ada.refusals.kept()
     assert (kept.code, kept.query_id, kept.attempt) == (Code.SCHEMA_MISMATCH, envelope.payload_hash.hex(), 1)

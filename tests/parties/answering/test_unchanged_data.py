@@ -9,6 +9,7 @@ import pytest
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import FixedSupportDesign
 from dpcore.records.clipping import Clip
+from dpcore.records.computation import PartySecret
 from dpcore.records.records import Records
 from dpcore.records.schema import BooleanFeature, RealFeature, Schema
 from parties.answering.attempts import AttemptState
@@ -40,12 +41,12 @@ def other_label(records: Records) -> Records:
 
 
 def hold(ada, **changes) -> None:
-    ada.handler._holdings = replace(ada.handler._holdings, **changes)
+    ada.lifecycle._party = replace(ada.lifecycle._party, **changes)
 
 
 def accepted(ada, **changes):
     work = ada.work(ada.world.ask(ada.world.query(**changes)))
-    assert ada.handler.advance(work)
+    assert ada.lifecycle.advance(work)
     return work
 
 
@@ -57,8 +58,8 @@ def test_another_noised_table_than_the_one_reserved_is_not_computed(ada, changed
     if changed == "a label":
         hold(ada, records=other_label(ada.records))
     if changed == "the secret":
-        hold(ada, secret=b"another".ljust(32))
-    ada.handler.compute(work)
+        hold(ada, secret=PartySecret(b"another".ljust(32), SCHEMA.digest))
+    ada.lifecycle.compute(work)
     whole = changed == "nothing"
     assert ada.state(work.query) is (AttemptState.READY if whole else AttemptState.ENDED)
     assert (ada.ledger.reserved(RECORD).epsilon > 0) is whole
@@ -70,7 +71,7 @@ def test_a_schema_that_changed_is_not_computed_for(ada, kind):
     work = accepted(ada, **({} if kind is None else {"kind": kind}))
     assert SAME_SIZE.d == SCHEMA.d
     hold(ada, schema=SAME_SIZE)
-    ada.handler.compute(work)
+    ada.lifecycle.compute(work)
     assert ada.state(work.query) is AttemptState.ENDED
     assert ada.spools.used_bytes() == 0
 
@@ -79,5 +80,5 @@ def test_rows_that_changed_do_not_stop_what_is_not_repeatable(ada):
     """Fresh noise and fresh signatures cost the same over other values in as many rows."""
     work = accepted(ada)
     hold(ada, records=make_records(seed=5))
-    ada.handler.compute(work)
+    ada.lifecycle.compute(work)
     assert ada.state(work.query) is AttemptState.READY

@@ -9,7 +9,7 @@ import pytest
 from dpcore.paillier.packing import CheckSlotError
 from parties.answering.attempts import AttemptState
 from parties.answering.contribution import encrypted_chunks, masked_chunks
-from parties.answering.lifecycle import StoppedError
+from parties.answering.failures import StoppedError
 from tests.parties.party_world import ready, refused_with, reserved, spent
 from wire.cohort import Acceptance, Cohort, sign
 from wire.errors import Code, ConnectionLostError, WireError
@@ -66,9 +66,9 @@ def test_an_upload_stops_between_chunks_and_goes_on(ada):
     envelope, cohort = ready(ada, ada.world.plain_query(150))
     work = ada.work(envelope, phase=Phase.UPLOADING, state=PartyState.UPLOADING, cohort=cohort)
     with pytest.raises(StoppedError):
-        ada.handler.advance(work, lambda: not ada.hub.chunks)
+        ada.lifecycle.advance(work, lambda: not ada.hub.chunks)
     assert len(ada.hub.chunks) == 1
-    ada.handler.advance(work)
+    ada.lifecycle.advance(work)
     assert ada.state(envelope) is S.UPLOADED
 
 

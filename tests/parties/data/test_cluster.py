@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from dpcore.errors import ConfigurationError
-from dpcore.queries.base import Keyed
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.schema_designs import plain_design
 from dpcore.randomness.sources import SeededRandom
+from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.records import BLOCK_ROWS
 from dpcore.records.row_sums import sum_on_threads
-from parties.answering.lifecycle import StoppedError
+from parties.answering.failures import StoppedError
 from parties.config import PartyCluster, PartyConfig
 from parties.data.cluster import ClusterRowSums
 from parties.node import PartyNode
@@ -46,8 +46,8 @@ def sums(nodes):
 
 def contribution(records, row_sums, progress=None):
     query = RadosQuery(30, plain_design(SCHEMA))
-    keyed = Keyed(bytes(32), SCHEMA.digest)
-    return query.contribution(records, 16, SeededRandom(3), progress, keyed, row_sums)
+    secret = PartySecret(bytes(32), SCHEMA.digest)
+    return query.contribution(records, 16, Computation(SeededRandom(3), secret, row_sums, progress))
 
 
 def on_workers(monkeypatch, function=None):
@@ -177,7 +177,7 @@ def test_the_configuration_has_a_cluster_only_where_it_is_written(tmp_path):
         PartyConfig.load(path)
 
 
-def test_whoever_the_holdings_name_sums(ada, small_comb):
+def test_whoever_the_party_name_sums(ada, small_comb):
     """And a node whose configuration has a cluster names it."""
     summed = []
 
@@ -185,7 +185,7 @@ def test_whoever_the_holdings_name_sums(ada, small_comb):
         summed.append(part.shape)
         return sum_on_threads(part, records, progress)
 
-    ada.handler._holdings = replace(ada.handler._holdings, row_sums=row_sums)
+    ada.lifecycle._party = replace(ada.lifecycle._party, row_sums=row_sums)
     assert ada.go(ada.world.ask(ada.world.plain_query()))
     assert summed == [(20, 3)]
 
@@ -193,6 +193,6 @@ def test_whoever_the_holdings_name_sums(ada, small_comb):
 def test_a_node_with_a_cluster_sums_there(offline):
     config = PartyConfig.load(offline.directory("ada") / "party.toml")
     with PartyNode(config) as node:
-        assert node._handler._holdings.row_sums is sum_on_threads
+        assert node._lifecycle._party.row_sums is sum_on_threads
     with PartyNode(config.model_copy(update={"cluster": PartyCluster(address="auto")})) as node:
-        assert isinstance(node._handler._holdings.row_sums, ClusterRowSums)
+        assert isinstance(node._lifecycle._party.row_sums, ClusterRowSums)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dpcore.errors import DataError
 from dpcore.numbers.fixed_point import store
-from dpcore.records.encoding import CellError, Numbers, Source, Texts, encode, encode_stored
+from dpcore.records.encoding import CellError, Numbers, Texts, WantedColumn, encode, encode_stored
 from dpcore.records.schema import RealFeature, Schema
 from parties.data.dataset import check, load
 from radofed.common.tables.tables import open_table, read_observations
@@ -225,7 +225,7 @@ def test_prediction_encodes_as_a_party_does_and_needs_no_label(csv_file):
 
 
 def test_many_blocks_keep_their_order_and_report_progress(csv_file, monkeypatch):
-    monkeypatch.setattr("radofed.common.tables.tables._CSV_BLOCK_BYTES", 256)
+    monkeypatch.setattr("radofed.common.tables.csv_table._BLOCK_BYTES", 256)
     ages = [place % 101 for place in range(500)]
     seen = []
     text = HEADER + "".join(f"{age},yes,clerk,1,{'yes' if age % 2 else 'no'}\n" for age in ages)
@@ -241,8 +241,8 @@ def test_many_blocks_keep_their_order_and_report_progress(csv_file, monkeypatch)
 @pytest.mark.parametrize("name", ["data.csv", "data.parquet"])
 @pytest.mark.parametrize("slab_rows", [1, 7, 500, 1000])
 def test_slabs_change_nothing_and_nothing_is_kept_beside_the_records(csv_file, monkeypatch, name, slab_rows):
-    monkeypatch.setattr("radofed.common.tables.tables._CSV_BLOCK_BYTES", 256)
-    monkeypatch.setattr("radofed.common.tables.tables._PARQUET_BATCH_ROWS", 64)
+    monkeypatch.setattr("radofed.common.tables.csv_table._BLOCK_BYTES", 256)
+    monkeypatch.setattr("radofed.common.tables.parquet_table._BATCH_ROWS", 64)
     monkeypatch.setattr("parties.data.dataset._SLAB_BYTES", slab_rows * 4 * STRICT.d)
     ages = np.arange(500) % 101
     jobs, labels = np.where(ages % 3, "clerk", "nurse"), np.where(ages % 2, "yes", "no")
@@ -320,11 +320,11 @@ def policies_and_cells(draw):
         schema,
         m,
         {
-            Source("age", "numbers"): numbers(),
-            Source("smoker", "texts"): texts("yes", "no"),
-            Source("job", "texts"): texts("clerk", "nurse"),
-            Source("pixel", "numbers"): numbers(),
-            Source("ill", "texts"): texts("yes", "no"),
+            WantedColumn("age", "numbers"): numbers(),
+            WantedColumn("smoker", "texts"): texts("yes", "no"),
+            WantedColumn("job", "texts"): texts("clerk", "nurse"),
+            WantedColumn("pixel", "numbers"): numbers(),
+            WantedColumn("ill", "texts"): texts("yes", "no"),
         },
     )
 
@@ -356,7 +356,7 @@ def test_encoded_reals_are_within_one_and_monotone(bounds, values):
     schema = Schema(name="s", label=STRICT.label, features=(feature,))
     ordered = np.sort(np.array([*values, *bounds]))
     cells = Numbers(ordered, np.zeros(len(ordered), dtype=np.bool_))
-    x = encode(schema, {Source("x", "numbers"): cells}, len(ordered), label=False).x[:, 0]
+    x = encode(schema, {WantedColumn("x", "numbers"): cells}, len(ordered), label=False).x[:, 0]
     assert (np.abs(x) <= 1).all()
     assert (np.diff(x) >= 0).all()
     assert x[np.searchsorted(ordered, bounds[0])] == -1
@@ -371,10 +371,10 @@ def test_one_hot_rows_have_at_most_one_indicator(codes):
     yes = Texts(np.zeros(m, dtype=np.int64), ("yes",))
     jobs = Texts(np.array(codes), ("clerk", "nurse", "cook"))
     cells = {
-        Source("age", "numbers"): numbers,
-        Source("pixel", "numbers"): numbers,
-        Source("smoker", "texts"): yes,
-        Source("job", "texts"): jobs,
+        WantedColumn("age", "numbers"): numbers,
+        WantedColumn("pixel", "numbers"): numbers,
+        WantedColumn("smoker", "texts"): yes,
+        WantedColumn("job", "texts"): jobs,
     }
     rows = encode(schema, cells, m, label=False)
     assert rows.x[:, 2:4].sum(axis=1).tolist() == [1.0 if code in (0, 1) else 0.0 for code in codes]

@@ -38,8 +38,8 @@ from tests.parties.data.test_dataset import GOOD, HEADER, STRICT, ZERO, schema_w
         ("1,yes,cook,1,yes", "job", "is a category that the schema does not list in values"),
         ("1,yes,clerk,1,", "ill", "there is no label"),
         ("1,yes,clerk,1,perhaps", "ill", "is in neither positive nor negative of the schema's label"),
-        ("1,yes,clerk,1", None, "the row has 4 cells and the header 5"),
-        ("1,yes,clerk,1,yes,1", None, "the row has 6 cells and the header 5"),
+        ("1,yes,clerk,1", None, "the row has 4 cells, but the header 5"),
+        ("1,yes,clerk,1,yes,1", None, "the row has 6 cells, but the header 5"),
     ],
 )
 def test_a_bad_cell_is_refused_with_its_place(csv_file, row, column, sentence):
@@ -103,19 +103,21 @@ def test_no_error_about_parquet_quotes_a_cell(tmp_path, column):
         assert "61803398" not in said
 
 
-@pytest.mark.parametrize(("name", "reader"), [("data.csv", "pa.csv.open_csv"), ("data.parquet", "pq.ParquetFile")])
+@pytest.mark.parametrize(
+    ("name", "reader"), [("data.csv", "csv_table.pa.csv.open_csv"), ("data.parquet", "parquet_table.pq.ParquetFile")]
+)
 def test_what_a_reader_says_of_a_row_is_not_passed_on(csv_file, monkeypatch, name, reader):
     def quote(*_, **__):
         raise pa.ArrowInvalid(f"Row #3: {CANARY}")
 
-    monkeypatch.setattr(f"radofed.common.tables.tables.{reader}", quote)
+    monkeypatch.setattr(f"radofed.common.tables.{reader}", quote)
     with pytest.raises(DataError) as caught:
         load(csv_file(GOOD, name), STRICT)
     assert CANARY not in "".join(traceback.format_exception(caught.value))
 
 
 def test_a_file_that_is_written_to_while_it_is_read_is_refused(csv_file, monkeypatch):
-    monkeypatch.setattr("radofed.common.tables.tables._CSV_BLOCK_BYTES", 256)
+    monkeypatch.setattr("radofed.common.tables.csv_table._BLOCK_BYTES", 256)
     path = csv_file(HEADER + "1,yes,clerk,1,yes\n" * 100)
 
     def replace(rows):
@@ -140,14 +142,14 @@ def test_one_row_is_a_table(csv_file, label):
 
 def test_the_place_counts_blank_lines_quoted_breaks_and_blocks(csv_file, monkeypatch):
     text = "\n\n" + HEADER + '1,yes,"clerk",1,yes\n\n' + '1,yes,"\nnurse\n",1,yes\n' * 50 + "101,yes,clerk,1,yes\n"
-    monkeypatch.setattr("radofed.common.tables.tables._CSV_BLOCK_BYTES", 100)
+    monkeypatch.setattr("radofed.common.tables.csv_table._BLOCK_BYTES", 100)
     with pytest.raises(DataError) as caught:
         load(csv_file(text), STRICT)
     assert caught.value.line == 6 + 150
 
 
 def test_the_place_in_parquet_is_a_row(tmp_path, monkeypatch):
-    monkeypatch.setattr("radofed.common.tables.tables._PARQUET_BATCH_ROWS", 3)
+    monkeypatch.setattr("radofed.common.tables.parquet_table._BATCH_ROWS", 3)
     path = tmp_path / "data.parquet"
     table = pa.table(
         {
@@ -177,14 +179,14 @@ def test_the_place_in_parquet_is_a_row(tmp_path, monkeypatch):
             "data.csv",
             "columns 1 and 4 have the same header; rename one",
         ),
-        (GOOD.replace(",", ";"), "data.csv", "separated by something else"),
+        (GOOD.replace(",", ";"), "data.csv", "seems to use a separator other"),
         (GOOD, "data.xlsx", "extension is unknown"),
         (GOOD, "data.parquet", "not a readable Parquet file"),
         (GOOD, "data.csv.gz", "check the file, its permissions and its compression"),
         (GOOD.encode("utf-16"), "data.csv", "not UTF-8"),
         (GOOD.replace("nurse", "nürse").encode("latin-1"), "data.csv", "not UTF-8"),
         (GOOD + f'1,yes,"{"x" * (1 << 21)}",1,yes\n', "data.csv", "a row is longer than 1 MiB"),
-        (GOOD + '1,yes,"clerk,1,yes\n2,yes,clerk,1,yes\n', "data.csv", "opens and never closes"),
+        (GOOD + '1,yes,"clerk,1,yes\n2,yes,clerk,1,yes\n', "data.csv", "is never closed"),
     ],
 )
 def test_a_file_that_is_no_table(csv_file, text, name, sentence):

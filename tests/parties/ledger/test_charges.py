@@ -7,20 +7,20 @@ import pytest
 
 from dpcore.accounting.concentrated import concentrated_epsilon
 from dpcore.accounting.dp_feat import delta_per_rado, own_epsilon
-from dpcore.accounting.gaussian import shift_law
+from dpcore.accounting.gaussian import shift_distribution
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
+from dpcore.accounting.protection import loss_of
 from dpcore.numbers.fixed_point import plan_encoding
 from dpcore.predicates.expressions import AtLeast, Flag
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
-from dpcore.queries.release_cost import noise_law_of
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.designs import FixedSupportDesign, GaussianDesign
 from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
 from dpcore.records.clipping import Clip
 from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, RealFeature, Schema
-from parties.ledger.charges import RECORD, charge_for, joint, joint_charge, marginal, record_charge
+from parties.ledger.charges import RECORD, charge_for, column_scopes, joint, marginal
 from wire.errors import Code, WireError
 from wire.query import setting_of
 
@@ -44,7 +44,7 @@ def charge(world, kind, rows=200, epoch=None, **changes):
     return query, charge_for(query, rows, epoch)
 
 
-def test_dp_feat_is_charged_the_marginal_of_its_feature_by_the_partys_own_law(world):
+def test_dp_feat_is_charged_the_marginal_of_its_feature_by_the_partys_own_distribution(world):
     _, found = charge(world, RadosQuery(20, dp_feat_design(SCHEMA, ["smoker"])))
     ((scope, loss),) = found.bounds
     assert (scope, found.learner, found.is_bounded) == (marginal("smoker", "smokes"), "lea", False)
@@ -116,10 +116,10 @@ def test_joint_is_charged_its_column_and_the_columns_features(world):
     kind = RadosQuery(20, joint_design(SCHEMA, "smokes", 5000))
     query, found = charge(world, kind)
     assert [scope for scope, _ in found.bounds] == [joint("smokes"), marginal("smoker", "smokes")]
-    law = noise_law_of(kind, 200, setting_of(query), shares=query.honest_parties)
+    counted = kind.protection(setting_of(query)).distribution(200, shares=query.honest_parties)
     (_, loss), (_, same) = found.bounds
     assert loss == same
-    assert float(loss.epsilon) == law.epsilon(DELTA).upper
+    assert float(loss.epsilon) == counted.epsilon(DELTA).upper
     assert not found.is_bounded
 
 
@@ -142,8 +142,8 @@ def test_noise_on_everything_is_charged_for_records_with_the_shares_of_the_hones
     query, found = charge(world, kind)
     ((scope, loss),) = found.bounds
     assert (scope, found.is_bounded) == (RECORD, True)
-    law = noise_law_of(kind, 200, setting_of(query), shares=2)
-    assert float(loss.epsilon) == law.epsilon(DELTA).upper
+    counted = kind.protection(setting_of(query)).distribution(200, shares=2)
+    assert float(loss.epsilon) == counted.epsilon(DELTA).upper
     # The two bounds say the same, but for what concentration gives away.
     other = concentrated_epsilon(loss.rho, DELTA - loss.failure)
     assert float(loss.epsilon) < other < 2 * float(loss.epsilon)
@@ -178,21 +178,19 @@ def test_a_delta_that_is_no_decimal_is_rounded_up(world, kind):
         assert {loss.delta for _, loss in found.bounds} == {exact}
 
 
-def test_charges_of_laws_by_themselves():
-    record = record_charge("lea", law=shift_law(0.5), delta=DELTA, epoch=b"t")
-    ((_, loss),) = record.bounds
-    assert (loss.rho, loss.failure, record.epoch) == (Fraction(1, 8), 0, b"t")
-    both = joint_charge("lea", SCHEMA, ["smokes", "years"], law=shift_law(0.1, 50, Fraction(1, 2)), delta=DELTA)
-    assert [str(scope) for scope, _ in both.bounds] == [
-        "joint:smokes",
-        "joint:years",
-        "marginal:old",
-        "marginal:smoker",
-    ]
-    ((_, thinned), *_) = both.bounds
+def test_losses_of_noise_distributions():
+    loss = loss_of(shift_distribution(0.5), DELTA)
+    assert (loss.rho, loss.failure) == (Fraction(1, 8), 0)
+    subsampled = loss_of(shift_distribution(0.1, 50, Fraction(1, 2)), DELTA)
     # Between the mean and all of the fifty.
-    assert 25 * 0.01 / 2 < float(thinned.rho) < 50 * 0.01 / 2
-    assert 0 < thinned.failure <= DELTA / 1024
+    assert 25 * 0.01 / 2 < float(subsampled.rho) < 50 * 0.01 / 2
+    assert 0 < subsampled.failure <= DELTA / 1024
+
+
+def test_a_column_lists_its_features():
+    assert [str(scope) for scope in column_scopes(SCHEMA, "smokes")] == ["joint:smokes", "marginal:smoker"]
+    assert [str(scope) for scope in column_scopes(SCHEMA, "age")] == ["joint:age", "marginal:age"]
+    assert [str(scope) for scope in column_scopes(SCHEMA, "ward")] == ["joint:ward"]
 
 
 def test_a_gradient_and_statistics_are_charged_for_records(world):
@@ -202,20 +200,20 @@ def test_a_gradient_and_statistics_are_charged_for_records(world):
     mu = 2 * 0.75 * 2 ** (10 + 12) / (10**8 * math.sqrt(query.honest_parties))
     ((scope, loss),) = found.bounds
     assert (scope, loss.delta) == (RECORD, DELTA)
-    assert float(loss.epsilon) == pytest.approx(shift_law(mu).epsilon(DELTA).upper, rel=1e-6)
+    assert float(loss.epsilon) == pytest.approx(shift_distribution(mu).epsilon(DELTA).upper, rel=1e-6)
     statistic = StatisticQuery(
         (Flag("smoker"), Flag("old"), Flag("smoker") & Flag("old")), SCHEMA, GaussianShares(50 << 10)
     )
     query, found = charge(world, statistic)
     mu = math.sqrt(3) / (50 * math.sqrt(query.honest_parties))
-    assert float(found.bounds[0][1].epsilon) == pytest.approx(shift_law(mu).epsilon(DELTA).upper, rel=1e-6)
+    assert float(found.bounds[0][1].epsilon) == pytest.approx(shift_distribution(mu).epsilon(DELTA).upper, rel=1e-6)
 
 
 def test_a_histogram_is_charged_as_one_group(world):
     bins = tuple(AtLeast("age", Fraction(low)) & ~AtLeast("age", Fraction(low + 10)) for low in range(0, 100, 10))
     query, found = charge(world, StatisticQuery(bins, SCHEMA, GaussianShares(50 << 10)))
     mu = math.sqrt(2) / (50 * math.sqrt(query.honest_parties))
-    assert float(found.bounds[0][1].epsilon) == pytest.approx(shift_law(mu).epsilon(DELTA).upper, rel=1e-6)
+    assert float(found.bounds[0][1].epsilon) == pytest.approx(shift_distribution(mu).epsilon(DELTA).upper, rel=1e-6)
 
 
 def test_laplace_noise_is_charged_without_a_delta(world):

@@ -1,4 +1,4 @@
-"""Blocks of a table: what is read fast means what its texts mean, in order, with the first block's error, in bounds."""
+"""Blocks of a table: fast reading gives the values of the texts, in order, with the first error, in bounded memory."""
 
 import subprocess
 import sys
@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from dpcore.errors import DataError
 from dpcore.numbers.processors import processors
-from dpcore.records.encoding import CellError, Source
-from radofed.common.tables import tables
+from dpcore.records.encoding import CellError, WantedColumn
+from radofed.common.tables import csv_table, parquet_table
 from radofed.common.tables.columns import numbers, texts
 from radofed.common.tables.tables import open_table, read_blocks
 
-X, Z = Source("x", "numbers"), Source("z", "texts")
+X, Z = WantedColumn("x", "numbers"), WantedColumn("z", "texts")
 
 ODD_CELLS = """+1|+ 1|++1|+-1|-+1|- 1| 1|1 |\t1|1\t|  -2.5e3 |" 3"|"3 "|"+3"|"1\n"|"\n1"|"\r\n1"|""|" "|" ""|  |-0|-0.0
 0e0|1.|.5|-.5|.|-|+|e5|1e|1e+|1e3|1E+05|1e-400|1e400|-1e400|4.9e-324|2e-324|2.2250738585072011e-308|1e22|1e23|9007199254740993
@@ -38,13 +38,13 @@ cell = st.one_of(
 
 
 def as_read(table, fast):
-    """Everything there is to see: bits of the values, missing cells, and the error with its row."""
+    """Everything observable: bits of the values, missing cells, and the error with its row."""
     seen, rows = [], 0
     try:
         for batch in table.batches(["x"], numbers=["x"] if fast else []):
             cells = numbers(batch.column("x"), "x")
             values = np.where(cells.missing, 0.0, cells.values)
-            # All NaN are refused alike, whatever their bits.
+            # All NaN are refused in the same way, with any bits.
             seen += zip(
                 np.where(np.isnan(values), np.nan, values).view(np.int64).tolist(), cells.missing.tolist(), strict=True
             )
@@ -59,7 +59,7 @@ def as_read(table, fast):
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(-99, 99).map(str), max_size=40), st.lists(cell, min_size=1, max_size=6), st.booleans())
 def test_numbers_parsed_at_once_are_those_parsed_from_texts(tmp_path, monkeypatch, before, odd, two_columns):
-    monkeypatch.setattr(tables, "_CSV_BLOCK_BYTES", 2048)
+    monkeypatch.setattr(csv_table, "_BLOCK_BYTES", 2048)
     path = tmp_path / "data.csv"
     cells = [*before, *odd, *before[:3]]
     path.write_text("".join(f"{text},t\n" if two_columns else f"{text}\n" for text in ["x", *cells]), encoding="utf-8")
@@ -72,7 +72,7 @@ def test_numbers_parsed_at_once_are_those_parsed_from_texts(tmp_path, monkeypatc
 
 @pytest.mark.parametrize("text", [text for text in ODD_CELLS if text])
 def test_each_odd_number_after_many_blocks(tmp_path, monkeypatch, text):
-    monkeypatch.setattr(tables, "_CSV_BLOCK_BYTES", 1024)
+    monkeypatch.setattr(csv_table, "_BLOCK_BYTES", 1024)
     path = tmp_path / "data.csv"
     rows = [f"{place / 7}" for place in range(200)]
     path.write_text("".join(f"{cell},t\n" for cell in ["x", *rows, text, *rows]), encoding="utf-8")
@@ -85,7 +85,7 @@ def test_each_odd_number_after_many_blocks(tmp_path, monkeypatch, text):
 
 
 def test_plain_numbers_come_as_doubles_and_a_refused_block_as_texts(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "_CSV_BLOCK_BYTES", 256)
+    monkeypatch.setattr(csv_table, "_BLOCK_BYTES", 256)
     path = tmp_path / "data.csv"
     path.write_text("x\n" + "1.5\n" * 200 + '" "\n' + "1.5\n" * 200, encoding="utf-8")
     kinds = [(batch.column("x").type, batch.num_rows) for batch in open_table(path).batches(["x"], numbers=["x"])]
@@ -124,12 +124,12 @@ def test_coded_texts_of_parquet_are_those_of_its_plain_column(tmp_path):
     assert spelled(plain)[:20] == [(value or "").strip() for value in values[:20]]
 
 
-def test_a_column_wanted_in_both_ways_is_given_in_both(tmp_path):
+def test_a_column_wanted_in_both_ways_is_returned_in_both(tmp_path):
     path = tmp_path / "data.csv"
     path.write_text("x\n01\n1\n\n", encoding="utf-8")
-    (block,) = read_blocks(open_table(path), [X, Source("x", "texts")])
+    (block,) = read_blocks(open_table(path), [X, WantedColumn("x", "texts")])
     assert block.cells[X].values[:2].tolist() == [1.0, 1.0]
-    assert block.cells[Source("x", "texts")].texts == ("01", "1", "")
+    assert block.cells[WantedColumn("x", "texts")].texts == ("01", "1", "")
 
 
 BAD = {"cell": ("?,t\n", "is not a number"), "row": ("1\n", "the row has 1 cells"), "utf-8": ("1,\xff\n", "not UTF-8")}
@@ -138,8 +138,8 @@ BAD = {"cell": ("?,t\n", "is not a number"), "row": ("1\n", "the row has 1 cells
 @pytest.mark.parametrize("first", BAD)
 @pytest.mark.parametrize("second", BAD)
 def test_the_error_is_that_of_the_first_block_that_has_one(tmp_path, monkeypatch, first, second):
-    """The second stands a block or two later, and so is met while the first is still being read."""
-    monkeypatch.setattr(tables, "_CSV_BLOCK_BYTES", 4096)
+    """The second fault is one or two blocks later, and so is found while the first block is still being read."""
+    monkeypatch.setattr(csv_table, "_BLOCK_BYTES", 4096)
     good = "1,t\n" * 4000
     path = tmp_path / "data.csv"
     text = "x,z\n" + good + BAD[first][0] + good + BAD[second][0] + good
@@ -152,12 +152,12 @@ def test_the_error_is_that_of_the_first_block_that_has_one(tmp_path, monkeypatch
             rows += block.rows
     if first == "cell":
         assert caught.value.line == 4002
-        assert rows <= 4000, "what stands behind the error was given first"
+        assert rows <= 4000, "rows after the error were returned first"
     assert rows > 0
 
 
-def test_few_blocks_are_read_ahead_of_the_one_in_hand(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "_PARQUET_BATCH_ROWS", 10)
+def test_few_blocks_are_read_ahead_of_the_current_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(parquet_table, "_BATCH_ROWS", 10)
     path = tmp_path / "data.parquet"
     pq.write_table(pa.table({"x": np.arange(2000.0)}), path)
     table = open_table(path)
@@ -178,10 +178,10 @@ def test_few_blocks_are_read_ahead_of_the_one_in_hand(tmp_path, monkeypatch):
 HELD = """
 import sys
 import pyarrow as pa
-from dpcore.records.encoding import Source
-from radofed.common.tables import tables
-tables._PARQUET_BATCH_ROWS = 2048
-wanted = [Source(f"x{i}", "numbers") for i in range(8)]
+from dpcore.records.encoding import WantedColumn
+from radofed.common.tables import parquet_table, tables
+parquet_table._BATCH_ROWS = 2048
+wanted = [WantedColumn(f"x{i}", "numbers") for i in range(8)]
 blocks = tables.read_blocks(tables.open_table(sys.argv[1]), wanted)
 print(sum(block.rows for block in blocks), pa.default_memory_pool().max_memory())
 """

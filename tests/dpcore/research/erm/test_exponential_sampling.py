@@ -20,14 +20,14 @@ GRID = GridSampling(line(RADIUS, 9), Fraction(3), Fraction(1))
 EDGES = np.random.default_rng(5).uniform(-0.4, 1.0, size=(40, 1))
 
 
-def grid_law(plan, edges):
+def grid_distribution(plan, edges):
     """Probabilities of the candidates, by the definition."""
     exponents = -float(plan.epsilon) * plan.scores(edges) / (2 * plan.width)
     weights = np.exp(exponents - exponents.max())
     return weights / weights.sum()
 
 
-def walk_law(plan, edges, cuts):
+def walk_distribution(plan, edges, cuts):
     """Probabilities of the intervals between cuts, by quadrature of the density."""
     theta = np.linspace(-RADIUS, RADIUS, 40_001)
     losses = plan.loss.value(theta[:, np.newaxis] * edges[:, 0]).sum(axis=1)
@@ -40,11 +40,11 @@ def test_the_exact_draw_has_the_distribution_and_no_other(loss):
     plan, random = replace(GRID, loss=loss), SeededRandom(2)
     drawn = np.concatenate([plan.draw(EDGES, random).theta for _ in range(1500)])
     counts = np.array([(drawn == candidate).sum() for candidate in plan.candidates[:, 0]])
-    law = grid_law(plan, EDGES)
-    assert law.max() > 1.5 * law.min()
-    assert stats.chisquare(counts, law * len(drawn)).pvalue > 1e-4
+    distribution = grid_distribution(plan, EDGES)
+    assert distribution.max() > 1.5 * distribution.min()
+    assert stats.chisquare(counts, distribution * len(drawn)).pvalue > 1e-4
     for scale in (0.4, 1.8):
-        other = grid_law(replace(plan, epsilon=plan.epsilon * Fraction(scale)), EDGES)
+        other = grid_distribution(replace(plan, epsilon=plan.epsilon * Fraction(scale)), EDGES)
         assert stats.chisquare(counts, other * len(drawn)).pvalue < 1e-4
 
 
@@ -61,8 +61,8 @@ def test_no_replaced_record_changes_the_distribution_by_more_than_epsilon(loss, 
         first, second = (
             x / max(1, np.linalg.norm(x)) for x in (ends[0] * random.choice([-1, 1]), random.normal(size=d) * 2)
         )
-        laws = [grid_law(plan, np.vstack([others, record])) for record in (first, second)]
-        worst = max(worst, np.abs(np.log(laws[0] / laws[1])).max())
+        distributions = [grid_distribution(plan, np.vstack([others, record])) for record in (first, second)]
+        worst = max(worst, np.abs(np.log(distributions[0] / distributions[1])).max())
     assert worst <= float(plan.epsilon) * (1 + 1e-9)
     # Linear where margins are below 1 only, so less than all is reached; half of epsilon at least.
     assert worst > 0.4 * float(plan.epsilon)
@@ -72,8 +72,8 @@ def test_linear_losses_need_the_factor_two():
     """Hinge losses of margins up to 1 are linear: with many records at one end, a replaced one moves all of epsilon."""
     plan = replace(GRID, loss=HINGE, candidates=line(1.0, 3), epsilon=Fraction(2))
     others = np.ones((400, 1))
-    laws = [grid_law(plan, np.vstack([others, [[edge]]])) for edge in (-1.0, 1.0)]
-    ratio = np.log(laws[0] / laws[1]).max()
+    distributions = [grid_distribution(plan, np.vstack([others, [[edge]]])) for edge in (-1.0, 1.0)]
+    ratio = np.log(distributions[0] / distributions[1]).max()
     assert 0.999 * 2 < ratio <= 2 * (1 + 1e-9)
 
 
@@ -81,10 +81,10 @@ def test_the_walk_agrees_with_the_density_in_one_dimension():
     cuts = np.linspace(-RADIUS, RADIUS, 6)
     drawn = [PLAN.walk(EDGES, 40, SeededRandom(seed)).theta[0] for seed in range(600)]
     counts = np.histogram(drawn, cuts)[0]
-    assert stats.chisquare(counts, walk_law(PLAN, EDGES, cuts) * len(drawn)).pvalue > 1e-4
+    assert stats.chisquare(counts, walk_distribution(PLAN, EDGES, cuts) * len(drawn)).pvalue > 1e-4
     for scale in (0.4, 1.8):
         other = replace(PLAN, epsilon=PLAN.epsilon * Fraction(scale))
-        assert stats.chisquare(counts, walk_law(other, EDGES, cuts) * len(drawn)).pvalue < 1e-3
+        assert stats.chisquare(counts, walk_distribution(other, EDGES, cuts) * len(drawn)).pvalue < 1e-3
 
 
 def test_the_walk_agrees_with_the_exact_draw():
@@ -92,8 +92,8 @@ def test_the_walk_agrees_with_the_exact_draw():
     fine = GridSampling(line(RADIUS, 401), PLAN.epsilon / 2, Fraction(1))
     assert fine.width == pytest.approx(2**SCORE_BITS * RADIUS, rel=1e-3)
     cuts = np.linspace(-RADIUS, RADIUS, 6)
-    exact = np.histogram(fine.candidates[:, 0], cuts, weights=grid_law(fine, EDGES))[0]
-    assert np.allclose(exact, walk_law(PLAN, EDGES, cuts), atol=0.01)
+    exact = np.histogram(fine.candidates[:, 0], cuts, weights=grid_distribution(fine, EDGES))[0]
+    assert np.allclose(exact, walk_distribution(PLAN, EDGES, cuts), atol=0.01)
 
 
 def test_the_rate_is_the_papers():
@@ -128,7 +128,7 @@ def test_the_exact_draws_excess_is_within_its_bound():
     for epsilon in (Fraction(1), Fraction(30)):
         plan = replace(GRID, epsilon=epsilon)
         scores = np.ldexp(plan.scores(EDGES).astype(float), -SCORE_BITS)
-        excess = grid_law(plan, EDGES) @ scores - scores.min()
+        excess = grid_distribution(plan, EDGES) @ scores - scores.min()
         assert 0 < excess <= plan.excess_bound
     assert plan.excess_bound == pytest.approx(math.log(9) * 2 * 2.0 / 30, rel=1e-3)
 

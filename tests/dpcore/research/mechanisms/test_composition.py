@@ -27,7 +27,7 @@ def hockey_stick(epsilon: Fraction, delta: Fraction, mechanisms: int, total: flo
     first = (float(delta), p, 1 - float(delta) - p, 0.0)
     found = 0.0
     for outcome in itertools.product(range(4), repeat=mechanisms):
-        one, other = (math.prod(law[i] for i in outcome) for law in (first, first[::-1]))
+        one, other = (math.prod(distribution[i] for i in outcome) for distribution in (first, first[::-1]))
         found += max(0.0, one - math.exp(total) * other)
     return found
 

@@ -76,9 +76,9 @@ def test_gaussian_noise_is_the_least_that_suffices(epsilon, digits, square):
     delta = Fraction(1, 10**digits)
     mechanism = GaussianMechanism(epsilon, delta, square, 10)
     sigma = mechanism.sigma
-    assert mechanism.law.epsilon(delta).upper <= epsilon
+    assert mechanism.distribution.epsilon(delta).upper <= epsilon
     if sigma > 3:
-        assert IntegerNoise(sigma - 1, 1, 10).law(square).epsilon(delta).upper > epsilon
+        assert IntegerNoise(sigma - 1, 1, 10).distribution(square).epsilon(delta).upper > epsilon
     # Balle and Wang's curve, on both sides: 4 of the variance goes to the integers.
     e = float(epsilon)
     assert balle_wang(math.sqrt(square / (sigma**2 - 4)), e) <= float(delta) * (1 + 1e-6) + 1e-16

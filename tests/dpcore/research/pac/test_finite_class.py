@@ -14,7 +14,7 @@ from dpcore.research.pac import finite_class
 from dpcore.research.pac.finite_class import finite_class_guarantee, learn_finite_class, predictions_of
 from tests.dpcore.pac.pac_world import (
     all_choices,
-    exponential_law,
+    exponential_distribution,
     failed_more_than,
     failed_too_often,
     log_ratio,
@@ -27,7 +27,7 @@ CONCEPTS = np.array(list(itertools.product([0, 1], repeat=POINTS)))
 TABLES = list(itertools.product(itertools.product(range(POINTS), [0, 1]), repeat=2))
 
 
-def law(table, monkeypatch):
+def distribution(table, monkeypatch):
     """The exact distribution of the choice, from the scores that the learner computes."""
     points, labels = np.array(table).T
     predictions = CONCEPTS[:, points]
@@ -35,12 +35,12 @@ def law(table, monkeypatch):
         lambda: learn_finite_class(predictions, labels, EPSILON, SeededRandom(0)), monkeypatch, finite_class
     )
     assert scores == {h: int((predictions[h] == labels).sum()) for h in range(len(CONCEPTS))}
-    return exponential_law([scores[h] for h in range(len(CONCEPTS))], float(EPSILON))
+    return exponential_distribution([scores[h] for h in range(len(CONCEPTS))], float(EPSILON))
 
 
 def test_the_exact_distribution_is_private(monkeypatch):
-    laws = {table: law(table, monkeypatch) for table in TABLES}
-    worst = max(log_ratio(laws[first], laws[second]) for first, second in neighbours(TABLES))
+    distributions = {table: distribution(table, monkeypatch) for table in TABLES}
+    worst = max(log_ratio(distributions[first], distributions[second]) for first, second in neighbours(TABLES))
     assert 0.5 * EPSILON < worst <= EPSILON
 
 
@@ -48,7 +48,9 @@ def test_a_class_that_comes_close_to_epsilon(monkeypatch):
     """Only one of many concepts changes its prediction: its probability falls by nearly exp(epsilon)."""
     predictions = np.zeros((2000, 1), int)
     predictions[0] = 1
-    first, second = (exponential_law((predictions[:, 0] == label).astype(int), float(EPSILON)) for label in (1, 0))
+    first, second = (
+        exponential_distribution((predictions[:, 0] == label).astype(int), float(EPSILON)) for label in (1, 0)
+    )
     assert 0.99 * EPSILON < log_ratio(first, second) <= EPSILON
 
 

@@ -17,7 +17,7 @@ DRAWS = 10_000
 ACCEPT, REJECT = 1e-3, 1e-9
 
 
-def law(sizes, scores, epsilon):
+def distribution(sizes, scores, epsilon):
     weights = np.array(sizes, float) * np.exp(epsilon * (np.array(scores, float) - max(scores)) / 2)
     return weights / weights.sum()
 
@@ -31,10 +31,10 @@ def test_groups_have_their_distribution():
     sizes, scores = [3, 1, 5, 1000, 2], [10, 12, 9, 0, 10]
     drawn = draws(sizes, scores, Fraction(1), 1)
     seen = np.bincount([group for group, _ in drawn], minlength=5)
-    assert stats.chisquare(seen, law(sizes, scores, 1) * DRAWS).pvalue > ACCEPT
+    assert stats.chisquare(seen, distribution(sizes, scores, 1) * DRAWS).pvalue > ACCEPT
     for wrong in (0.7, 1.3):
-        assert stats.chisquare(seen, law(sizes, scores, wrong) * DRAWS).pvalue < REJECT
-    assert stats.chisquare(seen, law([1] * 5, scores, 1) * DRAWS).pvalue < REJECT
+        assert stats.chisquare(seen, distribution(sizes, scores, wrong) * DRAWS).pvalue < REJECT
+    assert stats.chisquare(seen, distribution([1] * 5, scores, 1) * DRAWS).pvalue < REJECT
     places = np.bincount([place for group, place in drawn if group == 2], minlength=5)
     assert len(places) == 5
     assert stats.chisquare(places).pvalue > ACCEPT
@@ -43,13 +43,13 @@ def test_groups_have_their_distribution():
 def test_groups_of_one_have_the_distribution_of_the_mechanism_without_groups():
     scores = [3, 0, 5, 5]
     mechanism = ExponentialMechanism(Fraction(3, 2), Fraction(1))
-    np.testing.assert_allclose(mechanism.probabilities(scores), law([1] * 4, scores, 1.5), rtol=1e-12)
+    np.testing.assert_allclose(mechanism.probabilities(scores), distribution([1] * 4, scores, 1.5), rtol=1e-12)
     seen = np.bincount([group for group, _ in draws([1] * 4, scores, Fraction(3, 2), 9, 5000)], minlength=4)
     assert stats.chisquare(seen, mechanism.probabilities(scores) * 5000).pvalue > ACCEPT
 
 
 def test_many_poor_candidates_outweigh_a_good_one():
-    share = law([1, 2**60], [80, 0], 1)[1]
+    share = distribution([1, 2**60], [80, 0], 1)[1]
     assert 0.8 < share < 0.9
     poor = sum(group for group, _ in draws([1, 2**60], [80, 0], Fraction(1), 2, 5000))
     assert stats.binomtest(poor, 5000, share).pvalue > ACCEPT

@@ -28,7 +28,7 @@ def solutions_of(table, d):
     return tuple(r for r in range(1 << d) if all((x & r).bit_count() % 2 == y for x, y in table))
 
 
-def law_of(table, d, coins):
+def distribution_of(table, d, coins):
     """Exact probabilities of every answer r and, last, of failure: over the rows kept and the run that ends."""
     keep, go, n = gmpy2.mpq(coins.keep), gmpy2.mpq(coins.go), len(table)
     one_run = [gmpy2.mpq(0)] * (1 << d)
@@ -52,12 +52,12 @@ def worst_ratios(d, n, coins):
     The order of rows does not matter, so sorted tables stand for all.
     """
     tables = list(itertools.combinations_with_replacement(rows_of(d), n))
-    laws = {table: law_of(table, d, coins) for table in tables}
+    distributions = {table: distribution_of(table, d, coins) for table in tables}
     answers, failure = gmpy2.mpq(0), gmpy2.mpq(0)
     for first in tables:
         for place, row in itertools.product(range(n), rows_of(d)):
-            second = laws[tuple(sorted((*first[:place], row, *first[place + 1 :])))]
-            pairs = list(zip(laws[first], second, strict=True))
+            second = distributions[tuple(sorted((*first[:place], row, *first[place + 1 :])))]
+            pairs = list(zip(distributions[first], second, strict=True))
             # Any single answer without the other's support would already be an infinite ratio.
             assert all((a == 0) == (b == 0) for a, b in pairs)
             answers = max([answers, *(a / b for a, b in pairs[:-1] if b)])
@@ -141,7 +141,7 @@ def test_the_learner_has_its_distribution(table):
         seen[4 if answer is None else packed(answer)] += 1
 
     def p_value(coins):
-        return stats.chisquare(seen, np.array(law_of(table, 2, coins), float) * draws).pvalue
+        return stats.chisquare(seen, np.array(distribution_of(table, 2, coins), float) * draws).pvalue
 
     assert p_value(coins) > 1e-3
     for wrong in (

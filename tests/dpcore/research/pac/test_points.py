@@ -21,7 +21,7 @@ from tests.dpcore.pac.pac_world import (
     all_choices,
     counts_of,
     drawn,
-    exponential_law,
+    exponential_distribution,
     failed_more_than,
     failed_too_often,
     log_ratio,
@@ -49,14 +49,14 @@ def test_every_concept_is_scored_by_its_errors(seed, monkeypatch):
 def test_the_exact_distribution_is_private(monkeypatch):
     epsilon = Fraction(1)
     tables = list(itertools.product(itertools.product(range(4), [0, 1]), repeat=2))
-    laws = {}
+    distributions = {}
     for table in tables:
         values, labels = np.array(table).T
         found = all_choices(
             lambda v=values, y=labels: learn_point(v, y, 2, epsilon, SeededRandom(0)), monkeypatch, points
         )
-        laws[table] = exponential_law([found[j] for j in range(4)], 1.0)
-    worst = max(log_ratio(laws[first], laws[second]) for first, second in neighbours(tables))
+        distributions[table] = exponential_distribution([found[j] for j in range(4)], 1.0)
+    worst = max(log_ratio(distributions[first], distributions[second]) for first, second in neighbours(tables))
     assert 0.7 * epsilon < worst <= epsilon
 
 

@@ -11,7 +11,7 @@ from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.predicates.expressions import Affine, AtLeast, Clipped, Flag, LabelIs, PredicateError
 from dpcore.queries.moments import MomentsQuery
-from dpcore.queries.several_releases import CountedRelease, cost_together
+from dpcore.queries.several_releases import CountedRelease, composed_cost
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.support import SupportError
 from learner.requests import GradientRequest, MomentsRequest, RadosRequest, StatisticRequest
@@ -181,7 +181,7 @@ def test_parts_of_a_budget_are_the_whole_together(learner_key):
     requests = [GradientRequest(SCHEMA, (0.5, -1.0, 0.0), epsilon=EPSILON, clip=Fraction(1, 2), part=fifth)] * 4
     plans = [world.plan(request) for request in (*requests, replace(REQUESTS["statistic"], part=fifth))]
     counted = [CountedRelease(plan.query.kind, FOUR, SCHEMA, setting_of(plan.query)) for plan in plans]
-    together = cost_together(counted, EPSILON / 10**6)
+    together = composed_cost(counted, EPSILON / 10**6)
     assert 0.999 < together.epsilon_if_others_collude <= 1
     # One of them alone costs far less than a fifth of the epsilon's square would suggest, and less than the whole.
     assert plans[0].cost.epsilon_if_others_collude < 0.5

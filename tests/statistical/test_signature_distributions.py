@@ -1,4 +1,4 @@
-"""The draws have the law that the accounting counts: the same test accepts it and rejects wrong ones.
+"""The draws have the distribution that the accounting counts: the same test accepts it and rejects wrong ones.
 
 Seeds are fixed, so a result never changes from run to run.
 """
@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpcore.accounting.truncation import truncation
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, PlainDesign, SensitiveFeature
 from dpcore.rados.signatures import sensitive_counts, signatures_of, whole
-from dpcore.rados.truncation import truncation
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
+from dpcore.records.computation import Computation
 from dpcore.records.records import ONE, Records, edges, sensitive_positive
 
 ACCEPT, REJECT = 1e-3, 1e-9
@@ -56,7 +57,7 @@ def fit(sample: np.ndarray, rows: int, low: int, p: float = 0.5) -> float:
 
 
 @pytest.mark.parametrize("share_positive", [0.0, 0.1, 0.5, 1.0])
-def test_truncated_k_has_its_law_whatever_the_data(share_positive):
+def test_truncated_k_has_its_distribution_whatever_the_data(share_positive):
     held = records(201, share_positive)
     low, _ = truncation(201, EPSILON)
     sample = counts(TRUNCATED, held, 20_000)
@@ -125,7 +126,7 @@ def test_plain_rados_have_half_the_sum_and_a_quarter_of_the_products():
     """E[pi] = 1/2 sum e_i and Cov[pi] = 1/4 sum e_i e_i^T; 0.9 and 1.1 times either are rejected."""
     held, n = records(300, 0.8), 20_000
     query = RadosQuery(n, PlainDesign())
-    rados = query.decode(query.contribution(held, 16, SeededRandom(21)), 16)
+    rados = query.decode(query.contribution(held, 16, Computation(SeededRandom(21))), 16)
     ((_, block),) = edges(held, 16)
     real = block / 2.0**16
     mean, covariance = real.sum(axis=0) / 2, real.T @ real / 4

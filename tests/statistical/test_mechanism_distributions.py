@@ -1,4 +1,4 @@
-"""Mechanisms and noise shares have the laws that are counted: one test accepts them and rejects 0.7 and 1.3 times it.
+"""Mechanisms and noise shares have the distributions that are counted: 0.7 and 1.3 times the scale are rejected.
 
 Seeds are fixed, so a result never changes from run to run.
 """
@@ -43,7 +43,7 @@ def polya_masses(scale: float, shares: int, count: int) -> np.ndarray:
 @pytest.mark.parametrize(
     ("scale", "shares"), [(Fraction(1), 1), (Fraction(7, 3), 2), (Fraction(30), 5), (Fraction(9), 200)]
 )
-def test_polya_samples_have_their_law(scale, shares):
+def test_polya_samples_have_their_distribution(scale, shares):
     sample = negative_binomial(scale, shares, 600_000, SeededRandom(shares))
     count = math.ceil(30 * scale) + 20
     assert chi_square(sample, 0, polya_masses(float(scale), shares, count)) > ACCEPT
@@ -70,7 +70,7 @@ def test_shares_sum_to_discrete_laplace_noise(scale, shares):
 @pytest.mark.parametrize(
     ("scale", "shares"), [(Fraction(LARGEST_SCALE), 1), (Fraction(10**12, 7), 3), (Fraction(1 << 30), 8)]
 )
-def test_large_scales_have_the_gamma_law_in_the_limit(scale, shares):
+def test_large_scales_have_the_gamma_distribution_in_the_limit(scale, shares):
     """k/t tends to Gamma(1/h) as t grows; the lower half is compared as one."""
     drawn = negative_binomial(scale, shares, 100_000, SeededRandom(7))
     sample = drawn / float(scale)
@@ -91,21 +91,21 @@ def test_large_scales_have_the_gamma_law_in_the_limit(scale, shares):
     assert stats.binomtest(int(bits.sum()), len(bits)).pvalue > ACCEPT
 
 
-def test_the_laplace_mechanism_has_its_law():
+def test_the_laplace_mechanism_has_its_distribution():
     mechanism = LaplaceMechanism(Fraction(1, 3), 5)
     noise = mechanism.release(np.full(200_000, 1000), SeededRandom(2)) - 1000
     assert chi_square(noise, -300, laplace_masses(15, 300)) > ACCEPT
     for factor in (0.7, 0.97, 1.03, 1.3):
         assert chi_square(noise, -300, laplace_masses(15 * factor, 300)) < REJECT
     assert abs(np.corrcoef(noise[:-1], noise[1:])[0, 1]) < 4.5 / np.sqrt(len(noise))
-    # As often beyond its half width as the law says, just below what was asked for.
+    # As often beyond its half width as the distribution says, just below what was asked for.
     width = mechanism.half_width(1, Fraction(1, 20))
     tail = 2 * math.exp(-(width + 1) / 15) / (1 + math.exp(-1 / 15))
     assert 0.045 < tail <= 0.05
     assert stats.binomtest(int((np.abs(noise) > width).sum()), len(noise), tail).pvalue > ACCEPT
 
 
-def test_the_gaussian_mechanism_has_its_law():
+def test_the_gaussian_mechanism_has_its_distribution():
     mechanism = GaussianMechanism(Fraction(1), Fraction(1, 10**5), 9, 100_000)
     noise = mechanism.release(np.zeros(100_000, dtype=np.int64), SeededRandom(2))
     x = np.arange(-300, 301)
@@ -118,7 +118,7 @@ def test_the_gaussian_mechanism_has_its_law():
         assert p_value(factor) < REJECT
 
 
-def test_randomized_response_has_its_law():
+def test_randomized_response_has_its_distribution():
     mechanism = RandomizedResponse(Fraction(5, 4), 6)
     for true in (0, 5):
         seen = np.bincount(mechanism.release(np.full(100_000, true), SeededRandom(true)), minlength=6)
@@ -136,14 +136,14 @@ def test_randomized_response_has_its_law():
 
 @pytest.mark.parametrize("rule", ["exponential", "permute-and-flip"])
 @pytest.mark.parametrize("drawn", [8000, pytest.param(30_000, marks=pytest.mark.slow)])
-def test_choices_have_their_law(rule, drawn):
+def test_choices_have_their_distribution(rule, drawn):
     scores, random = [Fraction(0), Fraction(7, 2), Fraction(3), Fraction(5), Fraction(4)], SeededRandom(11)
     mechanism = ExponentialMechanism(Fraction(1), Fraction(1), rule)
     seen = np.bincount([mechanism.release(scores, random) for _ in range(drawn)], minlength=5)
 
     def p_value(epsilon: Fraction, rule: str) -> float:
-        law = ExponentialMechanism(epsilon, Fraction(1), rule).probabilities(scores)
-        return float(stats.chisquare(seen, law * drawn).pvalue)
+        distribution = ExponentialMechanism(epsilon, Fraction(1), rule).probabilities(scores)
+        return float(stats.chisquare(seen, distribution * drawn).pvalue)
 
     assert p_value(Fraction(1), rule) > ACCEPT
     for wrong in (Fraction(7, 10), Fraction(13, 10)):

@@ -3,34 +3,13 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from wire.cohort import Cohort
 from wire.envelopes import Envelope
-from wire.status import PartyState, Phase
+from wire.status import Work
 from wire.upload import Chunk
 
 
 @dataclass(frozen=True)
-class Work:
-    """One query as the coordinator shows it to this party. Nothing in it is believed before it is checked.
-
-    cohort: from Phase.UPLOADING on, and only to its members. chunks_held: this party's chunks that have arrived.
-    """
-
-    query: Envelope
-    attempt: int
-    phase: Phase
-    state: PartyState
-    cohort: Cohort | None
-    chunks_held: frozenset[int]
-
-    @property
-    def query_id(self) -> bytes:
-        """SHA-256 of the query's payload."""
-        return self.query.payload_hash
-
-
-@dataclass(frozen=True)
-class Batch:
+class WorkBatch:
     """What one fetch brought: work in order, the cursor to pass next, and how many entries could not be read."""
 
     work: tuple[Work, ...]
@@ -38,14 +17,14 @@ class Batch:
     unreadable: int = 0
 
 
-class Coordinator(Protocol):
+class CoordinatorCalls(Protocol):
     """The calls of a party. Each may be repeated. Each raises WireError, ConnectionLostError or TimedOutError."""
 
     def fetch_roster(self) -> tuple[Envelope, float]:
         """The newest roster, unverified, and the coordinator's clock in Unix seconds."""
         ...
 
-    def fetch_work(self, cursor: int, wait_s: int) -> Batch:
+    def fetch_work(self, cursor: int, wait_s: int) -> WorkBatch:
         """What changed since the cursor; waits up to wait_s where nothing did. Tries once."""
         ...
 

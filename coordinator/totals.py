@@ -1,19 +1,24 @@
-"""A cohort's total on the coordinator's own Ray cluster, where a query's uploads are more than one machine should add.
+"""The total of a cohort, made from the spool; what was made before a restart is not made again.
 
-Uploads were checked when they came. They are read from the spool, which verifies their hashes, and go out in runs: one
-chunk of several parties, of which a worker gives back the product. Products of one chunk are multiplied here, checked
-as an upload is, and stored. Multiplication mod n^2 is exact and has no order, so the total's bytes are those that one
-machine makes. What a worker had when it was lost is read from the spool and sent again.
+**On this machine** chunk by chunk, in one thread of its own: a large total holds up neither uploads nor a small total.
+
+**On the coordinator's own Ray cluster**, where a query's uploads are more than one machine should add. Uploads were
+checked when they came. They are read from the spool, which verifies their hashes, and go out in runs: one chunk of
+several parties, of which a worker gives back the product. Products of one chunk are multiplied here, checked as an
+upload is, and stored. Multiplication mod n^2 is exact and has no order, so the total's bytes are those that one machine
+makes. What a worker had when it was lost is read from the spool and sent again.
 
 The cluster sees masked ciphertexts and the learner's public key. It can falsify a total, as the coordinator can.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from coordinator.aggregate import check_chunk, chunk_bytes, multiply
 from coordinator.config import CoordinatorCluster
 from coordinator.live import LiveQuery
-from coordinator.spool import Spool
+from coordinator.spool import UploadSpool
 from dpcore.errors import CiphertextError, ConfigurationError, ShapeError
 from dpcore.paillier.public import PublicKey
 from radofed.common.cluster.jobs import ITEM_BYTES, ClusterError, ClusterJob, check_in_background
@@ -29,7 +34,7 @@ class _StoppedError(Exception):
 class ClusterSum:
     """Makes totals on a cluster. Raises ConfigurationError where Ray is not installed."""
 
-    def __init__(self, settings: CoordinatorCluster, spool: Spool, log: Log) -> None:
+    def __init__(self, settings: CoordinatorCluster, spool: UploadSpool, log: Log) -> None:
         self._settings, self._spool, self._log = settings, spool, log
         check_in_background(settings, log)
 
@@ -100,3 +105,44 @@ def _checked(live: LiveQuery, index: int, products: list[bytes]) -> Chunk:
     except (WireError, CiphertextError, ShapeError) as error:
         raise ClusterError(f"a worker gave back no product: {error}") from error
     return chunk
+
+
+class Adding:
+    """Makes totals, on a cluster where there is one for them, otherwise here.
+
+    A chunk's ciphertexts are shared out over all processors (coordinator.aggregate.multiply), with the interpreter's
+    lock released, so that statements and uploads are taken meanwhile. In memory there are one product and two uploads
+    of a chunk, however many parties there are.
+    """
+
+    def __init__(self, spool: UploadSpool, cluster: ClusterSum | None = None) -> None:
+        self._spool, self._cluster = spool, cluster
+        self._thread = ThreadPoolExecutor(1, "adding")
+        # Large totals take turns on the cluster: each would start a process, and none may take the uploads' threads.
+        self._cluster_thread = ThreadPoolExecutor(1, "cluster")
+
+    async def make(self, live: LiveQuery, stopping: Callable[[], bool]) -> bool:
+        """Multiply the cohort's chunks and store the products. False where it was stopped before the end.
+
+        The uploads stay: who calls drops them once the round is complete. Raises SpoolDamagedError where a chunk is not
+        what was acknowledged, WireError(SPOOL_FULL) or OSError where the disk fails.
+        """
+        loop = asyncio.get_running_loop()
+        if self._cluster is not None and self._cluster.wants(live):
+            await loop.run_in_executor(self._cluster_thread, self._cluster.make, live, stopping)
+        made = self._spool.held_total(live.query_id)
+        for index in range(live.chunks):
+            if stopping():
+                return False
+            if index not in made:
+                await loop.run_in_executor(self._thread, self._make_chunk, live, index)
+        return True
+
+    def _make_chunk(self, live: LiveQuery, index: int) -> None:
+        uploads = (self._spool.read(live.query_id, live.round.attempt, party, index) for party in live.round.cohort)
+        self._spool.put_total(live.query_id, Chunk.of(index, multiply(live.opened.public_key, uploads)))
+
+    def close(self) -> None:
+        """End the threads."""
+        self._thread.shutdown()
+        self._cluster_thread.shutdown()

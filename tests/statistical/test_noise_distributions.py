@@ -1,4 +1,4 @@
-"""The noise and the roundings have the laws that the accounting counts: the same test accepts them and rejects others.
+"""The noise and the roundings have the distributions that the accounting counts; others are rejected.
 
 Seeds are fixed, so a result never changes from run to run.
 """
@@ -11,23 +11,22 @@ import pytest
 from scipy import stats
 
 from dpcore.estimators.edge_moments import Spread, restoration
-from dpcore.queries.base import Keyed
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, JointDesign, SensitiveFeature
-from dpcore.rados.distribution import RadoLaw
-from dpcore.rados.noised_table import NoisedTable
-from dpcore.rados.rounding import rounded
+from dpcore.rados.distribution import RadoDistribution
+from dpcore.rados.prepared_records import NoisedTable, rounded
 from dpcore.rados.signatures import signatures_of
 from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, discrete_gaussian
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
+from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.records import ONE, Records
 
 ACCEPT, REJECT = 1e-3, 1e-9
 BITS = 10
 CLIP = Clip(Fraction(3, 2), bias=True)
-SECRET, SCHEMA = bytes(range(32)), b"schema digest, 32 bytes it has.."
+PARTY_SECRET = PartySecret(bytes(range(32)), b"schema digest, 32 bytes it has..")
 
 
 def masses(x: np.ndarray, sigma: float) -> np.ndarray:
@@ -35,11 +34,11 @@ def masses(x: np.ndarray, sigma: float) -> np.ndarray:
     return mass / mass.sum()
 
 
-def fit(sample: np.ndarray, sigma: float, law: Callable[[np.ndarray, float], np.ndarray] = masses) -> float:
-    """p-value that the sample follows `law`, the discrete Gaussian unless another is named."""
+def fit(sample: np.ndarray, sigma: float, distribution: Callable[[np.ndarray, float], np.ndarray] = masses) -> float:
+    """p-value that the sample follows `distribution`, the discrete Gaussian unless another is named."""
     reach = int(max(np.abs(sample).max(), 10 * sigma)) + 1
     x = np.arange(-reach, reach + 1)
-    expected = law(x, sigma) * len(sample)
+    expected = distribution(x, sigma) * len(sample)
     seen = np.bincount(sample + reach, minlength=len(x))
     cell = np.cumsum(expected) // 5
     merged = [np.bincount(np.unique(cell, return_inverse=True)[1], weights=array) for array in (seen, expected)]
@@ -58,7 +57,7 @@ def mean_p_value(sample: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("sigma", [1, 3, 20])
-def test_discrete_gaussian_has_its_law(sigma):
+def test_discrete_gaussian_has_its_distribution(sigma):
     sample = discrete_gaussian(sigma, 200_000, SeededRandom(sigma))
     assert fit(sample, sigma) > ACCEPT
     for factor in (0.7, 0.97, 1.03, 1.3):
@@ -82,13 +81,13 @@ def test_discrete_gaussian_has_its_law(sigma):
 
 
 @pytest.mark.parametrize("sigma", [1 << 30, LARGEST_SIGMA])
-def test_large_noise_has_its_law(sigma):
+def test_large_noise_has_its_distribution(sigma):
     sample = discrete_gaussian(sigma, 200_000, SeededRandom(31))
-    for factor, law in ((1.0, True), (0.7, False), (0.97, False), (1.03, False), (1.3, False)):
+    for factor, distribution in ((1.0, True), (0.7, False), (0.97, False), (1.03, False), (1.3, False)):
         kolmogorov = float(stats.kstest(sample / (sigma * factor), "norm").pvalue)
         scale = scale_p_value(sample, (sigma * factor) ** 2)
-        assert (min(kolmogorov, scale) > ACCEPT) if law else (scale < REJECT)
-        assert law or kolmogorov < 1e-6
+        assert (min(kolmogorov, scale) > ACCEPT) if distribution else (scale < REJECT)
+        assert distribution or kolmogorov < 1e-6
     assert mean_p_value(sample) > ACCEPT
     # No bit is missing at the low end: rounding to a coarser grid would show.
     low = np.bincount(sample & 0xFF, minlength=256)
@@ -128,9 +127,9 @@ def records(rows: int, seed: int = 2) -> Records:
     return Records(features, labels, np.ones(rows, dtype=np.bool_))
 
 
-def test_a_noised_tables_noise_has_its_law():
+def test_a_noised_tables_noise_has_its_distribution():
     held = records(5000)
-    table = NoisedTable.of(held, FixedSupportDesign(Fraction(1, 2), CLIP, 20), BITS, SCHEMA, SECRET)
+    table = NoisedTable.of(held, FixedSupportDesign(Fraction(1, 2), CLIP, 20), BITS, PARTY_SECRET)
     noise = np.concatenate([table.noise(0, (4096, 4)), table.noise(4096, (904, 4))])
     for part in (noise.reshape(-1), noise[:4096].reshape(-1)):
         assert fit(part, 20) > ACCEPT
@@ -145,7 +144,7 @@ def noise_in(query: RadosQuery, held: Records, seed: int) -> np.ndarray:
     """What a contribution adds to the sums over its own signatures, which are drawn first."""
     prepared = query.prepare(held, BITS)
     signatures = signatures_of(query.design, prepared.records, query.rados, SeededRandom(seed))
-    whole = query.integers(query.contribution(held, BITS, SeededRandom(seed)))
+    whole = query.integers(query.contribution(held, BITS, Computation(SeededRandom(seed))))
     return whole - prepared.sums_over(signatures)
 
 
@@ -176,7 +175,7 @@ def test_moments_noise_is_what_a_learner_is_told():
     exact, drawn = query.sums(held, BITS), 4000
     random = SeededRandom(12)
     totals = [
-        parties * exact + sum(query.contribution(held, BITS, random) - exact for _ in range(parties))
+        parties * exact + sum(query.contribution(held, BITS, Computation(random)) - exact for _ in range(parties))
         for _ in range(drawn)
     ]
     told = [query.moments(total, BITS, rows=90, parties=parties) for total in totals]
@@ -203,7 +202,7 @@ def test_a_rounded_sign_has_the_value_as_its_mean():
         features[:, 0] = int(value * ONE)
         features[:, 1] = np.arange(rows) // 2
         held = Records(features, np.ones(rows, dtype=np.int8), np.ones(rows, dtype=np.bool_))
-        signs = rounded(held, [0], SECRET, SCHEMA).features[:, 0] / ONE
+        signs = rounded(held, [0], PARTY_SECRET).features[:, 0] / ONE
         assert set(np.abs(signs)) == {1.0}
         plus = int((signs > 0).sum())
         assert stats.binomtest(plus, rows, (1 + value) / 2).pvalue > ACCEPT
@@ -221,7 +220,7 @@ def test_a_rounded_sign_has_the_value_as_its_mean():
 def test_rounding_makes_the_mean_square_one_and_keeps_the_mean():
     """Over records with values of their own: the mean of b is that of x, two-sided, and E[b^2] = 1."""
     held = records(20_000)
-    signs = rounded(held, [0], SECRET, SCHEMA).features[:, 0] / ONE
+    signs = rounded(held, [0], PARTY_SECRET).features[:, 0] / ONE
     x = held.features[:, 0] / ONE
     assert (signs**2).mean() == 1.0 != pytest.approx((x**2).mean(), abs=0.5)
     z = (signs - x).sum() / np.sqrt((1 - x**2).sum())
@@ -241,26 +240,26 @@ LAWS = {
 
 
 @pytest.mark.parametrize("query", LAWS.values(), ids=LAWS.keys())
-def test_the_law_that_learners_are_told_is_the_one_drawn(query):
-    """The covariance of the rados, pooled over two parties, as RadoLaw describes it: within 5 %, so 0.9 is rejected."""
+def test_the_distribution_that_learners_are_told_is_the_one_drawn(query):
+    """The covariance of the rados of two parties is as RadoDistribution says, within 5 %: 0.9 is rejected."""
     parties = [records(24, seed) for seed in (5, 6)]
-    total = sum(query.contribution(held, BITS, SeededRandom(40 + i)) for i, held in enumerate(parties))
+    total = sum(query.contribution(held, BITS, Computation(SeededRandom(40 + i))) for i, held in enumerate(parties))
     rados = query.decode(total, BITS)
-    law = query.law(4, [held.rows for held in parties], BITS)
+    distribution = query.distribution(4, [held.rows for held in parties], BITS)
     clip = query.design.clip if isinstance(query.design, GaussianDesign) else None
     expected, mean = np.zeros((4, 4)), np.zeros(4)
     for held in parties:
         edges = held.labels[:, None] * (np.sign(held.features) * (np.abs(held.features.astype(np.int64)) >> 30 - BITS))
         edges = (edges if clip is None else clip.apply(edges, BITS)) / 2.0**BITS
-        mean += law.inclusion * edges.sum(axis=0)
+        mean += distribution.inclusion * edges.sum(axis=0)
         second = edges.T @ edges
-        if law.fixed_support:
+        if distribution.fixed_support:
             # Exactly f m of m: inclusions have covariance -f (1 - f) / (m - 1).
             whole = edges.sum(axis=0)
             second = (len(edges) * second - np.outer(whole, whole)) / (len(edges) - 1)
-        expected += law.inclusion * (1 - law.inclusion) * second
-    if law.rado_noise is not None:
-        expected += np.diag(law.rado_noise)
+        expected += distribution.inclusion * (1 - distribution.inclusion) * second
+    if distribution.rado_noise is not None:
+        expected += np.diag(distribution.rado_noise)
     found = np.cov(rados.T)
     root = np.linalg.inv(np.linalg.cholesky(expected))
     whitened = root @ found @ root.T
@@ -276,9 +275,9 @@ def test_truncated_rados_have_the_covariance_that_learners_are_told(per_rado):
     """Over two parties of one size, by the formula of `edge_moments`: within 5 %; another correlation is rejected."""
     parties = [records(120, seed) for seed in (5, 6)]
     query = RadosQuery(20_000, DpFeatDesign((SensitiveFeature(1, "s"),), per_rado))
-    total = sum(query.contribution(held, BITS, SeededRandom(50 + i)) for i, held in enumerate(parties))
+    total = sum(query.contribution(held, BITS, Computation(SeededRandom(50 + i))) for i, held in enumerate(parties))
     rados = query.decode(total, BITS)
-    told = query.law(4, [held.rows for held in parties], BITS).central
+    told = query.distribution(4, [held.rows for held in parties], BITS).central
     assert told is not None
     tables = [
         held.labels[:, None]
@@ -302,8 +301,8 @@ def test_truncated_rados_have_the_covariance_that_learners_are_told(per_rado):
     for wrong in (0.0, 0.8 * told.correlation, 1.2 * told.correlation):
         assert farthest(wrong) > 0.1
     # And as a learner restores them: those of uniform signatures.
-    to, law = restoration(Spread.of(rados), 240, RadoLaw(central=told))
-    assert law.central is None
+    to, distribution = restoration(Spread.of(rados), 240, RadoDistribution(central=told))
+    assert distribution.central is None
     root = np.linalg.inv(np.linalg.cholesky(sum(table.T @ table for table in tables) / 4))
     assert np.abs(root @ np.cov((rados @ to).T) @ root.T - np.eye(4)).max() < 0.07
     assert np.abs(root @ found @ root.T - np.eye(4)).max() > 0.2
@@ -313,11 +312,11 @@ def test_edge_noise_is_what_a_learner_is_told():
     """Fixed support with every subset of edges: a table's noise enters a rado with the edge that carries it."""
     rows, sigma = 3000, 400
     held, query = records(rows), RadosQuery(1, FixedSupportDesign(Fraction(1, 2), CLIP, sigma))
-    prepared = query.prepare(held, BITS, Keyed(SECRET, SCHEMA))
+    prepared = query.prepare(held, BITS, PARTY_SECRET)
     single = np.packbits(np.eye(rows, dtype=np.uint8), axis=1, bitorder="little")
     noised = prepared.sums_of(single)
     bare = RadosQuery(1, FixedSupportDesign(Fraction(1, 2), CLIP, 0)).prepare(held, BITS).sums_of(single)
-    told = query.law(4, (rows,), BITS).edge_noise
+    told = query.distribution(4, (rows,), BITS).edge_noise
     assert told is not None
     for column, variance in zip(((noised - bare) / 2.0**BITS).T, told, strict=True):
         assert scale_p_value(column, variance) > ACCEPT

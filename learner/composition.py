@@ -5,9 +5,9 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from dpcore.accounting.protection import ReleaseCost
 from dpcore.errors import ConfigurationError
-from dpcore.queries.release_cost import ReleaseCost
-from dpcore.queries.several_releases import CountedRelease, cost_together
+from dpcore.queries.several_releases import CountedRelease, composed_cost
 from dpcore.queries.statement import PrivacyStatement, rounded_up
 from learner.release import Release
 from wire.query import setting_of
@@ -34,13 +34,13 @@ WHOLE_BUDGET = (
 )
 
 
-def privacy_together(
+def composed_privacy(
     releases: Sequence[Release], delta: Fraction, *, feature: str | None = None, column: str | None = None
 ) -> ReleaseCost:
     """The cost of all these releases together, for records, or a source column, or the marginal of one feature.
 
     Parties are told apart by name. Raises ConfigurationError where a release is given twice or is not of the first
-    attempt, PlanError as `cost_together` does.
+    attempt, PlanError as `composed_cost` does.
     """
     if len({release.query_id for release in releases}) < len(releases):
         raise ConfigurationError("a release is given twice; it tells nothing more the second time, so name it once")
@@ -49,7 +49,7 @@ def privacy_together(
             f"the release of query {late[0].query_id.hex()[:16]} is of attempt {late[0].cohort.attempt}, and what was "
             "seen of earlier attempts is not known here; see the parties' ledgers"
         )
-    return cost_together([_counted(release) for release in releases], delta, feature=feature, column=column)
+    return composed_cost([_counted(release) for release in releases], delta, feature=feature, column=column)
 
 
 def cost_of(answers: Sequence["Answer"], delta: Fraction, unspent: CountedRelease | None = None) -> ReleaseCost:
@@ -57,10 +57,10 @@ def cost_of(answers: Sequence["Answer"], delta: Fraction, unspent: CountedReleas
 
     Raises PlanError.
     """
-    return cost_together([*map(_counted, answers), *([] if unspent is None else [unspent])], delta)
+    return composed_cost([*map(_counted, answers), *([] if unspent is None else [unspent])], delta)
 
 
-def statement_together(
+def composed_statement(
     answers: Sequence["Answer"], delta: Fraction, unspent: CountedRelease | None = None
 ) -> PrivacyStatement:
     """The statement of all that one learner was answered within a budget, for records; see `cost_of`.

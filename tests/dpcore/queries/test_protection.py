@@ -6,32 +6,25 @@ from fractions import Fraction
 import pytest
 
 from dpcore.accounting.dp_feat import account, account_of_exact_split
-from dpcore.accounting.gaussian import WeakNoiseError, gaussian_delta, thinned_epsilon
+from dpcore.accounting.gaussian import WeakNoiseError, gaussian_delta, subsampled_epsilon
 from dpcore.accounting.integer_noise import ROUNDING_VARIANCE
+from dpcore.accounting.protection import GaussianProtection, NoiseProtection, Setting
 from dpcore.accounting.sensitivity import edge_squared, joint_squared, moments_squared, root_up
+from dpcore.accounting.truncation import EmptyTruncationError
 from dpcore.errors import PlanError
-from dpcore.queries import release_cost as release_cost_module
+from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
-from dpcore.queries.release_cost import (
-    RareInclusionError,
-    Setting,
-    check_inclusion,
-    noise_law_of,
-    release_cost,
-    release_delta,
-    scope_of,
-)
 from dpcore.rados.designs import (
     DpFeatDesign,
     FixedSupportDesign,
     GaussianDesign,
     JointDesign,
     PlainDesign,
+    RareInclusionError,
     SensitiveFeature,
 )
 from dpcore.rados.support import SupportError
-from dpcore.rados.truncation import EmptyTruncationError
 from dpcore.records.clipping import Clip
 
 ROWS, DELTA = (400, 300, 200), 1e-6
@@ -45,7 +38,15 @@ THINNED = RadosQuery(50, GaussianDesign(CLIP, 20_000, Fraction(1, 10)))
 JOINT = RadosQuery(50, JointDesign("c", (1, 2), 2, 8_000))
 FIXED = RadosQuery(50, FixedSupportDesign(Fraction(1, 4), CLIP, 4_000))
 DP_FEAT = RadosQuery(20, DpFeatDesign((SMOKER,), MILD))
-NOISED = {"moments": MOMENTS, "gaussian": GAUSSIAN, "thinned": THINNED, "joint": JOINT, "fixed": FIXED}
+NOISED = {"moments": MOMENTS, "gaussian": GAUSSIAN, "subsampled": THINNED, "joint": JOINT, "fixed": FIXED}
+
+
+def release_cost(kind, rows, delta, setting):
+    return kind.protection(setting).cost(rows, delta)
+
+
+def release_delta(kind, rows, epsilon, setting):
+    return kind.protection(setting).least_delta(rows, epsilon)
 
 
 def mu(squared: Fraction | int, sigma: int, shares: int) -> float:
@@ -64,10 +65,11 @@ def mu(squared: Fraction | int, sigma: int, shares: int) -> float:
         (MOMENTS, "record"),
         (FIXED, "record"),
         (RadosQuery(9, FixedSupportDesign(Fraction(1, 4), CLIP, 0)), "none"),
+        (GradientQuery("hinge", (0,) * 6, Fraction(1), 10**8), "record"),
     ],
 )
 def test_the_scope_is_what_the_design_bounds(kind, scope):
-    assert scope_of(kind) == scope
+    assert kind.scope == kind.protection(SETTING).scope == scope
     cost = release_cost(kind, ROWS, DELTA, SETTING)
     assert (cost is None) == (scope == "none")
     if cost is not None:
@@ -90,7 +92,7 @@ def test_shared_noise_is_counted_by_its_shares(kind, squared, sigma, p):
     cost = release_cost(kind, ROWS, DELTA, SETTING)
     assert cost is not None
     for shares, epsilon in ((3, cost.epsilon), (2, cost.epsilon_if_others_collude)):
-        counted = thinned_epsilon(mu(squared, sigma, shares), n, p, DELTA)
+        counted = subsampled_epsilon(mu(squared, sigma, shares), n, p, DELTA)
         assert epsilon == pytest.approx(counted.upper, rel=1e-6)
         assert 0.1 < epsilon < 10
     assert cost.epsilon_lower == pytest.approx(cost.epsilon, rel=1e-6)
@@ -101,7 +103,7 @@ def test_shared_noise_is_counted_by_its_shares(kind, squared, sigma, p):
 def test_a_tables_noise_is_one_share_and_is_paid_once():
     cost = release_cost(FIXED, ROWS, DELTA, SETTING)
     assert cost is not None
-    counted = thinned_epsilon(mu(edge_squared(CLIP, 10), 4_000, 1), 1, 1, DELTA).upper
+    counted = subsampled_epsilon(mu(edge_squared(CLIP, 10), 4_000, 1), 1, 1, DELTA).upper
     assert cost.epsilon == cost.epsilon_if_others_collude == pytest.approx(counted, rel=1e-6)
     for more in (replace(FIXED, rados=1), replace(FIXED, rados=100_000)):
         assert release_cost(more, ROWS, DELTA, SETTING) == cost
@@ -149,7 +151,7 @@ def test_more_shares_cost_less(kind):
     assert others[2] == others[3] == honest[0].epsilon
 
 
-@pytest.mark.parametrize("kind", [GAUSSIAN, JOINT, THINNED], ids=["gaussian", "joint", "thinned"])
+@pytest.mark.parametrize("kind", [GAUSSIAN, JOINT, THINNED], ids=["gaussian", "joint", "subsampled"])
 def test_more_rados_cost_more(kind):
     few, many = (release_cost(replace(kind, rados=n), ROWS, DELTA, SETTING) for n in (10, 1000))
     assert few.epsilon * 2 < many.epsilon
@@ -175,16 +177,17 @@ def test_the_most_exposed_of_parties_of_all_sizes_is_counted_and_no_other(name, 
     kind, sizes = NOISED[name], (12, 14, 15, 100, 104, 250, 999)
     shares = {"alone": len(sizes), "others": 2}
     every = {
-        whose: [noise_law_of(kind, rows, SETTING, shares=count).epsilon(DELTA).upper for rows in sizes]
+        whose: [kind.protection(SETTING).distribution(rows, shares=count).epsilon(DELTA).upper for rows in sizes]
         for whose, count in shares.items()
     }
     counted = []
+    distribution = GaussianProtection.distribution
 
-    def spied(kind, rows, setting, *, shares):
+    def spied(protection, rows, *, shares):
         counted.append(rows)
-        return noise_law_of(kind, rows, setting, shares=shares)
+        return distribution(protection, rows, shares=shares)
 
-    monkeypatch.setattr(release_cost_module, "noise_law_of", spied)
+    monkeypatch.setattr(GaussianProtection, "distribution", spied)
     cost = release_cost(kind, sizes, DELTA, SETTING)
     assert cost.epsilon == pytest.approx(max(every["alone"]), rel=1e-9)
     assert cost.epsilon_if_others_collude == pytest.approx(max(every["others"]), rel=1e-9)
@@ -192,12 +195,12 @@ def test_the_most_exposed_of_parties_of_all_sizes_is_counted_and_no_other(name, 
     assert len(counted) == 2
 
 
-def test_what_the_law_of_the_shift_says_is_what_is_stated():
-    law = noise_law_of(GAUSSIAN, 400, SETTING, shares=3)
+def test_what_the_distribution_of_the_shift_says_is_what_is_stated():
+    distribution = GAUSSIAN.protection(SETTING).distribution(400, shares=3)
     cost = release_cost(GAUSSIAN, ROWS, DELTA, SETTING)
-    assert law.delta(cost.epsilon).upper <= DELTA
-    assert law.delta(0.99 * cost.epsilon).lower > DELTA
-    one = noise_law_of(replace(GAUSSIAN, rados=1), 400, SETTING, shares=3)
+    assert distribution.delta(cost.epsilon).upper <= DELTA
+    assert distribution.delta(0.99 * cost.epsilon).lower > DELTA
+    one = replace(GAUSSIAN, rados=1).protection(SETTING).distribution(400, shares=3)
     sure = gaussian_delta(mu(edge_squared(CLIP, 10), 20_000, 3), 0.05)
     assert one.delta(0.05).upper == pytest.approx(sure.upper / 2, rel=1e-6)
 
@@ -221,13 +224,15 @@ def test_releases_that_cannot_be_met_are_refused():
     with pytest.raises(PlanError, match="shares"):
         release_cost(GAUSSIAN, ROWS, DELTA, replace(SETTING, honest_parties=0))
     for kind in (DP_FEAT, RadosQuery(5, FixedSupportDesign(Fraction(1, 4), CLIP, 0))):
-        with pytest.raises(PlanError, match="no noise"):
-            noise_law_of(kind, 400, SETTING, shares=2)
+        assert not isinstance(kind.protection(SETTING), NoiseProtection)
+    unprotected = RadosQuery(5, FixedSupportDesign(Fraction(1, 4), CLIP, 0)).protection(SETTING)
+    with pytest.raises(PlanError, match="bounds nothing"):
+        unprotected.distribution_for(ROWS, 400, DELTA, colluding=True)
 
 
 def test_a_record_that_hardly_ever_enters_is_not_paid_for_by_delta():
     one = RadosQuery(3, GaussianDesign(CLIP, 3, Fraction(1, 10**7)))
-    assert noise_law_of(one, 10**7, SETTING, shares=2).epsilon(DELTA).upper == 0
+    assert one.protection(SETTING).distribution(10**7, shares=2).epsilon(DELTA).upper == 0
     with pytest.raises(RareInclusionError) as caught:
         release_cost(one, (10**7,), DELTA, SETTING)
     assert caught.value.chance == pytest.approx(3e-7, rel=1e-6)
@@ -236,10 +241,10 @@ def test_a_record_that_hardly_ever_enters_is_not_paid_for_by_delta():
         kind = RadosQuery(rados, GaussianDesign(CLIP, 20_000, Fraction(1, 10**5)))
         if refused:
             with pytest.raises(RareInclusionError):
-                check_inclusion(kind, 10**5, DELTA)
+                kind.protection(SETTING).check_inclusion(10**5, DELTA)
         else:
-            check_inclusion(kind, 10**5, DELTA)
-    check_inclusion(GAUSSIAN, 10**7, DELTA)
+            kind.protection(SETTING).check_inclusion(10**5, DELTA)
+    GAUSSIAN.protection(SETTING).check_inclusion(10**7, DELTA)
 
 
 def test_an_exact_split_takes_a_party_of_any_size():

@@ -1,0 +1,364 @@
+"""What a release protects, and what that costs: by noise, by a count that does not depend on the data, or not at all.
+
+Unit: one record is replaced, within a scope. "record": anything of it. "joint": its cell of one source column alone.
+"marginal": its value of one coordinate alone, and only that coordinate's released values are covered. "none": nothing
+is bounded.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache
+from typing import Literal
+
+from dpcore.accounting.composition import Bracket, DeltaTooSmallError, InfiniteEpsilonError, VoidEpsilonError
+from dpcore.accounting.concentrated import of_count, of_shift
+from dpcore.accounting.dp_feat import account, account_of_exact_split, delta_for, own_epsilon
+from dpcore.accounting.filters import Loss
+from dpcore.accounting.gaussian import ShiftDistribution
+from dpcore.accounting.integer_noise import IntegerNoise, smallest_share
+from dpcore.accounting.mixed import CountRelease
+from dpcore.accounting.noise_shares import LaplaceShares
+from dpcore.accounting.pure import PureLoss
+from dpcore.accounting.truncation import truncation
+from dpcore.errors import PlanError
+from dpcore.numbers.count_distributions import binomial_distribution, pooled_distribution
+
+Scope = Literal["none", "marginal", "joint", "record"]
+
+NoiseDistribution = ShiftDistribution | PureLoss
+"""What replacing one record can do to a release with noise."""
+
+FAILURE_SHARE = Fraction(1, 1024)
+"""Of a charge's delta: how likely its concentrated bound may fail, where that can be chosen."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a release's cost depends on beside its kind.
+
+    d: coordinates of a record. fraction_bits: the encoding's. honest_parties: h, the parties whose noise shares are
+    counted under collusion.
+    """
+
+    d: int
+    fraction_bits: int
+    honest_parties: int
+
+
+@dataclass(frozen=True)
+class ReleaseCost:
+    """The figures of one release at `delta`, which is 0 where the noise is Laplace's.
+
+    epsilon lies at or above the least one of the learner alone, which is at least epsilon_lower; it is the one to
+    state. epsilon_if_others_collude: against learner, coordinator and colluding parties. theorem_epsilon: n epsilon of
+    the paper's Theorem 6, where there is a truncation.
+    """
+
+    scope: Scope
+    epsilon: float
+    epsilon_lower: float
+    delta: float
+    epsilon_if_others_collude: float
+    theorem_epsilon: float | None = None
+
+
+class Protection(ABC):
+    """What a release protects, and its cost. delta is in (0, 1) and for the whole release; party_rows are the m_p."""
+
+    scope: Scope
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether delta is 0: the noise is Laplace's."""
+        return False
+
+    @abstractmethod
+    def cost(self, party_rows: Sequence[int], delta: Fraction | float) -> ReleaseCost | None:
+        """The cost of the release; None where nothing is bounded.
+
+        Raises PlanError (SupportError, EmptyTruncationError, InfiniteEpsilonError, WeakNoiseError, RareInclusionError
+        and others) where the design cannot be met by these rows or has no finite epsilon.
+        """
+
+    @abstractmethod
+    def least_delta(self, party_rows: Sequence[int], epsilon: float) -> Bracket | None:
+        """The least delta of the learner alone at which the release is (epsilon, delta)-private; None if unbounded.
+
+        The upper end is the one to state. Raises PlanError where epsilon is out of range, the design cannot be met by
+        these rows, or one draw over the pool was divided (split = exact).
+        """
+
+    @abstractmethod
+    def loss(self, rows: int, delta: Fraction) -> Loss | None:
+        """What a ledger charges a party of `rows` rows, within the scope; None where nothing is bounded.
+
+        Shared noise is counted with the honest parties' shares. Raises PlanError as `cost` does.
+        """
+
+    @abstractmethod
+    def distribution_for(
+        self, party_rows: Sequence[int], rows: int, delta: Fraction | float, *, colluding: bool
+    ) -> NoiseDistribution | CountRelease:
+        """What composition with other releases needs: what replacing a record of a party with `rows` rows can do.
+
+        colluding: against learner, coordinator and colluding parties, otherwise against the learner alone. Raises
+        PlanError where nothing is bounded, and as `cost` does.
+        """
+
+
+@dataclass(frozen=True)
+class Unprotected(Protection):
+    """Nothing is bounded."""
+
+    scope: Scope = field(default="none", init=False)
+
+    def cost(self, party_rows: Sequence[int], delta: Fraction | float) -> None:
+        """None."""
+
+    def least_delta(self, party_rows: Sequence[int], epsilon: float) -> None:
+        """None."""
+
+    def loss(self, rows: int, delta: Fraction) -> Loss | None:
+        """None."""
+        return None
+
+    def distribution_for(
+        self, party_rows: Sequence[int], rows: int, delta: Fraction | float, *, colluding: bool
+    ) -> NoiseDistribution | CountRelease:
+        """Raises PlanError."""
+        raise PlanError("the release bounds nothing: leave it out")
+
+
+@dataclass(frozen=True)
+class CountProtection(Protection):
+    """Coordinates coded -1/+1, each by its own values: a rado shows a count whose distribution is the design's alone.
+
+    rados: n. epsilon_per_rado: Algorithm 2's, None for uniform signatures. is_pooled: one truncation of the pool is
+    divided (split = exact). is_promised: whether a bound was asked for; where these rows give none, a design that asks
+    for one fails, and one that asks for none has none. Proof: dpcore.accounting.dp_feat.
+    """
+
+    rados: int
+    epsilon_per_rado: Fraction | None = None
+    is_pooled: bool = False
+    is_promised: bool = True
+    scope: Scope = field(default="marginal", init=False)
+
+    def cost(self, party_rows: Sequence[int], delta: Fraction | float) -> ReleaseCost | None:
+        """The same for every protected coordinate, whatever its values: each is bounded by itself."""
+        count = account_of_exact_split if self.is_pooled else account
+        try:
+            counted = count(party_rows, self.rados, self.epsilon_per_rado, delta)
+        except (InfiniteEpsilonError, VoidEpsilonError, DeltaTooSmallError):
+            if self.is_promised:
+                raise
+            return None
+        return ReleaseCost(
+            scope=self.scope,
+            epsilon=counted.epsilon,
+            epsilon_lower=counted.epsilon_lower,
+            delta=counted.delta,
+            epsilon_if_others_collude=counted.epsilon_if_others_collude,
+            theorem_epsilon=counted.theorem_epsilon,
+        )
+
+    def least_delta(self, party_rows: Sequence[int], epsilon: float) -> Bracket:
+        """See `Protection`."""
+        if self.is_pooled:
+            raise PlanError("a draw over the pool, split = exact, is counted at a delta only")
+        return delta_for(party_rows, self.rados, self.epsilon_per_rado, epsilon)
+
+    def loss(self, rows: int, delta: Fraction) -> Loss | None:
+        """By the party's own count, whoever else takes part or colludes."""
+        if self.is_promised:
+            return _count_loss(rows, self.rados, self.epsilon_per_rado, delta)
+        try:
+            return plain_loss(rows, self.rados, delta)
+        except PlanError:
+            return None
+
+    def distribution_for(
+        self,
+        party_rows: Sequence[int],
+        rows: int,
+        delta: Fraction | float,
+        *,
+        colluding: bool,
+    ) -> CountRelease:
+        """The party's own count under collusion, the pool's against the learner alone."""
+        if self.is_pooled:
+            raise PlanError("a draw over the pool, split = exact, is counted by itself only: leave that release out")
+
+        def low(count: int) -> int:
+            return 0 if self.epsilon_per_rado is None else truncation(count, self.epsilon_per_rado)[0]
+
+        pool = [(count, low(count)) for count in party_rows]
+        return CountRelease(
+            binomial_distribution(rows, low(rows)) if colluding else pooled_distribution(pool), self.rados
+        )
+
+
+@lru_cache(maxsize=64)
+def plain_loss(rows: int, rados: int, delta: Fraction) -> Loss:
+    """What plain rados cost each boolean coordinate's own values. Raises PlanError where no bound holds at delta."""
+    return Loss.of_concentrated(of_count(binomial_distribution(rows), rados, FAILURE_SHARE * delta), delta)
+
+
+@lru_cache(maxsize=64)
+def _count_loss(rows: int, rados: int, epsilon_per_rado: Fraction | None, delta: Fraction) -> Loss:
+    """The same where a bound is promised, with the exact epsilon of the releases."""
+    epsilon = own_epsilon(rows, rados, epsilon_per_rado, delta)
+    if not math.isfinite(epsilon):
+        raise PlanError("the design has no finite bound: ask for fewer rados, or truncate less")
+    distribution = binomial_distribution(rows, truncation(rows, epsilon_per_rado)[0])
+    return Loss.of_concentrated(of_count(distribution, rados, FAILURE_SHARE * delta), delta, epsilon)
+
+
+@dataclass(frozen=True)
+class NoiseProtection(Protection):
+    """Whole records, or one source column of them, within the whole release, by noise in shares.
+
+    honest_parties: h, whose shares are counted under collusion.
+    """
+
+    scope: Scope
+    honest_parties: int
+
+    @abstractmethod
+    def distribution(self, rows: int, *, shares: int) -> NoiseDistribution:
+        """What replacing a record of a party with `rows` rows can do, where so many noise shares are counted.
+
+        Raises PlanError where there are too few shares, SupportError where the party is too small for its set.
+        """
+
+    def most_exposed(self, party_rows: Sequence[int]) -> int:
+        """The rows of a party whose record costs most. Raises SupportError where one is too small for its set."""
+        return min(party_rows)
+
+    def check_inclusion(self, rows: int, delta: Fraction | float) -> None:
+        """Raise PlanError where delta could pay for releasing one of `rows` records without noise."""
+
+    def cost(self, party_rows: Sequence[int], delta: Fraction | float) -> ReleaseCost:
+        """With all shares for the learner alone, with the honest parties' under collusion."""
+        if not party_rows or min(party_rows) < 1:
+            raise PlanError(f"the parties have {list(party_rows)} rows: give at least one party, and one row for each")
+        for size in set(party_rows):
+            self.check_inclusion(size, delta)
+        rows = self.most_exposed(party_rows)
+        alone = self.distribution(rows, shares=len(party_rows)).epsilon(delta)
+        others = self.distribution(rows, shares=min(self.honest_parties, len(party_rows))).epsilon(delta)
+        return ReleaseCost(
+            scope=self.scope,
+            epsilon=alone.upper,
+            epsilon_lower=alone.lower,
+            delta=0.0 if self.is_pure else float(delta),
+            epsilon_if_others_collude=others.upper,
+        )
+
+    def least_delta(self, party_rows: Sequence[int], epsilon: float) -> Bracket:
+        """See `Protection`."""
+        return self.distribution(self.most_exposed(party_rows), shares=len(party_rows)).delta(epsilon)
+
+    def loss(self, rows: int, delta: Fraction) -> Loss:
+        """See `Protection`."""
+        self.check_inclusion(rows, delta)
+        return loss_of(self.distribution(rows, shares=self.honest_parties), delta)
+
+    def distribution_for(
+        self, party_rows: Sequence[int], rows: int, delta: Fraction | float, *, colluding: bool
+    ) -> NoiseDistribution:
+        """See `Protection`."""
+        self.check_inclusion(rows, delta)
+        members = len(party_rows)
+        return self.distribution(rows, shares=min(self.honest_parties, members) if colluding else members)
+
+
+def loss_of(distribution: NoiseDistribution, delta: Fraction) -> Loss:
+    """What a ledger charges a release with such noise. delta: what epsilon is counted at; pure noise takes none of it.
+
+    Raises PlanError.
+    """
+    if isinstance(distribution, PureLoss):
+        # As doubles, rounded up, they are short fractions, which a ledger adds up fast.
+        rho = math.nextafter(float(distribution.concentrated.rho), math.inf)
+        epsilon = Fraction(distribution.epsilon(0).upper)
+        return Loss(epsilon, Fraction(0), Fraction(rho), distribution.concentrated.failure)
+    concentrated = of_shift(distribution, FAILURE_SHARE * delta)
+    return Loss.of_concentrated(concentrated, delta, distribution.epsilon(delta).upper)
+
+
+@dataclass(frozen=True)
+class GaussianProtection(NoiseProtection):
+    """Discrete Gaussian noise on every value that a record can move.
+
+    share_sigma: each share's standard deviation, in integer units. squared: Delta^2, the squared L2 sensitivity of what
+    one coin decides about, in squared units. values: D, how many of a record's numbers are noised, in all rados
+    together. rados: n, how often a record enters by a coin. inclusion: p, the chance with which it does; 1 for none.
+    is_shared: whether the noise is the sum of the parties' shares; otherwise it is the record's own party's.
+    """
+
+    share_sigma: int
+    squared: Fraction | int
+    values: int
+    rados: int = 1
+    inclusion: Fraction | int = 1
+    is_shared: bool = True
+
+    def inclusion_of(self, rows: int) -> Fraction | int:
+        """P at a party of `rows` rows. Raises SupportError where it is too small for its set."""
+        return self.inclusion
+
+    def most_exposed(self, party_rows: Sequence[int]) -> int:
+        """The party of the largest inclusion p, and of several with the same p the smallest.
+
+        A party's size matters through p alone. The larger p is, the more coins fall "in" (K ~ Binomial(n, p) grows
+        stochastically), and each one that does raises delta (dpcore.accounting.gaussian).
+        """
+        return max(sorted(set(party_rows)), key=self.inclusion_of)
+
+    def shares(self, parties: int) -> int:
+        """How many shares of noise `parties` parties add to what protects one record."""
+        return parties if self.is_shared else 1
+
+    def distribution(self, rows: int, *, shares: int) -> ShiftDistribution:
+        """The distribution of the squared shift, in units of the noise's variance."""
+        noise = IntegerNoise(self.share_sigma, self.shares(shares), self.values)
+        return noise.distribution(self.squared, self.rados, self.inclusion_of(rows))
+
+    def least_share(
+        self,
+        party_rows: Sequence[int],
+        epsilon: Fraction | float,
+        delta: Fraction | float,
+        part: Fraction = Fraction(1),
+    ) -> int:
+        """The least share at which the release stays within (epsilon, delta) under collusion, whatever its own is.
+
+        party_rows: those that are known. part: of what (epsilon, delta) allows, as a fraction of its squared mu: mu^2 =
+        Delta^2 / sigma^2 times 1 / part is what the whole would take. Raises PlanError where the share is beyond 2^48.
+        """
+        inclusion = max(map(self.inclusion_of, party_rows), default=self.inclusion)
+        squared, shares = Fraction(self.squared) / part, self.shares(self.honest_parties)
+        return smallest_share(squared, shares, self.values, epsilon, delta, self.rados, inclusion)
+
+
+@dataclass(frozen=True)
+class LaplaceProtection(NoiseProtection):
+    """Discrete Laplace noise on integers that a record moves by at most l1 in all: pure differential privacy."""
+
+    noise: LaplaceShares
+    l1: int
+
+    @property
+    def is_pure(self) -> bool:
+        """True."""
+        return True
+
+    def distribution(self, rows: int, *, shares: int) -> PureLoss:
+        """The pure epsilon; shares beyond those that make up the noise only blur what has it already."""
+        if shares < self.noise.shares:
+            raise PlanError(f"{shares} shares of noise are counted, and {self.noise.shares} make up the noise")
+        return PureLoss(self.noise.epsilon(self.l1))

@@ -1,0 +1,152 @@
+"""DP-FEAT: single features, each protected by its own marginal."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import ClassVar, Self
+
+import numpy as np
+
+from dpcore.accounting.protection import CountProtection, Scope, Setting
+from dpcore.accounting.truncation import truncation
+from dpcore.errors import PlanError
+from dpcore.numbers.count_distributions import binomial_distribution
+from dpcore.numbers.rationals import check_rational
+from dpcore.rados.designs.base import RadoDesign, Split, check_split
+from dpcore.rados.distribution import CentralCount, RadoDistribution
+from dpcore.records.schema import Schema
+
+
+@dataclass(frozen=True)
+class SensitiveFeature:
+    """A coordinate whose marginal is protected.
+
+    name: the coordinate's, which is its feature's, in the schema. rounded: whether the feature is real-valued and each
+    record's value is replaced by a random sign with that value as its mean (dpcore.rados.prepared_records); otherwise
+    it is coded -1/+1 already. Raises PlanError.
+    """
+
+    coordinate: int
+    name: str
+    rounded: bool = False
+
+    def __post_init__(self) -> None:
+        if self.coordinate < 0:
+            raise PlanError(f"the sensitive coordinate is {self.coordinate}: give its index, 0 or more")
+        if not self.name:
+            raise PlanError("the sensitive coordinate has no name: give the one that the schema uses")
+
+
+@dataclass(frozen=True)
+class DpFeatDesign(RadoDesign):
+    """Signatures whose sensitive coordinate is central (Nock, Patrini, Friedman, ICML 2015, Algorithm 2, DP-FEAT).
+
+    sensitive: the protected features, at least one, each by its own marginal. epsilon_per_rado: Algorithm 2's epsilon,
+    an exact positive rational; None draws uniform signatures, which gives the lowest exact epsilon
+    (dpcore.accounting.dp_feat). With several features there is no truncation: a second one would make the first
+    marginal depend on the data. split: see `Split`; "exact" needs a truncation to divide.
+
+    Sensitivity: one flipped value shifts the coordinate by one in each rado; the count behind it is a binomial,
+    truncated with epsilon_per_rado, whatever the data. The signs of a rounded feature differ between neighbours by such
+    a flip or not at all, by a chance of its own: the divergence is at most the mean of the two, so at most the flip's.
+    Proof: dpcore.accounting.dp_feat.
+
+    Raises PlanError where a field is out of range.
+    """
+
+    name: ClassVar[str] = "dp-feat"
+
+    sensitive: tuple[SensitiveFeature, ...]
+    epsilon_per_rado: Fraction | None = None
+    split: Split = "local"
+
+    def __post_init__(self) -> None:
+        if not self.sensitive:
+            raise PlanError("dp-feat protects no feature: name at least one sensitive feature")
+        if len({feature.coordinate for feature in self.sensitive}) < len(self.sensitive):
+            raise PlanError("a sensitive feature is named twice: name each once")
+        check_split(self.split)
+        if self.epsilon_per_rado is None:
+            return
+        check_rational("epsilon_per_rado", self.epsilon_per_rado)
+        if len(self.sensitive) > 1:
+            raise PlanError(
+                "a truncation protects one feature: name one, or leave epsilon_per_rado out to draw without truncation"
+            )
+
+    def words(self) -> str:
+        """See `RadoDesign`."""
+        named = ", ".join(repr(name) for name in self.names)
+        if self.epsilon_per_rado is None:
+            return f"dp-feat for {named} without truncation"
+        return f"dp-feat for {named} at epsilon {float(self.epsilon_per_rado):.3g} per rado"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The protected features' names."""
+        return tuple(feature.name for feature in self.sensitive)
+
+    @property
+    def coordinates(self) -> tuple[int, ...]:
+        """The protected features' coordinates, in the order named."""
+        return tuple(feature.coordinate for feature in self.sensitive)
+
+    @property
+    def coded(self) -> tuple[int, ...]:
+        """See `RadoDesign`."""
+        return self.coordinates
+
+    @property
+    def rounded(self) -> tuple[int, ...]:
+        """See `RadoDesign`."""
+        return tuple(feature.coordinate for feature in self.sensitive if feature.rounded)
+
+    @property
+    def truncated_at(self) -> Fraction | None:
+        """See `RadoDesign`."""
+        return self.epsilon_per_rado
+
+    @property
+    def is_pooled(self) -> bool:
+        """See `RadoDesign`."""
+        return self.split == "exact"
+
+    def pooled(self, epsilon_per_rado: Fraction | None) -> Self:
+        """See `RadoDesign`."""
+        return replace(self, epsilon_per_rado=epsilon_per_rado, split="exact")
+
+    @property
+    def is_calibrated(self) -> bool:
+        """See `RadoDesign`."""
+        return False
+
+    def distribution(self, d: int, party_rows: Sequence[int], fraction_bits: int) -> RadoDistribution:
+        """See `RadoDesign`."""
+        rounding = np.isin(np.arange(d), self.rounded) if self.rounded else None
+        return RadoDistribution(rounding=rounding, central=self._central(party_rows))
+
+    def _central(self, party_rows: Sequence[int]) -> CentralCount | None:
+        """What is public of the truncated k; coins exchangeable given it have 4 Var(k_p) = m_p (1 + (m_p - 1) rho)."""
+        if self.epsilon_per_rado is None:
+            return None
+        correlation = 0.0
+        drawn = (sum(party_rows),) if self.is_pooled else party_rows
+        for rows in drawn:
+            admitted = binomial_distribution(rows, truncation(rows, self.epsilon_per_rado)[0])
+            k = admitted.low + np.arange(len(admitted.masses))
+            variance = min(float(admitted.masses @ (k - rows / 2.0) ** 2), rows / 4.0)
+            correlation += (4.0 * variance - rows) / max(rows - 1, 1) / sum(drawn)
+        return CentralCount(self.coordinates[0], correlation)
+
+    @property
+    def scope(self) -> Scope:
+        """See `RadoDesign`."""
+        return "marginal"
+
+    def protection(self, rados: int, setting: Setting) -> CountProtection:
+        """See `RadoDesign`."""
+        return CountProtection(rados, self.epsilon_per_rado, self.is_pooled)
+
+    def features(self, schema: Schema) -> tuple[str, ...]:
+        """See `RadoDesign`."""
+        return self.names

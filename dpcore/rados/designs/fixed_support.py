@@ -1,0 +1,145 @@
+"""Fixed support: exactly m* records per rado, over a table that is noised once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import ClassVar, Self
+
+import numpy as np
+
+from dpcore.accounting.filters import Loss
+from dpcore.accounting.protection import GaussianProtection, Protection, Scope, Setting, Unprotected
+from dpcore.accounting.sensitivity import edge_squared
+from dpcore.rados.designs.base import RadoDesign, Split, check_fraction, check_split
+from dpcore.rados.distribution import RadoDistribution
+from dpcore.rados.support import check_support, pooled_inclusion
+from dpcore.randomness.discrete_gaussian import check_share, tail_bound
+from dpcore.records.clipping import Clip
+
+_OWN_NOISE = (
+    "Every party adds noise to its own records' edges and keeps it to itself. Nothing is asked of the others: the two "
+    "figures are the same, and all parties but the record's own may collude. All releases over the same noised tables "
+    "together cost this once; any change of a table, the schema or these parameters makes a new one."
+)
+
+
+@dataclass(frozen=True)
+class FixedSupportDesign(RadoDesign):
+    """Exactly m* records per rado, over edges that are clipped and noised once (ICML 2015, section 5.2).
+
+    fraction: f; each party draws round(f m_p) of its own records, uniformly, for each rado. clip: to which edges
+    are cut. edge_sigma: the standard deviation of the discrete Gaussian noise on each coordinate of each
+    record's edge, in units of 2^-fraction_bits; 0 adds none and protects nothing. split: "exact" draws round(f m)
+    records of the pool.
+
+    Sensitivity: 2 R 2^fraction_bits, of the noised table. Rados over it, however many, are post-processing, for what is
+    drawn does not look at the data. Proof: dpcore.accounting.sensitivity.edge_squared.
+
+    Raises PlanError where a field is out of range.
+    """
+
+    name: ClassVar[str] = "fixed-support"
+
+    fraction: Fraction
+    clip: Clip
+    edge_sigma: int
+    split: Split = "local"
+
+    def __post_init__(self) -> None:
+        check_fraction(self.fraction)
+        if self.edge_sigma != 0:
+            check_share(self.edge_sigma)
+        check_split(self.split)
+
+    def words(self) -> str:
+        """See `RadoDesign`."""
+        noise = "over a noised table" if self.edge_sigma else "without noise"
+        return f"fixed-support with {float(self.fraction):.3g} of the records {noise}"
+
+    @property
+    def support(self) -> Fraction:
+        """See `RadoDesign`."""
+        return self.fraction
+
+    @property
+    def is_pooled(self) -> bool:
+        """See `RadoDesign`."""
+        return self.split == "exact"
+
+    def pooled(self, epsilon_per_rado: Fraction | None) -> Self:
+        """See `RadoDesign`."""
+        return replace(self, split="exact")
+
+    @property
+    def clipping(self) -> Clip:
+        """See `RadoDesign`."""
+        return self.clip
+
+    @property
+    def edge_noise(self) -> int:
+        """See `RadoDesign`."""
+        return self.edge_sigma
+
+    def noise_bound(self, rows: int, parties: int, values: int) -> int:
+        """See `RadoDesign`."""
+        return tail_bound(self.edge_sigma, rows, values) if self.edge_sigma else 0
+
+    def with_noise(self, sigma: int) -> Self:
+        """See `RadoDesign`."""
+        return replace(self, edge_sigma=sigma)
+
+    def distribution(self, d: int, party_rows: Sequence[int], fraction_bits: int) -> RadoDistribution:
+        """See `RadoDesign`."""
+        noise = np.full(d, float(self.edge_sigma) ** 2 * 4.0**-fraction_bits)
+        drawn = (sum(party_rows),) if self.is_pooled else party_rows
+        return RadoDistribution(inclusion=pooled_inclusion(drawn, self.fraction), fixed_support=True, edge_noise=noise)
+
+    @property
+    def scope(self) -> Scope:
+        """See `RadoDesign`."""
+        return "record" if self.edge_sigma else "none"
+
+    def protection(self, rados: int, setting: Setting) -> Protection:
+        """That of the noised table, whatever the number of rados."""
+        drawn = None if self.is_pooled else self.fraction
+        if not self.edge_sigma:
+            return _UnprotectedSupport(drawn)
+        return _TableProtection(
+            self.scope,
+            setting.honest_parties,
+            self.edge_sigma,
+            edge_squared(self.clip, setting.fraction_bits),
+            setting.d,
+            is_shared=False,
+            fraction=drawn,
+        )
+
+    def noise_words(self, parties: int, honest: int) -> str:
+        """See `RadoDesign`."""
+        return _OWN_NOISE
+
+
+@dataclass(frozen=True)
+class _UnprotectedSupport(Unprotected):
+    """fraction: of its own records that a party draws, None where the pool is divided."""
+
+    fraction: Fraction | None
+
+    def loss(self, rows: int, delta: Fraction) -> Loss | None:
+        """None. Raises SupportError where the party is too small for its set."""
+        if self.fraction is not None:
+            check_support(rows, self.fraction)
+        return None
+
+
+@dataclass(frozen=True)
+class _TableProtection(GaussianProtection):
+    """fraction: as above."""
+
+    fraction: Fraction | None = None
+
+    def inclusion_of(self, rows: int) -> Fraction | int:
+        """1: the table's noise is paid whatever is drawn. Raises SupportError where the party is too small."""
+        if self.fraction is not None:
+            check_support(rows, self.fraction)
+        return 1

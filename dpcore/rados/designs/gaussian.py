@@ -1,0 +1,131 @@
+"""Gaussian rados: clipped edges, and noise on every value of the total."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.accounting.protection import GaussianProtection, Scope, Setting
+from dpcore.accounting.sensitivity import edge_squared
+from dpcore.errors import PlanError
+from dpcore.rados.designs.base import HALF, RadoDesign, check_fraction
+from dpcore.rados.distribution import RadoDistribution
+from dpcore.rados.support import check_support, pooled_inclusion
+from dpcore.randomness.discrete_gaussian import check_share, discrete_gaussian, tail_bound
+from dpcore.randomness.sources import RandomSource
+from dpcore.records.clipping import Clip
+
+LEAST_CHANCE = 1000
+"""Times delta: how likely a record must be to enter some rado (`RareInclusionError`)."""
+
+
+class RareInclusionError(PlanError):
+    """A support so small that delta could pay for releasing what it takes without noise."""
+
+    def __init__(self, *, chance: float, delta: float) -> None:
+        self.chance, self.delta = chance, delta
+        most = chance / LEAST_CHANCE
+        super().__init__(
+            f"a record enters some rado with probability {chance:.3g} and delta is {delta:.3g}, which would hide a "
+            f"record that is released as it is: choose a larger support, or a delta of at most {most:.1g}"
+        )
+
+
+@dataclass(frozen=True)
+class GaussianDesign(RadoDesign):
+    """Clipped edges, summed over uniform or fixed-support signatures, and noise on every value of the total.
+
+    fraction: None draws uniform signatures; otherwise each party draws round(fraction m_p) of its records for each
+    rado. clip: to which edges are cut. share_sigma: the standard deviation of each party's share of the noise, as in
+    `JointDesign`.
+
+    Sensitivity: 2 R 2^fraction_bits in each rado that the record enters, by a coin that is the same for both neighbours
+    (of 1/2, or of what a rado takes of the party's rows). Proof: dpcore.accounting.sensitivity.edge_squared and, of the
+    coin, dpcore.accounting.gaussian.
+
+    Raises PlanError where a field is out of range.
+    """
+
+    name: ClassVar[str] = "gaussian"
+
+    clip: Clip
+    share_sigma: int
+    fraction: Fraction | None = None
+
+    def __post_init__(self) -> None:
+        if self.fraction is not None:
+            check_fraction(self.fraction)
+        check_share(self.share_sigma)
+
+    def words(self) -> str:
+        """See `RadoDesign`."""
+        return f"gaussian with records clipped to {float(self.clip.norm_bound):.3g}"
+
+    @property
+    def support(self) -> Fraction | None:
+        """See `RadoDesign`."""
+        return self.fraction
+
+    @property
+    def clipping(self) -> Clip:
+        """See `RadoDesign`."""
+        return self.clip
+
+    def add_noise(self, sums: NDArray[np.int64], random: RandomSource) -> None:
+        """See `RadoDesign`."""
+        sums += discrete_gaussian(self.share_sigma, sums.size, random).reshape(sums.shape)
+
+    def noise_bound(self, rows: int, parties: int, values: int) -> int:
+        """See `RadoDesign`."""
+        return tail_bound(self.share_sigma, parties, values)
+
+    def with_noise(self, sigma: int) -> Self:
+        """See `RadoDesign`."""
+        return replace(self, share_sigma=sigma)
+
+    def distribution(self, d: int, party_rows: Sequence[int], fraction_bits: int) -> RadoDistribution:
+        """See `RadoDesign`."""
+        noise = np.full(d, len(party_rows) * float(self.share_sigma) ** 2 * 4.0**-fraction_bits)
+        if self.fraction is None:
+            return RadoDistribution(rado_noise=noise)
+        return RadoDistribution(
+            inclusion=pooled_inclusion(party_rows, self.fraction), fixed_support=True, rado_noise=noise
+        )
+
+    @property
+    def scope(self) -> Scope:
+        """See `RadoDesign`."""
+        return "record"
+
+    def protection(self, rados: int, setting: Setting) -> GaussianProtection:
+        """See `RadoDesign`."""
+        kind, inclusion = (GaussianProtection, HALF) if self.fraction is None else (_SampledProtection, self.fraction)
+        squared = edge_squared(self.clip, setting.fraction_bits)
+        values = rados * setting.d
+        return kind(self.scope, setting.honest_parties, self.share_sigma, squared, values, rados, inclusion)
+
+
+@dataclass(frozen=True)
+class _SampledProtection(GaussianProtection):
+    """Amplified by sampling: a rado takes a fixed share of each party's records, `inclusion`."""
+
+    def inclusion_of(self, rows: int) -> Fraction:
+        """The part of the rows that a rado takes, a whole number of them."""
+        return Fraction(check_support(rows, Fraction(self.inclusion)), rows)
+
+    def check_inclusion(self, rows: int, delta: Fraction | float) -> None:
+        """Raise RareInclusionError where a fixed support hardly ever takes a given one of `rows` rows.
+
+        To publish a record drawn at random is (0, 1/rows)-private. Were delta so large, an epsilon of 0 would be
+        counted for rados of one record without noise. Where the chance is LEAST_CHANCE delta, noise must hold the loss
+        of a record that is in below epsilon but for one time in LEAST_CHANCE. Raises SupportError too.
+        """
+        inclusion = check_support(rows, Fraction(self.inclusion)) / rows
+        chance = -math.expm1(self.rados * math.log1p(-inclusion))
+        # Where it is likely to be in, sampling takes little from the noise.
+        if chance < min(0.5, LEAST_CHANCE * delta):
+            raise RareInclusionError(chance=chance, delta=float(delta))

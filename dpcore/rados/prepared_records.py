@@ -1,0 +1,219 @@
+"""Records as a design of rados sums them, and their sums over signatures.
+
+    records -> rounded signs (dp-feat) -> edges -> clipped -> noised (fixed support) -> sums over signatures
+
+**One-bit rounding** makes a real-valued sensitive coordinate a random sign with the value as its mean. P(b = +1) =
+(1 + x) / 2, so E[b] = x, and the edge's coordinate y b is coded -1/+1 as DP-FEAT needs. The sign is drawn from
+HMAC-SHA-256 under the party's secret over schema, feature and the record's content, so under one schema a record has
+one sign for ever: asking again does not average the rounding away. E[b^2] = 1, not x^2: learners correct the diagonal
+(RadoDistribution).
+
+**A noised table** has every edge with its noise, drawn once for an epoch and the same whenever it is used. Fixed
+support protects records by noise on the edges themselves, so rados over one noised table are free post-processing,
+however many are asked for. The noise is derived from a key that depends on everything that the edges depend on: any
+change is a new epoch, with independent noise. Were it keyed by less, two releases could be subtracted.
+"""
+
+import hashlib
+import hmac
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.errors import ConfigurationError, ShapeError
+from dpcore.rados.designs.base import RadoDesign
+from dpcore.rados.kernel import add_rado_sums
+from dpcore.rados.signatures import (
+    GivenSignatures,
+    Signatures,
+    Truncation,
+    UniformSignatures,
+    check_drawable,
+    signatures_of,
+)
+from dpcore.randomness.discrete_gaussian import discrete_gaussian
+from dpcore.randomness.sources import KeyedRandom
+from dpcore.records.computation import Computation, PartySecret
+from dpcore.records.records import BLOCK_ROWS, ONE, Records, edges, sensitive_positive
+from dpcore.records.row_sums import SumOverRows, sum_on_threads
+
+_ROUNDING = b"rado.v1/one-bit-rounding\0"
+_TABLE = b"rado.v1/noised-table\0"
+
+# Tries per rado up to which summing all candidates is cheaper than drawing them twice, once to count.
+_MOST_DRAWS_SUMMED = 2.0
+
+
+def rounded(records: Records, coordinates: Sequence[int], secret: PartySecret) -> Records:
+    """The records with these coordinates replaced by their signs; rows that are not usable stay zero.
+
+    records: as loaded, none of them rounded before: a sign that depended on another one would change with what else a
+    query rounds. Records with the same content are told apart by their order, so that their signs are independent. The
+    chance is exact: 31 bits of the code are compared with the stored value, an integer in units of 2^-30.
+    """
+    features = records.features.copy()
+    for coordinate in coordinates:
+        key = secret.key(_ROUNDING, coordinate.to_bytes(8, "big"))
+        signs = np.where(_codes(records, key) < records.features[:, coordinate].astype(np.int64) + ONE, ONE, -ONE)
+        features[:, coordinate] = np.where(records.usable, signs, 0)
+    return Records(features, records.labels, records.usable)
+
+
+def _codes(records: Records, key: bytes) -> NDArray[np.int64]:
+    """A uniform integer in [0, 2^31) for each record: int64 (m,)."""
+    seen: Counter[bytes] = Counter()
+    codes = np.empty(records.rows, dtype=np.int64)
+    contents = np.column_stack([records.features, records.labels.astype(np.int32)])
+    for index, content in enumerate(np.ascontiguousarray(contents, dtype="<i4")):
+        digest = hashlib.sha256(content.tobytes()).digest()
+        code = hmac.digest(key, digest + seen[digest].to_bytes(8, "big"), "sha256")
+        seen[digest] += 1
+        codes[index] = int.from_bytes(code[:4], "big") >> 1
+    return codes
+
+
+@dataclass(frozen=True)
+class NoisedTable:
+    """The noise of one epoch, block of rows after block of rows. key: 32 bytes, secret."""
+
+    key: bytes = field(repr=False)
+    sigma: int
+
+    @classmethod
+    def of(cls, records: Records, design: RadoDesign, fraction_bits: int, secret: PartySecret) -> Self:
+        """The table of these records."""
+        clip = design.clipping
+        assert clip is not None, "edges that are noised are clipped"
+        # The blocks too: cut elsewhere, the same key would give the same table other noise.
+        parameters = f"{fraction_bits}/{clip.norm_bound}/{clip.bias}/{design.edge_noise}/{BLOCK_ROWS}".encode()
+        return cls(secret.key(_TABLE, records.digest + parameters), design.edge_noise)
+
+    @property
+    def epoch(self) -> bytes:
+        """32 bytes that name the epoch and tell nothing of the key."""
+        return hashlib.sha256(_TABLE + b"epoch\0" + self.key).digest()
+
+    def noise(self, first_row: int, shape: tuple[int, int]) -> NDArray[np.int64]:
+        """The noise of the rows from `first_row` on: int64, shape (rows, d). Blocks must begin where they always do."""
+        key = hmac.digest(self.key, first_row.to_bytes(8, "big"), "sha256")
+        return discrete_gaussian(self.sigma, shape[0] * shape[1], KeyedRandom(key)).reshape(shape)
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedRecords:
+    """Records whose edges can be summed over signatures. records: rounded already; table: the noise on the edges."""
+
+    records: Records
+    fraction_bits: int
+    design: RadoDesign
+    table: NoisedTable | None
+
+    @classmethod
+    def of(cls, records: Records, fraction_bits: int, design: RadoDesign, secret: PartySecret | None) -> Self:
+        """Records as they were loaded, made ready for a design.
+
+        Raises ConfigurationError where the design repeats its draws and there is no secret.
+        """
+        if design.rounded:
+            records = rounded(records, design.rounded, _require(secret))
+        table = NoisedTable.of(records, design, fraction_bits, _require(secret)) if design.edge_noise else None
+        return cls(records, fraction_bits, design, table)
+
+    def sums_of(self, selection: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """The sums for whole signatures, without shared noise: int64 (n, d). selection: packed bits (n, ceil(m/8))."""
+        return self.sums_over(GivenSignatures(self.records.rows, selection))
+
+    def sums_over(self, signatures: Signatures, sum_over_rows: SumOverRows = sum_on_threads) -> NDArray[np.int64]:
+        """The sums for these signatures, without shared noise: int64 (n, d).
+
+        Over integers the parties' sums add up to the pooled sum of the concatenated signatures, bit for bit (P6).
+        Raises ShapeError where the signatures are of another number of rows.
+        """
+        if signatures.rows != self.records.rows:
+            raise ShapeError(f"signatures of {signatures.rows} rows for {self.records.rows} records: draw them anew")
+        part = RadoPart(signatures, self.records.d, self.fraction_bits, self.design, self.table)
+        return sum_over_rows(part, self.records)
+
+    def drawn_sums(self, rados: int, computation: Computation) -> NDArray[np.int64]:
+        """The sums for what `signatures_of` draws, in fewer passes: int64 (rados, d).
+
+        Where a truncation admits most signatures, k is read off the sums of the candidates, all of which are summed.
+        """
+        admitted = Truncation.of(self.design, self.records.rows)
+        if admitted is None or admitted.expected_draws > _MOST_DRAWS_SUMMED:
+            counting = _watched(computation, done=False)
+            signatures = signatures_of(self.design, self.records, rados, computation.random, counting.total)
+            return self.sums_over(signatures, computation.total)
+        check_drawable(self.design, rados)
+        coordinate = admitted.coordinate
+        sums: list[NDArray[np.int64]] = []
+        negative = self.records.rows - _positive(self.records, coordinate)
+
+        def counts(candidates: UniformSignatures) -> NDArray[np.int64]:
+            # Later rounds have few candidates: their progress is that all rows are done.
+            summing = _watched(computation, done=True) if sums else computation
+            sums.append(self.sums_over(candidates, summing.total))
+            # Selected rows with e = +1 less those with e = -1; and what agrees is either the former or not the latter.
+            return negative + (sums[-1][:, coordinate] >> self.fraction_bits)
+
+        drawn = admitted.draw(rados, computation.random, counts)
+        return np.concatenate([total[kept] for total, (_, kept) in zip(sums, drawn.rounds, strict=True)])
+
+
+@dataclass(frozen=True, eq=False)
+class RadoPart:
+    """What a run of rows adds to the rados (dpcore.records.row_sums.RowPart).
+
+    d: coordinates. table: noise on the edges.
+
+    It holds the key of the signatures, and of the table: it goes to the party's own workers only.
+    """
+
+    signatures: Signatures
+    d: int
+    fraction_bits: int
+    design: RadoDesign
+    table: NoisedTable | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n, d)."""
+        return (self.signatures.rados, self.d)
+
+    def add(self, total: NDArray[np.int64], records: Records, first_row: int) -> None:
+        """As `RowPart` says."""
+        from dpcore.records.compiled_edges import clip_in_place  # noqa: PLC0415  (numba takes half a second to import)
+
+        clip = self.design.clipping
+        for first, block in edges(records, self.fraction_bits, self.design.coded):
+            if clip is not None:
+                clip_in_place(clip, block, self.fraction_bits)
+            if self.table is not None:
+                np.add(block, self.table.noise(first_row + first, block.shape), out=block)
+            add_rado_sums(total, block, self.signatures.block(first_row + first))
+
+
+def _positive(records: Records, coordinate: int) -> int:
+    """Rows whose edge is +1 there. Raises what `sensitive_positive` raises: every row is looked at."""
+    return sum(
+        int(np.count_nonzero(sensitive_positive(records.between(first, first + BLOCK_ROWS), coordinate)))
+        for first in range(0, records.rows, BLOCK_ROWS)
+    )
+
+
+def _watched(computation: Computation, *, done: bool) -> Computation:
+    """The same, whose progress callback can stop a pass but shows no progress of it: all rows are done, or none."""
+    progress = computation.progress
+    if progress is None:
+        return computation
+    return replace(computation, progress=lambda _, rows: progress(rows if done else 0, rows))
+
+
+def _require(secret: PartySecret | None) -> PartySecret:
+    if secret is None:
+        raise ConfigurationError("this design repeats its draws and needs the party's secret; give it one")
+    return secret

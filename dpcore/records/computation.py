@@ -1,0 +1,56 @@
+"""What a party brings to a computation over its records: randomness, its secret, who adds up, and progress."""
+
+import hmac
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.errors import ConfigurationError
+from dpcore.progress import Progress
+from dpcore.randomness.sources import RandomSource
+from dpcore.records.records import Records
+from dpcore.records.row_sums import RowPart, RowSums, sum_on_threads
+
+SECRET_BYTES = 32
+
+
+@dataclass(frozen=True)
+class PartySecret:
+    """The secret of a party's pseudorandom function (HMAC-SHA-256), from which its repeatable draws derive.
+
+    One-bit rounding and the noise of a noised table repeat their draws. secret: at least 32 bytes that the party keeps
+    for the life of its data and shares with no one. schema_digest: of the schema that encodes the records.
+
+    Raises ConfigurationError where the secret is shorter.
+    """
+
+    secret: bytes = field(repr=False)
+    schema_digest: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.secret) < SECRET_BYTES:
+            raise ConfigurationError(f"a party's secret has {len(self.secret)} bytes; it needs {SECRET_BYTES} or more")
+
+    def key(self, domain: bytes, message: bytes) -> bytes:
+        """The 32-byte key of one purpose under this schema. domain: one for each purpose, ending in a zero byte."""
+        return hmac.digest(self.secret, domain + self.schema_digest + message, "sha256")
+
+
+@dataclass(frozen=True)
+class Computation:
+    """What a party's contribution to a query is computed with. A kind of query uses the parts that it needs.
+
+    random: source of noise and signatures; the operating system's at a node. secret: needed where a draw repeats.
+    row_sums: adds up over many rows, on threads or on the party's cluster; it does not change what is drawn or added.
+    progress: callback (rows done, m_p), which may raise to stop the computation.
+    """
+
+    random: RandomSource
+    secret: PartySecret | None = None
+    row_sums: RowSums = sum_on_threads
+    progress: Progress | None = None
+
+    def total(self, part: RowPart, records: Records) -> NDArray[np.int64]:
+        """The sum of a part over all rows: int64, `part.shape`."""
+        return self.row_sums(part, records, self.progress)

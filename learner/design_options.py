@@ -1,0 +1,120 @@
+"""Which options a release of each design takes and needs: written here, for queries, plans and simulations alike."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from dpcore.errors import ConfigurationError
+from dpcore.records.features import nearest
+
+JOINT = "dp-feat with joint"
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """takes: options by name. needs: of each group one at least, the first being the one to ask for."""
+
+    takes: frozenset[str]
+    needs: tuple[tuple[str, ...], ...]
+
+
+# The last three of those that take a share_sd are a plan's alone: it may state the noise instead of an epsilon.
+_RULES = {
+    "plain": _Rules(frozenset({"rados"}), (("rados",),)),
+    "dp-feat": _Rules(
+        frozenset({"rados", "sensitive", "rounded", "epsilon", "epsilon_per_rado", "split"}),
+        (("rados", "epsilon"), ("sensitive",)),
+    ),
+    JOINT: _Rules(
+        frozenset({"joint", "rados", "sensitive", "epsilon", "share_sd", "honest", "source"}),
+        (("rados",), ("sensitive",), ("epsilon", "share_sd")),
+    ),
+    "fixed-support": _Rules(
+        frozenset({"rados", "epsilon", "norm_bound", "support", "split", "share_sd", "bias"}), (("rados",),)
+    ),
+    "gaussian": _Rules(
+        frozenset({"rados", "epsilon", "norm_bound", "support", "share_sd", "honest", "bias"}),
+        (("rados",), ("epsilon", "share_sd")),
+    ),
+    "moments": _Rules(
+        frozenset({"epsilon", "norm_bound", "edge_weight", "share_sd", "honest", "bias"}), (("epsilon", "share_sd"),)
+    ),
+}
+
+DESIGNS = tuple(name for name in _RULES if name != JOINT)
+"""All names of designs; "moments" asks for no rados."""
+
+OPTIONS = tuple(sorted(frozenset().union(*(rules.takes for rules in _RULES.values()))))
+"""All that some design does not take."""
+
+_MISSING = {
+    "rados": ("{design} needs the number of rados; only dp-feat without joint chooses it, to stay within an epsilon"),
+    "sensitive": "{design} needs a sensitive feature",
+    "epsilon": "{design} adds noise: give the epsilon that it is to stay within",
+}
+
+
+def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the options, by name, that are set."""
+    # By identity: 0 equals False, and is a value that somebody gave.
+    given = {name: value for name, value in options.items() if value is not None and value is not False}
+    return {name: value for name, value in given.items() if value not in ((), "local")}
+
+
+def check_options(
+    design: str, given: Mapping[str, Any], *, chosen: Collection[str] = (), hints: Mapping[str, str] | None = None
+) -> None:
+    """Raise ConfigurationError where there is no such design, it takes no such option, or lacks one that it needs.
+
+    given: the options that are set, by name, with their values. chosen: those that need not be given, as they follow
+    from others or are not asked for. hints: what to add to the sentence about an option that is missing.
+    """
+    if design not in DESIGNS:
+        raise ConfigurationError(f"no design is called {design!r}; {nearest(design, DESIGNS)}")
+    words = JOINT if design == "dp-feat" and "joint" in given else design
+    rules = _RULES[words]
+    for name in OPTIONS:
+        if name in given and name not in rules.takes:
+            known = _listed([other for other, others in _RULES.items() if name in others.takes])
+            raise ConfigurationError(f"{words} takes no {_words(name)}: leave it out, or choose {known}")
+    for name, *others in rules.needs:
+        if name not in chosen and not {name, *others} & set(given):
+            raise ConfigurationError(_MISSING[name].format(design=words) + (hints or {}).get(name, ""))
+    if "joint" in given and len(given.get("sensitive", ("",))) != 1:
+        raise ConfigurationError("joint dp-feat protects one source column; name one as sensitive")
+
+
+def check_figures(figures: Mapping[str, Fraction | None]) -> None:
+    """Raise ConfigurationError where an exact figure is not positive; figures by name, None where they are not set."""
+    for name, value in figures.items():
+        if value is None:
+            continue
+        if not isinstance(value, Fraction):
+            raise ConfigurationError(f"{name} must be an exact fraction: write Fraction('1e-6'), not 1e-6")
+        if value <= 0:
+            raise ConfigurationError(f"{_words(name)} is {plain_number(value)}: make it positive, or leave it out")
+
+
+def check_delta(delta: Fraction, least: Fraction = Fraction(0)) -> None:
+    """Raise ConfigurationError where delta is not between 0 and 1, or is below `least`."""
+    if not 0 < delta < 1 or delta < least:
+        said = f"below {float(least):g}" if 0 < delta < least else plain_number(delta)
+        raise ConfigurationError(f"delta is {said}: choose a number between 0 and 1, such as 1e-6")
+
+
+def plain_number(number: Fraction) -> str:
+    """A number for people, also where it is beyond what a double holds."""
+    try:
+        return f"{float(number):.6g}"
+    except OverflowError:
+        return "out of any range"
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _listed(names: Collection[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last

@@ -1,0 +1,140 @@
+"""A contribution's way from its spool to the coordinator: verify the cohort, mask, charge, send.
+
+Every step may be repeated and may be cut off anywhere: what was done is in the ledger's file and in the spool.
+"""
+
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from parties.answering.attempts import Attempt, Attempts
+from parties.answering.contribution import masked_chunks
+from parties.answering.coordinator_calls import CoordinatorCalls
+from parties.answering.decisions import Party, verify_cohort
+from parties.answering.failures import StoppedError
+from parties.answering.spool import Spool, SpoolLostError, Spools
+from parties.rosters import Rosters
+from radofed.common.logs import Log
+from wire.cohort import Acceptance, Cohort, Receipt, sign
+from wire.errors import Code, WireError
+from wire.query import OpenedQuery
+from wire.roster import Roster
+
+
+class Uploads:
+    """Uploads contributions that are spooled. Any thread may call; one at a time for each attempt."""
+
+    def __init__(
+        self,
+        attempts: Attempts,
+        spools: Spools,
+        rosters: Rosters,
+        coordinator: CoordinatorCalls,
+        log: Log,
+        clock: Callable[[], float],
+    ) -> None:
+        """clock: Unix seconds."""
+        self._attempts, self._spools, self._rosters = attempts, spools, rosters
+        self._coordinator, self._log, self._clock = coordinator, log, clock
+        # Chunks acknowledged since this process began: what the coordinator said that it holds is older.
+        self._arrived: dict[tuple[bytes, int], set[int]] = {}
+
+    def charged(self, opened: OpenedQuery, cohort: Cohort, held: Attempt, party: Party) -> Spool:
+        """The masked contribution for a cohort, paid for: from the return on its bytes may leave.
+
+        Raises WireError for a cohort that this party must not upload for, MaskKeyError, SpoolLostError, and what
+        Attempts.charge raises.
+        """
+
+        def verified(roster: Roster) -> tuple[Acceptance, ...]:
+            return verify_cohort(cohort, opened, held.attempt, party, roster, held.answer)
+
+        acceptances = self._rosters.checked(self._coordinator, verified)
+        spool = self._masked(opened, cohort, acceptances, held, party)
+        if self._attempts.charge(
+            held, cohort_digest=cohort.digest, spool_digest=spool.digest, now_unix_s=self._clock()
+        ):
+            self._log.info(
+                "charged",
+                query=held.query_id,
+                attempt=held.attempt,
+                cohort=cohort.digest,
+                parties=len(cohort.acceptances),
+            )
+        self._spools.remove_bare(held.query_id, held.attempt)
+        return spool
+
+    def _masked(
+        self, opened: OpenedQuery, cohort: Cohort, acceptances: Sequence[Acceptance], held: Attempt, party: Party
+    ) -> Spool:
+        """The contribution with the masks of this cohort in it, verified. Made anew until it is charged for."""
+        spool = self._spools.open(held.query_id, held.attempt, masked=held.mask_key is None)
+        if spool.digest != held.spool_digest:
+            raise SpoolLostError(spool.path, "is not what was spooled")
+        if held.mask_key is None:
+            spool.verify()
+            return spool
+        chunks = masked_chunks(
+            opened,
+            spool.values(),
+            (spool.chunk(index).ciphertexts for index in range(len(spool.hashes))),
+            own_name=party.name,
+            own_key=X25519PrivateKey.from_private_bytes(held.mask_key),
+            acceptances=acceptances,
+            cohort_digest=cohort.digest,
+        )
+        width = opened.public_key.ciphertext_bytes
+        needed_bytes = spool.ciphertexts * width
+        return self._spools.write(held.query_id, held.attempt, chunks, needed_bytes=needed_bytes, width=width)
+
+    def send(
+        self,
+        spool: Spool,
+        cohort: Cohort,
+        held: Attempt,
+        party: Party,
+        chunks_held: AbstractSet[int],
+        wanted: Callable[[], bool],
+    ) -> None:
+        """Send the chunks that are not there yet, and the receipt.
+
+        chunks_held: those that the coordinator says it has. wanted: whether to go on after a chunk. Raises
+        StoppedError, SpoolLostError, and what the calls raise.
+        """
+        receipt = Receipt(
+            held.query_id,
+            held.attempt,
+            party.name,
+            cohort.digest,
+            spool.digest,
+            len(spool.hashes),
+            spool.ciphertexts,
+        )
+        signed = sign(receipt, party.signing_key)
+        arrived = self._arrived.setdefault((held.query_id, held.attempt), set())
+        self._send_chunks(held, spool, arrived | chunks_held, wanted)
+        try:
+            self._coordinator.receipt(signed)
+        except WireError as error:
+            if error.code is not Code.CHUNK_MISSING:
+                raise
+            # The coordinator lost some: the same bytes again are harmless.
+            arrived.clear()
+            self._send_chunks(held, spool, set(), wanted)
+            self._coordinator.receipt(signed)
+
+    def _send_chunks(self, held: Attempt, spool: Spool, there: AbstractSet[int], wanted: Callable[[], bool]) -> None:
+        """Send every chunk but those that are there already."""
+        arrived = self._arrived.setdefault((held.query_id, held.attempt), set())
+        for index in range(len(spool.hashes)):
+            if index in there:
+                continue
+            if not wanted():
+                raise StoppedError("the upload goes on when it is wanted again")
+            self._coordinator.upload_chunk(held.query_id, held.attempt, spool.chunk(index))
+            arrived.add(index)
+
+    def forget(self, held: Attempt) -> None:
+        """Forget an attempt that is over."""
+        self._arrived.pop((held.query_id, held.attempt), None)

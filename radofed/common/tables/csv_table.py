@@ -1,0 +1,166 @@
+"""CSV files, also compressed, as batches of Arrow columns.
+
+Cells are texts and stay exact until the schema interprets them. Only an empty cell is missing. Every error names the
+file and the line (counting quoted line breaks). No error quotes a cell or the first line of a file, which may be a row
+if the header is missing.
+"""
+
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+
+from dpcore.errors import DataError
+from dpcore.records.features import TRIMMED
+
+_BLOCK_BYTES = 1 << 20
+_UNREADABLE = (OSError, EOFError, zlib.error, csv.Error, UnicodeDecodeError, pa.ArrowException)
+
+
+class CsvTable:
+    """A CSV file in UTF-8: one header line; cells with a delimiter or a line break are in double quotes."""
+
+    def __init__(self, path: str, delimiter: str, state: tuple[int, int, int] | None = None) -> None:
+        """Read the header. state: the file's state before it was opened. Raises DataError."""
+        self.path, self._delimiter, self.state = path, delimiter, state
+        self.columns: tuple[str, ...] = ()
+        try:
+            with self._text() as stream:
+                reader = csv.reader(stream, delimiter=delimiter)
+                header = next(((count, fields) for count, fields in enumerate(reader, start=1) if fields), None)
+                self._has_rows = next(reader, None) is not None
+            unclosed = self._unclosed_quote()
+        except _UNREADABLE as error:
+            raise self._unreadable(error) from None
+        if header is None:
+            raise self.error("the file is empty; write a header line and rows")
+        if unclosed:
+            raise self.error("a quotation mark is never closed; close it")
+        self._header_rows, fields = header
+        self.columns = tuple(field.strip(TRIMMED) for field in fields)
+        if len(fields) == 1 and any(mark in fields[0] for mark in ";\t|"):
+            raise self.error(f"the header seems to use a separator other than {delimiter!r}; save the file with it")
+
+    rows = None
+
+    def batches(
+        self, columns: Sequence[str], *, numbers: Collection[str] = (), coded: Collection[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        """Arrow batches of `columns`, as texts except for `numbers` and `coded`. No batch if no rows follow the header.
+
+        From the first block in which Arrow's reader refuses a number, such as a cell of blanks, all columns come as
+        texts, which are parsed less strictly later. So the meaning of a cell does not depend on other cells.
+        """
+        if not self._has_rows:
+            return
+        types = dict.fromkeys(columns, pa.string())
+        types |= dict.fromkeys(coded, pa.dictionary(pa.int32(), pa.string())) | dict.fromkeys(numbers, pa.float64())
+        rows = 0
+        try:
+            if numbers:
+                try:
+                    for batch in self._stream(types):
+                        yield batch
+                        rows += batch.num_rows
+                except pa.ArrowInvalid:
+                    types = dict.fromkeys(columns, pa.string())
+                else:
+                    return
+            for batch in self._stream(types):
+                if rows < batch.num_rows:
+                    yield batch.slice(rows)
+                rows = max(0, rows - batch.num_rows)
+        except _UNREADABLE as error:
+            raise self._unreadable(error) from None
+
+    def _stream(self, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+        """All rows, block by block: the columns of `types` in their order, as those types."""
+        names = [f"c{place}" for place in range(len(self.columns))]  # headers may be blank or repeat where unused
+        wanted = {names[self.columns.index(column)]: kind for column, kind in types.items()}
+        reader = pa.csv.open_csv(
+            pa.input_stream(self.path, compression="gzip" if self._compressed else None),
+            pa.csv.ReadOptions(column_names=names, skip_rows_after_names=self._header_rows, block_size=_BLOCK_BYTES),
+            # An empty line of a table with one column is a missing cell.
+            pa.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True, ignore_empty_lines=len(names) > 1),
+            pa.csv.ConvertOptions(
+                column_types=wanted,
+                include_columns=list(wanted),
+                null_values=[""],  # applies to numbers only
+                strings_can_be_null=False,
+            ),
+        )
+        for batch in reader:
+            yield batch.rename_columns(list(types))
+
+    def error(self, sentence: str, *, row: int | None = None, column: str | None = None) -> DataError:
+        """The error about data row `row`, with the line on which it starts."""
+        return DataError(sentence, file=self.path, line=None if row is None else self._line(row), column=column)
+
+    @property
+    def _compressed(self) -> bool:
+        return self.path.lower().endswith(".gz")
+
+    def _binary(self) -> Any:
+        return gzip.open(self.path, "rb") if self._compressed else Path(self.path).open("rb")
+
+    def _text(self) -> io.TextIOWrapper:
+        return io.TextIOWrapper(self._binary(), encoding="utf-8-sig", newline="")
+
+    def _records(self) -> Iterator[tuple[int, list[str]]]:
+        """Data rows as (line on which the row starts, fields): a slow second reading, for errors only."""
+        with self._text() as stream:
+            reader = csv.reader(stream, delimiter=self._delimiter)
+            begin = 1
+            for count, fields in enumerate(reader, start=1):
+                if count > self._header_rows and (fields or len(self.columns) == 1):
+                    yield begin, fields
+                begin = reader.line_num + 1
+
+    def _line(self, row: int) -> int:
+        try:
+            return next(islice(self._records(), row, None))[0]
+        except (StopIteration, *_UNREADABLE):
+            return row + 2  # one line a row, after the header
+
+    def _unclosed_quote(self) -> bool:
+        """Whether a quotation mark is still open at the end of the file, so that rows are silently merged."""
+        with self._binary() as stream:
+            marks = sum(part.count(b'"') for part in iter(lambda: stream.read(_BLOCK_BYTES), b""))
+        if marks % 2 == 0:  # in a well-formed file marks come in pairs; only other files need the slow check
+            return False
+        with self._text() as text:
+            try:
+                for _ in csv.reader(text, delimiter=self._delimiter, strict=True):
+                    pass
+            except csv.Error as error:
+                return "unexpected end of data" in str(error)
+        return False
+
+    def _unreadable(self, error: Exception) -> DataError:
+        """The error for a reader's exception, with the line if it can be found."""
+        if isinstance(error, OSError | EOFError | zlib.error) and not isinstance(error, pa.ArrowException):
+            return self.error(f"cannot be read ({error}); check the file, its permissions and its compression")
+        line = 0
+        try:
+            for line, fields in self._records() if self.columns else ():
+                if len(fields) != len(self.columns) and (fields or len(self.columns) > 1):
+                    sentence = f"the row has {len(fields)} cells, but the header {len(self.columns)}; correct the row"
+                    return DataError(sentence, file=self.path, line=line)
+        except UnicodeDecodeError:
+            # The decoder reads ahead, so the line can only be bounded from below.
+            return self.error(f"the file is not UTF-8 (some line after {line}); save it as UTF-8")
+        except _UNREADABLE:
+            pass
+        if isinstance(error, UnicodeDecodeError):
+            return self.error("the file is not UTF-8; save it as CSV in UTF-8")
+        if "straddling" in str(error):
+            return self.error("a row is longer than 1 MiB; check for a missing quotation mark")
+        # Arrow's message would quote the row.
+        return self.error("is not a valid CSV; save it again from the program that made it")

@@ -1,0 +1,56 @@
+"""Parquet files as batches of Arrow columns; errors name the file and the row, counted from 1, and quote no cell."""
+
+from collections.abc import Collection, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpcore.errors import DataError
+from dpcore.records.features import TRIMMED
+from radofed.common.tables.columns import is_text
+
+_BATCH_ROWS = 1 << 14
+# Bytes that Arrow reads ahead in a column of a row group. Without it Arrow holds whole row groups, at last the file.
+_BUFFER_BYTES = 1 << 16
+_UNREADABLE = (OSError, EOFError, UnicodeDecodeError, pa.ArrowException)
+
+
+class ParquetTable:
+    """A Parquet file. Only the requested columns are read."""
+
+    def __init__(self, path: str, state: tuple[int, int, int] | None = None) -> None:
+        """Read the columns' names. state: the file's state before it was opened. Raises DataError."""
+        self.path, self.state = path, state
+        try:
+            with pq.ParquetFile(path) as file:
+                self.rows: int = file.metadata.num_rows
+                self.columns = tuple(str(name).strip(TRIMMED) for name in file.schema_arrow.names)
+                self._names = dict(zip(self.columns, file.schema_arrow.names, strict=True))
+                self._texts = {
+                    name for name, kind in zip(self.columns, file.schema_arrow.types, strict=True) if is_text(kind)
+                }
+        except _UNREADABLE:
+            raise self._unreadable() from None
+
+    def batches(
+        self, columns: Sequence[str], *, numbers: Collection[str] = (), coded: Collection[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        """Arrow batches of `columns`, in the file's own types except for `coded`."""
+        del numbers
+        names = [self._names[column] for column in columns]
+        read_dictionary = [self._names[column] for column in coded if column in self._texts]
+        try:
+            with pq.ParquetFile(
+                self.path, read_dictionary=read_dictionary, buffer_size=_BUFFER_BYTES, pre_buffer=False
+            ) as file:
+                for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=names):
+                    yield batch.select(names).rename_columns(list(columns))
+        except _UNREADABLE:
+            raise self._unreadable() from None
+
+    def error(self, sentence: str, *, row: int | None = None, column: str | None = None) -> DataError:
+        """The error about data row `row`, counted from 1 in its message."""
+        return DataError(sentence, file=self.path, row=None if row is None else row + 1, column=column)
+
+    def _unreadable(self) -> DataError:
+        return self.error("is not a readable Parquet file (truncated, damaged or of another kind); write it again")
