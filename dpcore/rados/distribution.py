@@ -37,7 +37,7 @@ class RadoDistribution:
     with the feature's value as its mean, so that its square is 1 whatever the feature. central: the truncation of
     uniform signatures. None stands for none anywhere.
 
-    Raises ConfigurationError where inclusion is not strictly between 0 and 1, a variance is negative, or signatures are
+    Raises ConfigurationError if inclusion is not strictly between 0 and 1, a variance is negative, or signatures are
     truncated that are not uniform and without noise.
     """
 

@@ -28,7 +28,7 @@ def rado_sums(edges: NDArray[np.int64], selection: NDArray[np.uint8]) -> NDArray
     edges: (m, d) int64, any unit. selection: (n, ceil(m/8)) uint8, row i in bit i mod 8 of byte i div 8; bits beyond
     row m must be zero. Nock, Patrini, Friedman (ICML 2015), Definition 1, in the form sum of e_i over sigma_i = y_i.
 
-    Raises ShapeError where the arrays do not fit, SlotOverflowError where a sum might leave int64.
+    Raises ShapeError if the arrays do not fit, SlotOverflowError where a sum might leave int64.
     """
     _check(edges, selection.T)
     check_room(largest(edges) * len(edges))
@@ -48,8 +48,8 @@ def add_rado_sums(total: NDArray[np.int64], edges: NDArray[np.int64], selection:
 
     Runs without the interpreter's lock: several threads may add at once, each to its own total.
 
-    Raises ShapeError where the arrays do not fit, SlotOverflowError where a sum might leave int64; the total is then
-    as it was.
+    Raises ShapeError if the arrays do not fit, SlotOverflowError where a sum might leave int64; the total is then as it
+    was.
     """
     _check(edges, selection)
     if total.dtype != np.int64 or total.shape != (selection.shape[1], edges.shape[1]):

@@ -26,7 +26,7 @@ def last_byte(rows: int) -> np.uint8:
 
 
 def rows_of_block(first_row: int, rows: int) -> int:
-    """Rows of the block that begins at this one of m = rows. Raises ShapeError where none begins there."""
+    """Rows of the block that begins at this one of m = rows. Raises ShapeError if none begins there."""
     if not 0 <= first_row < rows or first_row % BLOCK_ROWS:
         raise ShapeError(f"no block of {rows} rows begins at row {first_row}: give a multiple of {BLOCK_ROWS} below it")
     return min(BLOCK_ROWS, rows - first_row)

@@ -116,7 +116,7 @@ class PreparedRecords:
     def of(cls, records: Records, fraction_bits: int, design: RadoDesign, secret: PartySecret | None) -> Self:
         """Records as they were loaded, made ready for a design.
 
-        Raises ConfigurationError where the design repeats its draws and there is no secret.
+        Raises ConfigurationError if the design repeats its draws and there is no secret.
         """
         if design.rounded:
             records = rounded(records, design.rounded, _require(secret))
@@ -131,7 +131,7 @@ class PreparedRecords:
         """The sums for these signatures, without shared noise: int64 (n, d).
 
         Over integers the parties' sums add up to the pooled sum of the concatenated signatures, bit for bit (P6).
-        Raises ShapeError where the signatures are of another number of rows.
+        Raises ShapeError if the signatures are of another number of rows.
         """
         if signatures.rows != self.records.rows:
             raise ShapeError(f"signatures of {signatures.rows} rows for {self.records.rows} records: draw them anew")

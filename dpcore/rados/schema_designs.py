@@ -29,7 +29,7 @@ def dp_feat_design(
 ) -> DpFeatDesign:
     """DP-FEAT for the named features, in the order of their coordinates.
 
-    rounded: those of them that are real-valued and are rounded to a sign. Raises SchemaError where there is no such
+    rounded: those of them that are real-valued and are rounded to a sign. Raises SchemaError if there is no such
     coordinate, PlanError where one cannot be protected or another coordinate would give it away.
     """
     rounding = frozenset(rounded)
@@ -62,7 +62,7 @@ def _sensitive(
 def joint_design(schema: Schema, column: str, share_sigma: int) -> JointDesign:
     """DP-FEAT with joint = true for a source column: noise on every coordinate that derives from it.
 
-    Raises PlanError where no coordinate does, or share_sigma is out of range.
+    Raises PlanError if no coordinate does, or share_sigma is out of range.
     """
     names = schema.derived_from(column)
     if not names:

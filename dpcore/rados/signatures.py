@@ -65,7 +65,7 @@ class Signatures(Protocol):
     def block(self, first_row: int) -> NDArray[np.uint8]:
         """The block of BLOCK_ROWS rows, or the last ones, from `first_row` on: uint8 (ceil(rows/8), n), group-major.
 
-        A new array, the same bits each time. Raises ShapeError where no block begins there.
+        A new array, the same bits each time. Raises ShapeError if no block begins there.
         """
         ...
 
@@ -117,7 +117,7 @@ class KeptSignatures:
 
 @dataclass(frozen=True, eq=False)
 class GivenSignatures:
-    """Whole signatures that somebody has. selection: uint8 (n, ceil(m/8)); raises ShapeError where it is not."""
+    """Whole signatures that somebody has. selection: uint8 (n, ceil(m/8)); raises ShapeError if it is not."""
 
     rows: int
     selection: NDArray[np.uint8] = field(repr=False)
@@ -223,7 +223,7 @@ class Truncation:
 
 
 def check_drawable(design: RadoDesign, rados: int) -> None:
-    """Raise PlanError where a party draws no such signatures."""
+    """Raise PlanError if a party draws no such signatures."""
     if rados < 1:
         raise PlanError(f"{rados} rados: ask for at least one")
     if design.is_pooled:
@@ -250,7 +250,7 @@ def signatures_of(
     2's rejection), which leaves the uniform distribution on the admitted set. The records of a rounded feature are
     rounded already. sum_over_rows: counts their k.
 
-    Raises PlanError where rados < 1 or the design is drawn by a coordinator, EmptyTruncationError, RejectionError or
+    Raises PlanError if rados < 1 or the design is drawn by a coordinator, EmptyTruncationError, RejectionError or
     SupportError where the design cannot be met, ShapeError or SchemaError where a sensitive coordinate is not there or
     not coded -1/+1; all before anything is drawn.
     """

@@ -142,7 +142,7 @@ def subsets(rows: int, sizes: NDArray[np.int64], random: RandomSource) -> Subset
     sizes: (n,), each from 0 to rows. The coins are tossed twice: now, to count what they select in each block, and when
     a block is asked for. Memory: 2 bytes for each rado and block.
 
-    Raises ShapeError where a size is out of range.
+    Raises ShapeError if a size is out of range.
     """
     from dpcore.rados.compiled_support import allot  # noqa: PLC0415  (numba takes half a second to import)
 

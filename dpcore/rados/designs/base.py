@@ -95,7 +95,7 @@ class RadoDesign(ABC):
         return True
 
     def with_noise(self, sigma: int) -> Self:
-        """The same with noise of another standard deviation. Raises PlanError where it has none, or out of range."""
+        """The same with noise of another standard deviation. Raises PlanError if it has none, or out of range."""
         raise PlanError(f"the design {self.name} adds no noise: leave out its standard deviation {sigma}")
 
     @abstractmethod
@@ -103,7 +103,7 @@ class RadoDesign(ABC):
         """How the rados are distributed, for a learner; variances in real units.
 
         With a support the inclusion is that of the pool, sum m*_p / m, each party's being a whole number of its rows.
-        Raises EmptyTruncationError where a party has no admissible signature.
+        Raises EmptyTruncationError if a party has no admissible signature.
         """
 
     # Privacy.
@@ -137,13 +137,13 @@ class RadoDesign(ABC):
 
 
 def check_fraction(fraction: Fraction) -> None:
-    """Raise PlanError where `fraction` is no share of the records that a rado may take."""
+    """Raise PlanError if `fraction` is no share of the records that a rado may take."""
     check_rational("fraction", fraction)
     if fraction >= 1:
         raise PlanError(f"a rado takes {fraction} of the records: choose a fraction below 1")
 
 
 def check_split(split: str) -> None:
-    """Raise PlanError where there is no such split."""
+    """Raise PlanError if there is no such split."""
     if split not in ("local", "exact"):
         raise PlanError(f"split is {split!r}: choose 'local' or 'exact'")

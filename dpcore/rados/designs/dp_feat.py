@@ -51,7 +51,7 @@ class DpFeatDesign(RadoDesign):
     a flip or not at all, by a chance of its own: the divergence is at most the mean of the two, so at most the flip's.
     Proof: dpcore.accounting.dp_feat.
 
-    Raises PlanError where a field is out of range.
+    Raises PlanError if a field is out of range.
     """
 
     name: ClassVar[str] = "dp-feat"

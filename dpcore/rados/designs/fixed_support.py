@@ -35,7 +35,7 @@ class FixedSupportDesign(RadoDesign):
     Sensitivity: 2 R 2^fraction_bits, of the noised table. Rados over it, however many, are post-processing, for what is
     drawn does not look at the data. Proof: dpcore.accounting.sensitivity.edge_squared.
 
-    Raises PlanError where a field is out of range.
+    Raises PlanError if a field is out of range.
     """
 
     name: ClassVar[str] = "fixed-support"
@@ -126,7 +126,7 @@ class _UnprotectedSupport(Unprotected):
     fraction: Fraction | None
 
     def loss(self, rows: int, delta: Fraction) -> Loss | None:
-        """None. Raises SupportError where the party is too small for its set."""
+        """None. Raises SupportError if the party is too small for its set."""
         if self.fraction is not None:
             check_support(rows, self.fraction)
         return None
@@ -139,7 +139,7 @@ class _TableProtection(GaussianProtection):
     fraction: Fraction | None = None
 
     def inclusion_of(self, rows: int) -> Fraction | int:
-        """1: the table's noise is paid whatever is drawn. Raises SupportError where the party is too small."""
+        """1: the table's noise is paid whatever is drawn. Raises SupportError if the party is too small."""
         if self.fraction is not None:
             check_support(rows, self.fraction)
         return 1

@@ -47,7 +47,7 @@ class GaussianDesign(RadoDesign):
     (of 1/2, or of what a rado takes of the party's rows). Proof: dpcore.accounting.sensitivity.edge_squared and, of the
     coin, dpcore.accounting.gaussian.
 
-    Raises PlanError where a field is out of range.
+    Raises PlanError if a field is out of range.
     """
 
     name: ClassVar[str] = "gaussian"
@@ -118,7 +118,7 @@ class _SampledProtection(GaussianProtection):
         return Fraction(check_support(rows, Fraction(self.inclusion)), rows)
 
     def check_inclusion(self, rows: int, delta: Fraction | float) -> None:
-        """Raise RareInclusionError where a fixed support hardly ever takes a given one of `rows` rows.
+        """Raise RareInclusionError if a fixed support hardly ever takes a given one of `rows` rows.
 
         To publish a record drawn at random is (0, 1/rows)-private. Were delta so large, an epsilon of 0 would be
         counted for rados of one record without noise. Where the chance is LEAST_CHANCE delta, noise must hold the loss

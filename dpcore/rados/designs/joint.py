@@ -29,7 +29,7 @@ class JointDesign(RadoDesign):
     same for both neighbours. Proof: dpcore.accounting.sensitivity.joint_squared and, of the coin,
     dpcore.accounting.gaussian.
 
-    Raises PlanError where a field is out of range.
+    Raises PlanError if a field is out of range.
     """
 
     name: ClassVar[str] = "dp-feat-joint"

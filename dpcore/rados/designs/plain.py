@@ -20,7 +20,7 @@ class PlainDesign(RadoDesign):
     Sensitivity: one flipped value shifts such a coordinate by one in each rado, and the count behind it is
     Binomial(m, 1/2) whatever the data. Proof: dpcore.accounting.dp_feat.
 
-    Raises PlanError where a coordinate is out of range or not in order.
+    Raises PlanError if a coordinate is out of range or not in order.
     """
 
     name: ClassVar[str] = "plain"
