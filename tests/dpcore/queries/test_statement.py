@@ -153,8 +153,8 @@ def test_shares_that_are_counted_are_said(kind, honest, counted):
 def test_fixed_support_says_that_its_noise_is_paid_once():
     statement = state(FIXED)
     assert statement.epsilon == statement.epsilon_if_others_collude
-    assert "All releases over the same noised tables together cost this once" in words(statement)
-    assert "the two figures are the same, and all parties but the record's own may collude" in words(statement)
+    assert "All releases over the same noised tables cost this once in total" in words(statement)
+    assert "the two figures are the same, and all parties except the record's own may collude" in words(statement)
     assert "shares" not in words(statement)
 
 
