@@ -6,6 +6,8 @@ DOCS_READY := .venv/.docs-ready
 # Each file's tests stay together: many share a federation of processes. In the order of their names, so that the last
 # files are short ones and no processor waits for a long one at the end.
 PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
+# Tests start many processes. Where the environment forbids to keep compiled modules, each would compile them all.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 
 .PHONY: coverage wheel-test help demo test test-all lint docs notebooks screenshots bench bench-science proto clean
 
@@ -27,10 +29,10 @@ demo: $(READY)  ## four organisations learn over gRPC with real encryption: whol
 	$(BIN)/rado demo
 
 test: $(READY)  ## the tests, under five minutes on two cores
-	$(BIN)/python -m pytest $(PARALLEL)
+	$(PYTEST) $(PARALLEL)
 
-test-all: $(READY)  ## the tests and the slow statistical runs
-	$(BIN)/python -m pytest $(PARALLEL) -m 'slow or not slow'
+test-all: $(READY)  ## the tests, the slow statistical runs, and more examples of each property
+	$(PYTEST) $(PARALLEL) -m 'slow or not slow' --hypothesis-profile thorough
 
 # The wheel in an environment of its own: what the checkout has and the wheel lacks fails here.
 wheel-test: $(READY)  ## the end-to-end tests against the built wheel, in a directory without the checkout
@@ -48,7 +50,7 @@ wheel-test: $(READY)  ## the end-to-end tests against the built wheel, in a dire
 coverage: $(READY)  ## branch coverage of the mathematics, the wire and the roles: at least 95 %
 	rm -f build/.coverage*
 	mkdir -p build
-	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report=term:skip-covered
+	$(PYTEST) $(PARALLEL) --cov --cov-report=term:skip-covered
 
 lint: $(READY)  ## ruff, mypy --strict, import contracts and circles, buf lint and breaking, bindings up to date
 	$(BIN)/ruff check .
