@@ -1,4 +1,4 @@
-"""The coordinator's sum on a Ray cluster of three nodes: what is lost is made again, the total is the same."""
+"""The coordinator's sum on a Ray cluster of three nodes: lost work is repeated, the total is the same."""
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +27,7 @@ def settings(nodes):
 
 @pytest.fixture(autouse=True)
 def no_check_at_start(monkeypatch):
-    """It would be another process beside each test."""
+    """It would be another process next to each test."""
     monkeypatch.setattr("radofed.common.cluster.jobs.check_cluster", lambda _: None)
 
 
@@ -95,7 +95,7 @@ def events(caplog):
         pytest.param("kill_busy_worker", marks=pytest.mark.slow),
     ],
 )
-def test_the_total_is_the_same_bytes_whatever_is_lost(
+def test_the_total_has_the_same_bytes_after_any_loss(
     world, nodes, settings, monkeypatch, caplog, one_upload_an_item, loss
 ):
     """A node, or a worker's process, is killed while it computes; what it had is read from the spool again."""
@@ -174,7 +174,7 @@ def test_a_product_that_is_none_is_not_stored(world, settings, monkeypatch, capl
 
     play(world)
     (reason,) = [record.fields["reason"] for record in caplog.records if "failed" in record.getMessage()]
-    assert "gave back no product" in reason
+    assert "returned no valid product" in reason
 
 
 @needs_ray

@@ -32,7 +32,7 @@ async def test_a_party_down_at_the_start_is_left_behind(bench):
 
 
 @on_bench
-async def test_too_few_answers_fail_by_name_and_cost_nobody(bench):
+async def test_too_few_answers_fail_by_name_and_cost_nothing(bench):
     opened = await bench.ask()
     await bench.accept(opened, "ann", "bob")
     await bench.refuse(opened, "cat")
@@ -288,7 +288,7 @@ async def test_a_chunk_that_ends_after_its_attempt_leaves_nothing(bench):
 
 
 @on_bench
-async def test_one_slow_upload_holds_nobody_up(bench):
+async def test_one_slow_upload_delays_no_other(bench):
     opened = await bench.ask()
     await bench.to_uploading(opened)
     real, go_on = bench.core.spool.put, threading.Event()

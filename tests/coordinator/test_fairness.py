@@ -158,7 +158,7 @@ async def test_a_small_total_does_not_wait_for_a_large_one(bench):
 
 @limited(spool_bytes=7 * 512)
 async def test_a_query_is_taken_where_its_uploads_surely_fit(bench):
-    """Otherwise two cohorts could fill the spool by halves, and wait for one another until both were lost, charged."""
+    """Otherwise two cohorts could each fill half the spool and wait until both are lost, but charged."""
     first = await bench.ask()
     error = await refusal(Code.SPOOL_FULL, bench.ask())
     assert "2048 bytes" in error.detail
@@ -232,7 +232,7 @@ async def test_a_learner_that_sends_many_queries_at_once_is_read_one_at_a_time(b
 
 
 @on_bench
-async def test_a_row_count_that_fills_the_query_keeps_nobody_out(bench):
+async def test_a_row_count_that_fills_the_query_excludes_no_other_party(bench):
     opened = await bench.ask()
     said = bench.world.acceptance(opened.query_id, "ann", rows=opened.query.max_rows)
     assert Acceptance.from_bytes(said.payload).rows == 1000

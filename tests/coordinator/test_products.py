@@ -1,4 +1,4 @@
-"""What the coordinator computes: chunks are checked whole, and products encrypt sums."""
+"""The coordinator's computations: every ciphertext of a chunk is checked, and products encrypt sums."""
 
 import pytest
 from hypothesis import given, settings

@@ -41,7 +41,7 @@ def test_a_message_that_does_not_parse_is_refused_by_its_code_and_leaves_no_trac
     upload = clients["ann"].channel.unary_unary("/rado.v1.PartyService/UploadChunk")
     for _ in range(TIMES):
         assert code_of(upload, NOT_A_MESSAGE) == Code.MESSAGE_MALFORMED
-    # Whoever may not call is told that, whatever it sends.
+    # A caller without permission gets that answer for any message.
     assert code_of(clients["lea"].channel.unary_unary("/rado.v1.PartyService/UploadChunk"), NOT_A_MESSAGE) == (
         Code.ROLE_FORBIDDEN
     )

@@ -139,7 +139,7 @@ def test_rows_beyond_the_query_are_named_where_too_few_fit():
     assert "Too many rows: a, d" in round_.detail
 
 
-def test_a_lost_upload_begins_anew_and_the_last_attempt_names_the_missing():
+def test_a_lost_upload_starts_the_next_attempt_and_the_last_one_names_the_missing():
     round_, _ = play(to_uploading()[0], receipt("a"), receipt("b"))
     second, actions = play(round_, Ticked(), now=31.0)
     assert (second.attempt, second.phase, second.deadline) == (2, Phase.ANSWERING, 41.0)
@@ -153,7 +153,7 @@ def test_a_lost_upload_begins_anew_and_the_last_attempt_names_the_missing():
     second, _ = play(second, receipt("a", 2), receipt("c", 2), receipt("d", 2), now=33.0)
     failed, _ = play(second, Ticked(), now=62.0)
     assert (failed.phase, failed.code) == (Phase.FAILED, Code.ATTEMPTS_EXHAUSTED)
-    assert "these never finished: b." in failed.detail
+    assert "these did not finish: b." in failed.detail
 
 
 def test_repeated_statements_change_nothing_in_any_phase():
@@ -300,7 +300,7 @@ def test_no_list_of_events_breaks_a_round(course, pauses):
         assert replace(again, deadline=round_.deadline) == round_
         assert again.remaining_s(now) == pytest.approx(round_.remaining_s(now))
     assert len(finished) == round_.phase.is_terminal
-    # Time alone ends whatever is left.
+    # Time alone ends every remaining phase.
     for _ in range(20):
         now = max(now, min(round_.deadline, round_.expires_at))
         round_, _ = step(round_, Ticked(), now)
@@ -327,7 +327,7 @@ def check_step(before: Round, after: Round, event, now: float) -> None:
 
 
 def test_a_cohort_that_cannot_form_any_more_is_not_waited_for():
-    """Four parties, three needed: one may refuse, the second refusal ends it, whoever is silent."""
+    """Four parties, three needed: one may refuse, the second refusal ends it, with any silent parties."""
     round_, _ = play(start(), accept("a"), refuse("b"))
     assert round_.phase is Phase.ANSWERING
     round_, _ = play(round_, refuse("c"))

@@ -169,7 +169,7 @@ def test_messages_beyond_the_limit_are_refused(clients, uploading):
         refused(Code.MESSAGE_TOO_LARGE, clients["ann"].call, clients["ann"].party.UploadChunk, request)
 
 
-def test_a_query_is_taken_once_whatever_is_repeated(clients, world, asked):
+def test_a_query_is_accepted_once_for_any_repetition(clients, world, asked):
     assert clients["lea"].submit(asked.envelope) == asked.query_id
     assert len(clients["ann"].work().work) == 1
     refused(Code.SENDER_MISMATCH, clients["lou"].submit, asked.envelope)

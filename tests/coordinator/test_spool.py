@@ -1,4 +1,4 @@
-"""Chunks on disk: whole or not at all, within the quota, found again, never replaced."""
+"""Chunks on disk: written atomically, within the quota, found again, never replaced."""
 
 import errno
 import os
@@ -218,7 +218,7 @@ def test_after_a_restart_only_what_is_of_use_stays(tmp_path):
 
 
 def test_scanning_goes_on_where_a_directory_is_taken_away_under_it(spool, tmp_path, monkeypatch):
-    """As a status beside a running coordinator does."""
+    """As a status command next to a running coordinator does."""
     spool.put(ID, 1, "ann", chunk(0))
     spool.put(OTHER, 1, "ann", chunk(0))
     real = os.scandir

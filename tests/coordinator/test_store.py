@@ -165,7 +165,7 @@ def test_what_was_acknowledged_survives_kill_9(path):
         store.close()
 
 
-def test_reading_beside_a_running_coordinator_changes_nothing(store, path):
+def test_reading_next_to_a_running_coordinator_changes_nothing(store, path):
     add(store, x=1)
     (row,) = read_queries(path)
     assert (row["query_id"], row["learner"], row["round"]) == (sha256(b"a query"), "lea", {"attempt": 1, "x": 1})

@@ -89,7 +89,7 @@ def test_a_member_has_few_messages_on_the_way_and_none_once_it_is_expelled(world
     both = lambda: [code for connection in flood for code in codes(connection)]  # noqa: E731 - asked again and again
     assert pump_until(flood, lambda: len(both()) == beyond and not any(c.unsent_bytes for c in flood))
     assert both() == [Code.CALLS_TOO_MANY] * beyond
-    # So are its own other calls meanwhile, and nobody else's.
+    # So are its own other calls meanwhile, but no other member's.
     refused(Code.CALLS_TOO_MANY, clients["ann"].work)
     clients["bob"].work()
     expel(world, node, clients, "ann")

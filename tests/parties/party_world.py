@@ -161,7 +161,7 @@ class World:
 
 @dataclass
 class Hub:
-    """The coordinator, as a list of what it was told. `fail`: errors to raise, by call, once each."""
+    """The coordinator, as a list of the calls it received. `fail`: errors to raise, by call, once each."""
 
     world: World
     answers: list[Envelope] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""A coordinator that lies about cohorts, attempts and time, and other misfortunes of a ledger: nothing is overspent."""
+"""A coordinator that lies about cohorts, attempts and time, and other threats to a ledger: no budget is exceeded."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The preflight: every fault with its cause and its mend, and what builds on a fault is not run."""
+"""The preflight: reports every fault with its cause and its fix, and skips checks that depend on a failed one."""
 
 import datetime as dt
 import socket
@@ -227,7 +227,7 @@ def test_another_federations_key_does_not_open_the_roster(served, offline):
 
 
 class TlsServer:
-    """Serves one certificate to whoever connects, as a proxy that opens TLS does."""
+    """Serves one certificate to every client, as a proxy that opens TLS does."""
 
     def __init__(self, certificate, key, port):
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -1,4 +1,4 @@
-"""The party as a process beside a real coordinator: starts without it, resumes, drains, and guards its state."""
+"""The party as a process with a real coordinator: starts without it, resumes, drains, and guards its state."""
 
 import json
 import signal
@@ -125,17 +125,17 @@ def test_a_node_that_fails_to_start_holds_nothing(federation):
         pass
 
 
-def test_it_drains_at_once_while_it_waits_and_a_new_ledger_beside_its_roster_is_a_warning(federation, caplog):
+def test_it_drains_immediately_while_it_waits_and_a_new_ledger_with_an_old_roster_is_a_warning(federation, caplog):
     federation.start_all("coordinator", "ada")
     wait_until(lambda: '"roster accepted"' in federation.log("ada"), timeout_s=60, what="the roster")
     # Well within the long poll's 25 s, which is cut.
     assert federation.stop("ada", signal.SIGINT, timeout_s=15) == 0
-    assert "a new ledger begins" not in federation.log("ada")
+    assert "new ledger created" not in federation.log("ada")
     for left in (federation.directory("ada") / "state").glob("ledger.sqlite*"):
         left.unlink()
     with caplog.at_level("WARNING"), PartyNode(config(federation)):
         pass
-    assert "a new ledger begins" in caplog.messages
+    assert "new ledger created" in caplog.messages
 
 
 def test_sighup_reads_the_policy_again_and_keeps_it_where_the_new_one_is_faulty(federation):
@@ -150,11 +150,11 @@ def test_sighup_reads_the_policy_again_and_keeps_it_where_the_new_one_is_faulty(
         return json.loads(next(line for line in reversed(federation.log("ada").splitlines()) if f'"{event}"' in line))
 
     replace_in(policy, 'designs = ["plain", "dp-feat"]', 'designs = ["dp-feat"]')
-    assert hang_up("policy read again")["designs"] == ["dp-feat"]
+    assert hang_up("policy reloaded")["designs"] == ["dp-feat"]
     replace_in(policy, 'designs = ["dp-feat"]', 'designs = ["dp-feet"]')
     assert "designs" in hang_up("policy refused")["reason"]
     replace_in(policy, 'designs = ["dp-feet"]', "designs = []")
-    assert hang_up("policy read again")["designs"] == []
+    assert hang_up("policy reloaded")["designs"] == []
     assert federation.stop("ada") == 0
 
 

@@ -77,7 +77,7 @@ def test_limits_are_exact(tmp_path):
 
 
 @pytest.mark.parametrize("epsilon", ["1e400", "1e-400", "1e100", "-1", "inf", "nan", " 1", "1/3"])
-def test_limits_that_no_figure_could_be_told_of_are_refused(tmp_path, epsilon):
+def test_limits_beyond_double_precision_are_refused(tmp_path, epsilon):
     with pytest.raises(ConfigurationError, match="exact decimal"):
         load(tmp_path, f'[limits]\nepsilon = "{epsilon}"\ndelta = "1e-5"')
 

@@ -96,7 +96,7 @@ def test_an_ended_attempt_is_never_accepted_again(ada):
     assert reserved(ada) == 0
 
 
-def test_a_burnt_attempt_stays_burnt_and_paid(ada):
+def test_a_burnt_attempt_stays_burnt_and_charged(ada):
     held = accept(ada)
     ada.attempts.ready(held, SPOOL)
     charge(ada, held)

@@ -73,7 +73,7 @@ def test_equal_values_travel_as_different_bytes(world):
 
 
 @pytest.mark.usefixtures("several_chunks")
-def test_progress_is_told_and_may_stop_the_work(world):
+def test_progress_is_reported_and_may_stop_the_work(world):
     opened = world.open(world.ask(world.plain_query(150)))
     told = []
     values = np.zeros(450, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""A query's way through the party against a coordinator that does what the test says: honest, late, or lying."""
+"""The life of a query at the party, with a coordinator that follows the test: honest, late, or lying."""
 
 import errno
 import os
@@ -89,7 +89,7 @@ def test_work_that_is_past_answering_is_left_alone(ada):
     assert ada.hub.answers == []
 
 
-def test_a_lost_ready_is_told_again_after_a_restart(ada):
+def test_a_lost_ready_is_sent_again_after_a_restart(ada):
     envelope = ada.world.ask()
     ada.hub.fail["ready"] = [ConnectionLostError("hub", "cut")]
     work = ada.work(envelope)
@@ -102,7 +102,7 @@ def test_a_lost_ready_is_told_again_after_a_restart(ada):
     assert len(ada.hub.readies) == 1
 
 
-def test_computing_cut_off_is_done_anew_after_a_restart(ada):
+def test_an_interrupted_computation_is_repeated_after_a_restart(ada):
     envelope = ada.world.ask()
     work = ada.work(envelope)
     assert ada.lifecycle.advance(work)
@@ -150,7 +150,7 @@ def test_data_that_changed_while_the_party_was_down_end_the_attempt(ada):
     assert ada.state(envelope) is S.ENDED
 
 
-def test_the_next_attempt_is_fresh_and_charged_anew(ada):
+def test_the_next_attempt_is_fresh_and_charged_again(ada):
     envelope, cohort = ready(ada)
     ada.upload(envelope, cohort)
     once = spent(ada)
@@ -159,7 +159,7 @@ def test_the_next_attempt_is_fresh_and_charged_anew(ada):
     ada.upload(envelope, ada.world.cohort(ada.hub.answers[1], attempt=2), attempt=2)
     assert spent(ada) == 2 * once
     assert ada.hub.chunks[1, 0] != ada.hub.chunks[2, 0]
-    # What is old stays over, whatever the coordinator says.
+    # An old attempt stays over, for any message of the coordinator.
     ada.upload(envelope, cohort)
     assert ada.state(envelope, 1) is S.ENDED
     assert len(ada.hub.receipts) == 2

@@ -63,7 +63,7 @@ def test_each_kind_of_column(table):
     assert "'sex' has the values 'f' and 'm': 'm' is taken as true" in said
     assert "'flag'" not in said
     for column, reason in {
-        "id": "every row has another text",
+        "id": "every row has a different text",
         "row": "it counts the rows",
         "same": "it is constant",
         "nothing": "it is empty",

@@ -1,4 +1,4 @@
-"""What is wrong with a table is said with its place and the rule that is broken, and never with a cell's value."""
+"""An error of a table names its place and the rule that is broken, and never quotes a cell's value."""
 
 import gzip
 import traceback
@@ -136,7 +136,7 @@ def test_one_row_is_a_table(csv_file, label):
     assert dataset.records.rows == 1
     side = "positive" if label == "yes" else "negative"
     assert dataset.report.warnings == (
-        f"the only usable row is {side}: this party can take part but alone could learn nothing",
+        f"the only usable row is {side}: this party can take part but cannot learn alone",
     )
 
 

@@ -1,4 +1,4 @@
-"""What each design is charged, beside figures that are computed without the ledger."""
+"""The charge of each design, compared with figures that are computed without the ledger."""
 
 import math
 from fractions import Fraction
@@ -144,7 +144,7 @@ def test_noise_on_everything_is_charged_for_records_with_the_shares_of_the_hones
     assert (scope, found.is_bounded) == (RECORD, True)
     counted = kind.protection(setting_of(query)).distribution(200, shares=2)
     assert float(loss.epsilon) == counted.epsilon(DELTA).upper
-    # The two bounds say the same, but for what concentration gives away.
+    # The two bounds are equal, except for what concentration loses.
     other = concentrated_epsilon(loss.rho, DELTA - loss.failure)
     assert float(loss.epsilon) < other < 2 * float(loss.epsilon)
 

@@ -1,4 +1,4 @@
-"""The ledger's file holds every charge by itself: what happens to the files beside it loses none and leaks no key."""
+"""The ledger's file alone holds every charge: damage to other files loses no charge and leaks no key."""
 
 import os
 import secrets
@@ -56,7 +56,7 @@ def spend(ledger: Ledger, number: int) -> None:
 
 
 def beside(path: Path) -> list[Path]:
-    """What SQLite keeps beside the file."""
+    """Other files that SQLite keeps for the ledger."""
     return [found for found in path.parent.glob(f"{path.name}-*") if found.stat().st_size]
 
 
@@ -117,7 +117,7 @@ def one_bit_flipped(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("harm", [unharmed, removed, copied_without, cut_in_half, one_bit_flipped])
-def test_every_charge_outlives_a_kill_and_the_files_beside_the_ledger(killed, harm):
+def test_every_charge_survives_a_kill_and_the_loss_of_other_files(killed, harm):
     path = harm(killed)
     for create in (False, True):
         ledger = Ledger.open(path, OWNER, LIMIT, create=create)
@@ -157,7 +157,7 @@ def weak_defaults(monkeypatch):
 
 
 @pytest.mark.usefixtures("weak_defaults")
-def test_what_durability_and_erasure_rest_on_is_set_whatever_sqlite_s_defaults_are(path):
+def test_settings_for_durability_and_erasure_do_not_depend_on_sqlite_s_defaults(path):
     Ledger.open(path, OWNER, LIMIT).database.close()
     ledger = Ledger.open(path, OWNER, LIMIT)
     with ledger.database.transaction() as connection:

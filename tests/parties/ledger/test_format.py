@@ -1,4 +1,4 @@
-"""Ledgers of the first format: brought over whole, counted as strictly, and left alone by whoever only looks."""
+"""Ledgers of the first format: converted completely, counted as strictly, and unchanged by a reader."""
 
 import sqlite3
 from fractions import Fraction
@@ -77,7 +77,7 @@ def test_an_old_ledger_is_brought_over_and_goes_on(old):
     one = Charge(((SMOKER, Loss.of_epsilon(Fraction(1), Fraction(0))),), "lea")
     with pytest.raises(BudgetExceededError):
         ledger.reserve(b"e" * 32, 1, one, lapses_at_unix_s=1e12, now_unix_s=6.0)
-    # A joint charge of the feature's column counts for it once an event tells the column.
+    # A joint charge of the feature's column counts for it once an event names the column.
     ledger.reserve(
         b"f" * 32,
         1,
