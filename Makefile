@@ -6,8 +6,10 @@ DOCS_READY := .venv/.docs-ready
 # Each file's tests stay together: many share a federation of processes. In the order of their names, so that the last
 # files are short ones and no processor waits for a long one at the end.
 PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
+# Tests start many processes. Where the environment forbids to keep compiled modules, each would compile them all.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 
-.PHONY: help demo test test-all lint docs notebooks screenshots bench bench-science proto clean
+.PHONY: coverage wheel-test help demo test test-all lint docs notebooks screenshots bench bench-science proto clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -26,16 +28,35 @@ $(DOCS_READY): $(READY)
 demo: $(READY)  ## four organisations learn over gRPC with real encryption: whole records protected, then rados
 	$(BIN)/rado demo
 
-test: $(READY)  ## the tests, under ten minutes on two cores
-	$(BIN)/python -m pytest $(PARALLEL)
+test: $(READY)  ## the tests, under five minutes on two cores
+	$(PYTEST) $(PARALLEL)
 
-test-all: $(READY)  ## the tests and the slow statistical runs
-	$(BIN)/python -m pytest $(PARALLEL) -m 'slow or not slow'
+test-all: $(READY)  ## the tests, the slow statistical runs, and more examples of each property
+	$(PYTEST) $(PARALLEL) -m 'slow or not slow' --hypothesis-profile thorough
+
+# The wheel in an environment of its own: what the checkout has and the wheel lacks fails here.
+wheel-test: $(READY)  ## the end-to-end tests against the built wheel, in a directory without the checkout
+	rm -rf build/wheel
+	mkdir -p build/wheel/away/docs/how-to
+	$(BIN)/python -m hatchling build -t wheel -d build/wheel
+	$(PYTHON) -m venv build/wheel/venv
+	build/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		"$$(ls build/wheel/*.whl)[learner]" hypothesis pytest pytest-timeout pytest-xdist
+	cp -R tests pyproject.toml build/wheel/away
+	cp docs/how-to/use-python.md build/wheel/away/docs/how-to
+	cd build/wheel/away && ../venv/bin/python -m pytest $(PARALLEL) tests/end_to_end
+	rm -rf build/wheel
+
+coverage: $(READY)  ## branch coverage of the mathematics, the wire and the roles: at least 95 %
+	rm -f build/.coverage*
+	mkdir -p build
+	$(PYTEST) $(PARALLEL) --cov --cov-report=term:skip-covered
 
 lint: $(READY)  ## ruff, mypy --strict, import contracts and circles, buf lint and breaking, bindings up to date
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --explicit-package-bases tests
 	$(BIN)/lint-imports
 	cd protos && ../$(BIN)/buf lint
 	cd protos && ../$(BIN)/buf breaking --against rado/v1/released.binpb

@@ -10,6 +10,7 @@ Of noised rados that a record enters by a coin: what is counted without the coin
 
 import math
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -133,7 +134,10 @@ def _coins() -> list[tuple[str, ...]]:
     for n, p in ((100, 0.5), (1_000, 0.5), (10_000, 0.5), (1_000, 0.1)):
         mu = subsampled_mu(n, p, PLANNED_EPSILON, DELTA)
         exact_upper = subsampled_epsilon(mu, n, p, DELTA).upper
-        ways = {"exact": partial(subsampled_epsilon, mu, n, p, DELTA), "dp_accounting": partial(_mixture, mu, n, p)}
+        ways: dict[str, Callable[[], object]] = {
+            "exact": partial(subsampled_epsilon, mu, n, p, DELTA),
+            "dp_accounting": partial(_mixture, mu, n, p),
+        }
         seconds = {way: statistics.median(times) for way, times in take_turns(ways).items()}
         mixture, sure = _mixture(mu, n, p), subsampled_epsilon(mu, n, 1, DELTA).upper
         rho = n * mu * mu / 2

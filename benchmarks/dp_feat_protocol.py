@@ -18,11 +18,11 @@ from dpcore.accounting.sensitivity import joint_squared
 from dpcore.estimators.base import RadoClassifier, RadoSample
 from dpcore.estimators.mean_variance import MeanVariance
 from dpcore.estimators.radoboost import RadoBoost
-from dpcore.numbers.fixed_point import store
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import Design, DpFeatDesign, JointDesign, SensitiveFeature
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.computation import Computation
+from dpcore.records.encoding import store
 from dpcore.records.records import Records
 
 Matrix = NDArray[np.float64]
@@ -100,7 +100,7 @@ def folds_of(data: DataSet, sensitive: Sensitive, repeats: int) -> list[Fold]:
     name = "categories" if sensitive.category else "numeric"
     table = getattr(data, name)
     rest = replace(data, **{name: np.delete(table, sensitive.column, axis=1)})
-    found = []
+    found: list[Fold] = []
     for seed in range(repeats):
         for train, test in StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(data.numeric, data.positive):
             signs = sign_of(table[:, sensitive.column], train, sensitive)

@@ -13,6 +13,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -39,7 +40,7 @@ class Client(NumPyClient):
     def __init__(self, folder: str, place: int, parties: int) -> None:
         self.folder, self.place, self.parties = folder, place, parties
 
-    def fit(self, parameters, config):  # noqa: ARG002 - Flower passes it
+    def fit(self, parameters: Any, config: Any) -> Any:  # noqa: ARG002 - Flower passes it
         """A few iterations on this party's rows from the given parameters; all weigh the same."""
         x, y = (np.load(Path(self.folder) / f"{name}.npy", mmap_mode="r") for name in ("x", "y"))
         ends = np.linspace(0, len(y), self.parties + 1).astype(int)
@@ -62,17 +63,17 @@ def main() -> None:
     class Averaging(FedAvg):
         """FedAvg that notes when rounds begin and end, and keeps the newest average."""
 
-        def configure_fit(self, server_round, parameters, client_manager):
+        def configure_fit(self, server_round: int, parameters: Any, client_manager: Any) -> Any:
             times.append(time.perf_counter())
             return super().configure_fit(server_round, parameters, client_manager)
 
-        def aggregate_fit(self, server_round, results, failures):
+        def aggregate_fit(self, server_round: int, results: Any, failures: Any) -> Any:
             parameters, metrics = super().aggregate_fit(server_round, results, failures)
             found.append(parameters_to_ndarrays(parameters))
             times.append(time.perf_counter())
             return parameters, metrics
 
-    def serve(grid, context) -> None:
+    def serve(grid: Any, context: Any) -> None:
         strategy = Averaging(
             min_available_clients=parties,
             fraction_evaluate=0.0,
@@ -85,7 +86,7 @@ def main() -> None:
     server = ServerApp()
     server.main()(serve)
 
-    def client_of(context):
+    def client_of(context: Any) -> Any:
         return Client(folder, int(context.node_config["partition-id"]), parties).to_client()
 
     cores = len(os.sched_getaffinity(0))

@@ -224,7 +224,12 @@ def run(*, everything: bool = False) -> Report:  # noqa: ARG001 - every benchmar
         "'allowed' is (1 + delta(0)) / 2, the tightest point of what the calibrated noise is counted at. Half of it",
         f"breaks that: the count is not loose. The stated epsilon and delta alone allow {', '.join(stated)}.",
     ]
-    setting = {"fraction_bits": FRACTION_BITS, "rados": RADOS, "delta": float(DELTA), "same_direction": SAME_DIRECTION}
+    setting: dict[str, object] = {
+        "fraction_bits": FRACTION_BITS,
+        "rados": RADOS,
+        "delta": float(DELTA),
+        "same_direction": SAME_DIRECTION,
+    }
     setting["guessing"] = [{"design": one.design, "allowed": one.allowed, "in_theory": one.expected} for one in guessed]
     claim = (__doc__ or "").partition("\n")[0]
     return Report("leaks", claim, setting, measures, [], tables, notes)

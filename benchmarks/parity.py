@@ -107,7 +107,7 @@ def _case(alpha: float, epsilon: Fraction) -> tuple[list[Measure], list[Measure]
     at = f", {guarantee.rows:,} rows"
     measures = [Measure.of(way + at, "s", values) for way, values in seconds.items()]
     ratios = [ratio(f"{INTEGERS} / {OURS}{at}", seconds[INTEGERS], seconds[OURS])]
-    setting = {
+    setting: dict[str, object] = {
         "d": D,
         "alpha": alpha,
         "beta": BETA,

@@ -63,20 +63,24 @@ def _batch(random: np.random.Generator) -> list[tuple[Predicate, Mask]]:
 
 
 def _and_positive(i: int, a: float, columns: Columns, labels: Labels) -> NDArray[np.bool_]:
-    return (columns[i] >= a) & (labels == 1)
+    held: NDArray[np.bool_] = (columns[i] >= a) & (labels == 1)
+    return held
 
 
 def _and_not_and_positive(i: int, a: float, j: int, b: float, columns: Columns, labels: Labels) -> NDArray[np.bool_]:
-    return (columns[i] >= a) & ~(columns[j] >= b) & (labels == 1)
+    held: NDArray[np.bool_] = (columns[i] >= a) & ~(columns[j] >= b) & (labels == 1)
+    return held
 
 
 def _or_not(i: int, a: float, j: int, b: float, columns: Columns, labels: Labels) -> NDArray[np.bool_]:
     del labels
-    return (columns[i] >= a) | ~(columns[j] >= b)
+    held: NDArray[np.bool_] = (columns[i] >= a) | ~(columns[j] >= b)
+    return held
 
 
 def _not_and_negative(i: int, a: float, columns: Columns, labels: Labels) -> NDArray[np.bool_]:
-    return ~(columns[i] >= a) & (labels == -1)
+    held: NDArray[np.bool_] = ~(columns[i] >= a) & (labels == -1)
+    return held
 
 
 def _one_by_one(masks: list[Mask], columns: Columns, labels: Labels) -> list[int]:

@@ -96,7 +96,8 @@ def unpack_and_multiply_on_threads(edges: NDArray[np.int64], selection: NDArray[
         return unpack_and_multiply(edges[rows], packed, np.float64, ROWS_AT_A_TIME)
 
     # `on_threads` keeps BLAS to one thread.
-    total: NDArray[np.int64] = sum(on_threads(block, range(0, len(edges), ROWS_AT_A_TIME)))
+    zero = np.zeros((len(selection), edges.shape[1]), dtype=np.int64)
+    total: NDArray[np.int64] = sum(on_threads(block, range(0, len(edges), ROWS_AT_A_TIME)), start=zero)
     return total
 
 

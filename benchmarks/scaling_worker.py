@@ -23,6 +23,7 @@ from dpcore.paillier.secret import SecretKey
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import PlainDesign
 from dpcore.randomness.sources import SystemRandom
+from dpcore.records.computation import Computation
 from dpcore.records.records import ONE, Records
 from learner.requests import RadosRequest
 from radofed.simulation.federation import PlannedFold, SimulatedFederation
@@ -42,7 +43,7 @@ def contribution(sizes: list[dict[str, int]]) -> dict[str, Any]:
             RadosQuery(size["n"], PlainDesign()).contribution,
             tables[size["d"]].between(0, size["m"]),
             FRACTION_BITS,
-            SystemRandom(),
+            Computation(SystemRandom()),
         )
         for place, size in enumerate(sizes)
     }

@@ -19,7 +19,7 @@ def main() -> None:
     context = ts.context(ts.SCHEME_TYPE.BFV, poly_modulus_degree=degree, plain_modulus=int(job["plain_modulus"]))
     runs, other_runs = ([v[i : i + degree].tolist() for i in range(0, len(v), degree)] for v in (mine, theirs))
     others = [ts.bfv_vector(context, run) for run in other_runs]
-    seconds = {"encrypt": [], "add": [], "decrypt": []}
+    seconds: dict[str, list[float]] = {"encrypt": [], "add": [], "decrypt": []}
     for _ in range(int(job["repeats"]) + 1):
         begun = time.perf_counter()
         ciphertexts = [ts.bfv_vector(context, run) for run in runs]

@@ -5,12 +5,12 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from coordinator.aggregate import check_chunk
 from coordinator.core import Core
 from coordinator.events import Answered, BecameReady, Cancelled, PartyAnswer, ReceiptGiven
 from coordinator.live import LiveQuery, check_size
 from coordinator.rounds import Rules
 from coordinator.store import Statement
+from coordinator.totals import check_chunk
 from radofed.common.logs import Log
 from wire.cohort import Acceptance, Ready, Receipt, Refusal, S, check_receipt, open_statement
 from wire.envelopes import Envelope

@@ -15,15 +15,15 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from coordinator.aggregate import check_chunk, chunk_bytes, multiply
 from coordinator.config import CoordinatorCluster
 from coordinator.live import LiveQuery
 from coordinator.spool import UploadSpool
 from dpcore.errors import CiphertextError, ConfigurationError, ShapeError
-from dpcore.paillier.public import PublicKey
+from dpcore.paillier.public import PublicKey, multiply
 from radofed.common.cluster.jobs import ITEM_BYTES, ClusterError, ClusterJob, check_in_background
 from radofed.common.logs import Log
-from wire.errors import WireError
+from wire.errors import Code, WireError
+from wire.query import OpenedQuery
 from wire.upload import Chunk
 
 
@@ -41,7 +41,7 @@ class ClusterSum:
     def wants(self, live: LiveQuery) -> bool:
         """Whether the missing part of a total is large enough for the cluster."""
         missing = self._missing(live)
-        upload_bytes = len(live.round.cohort) * sum(chunk_bytes(live.opened, index) for index in missing)
+        upload_bytes = len(live.round.cohort) * sum(live.opened.chunk_bytes(index) for index in missing)
         return upload_bytes >= max(1, self._settings.from_bytes)
 
     def make(self, live: LiveQuery, stopping: Callable[[], bool]) -> None:
@@ -66,7 +66,7 @@ class ClusterSum:
 
     def _make(self, live: LiveQuery, missing: Sequence[int], stopping: Callable[[], bool]) -> None:
         opened, parties = live.opened, live.round.cohort
-        length = max(1, ITEM_BYTES // chunk_bytes(opened, 0))
+        length = max(1, ITEM_BYTES // opened.chunk_bytes(0))
         runs = [parties[first : first + length] for first in range(0, len(parties), length)]
 
         def load(number: int) -> list[bytes]:
@@ -110,9 +110,9 @@ def _checked(live: LiveQuery, index: int, products: list[bytes]) -> Chunk:
 class Adding:
     """Computes totals: on the cluster if one is configured and the total is large, otherwise on this machine.
 
-    A chunk's ciphertexts are divided among all processors (coordinator.aggregate.multiply), with the interpreter's lock
-    released, so that statements and uploads are processed meanwhile. Memory holds one product and two uploads of a
-    chunk, for any number of parties.
+    A chunk's ciphertexts are divided among all processors (dpcore.paillier.public.multiply). The interpreter's lock is
+    released, so statements and uploads are processed meanwhile. Memory holds one product and two uploads of a chunk,
+    for any number of parties.
     """
 
     def __init__(self, spool: UploadSpool, cluster: ClusterSum | None = None) -> None:
@@ -146,3 +146,19 @@ class Adding:
         """Stop the threads."""
         self._thread.shutdown()
         self._cluster_thread.shutdown()
+
+
+def check_chunk(opened: OpenedQuery, chunk: Chunk) -> None:
+    """Refuse a chunk of the wrong length or with one ciphertext that is not a unit mod n^2; nothing is ever skipped.
+
+    Raises WireError(CHUNK_MALFORMED or CIPHERTEXT_INVALID).
+    """
+    expected = opened.chunk_bytes(chunk.index)
+    if len(chunk.ciphertexts) != expected:
+        raise WireError(
+            Code.CHUNK_MALFORMED, f"Chunk {chunk.index} has {expected} bytes, not {len(chunk.ciphertexts)}."
+        )
+    try:
+        opened.public_key.validate(opened.public_key.from_wire(chunk.ciphertexts))
+    except CiphertextError as error:
+        raise WireError(Code.CIPHERTEXT_INVALID, f"In chunk {chunk.index}: {error}.") from error

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
-from coordinator.aggregate import chunk_bytes
 from coordinator.core import Core
 from coordinator.live import LiveQuery
 from wire.errors import Code, WireError
@@ -78,7 +77,7 @@ class Views:
     async def total_chunk(self, caller: Member, query_id: bytes, index: int) -> Chunk:
         """One chunk of a complete total. Raises WireError."""
         live = self._own(caller, query_id)
-        _ = live.total, chunk_bytes(live.opened, index)
+        _ = live.total, live.opened.chunk_bytes(index)
         return Chunk.of(index, await asyncio.to_thread(self._core.spool.read_total, query_id, index))
 
     def _own(self, caller: Member, query_id: bytes) -> LiveQuery:

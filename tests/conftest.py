@@ -6,11 +6,13 @@ import pytest
 from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
+from dpcore.numbers.processors import processors
 from tests.ray_nodes import RayNodes
 
 # Hypothesis fails an example that takes longer than 0.2 s by default, and so would a first call that compiles.
-settings.register_profile("radofed", deadline=None)
-settings.load_profile("radofed")
+settings.register_profile("quick", deadline=None, max_examples=50)
+settings.register_profile("thorough", deadline=None, max_examples=200)
+settings.load_profile("quick")
 
 
 def pytest_collection_modifyitems(items):
@@ -30,14 +32,20 @@ def pytest_collection_finish():
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """One more than there are processors: some tests wait for nodes rather than compute."""
+    return processors() + 1
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """The tests of a file stay together, as do those of all files that use the Ray cluster."""
+    """The tests of a file stay together, as do those of the files named after the Ray cluster, which they share."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid):
             file = super()._split_scope(nodeid)
-            return "Ray cluster" if file.endswith("_cluster.py") else file
+            return "Ray cluster" if "cluster" in file.rpartition("/")[2] else file
 
     return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 

@@ -15,8 +15,7 @@ from dpcore.errors import ConfigurationError
 from dpcore.records.encoding import CellError, Numbers, Texts
 from dpcore.records.features import Missing, MissingLabel, close_match
 from dpcore.records.schema import BIAS, BooleanFeature, CategoryFeature, Feature, Label, RealFeature, Schema
-from radofed.common.tables.columns import numbers, texts
-from radofed.common.tables.tables import no_such_column, open_table
+from radofed.common.tables.tables import no_such_column, numbers, open_table, texts
 
 MOST_CATEGORIES = 30
 

@@ -1,1 +1,1 @@
-"""What every role shares besides the wire: files, tables, clusters, logs and configuration."""
+"""Code that all roles share besides the wire: files, tables, clusters, logs and configuration."""

@@ -1,4 +1,4 @@
-"""Configuration files: TOML; unknown keys refused, units in key names, paths relative to the file, no secrets."""
+"""Configuration files in TOML: unknown keys are refused, key names have units, paths are relative to the file."""
 
 import difflib
 from pathlib import Path
@@ -15,12 +15,12 @@ _MOST_FAULTS = 20
 
 def _relative_to_file(path: Path, info: ValidationInfo) -> Path:
     if "\0" in str(path):
-        raise ValueError("a path has no NUL character; correct it")
+        raise ValueError("a path cannot have a NUL character; correct it")
     base = (info.context or {}).get("directory")
     try:
         return path if base is None else Path(base) / path.expanduser()
     except RuntimeError as error:
-        raise ValueError("no such user's home directory; write the path out") from error
+        raise ValueError("the user's home directory is not known; write the whole path") from error
 
 
 ConfigPath = Annotated[Path, AfterValidator(_relative_to_file)]
@@ -28,13 +28,13 @@ ConfigPath = Annotated[Path, AfterValidator(_relative_to_file)]
 
 
 class Configuration(BaseModel):
-    """Base of all configuration: frozen, and an unknown key is an error."""
+    """Base of all configuration: frozen. An unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read a TOML file. Raises ConfigurationError with every fault and the nearest valid key."""
+        """Read a TOML file. Raises ConfigurationError with its faults and the valid keys nearest to unknown ones."""
         data = read_toml(path, _FILE)
         try:
             return cls.model_validate(data, context={"directory": path.resolve().parent})
@@ -54,7 +54,7 @@ def _describe(model: type[BaseModel], fault: Any) -> str:
             hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(known))}"
             return f"unknown key {key!r}; {hint}"
         case "missing":
-            return f"{key!r} is missing"
+            return f"{key!r} is missing; add it"
         case _:
             return f"{key!r}: {fault['msg']}"
 

@@ -1,7 +1,7 @@
 """Structured logs: one JSON object a line on standard error or in a file.
 
-What is logged is named: an event and its fields. No field may hold a row, a key or a plaintext; fields are ids, counts,
-codes, durations and member names. Tests search a whole run's logs for a canary row.
+Each line has an event and named fields. Fields are ids, counts, codes, durations and member names; no field may hold a
+row, a key or a plaintext. Tests search a whole run's logs for a canary row.
 """
 
 import json
@@ -17,16 +17,17 @@ from pathlib import Path
 from typing import Any
 
 REFUSALS_LOGGED = 10
-"""How many refusals of one kind, of one peer with one code, are logged within REFUSALS_WINDOW_S seconds."""
+"""The most refusals with the same event, peer and code that are logged within REFUSALS_WINDOW_S seconds."""
 REFUSALS_WINDOW_S = 60.0
-# Kinds counted apart at one time. Who is refused may claim any name: what is beyond these is counted as one kind.
+# The most kinds of refusals that are counted separately. A refused peer may claim any name, so further kinds are
+# counted as one.
 _MOST_KINDS = 100
 
 
 def quiet_grpc() -> None:
-    """Keep gRPC's own lines, which are not JSON, off standard error; an operator's GRPC_VERBOSITY stays.
+    """Keep gRPC's own lines, which are not JSON, off standard error. An operator's GRPC_VERBOSITY takes precedence.
 
-    To be called before gRPC is first imported, which is when it reads the variable.
+    Call this before the first import of gRPC, which reads the variable.
     """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
@@ -35,7 +36,7 @@ class JsonLines(logging.Formatter):
     """Formats a record as one JSON object."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """The record as one line."""
         fields = getattr(record, "fields", {})
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
@@ -51,7 +52,7 @@ class JsonLines(logging.Formatter):
 
 @dataclass
 class _Window:
-    """Refusals of one kind until the window's end."""
+    """The number of refusals of one kind until the window's end."""
 
     end: float
     count: int = 0
@@ -67,29 +68,29 @@ class Log:
         clock: Callable[[], float] = time.monotonic,
         later: Callable[[float, Callable[[], None]], None] | None = None,
     ) -> None:
-        """clock: monotonic seconds. later: calls a function after some seconds; in a thread where none is given."""
+        """clock: monotonic seconds. later: calls a function after some seconds; by default in a thread."""
         self._logger = logging.getLogger(name)
         self._clock, self._later = clock, later or _call_later
         self._lock = threading.Lock()
         self._windows: dict[tuple[str, str, str], _Window] = {}
 
     def debug(self, event: str, **fields: Any) -> None:
-        """For developers."""
+        """Details for developers."""
         self._logger.debug(event, extra={"fields": fields})
 
     def info(self, event: str, **fields: Any) -> None:
-        """Something happened as it should."""
+        """A normal event."""
         self._logger.info(event, extra={"fields": fields})
 
     def warning(self, event: str, **fields: Any) -> None:
-        """Something was refused or will be tried again."""
+        """Something was refused or will be retried."""
         self._logger.warning(event, extra={"fields": fields})
 
     def refused(self, event: str, *, peer: str, code: str, **fields: Any) -> None:
-        """A peer was refused, which it can bring about any number of times: a warning, but not without end.
+        """A peer was refused: a warning with a rate limit, because a peer can cause any number of refusals.
 
-        Of one event, peer and code the first REFUSALS_LOGGED of every REFUSALS_WINDOW_S seconds are logged; how many
-        more there were is logged once, as event "refusals not logged", when that time is over.
+        For one event, peer and code, logs the first REFUSALS_LOGGED of every REFUSALS_WINDOW_S seconds. At the end of
+        that time the number of further ones is logged once, as event "refusals not logged".
         """
         with self._lock:
             kind, window = self._window((event, peer, code))
@@ -102,7 +103,10 @@ class Log:
             self._later(max(0.0, window.end - self._clock()), lambda: self._sum_up(kind))
 
     def _window(self, kind: tuple[str, str, str]) -> tuple[tuple[str, str, str], _Window]:
-        """Where a refusal is counted. The lock is held. A window that left some out stays until it is summed up."""
+        """The window that counts a refusal. The caller holds the lock.
+
+        A window with refusals that were not logged stays until it is summed up.
+        """
         now = self._clock()
         for old in [k for k, w in self._windows.items() if w.end <= now and w.count <= REFUSALS_LOGGED]:
             del self._windows[old]
@@ -121,13 +125,13 @@ class Log:
         self._logger.error(event, extra={"fields": fields})
 
     def exception(self, event: str, **fields: Any) -> None:
-        """Something failed that should not have; with the trace, which holds code but no values."""
+        """An unexpected failure, with its trace, which shows code but no values."""
         self._logger.error(event, extra={"fields": fields}, exc_info=True)  # noqa: LOG014 - called in handlers
 
 
 def _call_later(seconds: float, call: Callable[[], None]) -> None:
     timer = threading.Timer(seconds, call)
-    # What is left to sum up must not keep a node from ending.
+    # A pending summary must not keep a node from ending.
     timer.daemon = True
     timer.start()
 

@@ -7,11 +7,11 @@ from functools import partial
 import grpc
 import pytest
 
-from coordinator.aggregate import multiply
 from coordinator.config import CoordinatorCluster, CoordinatorConfig
 from coordinator.spool import SpoolDamagedError
 from coordinator.totals import Adding, ClusterSum
 from dpcore.errors import ConfigurationError
+from dpcore.paillier.public import multiply
 from radofed.common.cluster.jobs import ITEMS_PER_WORKER, ClusterError, ClusterJob, check_cluster
 from radofed.common.logs import Log
 from tests.coordinator.bench import on_bench
@@ -183,7 +183,7 @@ def test_a_cluster_that_cannot_be_used_says_why(settings, tmp_path):
     wrong.write_text("ab" * 32)
     cases = {
         "refuses this token": {"token_file": wrong},
-        "there is no token": {"token_file": tmp_path / "none"},
+        "it should hold the Ray cluster's token": {"token_file": tmp_path / "none"},
         "no Ray cluster answers at 127.0.0.1:1": {"address": "127.0.0.1:1"},
     }
     for sentence, change in cases.items():
@@ -203,7 +203,7 @@ def test_a_cluster_that_gives_no_answer_in_time_is_given_up(settings):
 @needs_ray
 def test_a_worker_that_runs_another_version_is_refused(settings, monkeypatch):
     monkeypatch.setattr("radofed.common.cluster.jobs.program_version", lambda: "0.0.1")
-    with pytest.raises(ClusterError, match=r"and this is 0\.0\.1: install one everywhere"):
+    with pytest.raises(ClusterError, match=r"but this node has 0\.0\.1: install the same version everywhere"):
         check_cluster(settings)
 
 
@@ -240,7 +240,7 @@ def test_a_cluster_that_asks_for_no_token_is_refused(tmp_path):
     address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()
     try:
-        with pytest.raises(ClusterError, match="asks for no token"):
+        with pytest.raises(ClusterError, match="requires no token"):
             check_cluster(CoordinatorCluster(address=address, token_file=tmp_path / "ray.token"))
     finally:
         server.stop(None)
@@ -248,7 +248,7 @@ def test_a_cluster_that_asks_for_no_token_is_refused(tmp_path):
 
 @pytest.mark.slow
 @needs_ray
-@pytest.mark.parametrize(("authenticated", "sentence"), [(False, "asks for no token"), (True, "has no processor")])
+@pytest.mark.parametrize(("authenticated", "sentence"), [(False, "requires no token"), (True, "has no processor")])
 def test_an_open_cluster_and_one_without_processors_are_refused(tmp_path, authenticated, sentence):
     nodes = RayNodes(tmp_path, nodes=0, authenticated=authenticated)
     try:

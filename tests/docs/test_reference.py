@@ -46,3 +46,10 @@ def test_every_public_name_is_in_the_reference():
     page = (ROOT / "docs/reference/api.md").read_text()
     missing = [name for name in radofed.__all__ if not re.search(rf":: radofed\.{name}[(\n]", page)]
     assert not missing
+
+
+def test_the_protocol_s_table_of_codes_is_the_catalogue():
+    text = (ROOT / "docs/protocol.md").read_text()
+    rows = re.findall(r"^\| `([A-Z_]+)` \| `([A-Z_]+)` \| ([^|]*?)( \*again\*)? \|$", text, re.MULTILINE)
+    found = {code: (status, sentence, bool(again)) for code, status, sentence, again in rows}
+    assert found == {code.value: (e.status.name, e.sentence, e.retry) for code, e in CATALOGUE.items()}

@@ -1,17 +1,33 @@
 from fractions import Fraction
+from typing import get_args
 
 import pytest
 
 from dpcore.accounting.filters import NO_LOSS, PrivacyLimit
+from dpcore.accounting.noise_shares import GaussianShares
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.fixed_point import plan_encoding
+from dpcore.predicates.expressions import Constant
+from dpcore.queries.gradient import GradientQuery
+from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.designs import PlainDesign
+from dpcore.queries.statistic import StatisticQuery
+from dpcore.rados.designs import (
+    Design,
+    DpFeatDesign,
+    FixedSupportDesign,
+    GaussianDesign,
+    JointDesign,
+    PlainDesign,
+    SensitiveFeature,
+)
+from dpcore.records.clipping import Clip
 from parties.ledger.charges import RECORD, joint, marginal
 from parties.ledger.limits import LedgerLimits
-from parties.policy import Policy, check_cohort, check_query
+from parties.policy import DesignName, Policy, check_cohort, check_query
 from wire.envelopes import SigningKey, fingerprint
 from wire.errors import Code, WireError
+from wire.query_kinds import Kind
 
 
 def load(tmp_path, text: str) -> Policy:
@@ -33,6 +49,26 @@ def test_an_empty_file_denies_everything(world, tmp_path):
     with pytest.raises(WireError) as caught:
         check(world, policy)
     assert caught.value.code is Code.POLICY_LEARNER
+
+
+def test_a_policy_can_admit_every_kind_by_its_name(world):
+    clip = Clip(Fraction(2), bias=True)
+    designs = [
+        PlainDesign(),
+        DpFeatDesign((SensitiveFeature(0, "smoker"),)),
+        JointDesign("ward", (0,), 2, 9),
+        FixedSupportDesign(Fraction(1, 2), clip, 0),
+        GaussianDesign(clip, 9),
+    ]
+    kinds = [
+        *(RadosQuery(1, design) for design in designs),
+        MomentsQuery(clip, 1, 9),
+        StatisticQuery((Constant(value=True),), world.query().schema, GaussianShares(9)),
+        GradientQuery("hinge", (0,), Fraction(1), 9),
+    ]
+    assert {type(kind) for kind in kinds} == set(get_args(Kind))
+    assert {type(design) for design in designs} == set(get_args(Design))
+    assert {kind.name for kind in kinds} == set(get_args(DesignName))
 
 
 def test_limits_are_exact(tmp_path):

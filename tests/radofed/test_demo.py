@@ -20,11 +20,13 @@ from learner.composition import composed_privacy
 from learner.release import Release
 from parties.policy import Policy
 from radofed.demo.baselines import baselines
+from radofed.demo.federation import Shared
 from radofed.demo.options import DemoOptions
 from radofed.demo.processes import ChildError, Children, ended_by_signals, wait_for
-from radofed.demo.rados import DIGITS_EPSILON_PER_RADO, truncation_for
+from radofed.demo.rados import DIGITS_EPSILON_PER_RADO, plan_rados, truncation_for
 from radofed.demo.run import run_demo
 from radofed.demo.tables import OWN_SHARE, digits, own_file, party_names, read_xy
+from radofed.demo.whole_records import why_not
 from radofed.provision import provision
 from tests.federation import wait_until
 from wire.roster import Role
@@ -241,7 +243,21 @@ def test_what_each_role_had_loaded_when_its_work_was_done(shown, command, count,
         assert not [name for name in forbidden if name in modules]
 
 
+def test_of_the_users_own_file_without_anything_boolean_plain_rados_are_planned(tmp_path):
+    data, schema, said = own_table(tmp_path / "own.csv"), Schema.from_toml(SCHEMA), []
+    options = DemoOptions(data=data, schema=schema, parties=2, rados=100)
+    shared = Shared.of(own_file(tmp_path / "data", data, schema, 2, options.split))
+    plan = plan_rados(shared, options, said.append)
+    assert (plan.sensitive, plan.truncation, plan.rados) == (None, None, 100)
+    assert "plain" in plan.policy.designs
+    assert plan.policy.allow_unprotected
+    assert any("their design is plain" in sentence for sentence in said)
+    assert why_not(shared) is None
+
+
+@pytest.mark.slow
 def test_the_users_own_file_without_anything_boolean(tmp_path):
+    """The whole demo on it; the plan is tested above, the report in test_demo_report.py."""
     data = own_table(tmp_path / "own.csv")
     (tmp_path / "own.toml").write_text(SCHEMA)
     result = subprocess.run(

@@ -177,7 +177,7 @@ def test_ray_that_was_imported_before_is_refused():
     )
     result = python(code)
     assert result.returncode == 0, result.stderr[-3000:]
-    assert "kept to loopback" in result.stdout
+    assert "limited to loopback" in result.stdout
 
 
 @pytest.mark.slow

@@ -77,7 +77,7 @@ def test_bad_input_is_refused_with_what_would_work(table, options, said):
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(DataError, match="check the path"):
+    with pytest.raises(DataError, match="check its path"):
         simulate(tmp_path / "none.csv")
 
 

@@ -153,10 +153,10 @@ def test_below_the_stated_rows_it_says_no(distribution, eta, budget):
 @pytest.mark.parametrize(
     ("distribution", "eta", "budget", "fraction"),
     [
-        (hardest, 0.0, None, 0.4),
+        pytest.param(hardest, 0.0, None, 0.4, marks=pytest.mark.slow),
         (hardest, 0.0, APPROXIMATE, 0.5),
         (scattered, 0.3, None, 0.1),
-        (scattered, 0.3, APPROXIMATE, 0.1),
+        pytest.param(scattered, 0.3, APPROXIMATE, 0.1, marks=pytest.mark.slow),
     ],
 )
 def test_at_a_fraction_of_the_rows_it_fails_where_the_distribution_is_hard(distribution, eta, budget, fraction):

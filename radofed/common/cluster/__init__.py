@@ -1,1 +1,1 @@
-"""A Ray cluster of an organisation's own: reached safely, and given one job at a time."""
+"""An organisation's own Ray cluster: connects to it securely and runs one job at a time."""

@@ -1,8 +1,8 @@
-"""The process that speaks with a Ray cluster for one job: `python -m radofed.common.cluster.driver DESCRIPTOR`.
+"""The process that connects to a Ray cluster for one job: `python -m radofed.common.cluster.driver DESCRIPTOR`.
 
-radofed.common.cluster.jobs starts it, and sends (settings, version, function, shared), then items (number, payload),
-and closes the connection at the end. It is answered ("ready", None), then ("item", (number, whether it is done, result
-or reason)) for each item, and ("failed", sentence) where this process cannot go on.
+radofed.common.cluster.jobs starts it, sends (settings, version, function, shared), then items (number, payload), and
+closes the connection at the end. The driver answers ("ready", None), then ("item", (number, whether it is done, result
+or reason)) for each item, and ("failed", sentence) if it cannot continue.
 """
 
 import os
@@ -19,20 +19,20 @@ _WAIT_S = 0.2
 
 
 class _Tasks:
-    """Items under way. One thread submits what comes, the other gives back what is done."""
+    """Items under way. One thread submits items, the other returns results."""
 
     def __init__(self, ray: Any, connection: Connection, start: tuple[Any, ...]) -> None:
         settings, self._version, self._function, shared = start
         self._ray, self._connection, self._timeout_s = ray, connection, settings.timeout_s
         self._shared = ray.put(shared)
-        # No retries by Ray: an item is loaded from its source again. One try each, wherever there is a processor.
+        # No retries by Ray: a lost item is loaded from its source again. Each is tried once, on any free processor.
         self._task = ray.remote(num_cpus=1, max_retries=0, scheduling_strategy="SPREAD")(run_item)
         self._changed = threading.Condition()
         self._under_way: dict[Any, int] = {}
         self._failure: str | None = None
 
     def submit(self) -> None:
-        """Take items for ever; the process ends with the connection, whatever Ray is waiting for."""
+        """Submit items until the connection closes, which ends the process even if Ray is waiting."""
         while True:
             try:
                 number, payload = self._connection.recv()
@@ -50,7 +50,7 @@ class _Tasks:
                 self._changed.notify()
 
     def give_back(self) -> None:
-        """Answer items as they are done, until the cluster fails."""
+        """Return results as items complete, until the cluster fails."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._under_way or self._failure)
@@ -64,7 +64,7 @@ class _Tasks:
                 self._connection.send(("item", (number, *self._outcome(task))))
 
     def _outcome(self, task: Any) -> tuple[bool, Any]:
-        """Whether it is done, and its result; or why it was lost. Raises RadofedError where the task itself failed."""
+        """(True, its result), or (False, why it was lost). Raises RadofedError if the task itself failed."""
         exceptions = self._ray.exceptions
         try:
             return True, self._ray.get(task, timeout=self._timeout_s)
@@ -83,10 +83,10 @@ def main(descriptor: int) -> None:
         connection.send(("ready", None))
         threading.Thread(target=tasks.submit, daemon=True).start()
         tasks.give_back()
-    except Exception as error:  # noqa: BLE001 - whatever it is, the parent is to know
+    except Exception as error:  # noqa: BLE001 - the parent must receive any error
         connection.send(("failed", last_line(error)))
     finally:
-        # Ray's own way out may wait for a cluster that is not there any more.
+        # Ray's own shutdown may wait for a cluster that no longer exists.
         os._exit(1)
 
 

@@ -1,18 +1,17 @@
-"""One job on an organisation's Ray cluster: items go out, results come back, what a dead machine took is sent again.
+"""One job on an organisation's Ray cluster: sends items, receives results, and sends the items of lost machines again.
 
-Ray lives in a process of its own, started for the job (radofed.common.cluster.driver): a driver ends with its cluster,
-and a node must not. So this process never imports Ray, waits for no answer without a limit, and can always end the
-other one.
+Ray runs in its own process, started for the job (radofed.common.cluster.driver): a driver ends with its cluster, and a
+node must not. So this process never imports Ray, limits every wait, and can always end the other process.
 
     this process --items--> driver --tasks--> cluster
                  <-results-        <--------
 
-At most ITEMS_PER_WORKER items for each worker are under way, whatever a job's size: that bounds memory everywhere.
-An item is loaded from its source again where it was lost, so nothing but the source has to outlive a machine.
+For a job of any size, at most ITEMS_PER_WORKER items for each worker are under way: that bounds memory everywhere. A
+lost item is loaded from its source again, so only the source must outlive a machine.
 
-Ray gives the driver objects that workers pickled, so whoever controls a worker can run code in the driver, which has
-this node's user. What the driver sends is read as data alone: no other process chooses what code runs in this one, and
-whatever it is, the node goes on without the cluster.
+Ray gives the driver objects that workers pickled, so anyone who controls a worker can run code in the driver, which has
+this node's user. This process reads the driver's messages as data only: no other process can choose the code that runs
+here, and if a message is invalid, the node continues without the cluster.
 """
 
 import importlib.metadata
@@ -40,9 +39,9 @@ from radofed.common.configuration import ConfigPath, Configuration
 from radofed.common.logs import Log
 
 ITEM_BYTES = 4 << 20
-"""About how large an item should be: large beside what a task costs, small beside memory."""
+"""The approximate size of an item: large compared with the cost of a task, small compared with memory."""
 ITEMS_PER_WORKER = 2
-"""One that is computed and one that waits."""
+"""One item that is computed and one that waits."""
 
 _ATTEMPTS = 6
 _LONGEST_PAUSE_S = 3.0
@@ -51,7 +50,7 @@ _IDLE_S = 1.0
 _ADDRESS = re.compile(r"auto|(\[[0-9A-Fa-f:.]+\]|[^\s\[\]:/]+):\d{1,5}")
 
 
-# What NumPy's arrays are pickled as, in pickle's protocols up to 4 and in 5.
+# The names in a pickled NumPy array, in pickle's protocols up to 4 and in 5.
 _ARRAYS = {
     ("numpy", "ndarray"),
     ("numpy", "dtype"),
@@ -61,14 +60,14 @@ _ARRAYS = {
 
 
 class ClusterError(RadofedError):
-    """The cluster could not do a job: it is not there, is gone, is too slow, or runs another program."""
+    """The cluster could not do a job: it is missing, lost, too slow, or runs another version."""
 
     exit_code = 2
 
 
 def _address(text: str) -> str:
     if not _ADDRESS.fullmatch(text):
-        raise ValueError('use "auto" where this machine is a node of the cluster, else the head\'s "host:port"')
+        raise ValueError('use "auto" if this machine is a node of the cluster, else the head\'s "host:port"')
     return text
 
 
@@ -88,11 +87,11 @@ class ClusterSettings(Configuration):
 
 
 class ClusterJob:
-    """A job: a context, in which the cluster is connected.
+    """A job, as a context in which the cluster is connected.
 
-    function(shared, payload) computes a result on a worker; both it and the classes of shared and payload can be
-    imported there by name. A result is bytes, a number, a text, an array of numbers, or a tuple of these. Raises
-    ClusterError on entering where the cluster cannot be used, ConfigurationError where Ray is not installed.
+    function(shared, payload) computes a result on a worker, which must be able to import it and the classes of shared
+    and payload by name. A result is bytes, a number, a text, an array of numbers, or a tuple of these. Entering raises
+    ClusterError if the cluster cannot be used, ConfigurationError if Ray is not installed.
     """
 
     def __init__(
@@ -102,7 +101,7 @@ class ClusterJob:
         shared: Any,
         connecting: Callable[[], None] = lambda: None,
     ) -> None:
-        """connecting: called each second until the cluster is reached; what it raises passes through."""
+        """connecting: called each second until the cluster is connected. Its exceptions propagate."""
         self._settings, self._function, self._shared = settings, function, shared
         self._connecting = connecting
         self._process: subprocess.Popen[bytes] | None = None
@@ -113,8 +112,8 @@ class ClusterJob:
         try:
             self._start()
         except OSError as error:
-            # No memory or descriptors for another process: the node can do without.
-            raise ClusterError(f"the process that speaks with the cluster did not start: {error}") from error
+            # No memory or descriptors for another process: the node can work without the cluster.
+            raise ClusterError(f"the process that connects to the cluster did not start: {error}") from error
         try:
             self._send((self._settings, program_version(), self._function, self._shared))
             self._receive(self._connecting)
@@ -131,11 +130,11 @@ class ClusterJob:
     def results(
         self, count: int, load: Callable[[int], Any], idle: Callable[[], None] = lambda: None
     ) -> Iterator[tuple[int, Any]]:
-        """(number, result) of each item 0 to count - 1, once each, as they come; they are sent out in order.
+        """Yield (number, result) of each item 0 to count - 1, once each, in the order of completion.
 
-        load(number): the item's payload, of about ITEM_BYTES; called again where a machine was lost with it. idle is
-        called each second while nothing comes. What either raises passes through, and ends the job. Raises ClusterError
-        where the cluster fails, an item is lost again and again, or nothing came back for timeout_s.
+        load(number): the item's payload, of about ITEM_BYTES; called again if its machine was lost. Items are sent in
+        order. idle is called each second while no result arrives. Exceptions of both propagate and end the job. Raises
+        ClusterError if the cluster fails, an item is lost repeatedly, or no result arrives for timeout_s.
         """
         waiting, under_way = deque(range(count)), set[int]()
         lost: Counter[int] = Counter()
@@ -148,34 +147,34 @@ class ClusterJob:
                 case (int(number), bool(is_done), value) if number in under_way:
                     under_way.remove(number)
                 case _:
-                    raise ClusterError("the cluster gave back what was not asked for")
+                    raise ClusterError("the cluster returned a result that was not requested")
             if is_done:
                 yield number, value
                 continue
             lost[number] += 1
             if lost[number] == _ATTEMPTS:
-                raise ClusterError(f"the cluster lost a piece of work {_ATTEMPTS} times: {value}")
-            # Ray may take a moment to notice that a machine is gone, and would send the work there again.
+                raise ClusterError(f"the cluster lost an item of work {_ATTEMPTS} times: {value}")
+            # Ray may take a moment to notice that a machine is lost, and would send the item there again.
             time.sleep(min(_LONGEST_PAUSE_S, 0.1 * 4 ** lost[number]))
             waiting.appendleft(number)
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
-        # A process that hangs must not hold this one: a read or write that gets nowhere for that long fails.
+        # A process that hangs must not block this one: a read or write without progress for that long fails.
         limit = struct.pack("ll", *divmod(int(self._settings.timeout_s * 1e6), 1_000_000))
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             ours.setsockopt(socket.SOL_SOCKET, option, limit)
         with theirs:
-            # -P: no module is taken from the directory that this happens to run in.
+            # -P: no module is imported from the working directory.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "radofed.common.cluster.driver", str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                # A signal to this process's group is this process's to act on.
+                # Only this process reacts to signals to its group.
                 start_new_session=True,
-                # Ray has workers take modules from the directory that a driver runs in before all others.
+                # Ray's workers import modules from the driver's working directory first.
                 cwd="/",
             )
         self._connection = Connection(ours.detach())
@@ -185,11 +184,11 @@ class ClusterJob:
         try:
             self._connection.send(message)
         except BlockingIOError as error:
-            raise ClusterError(f"the cluster took nothing more for {self._settings.timeout_s:g} s") from error
+            raise ClusterError(f"the cluster accepted no more items for {self._settings.timeout_s:g} s") from error
         except OSError as error:
-            # Why it ended may stand in its last message.
+            # Its last message may say why it ended.
             self._receive()
-            raise ClusterError("the process that speaks with the cluster ended") from error
+            raise ClusterError("the process that connects to the cluster ended") from error
 
     def _receive(self, idle: Callable[[], None] = lambda: None) -> Any:
         assert self._connection is not None, "used outside its context"
@@ -202,10 +201,10 @@ class ClusterJob:
             kind, content = _read(self._connection.recv_bytes())
         except BlockingIOError as error:
             raise ClusterError(
-                f"the cluster gave no answer within {self._settings.timeout_s:g} s: has it free processors?"
+                f"the cluster gave no answer within {self._settings.timeout_s:g} s: check that it has free processors"
             ) from error
         except (EOFError, OSError) as error:
-            raise ClusterError("the cluster is gone") from error
+            raise ClusterError("the connection to the cluster was lost") from error
         if kind == "failed":
             raise ClusterError(content)
         return content
@@ -224,7 +223,7 @@ class ClusterJob:
 
 
 class _Plain(pickle.Unpickler):
-    """Builds nothing but data: no class or function of the sender's choice."""
+    """Unpickles data only: no class or function of the sender's choice."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ARRAYS:
@@ -233,25 +232,25 @@ class _Plain(pickle.Unpickler):
 
 
 def _read(octets: bytes) -> tuple[Any, Any]:
-    """One message of the driver: its kind, and what it says. Raises ClusterError where it is anything but data."""
+    """One message of the driver: its kind and its content. Raises ClusterError unless it is data."""
     try:
         kind, content = _Plain(io.BytesIO(octets)).load()
-    except Exception as error:  # a pickle that is none can raise anything
-        raise ClusterError("the cluster gave back what is no data") from error
+    except Exception as error:  # an invalid pickle can raise anything
+        raise ClusterError("the cluster returned an invalid message") from error
     return kind, content
 
 
 def check_cluster(settings: ClusterSettings) -> None:
-    """Connect, and have one item computed. Raises ClusterError, or ConfigurationError where Ray is not installed."""
+    """Connect and compute one item. Raises ClusterError, or ConfigurationError if Ray is not installed."""
     with ClusterJob(settings, _echo, None) as job:
         for _ in job.results(1, lambda number: number):
             pass
 
 
 def check_in_background(settings: ClusterSettings, log: Log) -> None:
-    """Say in the log whether the cluster can be used: a node starts without waiting for it, and works without it.
+    """Log whether the cluster can be used. A node starts without waiting for it, and works without it.
 
-    Raises ConfigurationError where Ray is not installed.
+    Raises ConfigurationError if Ray is not installed.
     """
     require_ray()
 
@@ -268,18 +267,19 @@ def check_in_background(settings: ClusterSettings, log: Log) -> None:
 
 
 def program_version() -> str:
-    """The version that a worker must have, too: another one might compute something else."""
+    """This program's version. A worker must have the same, because another might compute different results."""
     return importlib.metadata.version("radofed")
 
 
 def run_item(version: str, function: Callable[[Any, Any], Any], shared: Any, payload: Any) -> Any:
-    """What a task runs, on a worker, where BLAS has one thread: others share the machine.
+    """The function of a task on a worker. BLAS has one thread there, because tasks share the machine.
 
-    Raises ClusterError where the worker's program is another version.
+    Raises ClusterError if the worker's program has another version.
     """
     if program_version() != version:
         raise ClusterError(
-            f"a worker of the cluster has radofed {program_version()} and this is {version}: install one everywhere"
+            f"a worker of the cluster has radofed {program_version()}, but this node has {version}: "
+            "install the same version everywhere"
         )
     with one_blas_thread():
         return function(shared, payload)

@@ -1,7 +1,7 @@
-"""Ray, started or reached safely: on loopback or by an address that was configured, behind a token, without dashboard.
+"""Starts Ray or connects to it securely: on loopback or at a configured address, with a token, without dashboard.
 
-Ray stays inside one organisation: whoever is in a cluster reads all that is in it. The only module that imports Ray,
-and only when it is called.
+Ray stays inside one organisation: every program in a cluster can read everything in it. This is the only module that
+imports Ray, and only when it is called.
 """
 
 import importlib.util
@@ -16,22 +16,21 @@ from radofed.common.files.reading import FileKind, read_text, with_remedy
 
 _MEBIBYTE = 1 << 20
 _STORE_BYTES = 256 * _MEBIBYTE
-# Without it, Ray on Linux listens on every interface; its name is that of the systems where loopback is the default.
+# Without it, Ray on Linux listens on every interface. The name refers to the systems where loopback is the default.
 _LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _LOCAL = ("127.", "[::1]", "localhost:")
 _KNOCK_S = 20.0
 _NOTE = FileKind(
     with_remedy(
-        "it says where this machine's Ray cluster is, and there is no Ray cluster to be found: start one, or give the "
-        "address of its head"
+        "it should name this machine's Ray cluster, but no Ray cluster was found: start one, or give the address of "
+        "its head"
     ),
     limit_bytes=4096,
     own=True,
 )
 _TOKEN = FileKind(
     with_remedy(
-        "there is no token of the Ray cluster in it: give as token_file the file that each of the cluster's nodes was "
-        "started with"
+        "it should hold the Ray cluster's token: set token_file to the file that the cluster's nodes were started with"
     ),
     limit_bytes=1 << 16,
     secret=True,
@@ -39,22 +38,22 @@ _TOKEN = FileKind(
 
 
 def require_ray() -> None:
-    """Raises ConfigurationError where Ray is not installed. Does not import it."""
+    """Raise ConfigurationError if Ray is not installed. Does not import it."""
     if importlib.util.find_spec("ray") is None:
-        raise ConfigurationError("ray is not installed: install radofed[ray], or do without a cluster")
+        raise ConfigurationError("ray is not installed: install radofed[ray], or work without a cluster")
 
 
 def start_on_loopback(*, cpus: int, object_bytes: int) -> tuple[Any, bool]:
-    """Ray, and whether it was started here: one that is connected already is used as it is.
+    """Ray, and whether this call started it. A Ray that is already connected is used unchanged.
 
-    cpus: processes that may work at once. object_bytes: what its object store is to hold beside what is in flight.
-    Raises ConfigurationError where Ray is not installed or cannot be kept to loopback; then none is left running.
+    cpus: most processes that work at once. object_bytes: bytes that its object store must hold, besides those in
+    flight. Raises ConfigurationError if Ray is not installed or cannot be limited to loopback; then it is not running.
     """
     ray = _import_for_loopback()
     if ray.is_initialized():
         return ray, False
     ray.init(
-        # Without it, Ray would join whatever cluster was last started on this machine.
+        # Without it, Ray would join the cluster that was last started on this machine.
         address="local",
         num_cpus=cpus,
         include_dashboard=False,
@@ -65,18 +64,18 @@ def start_on_loopback(*, cpus: int, object_bytes: int) -> tuple[Any, bool]:
     address = str(ray.get_runtime_context().gcs_address)
     if not address.startswith(_LOCAL):
         ray.shutdown()
-        raise ConfigurationError(f"Ray listens on {address} and could not be kept to loopback: do without workers")
+        raise ConfigurationError(f"Ray listens on {address} and could not be limited to loopback: use no workers")
     return ray, True
 
 
 def connect(address: str, token_file: Path | None) -> Any:
-    """Ray, connected to a cluster that runs. To be called once, in a process that has not imported Ray.
+    """Ray, connected to a running cluster. Call this once, in a process that has not imported Ray.
 
-    address: "auto" for the one that this machine is a node of, or "host:port". token_file: where the cluster's token
-    is; where there is none, it is in one of Ray's own places (RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH, ~/.ray/auth_token).
+    address: "auto" for the cluster that this machine is a node of, or "host:port". token_file: the file with the
+    cluster's token; None for Ray's own places (RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH, ~/.ray/auth_token).
 
-    Raises ConfigurationError where Ray or the token is missing, or the cluster is not there, refuses the token, asks
-    for none, or has no processor.
+    Raises ConfigurationError if Ray or the token is missing, or the cluster does not answer, refuses the token,
+    requires no token, or has no processor.
     """
     require_ray()
     os.environ |= {"RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -85,7 +84,7 @@ def connect(address: str, token_file: Path | None) -> Any:
         os.environ["RAY_AUTH_TOKEN_PATH"] = str(token_file)
     token = _require_token()
     found = _this_machines_cluster() if address == "auto" else address
-    # First, since Ray itself waits long for an address where nobody is.
+    # First, since Ray itself waits long for an address that does not answer.
     _require_lock(found, token)
     if found.startswith(_LOCAL):
         os.environ[_LOOPBACK] = "0"
@@ -100,10 +99,10 @@ def connect(address: str, token_file: Path | None) -> Any:
 
 
 def _this_machines_cluster() -> str:
-    """Where Ray says that the cluster is which this machine last became a node of.
+    """The address that Ray noted for the cluster that this machine last became a node of.
 
-    Ray lets every user of the machine write to where it notes that. Whoever is believed gets the token and the data: so
-    it is read only where this process's user or root wrote it.
+    Ray notes it in a place that every user of the machine may write to, and the token and the data go to that address.
+    So the note is used only if it belongs to this process's user or to root.
     """
     noted = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "ray_current_cluster")  # noqa: S108  (Ray's own place)
     address = os.environ.get("RAY_ADDRESS", "")
@@ -114,7 +113,7 @@ def _this_machines_cluster() -> str:
 
 
 def _require_token() -> str:
-    """The token that Ray will find; without one it would ask nobody for one either."""
+    """The token that Ray will find. Without one, Ray would not require a token from others either."""
     path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
     token = os.environ.get("RAY_AUTH_TOKEN", "") or read_text(path, _TOKEN).strip()
     if not token:
@@ -123,10 +122,10 @@ def _require_token() -> str:
 
 
 def _require_lock(address: str, token: str) -> None:
-    """Refuse a cluster that lets in whoever comes without a token: anybody could read what is in it, and run code."""
+    """Refuse a cluster that requires no token: anyone could read its content and run code in it."""
     if _knock(address, None):
         raise ConfigurationError(
-            f"the Ray cluster at {address} asks for no token, so anybody who reaches it could read what is in it: "
+            f"the Ray cluster at {address} requires no token, so anyone who can connect could read its content: "
             "start its nodes with RAY_AUTH_MODE=token"
         )
     if not _knock(address, token):
@@ -136,8 +135,8 @@ def _require_lock(address: str, token: str) -> None:
 
 
 def _knock(address: str, token: str | None) -> bool:
-    """Whether a cluster's head lets somebody in. Raises ConfigurationError where nobody answers."""
-    import grpc  # noqa: PLC0415  (only where a cluster is used)
+    """Whether a cluster's head accepts this token. Raises ConfigurationError if it does not answer."""
+    import grpc  # noqa: PLC0415  (only if a cluster is used)
 
     metadata = None if token is None else (("authorization", f"Bearer {token}"),)
     with grpc.insecure_channel(address, options=(("grpc.enable_http_proxy", 0),)) as channel:
@@ -155,14 +154,14 @@ def _knock(address: str, token: str | None) -> bool:
 
 
 def _import_for_loopback() -> Any:
-    """Ray, told before its import to keep to loopback and to ask for a token."""
+    """Ray, configured before its import to listen on loopback only and to require a token."""
     if (known := sys.modules.get("ray")) is not None:
         if known.is_initialized():
             return known
         if os.environ.get(_LOOPBACK) != "0":
             raise ConfigurationError(
-                "Ray was imported before it could be kept to loopback: simulate before importing it, connect it to a "
-                "cluster of yours first, or simulate with 0 workers"
+                "Ray was imported before it could be limited to loopback: simulate before importing it, connect it to "
+                "your own cluster first, or simulate with 0 workers"
             )
     os.environ |= {_LOOPBACK: "0", "RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
@@ -171,16 +170,16 @@ def _import_for_loopback() -> Any:
 
 def _import() -> Any:
     try:
-        import ray  # noqa: PLC0415  (half a second, and only where it is used)
+        import ray  # noqa: PLC0415  (half a second, and only if it is used)
         import ray.exceptions  # noqa: PLC0415  (as above)
     except ModuleNotFoundError as missing:
         raise ConfigurationError(
-            f"{missing.name} is not installed: install radofed[ray], or do without workers"
+            f"{missing.name} is not installed: install radofed[ray], or use no workers"
         ) from missing
     return ray
 
 
 def last_line(error: BaseException) -> str:
-    """What Ray's errors say, below the traces that they carry; the class where they say nothing."""
+    """The message of a Ray error, which follows its trace; the class name if there is no message."""
     lines = str(error).strip().splitlines()
     return lines[-1].strip() if lines else type(error).__name__

@@ -1,1 +1,1 @@
-"""Files: one module reads them, one writes them durably, and one reads schemas."""
+"""Files: reading, durable writing, and schema files."""

@@ -1,8 +1,8 @@
-"""Reads files. Every role reads through this module, so that no file's content raises anything but radofed's errors.
+"""Reads files. Every role reads through this module, so that a file's content raises only radofed's errors.
 
-A file is opened, checked and only then read: it must be a regular file and no larger than its kind allows. Everything
-that is wrong with it, from its permissions to 20,000 nested brackets, raises the error of its kind, which names the
-path, the cause and what to do.
+A file is opened, checked and only then read: it must be a regular file and no larger than its kind allows. Every fault,
+from its permissions to 20,000 nested brackets, raises the error of its kind, which names the path, the cause and what
+to do.
 """
 
 import json
@@ -23,7 +23,7 @@ from dpcore.errors import ConfigurationError, RadofedError
 
 T = TypeVar("T")
 
-# TOML's integers have 64 bits; RFC 8259 advises no more for JSON. Python would read any, and fail to print the largest.
+# TOML's integers have 64 bits, and RFC 8259 advises no more for JSON. Python reads any, but fails to print the largest.
 _SMALLEST_INTEGER, _LARGEST_INTEGER = -(1 << 63), (1 << 64) - 1
 _MOST_DIGITS = 20
 _LONGEST_CAUSE = 200
@@ -32,11 +32,11 @@ _ARRAY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.fo
 
 @dataclass(frozen=True)
 class FileKind:
-    """A kind of file, and what is raised where one cannot be used.
+    """A kind of file, and the error for a file that cannot be used.
 
     error: makes the exception from the path and the cause, such as "is a directory". limit_bytes: a larger file is
-    refused before it is read; None for files that are streamed. secret: no error says anything about the content. own:
-    the file must belong to this process's user or to root, and must not be a symbolic link.
+    refused before it is read; None for streamed files. secret: errors reveal nothing about the content. own: the file
+    must belong to this process's user or to root, and must not be a symbolic link.
     """
 
     error: Callable[[Path, str], RadofedError]
@@ -48,20 +48,20 @@ class FileKind:
 def with_remedy(
     remedy: str, error: Callable[[str], RadofedError] = ConfigurationError
 ) -> Callable[[Path, str], RadofedError]:
-    """The `error` of a kind whose exceptions take one sentence: "PATH: CAUSE; REMEDY"."""
+    """An `error` for a FileKind whose exceptions take one sentence: "PATH: CAUSE; REMEDY"."""
     return lambda path, cause: error(f"{path}: {cause}; {remedy}")
 
 
 @contextmanager
 def open_file(path: Path, kind: FileKind) -> Iterator[BinaryIO]:
-    """The file, open for reading in binary mode. Raises the kind's error, also where reading fails inside the block."""
+    """The file, open for reading in binary mode. Raises the kind's error, also if reading fails inside the block."""
     try:
         with os.fdopen(_open_regular(path, kind), "rb") as file:
             yield file
     except OSError as error:
         raise kind.error(path, f"cannot be read ({error.strerror or error})") from error
     except MemoryError as error:
-        raise kind.error(path, "does not fit this machine's memory") from error
+        raise kind.error(path, "does not fit in this machine's memory") from error
 
 
 def _open_regular(path: Path, kind: FileKind) -> int:
@@ -85,13 +85,13 @@ def _check(path: Path, kind: FileKind, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise kind.error(path, "is not a regular file")
     if kind.own and found.st_uid not in (0, os.geteuid()):
-        raise kind.error(path, "is another user's")
+        raise kind.error(path, "belongs to another user")
     if kind.limit_bytes is not None and found.st_size > kind.limit_bytes:
         _refuse_size(path, kind, found.st_size)
 
 
 def _refuse_size(path: Path, kind: FileKind, size_bytes: int) -> NoReturn:
-    raise kind.error(path, f"has {size_bytes} bytes, and such a file has at most {kind.limit_bytes}")
+    raise kind.error(path, f"has {size_bytes} bytes, but such a file may have at most {kind.limit_bytes}")
 
 
 def read_bytes(path: Path, kind: FileKind) -> bytes:
@@ -100,7 +100,7 @@ def read_bytes(path: Path, kind: FileKind) -> bytes:
     with open_file(path, kind) as file:
         size_bytes = os.fstat(file.fileno()).st_size
         data = file.read(size_bytes + 1)
-        if len(data) > size_bytes:  # it grows, or its file system does not say its size
+        if len(data) > size_bytes:  # it grows, or its file system does not report its size
             data += file.read(kind.limit_bytes + 1 - len(data))
     if len(data) > kind.limit_bytes:
         _refuse_size(path, kind, len(data))
@@ -108,13 +108,13 @@ def read_bytes(path: Path, kind: FileKind) -> bytes:
 
 
 def read_text(path: Path, kind: FileKind) -> str:
-    """The content as UTF-8, every line ending as a line feed. Raises the kind's error."""
+    """The content as UTF-8, with every line ending as a line feed. Raises the kind's error."""
     text = _parsed(path, kind, "UTF-8 text", read_bytes(path, kind).decode)
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read_toml(path: Path, kind: FileKind) -> dict[str, Any]:
-    """The table of a TOML file, whose integers have at most 64 bits. Raises the kind's error."""
+    """The table of a TOML file. Integers may have at most 64 bits. Raises the kind's error."""
     text = read_text(path, kind)
 
     def parse() -> dict[str, Any]:
@@ -126,14 +126,14 @@ def read_toml(path: Path, kind: FileKind) -> dict[str, Any]:
 
 
 def read_json(path: Path, kind: FileKind) -> dict[str, Any]:
-    """The object of a JSON file, with the numbers that `parse_json` takes. Raises the kind's error."""
+    """The object of a JSON file, with the numbers that `parse_json` accepts. Raises the kind's error."""
     return parse_json(read_text(path, kind), path, kind)
 
 
 def parse_json(text: str, path: Path, kind: FileKind) -> dict[str, Any]:
     """The object of a JSON text: integers of at most 64 bits and finite reals. Raises the kind's error.
 
-    path: where the text is from, for the error.
+    path: the source of the text, for the error.
     """
 
     def parse() -> dict[str, Any]:
@@ -146,19 +146,18 @@ def parse_json(text: str, path: Path, kind: FileKind) -> dict[str, Any]:
 
 
 def read_array(path: Path, kind: FileKind, dtype: str) -> NDArray[Any]:
-    """The array of a .npy file, of any shape. dtype: its only type, such as "<i8".
+    """The array of a .npy file, of any shape. dtype: the required type, such as "<i8".
 
-    Nothing is allocated for a shape that the file's length does not bear out, and nothing is unpickled. Raises the
-    kind's error.
+    Allocates nothing for a shape that does not match the file's length, and unpickles nothing. Raises the kind's error.
     """
     assert kind.limit_bytes is not None, "files without a limit are streamed"
     with open_file(path, kind) as file:
         shape, fortran_order, found = _parsed(path, kind, "NumPy array", lambda: _array_header(file))
         if found != np.dtype(dtype):
-            raise kind.error(path, f"has an array of {found}, not of {np.dtype(dtype)}")
+            raise kind.error(path, f"has an array of {found}, but must have one of {np.dtype(dtype)}")
         values = os.fstat(file.fileno()).st_size - file.tell()
         if math.prod(shape) * found.itemsize != values:
-            raise kind.error(path, f"is cut off or damaged: it has {values} bytes of values for the shape {shape}")
+            raise kind.error(path, f"is truncated or damaged: it has {values} bytes of values for the shape {shape}")
 
         def read() -> NDArray[Any]:
             flat = np.fromfile(file, dtype=found, count=math.prod(shape))
@@ -175,11 +174,11 @@ def _array_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
 
 
 def _parsed(path: Path, kind: FileKind, form: str, parse: Callable[[], T]) -> T:
-    """What `parse` returns; whatever it raises about the content becomes the kind's error. form: such as "TOML"."""
+    """The result of `parse`. Its errors about the content become the kind's error. form: such as "TOML"."""
     try:
         return parse()
     except OSError:
-        raise  # the disk's, and not the content's
+        raise  # a fault of the disk, not of the content
     except Exception as error:
         if kind.secret:
             raise kind.error(path, f"not valid {form}") from None
@@ -188,9 +187,9 @@ def _parsed(path: Path, kind: FileKind, form: str, parse: Callable[[], T]) -> T:
 
 def _words(error: Exception) -> str:
     if isinstance(error, RecursionError):
-        return "it nests too deep"
+        return "it is nested too deeply"
     if isinstance(error, MemoryError):
-        return "it does not fit this machine's memory"
+        return "it does not fit in this machine's memory"
     if "sys.set_int_max_str_digits" in str(error):
         return "it has a number of thousands of digits"
     words = " ".join(str(error).split()) or type(error).__name__

@@ -1,8 +1,8 @@
 """Writes files durably. Every role writes its state through this module.
 
-After a crash there is the old content, the new content or nothing, never a part; what was written is on disk. A file of
-new content is written under a temporary name in the same directory, forced to disk and renamed; then the directory is
-forced to disk, since it holds the name.
+After a crash a file has the old content, the new content or does not exist; it never has a part. Written content is on
+disk. New content is written to a temporary file in the same directory, synced to disk and renamed. Then the directory
+is synced too, because it holds the name.
 """
 
 import errno
@@ -16,7 +16,7 @@ from typing import BinaryIO
 OWNER_ONLY = 0o600
 """The mode of a file that only its owner may read."""
 BY_UMASK = 0o666
-"""The mode of a file that the process's umask decides on, as for files that anybody may read."""
+"""The mode of a file whose readers the process's umask determines."""
 
 _NO_ALLOCATION = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
 
@@ -24,16 +24,16 @@ _NO_ALLOCATION = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno
 def write_durably(
     path: Path, content: bytes, *, mode: int = OWNER_ONLY, temporary: Path | None = None, synced: bool = True
 ) -> None:
-    """Create or replace a file: whole and on disk on return.
+    """Create or replace a file atomically. It is on disk on return.
 
-    mode: of the new file, less the umask. temporary: its name until it is whole, where one process at a time writes
-    the file; what a crash left there is replaced. None: a new name each time. synced: False only renames, which is
-    enough for what may be lost with the machine's power. Raises OSError; then the temporary file is gone.
+    mode: mode of the new file, before the umask. temporary: its name until it is complete, if only one process at a
+    time writes the file; a leftover of a crash is replaced. None: a new name each time. synced: False only renames,
+    which is enough for content that may be lost in a power failure. Raises OSError and removes the temporary file.
     """
     if temporary is None:
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     else:
-        # What a crash left there could have another mode.
+        # A leftover of a crash could have another mode.
         temporary.unlink(missing_ok=True)
     try:
         with _opened(temporary, os.O_EXCL, mode, synced=synced) as descriptor:
@@ -47,9 +47,9 @@ def write_durably(
 
 
 def create_durably(path: Path, content: bytes) -> None:
-    """Create a file that only its owner may read, such as one of a secret: on disk on return.
+    """Create a file that only its owner may read, such as a secret. It is on disk on return.
 
-    Raises FileExistsError rather than replace one, and OSError where it cannot be written; then nothing is left.
+    Raises FileExistsError if the file exists, and OSError if it cannot be written; then no file is left.
     """
     try:
         with _opened(path, os.O_EXCL) as descriptor:
@@ -63,9 +63,9 @@ def create_durably(path: Path, content: bytes) -> None:
 
 
 def overwrite_durably(path: Path, content: bytes) -> None:
-    """Write a file over what is there, or create one for its owner alone: on disk on return, but not atomic.
+    """Overwrite a file in place, or create one that only its owner may read. On disk on return, but not atomic.
 
-    It keeps the disk blocks of the old content, which `reserve_durably` may have taken for it. Raises OSError.
+    Keeps the disk blocks of the old content, which `reserve_durably` may have allocated. Raises OSError.
     """
     with _opened(path) as descriptor:
         _write_whole(descriptor, content)
@@ -73,14 +73,14 @@ def overwrite_durably(path: Path, content: bytes) -> None:
 
 
 def reserve_durably(path: Path, size_bytes: int) -> None:
-    """Take room on the disk: a file of this size, for its owner alone, for `overwrite_durably`. Raises OSError."""
+    """Allocate disk space for `overwrite_durably`: a file of this size that only its owner may read. Raises OSError."""
     with _opened(path) as descriptor:
         _allocate(descriptor, size_bytes)
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """A new file to write into, in a directory that `publish_directory` publishes: on disk after the block.
+    """A new file to write to, in a directory that `publish_directory` publishes. It is on disk after the block.
 
     Raises OSError.
     """
@@ -89,14 +89,14 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def publish_directory(unfinished: Path, final: Path) -> None:
-    """Give a directory its final name, once its files are on disk: whole or not at all. Raises OSError."""
+    """Give a directory its final name atomically. Its files must be on disk already. Raises OSError."""
     sync_directory(unfinished)
     unfinished.rename(final)
     sync_directory(final.parent)
 
 
 def make_directory(directory: Path, root: Path) -> None:
-    """Create a directory below `root`, with its parents: each new name is on disk on return. Raises OSError."""
+    """Create a directory below `root`, with its parents. Each new name is on disk on return. Raises OSError."""
     if directory == root or directory.is_dir():
         return
     make_directory(directory.parent, root)
@@ -105,7 +105,7 @@ def make_directory(directory: Path, root: Path) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Force to disk which names a directory has, after files were created, renamed or removed. Raises OSError."""
+    """Sync a directory's names to disk, after files were created, renamed or removed. Raises OSError."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -115,7 +115,7 @@ def sync_directory(directory: Path) -> None:
 
 @contextmanager
 def _opened(path: Path, flags: int = 0, mode: int = OWNER_ONLY, *, synced: bool = True) -> Iterator[int]:
-    """A descriptor to write to; what was written is on disk after the block."""
+    """A descriptor to write to. The content is on disk after the block."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | flags, mode)
     try:
         yield descriptor
@@ -132,7 +132,7 @@ def _write_whole(descriptor: int, content: bytes) -> None:
 
 
 def _allocate(descriptor: int, size_bytes: int) -> None:
-    """Take room for a file; not every system has a call for that."""
+    """Allocate space for a file. Writes zeros if the system has no call for that."""
     try:
         os.posix_fallocate(descriptor, 0, size_bytes)
     except AttributeError:

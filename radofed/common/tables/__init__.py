@@ -1,1 +1,1 @@
-"""Tables from files: CSV and Parquet, streamed in blocks of rows."""
+"""Tables in CSV and Parquet files, streamed in blocks of rows."""

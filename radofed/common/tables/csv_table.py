@@ -1,8 +1,8 @@
 """CSV files, also compressed, as batches of Arrow columns.
 
-Cells are texts and stay exact until the schema says what they are: an empty cell is missing, nothing else is. Every
-error names the file and the line (quoted line breaks counted). None quotes a cell, nor the first line of a file, which
-may be a row where the header is missing.
+Cells are texts and stay exact until the schema interprets them. Only an empty cell is missing. Every error names the
+file and the line (counting quoted line breaks). No error quotes a cell or the first line of a file, which may be a row
+if the header is missing.
 """
 
 import csv
@@ -25,10 +25,10 @@ _UNREADABLE = (OSError, EOFError, zlib.error, csv.Error, UnicodeDecodeError, pa.
 
 
 class CsvTable:
-    """A CSV file in UTF-8: one header line, cells in double quotes where they hold a delimiter or a line break."""
+    """A CSV file in UTF-8: one header line; cells with a delimiter or a line break are in double quotes."""
 
     def __init__(self, path: str, delimiter: str, state: tuple[int, int, int] | None = None) -> None:
-        """Read the header. state: of the file, as it was before. Raises DataError."""
+        """Read the header. state: the file's state before it was opened. Raises DataError."""
         self.path, self._delimiter, self.state = path, delimiter, state
         self.columns: tuple[str, ...] = ()
         try:
@@ -42,21 +42,21 @@ class CsvTable:
         if header is None:
             raise self.error("the file is empty; write a header line and rows")
         if unclosed:
-            raise self.error("a quotation mark opens and never closes; close it")
+            raise self.error("a quotation mark is never closed; close it")
         self._header_rows, fields = header
         self.columns = tuple(field.strip(TRIMMED) for field in fields)
         if len(fields) == 1 and any(mark in fields[0] for mark in ";\t|"):
-            raise self.error(f"the header looks separated by something else than {delimiter!r}; save the file with it")
+            raise self.error(f"the header seems to use a separator other than {delimiter!r}; save the file with it")
 
     rows = None
 
     def batches(
         self, columns: Sequence[str], *, numbers: Collection[str] = (), coded: Collection[str] = ()
     ) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of `columns`, texts but for `numbers` and `coded`; none where nothing follows the header.
+        """Arrow batches of `columns`, as texts except for `numbers` and `coded`. No batch if no rows follow the header.
 
-        From the first block on in which Arrow's reader refuses a number, such as a cell of blanks alone, everything
-        comes as texts, of which more is understood: what a cell means does not depend on the others.
+        From the first block in which Arrow's reader refuses a number, such as a cell of blanks, all columns come as
+        texts, which are parsed less strictly later. So the meaning of a cell does not depend on other cells.
         """
         if not self._has_rows:
             return
@@ -92,7 +92,7 @@ class CsvTable:
             pa.csv.ConvertOptions(
                 column_types=wanted,
                 include_columns=list(wanted),
-                null_values=[""],  # of numbers alone
+                null_values=[""],  # applies to numbers only
                 strings_can_be_null=False,
             ),
         )
@@ -100,7 +100,7 @@ class CsvTable:
             yield batch.rename_columns(list(types))
 
     def error(self, sentence: str, *, row: int | None = None, column: str | None = None) -> DataError:
-        """The error about data row `row`, with the line on which it begins."""
+        """The error about data row `row`, with the line on which it starts."""
         return DataError(sentence, file=self.path, line=None if row is None else self._line(row), column=column)
 
     @property
@@ -114,7 +114,7 @@ class CsvTable:
         return io.TextIOWrapper(self._binary(), encoding="utf-8-sig", newline="")
 
     def _records(self) -> Iterator[tuple[int, list[str]]]:
-        """Data rows as (line on which it begins, fields): a slow second reading, for errors only."""
+        """Data rows as (line on which the row starts, fields): a slow second reading, for errors only."""
         with self._text() as stream:
             reader = csv.reader(stream, delimiter=self._delimiter)
             begin = 1
@@ -130,10 +130,10 @@ class CsvTable:
             return row + 2  # one line a row, after the header
 
     def _unclosed_quote(self) -> bool:
-        """Whether the last row runs into the end of the file within quotation marks, swallowing rows without a word."""
+        """Whether a quotation mark is still open at the end of the file, so that rows are silently merged."""
         with self._binary() as stream:
             marks = sum(part.count(b'"') for part in iter(lambda: stream.read(_BLOCK_BYTES), b""))
-        if marks % 2 == 0:  # in a well-formed file marks come in pairs: the slow look is for the others
+        if marks % 2 == 0:  # in a well-formed file marks come in pairs; only other files need the slow check
             return False
         with self._text() as text:
             try:
@@ -144,23 +144,23 @@ class CsvTable:
         return False
 
     def _unreadable(self, error: Exception) -> DataError:
-        """What a reader's exception means, with the line where one can be found."""
+        """The error for a reader's exception, with the line if it can be found."""
         if isinstance(error, OSError | EOFError | zlib.error) and not isinstance(error, pa.ArrowException):
             return self.error(f"cannot be read ({error}); check the file, its permissions and its compression")
         line = 0
         try:
             for line, fields in self._records() if self.columns else ():
                 if len(fields) != len(self.columns) and (fields or len(self.columns) > 1):
-                    sentence = f"the row has {len(fields)} cells and the header {len(self.columns)}; mend the row"
+                    sentence = f"the row has {len(fields)} cells, but the header {len(self.columns)}; correct the row"
                     return DataError(sentence, file=self.path, line=line)
         except UnicodeDecodeError:
-            # The decoder reads ahead, so that the line can only be bounded from below.
+            # The decoder reads ahead, so the line can only be bounded from below.
             return self.error(f"the file is not UTF-8 (some line after {line}); save it as UTF-8")
         except _UNREADABLE:
             pass
         if isinstance(error, UnicodeDecodeError):
             return self.error("the file is not UTF-8; save it as CSV in UTF-8")
         if "straddling" in str(error):
-            return self.error("a row is longer than 1 MiB: often a quotation mark is missing; mend the file")
-        # What Arrow says of a row quotes it.
+            return self.error("a row is longer than 1 MiB; check for a missing quotation mark")
+        # Arrow's message would quote the row.
         return self.error("is not a valid CSV; save it again from the program that made it")

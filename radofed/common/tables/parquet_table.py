@@ -7,19 +7,18 @@ import pyarrow.parquet as pq
 
 from dpcore.errors import DataError
 from dpcore.records.features import TRIMMED
-from radofed.common.tables.columns import is_text
 
 _BATCH_ROWS = 1 << 14
-# What is read ahead of a column of a row group; without it Arrow holds whole row groups, and in the end the file.
+# Bytes that Arrow reads ahead in a column of a row group. Without it Arrow holds whole row groups, at last the file.
 _BUFFER_BYTES = 1 << 16
 _UNREADABLE = (OSError, EOFError, UnicodeDecodeError, pa.ArrowException)
 
 
 class ParquetTable:
-    """A Parquet file; only the columns that are asked for are read."""
+    """A Parquet file. Only the requested columns are read."""
 
     def __init__(self, path: str, state: tuple[int, int, int] | None = None) -> None:
-        """Read the columns' names. state: of the file, as it was before. Raises DataError."""
+        """Read the columns' names. state: the file's state before it was opened. Raises DataError."""
         self.path, self.state = path, state
         try:
             with pq.ParquetFile(path) as file:
@@ -35,7 +34,7 @@ class ParquetTable:
     def batches(
         self, columns: Sequence[str], *, numbers: Collection[str] = (), coded: Collection[str] = ()
     ) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of `columns`, in the file's own types but for `coded`."""
+        """Arrow batches of `columns`, in the file's own types except for `coded`."""
         del numbers
         names = [self._names[column] for column in columns]
         read_dictionary = [self._names[column] for column in coded if column in self._texts]
@@ -53,4 +52,9 @@ class ParquetTable:
         return DataError(sentence, file=self.path, row=None if row is None else row + 1, column=column)
 
     def _unreadable(self) -> DataError:
-        return self.error("is not a readable Parquet file: cut off, damaged or of another kind; write it again")
+        return self.error("is not a readable Parquet file (truncated, damaged or of another kind); write it again")
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds texts that are not dictionary-encoded."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))

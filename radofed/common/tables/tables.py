@@ -1,7 +1,7 @@
-"""Tables from files, streamed in blocks of rows on threads, for parties and the learner alike.
+"""Tables from files, streamed in blocks of rows on threads. Parties and the learner use it.
 
-A file is a CsvTable or a ParquetTable, which give batches of Arrow columns; columns become cells, and cells what a
-schema says that they are. Every error names the file and where in it, and quotes no cell.
+A file is a CsvTable or a ParquetTable, which give batches of Arrow columns. Columns become cells, which a schema
+interprets. Every error names the file and the place in it, and quotes no cell.
 """
 
 from collections import Counter, deque
@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dpcore.errors import DataError
@@ -22,38 +23,39 @@ from dpcore.records.encoding import (
     CellError,
     Cells,
     EncodedRows,
+    Numbers,
     StoredRows,
+    Texts,
     WantedColumn,
     encode,
     encode_stored,
     sources,
 )
-from dpcore.records.features import close_match
+from dpcore.records.features import TRIMMED, close_match, value_text
 from dpcore.records.schema import Schema
 from radofed.common.files.reading import FileKind, open_file
-from radofed.common.tables.columns import cells
 from radofed.common.tables.csv_table import CsvTable
-from radofed.common.tables.parquet_table import ParquetTable
+from radofed.common.tables.parquet_table import ParquetTable, is_text
 
 RowsRead = Callable[[int], None]
-"""Progress callback: how many rows have been read."""
+"""Progress callback: the number of rows read so far."""
 
 FileState = tuple[int, int, int] | None
-"""What changes when a file is replaced or written to: inode, bytes, time of the last change; None where it is gone."""
+"""Changes when a file is replaced or written to: inode, bytes, modification time; None if the file does not exist."""
 Result = TypeVar("Result")
 
-# Blocks that are read before they are wanted, for each thread.
+# Blocks that are read ahead, for each thread.
 _BLOCKS_AHEAD = 2
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _PARQUET = (".parquet", ".pq")
 _TABLE = FileKind(
-    lambda path, cause: DataError(f"{cause.lower()}; give one file, check the path and its permissions", file=str(path))
+    lambda path, cause: DataError(f"{cause.lower()}; give one file, check its path and permissions", file=str(path))
 )
 
 
 @dataclass(frozen=True)
 class TableBlock:
-    """Consecutive rows of a table: the first one's index (from 0), how many, and the columns that were asked for."""
+    """Consecutive rows of a table: the index of the first (from 0), their number, and the requested columns."""
 
     first_row: int
     rows: int
@@ -61,7 +63,7 @@ class TableBlock:
 
 
 class Table(Protocol):
-    """A file whose header has been read. state: of the file, as it was before."""
+    """A file whose header has been read. state: the file's state before it was opened."""
 
     path: str
     columns: tuple[str, ...]
@@ -69,7 +71,7 @@ class Table(Protocol):
 
     @property
     def rows(self) -> int | None:
-        """Rows as the file says before they are read, None where it does not: to make room, not to rely on."""
+        """The number of rows that the file declares, None if it declares none. Use it only to allocate memory."""
         ...
 
     def batches(
@@ -77,20 +79,20 @@ class Table(Protocol):
     ) -> Iterator[pa.RecordBatch]:
         """Arrow batches with at least `columns`, under their names.
 
-        numbers: columns that may come as doubles, the same ones as radofed.common.tables.columns.numbers makes of what
-        comes otherwise. coded: columns of texts that may come dictionary-encoded. Both are only faster.
+        numbers: columns that may come as doubles, equal to the result of `numbers` on the texts. coded: columns of
+        texts that may come dictionary-encoded. Both only save time.
         """
         ...
 
     def error(self, sentence: str, *, row: int | None = None, column: str | None = None) -> DataError:
-        """The error that says `sentence` about data row `row` (counted from 0) of this file."""
+        """The error with this `sentence` about data row `row` (counted from 0) of this file."""
         ...
 
 
 def open_table(path: str | Path) -> Table:
     """Open a table by its extension: .csv, .tsv (both also .gz), .parquet, .pq.
 
-    Raises DataError where the file is absent, a directory, unreadable, of another kind, empty, or has one header twice.
+    Raises DataError if the file is absent, a directory, unreadable, of another kind, empty, or repeats a header.
     """
     file = Path(path)
     name = file.name.lower()
@@ -120,8 +122,8 @@ def read_blocks(
 ) -> Generator[TableBlock]:
     """The wanted columns of a table, block by block.
 
-    progress: called with the number of rows read so far. Raises DataError for a column that is absent, a cell that is
-    not a number where one is wanted, a malformed row, and a table without rows.
+    progress: callback with the number of rows read so far. Raises DataError if a column is absent, a cell is not a
+    number but must be, a row is malformed, or the table has no rows.
     """
 
     def read(block: TableBlock) -> TableBlock:
@@ -133,9 +135,10 @@ def read_blocks(
 def _each_block(
     table: Table, wanted: Sequence[WantedColumn], work: Callable[[TableBlock], Result], progress: RowsRead | None
 ) -> Generator[Result]:
-    """What `work` makes of each block, in order, on threads; raises as read_blocks does and CellErrors of `work` too.
+    """The result of `work` for each block, in order, computed on threads.
 
-    Whatever the threads do, the error is the one of the first block that has one, after the results of those before it.
+    Raises the same errors as read_blocks, also for CellErrors of `work`. The error is always that of the first block
+    with one, after the results of the blocks before it.
     """
     for source in wanted:
         if source.column not in table.columns:
@@ -162,10 +165,10 @@ def _each_block(
 def _ahead(
     made: Callable[[pa.RecordBatch, int], Result], table: Table, wanted: Sequence[WantedColumn]
 ) -> Generator[Result]:
-    """`made` of each batch and its first row, in order, on a thread for each processor, a few batches ahead."""
+    """`made` for each batch and its first row, in order, computed on a thread per processor, a few batches ahead."""
     numeric, coded = ({source.column for source in wanted if source.kind == kind} for kind in ("numbers", "texts"))
     columns = list(dict.fromkeys(source.column for source in wanted))
-    # Where a column is wanted in both ways, its texts say both.
+    # If a column is wanted in both ways, its texts serve for both.
     batches = table.batches(columns, numbers=numeric - coded, coded=coded - numeric)
     threads = processors()
     pending: deque[Future[Result]] = deque()
@@ -176,7 +179,7 @@ def _ahead(
             while failure is None:
                 try:
                     batch = next(batches, None)
-                except DataError as error:  # told once those before it are told
+                except DataError as error:  # raised after the results before it
                     failure = error
                     break
                 if batch is None:
@@ -194,14 +197,14 @@ def _ahead(
 
 
 def no_such_column(table: Table, column: str) -> DataError:
-    """The error about a column that a table lacks. Of its own headers only one that is nearly the same is quoted."""
+    """The error about a column that a table lacks. It quotes one of the table's headers only if it is nearly equal."""
     near = close_match(column, table.columns)
-    hint = "see whether the file has a header line" if near is None else f"did you mean {near!r}?"
+    hint = "check that the file has a header line" if near is None else f"did you mean {near!r}?"
     return table.error(f"there is no such column; {hint}", column=column)
 
 
 def located(table: Table, error: CellError, first_row: int) -> DataError:
-    """The error about a cell of a block, told with its place in the file."""
+    """The error about a cell of a block, with its place in the file."""
     row = None if error.row is None else first_row + error.row
     return table.error(error.sentence, row=row, column=error.column)
 
@@ -209,10 +212,10 @@ def located(table: Table, error: CellError, first_row: int) -> DataError:
 def encoded_blocks(
     path: str | Path, schema: Schema, *, label: bool, progress: RowsRead | None = None
 ) -> Iterator[EncodedRows]:
-    """The rows of a file as the schema encodes them, block by block; labels only where `label` is true.
+    """The rows of a file as the schema encodes them, block by block; labels only if `label` is true.
 
-    Raises DataError for whatever the file or one of its cells is not, naming file, line (or row) and column, and after
-    the last block where the file was written to meanwhile.
+    Raises DataError for a fault of the file or a cell, naming file, line (or row) and column, and after the last block
+    if the file was written to meanwhile.
     """
 
     def encoded(block: TableBlock) -> EncodedRows:
@@ -224,7 +227,7 @@ def encoded_blocks(
 
 
 def stored_blocks(table: Table, schema: Schema, progress: RowsRead | None = None) -> Iterator[StoredRows]:
-    """The rows of a table with their labels as a party stores them, block by block; raises as encoded_blocks does."""
+    """The rows of a table with their labels as a party stores them, block by block. Raises as encoded_blocks does."""
 
     def stored(block: TableBlock) -> StoredRows:
         return encode_stored(schema, block.cells, block.rows)
@@ -236,7 +239,7 @@ def stored_blocks(table: Table, schema: Schema, progress: RowsRead | None = None
 def read_observations(path: str | Path, schema: Schema) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """All rows of a file without their labels, for prediction: x (m, d) float64 in [-1, 1] and usable (m,).
 
-    A row that is not usable is zero throughout; nothing can be predicted for it. Raises as encoded_blocks does.
+    A row that is not usable is all zeros, and nothing can be predicted for it. Raises as encoded_blocks does.
     """
     blocks = list(encoded_blocks(path, schema, label=False))
     return np.concatenate([block.x for block in blocks]), np.concatenate([block.usable for block in blocks])
@@ -252,5 +255,87 @@ def _state(path: str | Path) -> FileState:
 
 def _check_unchanged(table: Table) -> None:
     if _state(table.path) != table.state:
-        # The header was read before the rows: what was yielded may be of two files.
+        # The header was read before the rows: the rows may come from two versions of the file.
         raise table.error("changed while it was being read; wait until it is written, then read it again")
+
+
+def cells(array: pa.Array, source: WantedColumn) -> Cells:
+    """An Arrow column as the cells that `source` needs. Raises the same errors as `numbers` and `texts`."""
+    return numbers(array, source.column) if source.kind == "numbers" else texts(array, source.column)
+
+
+def numbers(array: pa.Array, column: str) -> Numbers:
+    """An Arrow column as doubles. Texts are parsed as decimal numbers; empty texts and nulls are missing.
+
+    Raises CellError if a text is not a number or the column has a type that is not numeric.
+    """
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        return numbers(array.dictionary_decode(), column)
+    if is_text(kind):
+        trimmed = _trim(array)
+        array = pc.if_else(pc.equal(trimmed, ""), None, trimmed)
+        try:
+            array = array.cast(pa.float64())
+        except pa.ArrowInvalid:
+            array = pa.array([_number(cell, row, column) for row, cell in enumerate(array.to_pylist())], pa.float64())
+    elif pa.types.is_boolean(kind):
+        array = array.cast(pa.int8()).cast(pa.float64())
+    elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind):
+        array = array.cast(pa.float64(), safe=False)
+    else:
+        raise CellError(None, column, f"the column is of type {kind}, not a number; convert it")
+    if not array.null_count:
+        return Numbers(array.to_numpy(), np.zeros(len(array), dtype=np.bool_))
+    return Numbers(array.fill_null(0.0).to_numpy(), array.is_null().to_numpy(zero_copy_only=False))
+
+
+def texts(array: pa.Array, column: str) -> Texts:
+    """An Arrow column as codes of its distinct texts (dpcore.records.features.value_text).
+
+    Empty texts and nulls are missing.
+
+    The texts are in the order of their first occurrence. Raises CellError if the column has a nested or binary type.
+    """
+    kind = array.type
+    if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        raise CellError(None, column, f"the column is of type {kind}, which has no texts; convert it")
+    if pa.types.is_dictionary(kind):
+        if not is_text(kind.value_type):
+            return texts(array.dictionary_decode(), column)
+        # Only texts that occur are examined: the dictionary may be that of the whole file.
+        used = array.indices.dictionary_encode()
+        of_used = texts(array.dictionary.take(used.dictionary), column)
+        places = np.append(of_used.codes, -1)
+        return Texts(places[_codes(used)], of_used.texts)
+    encoded = (_trim(array) if is_text(kind) else array).dictionary_encode()
+    found = tuple("" if value is None else value_text(value) for value in encoded.dictionary.to_pylist())
+    # One more place, for nulls; empty texts have the same code.
+    places = np.array([*(place if text else -1 for place, text in enumerate(found)), -1], dtype=np.int64)
+    return Texts(places[_codes(encoded)], found)
+
+
+def _codes(encoded: pa.DictionaryArray) -> NDArray[np.int64]:
+    """The index of each value in the dictionary; for nulls the index after its end."""
+    indices = encoded.indices
+    if indices.null_count:
+        indices = indices.fill_null(len(encoded.dictionary))
+    return np.asarray(indices.to_numpy(), dtype=np.int64)
+
+
+def _trim(array: pa.Array) -> pa.Array:
+    # Trimmed bytewise, which is exact in UTF-8 because the trimmed characters are ASCII.
+    return pc.ascii_trim(array.cast(pa.string()), characters=TRIMMED)
+
+
+def _number(cell: str | None, row: int, column: str) -> float | None:
+    """One cell as a number, for blocks that Arrow's parser refused: finds the bad cell, or reads other digits."""
+    if cell is None:
+        return None
+    try:
+        if "_" in cell:  # Python's own notation for literals, not a decimal number
+            raise ValueError
+        return float(cell)
+    except ValueError:
+        sentence = "is not a number; write it with a decimal point, or leave the cell empty"
+        raise CellError(row, column, sentence) from None

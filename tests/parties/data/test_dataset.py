@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import DataError
-from dpcore.numbers.fixed_point import store
-from dpcore.records.encoding import CellError, Numbers, Texts, WantedColumn, encode, encode_stored
+from dpcore.records.encoding import CellError, Numbers, Texts, WantedColumn, encode, encode_stored, store
 from dpcore.records.schema import RealFeature, Schema
 from parties.data.dataset import check, load
 from radofed.common.tables.tables import open_table, read_observations

@@ -1,4 +1,4 @@
-"""What another process says about a cluster is data, whatever it is; no Ray is started here."""
+"""Messages of the cluster's driver process are read as data only. No Ray is started here."""
 
 import os
 import pickle
@@ -17,7 +17,7 @@ SETTINGS = ClusterSettings(address="127.0.0.1:1", workers=1, timeout_s=30)
 
 
 class Runs:
-    """Unpickled, it runs what the sender chose."""
+    """When unpickled, it runs code of the sender's choice."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -37,7 +37,7 @@ def spoken():
 
 
 def answered(spoken, *items):
-    """The results of two items, where the other end says this."""
+    """The results of two items if the other end sends these messages."""
     job, other = spoken
     for item in items:
         other.send(item)
@@ -55,7 +55,7 @@ def answered(spoken, *items):
     ],
     ids=str,
 )
-def test_results_come_back_as_they_are(spoken, value):
+def test_results_come_back_unchanged(spoken, value):
     (first, mine), (second, _) = answered(spoken, ("item", (1, True, value)), ("item", (0, True, b"")))
     assert (first, second) == (1, 0)
     assert type(mine) is type(value)
@@ -72,15 +72,15 @@ def test_arrays_come_back_from_any_python(spoken, protocol):
 
 def test_nothing_that_comes_back_runs(spoken, tmp_path):
     for kind in (Runs(tmp_path / "a"), np.array([Runs(tmp_path / "b")], dtype=object)):
-        with pytest.raises(ClusterError, match="no data"):
+        with pytest.raises(ClusterError, match="invalid message"):
             answered(spoken, ("item", (0, True, kind)))
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("octets", [b"", b"no pickle", b"\x80\x04K\x05.", b"\x80\x04)."])
-def test_what_is_no_message_is_no_bug(spoken, octets):
+def test_an_invalid_message_is_a_cluster_error(spoken, octets):
     spoken[1].send_bytes(octets)
-    with pytest.raises(ClusterError, match="no data"):
+    with pytest.raises(ClusterError, match="invalid message"):
         answered(spoken)
 
 
@@ -96,13 +96,13 @@ def test_what_is_no_message_is_no_bug(spoken, octets):
     ],
     ids=str,
 )
-def test_what_was_not_asked_for_is_not_taken(spoken, items):
-    """An item that came twice would be added twice."""
-    with pytest.raises(ClusterError, match="not asked for"):
+def test_results_that_were_not_requested_are_refused(spoken, items):
+    """An item that arrived twice would be added twice."""
+    with pytest.raises(ClusterError, match="not requested"):
         answered(spoken, *items)
 
 
-def test_without_room_for_another_process_the_cluster_fails_and_not_the_node(monkeypatch):
+def test_without_memory_for_another_process_the_cluster_fails_and_not_the_node(monkeypatch):
     def none_left(*_, **__):
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
@@ -112,14 +112,14 @@ def test_without_room_for_another_process_the_cluster_fails_and_not_the_node(mon
         pass
 
 
-def test_the_driver_runs_where_nobody_else_may_write_and_ends_with_the_node(tmp_path, monkeypatch):
-    """Ray has workers take modules first from the directory that a driver runs in."""
+def test_the_driver_runs_where_no_other_user_may_write_and_ends_with_the_node(tmp_path, monkeypatch):
+    """Ray's workers import modules from the driver's working directory first."""
     monkeypatch.chdir(tmp_path)
     job = ClusterJob(SETTINGS, max, None)
     job._start()
     process = job._process
     assert Path(f"/proc/{process.pid}/cwd").readlink() == Path("/")
-    # What the kernel does where the node is killed.
+    # As the kernel does when the node is killed.
     Connection.close(job._connection)
     give_up_at = time.monotonic() + 30
     while process.poll() is None and time.monotonic() < give_up_at:

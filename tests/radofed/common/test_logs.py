@@ -1,4 +1,4 @@
-"""The log: one JSON object a line, and a peer that is refused again and again does not fill it."""
+"""The log: one JSON object a line, and a rate limit so that a refused peer cannot fill it."""
 
 import json
 import logging
@@ -14,12 +14,12 @@ from wire.errors import Code
 
 
 def own(caplog) -> list[logging.LogRecord]:
-    """Without what the nodes of earlier tests, whose timers go on, log meanwhile."""
+    """The records without those of earlier tests' nodes, whose timers still run."""
     return [record for record in caplog.records if record.name == "test.log"]
 
 
 class Written:
-    """A log on a clock that the test moves; `lines` are what it wrote."""
+    """A log with a clock that the test moves. `lines` are its output."""
 
     def __init__(self, caplog):
         self.now, self.waiting, self.caplog = 0.0, [], caplog
@@ -76,7 +76,7 @@ def test_exactly_the_limit_is_logged_without_a_summary(written):
     assert len(written.taken()) == 2 * REFUSALS_LOGGED
 
 
-def test_other_events_peers_and_codes_are_counted_apart(written):
+def test_other_events_peers_and_codes_are_counted_separately(written):
     written.refuse(REFUSALS_LOGGED + 1)
     written.taken()
     for other in ({"peer": "cy"}, {"code": Code.PEER_UNKNOWN}, {"event": "chunk refused"}):
@@ -84,7 +84,7 @@ def test_other_events_peers_and_codes_are_counted_apart(written):
     assert len(written.taken()) == 3
 
 
-def test_who_claims_many_names_fills_neither_the_log_nor_the_memory(written):
+def test_a_peer_that_claims_many_names_fills_neither_the_log_nor_the_memory(written):
     for number in range(5000):
         written.refuse(1, peer=f"name-{number}")
     assert len(written.taken()) <= 100 + REFUSALS_LOGGED
@@ -96,7 +96,7 @@ def test_who_claims_many_names_fills_neither_the_log_nor_the_memory(written):
     assert written.taken()[0]["peer"] == "name-1"
 
 
-def test_the_default_timer_sums_up_by_itself(caplog, monkeypatch):
+def test_the_default_timer_logs_the_summary(caplog, monkeypatch):
     caplog.set_level(logging.DEBUG)
     monkeypatch.setattr("radofed.common.logs.REFUSALS_WINDOW_S", 0.05)
     log = Log("test.log")
@@ -133,7 +133,7 @@ channel.close()
 @pytest.mark.parametrize(
     ("quiet", "verbosity", "speaks"), [("", None, True), ("quiet_grpc()", None, False), ("quiet_grpc()", "INFO", True)]
 )
-def test_grpc_says_nothing_of_its_own_unless_the_operator_asks(quiet, verbosity, speaks):
+def test_grpc_logs_nothing_unless_the_operator_asks(quiet, verbosity, speaks):
     environment = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
     if verbosity is not None:
         environment["GRPC_VERBOSITY"] = verbosity

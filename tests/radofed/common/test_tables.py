@@ -1,4 +1,4 @@
-"""Blocks of a table: what is read fast means what its texts mean, in order, with the first block's error, in bounds."""
+"""Blocks of a table: fast reading gives the values of the texts, in order, with the first error, in bounded memory."""
 
 import subprocess
 import sys
@@ -14,8 +14,7 @@ from dpcore.errors import DataError
 from dpcore.numbers.processors import processors
 from dpcore.records.encoding import CellError, WantedColumn
 from radofed.common.tables import csv_table, parquet_table
-from radofed.common.tables.columns import numbers, texts
-from radofed.common.tables.tables import open_table, read_blocks
+from radofed.common.tables.tables import numbers, open_table, read_blocks, texts
 
 X, Z = WantedColumn("x", "numbers"), WantedColumn("z", "texts")
 
@@ -38,13 +37,13 @@ cell = st.one_of(
 
 
 def as_read(table, fast):
-    """Everything there is to see: bits of the values, missing cells, and the error with its row."""
+    """Everything observable: bits of the values, missing cells, and the error with its row."""
     seen, rows = [], 0
     try:
         for batch in table.batches(["x"], numbers=["x"] if fast else []):
             cells = numbers(batch.column("x"), "x")
             values = np.where(cells.missing, 0.0, cells.values)
-            # All NaN are refused alike, whatever their bits.
+            # All NaN are refused in the same way, with any bits.
             seen += zip(
                 np.where(np.isnan(values), np.nan, values).view(np.int64).tolist(), cells.missing.tolist(), strict=True
             )
@@ -124,7 +123,7 @@ def test_coded_texts_of_parquet_are_those_of_its_plain_column(tmp_path):
     assert spelled(plain)[:20] == [(value or "").strip() for value in values[:20]]
 
 
-def test_a_column_wanted_in_both_ways_is_given_in_both(tmp_path):
+def test_a_column_wanted_in_both_ways_is_returned_in_both(tmp_path):
     path = tmp_path / "data.csv"
     path.write_text("x\n01\n1\n\n", encoding="utf-8")
     (block,) = read_blocks(open_table(path), [X, WantedColumn("x", "texts")])
@@ -138,7 +137,7 @@ BAD = {"cell": ("?,t\n", "is not a number"), "row": ("1\n", "the row has 1 cells
 @pytest.mark.parametrize("first", BAD)
 @pytest.mark.parametrize("second", BAD)
 def test_the_error_is_that_of_the_first_block_that_has_one(tmp_path, monkeypatch, first, second):
-    """The second stands a block or two later, and so is met while the first is still being read."""
+    """The second fault is one or two blocks later, and so is found while the first block is still being read."""
     monkeypatch.setattr(csv_table, "_BLOCK_BYTES", 4096)
     good = "1,t\n" * 4000
     path = tmp_path / "data.csv"
@@ -152,11 +151,11 @@ def test_the_error_is_that_of_the_first_block_that_has_one(tmp_path, monkeypatch
             rows += block.rows
     if first == "cell":
         assert caught.value.line == 4002
-        assert rows <= 4000, "what stands behind the error was given first"
+        assert rows <= 4000, "rows after the error were returned first"
     assert rows > 0
 
 
-def test_few_blocks_are_read_ahead_of_the_one_in_hand(tmp_path, monkeypatch):
+def test_few_blocks_are_read_ahead_of_the_current_one(tmp_path, monkeypatch):
     monkeypatch.setattr(parquet_table, "_BATCH_ROWS", 10)
     path = tmp_path / "data.parquet"
     pq.write_table(pa.table({"x": np.arange(2000.0)}), path)

@@ -1,4 +1,4 @@
-"""Reading files: what is taken, what is refused, and that nothing reads past the one module that does it."""
+"""Reading files: what is accepted, what is refused, and that only one module reads files."""
 
 import ast
 import io
@@ -47,7 +47,7 @@ def test_a_file_of_exactly_the_limit_is_read_and_a_larger_one_is_not(path):
 
 
 def test_a_file_that_grows_while_it_is_read_is_held_to_the_limit(path, monkeypatch):
-    """As one of a file system that says no size."""
+    """As a file in a file system that reports no size."""
     real = os.fstat
 
     def small(descriptor):
@@ -71,7 +71,7 @@ def test_an_error_while_reading_names_the_file(path):
 
 
 def test_no_descriptor_stays_open(tmp_path):
-    """A process that reads its policy again and again must not run out of them."""
+    """A process that reads its policy repeatedly must not run out of descriptors."""
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(5):
         with pytest.raises(ConfigurationError):
@@ -79,13 +79,13 @@ def test_no_descriptor_stays_open(tmp_path):
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-def test_every_line_ends_as_one(path):
+def test_every_line_ends_as_a_line_feed(path):
     path.write_bytes(b"a\r\nb\rc\n")
     assert read_text(path, KIND) == "a\nb\nc\n"
 
 
 @pytest.mark.parametrize("text", ["18446744073709551615", "-9223372036854775808", "1.5e300", "true", "null"])
-def test_numbers_that_are_taken(path, text):
+def test_numbers_that_are_accepted(path, text):
     path.write_text(f'{{"a": [{text}]}}')
     assert list(read_json(path, KIND)) == ["a"]
 
@@ -99,7 +99,7 @@ def test_numbers_that_are_refused(path, text):
 
 
 @pytest.mark.parametrize("text", ["[]", "1", '"a"', "null"])
-def test_json_that_is_no_object(path, text):
+def test_json_that_is_not_an_object(path, text):
     with pytest.raises(ConfigurationError, match="not an object"):
         parse_json(text, path, KIND)
 
@@ -170,7 +170,7 @@ def test_arrays_that_are_cut_off_or_longer_are_refused(path, change):
     np.save(file, np.arange(5))
     content = file.getvalue() + bytes(max(0, change))
     path.write_bytes(content[: len(content) + min(0, change)])
-    with pytest.raises(ConfigurationError, match="cut off or damaged"):
+    with pytest.raises(ConfigurationError, match="truncated or damaged"):
         read_array(path, KIND, "<i8")
 
 
@@ -179,7 +179,7 @@ class Paths(Configuration):
 
 
 @pytest.mark.parametrize("place", ["a\\u0000b", "~nobody-of-this-name/x"])
-def test_paths_in_a_configuration_that_are_none(path, place):
+def test_invalid_paths_in_a_configuration(path, place):
     path.write_text(f'place = "{place}"')
     with pytest.raises(ConfigurationError, match="file: 'place'"):
         Paths.load(path)
@@ -213,8 +213,8 @@ def test_a_schema_with_an_integer_that_cannot_be_printed_is_refused(key):
         Schema.from_toml(text + label)
 
 
-# Which modules may call these by themselves: the two of this package; dpcore, which takes a schema's text from
-# anywhere; a ledger's row; a value on the command line.
+# Modules that may call these themselves: the two of this package; dpcore, which accepts a schema's text from any
+# source; a ledger's row; a value on the command line.
 ALLOWED = {
     "fsync": {"radofed/common/files/writing.py"},
     "load": set(),
@@ -232,7 +232,7 @@ PARSERS = {"json", "tomllib", "np", "numpy", "pickle"}
 
 
 def test_files_are_read_and_forced_to_disk_in_one_place():
-    """The demonstration, which reads what its own processes write, is left out."""
+    """The demonstration, which reads files that its own processes write, is excluded."""
     found: dict[str, set[str]] = {name: set() for name in ALLOWED}
     for package in PACKAGES:
         for file in (ROOT / package).rglob("*.py"):

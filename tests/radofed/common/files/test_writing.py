@@ -1,4 +1,4 @@
-"""Writing files: what is there after each step that can fail, and with which mode."""
+"""Writing files: the content and mode after each step that can fail."""
 
 import errno
 import os
@@ -27,7 +27,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """The system's calls that make content and names durable, in order."""
+    """The system calls that make content and names durable, in order."""
     made = []
     for name in ("write", "fsync", "replace", "rename"):
         real = getattr(os, name)
@@ -48,7 +48,7 @@ def mode(path):
 
 
 def fails_at(monkeypatch, call, at):
-    """Make the at-th use of a call fail as on a full disk, and all others work."""
+    """Make the at-th use of a call fail as on a full disk; all others work."""
     real, seen = getattr(os, call), []
 
     def failing(*arguments):
@@ -66,7 +66,7 @@ def test_content_is_on_disk_before_its_name_and_the_name_before_the_return(path,
     assert path.read_bytes() == b"new"
 
 
-def test_what_may_be_lost_with_the_power_is_only_renamed(path, calls):
+def test_content_that_may_be_lost_in_a_power_failure_is_only_renamed(path, calls):
     write_durably(path, b"new", synced=False)
     assert calls == ["write", "replace"]
 
@@ -141,7 +141,7 @@ def test_readers_and_other_writers_never_see_a_part(path):
     assert [each.name for each in path.parent.iterdir()] == ["file"]
 
 
-def test_a_new_secret_is_its_owner_s_and_replaces_nothing(path, calls):
+def test_a_new_secret_belongs_to_its_owner_and_replaces_nothing(path, calls):
     before = os.umask(0)
     try:
         create_durably(path, b"secret")
@@ -162,7 +162,7 @@ def test_a_secret_that_does_not_fit_leaves_nothing(path, monkeypatch, call, at):
     assert list(path.parent.iterdir()) == []
 
 
-def test_room_that_was_reserved_is_written_over_in_place(path, calls):
+def test_reserved_space_is_overwritten_in_place(path, calls):
     reserve_durably(path, 100_000)
     reserved = path.stat()
     assert reserved.st_blocks * 512 >= reserved.st_size == 100_000

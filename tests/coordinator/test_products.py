@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.aggregate import check_chunk, chunk_bytes, multiply
+from coordinator.totals import check_chunk
 from dpcore.errors import ShapeError
+from dpcore.paillier.public import multiply
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SeededRandom
 from tests.coordinator.world import MANY_RADOS, refused
@@ -85,12 +86,12 @@ def test_less_than_one_thread_is_refused():
 
 def test_lengths_follow_from_the_query(world):
     opened = world.open(world.query(rados=MANY_RADOS))
-    lengths = [chunk_bytes(opened, index) for index in range(opened.chunks)]
+    lengths = [opened.chunk_bytes(index) for index in range(opened.chunks)]
     assert sum(lengths) == opened.ciphertexts * opened.public_key.ciphertext_bytes
     assert lengths[0] == lengths[1] == 512 * 1024
     assert 0 < lengths[2] < lengths[0]
     for index in (-1, opened.chunks):
-        refused(Code.CHUNK_MALFORMED, chunk_bytes, opened, index)
+        refused(Code.CHUNK_MALFORMED, opened.chunk_bytes, index)
 
 
 def test_one_bad_ciphertext_refuses_the_chunk_and_is_named(world):
