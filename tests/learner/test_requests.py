@@ -158,7 +158,7 @@ FOUR = {"a": 1000, "b": 2000, "c": 3000, "d": 1500}
 
 
 def test_the_noise_of_a_batch_is_the_smaller_of_two(learner_key):
-    """Laplace noise grows with M, Gaussian noise with its root; a histogram changes in two bins, for any number of bins."""
+    """Laplace noise grows with M, Gaussian noise with its root; a histogram changes in two of any number of bins."""
     world = World(learner_key, FOUR)
 
     def noise(predicates, **options):
