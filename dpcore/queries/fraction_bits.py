@@ -1,4 +1,4 @@
-"""The fraction bits of a query: the fewest whose error is small beside the sampling error of n rados.
+"""The fraction bits of a query: the fewest whose error is small compared with the sampling error of n rados.
 
 Features are truncated before they are summed, and integers are summed exactly. So rados at f fraction bits are, bit for
 bit, rados of a table with features x' instead of x, where |x - x'| < u = 2^-f and |x'| <= |x|. The error does not grow

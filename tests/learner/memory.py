@@ -1,4 +1,4 @@
-"""A source of answers in memory: real plans, real parties' contributions, no sockets and no encryption."""
+"""A source of answers in memory: real plans and contributions, without sockets and encryption."""
 
 from dataclasses import dataclass, field
 
@@ -29,7 +29,7 @@ class MemoryAnswer:
 
 @dataclass
 class Memory:
-    """Parties with these records. refusal: raised from the `refuse_from`-th answer on."""
+    """Parties with given records. refusal: raised from the `refuse_from`-th answer on."""
 
     world: World
     records: dict[str, Records]

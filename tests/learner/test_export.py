@@ -1,4 +1,4 @@
-"""A model used elsewhere says what it says here: as a scikit-learn estimator, and as JSON read by nothing of ours."""
+"""An exported model predicts as the original: as a scikit-learn estimator, and as JSON read without radofed."""
 
 import csv
 import json
@@ -49,7 +49,7 @@ def model(theta=None, schema=SCHEMA, seed=0):
 
 
 def rows(count=400, seed=1):
-    """Cells as texts, every policy of the schema met many times."""
+    """Cells as texts; every policy of the schema applies many times."""
     random = np.random.default_rng(seed)
 
     def some(*texts):
@@ -94,7 +94,7 @@ def cell_or_imputed(feature, cell, policy):
 
 
 def adds(feature, cell):
-    """What a feature adds to the margin, by the exported file alone."""
+    """What a feature adds to the margin, computed from the exported file alone."""
     imputed = cell_or_imputed(feature, cell, "missing") if not cell else None
     if feature["type"] == "real":
         value = float(cell) if imputed is None else imputed
@@ -133,7 +133,7 @@ def test_the_exported_rules_give_the_models_margins(table, seed):
     assert 20 < np.isnan(scores).sum() < 380
     assert np.array_equal(np.isnan(found), np.isnan(scores))
     assert found == pytest.approx(scores, abs=1e-9, nan_ok=True)
-    # The comparison is not blind: one weight off by a thousandth shows.
+    # The comparison can fail: it detects one weight off by a thousandth.
     exported["features"][1]["weight"] *= 1.001
     off = np.array([margin(exported, row) for row in rows()])
     assert np.nanmax(np.abs(off - scores)) > 1e-4
@@ -171,7 +171,7 @@ def test_a_schema_without_bias():
     assert estimator.decision_function(x) == pytest.approx(model(schema=schema).scores(x), abs=1e-12)
 
 
-def test_a_weight_per_unit_that_is_no_double():
+def test_a_weight_per_unit_beyond_the_doubles_is_refused():
     schema = Schema(
         name="narrow", label=SCHEMA.label, features=(RealFeature(name="x", lower=0.0, upper=1e-308),), bias=False
     )
@@ -213,7 +213,7 @@ def test_the_estimator_predicts_as_the_model_does(table):
     assert np.array_equal(labels[usable], scores.labels[usable])
     assert {-1, 1} == set(labels[usable].tolist())
     assert chances[usable, 1] == pytest.approx(1 / (1 + np.exp(-scores.scores[usable])), abs=1e-12)
-    # What the schema drops has no prediction in the model; here it is the intercept's.
+    # The model has no prediction for rows that the schema drops; the estimator predicts the intercept's sign.
     assert margins[~usable] == pytest.approx(np.full((~usable).sum(), fitted.theta[-1]), abs=1e-12)
     flipped = replace(fitted, theta=-fitted.theta).to_sklearn()
     assert not np.array_equal(flipped.predict(x[:, :-1])[usable], scores.labels[usable])
@@ -224,13 +224,13 @@ def test_a_margin_of_zero_is_negative_in_both():
     assert estimator.predict(np.ones((1, SCHEMA.d - 1))).tolist() == [-1]
 
 
-def test_the_estimator_is_no_view_of_the_model():
+def test_the_estimator_shares_no_memory_with_the_model():
     fitted = model()
     estimator = fitted.to_sklearn()
     estimator.coef_ += 1
     estimator.intercept_ += 1
     assert np.array_equal(fitted.theta, model().theta)
-    # A clone is not fitted: training starts afresh.
+    # A clone is not fitted: training starts again.
     assert not hasattr(clone(estimator), "coef_")
 
 

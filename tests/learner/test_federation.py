@@ -1,4 +1,4 @@
-"""Asking within a budget: what answers say, what they cost together, and what is refused before anybody is asked."""
+"""Queries within a budget: the answers, the cost of their composition, and refusals before anything is sent."""
 
 import math
 from fractions import Fraction
@@ -59,12 +59,12 @@ def test_flipped_labels_are_corrected(memory):
     assert abs(corrected.values[0] - clean) < corrected.tolerance < 0.06
     assert corrected.sampling == pytest.approx(seen.sampling / 0.4)
     assert seen.distribution is not None
-    # Its noise is of two answers, of different weights.
+    # Its noise is that of two answers with different weights.
     assert corrected.distribution is None
     assert len(memory.asked[-1].kind.predicates) == 2
 
 
-def test_too_few_rows_are_refused_with_the_number_that_would_do(memory):
+def test_too_few_rows_are_refused_with_the_number_needed(memory):
     federation = Federation(memory, SCHEMA)
     with pytest.raises(PlanError, match="rows would") as refused:
         federation.statistic([y == 1], epsilon=EPSILON, tolerance=0.005)
@@ -78,8 +78,8 @@ def test_too_few_rows_are_refused_with_the_number_that_would_do(memory):
         Federation(memory, SCHEMA).statistic([y == 1], epsilon=EPSILON, tolerance=0.005)
 
 
-def test_a_tolerance_needs_rows_that_are_stated(memory):
-    """Or parties would be charged for what turns out too late to be of no use."""
+def test_a_tolerance_needs_stated_rows(memory):
+    """Otherwise parties would be charged for an answer that turns out to be useless."""
     memory.world.rows = dict.fromkeys(ROWS)
     with pytest.raises(PlanError, match="NAME=ROWS"):
         Federation(memory, SCHEMA).statistic([y == 1], epsilon=EPSILON, tolerance=0.1)
@@ -103,7 +103,7 @@ def test_gradients_and_moments_within_one_budget(memory):
     gradient = oracle.gradient(theta, clip=Fraction(2), part=Fraction(1, 4))
     true = -(edges / (1 + np.exp(edges @ theta))[:, None]).mean(0)
     assert np.abs(gradient.mean - true).max() < 6 * gradient.deviation + 1e-3
-    # 2 C over mu of a quarter of the budget, against two honest parties of four: in all, sqrt 2 times that.
+    # 2 C over mu of a quarter of the budget, for two honest parties of four; the total noise is sqrt 2 times that.
     mu = gaussian_mu(EPSILON, DELTA) * math.sqrt(1 / 4)
     assert gradient.deviation == pytest.approx(math.sqrt(4 / 2) * 2 * 2 / mu / gradient.rows, rel=1e-3)
     counts = oracle.statistic([z["age"] >= 0], part=Fraction(1, 4))
@@ -155,9 +155,9 @@ def test_a_refusal_says_what_was_spent(memory):
         oracle.gradient(np.zeros(3), clip=Fraction(1), part=Fraction(1, 4))
     assert "Two parties of three" in str(refused.value)
     assert len(oracle.answers) == 2
-    # The parties refused, whatever the records are: what was released is what is counted.
+    # A refusal does not depend on the records, so only the releases are counted.
     assert oracle.cost().epsilon_if_others_collude < 0.8 * EPSILON
-    # It may have been charged: what it was to take is gone.
+    # The refused query may have been charged, so its part of the budget is used up.
     with pytest.raises(ConfigurationError, match=r"0\.25 of it is left"):
         oracle.gradient(np.zeros(3), clip=Fraction(1), part=Fraction(1, 2))
 
@@ -172,7 +172,7 @@ def test_other_errors_are_not_refusals(memory):
     ("epsilon", "delta", "words"),
     [(1.0, DELTA, "exact fractions"), (Fraction(0), DELTA, "positive"), (EPSILON, Fraction(1), "in .0, 1.")],
 )
-def test_a_budget_is_a_budget(memory, epsilon, delta, words):
+def test_invalid_budgets_are_refused(memory, epsilon, delta, words):
     with pytest.raises(ConfigurationError, match=words):
         Federation(memory, SCHEMA).within(epsilon, delta)
 
@@ -184,8 +184,8 @@ def test_bad_options_are_refused(memory, options):
     assert memory.asked == []
 
 
-def test_a_learner_that_stops_by_itself_is_counted_whole(memory):
-    """Where it ends may depend on the records: a smaller figure for those that made it end early would say so."""
+def test_an_estimator_that_stops_early_is_charged_the_whole_budget(memory):
+    """The stopping time may depend on the records, and a smaller figure for an early stop would reveal it."""
     oracle = Federation(memory, SCHEMA).within(EPSILON, DELTA)
     oracle.gradient(np.zeros(3), clip=Fraction(1), part=Fraction(1, 8))
     assert 0.999 * EPSILON < oracle.cost().epsilon_if_others_collude <= EPSILON

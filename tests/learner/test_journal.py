@@ -1,4 +1,4 @@
-"""Journals that cannot be read; resuming is shown over real processes in tests/end_to_end/test_asking.py."""
+"""Journals that cannot be read. tests/end_to_end/test_asking.py tests resuming with real processes."""
 
 import json
 
@@ -24,7 +24,7 @@ GOOD = {"format": FORMAT, "format_version": 1, "rounds": [ENTRY]}
         json.dumps({**GOOD, "rounds": [{**ENTRY, "query_id": 7}]}),
     ],
 )
-def test_another_file_is_no_journal(tmp_path, content):
+def test_another_file_is_not_a_journal(tmp_path, content):
     path = tmp_path / "journal"
     path.write_text(content)
     with pytest.raises(JournalError, match="give another file"):
@@ -32,16 +32,16 @@ def test_another_file_is_no_journal(tmp_path, content):
     assert path.read_text() == content
 
 
-def test_a_journal_is_made_where_there_is_none(tmp_path):
+def test_a_missing_journal_is_created(tmp_path):
     path = tmp_path / "journal"
     SessionSource(None, path)
-    # Not before something is asked: a command that is refused leaves nothing behind.
+    # Not before a query is sent: a refused command leaves no file.
     assert not path.exists()
     path.write_text(json.dumps(GOOD))
     SessionSource(None, path)
     assert json.loads(path.read_text()) == GOOD
 
 
-def test_a_directory_is_no_journal(tmp_path):
+def test_a_directory_is_not_a_journal(tmp_path):
     with pytest.raises(JournalError):
         SessionSource(None, tmp_path)

@@ -1,4 +1,4 @@
-"""`rado learner` against a coordinator: what is saved, sent, followed, fetched, and never written over."""
+"""`rado learner` with a coordinator: what is saved, sent, followed, fetched, and never overwritten."""
 
 import json
 
@@ -46,7 +46,7 @@ def learner(setting, capsys, tmp_path):
     return Learner(setting, capsys, tmp_path)
 
 
-def test_a_query_brings_a_release(learner):
+def test_a_query_returns_a_release(learner):
     code, out, err = learner.query()
     assert code == 0
     assert "40 rados over 600 rows of 3 parties" in out
@@ -80,7 +80,7 @@ def test_a_query_that_was_never_acknowledged_is_listed_and_sent(setting, learner
     assert "40 rados over 600 rows" in out
 
 
-def test_an_interrupted_query_goes_on_and_says_so(setting, learner, monkeypatch):
+def test_an_interrupted_query_continues_and_says_so(setting, learner, monkeypatch):
     def interrupted(*_arguments):
         raise KeyboardInterrupt
 
@@ -110,7 +110,7 @@ def test_without_waiting_the_next_command_is_shown(setting, learner):
 
 
 @pytest.mark.parametrize("timeout_s", ["0", "-5", "nan"])
-def test_a_time_that_is_none_asks_nobody(setting, learner, timeout_s):
+def test_an_invalid_timeout_sends_nothing(setting, learner, timeout_s):
     code, _, err = learner.query("--timeout-s", timeout_s)
     assert code == 4
     assert "timeout_s" in err
@@ -127,13 +127,13 @@ def test_a_saved_release_is_shown_without_the_coordinator(setting, learner):
     assert "40 rados over 600 rows" in out
 
 
-def test_an_id_of_nobody(learner):
+def test_an_unknown_id(learner):
     code, _, err = learner("status", "abcdef")
     assert code == 4
     assert "no query of this learner's" in err
 
 
-def test_what_the_coordinator_says_does_not_steer_the_terminal(setting, learner):
+def test_text_of_the_coordinator_cannot_control_the_terminal(setting, learner):
     setting.stub.phases = [Phase.FAILED]
     setting.stub.code, setting.stub.detail = "COHORT_TOO_SMALL", "Silent: \x1b[2J\x07bo."
     code, _, err = learner.query()
@@ -144,7 +144,7 @@ def test_what_the_coordinator_says_does_not_steer_the_terminal(setting, learner)
     assert "\x1b" not in learner("list")[1]
 
 
-def test_no_file_is_written_over(setting, learner, tmp_path):
+def test_no_file_is_overwritten(setting, learner, tmp_path):
     _, found = learner.json("query", "--schema", str(tmp_path / "schema.toml"), "--rados", "40",
                             "--sensitive", "smoker", "--max-rows", "10000")  # fmt: skip
     release, model = found["data"]["release"], str(tmp_path / "model.json")
@@ -165,7 +165,7 @@ def test_no_file_is_written_over(setting, learner, tmp_path):
     assert scores.read_text().count("\n") == 3
 
 
-def test_rados_that_a_model_separates_are_said_to_be(learner, tmp_path):
+def test_rados_that_a_model_separates_are_reported(learner, tmp_path):
     _, found = learner.json("query", "--schema", str(tmp_path / "schema.toml"), "--rados", "2", "--sensitive", "smoker",
                             "--max-rows", "10000")  # fmt: skip
     release = found["data"]["release"]
@@ -188,7 +188,7 @@ def test_rados_that_a_model_separates_are_said_to_be(learner, tmp_path):
         (["--sensitive", "smoker", "--rados", "5", "--joint"], "dp-feat with joint adds noise"),
     ],
 )
-def test_what_is_misspelt_asks_nobody(learner, tmp_path, arguments, said):
+def test_a_misspelt_option_sends_nothing(learner, tmp_path, arguments, said):
     code, _, err = learner("query", "--schema", str(tmp_path / "schema.toml"), *arguments)
     assert code == 4
     assert said in err

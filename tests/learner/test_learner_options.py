@@ -1,4 +1,4 @@
-"""Options of learners by name: each of a wrong type is refused with a sentence, whatever the learner."""
+"""Options of estimators by name: every estimator refuses values of a wrong type with a clear error."""
 
 import inspect
 from fractions import Fraction
@@ -24,13 +24,13 @@ def make(name: str, **options):
 
 @pytest.mark.parametrize(("name", "option"), EVERY)
 @pytest.mark.parametrize("value", [["a", "list"], {"a": "table"}])
-def test_no_option_takes_anything(name, option, value):
+def test_every_option_refuses_a_wrong_type(name, option, value):
     with pytest.raises(ConfigurationError, match=f"option {option} is"):
         make(name, **{option: value})
 
 
 @pytest.mark.parametrize(("name", "option"), EVERY)
-def test_a_default_is_of_its_type(name, option):
+def test_a_default_has_its_options_type(name, option):
     default = inspect.signature(import_class(*{**BY_QUERIES, **FROM_RELEASES}[name])).parameters[option].default
     if default is not inspect.Parameter.empty:
         assert getattr(make(name, **{option: default}), option) == default
@@ -50,7 +50,7 @@ def test_a_default_is_of_its_type(name, option):
         ("logistic-gd", "learning_rate=None", None),
     ],
 )
-def test_values_are_read_as_what_they_stand_for(name, text, value):
+def test_values_are_read_as_their_types(name, text, value):
     option, given = named_option(text)
     found = getattr(make(name, **{option: given}), option)
     assert (found, type(found)) == (value, type(value))

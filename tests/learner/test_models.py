@@ -24,7 +24,7 @@ from wire.query import setting_of
 STATEMENT = statement_for(
     RadosQuery(40, dp_feat_design(SCHEMA, ["smoker"])), [100, 200, 300], 1e-6, schema=SCHEMA, setting=Setting(3, 16, 2)
 )
-# theta over (age, smoker, bias): positive from age 50 on for who does not smoke, from 25 on for who does.
+# theta over (age, smoker, bias): positive from age 50 for non-smokers, from age 25 for smokers.
 THETA = np.array([2.0, 0.5, 0.5])
 
 ROWS = """age,smoker,stayed,note
@@ -91,7 +91,7 @@ def test_the_model_is_the_estimators(release):
     assert not np.array_equal(train(release, "radoboost", n_rounds=1).theta, train(release, "radoboost").theta)
 
 
-def test_unknown_learners_and_options(release):
+def test_unknown_estimators_and_options(release):
     with pytest.raises(ConfigurationError, match="did you mean 'mean-variance'"):
         train(release, "mean-varience")
     with pytest.raises(ConfigurationError, match=r"no option 'n_round'; did you mean 'n_rounds'"):
@@ -144,7 +144,7 @@ def test_a_changed_weight_is_refused(model, tmp_path):
 
 
 @pytest.mark.parametrize("content", [None, "", "[]", '{"format": "radofed-release"}'])
-def test_no_model_at_all(tmp_path, content):
+def test_a_file_that_is_not_a_model(tmp_path, content):
     path = tmp_path / "model.json"
     if content is not None:
         path.write_text(content)
@@ -152,7 +152,7 @@ def test_no_model_at_all(tmp_path, content):
         Model.load(path)
 
 
-def test_a_model_of_tomorrow(model, tmp_path):
+def test_a_model_of_a_newer_format(model, tmp_path):
     path = tmp_path / "model.json"
     model.save(path)
     path.write_text(path.read_text().replace('"format_version": 1', '"format_version": 9'))
@@ -196,7 +196,7 @@ def test_a_score_of_zero_is_negative(tmp_path):
 
 
 def test_the_error_rate_counts_usable_rows(model, table):
-    # Wrong on row e alone, of the five that have an age.
+    # Wrong only on row e, of the five rows with an age.
     assert error_rate(model, table) == pytest.approx(1 / 5)
     assert error_rate(replace(model, theta=-THETA), table) == pytest.approx(4 / 5)
 

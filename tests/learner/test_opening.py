@@ -21,7 +21,7 @@ ROWS = {"ada": 100, "bo": 200, "cy": 300}
 
 
 class Opening:
-    """One query with its total; a test spoils a part and opens."""
+    """One query with its total. A test changes a part and opens the total."""
 
     def __init__(self, world, request=REQUEST, rows=ROWS, attempt=1):
         self.world = world
@@ -38,7 +38,7 @@ class Opening:
         return open_total(self.total, chunks, self.opened, self.world.roster, self.secret, self.progress)
 
     def refuse(self, error):
-        """Opens, expecting a refusal before a single chunk is drawn."""
+        """Open the total, expecting a refusal before any chunk is read."""
 
         def chunks():
             raise AssertionError("a chunk was drawn before everything signed had held")
@@ -128,7 +128,7 @@ def test_a_missing_receipt(opening, drop):
     assert opening.refuse(WireError).code is Code.RECEIPT_INVALID
 
 
-def test_one_receipt_in_anothers_place(opening):
+def test_a_receipt_in_the_place_of_another(opening):
     first, _, last = opening.total.receipts
     opening.total = replace(opening.total, receipts=(first, first, last))
     assert opening.refuse(WireError).code is Code.RECEIPT_INVALID
@@ -181,7 +181,7 @@ def test_a_cohort_with_the_learner_in_it(opening):
     assert opening.refuse(WireError).code is Code.PEER_UNKNOWN
 
 
-def test_a_member_who_stands_twice(opening):
+def test_a_member_that_is_listed_twice(opening):
     with_cohort(opening, [*opening.total.cohort.acceptances, opening.total.cohort.acceptances[0]])
     # The count is checked after the signatures and the names.
     assert opening.refuse(WireError).code is Code.MESSAGE_MALFORMED
@@ -253,7 +253,7 @@ def test_chunks_of_the_wrong_length(opening):
         open_total(opening.total, chunks[:-1], opening.opened, opening.world.roster, opening.secret)
 
 
-def test_a_random_ciphertext_is_no_total(opening):
+def test_a_random_ciphertext_is_not_a_total(opening):
     opening.ciphertexts = encrypt(opening.opened, opening.contributions)
     opening.ciphertexts[0] = pow(3, 12_345, opening.opened.public_key.n_squared)
     with pytest.raises(TotalError):

@@ -64,7 +64,7 @@ def test_more_colluders_ask_for_a_larger_cohort(learner_key):
         (3, {"colluders": 2, "cohort_min": 2}, "raise cohort_min to 4 or lower colluders"),
     ],
 )
-def test_cohorts_that_cannot_be(learner_key, parties, change, says):
+def test_impossible_cohorts_are_refused(learner_key, parties, change, says):
     with pytest.raises(PlanError, match=says):
         World(learner_key, named(parties)).plan(replace(PLAIN, **change))
 
@@ -84,7 +84,7 @@ def test_the_encoding_holds_what_it_was_planned_for(learner_key, max_rows, fract
 
 
 def test_overflow_names_the_number_to_change(world):
-    # 2^41 rows in units of 2^-20 need 61 + 1 bits and one more for the sign: two more than three parties leave.
+    # 2^41 rows in units of 2^-20 need 61 + 1 bits and one more for the sign: two more than three parties have.
     request = replace(PLAIN, max_rows=1 << 41, fraction_bits=20)
     assert world.plan(replace(request, fraction_bits=19)).query.encoding.slot_bits == 64
     with pytest.raises(SlotOverflowError, match="lower fraction_bits by 1"):
@@ -96,7 +96,7 @@ def test_overflow_names_the_number_to_change(world):
     [(10_000, 7000, None, True), (50_000, 1000, None, True), (1000, 10, None, False), (50_000, 1000, 14, False)],
 )
 def test_a_session_chooses_the_bits_that_rado_plan_names(learner_key, rows, rados, bits, fewer):
-    """Fewer than 16 where that saves ciphertexts, none where it does not, and those that were asked for."""
+    """Fewer than 16 bits if that saves ciphertexts, else 16, or the requested number."""
     request = replace(PLAIN, rados=rados, fraction_bits=bits)
     plan = World(learner_key, named(4, rows)).plan(request)
     encoding = plan.query.encoding
@@ -123,7 +123,7 @@ def test_a_session_chooses_the_bits_that_rado_plan_names(learner_key, rows, rado
     "change",
     [{"design": "gaussian", "epsilon": Fraction(3)}, {"design": "fixed-support"}],
 )
-def test_bits_in_which_noise_or_clipping_is_counted_stay(learner_key, change):
+def test_fraction_bits_of_noise_and_clipping_are_fixed(learner_key, change):
     rows = named(4, 200_000)
     assert World(learner_key, rows).plan(replace(PLAIN, rados=1000, **change)).query.encoding.fraction_bits == 16
     assert World(learner_key, rows).plan(replace(PLAIN, rados=1000)).query.encoding.fraction_bits < 16
@@ -149,7 +149,7 @@ def test_an_unstated_party_does_not_hide_an_empty_design(learner_key):
     assert any("does not state every party's rows" in line for line in plan.sentences())
 
 
-def test_the_figures_are_the_account(world):
+def test_the_figures_are_the_accountants(world):
     plan = world.plan()
     assert plan.party_rows == (100, 200, 300)
     counted = account((100, 200, 300), 40, None, Fraction(1, 1_000_000))
@@ -163,7 +163,7 @@ def test_the_figures_are_the_account(world):
     assert "without truncation" in text
 
 
-def test_plain_protects_boolean_marginals_alone(world):
+def test_plain_protects_only_boolean_marginals(world):
     plan = world.plan(PLAIN)
     assert plan.query.kind.design == PlainDesign((1,))
     assert plan.cost.epsilon == account((100, 200, 300), 40, None, Fraction(1, 1_000_000)).epsilon
@@ -208,7 +208,7 @@ def test_truncated_rados_name_theorem_6(learner_key):
         ({"colluders": -1}, "colluders is -1; it must be at least 0"),
     ],
 )
-def test_requests_that_make_no_sense(change, says):
+def test_invalid_requests_are_refused(change, says):
     with pytest.raises(ConfigurationError, match=says):
         replace(REQUEST, **change)
 
@@ -227,7 +227,7 @@ def test_a_second_feature_of_the_sensitive_column_is_refused(world):
         world.plan(replace(REQUEST, schema=schema))
 
 
-def test_a_key_past_its_year_is_refused(learner_key, world):
+def test_a_key_that_expires_before_the_query_is_refused(learner_key, world):
     old = LearnerKey(learner_key.secret, int(time.time()) - VALIDITY_S)
     with pytest.raises(ConfigurationError, match="make a new key"):
         World(old, dict(world.rows)).plan()
@@ -247,7 +247,7 @@ def test_2000_rados_of_500_features_are_planned(world):
     assert plan.upload_bytes_per_party < 20_000_000
 
 
-def test_a_schema_too_long_to_travel(world):
+def test_a_schema_too_long_to_send(world):
     values = tuple(f"{i:01000d}" for i in range(600))
     schema = replace(SCHEMA, features=(CategoryFeature(name="c", values=values),))
     with pytest.raises(PlanError, match="shorten the schema"):

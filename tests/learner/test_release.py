@@ -46,7 +46,7 @@ def make_release(world, integers=None, **changes):
 
 @pytest.fixture(scope="module")
 def world(learner_key):
-    """Shared: no test changes it, and a plan takes a while."""
+    """Shared, because no test changes it and a plan is slow."""
     return World(learner_key, dict(ROWS))
 
 
@@ -62,7 +62,7 @@ def saved(release, tmp_path):
 
 
 def change_json(directory, change, *, forge=False):
-    """Edit release.json; where `forge`, with a digest that is right for what is there now."""
+    """Edit release.json; if `forge`, with a recomputed digest."""
     path = directory / "release.json"
     content = json.loads(path.read_text())
     change(content)
@@ -116,7 +116,7 @@ def test_the_callers_array_is_its_own(world):
     assert release.integers[0, 0] == 0
 
 
-def test_the_files_can_be_read_by_anybody_else(saved, release):
+def test_other_programs_can_read_the_files(saved, release):
     content = json.loads((saved / "release.json").read_text())
     assert content["rows_by_party"] == ROWS
     assert content["query_id"] == release.query_id.hex()
@@ -170,7 +170,7 @@ def test_a_better_statement_is_refused(saved):
         Release.load(saved)
 
 
-def test_a_warning_struck_out_is_refused(saved):
+def test_a_removed_warning_is_refused(saved):
     change_json(saved, lambda content: content["statement"]["warnings"].pop())
     with pytest.raises(ReleaseError, match="digest"):
         Release.load(saved)
@@ -270,7 +270,7 @@ def test_parts_that_do_not_belong_together(world, release):
 
 
 @pytest.mark.parametrize("content", [None, "", "[]", "{}", '{"format": "other"}', "\ud800"])
-def test_no_release_at_all(tmp_path, content):
+def test_a_directory_that_is_not_a_release(tmp_path, content):
     if content is not None:
         (tmp_path / "release.json").write_text(content, errors="surrogatepass")
         np.save(tmp_path / "rados.npy", np.zeros((2, 2), dtype=np.int64))
@@ -278,7 +278,7 @@ def test_no_release_at_all(tmp_path, content):
         Release.load(tmp_path)
 
 
-def test_a_release_of_tomorrow(saved):
+def test_a_release_of_a_newer_format(saved):
     change_json(saved, lambda content: content.update(format_version=2), forge=True)
     with pytest.raises(ReleaseError, match="format version 2 is not 1; update radofed"):
         Release.load(saved)

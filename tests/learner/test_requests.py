@@ -36,7 +36,7 @@ def test_noise_is_calibrated_to_what_was_asked_under_collusion(learner_key, name
     plan = World(learner_key, {"a": 1000, "b": 2000, "c": 3000, "d": 1500}).plan(REQUESTS[name])
     assert plan.query.honest_parties == 2
     assert plan.cost.scope == SCOPES.get(name, "record")
-    # The smallest integer noise: hardly below what was asked.
+    # The smallest integer noise is barely below the requested epsilon.
     assert 0.995 < plan.cost.epsilon_if_others_collude <= 1
     if name != "fixed-support":
         assert plan.cost.epsilon < 0.75 * plan.cost.epsilon_if_others_collude
@@ -52,7 +52,7 @@ def test_a_tables_noise_does_not_depend_on_the_number_of_rados(learner_key):
 
 
 def test_the_noise_of_moments_is_the_analytic_gaussians(learner_key):
-    """Against the sensitivity sqrt(2) (R^2 + a^2 / 2), computed here in real numbers."""
+    """Compared with the sensitivity sqrt(2) (R^2 + a^2 / 2), computed here in real numbers."""
     request = MomentsRequest(SCHEMA, epsilon=EPSILON, norm_bound=Fraction(2), edge_weight=Fraction(3, 2))
     query = World(learner_key, {"a": 1000, "b": 2000, "c": 3000}).plan(request).query
     kind = query.kind
@@ -78,20 +78,20 @@ def test_slots_hold_the_noise(learner_key):
 
 def test_records_are_clipped_to_what_most_stay_below(learner_key):
     world = World(learner_key, {"a": 1000, "b": 2000, "c": 3000})
-    # One real feature, one boolean and the bias: 1/3 + 1 + 1.
+    # One real feature, one boolean feature and the bias: 1/3 + 1 + 1.
     assert 1.52 < world.plan(REQUESTS["gaussian"]).query.kind.design.clip.norm_bound < 1.54
     given = replace(REQUESTS["gaussian"], norm_bound=Fraction(3, 2))
     assert world.plan(given).query.kind.design.clip.norm_bound == Fraction(3, 2)
 
 
-def test_a_feature_may_stand_for_its_column(learner_key):
+def test_a_features_name_may_mean_its_column(learner_key):
     world = World(learner_key, {"a": 1000, "b": 2000, "c": 3000})
     assert world.plan(REQUESTS["joint"]).query.kind.design.column == "smoker"
     with pytest.raises(PlanError, match="derives from no column"):
         world.plan(replace(REQUESTS["joint"], sensitive="bias"))
 
 
-def test_a_party_too_small_for_its_set_is_told_of(learner_key):
+def test_a_party_too_small_for_its_support_is_reported(learner_key):
     world = World(learner_key, {"a": 1000, "b": 4, "c": 3000})
     for design in ("fixed-support", "gaussian"):
         with pytest.raises(SupportError, match="of 4 rows"):
@@ -106,7 +106,7 @@ def test_fixed_support_without_noise_claims_nothing(learner_key):
 
 
 @pytest.mark.parametrize("epsilon", [Fraction(-1), Fraction(0), 1.0])
-def test_an_epsilon_that_makes_no_sense(epsilon):
+def test_an_invalid_epsilon_is_refused(epsilon):
     for request in REQUESTS.values():
         with pytest.raises(ConfigurationError, match="epsilon"):
             replace(request, epsilon=epsilon)
@@ -142,7 +142,7 @@ def test_an_epsilon_for_parties_that_state_no_rows(learner_key):
     request = RadosRequest(SCHEMA, design="dp-feat", sensitive="smoker", epsilon=Fraction(2))
     with pytest.raises(PlanError, match="no party's rows are known"):
         World(learner_key, {"a": None, "b": None, "c": None}).plan(request)
-    # Who states none only adds to the pool.
+    # A party that states no rows only adds to the pool.
     some = World(learner_key, {"a": 1000, "b": 2000, "c": None}).plan(request).query.kind.rados
     all_three = World(learner_key, {"a": 1000, "b": 2000, "c": 3000}).plan(request).query.kind.rados
     assert 1 < some < all_three
@@ -158,7 +158,7 @@ FOUR = {"a": 1000, "b": 2000, "c": 3000, "d": 1500}
 
 
 def test_the_noise_of_a_batch_is_the_smaller_of_two(learner_key):
-    """Laplace noise grows with M, Gaussian noise with its root; a histogram is two changes, however many bins."""
+    """Laplace noise grows with M, Gaussian noise with its root; a histogram changes in two of any number of bins."""
     world = World(learner_key, FOUR)
 
     def noise(predicates, **options):
@@ -170,13 +170,13 @@ def test_the_noise_of_a_batch_is_the_smaller_of_two(learner_key):
     assert noise(histogram) == LaplaceShares(Fraction(2 * 64), 2)
     assert isinstance(noise(tuple(cuts)), GaussianShares)
     assert noise(tuple(cuts), pure=True) == LaplaceShares(Fraction(50), 2)
-    # A part of a budget of squared mus is no part of an epsilon.
+    # A part of a budget of squared mu is not a part of epsilon.
     assert isinstance(noise((Flag("smoker"),), part=Fraction(1, 2)), GaussianShares)
     assert noise((Flag("smoker"),), part=Fraction(1, 2), pure=True).scale == pytest.approx(2)
 
 
-def test_parts_of_a_budget_are_the_whole_together(learner_key):
-    """Four gradients and a batch, each a fifth: their exact cost together is what was asked, and hardly less."""
+def test_the_composition_of_all_parts_is_the_whole_budget(learner_key):
+    """Four gradients and a batch, each a fifth: the exact cost of their composition is barely below the budget."""
     world, fifth = World(learner_key, FOUR), Fraction(1, 5)
     requests = [GradientRequest(SCHEMA, (0.5, -1.0, 0.0), epsilon=EPSILON, clip=Fraction(1, 2), part=fifth)] * 4
     plans = [world.plan(request) for request in (*requests, replace(REQUESTS["statistic"], part=fifth))]
@@ -221,6 +221,6 @@ def test_counts_take_few_bits_and_fractions_more(learner_key):
         ),
     ],
 )
-def test_what_cannot_be_asked_is_refused(learner_key, make, error, words):
+def test_invalid_queries_are_refused(learner_key, make, error, words):
     with pytest.raises(error, match=words):
         World(learner_key, FOUR).plan(make())

@@ -46,14 +46,14 @@ def test_from_a_plan_to_a_release(setting, session, small_chunks):
     assert Release.load(directory).digest == release.digest
 
 
-def test_a_second_fetch_needs_nobody(setting, session):
+def test_a_second_fetch_needs_no_coordinator(setting, session):
     release = session.run(session.plan(REQUEST))
     setting.stub.fail["FetchTotal"] = Code.INTERNAL
     again = session.fetch(release.query_id)
     assert again.digest == release.digest
 
 
-def test_a_place_that_is_taken_by_another_release(setting, session):
+def test_a_directory_with_another_release_is_refused(setting, session):
     first = session.run(session.plan(REQUEST))
     second = session.ask(session.plan(REQUEST))
     first.save(session.release_directory(second))
@@ -61,7 +61,7 @@ def test_a_place_that_is_taken_by_another_release(setting, session):
         session.fetch(second)
 
 
-def test_asking_one_plan_twice_is_one_query(setting, session):
+def test_sending_a_plan_twice_is_one_query(setting, session):
     plan = session.plan(REQUEST)
     assert session.ask(plan) == session.ask(plan)
     assert len(setting.stub.submitted) == 1
@@ -135,7 +135,7 @@ def test_cancel_is_signed(setting, session):
     assert query_pb2.Cancel.FromString(payload) == query_pb2.Cancel(query_id=query_id, learner="learner")
 
 
-def test_a_query_of_elsewhere_cannot_be_fetched(session):
+def test_a_query_of_another_state_cannot_be_fetched(session):
     with pytest.raises(WireError, match="has no query") as caught:
         session.fetch(bytes(32))
     assert caught.value.code is Code.QUERY_UNKNOWN
@@ -162,7 +162,7 @@ def change_content(chunk):
 
 
 @pytest.mark.parametrize("spoil", [change_index, change_content])
-def test_a_chunk_that_is_not_what_it_says(setting, session, spoil):
+def test_a_malformed_chunk_is_refused(setting, session, spoil):
     query_id = session.ask(session.plan(REQUEST))
     setting.stub.spoil_chunk = spoil
     with pytest.raises(WireError) as caught:
@@ -178,7 +178,7 @@ def test_a_total_of_another_query(setting, session):
         session.fetch(first)
 
 
-def test_a_later_attempt_is_said_in_the_statement(setting, session):
+def test_the_statement_mentions_a_later_attempt(setting, session):
     setting.attempt = 2
     release = session.run(session.plan(REQUEST))
     assert release.statement.warnings[-1].startswith("This is attempt 2")
@@ -186,8 +186,8 @@ def test_a_later_attempt_is_said_in_the_statement(setting, session):
 
 
 @pytest.mark.parametrize("rows", [1, 2])
-def test_a_party_of_a_row_or_two_costs_nobody_the_release(setting, session, rows):
-    """The plan was feasible at the sizes of the roster; one acceptance that says otherwise came after the charge."""
+def test_a_party_of_one_or_two_rows_does_not_lose_the_release(setting, session, rows):
+    """The plan was feasible at the sizes of the roster; an acceptance with other sizes came after the charge."""
     setting.rows["cy"] = rows
     release = session.run(session.plan(REQUEST))
     assert np.array_equal(release.integers.reshape(-1), setting.expected)
@@ -200,7 +200,7 @@ def test_a_party_of_a_row_or_two_costs_nobody_the_release(setting, session, rows
 
 
 def test_nothing_is_decrypted_before_every_chunk_is_there(setting, session, small_chunks, monkeypatch):
-    """Whoever chooses the ciphertexts must not see, from when the next chunk is asked for, how long one took."""
+    """The requests for chunks must not reveal to the sender of the ciphertexts how long a decryption takes."""
     steps = []
     fetch, decrypt = session._coordinator.fetch_chunk, SecretKey.decrypt_many
     monkeypatch.setattr(session._coordinator, "fetch_chunk", lambda *asked: (steps.append("fetch"), fetch(*asked))[1])
@@ -213,7 +213,7 @@ def test_nothing_is_decrypted_before_every_chunk_is_there(setting, session, smal
     assert steps == ["fetch"] * chunks + ["decrypt"]
 
 
-def test_two_fetches_at_once_bring_one_release(setting, session, monkeypatch):
+def test_two_concurrent_fetches_save_one_release(setting, session, monkeypatch):
     query_id = session.ask(session.plan(REQUEST))
     save = Release.save
 
@@ -227,13 +227,13 @@ def test_two_fetches_at_once_bring_one_release(setting, session, monkeypatch):
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1.0, float("nan"), float("inf")])
-def test_a_time_that_is_none_asks_nobody(setting, session, timeout_s):
+def test_an_invalid_timeout_sends_nothing(setting, session, timeout_s):
     with pytest.raises(ConfigurationError, match="positive number of seconds"):
         session.run(session.plan(REQUEST), timeout_s=timeout_s)
     assert setting.stub.submitted == []
 
 
-def test_what_is_over_awaits_no_sending(setting, session, monkeypatch):
+def test_an_expired_query_is_not_listed_as_unsent(setting, session, monkeypatch):
     setting.stub.fail["SubmitQuery"] = Code.QUERIES_TOO_MANY
     with pytest.raises(WireError):
         session.ask(session.plan(REQUEST))
@@ -313,7 +313,7 @@ def test_a_total_outlives_its_query(setting, session, monkeypatch):
     assert session.fetch(query_id).created_at_unix_s == int(later)
 
 
-def test_a_plan_of_a_roster_that_was_not_seen(setting, session):
+def test_a_plan_of_an_unseen_roster_is_refused(setting, session):
     plan = session.plan(REQUEST)
     unseen = replace(plan, query=replace(plan.query, roster_version=9))
     with pytest.raises(WireError) as caught:
@@ -369,7 +369,7 @@ def test_a_state_directory_that_is_a_file(setting, tmp_path):
         LearnerState(tmp_path / "file", setting.world.federation_key.public_bytes)
 
 
-def test_a_full_disk_asks_nobody(setting, session, monkeypatch):
+def test_a_full_disk_sends_nothing(setting, session, monkeypatch):
     plan = session.plan(REQUEST)
 
     def full(descriptor):

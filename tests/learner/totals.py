@@ -1,4 +1,4 @@
-"""Federations in memory: signed queries, encrypted contributions and totals, good ones and forged ones."""
+"""Federations in memory: signed queries, encrypted contributions and totals, valid and forged."""
 
 import secrets
 import time
@@ -31,13 +31,13 @@ SCHEMA = Schema(
     ),
 )
 
-# With the fraction bits that a plan would choose, the total would be too small to have several chunks.
+# With the fraction bits that a plan chooses, the total would have only one chunk.
 REQUEST = RadosRequest(schema=SCHEMA, rados=40, design="dp-feat", sensitive="smoker", max_rows=10_000, fraction_bits=16)
 
 
 @dataclass
 class World:
-    """A federation whose keys the test holds."""
+    """A federation whose keys belong to the test."""
 
     key: LearnerKey
     rows: dict[str, int | None]

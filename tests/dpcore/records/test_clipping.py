@@ -1,4 +1,4 @@
-"""No clipped integer vector is longer than its bound, whatever the numbers; what is shorter stays as it is."""
+"""No clipped integer vector is longer than the clipping norm, and shorter vectors do not change."""
 
 from fractions import Fraction
 
@@ -41,7 +41,7 @@ def test_no_row_is_longer_than_the_bound(case):
     clip, bits, vectors = case
     clipped = clip.apply(vectors, bits)
     for before, after in zip(vectors, clipped, strict=True):
-        # In exact arithmetic, with R as the fraction that it is.
+        # In exact arithmetic, with R as a fraction.
         assert squared(after) <= clip.norm_bound**2 * 4**bits
         assert squared(after) <= clip.squared_units(bits)
         if clip.bias:
@@ -62,7 +62,7 @@ def test_a_shortened_row_keeps_its_direction_within_a_unit(case):
             continue
         factor = (most / length) ** 0.5
         for x, y in zip(before, after, strict=True):
-            # Toward zero, by less than a unit: never turned round, never lengthened, never shortened for nothing.
+            # Toward zero by less than a unit: the sign is kept, and no coordinate grows or shrinks without need.
             assert abs(y) <= abs(x) * factor * (1 + 1e-12)
             assert abs(x) * factor - abs(y) < 1 + 1e-4
             assert x * y >= 0
@@ -74,8 +74,8 @@ def test_the_bound_is_reached():
     assert squared(clipped[0]) == Clip(Fraction(5, 4), bias=True).squared_units(20)
 
 
-def test_rounding_that_leaves_a_row_too_long_is_mended(monkeypatch):
-    """A first factor that is too large, by a unit after it: the row is found too long, and shortened again."""
+def test_rounding_that_leaves_a_row_too_long_is_corrected(monkeypatch):
+    """The first factor leaves the row one unit too long, so the row is clipped again."""
     clip, vectors = Clip(Fraction(1), bias=False), np.full((3, 4), 1 << 20, dtype=np.int64)
     exact = np.sqrt
     monkeypatch.setattr(np, "sqrt", lambda x: exact(x) * (1 + 2.0**-19))
@@ -103,7 +103,7 @@ def test_zero_rows_and_a_bias_alone_stay():
     assert clip.apply(np.array([[1 << 10]], dtype=np.int64), 10).tolist() == [[1 << 10]]
 
 
-def test_a_bound_beyond_every_row_shortens_none():
+def test_a_bound_beyond_every_row_changes_none():
     huge = Clip(Fraction((1 << 63) - 1), bias=True)
     ones = np.full((2, 5), 1 << MOST_FRACTION_BITS, dtype=np.int64)
     assert huge.apply(ones, MOST_FRACTION_BITS) is ones
@@ -125,8 +125,8 @@ def test_fraction_bits_without_room_for_squares_are_refused(bits):
         clip.apply(np.zeros((1, 2), dtype=np.int64), bits)
 
 
-def test_more_coordinates_than_squares_have_room_for_are_refused():
-    """2^15 coordinates of 2^24 would have a squared length of 2^63, which wraps, and would pass for short."""
+def test_too_many_coordinates_for_their_squares_are_refused():
+    """2^15 coordinates of 2^24 would have a squared length of 2^63, which would wrap and look short."""
     clip = Clip(Fraction(2), bias=False)
     most = np.full((1, (1 << 15) - 1), 1 << 24, dtype=np.int64)
     assert squared(clip.apply(most, 24)[0]) <= clip.squared_units(24)

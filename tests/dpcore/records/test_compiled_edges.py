@@ -1,4 +1,4 @@
-"""The compiled clipping gives what the definition gives, bit for bit, for rows that are long, short or at the bound."""
+"""The compiled clipping equals the definition bit for bit, for long and short rows and at the bound."""
 
 from fractions import Fraction
 
@@ -29,7 +29,7 @@ def test_blocks_are_clipped_as_by_definition(bound, bias, bits, d, rows, seed):
 
 
 def test_a_row_that_rounding_leaves_too_long_is_shortened_again():
-    """1,024 coordinates of 2^24 have squares of 2^58, one more than the bound takes; doubles see no difference."""
+    """1,024 coordinates of 2^24 have squares of 2^58, one more than the bound; doubles cannot tell them apart."""
     clip, vectors = Clip(Fraction((1 << 59) - 1, 1 << 54), bias=False), np.full((2, 1024), 1 << 24, dtype=np.int64)
     most = clip.squared_units(24)
     assert most == (1 << 58) - 1

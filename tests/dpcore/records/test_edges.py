@@ -69,7 +69,7 @@ def test_blocks_cover_all_rows_in_order():
     assert np.array_equal(whole(held, 16, (), 8), whole(held, 16, (), 64))
 
 
-def test_unusable_rows_are_zero_but_for_the_sensitive_coordinate():
+def test_unusable_rows_are_zero_except_the_sensitive_coordinate():
     held = records()
     assert not whole(held, 16)[[3, 20]].any()
     protected = whole(held, 16, (1,))
@@ -159,7 +159,7 @@ def test_a_digest_names_every_value_and_the_order():
         Records(np.zeros((4, 4), np.int32), np.ones(4, np.int8), np.zeros(4, bool)),
     ]
     assert len({other.digest for other in others} | {held.digest}) == len(others) + 1
-    # Memory order is no part of it.
+    # The memory order does not matter.
     assert Records(np.asfortranarray(held.features), held.labels, held.usable).digest == held.digest
 
 

@@ -1,4 +1,4 @@
-"""Records refuse every value that is out of range, in whichever block of rows it stands."""
+"""Records refuse every value that is out of range, in any block of rows."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def test_a_label_out_of_range(row, value):
 
 
 @pytest.mark.parametrize("row", [0, BLOCK_ROWS - BLOCK_ROWS % 5, ROWS - 1 - (ROWS - 1) % 5])
-def test_a_row_that_is_not_usable_has_no_values(row):
+def test_an_unusable_row_has_no_values(row):
     for array, value in ((0, 1), (1, -1)):
         given = arrays()
         assert not given[2][row]

@@ -1,4 +1,4 @@
-"""Sums over rows: the same whatever the number of threads, told as they grow, and stopped where somebody stops them."""
+"""Sums over rows: independent of the number of threads, with progress, and stopped on request."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +22,7 @@ def numbered(rows: int) -> Records:
 
 @dataclass(frozen=True)
 class Numbers:
-    """Adds the rows' numbers, and how many runs, rows and misplaced rows there were."""
+    """Adds the rows' numbers, and the counts of runs, rows and misplaced rows."""
 
     shape: tuple[int, ...] = (4,)
 
@@ -44,13 +44,13 @@ def test_every_row_is_added_once_in_its_place(rows, threads, monkeypatch):
     assert [done for done, _ in told] == sorted({done for done, _ in told})
     assert told[-1] == (rows, rows)
     blocks = -(-rows // BLOCK_ROWS)
-    # Enough runs for all threads to be busy, and none longer than was promised.
+    # Enough runs for all threads, and none longer than documented.
     assert runs >= min(blocks, 4 * threads)
     assert runs >= blocks / RUN_BLOCKS
 
 
 class Held:
-    """Adds nothing, and waits until as many threads have come as are asked for."""
+    """Adds nothing, and waits for a given number of threads."""
 
     shape = (1,)
 
@@ -76,7 +76,7 @@ def test_there_is_a_thread_for_each_processor_and_none_for_one_run(monkeypatch):
 
 @pytest.fixture
 def gate(monkeypatch) -> threading.Event:
-    """Opened when a pool of threads is shut down, by when what was not begun must have been cancelled."""
+    """Opened when a pool of threads shuts down; items that have not started must be cancelled by then."""
     opened = threading.Event()
 
     class Pool(ThreadPoolExecutor):
@@ -109,7 +109,7 @@ def test_an_error_in_a_part_ends_the_work(gate, monkeypatch):
     assert len(begun) <= 3 + 4
 
 
-def test_whoever_stops_taking_stops_the_work(gate):
+def test_closing_the_results_stops_the_work(gate):
     before, begun = threading.active_count(), []
 
     def work(item: int) -> int:
@@ -124,7 +124,7 @@ def test_whoever_stops_taking_stops_the_work(gate):
     assert threading.active_count() == before
 
 
-def test_on_one_processor_whoever_stops_taking_stops_the_work(monkeypatch):
+def test_on_one_processor_closing_the_results_stops_the_work(monkeypatch):
     monkeypatch.setattr(row_sums, "processors", lambda: 1)
     begun: list[int] = []
     results = on_threads(begun.append, range(1000))
@@ -142,7 +142,7 @@ class Huge:
     shape: tuple[int, ...] = (1,)
 
     def add(self, total, records, first_row):
-        # Both threads have begun, so that neither gets the other's total.
+        # Both threads have started, so that neither gets the other's total.
         self.barrier.wait()
         total += self.value
 
@@ -157,7 +157,7 @@ def test_exact_sums_of_threads_whose_sum_is_not_exact_are_refused(value, monkeyp
     assert total.tolist() == [2 * less]
 
 
-def test_a_total_that_would_overflow_stays_as_it_was():
+def test_a_total_that_would_overflow_is_unchanged():
     total = np.array([1, np.iinfo(np.int64).max])
     with pytest.raises(SlotOverflowError):
         add_exactly(total, np.array([0, 1]))

@@ -1,4 +1,4 @@
-"""Schemas: what is refused and how it is said, the canonical form, the digest, differences, and the sample file."""
+"""Schemas: refusals and their messages, the canonical form, the digest, differences, and the sample file."""
 
 import contextlib
 import dataclasses
@@ -161,7 +161,7 @@ def test_every_field_changes_the_digest_and_is_named(schema):
 
 
 @given(schemas(), schemas())
-def test_differences_are_empty_exactly_where_digests_agree(a, b):
+def test_differences_are_empty_if_and_only_if_digests_agree(a, b):
     assert (differences(a, b) == []) == (a.digest == b.digest)
 
 
@@ -208,7 +208,7 @@ upper = 1.5
     assert schema.digest == hashlib.sha256(b"rado.v1/schema\0" + expected).digest()
 
 
-def test_order_of_features_and_values_counts_but_not_that_of_sets():
+def test_the_order_of_features_and_values_matters_that_of_sets_does_not():
     schema = Schema.from_toml(TOML)
     turned = dataclasses.replace(schema, features=schema.features[::-1])
     assert turned.digest != schema.digest
@@ -287,7 +287,7 @@ def test_a_threshold_may_not_share_the_label_either():
 
 
 def test_long_texts_of_a_peer_are_not_compared():
-    """Comparing two texts takes time by the product of their lengths."""
+    """Comparing two texts takes time proportional to the product of their lengths."""
     assert nearest("nurs", ["nurse", "clerk"]) == "did you mean 'nurse'?"
     assert close_match("a" * 100, ["a" * 99]) == "a" * 99
     assert close_match("a" * 101, ["a" * 100]) is None
@@ -377,8 +377,8 @@ def test_the_sample_file_is_a_schema_that_shows_every_type():
     assert Schema.from_toml(schema.to_toml()) == schema
 
 
-def test_a_category_of_very_many_values_is_quickly_read():
-    """A schema may come from a peer: nothing may take time by the square of its size."""
+def test_a_category_of_very_many_values_is_read_quickly():
+    """A schema may come from a peer, so no step may take time quadratic in its size."""
     category = CategoryFeature(name="c", values=tuple(f"{i:x}" for i in range(60_000)))
     schema = Schema(name="wide", label=Label(column="y", positive=("1",)), features=(category,))
     canonical = schema.canonical_bytes()
