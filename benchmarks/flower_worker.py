@@ -1,9 +1,9 @@
-"""Run by federated_run in an environment of Flower's own: `python flower_worker.py JOB.npz`, JSON on the last line.
+"""Run by federated_run in Flower's own environment: `python flower_worker.py JOB.npz`, JSON on the last line.
 
 The job: rows (a folder with x.npy and y.npy, rows in equal runs by client), parties, rounds. Printed: coef, intercept,
 rounds_s (seconds of each round; the first also starts the clients' processes).
 
-What Flower's own scikit-learn quickstart does, with its SecAgg+ workflow around the aggregation: LogisticRegression
+It follows Flower's own scikit-learn quickstart, with the SecAgg+ workflow around the aggregation: LogisticRegression
 with a warm start, a few iterations at every client in each round.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-# Beside the job, in a folder that goes with it.
+# In the temporary folder of the job, which is removed with it.
 os.environ.setdefault("FLWR_HOME", str(Path(sys.argv[1]).resolve().parent))
 
 import numpy as np
@@ -34,13 +34,13 @@ LOCAL_ITERATIONS = 5
 
 
 class Client(NumPyClient):
-    """A party: its run of the rows, mapped from the file."""
+    """A party: its part of the rows, mapped from the file."""
 
     def __init__(self, folder: str, place: int, parties: int) -> None:
         self.folder, self.place, self.parties = folder, place, parties
 
     def fit(self, parameters, config):  # noqa: ARG002 - Flower passes it
-        """A few iterations on this party's rows from the given parameters; all weigh the same."""
+        """A few iterations on this party's rows from the given parameters; all parties have equal weight."""
         x, y = (np.load(Path(self.folder) / f"{name}.npy", mmap_mode="r") for name in ("x", "y"))
         ends = np.linspace(0, len(y), self.parties + 1).astype(int)
         here = slice(ends[self.place], ends[self.place + 1])
@@ -60,7 +60,7 @@ def main() -> None:
     times, found = [], []
 
     class Averaging(FedAvg):
-        """FedAvg that notes when rounds begin and end, and keeps the newest average."""
+        """FedAvg that records when rounds begin and end, and keeps the latest average."""
 
         def configure_fit(self, server_round, parameters, client_manager):
             times.append(time.perf_counter())

@@ -1,4 +1,4 @@
-"""For all tests: no test fails because the machine is busy, and what takes long to start is started once."""
+"""Settings of all tests: no test fails because the machine is busy, and slow fixtures start once."""
 
 import gc
 
@@ -8,21 +8,21 @@ from threadpoolctl import threadpool_limits
 
 from tests.ray_nodes import RayNodes
 
-# Hypothesis fails an example that takes longer than 0.2 s by default, and so would a first call that compiles.
+# By default Hypothesis fails an example that takes longer than 0.2 s, as a first call that compiles does.
 settings.register_profile("radofed", deadline=None)
 settings.load_profile("radofed")
 
 
 def pytest_collection_modifyitems(items):
-    """Tests that end the shared Ray cluster come last, so that it is started once."""
+    """Run the tests that end the shared Ray cluster last, so that it starts once."""
     items.sort(key=lambda item: item.get_closest_marker("ends_cluster") is not None)
 
 
 def pytest_collection_finish():
-    """What was imported and collected stays: no collection of garbage looks at it again.
+    """Freeze imported and collected objects, so that garbage collections skip them.
 
-    BLAS has one thread in this process, as there is a process for each processor already. Nodes that tests start have
-    as many as ever.
+    BLAS has one thread in this process, because there is already one process per processor. Nodes that tests start keep
+    their default threads.
     """
     gc.collect()
     gc.freeze()
@@ -31,7 +31,7 @@ def pytest_collection_finish():
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """The tests of a file stay together, as do those of all files that use the Ray cluster."""
+    """Run the tests of a file in one process, and those of all files that use the Ray cluster in one."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
@@ -44,7 +44,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.fixture(scope="session")
 def ray_clusters():
-    """The Ray clusters that were started, the last of which may run."""
+    """The Ray clusters started so far; the last one may be running."""
     started: list[RayNodes] = []
     yield started
     for nodes in started:
@@ -53,7 +53,7 @@ def ray_clusters():
 
 @pytest.fixture
 def nodes(ray_clusters, tmp_path_factory):
-    """A Ray cluster of three nodes. All tests share one; where a test ends it, or a node, it is started again."""
+    """A Ray cluster of three nodes. All tests share one; if a test ends it or a node, it is restarted."""
     if not ray_clusters or ray_clusters[-1].has_ended:
         ray_clusters.append(RayNodes(tmp_path_factory.mktemp("ray"), nodes=3))
     ray_clusters[-1].fill()

@@ -1,4 +1,4 @@
-"""A core without sockets, on a clock that the test turns."""
+"""A core without sockets, on a clock that the test advances."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ from wire.status import Phase
 
 
 class Bench:
-    """A core on a turned clock, with the calls that members would make; `restart` is what a crash leaves."""
+    """A core on a test clock, with the calls of members; `restart` gives the state after a crash."""
 
     def __init__(self, world, **limits):
         self.world = world
@@ -37,7 +37,7 @@ class Bench:
         return self
 
     async def crash(self, *, down_s=0.0):
-        """Nothing is said good-bye to; the machine may boot with another monotonic clock."""
+        """Restart without a shutdown; the machine may boot with another monotonic clock."""
         self.store.close()
         self.wall += down_s
         self.now = 5.0
@@ -115,7 +115,7 @@ class Bench:
 
 
 def on_bench(test):
-    """Runs an asynchronous test on a bench."""
+    """Run an asynchronous test on a bench."""
 
     def run(world):
         async def play():

@@ -1,7 +1,7 @@
-"""A federation whose keys the test holds, clients that can misbehave, and a coordinator to try them on.
+"""A federation whose keys the test holds, clients that can misbehave, and a coordinator to test.
 
-Contributions here are packed and valid but not obfuscated (obfuscator 1): the coordinator treats them alike, and
-thousands cost nothing.
+Contributions here are packed and valid but not obfuscated (obfuscator 1): the coordinator does not distinguish them,
+and thousands are cheap.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ SCHEMA = Schema(
         BooleanFeature(name="smoker", true=("yes",), false=("no",)),
     ),
 )
-# d = 3, and 62 values to a ciphertext of a 2048-bit key: 3 chunks, the last one not full.
+# d = 3, and 62 values per ciphertext of a 2048-bit key: 3 chunks, the last one not full.
 MANY_RADOS = 50_000
 
 
@@ -96,7 +96,7 @@ class World:
         return next(member for member in self.roster.members if member.name == name)
 
     def certified(self, role: Role, name: str, now: dt.datetime | None = None) -> TlsFiles:
-        """TLS files that the federation's own authority made, for whomever."""
+        """TLS files from the federation's own authority, for any name."""
         offline, home = self.root / "federation" / "federation", self.root / f"{role.value}-{name}-{now}"
         ca = x509.load_pem_x509_certificate((offline / "ca.pem").read_bytes())
         key = serialization.load_pem_private_key((offline / "ca.key").read_bytes(), None)
@@ -156,7 +156,7 @@ class World:
         return sign(Ready(query_id, attempt, party), self.keys[party])
 
     def values(self, opened: OpenedQuery, party: str) -> np.ndarray:
-        """A contribution that no other party's, nor twice its own, could be taken for: a digit of base 16 each."""
+        """A contribution distinct from any other party's and from twice itself: one digit in base 16 each."""
         return np.full(opened.query.length, 16 ** PARTIES.index(party)) + np.arange(opened.query.length) % 7
 
     def chunks(self, opened: OpenedQuery, party: str) -> list[Chunk]:
@@ -181,14 +181,14 @@ class World:
         return sign(dataclasses.replace(said, **changes), self.keys[party])
 
     def check_total(self, opened: OpenedQuery, total: Total, chunks: list[Chunk], members: tuple[str, ...]) -> None:
-        """The total is exactly the sum over these members, each once, and its header proves it."""
+        """Check that the total is exactly the sum over these members, each once, and that its header proves it."""
         acceptances = total.cohort.open(self.roster)
         assert tuple(a.party for a in acceptances) == members
         check_receipts(total.receipts, total.cohort, self.roster, chunks=total.chunks, ciphertexts=total.ciphertexts)
         ciphertexts = [c for chunk in chunks for c in opened.public_key.from_wire(chunk.ciphertexts)]
         query = opened.query
         n = opened.public_key.n
-        # Without obfuscation a product is 1 + n * sum, which needs no key to open; the key opens the first ones, too.
+        # Without obfuscation a product is 1 + n * sum, which needs no key to open; the key also opens the first ones.
         assert all(c % n == 1 for c in ciphertexts)
         plaintexts = [int((c - 1) // n) for c in ciphertexts]
         assert self.secret_key.decrypt_many(ciphertexts[:3]) == plaintexts[:3]
@@ -204,7 +204,7 @@ class World:
 
 
 class Client:
-    """One member's calls on a running coordinator, without the courtesy of a real node."""
+    """One member's raw calls to a running coordinator, without the checks of a real node."""
 
     def __init__(
         self, world: World, name: str, address: str, *, tls: TlsFiles | None = None, give_up_after_s: float = 0.0
@@ -285,7 +285,7 @@ class Clients:
             client.channel.close()
 
     def to_uploading(self, query_id: bytes, members: tuple[str, ...] = PARTIES, *, attempt: int = 1) -> Cohort:
-        """Let these accept and the others refuse, until the cohort is fixed."""
+        """These members accept and the others refuse, until the cohort is fixed."""
         for party in PARTIES:
             if party in members:
                 self[party].accept(self.world.acceptance(query_id, party, attempt=attempt))
@@ -311,7 +311,7 @@ class Clients:
 
 
 class RunningNode:
-    """A coordinator inside this process, on a loop in a thread of its own."""
+    """A coordinator inside this process, on an event loop in its own thread."""
 
     def __init__(self, config: CoordinatorConfig) -> None:
         self._started: Future[str] = Future()
@@ -342,7 +342,7 @@ class RunningNode:
 
 
 def refused(code: Code, function, *args, **options) -> WireError:
-    """The refusal that a call must end in."""
+    """Assert that a call is refused with this code."""
     with pytest.raises(WireError) as caught:
         function(*args, **options)
     assert caught.value.code is code, f"{caught.value.code}: {caught.value}"

@@ -28,5 +28,5 @@ def setting(tmp_path, learner_key):
 
 @pytest.fixture
 def small_chunks(monkeypatch):
-    """Two ciphertexts of a 2048-bit key a chunk, so that a small total has several chunks."""
+    """Two ciphertexts of a 2048-bit key per chunk, so that a small total has several chunks."""
     monkeypatch.setattr("wire.upload.CHUNK_BYTES", 1024)

@@ -1,4 +1,4 @@
-"""A coordinator over real gRPC and mutual TLS that answers a learner as a test tells it to."""
+"""A coordinator over real gRPC and mutual TLS whose answers to a learner the test sets."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,7 +15,7 @@ from wire.upload import Chunk
 
 
 class CoordinatorStub(LearnerServiceServicer, MemberServiceServicer):
-    """`phases`: what WatchQuery goes through. `totals`: header and chunks by query id. `fail`: method name to code."""
+    """`phases`: those of WatchQuery. `totals`: header and chunks by query id. `fail`: method name to code."""
 
     def __init__(self, roster: Envelope) -> None:
         self.roster = roster

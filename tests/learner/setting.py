@@ -1,4 +1,4 @@
-"""A learner's surroundings: a provisioned federation on disk, and a coordinator that answers as a test tells it to."""
+"""A setting for a learner: a provisioned federation on disk, and a coordinator whose answers the test sets."""
 
 import json
 import time
@@ -57,7 +57,7 @@ class Setting:
         self.rows = dict(ROWS)
 
     def answer(self, envelope):
-        """What an honest cohort makes of a query."""
+        """The total of a query from an honest cohort."""
         opened = open_query(envelope, self.world.roster, now_unix_s=time.time())
         contributions = [(random_values(opened, seed), m) for seed, m in enumerate(self.rows.values())]
         self.expected = sum(values for values, _ in contributions)

@@ -13,7 +13,7 @@ from tests.parties.test_node import ROWS, SCHEMA
 
 @pytest.fixture(scope="session")
 def test_secret_key():
-    """A 2048-bit test key: the shortest that the wire lets through."""
+    """A 2048-bit test key: the shortest that the wire allows."""
     return SecretKey.generate(SystemRandom(), bits=2048)
 
 
@@ -29,7 +29,7 @@ def ada(world, tmp_path):
 
 @pytest.fixture
 def small_comb(monkeypatch):
-    """Little is encrypted in these tests: full exponents would take longer than all the rest."""
+    """Short exponents: these tests encrypt little, and full ones would take most of the time."""
     monkeypatch.setattr(
         "parties.answering.obfuscators.ObfuscatorPool", partial(ObfuscatorPool, short_exponent_bits=512)
     )
@@ -58,6 +58,6 @@ def served(tmp_path_factory):
 
 @pytest.fixture
 def offline(tmp_path):
-    """A federation whose files a test may spoil; nothing runs."""
+    """A federation whose files a test may damage; no process runs."""
     with Federation(tmp_path, parties=dict.fromkeys(PARTIES, ROWS), schema=SCHEMA, policy=ALLOWED) as made:
         yield made

@@ -1,4 +1,4 @@
-"""A federation in memory around one party, "ada", and a coordinator that does exactly what a test says."""
+"""A federation in memory around one party, "ada", and a coordinator whose answers the test sets."""
 
 import secrets
 import time
@@ -72,7 +72,7 @@ def limits(epsilon: Fraction | str, delta: Fraction | str, unbounded: int = 10, 
 
 @dataclass
 class World:
-    """Keys of everybody, and queries as a learner signs them."""
+    """All keys, and queries as a learner signs them."""
 
     key: SecretKey
     federation_key: SigningKey = field(default_factory=SigningKey.generate)
@@ -161,7 +161,7 @@ class World:
 
 @dataclass
 class Hub:
-    """The coordinator, as a list of what it was told. `fail`: errors to raise, by call, once each."""
+    """The coordinator, as a list of the calls it received. `fail`: errors to raise, by call, once each."""
 
     world: World
     answers: list[Envelope] = field(default_factory=list)
@@ -213,7 +213,7 @@ class Hub:
 
 @dataclass
 class Ada:
-    """The party under test, on a directory; `restart` is what a killed process finds again."""
+    """The party under test, on a directory; `restart` is the state after the process was killed."""
 
     world: World
     directory: Path
@@ -262,7 +262,7 @@ class Ada:
         return replace(plain, **changes)
 
     def go(self, envelope: Envelope, **changes) -> bool:
-        """Advance, and compute where that is asked for, and advance again."""
+        """Advance, compute if required, and advance again."""
         work = self.work(envelope, **changes)
         wants = self.lifecycle.advance(work)
         if wants:
@@ -285,7 +285,7 @@ def refused_with(code: Code):
 
 
 def ready(ada: Ada, query=None):
-    """An envelope that ada has accepted, computed and said to be ready for; and a cohort with it."""
+    """An envelope that ada has accepted, computed and reported as ready; and its cohort."""
     answers = len(ada.hub.answers)
     envelope = ada.world.ask(query)
     assert ada.go(envelope)
