@@ -190,7 +190,7 @@ def test_any_block_can_be_drawn_at_any_time_by_any_process(name, rows):
 
 @pytest.mark.parametrize("design", [PlainDesign(), FIXED, dp_feat(Fraction(3, 400))])
 def test_nothing_is_drawn_twice(design):
-    """No block, round or rado repeats 8 bytes of another: one of the 2^28 pairs does by chance with probability 2^-36."""
+    """No block, round or rado repeats 8 bytes of another: one of the 2^28 pairs does so with probability 2^-36."""
     everything = drawn(design, boolean_records(20_000), 64)
     pieces = np.ascontiguousarray(everything[:, :2496]).view(np.uint64)
     assert len(np.unique(pieces)) == pieces.size
