@@ -1,1 +1,1 @@
-"""Measurements beside what a user would pick instead; README.md says what each figure means."""
+"""Benchmarks against the alternatives that a user would pick; README.md explains each figure."""

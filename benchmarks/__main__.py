@@ -31,7 +31,7 @@ from benchmarks import (
 from benchmarks.measuring import Neighbours, Report, Target, machine, targets_table
 
 RESULTS = Path(__file__).resolve().parent / "results"
-# Above this, what else runs is told beside the times.
+# Above this many busy cores, the load of other processes is reported with the times.
 QUIET_CORES = 0.1
 BENCHMARKS = {
     "encryption": encryption,
@@ -79,15 +79,15 @@ SCIENCE = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure beside what you would pick.")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure against the alternatives.")
     parser.add_argument(
         "names", nargs="*", metavar="name", help=f"which: {', '.join(BENCHMARKS)} (default: {', '.join(QUICK)})"
     )
-    parser.add_argument("--all", action="store_true", help="all data sets and settings of those named, not a few")
+    parser.add_argument("--all", action="store_true", help="all data sets and settings of the named benchmarks")
     parser.add_argument("--science", action="store_true", help=f"{', '.join(SCIENCE)}, with --all")
     options = parser.parse_args()
     if options.science and options.names:
-        parser.error("--science says which benchmarks are run: leave the names out")
+        parser.error("--science chooses the benchmarks: leave the names out")
     if unknown := [name for name in options.names if name not in BENCHMARKS]:
         parser.error(f"there is no benchmark {unknown[0]}: choose from {', '.join(BENCHMARKS)}")
     RESULTS.mkdir(exist_ok=True)
@@ -98,7 +98,7 @@ def main() -> None:
 
 
 def run_one(name: str, *, everything: bool) -> list[Target]:
-    """Run one benchmark, print its tables, write its JSON and picture; the figures that were to be reached."""
+    """Run one benchmark, print its tables, write its JSON and picture; returns its targets."""
     print(f"{name} ...", file=sys.stderr)
     start, neighbours = time.perf_counter(), Neighbours()
     report: Report = BENCHMARKS[name].run(everything=everything)
@@ -115,7 +115,7 @@ def run_one(name: str, *, everything: bool) -> list[Target]:
     print("\n\n".join(str(table) for table in tables))
     print("\n".join(["", *report.notes]))
     if busy is not None and busy > QUIET_CORES:
-        print(f"Other processes kept {busy} cores busy meanwhile: repeat this on a quiet machine.")
+        print(f"Other processes kept {busy} cores busy: repeat this on a quiet machine.")
     print(f"\n{name} took {time.perf_counter() - start:.0f} s; results/{name}.json, results/{name}.png\n", flush=True)
     return report.targets
 

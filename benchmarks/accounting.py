@@ -1,11 +1,11 @@
-"""Claim: counted exactly, DP-FEAT's epsilon is tens to hundreds of times below the n epsilon of Theorem 6.
+"""Claim: computed exactly, DP-FEAT's epsilon is tens to hundreds of times below the n epsilon of Theorem 6.
 
-The other ways: Theorem 6 (Nock, Patrini, Friedman, ICML 2015), and the optimal composition of n mechanisms of which
-only the epsilon per rado is known (Kairouz, Oh, Viswanath, ICML 2015; the per-rado delta is given to it for free),
-which is what a careful user would compute from the theorem.
+Compared with: Theorem 6 (Nock, Patrini, Friedman, ICML 2015), and the optimal composition of n mechanisms of which only
+the epsilon per rado is known (Kairouz, Oh, Viswanath, ICML 2015; with the per-rado delta for free), as a careful user
+would compute it from the theorem.
 
-Of noised rados that a record enters by a coin: what is counted without the coin, by concentrated differential privacy
-(Bun and Steinke, TCC 2016), and by dp_accounting's loss distributions of the same mixture.
+For rados with noise that a record enters by a coin: epsilon without the coin, by concentrated differential privacy (Bun
+and Steinke, TCC 2016), and by dp_accounting's loss distributions of the same mixture.
 """
 
 import math
@@ -72,7 +72,7 @@ def generic(case: Case) -> float:
 
 
 def if_others_collude(case: Case) -> float:
-    """The worst party's own epsilon; inf where it has none."""
+    """The worst party's own epsilon; inf if it has none."""
     try:
         return max(own_epsilon(rows, case.rados, case.epsilon_per_rado, DELTA) for rows in sorted(set(case.party_rows)))
     except InfiniteEpsilonError:
@@ -92,7 +92,7 @@ def run(*, everything: bool = False) -> Report:  # noqa: ARG001 - every benchmar
             "optimal composition": composed,
             "exact epsilon if all others collude": if_others_collude(case),
         }
-        # An infinite figure has no place in JSON; the notes speak of it.
+        # JSON has no infinity; the notes explain it.
         finite = {what: value for what, value in stated.items() if np.isfinite(value)}
         measures += [Measure(f"{case}: {what}", "epsilon", value, value, value, 1) for what, value in finite.items()]
         measures.append(Measure.of(f"{case}: counting exactly", "s", seconds))
@@ -119,7 +119,7 @@ def run(*, everything: bool = False) -> Report:  # noqa: ARG001 - every benchmar
         "An epsilon is computed, not sampled: it has no spread, and its true value is inside the stated bracket.",
         "Ratios are for the learner alone.",
         "Where 'if collude' is inf, one party's own rows have no finite epsilon at this truncation: it would refuse.",
-        "Theorem 6 is about one truncation over one pool: beside rows split over parties it is for orientation only.",
+        "Theorem 6 is about one truncation over one pool: for rows split over parties it is for orientation only.",
     ]
     claim = (__doc__ or "").partition("\n")[0]
     return Report("accounting", claim, setting, measures + plans, ratios, tables, notes)
@@ -149,7 +149,7 @@ def _coins() -> list[tuple[str, ...]]:
 
 
 def _mixture(mu: float, n: int, p: float) -> float:
-    """The same by dp_accounting: with 1 - p no loss, else a Gaussian's; the grid is as fine as n asks for."""
+    """The same by dp_accounting: no loss with probability 1 - p, else a Gaussian's; the grid is as fine as n needs."""
     step = 2e-3 / math.sqrt(n)
     gaussian = privacy_loss_distribution.from_gaussian_mechanism(1 / mu, value_discretization_interval=step)
     nothing = privacy_loss_distribution.identity(value_discretization_interval=step)

@@ -1,9 +1,9 @@
 """Claim: a file of 5,000,000 x 18 becomes checked records in seconds, in little more memory than the records take.
 
-The other way, in the same run, is what a user would write: pyarrow's whole table, its columns stacked into a NumPy
-matrix of doubles, and scikit-learn's MinMaxScaler. It refuses no cell, tallies nothing, takes the bounds from the data,
-and does not see a file that changes meanwhile. Each way runs in a process of its own, which imports what it needs
-before its clock starts; the file was written just before and so is in memory. Sums of the columns are compared.
+Compared, in the same run, with what a user would write: pyarrow's whole table, its columns stacked into a NumPy matrix
+of doubles, and scikit-learn's MinMaxScaler. That rejects no cell, counts nothing, takes the bounds from the data, and
+does not notice a file that changes during the read. Each candidate runs in its own process, which imports its
+dependencies before the clock starts; the file was just written, so it is in memory. Column sums are compared.
 """
 
 import json
@@ -60,7 +60,7 @@ def _write(directory: Path, rows: int) -> None:
         for name in NAMES[REALS:]:
             columns[name] = random.integers(0, MOST_COUNT, here, endpoint=True)
         for name, column in columns.items():
-            # So that the data's own bounds, which MinMaxScaler takes, are the schema's.
+            # Makes the data's own bounds, which MinMaxScaler uses, equal to the schema's.
             column[:2] = (-1, 1) if name in NAMES[:REALS] else (0, MOST_COUNT)
         table = pa.table({**columns, "label": random.integers(0, 2, here)})
         if parquet is None or csv is None:
@@ -93,13 +93,13 @@ WAYS: dict[str, Callable[[Path], NDArray[np.float64]]] = {OURS: _ours, THEIRS: _
 
 
 def _peak_bytes() -> int:
-    """The most memory that this process has had, from Linux's /proc."""
+    """The peak memory of this process, from Linux's /proc."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return 1024 * int(status.partition("VmHWM:")[2].split()[0])
 
 
 def _measured(way: str, path: Path) -> dict[str, object]:
-    """Seconds, bytes beyond what the process had before, and the columns' sums, from a process of its own."""
+    """Seconds, peak bytes above those at the start, and the columns' sums, measured in a new process."""
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.data_path", way, str(path)], capture_output=True, text=True, check=True
     )
@@ -108,7 +108,7 @@ def _measured(way: str, path: Path) -> dict[str, object]:
 
 
 def _work(way: str, path: Path) -> None:
-    """What such a process does: its result as JSON on standard output."""
+    """The work of the measuring process: prints its result as JSON on standard output."""
     before, start = _peak_bytes(), time.perf_counter()
     sums = WAYS[way](path)
     seconds = time.perf_counter() - start
@@ -153,7 +153,7 @@ def _report(directory: Path) -> Report:
     ]
     notes = [
         f"{OURS} reads {', '.join(rates)}; the records alone take {record_bytes / 2**20:.0f} MiB.",
-        "Peak memory is what the process held at most beyond what it held after its imports.",
+        "Peak memory is the peak of the process above its memory after its imports.",
     ]
     return Report("data_path", (__doc__ or "").partition("\n")[0], setting, measures, ratios, tables, notes)
 

@@ -1,4 +1,4 @@
-"""The tables that the learners are compared on: scikit-learn's own, and twelve more where they are present."""
+"""The tables on which estimators are compared: scikit-learn's own, and twelve more if present."""
 
 import csv
 import gzip
@@ -28,8 +28,8 @@ class DataSet:
     def encode(self, training: NDArray[np.intp]) -> NDArray[np.float64]:
         """All rows as features in [-1, 1], (m, d): numbers, one-hot categories, bias.
 
-        Numbers are scaled by the 0.5 % and 99.5 % quantiles of the training rows and clipped, missing ones put at
-        those rows' median. A missing category is no category. The last column is the bias.
+        Numbers are scaled by the 0.5 % and 99.5 % quantiles of the training rows and clipped, missing ones are set to
+        those rows' median. A missing category is all zeros. The last column is the bias.
         """
         seen = self.numeric[training]
         low, high = np.nanquantile(seen, [0.005, 0.995], axis=0)
@@ -78,14 +78,14 @@ RULES: dict[str, Rule] = {
 
 
 def shared(*, everything: bool) -> list[DataSet]:
-    """The sets beside the repository; none where they are absent."""
+    """The sets next to the repository; none if they are absent."""
     if not SHARED.is_dir():
         return []
     return [read(name, RULES[name]) for name in RULES if everything or name not in LARGE]
 
 
 def read(name: str, rules: Rule) -> DataSet:
-    """One of the sets beside the repository."""
+    """One of the sets next to the repository."""
     files, rule, left_out = rules
     records: list[dict[str, str]] = []
     for file in files:

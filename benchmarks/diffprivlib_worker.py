@@ -1,7 +1,7 @@
-"""Run by record_level in an environment of diffprivlib's own: `python diffprivlib_worker.py JOB.npz`, JSON out.
+"""Run by record_level in diffprivlib's own environment: `python diffprivlib_worker.py JOB.npz`, JSON out.
 
 The job: train, test (rows without the bias), train_labels, test_labels, norm, epsilons, penalties (C), draws. Printed:
-test error in %, as nested lists [epsilon][penalty][draw]; null where a fit failed.
+test error in %, as nested lists [epsilon][penalty][draw]; null if a fit failed.
 """
 
 import json

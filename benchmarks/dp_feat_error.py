@@ -1,11 +1,12 @@
 """Claim: while DP-FEAT's exact epsilon is finite, truncation hardly moves the error; the number of rados moves both.
 
 Test error against Algorithm 2's epsilon per rado, the first experiment of section 6 of Nock, Patrini and Friedman (ICML
-2015), beside what the whole release costs: n epsilon, which is what Theorem 6 says, and epsilon counted exactly, both
-for the marginal of one sensitive coordinate. A truncation that lowered exact epsilon would end the run.
+2015), with the cost of the whole release: n epsilon by Theorem 6, and the exact epsilon, both for the marginal of one
+sensitive coordinate. The benchmark fails if a truncation lowers the exact epsilon.
 
-The other ways: no truncation, with the number of rados as the only knob; as many rados as Theorem 6 allows for the same
-epsilon; `joint`, noise on the sensitive coordinate, which protects it within the whole release; and doing without it.
+Compared with: no truncation, with the number of rados as the only parameter; as many rados as Theorem 6 allows for the
+same epsilon; `joint`, noise on the sensitive coordinate, which protects it within the whole release; and leaving the
+coordinate out.
 """
 
 import statistics
@@ -56,9 +57,9 @@ from dpcore.accounting.composition import RELATIVE_WIDTH
 from dpcore.accounting.dp_feat import delta_per_rado
 from dpcore.estimators.base import MOST_RADOS_FROM_ROWS
 
-# Each draws folds and rados anew; a large set has one.
+# Each repeat draws new folds and rados; a large set has one.
 REPEATS = 3
-# Of a whole release. Theorem 6 needs an epsilon per rado to divide them by: the least one tried gives the most rados.
+# Epsilons of a whole release. Theorem 6 divides them by an epsilon per rado: the least one tried gives the most rados.
 JOINT_EPSILONS = tuple(Fraction(text) for text in ("0.5", "1", "3"))
 QUICK_EPSILONS = (*JOINT_EPSILONS, Fraction(5))
 EPSILONS = tuple(sorted({*QUICK_EPSILONS, Fraction(1, 4), Fraction(2), Fraction(8)}))
@@ -66,7 +67,7 @@ EPSILONS = tuple(sorted({*QUICK_EPSILONS, Fraction(1, 4), Fraction(2), Fraction(
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """What one data set gave. logistic: scikit-learn's on the rows, mean test error in %."""
+    """The results on one data set. logistic: scikit-learn's on the rows, mean test error in %."""
 
     name: str
     sensitive: Sensitive
@@ -82,11 +83,11 @@ class Compared:
 
     @property
     def untruncated(self) -> list[Point]:
-        """One for each number of parties, which is in no way part of the distribution: two draws of the same."""
+        """One for each number of parties: draws of the same distribution, which does not depend on that number."""
         return [point for point in self.truncated if point.per_rado is None]
 
     def moved(self, learner: str, *, finite: bool) -> list[float]:
-        """Points of mean error by which truncations differ from none; those of finite exact epsilon, or the others."""
+        """Points of mean error by which truncations differ from none; for finite exact epsilon, or for infinite."""
         none = {point.parties: point.mean(learner) for point in self.untruncated}
         return [
             point.mean(learner) - none[point.parties]
@@ -95,12 +96,12 @@ class Compared:
         ]
 
     def redrawn(self, learner: str) -> float:
-        """The same between two draws without truncation: what is chance in it."""
+        """The same between two draws without truncation: the part due to chance."""
         one, other = (point.mean(learner) for point in self.untruncated)
         return other - one
 
     def raised(self) -> list[float]:
-        """Exact epsilon of each truncation over that without, where it is finite."""
+        """Exact epsilon of each truncation over that without one, if it is finite."""
         (none, *_) = (point.epsilon for point in self.untruncated)
         assert none is not None, "binomials without truncation have a finite epsilon here"
         found = [p.epsilon / none for p in self.truncated if p.per_rado is not None and p.epsilon is not None]
@@ -108,11 +109,11 @@ class Compared:
         return found
 
     def at(self, way: str, target: float) -> Point | None:
-        """The point of this way for this epsilon, where there is one."""
+        """The point of this method for this epsilon, if there is one."""
         return next((point for point in self.points if point.way == way and point.target == target), None)
 
     def ratios(self) -> list[Measure]:
-        """What Theorem 6 says over what is counted, where that is finite."""
+        """The epsilon of Theorem 6 over the exact one, if that is finite."""
         return [
             Measure(f"{self.name}: {point}: Theorem 6 / exact", "times", times, times, times, 1)
             for point in self.points
@@ -121,7 +122,7 @@ class Compared:
         ]
 
     def as_setting(self) -> dict[str, Any]:
-        """What the JSON file tells of the set."""
+        """The entry of the set in the JSON file."""
         return {
             "name": self.name,
             "sensitive": self.sensitive.words,
@@ -133,7 +134,7 @@ class Compared:
 
 
 def compare(data: DataSet, sensitive: Sensitive, epsilons: Sequence[Fraction]) -> Compared:
-    """Every way on one data set."""
+    """Every method on one data set."""
     repeats = 1 if data.name in LARGE else REPEATS
     folds = folds_of(data, sensitive, repeats)
     rows, d = folds[0].train.shape
@@ -270,7 +271,7 @@ def _findings(compared: Sequence[Compared]) -> list[str]:
                     f"where exact epsilon is {word}, {statistics.fmean(moved):+.2f} points in the mean, "
                     f"{min(moved):+.2f} to {max(moved):+.2f}"
                 )
-        found.append(f"Truncation moves {learner}: {'; '.join(said)}. Drawing anew moves it by up to {chance:.2f}.")
+        found.append(f"Truncation moves {learner}: {'; '.join(said)}. Another draw moves it by up to {chance:.2f}.")
     raised = [ratio for one in compared for ratio in one.raised()]
     none = sum(point.epsilon is None for one in compared for point in one.truncated)
     tried = sum(point.per_rado is not None for one in compared for point in one.truncated)
@@ -283,7 +284,7 @@ def _findings(compared: Sequence[Compared]) -> list[str]:
 
 
 def _fewer_rados(compared: Sequence[Compared]) -> list[str]:
-    """What it costs to ask for as few rados as an epsilon of 1 pays for."""
+    """The points of error lost by taking only as many rados as epsilon 1 allows."""
     said = []
     for one in compared:
         few, usual = one.at(COUNTED, 1.0), one.untruncated[0]
@@ -298,16 +299,16 @@ def _notes(*, everything: bool, present: bool) -> list[str]:
     notes = [
         f"{FOLDS} stratified folds, {REPEATS} times (large sets once); one repeat is a fold, and has its own rados.",
         "Epsilon is for the first fold's rows, against the learner alone.",
-        "1 and 4 parties: the rows in their order, cut in equal parts, each truncated by itself (split = local).",
-        "'n, exact' is counted without truncation; 'n, Thm 6' is epsilon / 0.1, truncated at 0.1 per rado, and what",
-        "that costs in truth stands beside it.",
+        "1 and 4 parties: the rows in their order, cut in equal parts, each truncated separately (split = local).",
+        "'n, exact' is without truncation; 'n, Thm 6' is epsilon / 0.1, truncated at 0.1 per rado, followed by its",
+        "exact cost.",
         f"'joint' is over {PARTIES[-1]} parties and n = min(1000, m/2); the rest is for one coordinate's marginal.",
-        "Exact epsilon is infinite (inf) where one rado's delta, n times, is beyond 1e-6.",
-        "Mean-variance undoes what a truncation does to the covariance; RadoBoost takes the rados as they are.",
-        "'-': that epsilon pays for fewer than two rados or for more than min(1000, m/2), or was not tried.",
+        "Exact epsilon is infinite (inf) if n times one rado's delta exceeds 1e-6.",
+        "Mean-variance corrects for the effect of a truncation on the covariance; RadoBoost does not.",
+        "'-': that epsilon allows fewer than two rados or more than min(1000, m/2), or was not tried.",
     ]
     if not present:
-        return [*notes, "Skipped all but one set: there is no shared/data directory beside this checkout."]
+        return [*notes, "Skipped all but one set: there is no shared/data directory next to this checkout."]
     left_out = ", ".join(name for name in SETS if name not in QUICK_SETS)
     return notes if everything else [*notes, f"Skipped {left_out}: run with --all for all."]
 
@@ -363,7 +364,7 @@ def _draw_budget(axes: Axes, one: dict[str, Any], colour: str) -> None:
         axes.plot(spent, values, style, color=colour, markersize=4 if way == COUNTED else 7)
         if way == COUNTED:
             for point, epsilon, value in zip(points, spent, values, strict=True):
-                # Just below the usual number the labels would cover one another.
+                # Just below the usual number the labels would overlap.
                 if point is points[-1] or point["rados"] < 0.8 * points[-1]["rados"]:
                     axes.annotate(str(point["rados"]), (epsilon, value), (3, 3), textcoords="offset points", fontsize=7)
     (dropped,) = (point for point in one["points"] if point["way"] == DROPPED)

@@ -1,4 +1,4 @@
-"""What dp_feat_error asks of which data sets: folds with one sensitive coordinate, releases, and what they cost."""
+"""The protocol of dp_feat_error: folds with one sensitive coordinate, releases, and their cost."""
 
 import statistics
 from collections.abc import Sequence
@@ -29,14 +29,14 @@ Matrix = NDArray[np.float64]
 
 FOLDS, FRACTION_BITS = 10, 16
 DELTA, HALF = Fraction(1, 10**6), Fraction(1, 2)
-# The sensitive coordinate stands first, and its values are 2 apart.
+# The sensitive coordinate is the first, and its values are 2 apart.
 SENSITIVE, SQUARED_RANGE = 0, 4
 ROUNDS, PARTIES = 1000, (1, 4)
 PER_RADO = (None, *(Fraction(text) for text in ("2", "1", "0.5", "0.3", "0.1")))
 SMALLEST_PER_RADO = Fraction(1, 10)
 
 Errors = dict[str, list[float]]
-"""Of each learner, one test error in % a fold, over all repeats."""
+"""Test errors in % by estimator, one per fold, over all repeats."""
 
 MEAN_VARIANCE, BOOST = "mean-variance", "RadoBoost"
 LEARNERS = (MEAN_VARIANCE, BOOST)
@@ -45,10 +45,10 @@ TRUNCATED, COUNTED, THEOREM, JOINT, DROPPED = "truncated", "exact count", "Theor
 
 @dataclass(frozen=True)
 class Sensitive:
-    """Which column of a data set is the sensitive feature: the index among its numbers, or among its categories.
+    """The sensitive feature of a data set: its index among the numbers, or among the categories.
 
-    threshold: a number that is no boolean; +1 stands for at least its median over the training rows. Otherwise the
-    column has two values, and +1 stands for the larger.
+    threshold: the number is not a boolean; +1 means at least its median over the training rows. Otherwise the column
+    has two values, and +1 means the larger.
     """
 
     words: str
@@ -73,7 +73,7 @@ SETS = QUICK_SETS | {
 class Fold:
     """Training records of one fold, test features and labels; coordinate 0 is the sensitive one, the last the bias.
 
-    number: of all folds and repeats, so that each has its own randomness.
+    number: counts all folds and repeats, so that each has its own randomness.
     """
 
     train: Matrix
@@ -119,14 +119,14 @@ def sign_of(column: NDArray[Any], training: NDArray[np.intp], sensitive: Sensiti
 
 @dataclass(frozen=True)
 class Ask:
-    """One way to ask for rados: the design over so many parties."""
+    """A kind of rado release: a design over a number of parties."""
 
     parties: int
     rados: int
     design: Design
 
     def release(self, fold: Fold) -> RadoSample:
-        """The rados of all parties together, as a learner gets them, with their distribution."""
+        """The total of all parties' rados, as the learner receives it, with its distribution."""
         query, held = RadosQuery(self.rados, self.design), fold.parties(self.parties)
         random = SeededRandom(f"{fold.number}/{self}".encode())
         total = np.zeros(query.length(fold.train.shape[1]), dtype=np.int64)
@@ -141,12 +141,12 @@ def dp_feat(per_rado: Fraction | None) -> DpFeatDesign:
 
 
 def first(release: RadoSample, rados: int) -> RadoSample:
-    """A release of fewer rados: they are independent, so the first ones of many are as good as any."""
+    """A release of fewer rados: the first ones, since they are independent."""
     return replace(release, rados=release.rados[:rados])
 
 
 def joint_ask(rados: int, parties: int, epsilon: Fraction) -> tuple[Ask, float]:
-    """`joint` with the least noise for `epsilon` at DELTA against the learner alone, and the epsilon counted for it."""
+    """`joint` with the least noise for `epsilon` at DELTA against the learner alone, and its epsilon."""
     squared = joint_squared(SQUARED_RANGE, FRACTION_BITS)
     share = smallest_share(squared, parties, rados, epsilon, DELTA, rados, HALF)
     counted = IntegerNoise(share, parties, rados).distribution(squared, rados, HALF).epsilon(DELTA).upper
@@ -154,7 +154,7 @@ def joint_ask(rados: int, parties: int, epsilon: Fraction) -> tuple[Ask, float]:
 
 
 def exact_epsilon(party_rows: Sequence[int], rados: int, per_rado: Fraction | None) -> float | None:
-    """The learner's, at DELTA; None where it is infinite."""
+    """The epsilon against the learner alone, at DELTA; None if infinite."""
     try:
         return epsilon_for(party_rows, rados, per_rado, DELTA).upper
     except (InfiniteEpsilonError, VoidEpsilonError, DeltaTooSmallError):
@@ -163,11 +163,11 @@ def exact_epsilon(party_rows: Sequence[int], rados: int, per_rado: Fraction | No
 
 @dataclass(frozen=True)
 class Point:
-    """What one way cost and erred on one data set.
+    """The cost and errors of one method on one data set.
 
-    per_rado: Algorithm 2's epsilon, None without truncation. epsilon: of the whole release at DELTA, counted exactly
-    for the first fold's rows, None where infinite or where the column is not released. theorem: n per_rado. target: the
-    epsilon that the number of rados, or the noise, was chosen for.
+    per_rado: Algorithm 2's epsilon, None without truncation. epsilon: the exact one of the whole release at DELTA, for
+    the first fold's rows, None if infinite or if the column is not released. theorem: n per_rado. target: the epsilon
+    for which the number of rados, or the noise, was chosen.
     """
 
     way: str
@@ -190,13 +190,13 @@ class Point:
         return statistics.fmean(self.errors[learner])
 
     def learn(self, fold: Fold, release: RadoSample) -> None:
-        """Add both learners' test errors on one fold."""
+        """Add both estimators' test errors on one fold."""
         learners: dict[str, RadoClassifier] = {MEAN_VARIANCE: MeanVariance(), BOOST: RadoBoost(ROUNDS)}
         for name, learner in learners.items():
             self.errors.setdefault(name, []).append(fold.error(learner, release))
 
     def as_setting(self) -> dict[str, Any]:
-        """What the JSON file tells of the point."""
+        """The entry of the point in the JSON file."""
         return {
             "way": self.way,
             "parties": self.parties,
@@ -226,7 +226,7 @@ def truncated_points(rows: int, rados: int) -> list[Point]:
 
 
 def counted_point(rows: int, most: int, target: Fraction) -> Point | None:
-    """As many rados, without truncation, as cost at most `target`; None where that is one, or more than `most`."""
+    """The most rados, without truncation, of epsilon at most `target`; None if that is one, or more than `most`."""
     rados = largest_rados([rows], None, float(target), DELTA)
     if not 2 <= rados <= most:
         return None

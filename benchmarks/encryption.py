@@ -1,8 +1,8 @@
-"""Claim: packed Paillier costs a thousandth of one value a ciphertext, and a hundred-thousandth with a filled pool.
+"""Claim: packed Paillier costs a thousandth of one value per ciphertext, a hundred-thousandth with a filled pool.
 
-The other ways, in the same run: `phe`, one value a ciphertext, which is what a user would reach for; our packing with
-Paillier's own obfuscator r^n, which shows what packing alone gives; and TenSEAL's BFV, a lattice scheme that packs
-thousands of integers, in an environment of its own.
+Compared with, in the same run: `phe`, one value per ciphertext, the usual choice; our packing with Paillier's own
+obfuscator r^n, which shows the gain from packing alone; and TenSEAL's BFV, a lattice scheme that packs thousands of
+integers, in its own environment.
 """
 
 import time
@@ -44,11 +44,11 @@ OTHER_KEY_BITS = (2048, 4096)
 RADOS, COORDINATES = 1000, 100
 # A sum over a million rows in units of 2^-16, from at most 16 parties: slots of 48 bits.
 FRACTION_BITS, ROWS, PARTIES = 16, 1_000_000, 16
-# The slow ways are timed on samples; their cost is the same for every value or ciphertext.
+# The slow candidates are timed on samples; their cost is the same for every value or ciphertext.
 PHE_VALUES = 32
 FULL_EXPONENT_CIPHERTEXTS = 32
 DECRYPTED_CIPHERTEXTS = 128
-# Additions are short: each is timed over so many.
+# Additions are short: each time is over this many.
 PHE_PASSES, UPLOADS = 50, 9
 FILL_WITHIN_S = 120.0
 
@@ -63,7 +63,7 @@ LEAST_TIMES_ENCRYPT, LEAST_TIMES_DECRYPT = {POOL: 100_000.0, COMB: 1_200.0}, 110
 MOST_BYTES = 12.4
 
 PerValue = dict[str, list[float]]
-"""Seconds per value of each repeat, by way."""
+"""Seconds per value of each repeat, by candidate."""
 
 
 class FullExponent:
@@ -109,14 +109,14 @@ def _prepare(bits: int) -> _Setting:
 
 
 class _Filled:
-    """A pool that is filled before each use; how long that takes is kept. fill_s: seconds of each time."""
+    """A pool that is filled before each use. fill_s: seconds of each fill."""
 
     def __init__(self, at: _Setting) -> None:
         self.pool, self.fill_s = ObfuscatorPool(at.key, at.random), list[float]()
         self._count = len(at.pack(at.mine))
 
     def fill(self) -> None:
-        """Have enough for all values ready."""
+        """Fill the pool for all values."""
         begun = time.perf_counter()
         self.pool.prepare(self._count)
         while self.pool.ready < self._count:
@@ -126,7 +126,7 @@ class _Filled:
 
 
 def _encryption(at: _Setting) -> tuple[PerValue, list[Measure]]:
-    """Each way to encrypt, packing included; and what is done ahead."""
+    """Each way to encrypt, packing included, and the work done ahead."""
     phe_key = at.secret.to_phe().public_key
     full, comb = FullExponent(at.key, at.random), Obfuscator(at.key, at.random)
     few = at.mine[: FULL_EXPONENT_CIPHERTEXTS * at.values_per_ciphertext]
@@ -154,7 +154,7 @@ def _encryption(at: _Setting) -> tuple[PerValue, list[Measure]]:
 
 
 def _addition(at: _Setting, ours: list[Ciphertext]) -> PerValue:
-    """Adding one party's contribution, without and with its check on arrival; from bytes and to bytes for the last."""
+    """Adding one party's contribution, without and with its check on arrival; the last from bytes to bytes."""
     phe_key = at.secret.to_phe().public_key
     both = np.stack([at.mine, at.theirs], axis=1)[:PHE_VALUES].tolist()
     pairs = [(phe_key.encrypt(a), phe_key.encrypt(b)) for a, b in both]
@@ -211,9 +211,9 @@ def _decryption(at: _Setting, ours: list[Ciphertext], comb: Obfuscator) -> PerVa
 
 
 def _exponentiations(secret: SecretKey, total: list[Ciphertext], threads: int) -> None:
-    """What no decryption of these ciphertexts by the Chinese remainder theorem does without: the floor on this machine.
+    """The exponentiations of any decryption by the Chinese remainder theorem: the least time on this machine.
 
-    One run a thread, in which the interpreter's lock is released twice.
+    One run per thread, in which the interpreter's lock is released twice.
     """
 
     def run(part: list[Ciphertext]) -> None:
@@ -226,7 +226,7 @@ def _exponentiations(secret: SecretKey, total: list[Ciphertext], threads: int) -
 
 @dataclass
 class _Found:
-    """What one key gave. per_value: of each step. bytes_per_value: of each way. ahead: done before it is asked for."""
+    """The results of one key. per_value: by step. bytes_per_value: by candidate. ahead: work done in advance."""
 
     key_bits: int
     per_value: dict[str, PerValue]
@@ -236,13 +236,13 @@ class _Found:
     exponent_bits: int
 
     def add_lattice(self, peer: Lattice) -> None:
-        """Set TenSEAL's figures beside these."""
+        """Add TenSEAL's figures."""
         for step, seconds in (("encrypt", peer.encrypt), ("add", peer.add), ("decrypt", peer.decrypt)):
             self.per_value[step][BFV] = seconds
         self.bytes_per_value[BFV] = peer.bytes_per_value
 
     def measures(self) -> list[Measure]:
-        """Microseconds and bytes per value; the key's size in the name where it is not the usual one."""
+        """Microseconds and bytes per value; the key's size is in the name if it is not the usual one."""
         times = [
             Measure.of(f"{step}: {way}", "us per value", [s * 1e6 for s in seconds])
             for step, ways in self.per_value.items()
@@ -252,7 +252,7 @@ class _Found:
         return [self._named(measure) for measure in (*times, *self.ahead, *sizes)]
 
     def ratios(self) -> list[Measure]:
-        """How many times more phe takes than each other way, and what r^n and BFV cost beside the comb."""
+        """The times of phe over those of each candidate, and of r^n and BFV over the comb's."""
         found = [
             ratio(f"{step}: {PHE} / {way}", ways[PHE], seconds)
             for step, ways in self.per_value.items()
@@ -297,7 +297,7 @@ def _one_key(bits: int) -> _Found:
 
 
 def _lattice_notes(found: _Found) -> list[str]:
-    """Run TenSEAL and put it beside `found`; what is to be said of it."""
+    """Run TenSEAL and add it to `found`; returns its notes."""
     rows = np.random.default_rng(2).integers(-(ROWS << 15), ROWS << 15, size=(2, RADOS * COORDINATES))
     try:
         peer = lattice(rows[0], rows[1])
@@ -307,8 +307,8 @@ def _lattice_notes(found: _Found) -> list[str]:
     return [
         (
             f"TenSEAL {peer.version} (BFV, degree {DEGREE}, 128 bits of security, plaintexts mod a prime of "
-            f"{PLAIN_MODULUS.bit_length()} bits) rests on lattices, not on factoring; it has no check slot, nothing "
-            "like `validate`, and keys and ciphertexts of its own. Its repeats do not take turns with the others."
+            f"{PLAIN_MODULUS.bit_length()} bits) rests on lattices, not on factoring; it has no check slot, no "
+            "equivalent of `validate`, and its own keys and ciphertexts. Its repeats do not take turns with the others."
         )
     ]
 
@@ -316,7 +316,7 @@ def _lattice_notes(found: _Found) -> list[str]:
 def run(*, everything: bool = False) -> Report:
     usual = _one_key(KEY_BITS)
     notes = [
-        "All is on one thread where nothing else is said; the pool is filled ahead, and that time is given apart.",
+        "Everything is on one thread unless stated; the pool is filled in advance, and that time is given separately.",
         "phe computes with gmpy2 too; its values are integers, so it never rescales an exponent; its size is bare.",
         *_lattice_notes(usual),
     ]

@@ -1,4 +1,4 @@
-"""Environments of their own for what does not go with our dependencies, made on first use in the user's cache."""
+"""Separate environments for packages incompatible with our dependencies, made on first use in the user's cache."""
 
 import json
 import os
@@ -16,12 +16,12 @@ INSTALL_TIMEOUT_S, WORK_TIMEOUT_S = 600, 3600
 
 
 class UnavailableError(RuntimeError):
-    """What a benchmark compares with cannot be had or run here; the message says why."""
+    """A package to compare with cannot be installed or run here; the message says why."""
 
 
 @cache
 def environment(name: str, pins: tuple[str, ...], imports: str) -> Path:
-    """The interpreter of an environment `name` that holds `pins`, of which `imports` is a module.
+    """The interpreter of the environment `name` with the packages `pins`, which provide the module `imports`.
 
     Raises UnavailableError if it cannot be made.
     """
@@ -41,7 +41,7 @@ def environment(name: str, pins: tuple[str, ...], imports: str) -> Path:
 
 
 def work(python: Path, worker: str, job: Mapping[str, Any], timeout_s: float = WORK_TIMEOUT_S) -> Any:
-    """What the worker, a file beside this one, prints as JSON on its last line; the job's arrays reach it as a .npz.
+    """Run the worker, a file in this folder, with the job's arrays as a .npz; returns the JSON on its last line.
 
     Raises UnavailableError if it fails.
     """

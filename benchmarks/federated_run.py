@@ -1,7 +1,7 @@
 """Claim: a model of encrypted sums from four organisations costs about what a fit on their pooled rows costs.
 
-The other ways, in the same run: scikit-learn's LogisticRegression on all rows in one place, which is the mark and which
-nobody may compute; and Flower's SecAgg+ with federated averaging of the same model, in an environment of its own.
+Compared with, in the same run: scikit-learn's LogisticRegression on all rows in one place, the baseline, which no one
+may compute; and Flower's SecAgg+ with federated averaging of the same model, in its own environment.
 """
 
 import tempfile
@@ -39,7 +39,7 @@ ROWS, COLUMNS, PARTIES, RADOS = 5_000_000, 18, 4, 1_000
 HELD_OUT = 200_000
 EPSILON = Fraction(1)
 MOST_TIMES_LONGER = {"moments": 1.5, "rados": 5.0}
-# An encrypted run that learns nothing would be quick, too.
+# An encrypted run that learns nothing would also be fast.
 WORSE_BY_AT_MOST = 3.0
 
 POOLED = "LogisticRegression, pooled rows"
@@ -48,7 +48,7 @@ FLOWER = "Flower, SecAgg+, federated averaging"
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Made rows. x: (m, columns) in [-1, 1]. y: -1 or +1."""
+    """Synthetic rows. x: (m, columns) in [-1, 1]. y: -1 or +1."""
 
     x: Floats
     y: Labels
@@ -79,14 +79,14 @@ def make_rows(count: int, seed: int) -> Rows:
 
 @dataclass
 class Way:
-    """One way to a model: what its runs left to report. phases_s: of each run, seconds by phase, in order."""
+    """The results of one candidate. phases_s: for each run, seconds by phase, in order."""
 
     errors: list[float] = field(default_factory=list)
     phases_s: list[dict[str, float]] = field(default_factory=list)
 
 
 def ask_and_learn(running: Nodes, session: Session, request: MomentsRequest | RadosRequest) -> tuple[Floats, Any]:
-    """A plan, its query, the opened total, a fitted model; with the seconds of each phase by all nodes' logs."""
+    """From plan to fitted model; with the seconds of each phase from all nodes' logs."""
     begun = time.time()
     plan = session.plan(request)
     planned = time.time()
@@ -104,7 +104,7 @@ def ask_and_learn(running: Nodes, session: Session, request: MomentsRequest | Ra
 
 
 def _marks(events: list[Event]) -> dict[str, float]:
-    """When each phase ended, by the coordinator's log: the last party counts."""
+    """The end of each phase in the coordinator's log, at the last party."""
 
     def last(name: str) -> float:
         return max(event.at for event in events if event.node == "coordinator" and event.event == name)
@@ -141,7 +141,7 @@ def _federated(
 
 
 def _compare(train: Rows, test: Rows, repeats: int) -> tuple[dict[str, list[float]], dict[str, Way]]:
-    """Seconds of every way, taking turns, and what they found; the first of each does not count."""
+    """Seconds and results of every candidate, taking turns; the first run of each is a warm-up."""
     names = {"moments": f"moments, {PARTIES} parties", "rados": f"{RADOS:,} rados, {PARTIES} parties"}
     ways = {POOLED: Way(), **{name: Way() for name in names.values()}}
     ends = np.linspace(0, len(train.y), PARTIES + 1).astype(int)
@@ -163,7 +163,7 @@ def _compare(train: Rows, test: Rows, repeats: int) -> tuple[dict[str, list[floa
 
 
 def _flower(train: Rows, test: Rows) -> Flower | str:
-    """Flower's run, or why there is none."""
+    """Flower's run, or the reason why there is none."""
     try:
         return flower(train.x, train.y, test.x, test.y, PARTIES)
     except UnavailableError as error:
@@ -195,7 +195,7 @@ def _report(seconds: dict[str, list[float]], ways: dict[str, Way], peer: Flower 
         for phase in ways[name].phases_s[0]
     ]
     notes = [
-        "A federated run begins with the plan and ends with the fitted model; rows are in the parties' memory before.",
+        "A federated run begins with the plan and ends with the fitted model; parties have their rows in memory.",
         "All six processes and the fit on pooled rows have the same cores; phases end when the last party's does.",
     ]
     if isinstance(peer, Flower):
@@ -205,7 +205,7 @@ def _report(seconds: dict[str, list[float]], ways: dict[str, Way], peer: Flower 
         rounds = ", ".join(number(s) for s in peer.rounds_s)
         notes.append(
             f"Flower was run once, as its simulation and without TLS; its rounds took {rounds} s, the first with the "
-            "start of the clients' processes. Its model is not protected beyond what SecAgg+ hides of single updates."
+            "start of the clients' processes. Its model has no protection beyond SecAgg+, which hides single updates."
         )
     else:
         notes.append(f"Flower was not run: {peer}.")
@@ -229,7 +229,7 @@ def _report(seconds: dict[str, list[float]], ways: dict[str, Way], peer: Flower 
 
 
 def draw(report: Report, figure: Figure) -> None:
-    """Left: seconds of every way. Right: where those of the federated ones went."""
+    """Left: seconds of every candidate. Right: those of the federated ones by phase."""
     left, right = figure.subplots(1, 2)
     whole = [m for m in report.measures if m.unit == "s" and ": " not in m.what][::-1]
     spread = [[m.median - m.minimum for m in whole], [m.maximum - m.median for m in whole]]

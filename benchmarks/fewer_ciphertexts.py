@@ -1,9 +1,9 @@
 """Claim: with fraction bits chosen by statistics a query takes about a fifth fewer ciphertexts, and learns the same.
 
-The sizes are computed: ciphertexts of each party for 1,000 rados, with 16 fraction bits, as many as there ever are, and
-with those that the plan chooses. What the bits cost is measured: the same signatures are summed over the same rows,
-truncated to f bits and to 30, and RadoBoost and the mean-variance learner learn from both. How far the two thetas are
-apart is set beside how far those of two independent draws of signatures are, and the errors on other rows likewise.
+The sizes are computed: ciphertexts of each party for 1,000 rados, with 16 fraction bits, the most there are, and with
+those that the plan chooses. The loss from fewer bits is measured: the same signatures are summed over the same rows,
+truncated to f bits and to 30, and RadoBoost and the mean-variance estimator fit both. The distance between the two
+thetas is compared with that between two independent draws of signatures, and so are the errors on other rows.
 """
 
 from dataclasses import dataclass
@@ -33,10 +33,10 @@ BITS = (2, 4, 6, 8, 9, 10, 12, 14, 16)
 FULL = 30
 DRAWS = 6
 ROUNDS = 200
-# Most rows that are summed, and a synthetic table of as many.
+# Most rows that are summed, and the rows of the synthetic table.
 MOST_ROWS = 20_000
 ROWS_PER_BLOCK = 4096
-# Fixed point is lost where it moves theta by less than this part of what another draw of signatures does.
+# Fixed point is negligible if it moves theta by less than this share of the move between two draws of signatures.
 LOST = 0.05
 LEARNERS: dict[str, RadoClassifier] = {"RadoBoost": RadoBoost(ROUNDS), "mean-variance": MeanVariance()}
 
@@ -45,10 +45,10 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Moved:
-    """What f fraction bits did to a learner: all figures are means over draws, as shares of what a draw does.
+    """The effect of f fraction bits on an estimator: means over draws, relative to the effect of another draw.
 
     theta: |theta_f - theta_30| over |theta_30 - theta_30 of another draw|. points: how much larger its error is, in
-    points of a percent; spread_points: the standard deviation of the error between draws.
+    percentage points; spread_points: the standard deviation of the error between draws.
     """
 
     data: str
@@ -78,7 +78,7 @@ def sizes() -> list[tuple[int, int, int, int, int, int, int]]:
 
 
 def _skewed() -> DataSet:
-    """Features that fixed point hurts most: positive, of little use of their range, with a mean far from zero."""
+    """Features that fixed point affects most: positive, in a small part of their range, with a mean far from zero."""
     random = np.random.default_rng(0)
     numbers = random.gamma(1.0, size=(MOST_ROWS, 12)) * np.linspace(0.2, 5.0, 12)
     score = np.log(numbers + 0.01) @ random.normal(size=12) + random.normal(scale=2.0, size=MOST_ROWS)
@@ -94,7 +94,7 @@ def _data_sets(*, everything: bool) -> list[DataSet]:
 
 
 def moved(data: DataSet) -> list[Moved]:
-    """What each of BITS does to each learner on this table, half of whose rows are learned from."""
+    """The effect of each of BITS on each estimator on this table; half of the rows are for training."""
     random = np.random.default_rng(1)
     order = random.permutation(len(data.positive))[:MOST_ROWS]
     training, test = order[::2], order[1::2]
@@ -168,7 +168,7 @@ def run(*, everything: bool = False) -> Report:
     ]
     notes = [
         "theta moved: the distance to theta from 30 bits, over the distance between thetas of two draws of signatures.",
-        f"Each data set: {DRAWS} draws, at most {MOST_ROWS:,} rows, half of them to learn from.",
+        f"Each data set: {DRAWS} draws, at most {MOST_ROWS:,} rows, half of them for training.",
     ]
     setting = {"rados": RADOS, "key_bits": KEY_BITS, "growth": GROWTH, "draws": DRAWS, "rounds": ROUNDS}
     ratios = [Measure.of("ciphertexts with 16 fraction bits / chosen", "times", fewer)]
@@ -176,7 +176,7 @@ def run(*, everything: bool = False) -> Report:
 
 
 def draw(report: Report, figure: Figure) -> None:
-    """How far theta moves with the bits, for both learners, medians over data sets with their extremes."""
+    """The move of theta by bits, for both estimators: medians over data sets with their extremes."""
     axes = figure.subplots()
     for name in LEARNERS:
         shown = [m for m in report.measures if m.what.endswith(name)]

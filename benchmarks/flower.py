@@ -1,4 +1,4 @@
-"""Flower's SecAgg+ with federated averaging of logistic regression, in an environment of its own."""
+"""Flower's SecAgg+ with federated averaging of logistic regression, in its own environment."""
 
 import tempfile
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ WORK_TIMEOUT_S = 600
 
 @dataclass(frozen=True)
 class Flower:
-    """One run. rounds_s: of each round; the first also starts the clients' processes. error: held-out, in %."""
+    """One run. rounds_s: seconds of each round; the first also starts the clients' processes. error: held-out, in %."""
 
     rounds_s: list[float]
     error: float
@@ -29,7 +29,7 @@ def flower(
     test_y: NDArray[np.int8],
     parties: int,
 ) -> Flower:
-    """Rows in equal runs at so many clients, each a process of Flower's simulation. Raises UnavailableError."""
+    """Run on rows in equal parts, one for each client, a process of Flower's simulation. Raises UnavailableError."""
     python = environment("flower", PINS, "flwr.simulation, ray, sklearn.linear_model")
     with tempfile.TemporaryDirectory(prefix="rado-flower-") as folder:
         np.save(Path(folder) / "x.npy", x)

@@ -1,4 +1,4 @@
-"""TenSEAL's BFV: a lattice scheme that adds packed integers, in an environment of its own."""
+"""TenSEAL's BFV: a lattice scheme that adds packed integers, in its own environment."""
 
 from dataclasses import dataclass
 
@@ -9,8 +9,8 @@ from benchmarks.environments import environment, work
 from benchmarks.measuring import REPEATS
 
 PINS = ("tenseal==0.3.18", "numpy==2.4.6")
-# 8192 values a ciphertext. SEAL takes its default coefficient modulus of 218 bits then, and with it 128 bits of
-# security by the tables of the Homomorphic Encryption Standard (2018); it refuses a weaker one.
+# 8192 values per ciphertext. SEAL then takes its default coefficient modulus of 218 bits, which gives 128 bits of
+# security by the tables of the Homomorphic Encryption Standard (2018); it rejects a weaker one.
 DEGREE = 8192
 # The largest prime of 48 bits that is 1 mod 2 DEGREE, which packing needs: sums below 2^47 in absolute value are exact,
 # like those of a slot of 48 bits. Primes of up to 60 bits work.

@@ -1,10 +1,10 @@
-"""Claim: rados alone give edges and single bits away where nothing else protects them; `joint` does as counted.
+"""Claim: rados alone reveal edges and single bits without other protection; `joint` protects as the accounting states.
 
-Three attacks. From plain rados alone, independent component analysis (scikit-learn's FastICA) finds the edges where
-there are no more records than coordinates. With the signatures known, Lemma 9 (Nock, Patrini, Friedman, ICML 2015)
-returns every edge, exactly, once there are as many independent signatures as records. And who knows all but one bit
-reads the signature off the unprotected columns of a DP-FEAT release, then the bit; the other way is `joint`, whose
-noise on the sensitive column leaves this adversary no more than its epsilon and delta allow.
+Three attacks. From plain rados alone, independent component analysis (scikit-learn's FastICA) finds the edges if there
+are no more records than coordinates. With the signatures known, Lemma 9 (Nock, Patrini, Friedman, ICML 2015) returns
+every edge exactly, once there are as many independent signatures as records. An adversary who knows everything except
+one bit reads the signature off the unprotected columns of a DP-FEAT release, then the bit. Compared with `joint`, whose
+noise on the sensitive column limits this adversary to what its epsilon and delta allow.
 """
 
 import math
@@ -36,7 +36,7 @@ FRACTION_BITS = 16
 UNIT = 1 << FRACTION_BITS
 # Records, coordinates, rados; the last has more records than coordinates.
 CASES = ((20, 24, 300), (30, 32, 1000), (40, 32, 1000))
-# The cosine from which on a direction counts as an edge's; what is exact is exact to the last integer.
+# The least cosine at which a direction counts as an edge's; exact means exact to the last integer.
 SAME_DIRECTION = 0.95
 
 ROWS, COORDINATES, RADOS = 24, 6, 20
@@ -48,7 +48,7 @@ EPSILON_PER_RADO = Fraction(1)
 
 
 def records(rows: int, d: int, seed: int, bit: int | None = None) -> Records:
-    """A sensitive -1/+1 column, real columns, the bias; `bit` is the target's sensitive edge coordinate where given."""
+    """A sensitive -1/+1 column, real columns, the bias; `bit`, if given: the target's sensitive edge coordinate."""
     generator = np.random.default_rng(seed)
     features = generator.integers(-ONE, ONE + 1, size=(rows, d)).astype(np.int32)
     features[:, SENSITIVE] = np.where(generator.random(rows) < 0.4, ONE, -ONE)
@@ -72,7 +72,7 @@ def release(design: Design, held: Records, rados: int, seed: int) -> NDArray[np.
 
 @dataclass(frozen=True)
 class Recovered:
-    """Of m edges, how many one run returned: directions by FastICA, exact ones after it, exact ones by signatures."""
+    """The number of m edges that one run returned: directions by FastICA, exact after it, exact by signatures."""
 
     directions: int
     exact: int
@@ -92,18 +92,18 @@ def recover(m: int, d: int, n: int, seed: int) -> Recovered:
 
 
 def independent_components(rados: NDArray[np.int64], m: int, seed: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Directions (m, d) of what is added independently, and which of it is in which rado (n, m), from rados alone.
+    """The independent components of rados: their directions (m, d), and which one is in which rado (n, m).
 
-    pi is the sum of s_i e_i with independent s_i in {0, 1}: independent sources of two values. A source's sign, which
-    analysis leaves open, follows from the mean: a rado's mean is half the sum of the edges, so that all s_i are 1/2
-    there, and the larger of a source's two values is the one with the edge in it.
+    pi is the sum of s_i e_i with independent s_i in {0, 1}: independent sources of two values. The analysis leaves the
+    sign of a source open. It follows from the mean: a rado's mean is half the sum of the edges, where all s_i are 1/2,
+    and the larger of a source's two values is the one that includes the edge.
     """
     analysis = FastICA(m, whiten="unit-variance", random_state=seed, max_iter=500, tol=1e-6)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         sources = analysis.fit_transform(rados.astype(np.float64))
     at_zero = analysis.transform(np.zeros((1, rados.shape[1])))[0]
-    # The empty sum has s = 0, so seen from the mean it lies on the side of the smaller values.
+    # The empty sum has s = 0, so relative to the mean it is on the side of the smaller values.
     return analysis.mixing_.T, sources * -np.sign(at_zero) > 0
 
 
@@ -112,7 +112,7 @@ def _unit(rows: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _exact(rados: NDArray[np.int64], selection: NDArray[np.bool_], truth: NDArray[np.int64]) -> int:
-    """How many of the true edges Lemma 9 returns to the last integer with these signatures."""
+    """The number of true edges that Lemma 9 returns exactly with these signatures."""
     try:
         found = reconstruct_edges(rados, selection)
     except (DataError, UnrecoverableError):
@@ -122,7 +122,7 @@ def _exact(rados: NDArray[np.int64], selection: NDArray[np.bool_], truth: NDArra
 
 @dataclass(frozen=True)
 class Guessing:
-    """Of `trials` releases, how many guesses were right; the share that is allowed, and what theory expects."""
+    """The number of right guesses in `trials` releases; the share allowed, and the share expected by theory."""
 
     design: str
     trials: int
@@ -143,7 +143,7 @@ class Guessing:
         return float(low), float(high)
 
     def cells(self) -> tuple[str, ...]:
-        """What the table shows."""
+        """The cells of the table."""
         low, high = self.limits
         said = ("-" if value is None else f"{value:.3f}" for value in (self.expected, self.allowed))
         won = f"{self.right:g} of {self.trials}"
@@ -172,7 +172,7 @@ def joint(epsilon: Fraction, share_of_noise: Fraction) -> Guessing:
         knows = KnownAllButOneBit(edges_of(held), SENSITIVE, TARGET, UNIT)
         rados = release(design, held, JOINT_TRIALS // 2 * RADOS, 10 * EPSILONS.index(epsilon) + bit)
         evidence = knows.evidence(rados, knows.signatures(rados)[0]).reshape(-1, RADOS).sum(axis=1)
-        # Where the record is in no rado, a coin decides.
+        # If the record is in no rado, a coin decides.
         right += float(np.sum(np.sign(evidence) == bit) + np.sum(evidence == 0) / 2)
     exact = shift_distribution(2 * UNIT / design.share_sigma, RADOS, Fraction(1, 2))
     counted = shift_distribution(2 * UNIT / sigma, RADOS, Fraction(1, 2))
@@ -211,18 +211,18 @@ def run(*, everything: bool = False) -> Report:  # noqa: ARG001 - every benchmar
             rows,
         ),
         Table(
-            f"Who knows all but one bit (m={ROWS}, d={COORDINATES}, n={RADOS})",
+            f"The adversary knows all but one bit (m={ROWS}, d={COORDINATES}, n={RADOS})",
             ("", "right", "share [95 %]", "in theory", "allowed"),
             [one.cells() for one in guessed],
         ),
     ]
     stated = (f"{most_accurate(float(epsilon), float(DELTA)):.3f} at {float(epsilon):g}" for epsilon in EPSILONS)
     notes = [
-        "FastICA sees the rados and the number of records, nothing else. Its two-valued sources are the signatures, up",
+        "FastICA sees only the rados and the number of records. Its two-valued sources are the signatures, up",
         "to order, and with them Lemma 9 gives the edges to the last integer. With more records than coordinates it",
         f"finds some directions (cosine above {SAME_DIRECTION}), and no edge exactly.",
-        "'allowed' is (1 + delta(0)) / 2, the tightest point of what the calibrated noise is counted at. Half of it",
-        f"breaks that: the count is not loose. The stated epsilon and delta alone allow {', '.join(stated)}.",
+        "'allowed' is (1 + delta(0)) / 2, the tightest point of the calibrated noise's privacy bound. Half the noise",
+        f"breaks it: the bound is not loose. The stated epsilon and delta alone allow {', '.join(stated)}.",
     ]
     setting: dict[str, object] = {
         "fraction_bits": FRACTION_BITS,

@@ -1,11 +1,11 @@
-"""Claim: from the same rados mean-variance errs less than RadoBoost, wherever there is something to learn.
+"""Claim: from the same rados mean-variance errs less than RadoBoost, if there is something to learn.
 
-And how far both are from learning on the rows.
+It also measures how far both are from a fit on the rows.
 
-The other ways: scikit-learn's LogisticRegression on the rows themselves, with its default C, which is what a user who
-could see the rows would pick; RadoBoost, the source's learner, on the same rados; mean-variance from the exact moments,
-which is what it would find from all 2^m rados; least squares on the rows; and the larger class, which needs no learner.
-With everything, also the regularised boosters on the same rados, once, and sets on which nothing was chosen.
+Compared with: scikit-learn's LogisticRegression on the rows themselves, with its default C, the choice of a user who
+could see the rows; RadoBoost, the paper's algorithm, on the same rados; mean-variance from the exact moments, its
+result for all 2^m rados; least squares on the rows; and the larger class, which needs no training. With --all, also the
+regularised boosters on the same rados, once, and sets that had no influence on any design choice.
 """
 
 import statistics
@@ -31,7 +31,7 @@ from dpcore.estimators.regularised import RadoBoostL1, RadoBoostL2, RadoBoostLin
 from dpcore.statistics.moments import Moments
 
 FOLDS, ROUNDS = 10, 1000
-# What counts as close to logistic regression.
+# Points that count as close to logistic regression.
 WITHIN_POINTS = 1.0
 
 LOGISTIC, BOOST, MEAN_VARIANCE = "logistic regression, rows", "RadoBoost, rados", "mean-variance, rados"
@@ -45,7 +45,7 @@ REGULARISED = {
     "RadoBoost SLOPE, rados": RadoBoostSlope,
 }
 
-# Sets on which no learner's design was chosen: other labels of the tables, smaller tables, synthetic ones.
+# Sets that had no influence on any estimator's design: other labels of the tables, smaller tables, synthetic ones.
 OTHER_RULES: dict[str, Rule] = {
     "heart_cleveland": (("heart_cleveland",), lambda label: int(label) > 0, ()),
     "heart_hungarian": (("heart_hungarian",), lambda label: int(label) > 0, ()),
@@ -68,7 +68,7 @@ SYNTHETIC = (
 
 
 def others() -> list[DataSet]:
-    """The sets on which nothing was chosen."""
+    """The sets that had no influence on any design choice."""
     rules: dict[str, tuple[Callable[..., Any], Callable[[Any], Any]]] = {
         "digits, below 5": (load_digits, lambda target: target < 5),
         "digits, eight": (load_digits, lambda target: target == 8),
@@ -105,7 +105,7 @@ def others() -> list[DataSet]:
 
 
 def cross_validate(data: DataSet, seed: int, *, regularised: bool) -> dict[str, float]:
-    """Mean test error in % of each way over ten folds; `seed` draws the folds and the rados."""
+    """Mean test error in % of each candidate over ten folds; `seed` draws the folds and the rados."""
     signs = np.where(data.positive, 1.0, -1.0)
     errors: dict[str, list[float]] = {}
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(data.numeric, data.positive)
@@ -115,7 +115,7 @@ def cross_validate(data: DataSet, seed: int, *, regularised: bool) -> dict[str, 
         rows, labels = features[training], signs[training]
         rados = draw_plain_rados(labels[:, np.newaxis] * rows, rado_count(len(rows)), random)
         release = RadoSample(rados=rados, rows=len(rows), bias=True)
-        # LogisticRegression has an intercept of its own, so it is not given the bias column.
+        # LogisticRegression has its own intercept, so it does not get the bias column.
         logistic = LogisticRegression(max_iter=5000).fit(rows[:, :-1], labels)
         predictions = {
             LOGISTIC: logistic.predict(features[test, :-1]),
@@ -134,7 +134,7 @@ def cross_validate(data: DataSet, seed: int, *, regularised: bool) -> dict[str, 
 
 
 def _exact_moments(rows: NDArray[np.float64], labels: NDArray[np.float64]) -> Moments:
-    """What all 2^m rados would tell."""
+    """The moments that all 2^m rados would give."""
     d = rows.shape[1]
     products = rows.T @ rows
     return Moments(
@@ -149,13 +149,13 @@ def _exact_moments(rows: NDArray[np.float64], labels: NDArray[np.float64]) -> Mo
 
 
 def rado_count(rows: int) -> int:
-    """How many rados: n = min(1000, m / 2), at least two."""
+    """The number of rados: n = min(1000, m / 2), at least two."""
     return max(2, min(MOST_RADOS_FROM_ROWS, rows // 2))
 
 
 @dataclass(frozen=True)
 class Compared:
-    """What the repeats on one data set gave: mean errors in %, one a repeat; d counts the bias."""
+    """The results of the repeats on one data set: mean errors in %, one per repeat; d counts the bias."""
 
     name: str
     training_rows: int
@@ -164,7 +164,7 @@ class Compared:
 
     @classmethod
     def on(cls, data: DataSet, *, regularised: bool = False) -> "Compared":
-        """Run all repeats on `data`, the first with the regularised boosters where they are asked for."""
+        """Run all repeats on `data`, the first with the regularised boosters if requested."""
         repeats = [cross_validate(data, seed, regularised=regularised and seed == 0) for seed in range(REPEATS)]
         every_row = np.arange(len(data.positive))
         training_rows = len(every_row) * (FOLDS - 1) // FOLDS
@@ -173,7 +173,7 @@ class Compared:
 
     @property
     def medians(self) -> dict[str, float]:
-        """Of the repeats' errors, in %."""
+        """The spread of the repeats' errors, in %."""
         return {way: statistics.median(values) for way, values in self.errors.items()}
 
     def excess(self, way: str) -> Measure:
@@ -182,16 +182,16 @@ class Compared:
         return Measure.of(f"{self.name}: {way}, less {LOGISTIC}", "points", points)
 
     def measures(self) -> list[Measure]:
-        """Errors, and what the rado learners err more."""
+        """Errors, and those of the rado estimators above logistic regression."""
         errors = [Measure.of(f"{self.name}: {way}", "% test error", values) for way, values in self.errors.items()]
         return errors + [self.excess(way) for way in self.errors if way in (*RADO_WAYS, EXACT, *REGULARISED)]
 
     def ratios(self) -> list[Measure]:
-        """Errors of the rado learners over logistic regression's."""
+        """Errors of the rado estimators over those of logistic regression."""
         return [ratio(f"{self.name}: {way} / {LOGISTIC}", self.errors[way], self.errors[LOGISTIC]) for way in RADO_WAYS]
 
     def cells(self) -> tuple[str, ...]:
-        """What the table shows."""
+        """The cells of the table."""
         spread = self.excess(MEAN_VARIANCE)
         shown = f"{spread.median:+.1f} [{spread.minimum:+.1f}, {spread.maximum:+.1f}]"
         size = f"{self.training_rows} x {self.d}"
@@ -204,7 +204,7 @@ class Compared:
         )
 
     def as_setting(self) -> dict[str, Any]:
-        """What the JSON file tells of the set."""
+        """The entry of the set in the JSON file."""
         return {
             "name": self.name,
             "training_rows": self.training_rows,
@@ -219,7 +219,7 @@ def _signs(margins: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _speed() -> tuple[list[Measure], list[Measure]]:
-    """RadoBoost on 1,000 rados of 100 coordinates, 1,000 rounds, beside learners of the same size."""
+    """RadoBoost on 1,000 rados of 100 coordinates, 1,000 rounds, and estimators of the same size."""
     random = np.random.default_rng(4)
     release = RadoSample(rados=random.normal(loc=2.0, scale=30.0, size=(1000, 100)), rows=2000)
     rows = random.uniform(-1, 1, size=(2000, 99))
@@ -286,7 +286,7 @@ def _compare(sets: list[DataSet], *, regularised: bool) -> list[Compared]:
 
 
 def _findings(compared: list[Compared]) -> list[str]:
-    """How often each learner does well, and where that says little."""
+    """How often each estimator does well, and on which sets that says little."""
     sets = len(compared)
     better = sum(one.medians[MEAN_VARIANCE] < one.medians[BOOST] for one in compared)
     always = sum(max(one.errors[MEAN_VARIANCE]) < min(one.errors[BOOST]) for one in compared)
@@ -303,12 +303,12 @@ def _findings(compared: list[Compared]) -> list[str]:
 
 def _skipped(*, everything: bool, present: bool) -> list[str]:
     if not present:
-        return ["Skipped the twelve shared data sets: there is no shared/data directory beside this checkout."]
+        return ["Skipped the twelve shared data sets: there is no shared/data directory next to this checkout."]
     return [] if everything else [f"Skipped {', '.join(LARGE)}, which take long: run with --all for all twelve."]
 
 
 def draw(report: Report, figure: Figure) -> None:
-    """Median test errors, one group of points a set."""
+    """Median test errors, one group of points per set."""
     axes = figure.subplots()
     sets = report.setting["sets"]
     places = np.arange(len(sets))[::-1]

@@ -1,4 +1,4 @@
-"""What the benchmarks share: repeats taken in turn, medians with their spread, the machine, tables and JSON."""
+"""Shared by the benchmarks: repeats taken in turn, medians with their spread, the machine, tables and JSON."""
 
 import gc
 import os
@@ -32,7 +32,7 @@ LIBRARIES = (
 
 
 class WrongResultError(RuntimeError):
-    """A benchmark's candidates do not agree: its times would compare different work."""
+    """The results of a benchmark's candidates differ, so their times would compare different work."""
 
 
 def require(condition: bool, message: str) -> None:
@@ -43,7 +43,7 @@ def require(condition: bool, message: str) -> None:
 
 @dataclass(frozen=True)
 class Measure:
-    """A median with its spread over `repeats` values; what one repeat is, the report's note says."""
+    """A median with its spread over `repeats` values; the report's note defines a repeat."""
 
     what: str
     unit: str
@@ -58,7 +58,7 @@ class Measure:
         return cls(what, unit, statistics.median(values), min(values), max(values), len(values))
 
     def cells(self) -> tuple[str, ...]:
-        """What a table shows of it."""
+        """Its cells in a table."""
         return (self.what, number(self.median), number(self.minimum), number(self.maximum), self.unit)
 
 
@@ -67,9 +67,9 @@ MEASURE_HEADER = ("", "median", "min", "max", "unit")
 
 @dataclass(frozen=True)
 class Target:
-    """A figure that was to be reached on two cores, beside what was measured (a median).
+    """A target on two cores, and the measured median.
 
-    at_least: whether the figure is a floor; otherwise it is a ceiling.
+    at_least: whether the figure is a lower bound; otherwise it is an upper bound.
     """
 
     what: str
@@ -80,11 +80,11 @@ class Target:
 
     @property
     def met(self) -> bool:
-        """Whether it was reached."""
+        """Whether the target was met."""
         return self.measured >= self.figure if self.at_least else self.measured <= self.figure
 
     def cells(self) -> tuple[str, ...]:
-        """What a table shows of it."""
+        """Its cells in a table."""
         bound = "at least" if self.at_least else "at most"
         return (
             self.what,
@@ -100,7 +100,7 @@ TARGET_HEADER = ("target", "figure", "measured", "unit", "met")
 
 @dataclass(frozen=True)
 class Table:
-    """Text for people: a header, and rows as wide as it."""
+    """Text for people: a header, and rows of the same width."""
 
     title: str
     header: tuple[str, ...]
@@ -120,7 +120,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Report:
-    """What one benchmark found. `measures`, `ratios` and `targets` go into its JSON file with `setting`.
+    """The results of one benchmark. `measures`, `ratios` and `targets` go into its JSON file with `setting`.
 
     `tables` are printed.
     """
@@ -150,7 +150,7 @@ class Report:
 
 
 def targets_table(targets: Sequence[Target]) -> Table:
-    """What was to be reached, what was measured, and whether that is enough."""
+    """The targets, the measured figures, and whether each target was met."""
     return Table("Targets (two cores)", TARGET_HEADER, [target.cells() for target in targets])
 
 
@@ -159,7 +159,7 @@ def _rounded(figure: Measure | Target) -> dict[str, Any]:
 
 
 def number(value: float) -> str:
-    """Three significant digits, without an exponent where that is short."""
+    """Three significant digits, without an exponent if that is short."""
     if value == 0 or not abs(value) < float("inf"):
         return f"{value:g}"
     if abs(value) >= 100:
@@ -172,10 +172,10 @@ def take_turns(
     repeats: int = REPEATS,
     before: Mapping[str, Callable[[], object]] | None = None,
 ) -> dict[str, list[float]]:
-    """Seconds of each candidate, `repeats` times, after one call that does not count.
+    """Seconds of each candidate, `repeats` times, after one warm-up call.
 
-    The candidates take turns, so that whatever else the machine does slows them alike; ratios are taken turn by turn.
-    before: what a candidate needs each time and what is not its own time.
+    The candidates take turns, so that other load on the machine affects all of them; ratios are taken turn by turn.
+    before: a preparation before each call of a candidate, which is not timed.
     """
     before = before or {}
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
@@ -193,7 +193,7 @@ def take_turns(
 
 
 def ratio(what: str, numerator: Sequence[float], denominator: Sequence[float]) -> Measure:
-    """How many times larger the numerator is, turn by turn."""
+    """The ratio of two lists of values, turn by turn."""
     return Measure.of(what, "times", [a / b for a, b in zip(numerator, denominator, strict=True)])
 
 
@@ -207,7 +207,7 @@ def draw_seconds(report: Report, figure: Figure) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """What a reader needs to place the times; nothing that identifies the machine."""
+    """What a reader needs to interpret the times, without anything that identifies the machine."""
     return {
         "cores": processors(),
         "architecture": platform.machine(),
@@ -218,13 +218,13 @@ def machine() -> dict[str, Any]:
 
 
 class Neighbours:
-    """How many cores others kept busy since this object was made: where not near 0, times are of a busy machine."""
+    """The cores that other processes kept busy since this object was made; well above 0, the times are unreliable."""
 
     def __init__(self) -> None:
         self._start, self._others = time.perf_counter(), _seconds_of_others()
 
     def cores_busy(self) -> float | None:
-        """The mean, time stolen by a hypervisor included; None where the system does not tell."""
+        """The mean, time stolen by a hypervisor included; None if the system does not report it."""
         now = _seconds_of_others()
         if now is None or self._others is None:
             return None

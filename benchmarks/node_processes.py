@@ -61,26 +61,26 @@ class Event:
 
 
 class Nodes:
-    """The running federation. The learner is the process that measures."""
+    """The running federation. The measuring process is the learner."""
 
     def __init__(self, made: Provisioned, children: Children, logs: Path, schema: Schema) -> None:
         self._made, self.children, self._logs, self.schema = made, children, logs, schema
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        """A learner's session, its key read."""
+        """A learner's session, with its key loaded."""
         (learner,) = self._made.of(Role.LEARNER)
         with Session(LearnerConfig.load(learner.config)) as session:
             assert session.key.public_key.bits == KEY_BITS
             yield session
 
     def events(self, query_id: bytes) -> list[Event]:
-        """What all nodes logged of a query, in the order of time."""
+        """The log lines of all nodes about a query, in order of time."""
         found = [event for member in self._made.members for event in self.log(member.name)]
         return sorted((e for e in found if e.fields.get("query") == query_id.hex()), key=lambda e: e.at)
 
     def log(self, name: str) -> list[Event]:
-        """What a node logged; the learner logs nothing."""
+        """The log lines of a node; the learner has no log."""
         path = self._logs / f"{name}.log"
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         return [_event(name, line) for line in lines if line.startswith("{")]
@@ -111,7 +111,7 @@ def nodes(directory: Path, parties: list[tuple[Floats, Labels]]) -> Iterator[Nod
         (member.directory / "schema.toml").write_text(schema.to_toml(), encoding="utf-8")
         _write(member.directory / "data.parquet", schema, rows, labels)
         _replace(member.config, '"data.csv"', '"data.parquet"')
-        # Nothing is made ahead: a benchmark's next run must not find, or wait for, what the last one left behind.
+        # No obfuscators are made ahead: the next run must not find, or wait for, those of the last one.
         _replace(member.config, "spare_obfuscators = 1000", "spare_obfuscators = 0")
     (learner,) = made.of(Role.LEARNER)
     create_key(LearnerConfig.load(learner.config).paillier_key, KEY_BITS)

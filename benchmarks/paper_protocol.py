@@ -1,9 +1,9 @@
-"""The protocol of the experiments of Nock, Patrini and Friedman (ICML 2015), as their released program has it.
+"""The protocol of the experiments of Nock, Patrini and Friedman (ICML 2015), as in their released program.
 
-It is for reproduction only. Beside the paper (sections 4 and 6) the program (github.com/rnock/RadoBoost_Github) says:
+For reproduction only. In addition to the paper (sections 4 and 6) the program (github.com/rnock/RadoBoost_Github) says:
 features are standardised on the whole set, folds included; there is no bias; |r_t| is clipped at 0.8 before the
-oracle looks; the iterate kept is the one of lowest 0/1 error on the training rows, the last among equals, which nobody
-who has only rados can tell; n = min(1000, m / 2), T = 1000, ten stratified folds; a floor on |r_t|, where used, is 0.1.
+oracle's choice; the iterate kept is the one of lowest 0/1 error on the training rows, the last among equals, which is
+unknown from rados only; n = min(1000, m / 2), T = 1000, ten stratified folds; a floor on |r_t|, where used, is 0.1.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ MORE_RULES: dict[str, Rule] = {"fertility": (("fertility",), lambda label: label
 
 
 def paper_sets(*, everything: bool) -> list[DataSet]:
-    """The sets of the protocol, numbers alone, for the program knows no categories; none where they are absent."""
+    """The sets of the protocol, numbers only, as the program has no categories; none if they are absent."""
     rules = RULES | MORE_RULES
     names = SETS + LARGE_SETS if everything else SETS
     return [read(name, rules[name]) for name in names] if SHARED.is_dir() else []
@@ -53,7 +53,7 @@ class Fold:
 
     @property
     def rados(self) -> int:
-        """How many: n = min(1000, m / 2)."""
+        """The number of rados: n = min(1000, m / 2)."""
         return min(MOST_RADOS_FROM_ROWS, len(self.rows) // 2)
 
     def error(self, theta: Vector) -> float:

@@ -1,7 +1,7 @@
 """Claim: AdaBoost and RadoBoost of this package err as the authors' released program does, under its protocol.
 
-And whether the findings of the paper's Table 2 (centre and right: fixed support, prudential oracle, noised edges) hold
-on the sets at hand. The other way is the authors' own: figures of their program on the same files, and their Table 1.
+It also checks whether the findings of the paper's Table 2 (centre and right: fixed support, prudential oracle, noised
+edges) hold on the available sets. Compared with figures of the authors' program on the same files, and their Table 1.
 """
 
 import statistics
@@ -37,7 +37,7 @@ from dpcore.estimators.base import draw_plain_rados
 
 @dataclass(frozen=True)
 class Reference:
-    """What the authors have: mean and standard deviation over ten folds, in % test error."""
+    """The authors' result: mean and standard deviation over ten folds, in % test error."""
 
     name: str
     way: str
@@ -73,16 +73,16 @@ TABLE_1 = (
     Reference("magic", ADABOOST_N, 20.91, 0.99),
     Reference("magic", RADOBOOST, 22.75, 1.51),
 )
-"""The paper's Table 1, for the sets that are here. Its abalone has eight features; here are the seven numbers."""
+"""The paper's Table 1, for the available sets. Its abalone has eight features; only the seven numbers are used here."""
 
 SOURCES = {"their program": PROGRAM, "Table 1": TABLE_1}
 
 QUICK_REPEATS, REPEATS = 1, 3
 # Standard deviation of the noise on each standardised coordinate of an edge.
 QUICK_NOISE, NOISE = (0.0, 1.0, 4.0), (0.0, 0.5, 1.0, 2.0, 4.0)
-# m* as a part of m. The paper's own supports are in its figures alone, which show no numbers that could be read here.
+# m* as a share of m. The paper gives its own supports only in figures without numbers.
 QUICK_SUPPORTS, SUPPORTS = (0.1,), (0.1, 0.5)
-# Differences of mean errors that count as none: below what ten folds resolve.
+# Differences of mean errors that count as none: ten folds cannot resolve them.
 POINTS = 1.0
 
 PLAIN = "plain rados, strong"
@@ -91,18 +91,18 @@ PLAIN_MEDIAN = "plain rados, median"
 
 @dataclass(frozen=True)
 class Errors:
-    """Test errors in % of one way on one set: one list of ten folds a repeat."""
+    """Test errors in % of one method on one set: one list of ten folds per repeat."""
 
     repeats: tuple[tuple[float, ...], ...]
 
     @property
     def means(self) -> list[float]:
-        """Over folds, one a repeat."""
+        """Mean over folds, one per repeat."""
         return [statistics.fmean(folds) for folds in self.repeats]
 
     @property
     def mean(self) -> float:
-        """Over repeats and folds."""
+        """Mean over repeats and folds."""
         return statistics.fmean(self.means)
 
     @property
@@ -115,7 +115,7 @@ class Errors:
 
 
 def table_1(data: DataSet, repeats: int) -> dict[str, Errors]:
-    """Every way on one set."""
+    """Every method on one set."""
     folds = [folds_of(data, seed) for seed in range(repeats)]
     return {name: Errors(tuple(tuple(way(fold) for fold in one) for one in folds)) for name, way in WAYS.items()}
 
@@ -126,7 +126,7 @@ def fixed(support: float, oracle: str) -> str:
 
 
 def noised_errors(fold: Fold, zeta: float, supports: tuple[float, ...]) -> dict[str, float]:
-    """Test error in % of every way on the fold with noised edges, every learner seeing these alone."""
+    """Test error in % of every method on the fold with noised edges, the only input of every estimator."""
     noised = fold.noised(zeta) if zeta else fold
     edges = noised.edges
     rados = draw_plain_rados(edges, noised.rados, noised.random)
@@ -145,7 +145,7 @@ def noised_errors(fold: Fold, zeta: float, supports: tuple[float, ...]) -> dict[
 def table_2(
     data: DataSet, repeats: int, noise: tuple[float, ...], supports: tuple[float, ...]
 ) -> dict[float, dict[str, Errors]]:
-    """Errors of every way on one set at each noise level."""
+    """Errors of every method on one set at each noise level."""
     found = {}
     for zeta in noise:
         runs = [[noised_errors(fold, zeta, supports) for fold in folds_of(data, seed)] for seed in range(repeats)]
@@ -248,7 +248,7 @@ def _table_2(noised: Mapping[str, Mapping[float, Mapping[str, Errors]]]) -> list
 
 
 def _reproduced(ways: Mapping[str, Mapping[str, Errors]]) -> list[str]:
-    """Which of the authors' figures are met."""
+    """The authors' figures that are reproduced."""
     notes = []
     for source, references in SOURCES.items():
         present = [one for one in references if one.name in ways]
@@ -260,7 +260,7 @@ def _reproduced(ways: Mapping[str, Mapping[str, Errors]]) -> list[str]:
 
 
 def _findings(noised: Mapping[str, Mapping[float, Mapping[str, Errors]]], supports: tuple[float, ...]) -> list[str]:
-    """Section 6's statements on Table 2, each with the sets on which it held."""
+    """Section 6's statements on Table 2, each with the sets on which it holds."""
     if not noised:
         return []
     differences = {
@@ -310,16 +310,16 @@ def _findings(noised: Mapping[str, Mapping[float, Mapping[str, Errors]]], suppor
 
 def _limits(*, present: bool, everything: bool) -> list[str]:
     if not present:
-        return ["Skipped: there is no shared/data directory beside this checkout."]
+        return ["Skipped: there is no shared/data directory next to this checkout."]
     notes = [
         "The iterate is chosen by 0/1 error on the training rows, noised where edges are, as in the authors' program.",
-        "A learner of rados alone cannot do that.",
+        "An estimator from rados only cannot do that.",
     ]
     return notes if everything else [*notes, "Few repeats, noise levels, supports and sets: run with --all for more."]
 
 
 def draw(report: Report, figure: Figure) -> None:
-    """Left: errors beside the authors'. Right: RadoBoost less AdaBoost as edges are noised."""
+    """Left: errors and the authors'. Right: RadoBoost minus AdaBoost by noise on the edges."""
     sets = report.setting["sets"]
     left, right = figure.subplots(1, 2)
     places = np.arange(len(sets))[::-1]

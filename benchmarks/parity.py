@@ -1,9 +1,9 @@
-"""Claim: a parity of 256 bits is learned privately in under a second, and counting all runs together saves most rows.
+"""Claim: a parity of 256 bits is learned privately in under a second, and joint accounting of all runs saves most rows.
 
-The other way to eliminate, in the same run: Python's own big integers, one a row, which is what one would write
-without NumPy; both start from the same Booleans of the same rows kept. The other way to count, KLNRS 2008: runs that
-keep a row with epsilon / 4 each, with epsilon divided among them, at the best number of runs. Half of what that costs
-is the constant 4, where 2 would do; the rest is the dividing.
+Elimination is compared, in the same run, with Python's own big integers, one per row, the obvious code without NumPy;
+both start from the same Booleans of the same rows kept. The accounting is compared with KLNRS 2008: runs that keep a
+row with epsilon / 4 each, with epsilon divided among them, at the best number of runs. Half of the difference is the
+constant 4, where 2 is enough; the rest is the division.
 """
 
 import math
@@ -18,7 +18,7 @@ from dpcore.research.pac.gf2 import solve
 from dpcore.research.pac.parity import flips, learn_parity, parity_guarantee
 
 D, ALPHA, BETA, EPSILON = 256, 0.1, 0.05, Fraction(1)
-# With --all: as many rows as a tenth of both ask for.
+# With --all: the rows for a tenth of both.
 SMALL_ALPHA, SMALL_EPSILON = 0.01, Fraction(1, 10)
 SEED = 1
 
@@ -28,14 +28,14 @@ INTEGERS = "Python integers, rows kept"
 
 
 def eliminate(rows: NDArray[np.bool_], right: NDArray[np.bool_]) -> int | None:
-    """What a user would write: the one solution as an integer, first bit lowest; None where there is not just one."""
+    """What a user would write: the unique solution as an integer, first bit lowest; None if it is not unique."""
     d = rows.shape[1]
     octets = np.packbits(np.column_stack([rows, right]), axis=1, bitorder="little")
     basis: dict[int, int] = {}
     for octet in octets:
         row = int.from_bytes(octet.tobytes(), "little")
         while row:
-            # The lowest bit leads; what is left with the right side alone is a contradiction.
+            # The lowest bit leads; a row left with only the right side is a contradiction.
             lead = (row & -row).bit_length() - 1
             if lead == d:
                 return None

@@ -1,8 +1,8 @@
 """Claim: exact sums of 10,000 predicates over a million rows take a fraction of the time of NumPy on whole columns.
 
-The other way, in the same run, is what one would write first: the same predicates as NumPy expressions on whole columns
-of doubles, one after the other, with & and | of masks and a count at the end. It is timed on the first of the
-predicates and its time scaled to all of them. The sums that both have are compared.
+Compared, in the same run, with the obvious code: the same predicates as NumPy expressions on whole columns of doubles,
+one after the other, with & and | of masks and a count at the end. It is timed on the first predicates and the time is
+scaled to all of them. The sums that both compute are compared.
 """
 
 import tracemalloc
@@ -44,11 +44,11 @@ SCHEMA = Schema(
 
 
 def _batch(random: np.random.Generator) -> list[tuple[Predicate, Mask]]:
-    """Distinct predicates of two or three comparisons or labels, and what each is in NumPy on columns (d, m)."""
+    """Distinct predicates of two or three comparisons or labels, and each as a NumPy function of columns (d, m)."""
     found: dict[Predicate, Mask] = {}
     while len(found) < PREDICATES:
         i, j = (int(place) for place in random.integers(COORDINATES - 1, size=2))
-        # Of 13 bits, so that double, decimal and stored bound are the same number.
+        # 13 bits, so that double, decimal and stored bound are the same number.
         a, b = (int(k) / (1 << 13) for k in random.integers(-(1 << 13), 1 << 13, size=2))
         first, second = x[f"f{i:02}"] >= Fraction(a), x[f"f{j:02}"] >= Fraction(b)
         kinds: list[tuple[Predicate, Mask]] = [
@@ -127,7 +127,7 @@ def run(*, everything: bool = False) -> Report:  # noqa: ARG001 - every benchmar
 
 def _checked(predicates: Sequence[Predicate]) -> None:
     check(predicates, SCHEMA)
-    # What is found once is kept: a batch in another order is another batch.
+    # Results are cached: a batch in another order is another batch.
     shift = next(_SHIFTS)
     batch_sensitivity([*predicates[shift:], *predicates[:shift]])
 
@@ -136,7 +136,7 @@ _SHIFTS = count(1)
 
 
 def _peak_bytes(work: Callable[[], object]) -> int:
-    """The most that Python and NumPy held at once, beyond what they held before."""
+    """The peak memory of Python and NumPy, above that at the start."""
     tracemalloc.start()
     work()
     peak = tracemalloc.get_traced_memory()[1]

@@ -1,10 +1,11 @@
 """Claim: at epsilon 1, eight federated rounds err at most half a point more than a curator's noisy descent of hundreds.
 
-Unit: one record, replaced. Ours: `PrivateNewton`, whose moments and clipped gradients ten parties answer with integer
-sums and their shares of the noise; all releases together are counted. The other ways: `MomentsDiscriminant` from one
-release, federated too; and, of a curator who is trusted with every row, noisy gradient descent with the best of four
-settings, diffprivlib's LogisticRegression with the best of five penalties, logistic regression without privacy, and the
-larger class. Nothing of ours is chosen by the set; four of the sets were made for this benchmark.
+Unit of privacy: one record, replaced. Ours: `PrivateNewton`, for whose moments and clipped gradients ten parties send
+integer sums and their shares of the noise; the composition of all releases is counted. Compared with:
+`MomentsDiscriminant` from one release, federated too; and, with a curator trusted with every row, noisy gradient
+descent with the best of four settings, diffprivlib's LogisticRegression with the best of five penalties, logistic
+regression without privacy, and the larger class. None of our settings is chosen by the set; four of the sets are
+synthetic.
 """
 
 import sys
@@ -63,9 +64,9 @@ EPSILONS, STATED_EPSILON = (0.3, 1.0, 3.0), 1.0
 SETS, QUICK_SETS = ("abalone", "wine_white", "eeg_eye_state", "magic", "adult"), ("abalone", "wine_white")
 FOLDS, QUICK_FOLDS, TUNING_FOLDS = 5, 3, 2
 GRADIENT_BITS = 12
-# Its first folds choose among these by test error, which is generous to it.
+# Its first folds choose among these by test error, which favours it.
 DESCENTS = tuple(DescentSetting(steps, 8.0, clip) for steps in (160, 640) for clip in (0.25, 0.5))
-# Points of error that ours may have more of: than descent, and than no privacy.
+# Points of error that ours may be above descent, and above no privacy.
 WITHIN_DESCENT, WITHIN_NO_PRIVACY = 0.5, {"adult": 1.0, "magic": 1.0, "eeg_eye_state": 1.5}
 
 OURS, FEWER, MOMENTS = "newton, 8 rounds, federated", "newton, 4 rounds, federated", "moments, federated"
@@ -79,7 +80,7 @@ ROUNDS = {OURS: 8, FEWER: 4}
 class PartiesOracle:
     """Parties in one process that answer moments and gradients within (epsilon, DELTA).
 
-    distributions: what their answers cost.
+    distributions: those of the privacy cost of their answers.
     """
 
     parties: list[Records]
@@ -131,7 +132,7 @@ class PartiesOracle:
         )
 
     def counted(self) -> float:
-        """Epsilon of all that was told, at DELTA."""
+        """Epsilon of the composition of all answers, at DELTA."""
         return together(self.distributions).epsilon(DELTA).upper
 
 
@@ -144,7 +145,7 @@ def parties_of(split: Split) -> list[Records]:
 
 
 def schema_of(data: DataSet) -> Schema:
-    """What the rows are encoded by: scaled numbers, and categories by their levels."""
+    """The schema that encodes the rows: scaled numbers, and categories by their levels."""
     reals = tuple(RealFeature(name=f"number {j}", lower=-1.0, upper=1.0) for j in range(data.numeric.shape[1]))
     categories = tuple(
         CategoryFeature(name=f"category {j}", values=tuple(map(str, np.unique(column[column != ""]))))
@@ -154,7 +155,7 @@ def schema_of(data: DataSet) -> Schema:
 
 
 def newton_error(split: Split, schema: Schema, epsilon: float, rounds: int, random: RandomSource) -> float:
-    """Of one draw of noise."""
+    """The result for one draw of noise."""
     oracle = PartiesOracle(parties_of(split), schema, epsilon, random)
     error = split.error(PrivateNewton(rounds=rounds).fit_queries(oracle).theta_)
     counted = oracle.counted()
@@ -232,7 +233,7 @@ def diffprivlib_best(splits: list[Split]) -> NDArray[np.float64]:
 
 
 class Compared(Comparison):
-    """What one data set gave."""
+    """The results on one data set."""
 
     epsilons, ways = EPSILONS, WAYS
 
@@ -258,7 +259,7 @@ class Compared(Comparison):
         ]
 
     def rows(self) -> list[tuple[str, ...]]:
-        """What the table shows, a row an epsilon."""
+        """The rows of the table, one per epsilon."""
         of = f"{self.name} ({self.training_rows} x {self.d})"
         return [
             (of, f"{epsilon:g}", *self.cells(epsilon), f"{self.above(DESCENT, epsilon):+.1f}") for epsilon in EPSILONS
@@ -324,18 +325,18 @@ def _findings(compared: list[Compared]) -> list[str]:
 def _notes(*, everything: bool) -> list[str]:
     notes = [
         "One repeat is a fold, with two draws of noise for newton.",
-        "Ours is counted over all releases of a fit together, for a replaced record, against the learner alone.",
+        "Our epsilon is for all releases of a fit in composition, a replaced record, against the learner alone.",
         f"{DESCENT}: 160 or 640 steps, each of which needs all rows; its setting and diffprivlib's C by test error.",
         "The norm bound of newton's moments was raised after the skewed set had shown what a smaller one costs.",
         "Bounds of features are the training rows' quantiles, uncounted, for all ways alike; a schema declares some.",
     ]
     if not SHARED.is_dir():
-        notes.append("Skipped the tables of shared/data, which is not beside this checkout.")
+        notes.append("Skipped the tables of shared/data, which is not next to this checkout.")
     return notes if everything else [*notes, "Skipped the other sets and diffprivlib: run with --all."]
 
 
 def draw(report: Report, figure: Figure) -> None:
-    """Mean test error at the stated epsilon, a group of bars a set."""
+    """Mean test error at the stated epsilon, one group of bars per set."""
     sets = report.setting["sets"]
     ways = [way for way in WAYS if way != MAJORITY and any(way in one["mean_error_percent"] for one in sets)]
     axes, index = figure.subplots(), EPSILONS.index(STATED_EPSILON)

@@ -1,4 +1,4 @@
-"""What a central curator, who sees all rows, would pick instead of a federated moments release."""
+"""Alternatives of a central curator, who sees all rows, to a federated moments release."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +15,9 @@ Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
 Errors = dict[str, NDArray[np.float64]]
 
-# scikit-learn from 1.8 on has no longer what diffprivlib imports.
+# scikit-learn 1.8 removed a name that diffprivlib imports.
 PINS = ("diffprivlib==0.6.6", "scikit-learn==1.7.2", "numpy<2.5")
-# AdaSSP's chance that its ridge is too small, as in the paper's experiments.
+# AdaSSP's probability that its ridge is too small, as in the paper's experiments.
 RHO = 0.05
 
 
@@ -32,7 +32,7 @@ class Split:
     norm: float
 
     def clipped(self) -> Matrix:
-        """Training rows, those longer than the declared norm shortened, but for the bias."""
+        """Training rows, clipped to the declared norm, except the bias."""
         lengths = np.linalg.norm(self.train[:, :-1], axis=1)
         factors = np.minimum(1.0, np.sqrt(self.norm**2 - 1.0) / np.maximum(lengths, 1e-12))
         return np.column_stack([self.train[:, :-1] * factors[:, np.newaxis], self.train[:, -1]])
@@ -44,10 +44,10 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Test errors of several ways to learn on one data set; d counts the bias.
+    """Test errors of several methods on one data set; d counts the bias.
 
-    errors: of each way, (epsilons, folds), in %, the mean over draws of noise. A subclass names the epsilons, and
-    all ways in the order in which they are shown, ours first.
+    errors: by method, (epsilons, folds), in %, the mean over draws of noise. A subclass names the epsilons, and all
+    methods in the order shown, ours first.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Comparison:
         return float(self.errors[way][self.epsilons.index(epsilon)].mean())
 
     def above(self, way: str, epsilon: float) -> float:
-        """Points that ours errs more than `way`."""
+        """Points of error of ours above `way`."""
         return self.mean(self.ways[0], epsilon) - self.mean(way, epsilon)
 
     def measures(self) -> list[Measure]:
@@ -74,11 +74,11 @@ class Comparison:
         ]
 
     def cells(self, epsilon: float) -> tuple[str, ...]:
-        """What a table shows of every way."""
+        """The cells of every method in a table."""
         return tuple(f"{self.mean(way, epsilon):.1f}" if way in self.errors else "-" for way in self.ways)
 
     def as_setting(self) -> dict[str, Any]:
-        """What the JSON file tells of the set."""
+        """The entry of the set in the JSON file."""
         ways = [way for way in self.ways if way in self.errors]
         means = {way: [round(self.mean(way, epsilon), 2) for epsilon in self.epsilons] for way in ways}
         return {"name": self.name, "training_rows": self.training_rows, "d": self.d, "mean_error_percent": means}
@@ -88,7 +88,7 @@ class AdaSSP:
     """Ridge regression from noisy sufficient statistics, the ridge chosen by the data: Wang, arXiv 1803.02596, Alg. 2.
 
     Noise as published: a third of the budget each to the least eigenvalue, X^T X and X^T y, whose sensitivities B^2,
-    B^2 and B hold for a record that is added or removed. Replacing one moves them further, so this favours the peer.
+    B^2 and B hold for a record that is added or removed. Replacing one changes them more, so this favours the peer.
     """
 
     def __init__(self, split: Split, delta: float) -> None:

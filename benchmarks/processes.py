@@ -1,11 +1,11 @@
 """Claim: nodes that share a machine slow one another down at most as much as their work grows.
 
-All that a node computes is timed in 1, 2, 4 and 8 processes at once, equal work in each, in the default environment: no
-variable limits the threads of BLAS. Beside it, in the same run, is what a user would write instead of moments, NumPy's
-X.T @ X on the same rows as doubles, whole or block by block, with the threads that its BLAS takes by itself.
+Every computation of a node is timed in 1, 2, 4 and 8 processes at once, equal work in each, in the default environment:
+no variable limits the threads of BLAS. Compared, in the same run, with what a user would write instead of moments:
+NumPy's X.T @ X on the same rows as doubles, whole or block by block, with its BLAS's default threads.
 
-Two levels of threads multiply: where each of several processes starts a BLAS thread for each core, idle ones spin, and
-the time may grow a hundred times more than the work.
+Two levels of threads multiply: if each of several processes starts a BLAS thread for each core, idle ones spin, and the
+time may grow a hundred times more than the work.
 """
 
 import json
@@ -27,7 +27,7 @@ from dpcore.numbers.processors import processors
 
 COUNTS = (1, 2, 4, 8)
 REPEATS = 3
-# A computation whose turn takes longer has no other turn.
+# Seconds of a turn above which a computation has no other turn.
 LONG_TURN_S = 10.0
 JOB = Job(
     rows={
@@ -48,29 +48,29 @@ HASHING = "hashing"
 NUMPY = ("NumPy", "NumPy, in blocks")
 ALL_CORES = {"moments": True, "gradient": False, "statistic": False, "rados, dp-feat": True}
 ALL_CORES |= {"rados, fixed support": True, "encryption": False, "adding": True}
-"""What a node computes, and whether one process uses all cores for it."""
+"""The computations of a node, and whether one process uses all cores for it."""
 
 MOST_OVER_WORK = 1.1
-"""The time may grow so many times as the work does: a tenth is what repeats differ by."""
+"""The most that time may grow over the work: repeats differ by a tenth."""
 
 _LIMITS = ("OPENBLAS", "GOTO", "OMP", "MKL", "BLIS", "VECLIB", "NUMEXPR")
 ROOT = Path(__file__).resolve().parents[1]
 
 
 class Processes:
-    """The processes, of which the first so many are told to compute at once."""
+    """The worker processes; the first `count` of them compute at once."""
 
     def __init__(self, started: Sequence["subprocess.Popen[str]"]) -> None:
         self._started = started
         self._digests: set[str] = set()
 
     def prepare(self, name: str) -> None:
-        """Have all of them make what a computation needs and compute it once."""
+        """Make all of them prepare a computation and run it once."""
         self._digests = set()
         self._tell(f"prepare {name}", len(self._started))
 
     def seconds(self, count: int) -> float:
-        """From the word to compute to the last answer of `count` processes."""
+        """Seconds from the start signal to the last answer of `count` processes."""
         begun = time.perf_counter()
         self._tell("run", count)
         return time.perf_counter() - begun
@@ -91,13 +91,13 @@ class Processes:
 
 
 def default_environment() -> dict[str, str]:
-    """This process's environment without what limits the threads of libraries."""
+    """This process's environment without variables that limit the threads of libraries."""
     return {name: value for name, value in os.environ.items() if name.removesuffix("_NUM_THREADS") not in _LIMITS}
 
 
 @contextmanager
 def started(job: Job, count: int) -> Iterator[Processes]:
-    """So many processes in the default environment, which end with the context."""
+    """`count` processes in the default environment, which end with the context."""
     clean = default_environment()
     command = [sys.executable, "-m", "benchmarks.processes_worker", json.dumps(asdict(job))]
     pipe = subprocess.PIPE
@@ -113,20 +113,20 @@ def started(job: Job, count: int) -> Iterator[Processes]:
 
 @dataclass(frozen=True)
 class Growth:
-    """Seconds of each turn of a computation, by how many processes computed at once."""
+    """Seconds of each turn of a computation, by the number of processes at once."""
 
     name: str
     seconds: dict[int, list[float]]
 
     def of_time(self, count: int) -> Measure:
-        """How many times longer `count` processes take than one, turn by turn."""
+        """The time of `count` processes over that of one, turn by turn."""
         return ratio(f"{self.name}, {_words(count)} / 1", self.seconds[count], self.seconds[1])
 
     def of_work(self, count: int, hashing: "Growth") -> float:
-        """How many times more there is to do than the cores do at once."""
+        """The growth of the work over what the cores do at once."""
         if ALL_CORES.get(self.name, self.name != HASHING):
             return float(count)
-        # Cores do not quite add up where they share what they compute with: hashing needs a core, and nothing else.
+        # Cores that share resources do not quite add up: hashing needs only a core.
         return max(1.0, count / processors(), hashing.of_time(count).median)
 
     def over_work(self, hashing: "Growth") -> dict[int, float]:
@@ -182,9 +182,9 @@ def run(*, everything: bool = False) -> Report:  # noqa: ARG001 - every benchmar
         for name in ALL_CORES
     ]
     notes = [
-        "Seconds are from the word to compute to the last process's answer; each computes as much as one alone.",
-        f"The work grows k times where one process takes all cores, and k / {processors()} times where it takes one.",
-        "It grows no less than hashing takes longer, which shows what this machine's cores add up to.",
+        "Seconds are from the start signal to the last process's answer; each computes as much as one alone.",
+        f"The work grows k times if one process uses all cores, and k / {processors()} times if it uses one.",
+        "It grows at least as the time of hashing does, which shows how well this machine's cores scale.",
         "Sums are the same integers in all processes and turns.",
     ]
     tables = [

@@ -1,8 +1,8 @@
-"""Run by processes, several at once: `python -m benchmarks.processes_worker JOB`, each a node or what stands beside it.
+"""Run by processes, several at once: `python -m benchmarks.processes_worker JOB`, each a node or its comparison.
 
-JOB is JSON, the fields of `Job`. Lines on standard input say what to do: `prepare NAME` makes what a computation needs
-and computes it once, `run` computes it again. Each is answered by a line: the digest of the result, empty where that
-depends on chance or on rounding.
+JOB is JSON, the fields of `Job`. It reads commands from standard input: `prepare NAME` prepares a computation and runs
+it once, `run` runs it again. The answer to each is a line: the digest of the result, empty if that depends on chance or
+rounding.
 """
 
 import hashlib
@@ -36,12 +36,12 @@ EPSILON, CLIP = Fraction(1), Fraction(1)
 MIB = 1 << 20
 
 Work = Callable[[], bytes]
-"""One computation; it gives the bytes whose digest is compared, none where they depend on chance or rounding."""
+"""One computation; returns the bytes whose digest is compared, empty if they depend on chance or rounding."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """How much is computed. rows: by computation. hashed_mib: by the computation that only hashes."""
+    """The size of the work. rows: by computation. hashed_mib: for the computation that only hashes."""
 
     rows: dict[str, int]
     predicates: int
@@ -53,7 +53,7 @@ class Job:
 
 
 class Computations:
-    """What a process of a federation computes, by name, and what it is compared with."""
+    """The computations of a process of a federation, by name, and their comparison."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -63,7 +63,7 @@ class Computations:
         self._schema = replace(columns, features=(first, *columns.features[1:]))
 
     def prepare(self, name: str) -> Work:
-        """The computation, with what it needs."""
+        """The computation, prepared."""
         others: dict[str, Callable[[], Work]] = {
             "encryption": self._encryption,
             "adding": self._adding,
@@ -99,7 +99,7 @@ class Computations:
         return Records(features, made.labels, made.usable)
 
     def _opened(self, name: str, records: Records) -> OpenedQuery:
-        """The query of a federation of parties that have as many rows each."""
+        """The query of a federation whose parties have this many rows each."""
         federation = SimulatedFederation(LocalHosts(records, SEED, PARTIES), PARTIES, SEED, None)
         parts = [np.arange(records.rows)] * len(PARTIES)
         return federation.plan(None, self._request(name), parts, 1).ask.opened
@@ -112,7 +112,7 @@ class Computations:
         return lambda: integer_vector(opened, records, Computation(SeededRandom(SEED), secret)).tobytes()
 
     def _public_key(self) -> PublicKey:
-        """A number of a modulus's length: times do not depend on its factors, which nobody knows."""
+        """A number of a modulus's length: times do not depend on its factors, which no one knows."""
         top = 1 << (self._job.key_bits - 1)
         return PublicKey(top | int.from_bytes(SystemRandom().bytes(self._job.key_bits // 8)) >> 1 | 1)
 
@@ -185,7 +185,7 @@ def main() -> None:
     for line in sys.stdin:
         word, _, name = line.strip().partition(" ")
         if word == "prepare":
-            # What was prepared before is let go of first.
+            # Release the previous preparation first.
             work = None
             work = computations.prepare(name)
         assert work is not None, "nothing is prepared"

@@ -1,10 +1,11 @@
 """Claim: exact rado sums from compiled tables are at least 8 times as fast as the product in NumPy, both on all cores.
 
-The other ways, in the same run: unpack bits and multiply with BLAS, which has all cores. All rows and rados at once is
-what one would write first; blocks of 4096 rows were the fastest of those tried (8 to 1,000 rados by 4,096 to 200,000
-rows). The same blocks on one thread for each core, BLAS on one, spread the unpacking too. Doubles are exact here, but
-nothing checks it; single precision is faster and not exact. Each way has the bits as it likes them: NumPy a signature a
-row, the tables a group of eight rows a row, as the parties draw them; `rado_sums` takes NumPy's order on one core.
+Compared, in the same run, with NumPy: unpack the bits and multiply with BLAS on all cores. All rows and rados at once
+is the obvious code; blocks of 4096 rows were the fastest of those tried (8 to 1,000 rados by 4,096 to 200,000 rows).
+The same blocks on one thread per core, with BLAS on one, also parallelise the unpacking. Doubles are exact here, but
+nothing checks it; single precision is faster and not exact. Each candidate gets the bits in its preferred order: NumPy
+one signature per row, the tables a group of eight rows per row, as the parties draw them; `rado_sums` takes NumPy's
+order on one core.
 """
 
 from collections.abc import Callable
@@ -66,7 +67,7 @@ class GivenBits:
             add_rado_sums(total, self.edges[first:stop], self.groups[first // 8 : packed_width(stop)])
 
     def on_one_core(self, rows: Records) -> NDArray[np.int64]:
-        """The total over all rows without any thread."""
+        """The total over all rows without threads."""
         total = np.zeros(self.shape, dtype=np.int64)
         self.add(total, rows, 0)
         return total
@@ -149,7 +150,7 @@ def run(*, everything: bool = False) -> Report:  # noqa: ARG001 - every benchmar
 
 
 def _blas_threads() -> int | None:
-    """Threads that NumPy's BLAS uses, None where it does not tell."""
+    """Threads that NumPy's BLAS uses, None if it does not report them."""
     return max((pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"), default=None)
 
 

@@ -1,9 +1,9 @@
 """Claim: at epsilon 1 one federated moments release errs at most half a point more than a curator's best one-shot peer.
 
-Unit: one record, replaced. Ours: the rows are split over ten parties, each of which sends clipped integer sums and its
-share of the noise; `MomentsDiscriminant` learns from their total. The other ways, of a curator who is trusted with
-every row: AdaSSP and diffprivlib's LogisticRegression (one shot each), noisy gradient descent (hundreds of rounds, each
-of which needs all parties), logistic regression without privacy, and the larger class.
+Unit of privacy: one record, replaced. Ours: the rows are split over ten parties, each of which sends clipped integer
+sums and its share of the noise; `MomentsDiscriminant` fits their total. Compared with methods of a curator who is
+trusted with every row: AdaSSP and diffprivlib's LogisticRegression (one shot each), noisy gradient descent (hundreds of
+rounds, each of which needs all parties), logistic regression without privacy, and the larger class.
 """
 
 import sys
@@ -50,33 +50,33 @@ EPSILONS, DELTA, STATED_EPSILON = (0.1, 0.5, 1.0, 3.0, 10.0), 1e-6, 1.0
 PARTIES, FRACTION_BITS = 10, 10
 SETS, QUICK_SETS = ("abalone", "wine_white", "eeg_eye_state", "magic", "adult"), ("abalone", "wine_white")
 FOLDS, QUICK_FOLDS = 5, 3
-# Of noise, for each fold and epsilon: more for small sets, whose errors vary more and whose draws cost less.
+# Draws of noise for each fold and epsilon: more for small sets, whose errors vary more and whose draws cost less.
 MOST_DRAWS, LEAST_DRAWS, DRAWN_ROWS = 10, 2, 80_000
-# Peers' settings are chosen by test error, descent's on its first folds: generous to them.
+# Peers' settings are chosen by test error, descent's on its first folds, which favours them.
 TUNING_FOLDS = 2
 PENALTIES = (0.03, 0.1, 0.3, 1.0, 10.0)
 DEFAULT_PENALTY = 1.0
-# Points of error: what the peers may be better by, and what no privacy may.
+# Points of error by which the peers, and no privacy, may be better.
 WITHIN_PEER, WITHIN_NO_PRIVACY, NEAR_NO_PRIVACY = 0.5, 2.0, ("adult", "magic")
 
 OURS, ADASSP, DESCENT = "moments, federated", "AdaSSP", "noisy descent, best setting"
 DIFFPRIVLIB, DIFFPRIVLIB_ONE, DIFFPRIVLIB_BEST = "diffprivlib, C = 1", "diffprivlib, one C", "diffprivlib, a C a set"
 NO_PRIVACY, MAJORITY = "no privacy", "larger class"
 WAYS = (OURS, ADASSP, DIFFPRIVLIB, DIFFPRIVLIB_ONE, DIFFPRIVLIB_BEST, DESCENT, NO_PRIVACY, MAJORITY)
-# Those with one setting for all sets, as ours has: to choose by the set would cost privacy, or need public rows.
+# Peers with one setting for all sets, as ours has: choosing by the set would cost privacy, or need public rows.
 ONE_SHOT_PEERS = (ADASSP, DIFFPRIVLIB, DIFFPRIVLIB_ONE)
 
 
 @dataclass(frozen=True)
 class Release:
-    """How the parties are asked at one epsilon. epsilon: as counted, against the learner alone."""
+    """The query at one epsilon. epsilon: the exact one, against the learner alone."""
 
     query: MomentsQuery
     epsilon: float
 
     @classmethod
     def planned(cls, norm_bound: Fraction, d: int, epsilon: float) -> "Release":
-        """The least noise that keeps within (epsilon, DELTA), as the integer noise is counted."""
+        """The query with the least integer noise within (epsilon, DELTA)."""
         clip, multiplier = Clip(norm_bound, bias=True), edge_multiplier(norm_bound, FRACTION_BITS)
         length = MomentsQuery(clip, multiplier, SMALLEST_SHARE_SIGMA).length(d)
         squared = moments_squared(clip, FRACTION_BITS, multiplier)
@@ -86,7 +86,7 @@ class Release:
         return cls(MomentsQuery(clip, multiplier, share), counted)
 
     def theta(self, sums: NDArray[np.int64], rows: int, random: SeededRandom) -> Vector:
-        """Learned from the parties' sums and each party's share of the noise, drawn by the product's own sampler."""
+        """The model from the parties' sums and each party's share of the noise, drawn by the product's own sampler."""
         total = sums.copy()
         for _ in range(PARTIES):
             total += discrete_gaussian(self.query.share_sigma, len(sums), random)
@@ -96,7 +96,7 @@ class Release:
 
 
 def party_sums(split: Split, query: MomentsQuery) -> NDArray[np.int64]:
-    """The sum of what ten parties compute from their tenths of the training rows, before noise."""
+    """The sum of the contributions of ten parties, each with a tenth of the training rows, before noise."""
     total = np.zeros(query.length(split.train.shape[1]), dtype=np.int64)
     for part in np.array_split(np.arange(len(split.train)), PARTIES):
         labels = split.train_labels[part].astype(np.int8)
@@ -118,7 +118,7 @@ def splits_of(data: DataSet, folds: int) -> list[Split]:
 
 
 def norm_bound(data: DataSet) -> Fraction:
-    """R, from the kinds of columns alone."""
+    """R, from the kinds of columns only."""
     return norm_bound_of(real_features=data.numeric.shape[1], unit_features=data.categories.shape[1], bias=True)
 
 
@@ -180,7 +180,7 @@ def without_privacy(split: Split) -> tuple[float, float]:
 
 @dataclass(frozen=True, eq=False)
 class Compared(Comparison):
-    """What one data set gave."""
+    """The results on one data set."""
 
     norm_bound: float
     tried: NDArray[np.float64] | None
@@ -188,7 +188,7 @@ class Compared(Comparison):
 
     @classmethod
     def on(cls, data: DataSet, folds: int, *, with_diffprivlib: bool) -> "Compared":
-        """Run all ways on `data`, but for what is chosen over all sets."""
+        """Run all methods on `data`, except the one chosen over all sets."""
         splits = splits_of(data, folds)
         errors: Errors = {OURS: our_errors(splits, norm_bound(data)), ADASSP: adassp_errors(splits)}
         errors[DESCENT] = descent_errors(splits)
@@ -222,13 +222,13 @@ class Compared(Comparison):
         return found
 
     def rows(self) -> list[tuple[str, ...]]:
-        """What the table shows, a row an epsilon."""
+        """The rows of the table, one per epsilon."""
         of = f"{self.name} ({self.training_rows} x {self.d}, R = {self.norm_bound:g})"
         over = {epsilon: self.above(self.best_peer(epsilon), epsilon) for epsilon in EPSILONS}
         return [(of, f"{epsilon:g}", *self.cells(epsilon), f"{points:+.1f}") for epsilon, points in over.items()]
 
     def as_setting(self) -> dict[str, Any]:
-        """What the JSON file tells of the set."""
+        """The entry of the set in the JSON file."""
         return super().as_setting() | {"norm_bound": self.norm_bound}
 
 
@@ -273,7 +273,7 @@ def run(*, everything: bool = False) -> Report:
 
 
 def _findings(compared: list[Compared]) -> list[str]:
-    """The claim at the stated epsilon, set by set where it does not hold."""
+    """The claim at the stated epsilon, set by set if it does not hold."""
     if not compared:
         return []
     points = {way: {one.name: one.above(way, STATED_EPSILON) for one in compared} for way in (DESCENT, NO_PRIVACY)}
@@ -298,19 +298,19 @@ def _within(what: str, points: dict[str, float], allowed: float) -> str:
 
 def _notes(*, everything: bool, present: bool) -> list[str]:
     notes = [
-        "One repeat is a fold; ours is counted for a replaced record, against the learner alone.",
+        "One repeat is a fold; our epsilon is for a replaced record, against the learner alone.",
         "AdaSSP's noise is as published, for a record added or removed; diffprivlib's is for one replaced, at delta 0.",
-        "diffprivlib's C, one for all sets or one a set, and descent's setting are chosen by test error at no charge.",
+        "diffprivlib's C (for all sets, or per set) and descent's setting are chosen by test error at no charge.",
         "Bounds of features are the training rows' quantiles, uncounted, for all ways alike; a schema declares some.",
     ]
     if not present:
-        return [*notes, "Skipped: there is no shared/data directory beside this checkout."]
+        return [*notes, "Skipped: there is no shared/data directory next to this checkout."]
     left_out = [name for name in SETS if name not in QUICK_SETS]
     return notes if everything else [*notes, f"Skipped {', '.join(left_out)}: run with --all for all five."]
 
 
 def draw(report: Report, figure: Figure) -> None:
-    """Mean test error against epsilon, one panel a set."""
+    """Mean test error against epsilon, one panel per set."""
     sets = report.setting["sets"]
     panels = figure.subplots(1, max(1, len(sets)), squeeze=False)[0]
     for axes, one in zip(panels, sets, strict=False):

@@ -1,8 +1,8 @@
-"""Claim: time is linear in rows, coordinates and rados, grows less than parties, and a coordinator's memory does not.
+"""Claim: time is linear in rows, coordinates and rados and sublinear in parties; coordinator memory does not grow.
 
 A party's contribution (signatures and sums, on all cores) is timed while one of m, d and n grows; a whole encrypted
 query, from plan to opened total, over simulated parties that share the same rows, while K grows. Each curve, and each
-K, has a process of its own. What is fitted is an exponent: seconds = c x^e by least squares of logarithms.
+K, has its own process. An exponent is fitted: seconds = c x^e by least squares of logarithms.
 """
 
 import json
@@ -27,7 +27,7 @@ from benchmarks.measuring import (
 )
 from dpcore.numbers.processors import processors
 
-# Long enough that what is not per row, coordinate or rado does not count.
+# Long enough that fixed costs are negligible.
 USUAL = {"m": 200_000, "d": 18, "n": 1_000}
 GROWING = {
     "m": (312_500, 625_000, 1_250_000, 2_500_000, 5_000_000),
@@ -46,7 +46,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class Curve:
-    """Seconds of each repeat at each size of what grows."""
+    """Seconds of each repeat at each size of the growing quantity."""
 
     grows: str
     seconds: dict[int, list[float]]
@@ -62,13 +62,13 @@ class Curve:
         return [Measure.of(f"{self.grows} = {size:,}", "s", values) for size, values in self.seconds.items()]
 
     def growth(self) -> float:
-        """How many times longer the largest takes than the smallest."""
+        """The time of the largest size over that of the smallest."""
         medians = [float(np.median(values)) for values in self.seconds.values()]
         return medians[-1] / medians[0]
 
 
 def worked(job: dict[str, Any]) -> dict[str, Any]:
-    """What benchmarks.scaling_worker makes of a job."""
+    """The result of benchmarks.scaling_worker for a job."""
     command = [sys.executable, "-m", "benchmarks.scaling_worker", json.dumps(job)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=WORK_TIMEOUT_S, cwd=ROOT)
     require(done.returncode == 0, f"{job} failed: {done.stderr[-500:]}")
@@ -77,14 +77,14 @@ def worked(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def contribution_curve(grows: str) -> tuple[Curve, int | None]:
-    """A party's part of plain rados; and the most that its process held, in bytes."""
+    """A party's contribution to plain rados; and the peak memory of its process, in bytes."""
     found = worked({"sizes": [USUAL | {grows: size} for size in GROWING[grows]]})
     return Curve(grows, dict(zip(GROWING[grows], found["seconds"], strict=True))), found["most_bytes"]
 
 
 @dataclass(frozen=True)
 class Simulated:
-    """Seconds, and the coordinator's memory: at most, and at most beyond what it held before the first query."""
+    """Seconds, and the coordinator's memory: its peak, and its peak above that before the first query."""
 
     seconds: list[float]
     most_bytes: int | None
@@ -92,7 +92,7 @@ class Simulated:
 
 
 def simulated(parties: int) -> Simulated:
-    """Encrypted queries over so many parties, in a process of their own."""
+    """Encrypted queries over this many parties, in their own process."""
     repeats = FEWER_REPEATS if parties >= FEWER_REPEATS_FROM else REPEATS
     return Simulated(**worked({**SIMULATED, "parties": parties, "repeats": repeats, "workers": processors()}))
 
@@ -146,7 +146,7 @@ def _targets(rows: tuple[Curve, int | None], parties: Curve, runs: dict[int, Sim
 
 
 def _memory_measures(runs: dict[int, Simulated]) -> list[Measure]:
-    """The most that the coordinator's process held, and what of it came with the queries; nothing where unknown."""
+    """The peak memory of the coordinator's process, and its growth with the queries; nothing if unknown."""
     if any(found.most_bytes is None or found.most_bytes_beyond is None for found in runs.values()):
         return []
     most = {f"K = {k:,}: coordinator's process": found.most_bytes for k, found in runs.items()}

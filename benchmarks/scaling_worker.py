@@ -1,11 +1,10 @@
 """Run by scaling, a process for each curve or point: `python -m benchmarks.scaling_worker JOB`, JSON on the last line.
 
-JOB is JSON. `contribution`: sizes, each with m, d and n; printed are the seconds of each repeat of each, and the most
-that the process held while it computed. `parties`: their number, rows (of all together), columns, rados, key_bits,
-repeats, workers; printed are the seconds of each repeat, from the planned query to the opened total, and the most that
-this process held, which is coordinator and learner and no party where there are workers: in all, and beyond what it
-held before the first query. The total is compared with the unencrypted one. Memory is in bytes, and null where the
-system does not tell.
+JOB is JSON. `contribution`: sizes, each with m, d and n; prints the seconds of each repeat of each, and the peak memory
+of the process while it computed. `parties`: their number, rows (in total), columns, rados, key_bits, repeats, workers;
+prints the seconds of each repeat, from the planned query to the opened total, and the peak memory of this process,
+which is coordinator and learner and, with workers, no party: in total, and above that before the first query. The total
+is compared with the unencrypted one. Memory is in bytes, null if the system does not report it.
 """
 
 import json
@@ -35,7 +34,7 @@ TIMEOUT_S = 600.0
 
 
 def contribution(sizes: list[dict[str, int]]) -> dict[str, Any]:
-    """A party's part of plain rados: signatures drawn and summed."""
+    """A party's contribution to plain rados: signatures drawn and summed."""
     # Sizes that differ in n alone, or are fewer of the same rows, share one table.
     tables = {d: random_records(max(size["m"] for size in sizes), d) for d in {size["d"] for size in sizes}}
     works = {
@@ -74,7 +73,7 @@ def parties(job: dict[str, int]) -> dict[str, Any]:
             seconds.append(time.perf_counter() - begun)
         most = memory("VmHWM")
         plain = SimulatedFederation(hosts, names, SEED, None).ask(planned)
-    require(np.array_equal(total, plain), "the encrypted total is another than the one without encryption")
+    require(np.array_equal(total, plain), "the encrypted total differs from the one without encryption")
     beyond = None if most is None or before is None else most - before
     return {"seconds": seconds[1:], "most_bytes": most, "most_bytes_beyond": beyond}
 
@@ -89,7 +88,7 @@ def random_records(rows: int, d: int) -> Records:
 
 
 def count_anew() -> int | None:
-    """Memory held at present; from here on the most that is held is counted anew (Linux)."""
+    """Current memory; also resets the peak (Linux)."""
     try:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     except OSError:
@@ -98,7 +97,7 @@ def count_anew() -> int | None:
 
 
 def memory(field: str) -> int | None:
-    """A field of /proc/self/status in bytes, None elsewhere than on Linux."""
+    """A field of /proc/self/status in bytes, None unless on Linux."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     except OSError:

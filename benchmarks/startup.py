@@ -1,7 +1,7 @@
-"""Claim: `rado --help` comes at once and `rado plan` in little more than NumPy's own import, whatever is installed.
+"""Claim: `rado --help` is immediate and `rado plan` takes little more than NumPy's own import.
 
-Each is a process of its own, from its start to its end, beside an interpreter that does nothing and one that imports
-NumPy. All take turns in one run.
+This holds with any packages installed. Each is its own process, timed from start to end, compared with an interpreter
+that does nothing and one that imports NumPy. All take turns in one run.
 """
 
 import subprocess

@@ -1,8 +1,8 @@
-"""Run by encryption in an environment of TenSEAL's own: `python tenseal_worker.py JOB.npz`, JSON on the last line.
+"""Run by encryption in TenSEAL's own environment: `python tenseal_worker.py JOB.npz`, JSON on the last line.
 
 The job: mine, theirs (int64 values), degree, plain_modulus, repeats. Printed: seconds of each repeat for all values
-(encrypt, add, decrypt, after one that does not count), bytes (of all ciphertexts as they are serialised), threads, and
-version. The sums are compared.
+(encrypt, add, decrypt, after a warm-up), bytes (of all serialised ciphertexts), threads, and version. The sums are
+compared.
 """
 
 import json

@@ -25,7 +25,7 @@ def free_port() -> int:
 
 
 def wait_until(condition, *, timeout_s: float = 30.0, what: str = "it"):
-    """The condition's first true value; fails the test where it does not come."""
+    """Wait for the condition; returns its first true value, fails the test at the timeout."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
         value = condition()
@@ -36,7 +36,7 @@ def wait_until(condition, *, timeout_s: float = 30.0, what: str = "it"):
 
 
 def rado(*arguments: str, code: int = 0) -> dict:
-    """Run `rado ... --format json` in this process, which spares its start, and return the one object it prints."""
+    """Run `rado ... --format json` in this process, to save its start, and return the object that it prints."""
     printed, told = io.StringIO(), io.StringIO()
     with redirect_stdout(printed), redirect_stderr(told):
         found = run([*arguments, "--format", "json"])
@@ -75,7 +75,7 @@ class Federation:
         return self.member(name).directory
 
     def put_on_a_line(self, name: str) -> "Line":
-        """Let a party dial the coordinator through a line that can stall. Call it before the party starts."""
+        """Connect a party to the coordinator through a line that can stall. Call it before the party starts."""
         line = Line(self.address)
         config = self.member(name).config
         config.write_text(config.read_text().replace(self.address, line.address))
@@ -129,9 +129,9 @@ class Federation:
 
 
 class Line:
-    """A line between one party and the coordinator that can stall: TLS passes through it untouched.
+    """A line between one party and the coordinator that can stall: TLS passes through it unchanged.
 
-    What the party sends waits from `stall_after` on until `release`; what waits is lost with the process that sent it.
+    From `stall_after` on the party's data waits until `release`; it is lost with the process that sent it.
     """
 
     def __init__(self, target: str) -> None:
@@ -146,7 +146,7 @@ class Line:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def stall_after(self, sent_bytes: int) -> None:
-        """Let through so many bytes more."""
+        """Let this many more bytes through."""
         self._open.clear()
         self.stalled.clear()
         self.sent_bytes, self._stall_after_bytes = 0, sent_bytes

@@ -1,4 +1,4 @@
-"""A Ray cluster of several nodes on this machine's loopback, behind a token, in a process of its own.
+"""A Ray cluster of several nodes on this machine's loopback, behind a token, in its own process.
 
 The process that runs the tests never imports Ray: a driver ends with its cluster, and some tests end clusters.
 """
@@ -21,15 +21,15 @@ ROOT = Path(__file__).resolve().parents[1]
 LOOPBACK = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Whatever else fills this machine's memory must not fail the test.
+    # Other processes that fill this machine's memory must not fail the test.
     "RAY_memory_monitor_refresh_ms": "0",
-    # A node that was killed is noticed within a second, where Ray by itself takes fifteen. One that is merely slow is
-    # not lost: it has ten seconds to answer each check.
+    # A killed node is noticed within a second; Ray's default is fifteen. A slow node is not lost: it has ten seconds to
+    # answer each check.
     "RAY_health_check_initial_delay_ms": "200",
     "RAY_health_check_period_ms": "200",
     "RAY_health_check_failure_threshold": "5",
     "RAY_health_check_timeout_ms": "10000",
-    # As on a large machine; Ray itself sets one for what it starts, where this is not set.
+    # As on a large machine; without this, Ray sets one thread for its workers.
     "OPENBLAS_NUM_THREADS": "3",
 }
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
@@ -45,7 +45,7 @@ class RayNodes:
         self.token_file.write_text(secrets.token_hex(32))
         clean = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         mode = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self.token_file)}
-        # Not the user's, where Ray notes the cluster that others then join; short, since sockets are in it.
+        # Not the user's folder, where Ray records the cluster for others to join; short, because it contains sockets.
         self._temporary = tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True)
         mode["RAY_TMPDIR"] = self._temporary.name
         self.environment = clean | LOOPBACK | mode | ({} if authenticated else {"RAY_AUTH_MODE": "disabled"})
@@ -66,7 +66,7 @@ class RayNodes:
         return self._process.poll() is not None
 
     def fill(self) -> None:
-        """Start a node for each that a test removed."""
+        """Start a node for each one that a test removed."""
         self._say("fill")
 
     def remove_busy_node(self) -> None:
@@ -99,13 +99,13 @@ class RayNodes:
 
 
 def slowly(function, shared, payload):
-    """The function's result, late enough for its worker to be lost before. To be made a partial of."""
+    """The function's result, so late that its worker can be killed before. For functools.partial."""
     time.sleep(0.5)
     return function(shared, payload)
 
 
 def with_one_blas_thread(function, shared, payload):
-    """The function's result; an error where BLAS has several threads. To be made a partial of."""
+    """The function's result; an error if BLAS has several threads. For functools.partial."""
     assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} <= {1}
     return function(shared, payload)
 
@@ -116,22 +116,22 @@ def for_ever(shared, payload):
 
 
 def cut_off(function, public_key, uploads):
-    """The first ciphertext of the product alone. To be made a partial of."""
+    """Only the first ciphertext of the product. For functools.partial."""
     return function(public_key, uploads)[: public_key.ciphertext_bytes]
 
 
 def zeros(function, public_key, uploads):
-    """No ciphertexts. To be made a partial of."""
+    """No ciphertexts. For functools.partial."""
     return bytes(len(uploads[0]))
 
 
 def wrong_shape(function, shared, payload):
-    """A sum of fewer coordinates. To be made a partial of."""
+    """A sum of fewer coordinates. For functools.partial."""
     return function(shared, payload)[:, 1:]
 
 
 def wait_for(title: bytes, raylets: list[int]) -> tuple[int, int]:
-    """(process, raylet) of a worker that has such a title."""
+    """(process, raylet) of a worker with this title."""
     while True:
         for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
@@ -142,7 +142,7 @@ def wait_for(title: bytes, raylets: list[int]) -> tuple[int, int]:
 
 
 def serve(nodes: int) -> None:
-    """Start the cluster and do what standard input says."""
+    """Start the cluster and follow the commands on standard input."""
     from ray.cluster_utils import Cluster
 
     small = {"object_store_memory": 100 << 20}

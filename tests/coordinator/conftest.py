@@ -7,7 +7,7 @@ from tests.coordinator.world import Clients, RunningNode, World
 
 @pytest.fixture(scope="session")
 def secret_key():
-    """A 2048-bit test key, the shortest that a query may carry."""
+    """A 2048-bit test key, the shortest that a query allows."""
     return SecretKey.generate(SystemRandom(), bits=2048)
 
 
@@ -18,7 +18,7 @@ def world(tmp_path, secret_key):
 
 @pytest.fixture
 def start_node():
-    """Starts coordinators in this process, and stops them."""
+    """Start coordinators in this process, and stop them afterwards."""
     running = []
 
     def start(config):

@@ -1,4 +1,4 @@
-"""A client on bare HTTP/2 that leaves its messages unfinished, which gRPC's own clients cannot."""
+"""A client on bare HTTP/2 that leaves its messages unfinished, which gRPC's own clients cannot do."""
 
 import socket
 import ssl
@@ -67,7 +67,7 @@ class RawConnection:
         return sum(map(len, self._unsent.values()))
 
     def pump(self) -> bool:
-        """Send and take in what is possible without waiting; whether it was anything."""
+        """Send and receive without waiting; returns whether there was any data."""
         for stream in list(self._unsent):
             self._fill(stream)
         moved = False
@@ -134,10 +134,10 @@ class RawConnection:
 
 
 def pump_until(connections: Iterable[RawConnection], condition: Callable[[], bool], timeout_s: float = 30.0) -> bool:
-    """Serve the connections until the condition holds; whether it does."""
+    """Serve the connections until the condition holds or time is up; returns whether it holds."""
     end, connections = time.monotonic() + timeout_s, list(connections)
     while not condition() and time.monotonic() < end:
-        # All are served, and not only up to the first that moved.
+        # Serve all of them, not only up to the first with data.
         if not any([connection.pump() for connection in connections]):  # noqa: C419
             time.sleep(0.005)
     return condition()

@@ -125,7 +125,7 @@ def encrypt(opened: OpenedQuery, contributions) -> list[int]:
 def to_chunks(opened: OpenedQuery, ciphertexts) -> list[bytes]:
     ranges = chunk_ranges(len(ciphertexts), opened.ciphertexts_per_chunk)
     width = opened.public_key.ciphertext_bytes
-    # Written by hand, so that a test can send what the public key refuses to write.
+    # Serialised by hand, so that a test can send values that the public key refuses to write.
     octets = [int(c).to_bytes(width, "big") for c in ciphertexts]
     return [b"".join(octets[r.start : r.stop]) for r in ranges]
 

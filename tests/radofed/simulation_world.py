@@ -1,4 +1,4 @@
-"""A made-up table for simulations, and learners that look at what they are given."""
+"""A synthetic table for simulations, and estimators that inspect their input."""
 
 import gzip
 from typing import ClassVar
@@ -63,12 +63,12 @@ def simulate(table, **options):
 
 
 def figures(result):
-    """Everything of the rows that does not depend on the clock."""
+    """All fields of the rows that do not depend on the clock."""
     return [(row.fold, row.learner, row.sees, row.test_error, row.auc) for row in result.rows]
 
 
 class Recorder:
-    """A custom learner: it keeps every release that it is given."""
+    """A custom estimator that keeps every release it receives."""
 
     seen: ClassVar[list] = []
 

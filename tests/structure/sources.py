@@ -1,4 +1,4 @@
-"""The program's source files, as syntax trees, and which of them import which."""
+"""The program's source files as syntax trees, and their imports."""
 
 import ast
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ PACKAGES = ("dpcore", "wire", "parties", "coordinator", "learner", "radofed")
 
 
 def modules(root: Path = ROOT, packages: tuple[str, ...] = PACKAGES) -> dict[str, ast.Module]:
-    """Every file's tree by its module's dotted name; a package's name stands for its __init__.py."""
+    """Every file's tree by its module's dotted name; a package's name is that of its __init__.py."""
     found = {}
     for package in packages:
         for path in sorted((root / package).rglob("*.py")):
@@ -20,10 +20,10 @@ def modules(root: Path = ROOT, packages: tuple[str, ...] = PACKAGES) -> dict[str
 
 
 def imports(trees: dict[str, ast.Module], packages: frozenset[str] = frozenset()) -> dict[str, set[str]]:
-    """Which modules each module imports, wherever in the file, except for type checkers alone.
+    """The modules that each module imports, anywhere in the file, except for type checkers only.
 
-    `from a import b` imports a.b where that is a module, a otherwise. packages: names of those that are an
-    __init__.py, needed where imports are relative.
+    `from a import b` imports a.b if that is a module, otherwise a. packages: names of those that are an
+    __init__.py, needed for relative imports.
     """
     return {
         name: {target for node in _executed(tree) for target in _targets(node, name, trees, packages)} - {name}
@@ -32,7 +32,7 @@ def imports(trees: dict[str, ast.Module], packages: frozenset[str] = frozenset()
 
 
 def circles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """A shortest circle through each module that is on one, the same circle once."""
+    """A shortest import cycle through each module that is on one, each cycle once."""
     found = {}
     for start in sorted(graph):
         path = _shortest(graph, start)
@@ -61,7 +61,7 @@ def _shortest(graph: dict[str, set[str]], start: str) -> list[str] | None:
 
 
 def _executed(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes below, but for the body of `if TYPE_CHECKING:`."""
+    """All nodes below, except the body of `if TYPE_CHECKING:`."""
     yield node
     if isinstance(node, ast.If) and _is_type_checking(node.test):
         children = node.orelse

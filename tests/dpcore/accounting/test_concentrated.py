@@ -1,4 +1,4 @@
-"""Concentrated bounds against distributions that are summed, integrated and composed without them."""
+"""Concentrated bounds against distributions that are summed, integrated and composed independently."""
 
 import math
 from fractions import Fraction
@@ -44,7 +44,7 @@ def formula(rho, epsilon):
 def test_delta_is_the_formula_rounded_up(rho, epsilon):
     exact = formula(rho, epsilon)
     assert exact * (1 - 1e-4) <= concentrated_delta(rho, epsilon) <= exact * (1 + 1e-4)
-    # The search here is coarser, so what is found there is hardly larger; never smaller but for this grid.
+    # The search here is coarser, so the result there is hardly larger, and never smaller except for this grid.
     assert concentrated_delta(rho, epsilon) <= exact * (1 + 1e-9)
 
 
@@ -59,7 +59,7 @@ def test_epsilon_delta_and_rho_invert_one_another_from_the_safe_side(rho, delta)
     assert concentrated_delta(rho, 0.99 * epsilon) > delta
     found = concentrated_rho(epsilon, delta)
     assert rho * (1 - 1e-9) <= found <= rho * (1 + 1e-9)
-    # Rounded down: what is found may be spent.
+    # Rounded down: the result can be spent.
     assert concentrated_epsilon(concentrated_rho(2.5, delta), delta) <= 2.5 * (1 + 1e-11)
 
 
@@ -68,7 +68,7 @@ def test_a_gaussian_is_within_its_bound_and_not_far_below(mu):
     rho = mu * mu / 2
     epsilon = concentrated_epsilon(rho, DELTA)
     assert gaussian_delta(mu, epsilon).upper < float(DELTA)
-    # A fifth less is too little: the bound is worth having.
+    # A fifth less is too little: the bound is close.
     assert gaussian_delta(mu, 0.8 * epsilon).lower > float(DELTA)
 
 
@@ -134,8 +134,8 @@ def test_a_counts_bound_is_the_supremum_over_orders(rows, truncated):
         assert worst >= 0.995 * float(bound.rho)
 
 
-def test_a_tail_that_is_kept_would_cost_much_more():
-    """Why the far tails are left to the failure: the losses there are huge."""
+def test_keeping_the_tail_would_cost_much_more():
+    """The far tails are part of the failure because the losses there are huge."""
     distribution = binomial_distribution(300)
     kept, cut = (of_count(distribution, 100, Fraction(1, 10**digits)) for digits in (300, 9))
     assert float(kept.rho) > 5 * float(cut.rho)
@@ -158,7 +158,7 @@ def test_a_counts_bound_covers_its_exact_epsilon(rows, n, truncated):
     assert exact < stated < 1.1 * exact
 
 
-def test_a_thinned_gaussian_is_cut_where_its_coins_are_rare():
+def test_a_subsampled_gaussian_is_cut_where_its_coins_are_rare():
     n, p, mu = 100, Fraction(1, 3), 0.2
     failure = Fraction(1, 10**6)
     bound = of_shift(shift_distribution(mu, n, p), failure)
@@ -172,7 +172,7 @@ def test_a_thinned_gaussian_is_cut_where_its_coins_are_rare():
     assert float(above[enough - 1]) > failure
 
 
-def test_a_thinned_gaussians_bound_covers_its_exact_epsilon():
+def test_a_subsampled_gaussians_bound_covers_its_exact_epsilon():
     distribution = shift_distribution(0.05, 1000, Fraction(1, 2))
     bound = of_shift(distribution, DELTA / 1024)
     stated = concentrated_epsilon(bound.rho, DELTA - bound.failure)
@@ -190,7 +190,7 @@ def test_integer_noise_costs_its_slack():
     bound = of_shift(distribution, DELTA)
     continuous = float(distribution.upper[0]) / 2
     assert continuous < float(bound.rho) < continuous * (1 + 2e-6)
-    # The integers' own divergences, summed: four shares of standard deviation 3, shifted by 1.
+    # The sum of the integers' own divergences: four shares of standard deviation 3, shifted by 1.
     z = np.arange(-60, 61)
     share = np.exp(-(z**2) / 18)
     share /= share.sum()

@@ -74,7 +74,7 @@ def test_reference_values(vector):
 
 def test_vectors_are_there_or_the_skip_says_so():
     if not VECTORS.exists():
-        pytest.skip("the shared vectors are not beside this checkout")
+        pytest.skip("the shared vectors are not next to this checkout")
     assert len(vectors()) >= 10
 
 
@@ -118,7 +118,7 @@ def test_agrees_with_dp_accounting_on_the_bare_masses():
 @pytest.mark.parametrize(
     "parties", [[(50, 0)], [(51, 20)], [(30, 10), (31, 11), (30, 10)], [(30, 10)] * 5, [(30, 0), (12, 0), (40, 17)]]
 )
-def test_laws_are_the_exact_ones(parties):
+def test_distributions_are_the_exact_ones(parties):
     distribution, exact = pooled_distribution(parties), [float(mass) for mass in exact_distribution(parties)]
     assert distribution.low == sum(low for _, low in parties)
     assert distribution.masses.tolist() == pytest.approx(exact, rel=max(distribution.relative_error * 4, 1e-14))
@@ -127,7 +127,7 @@ def test_laws_are_the_exact_ones(parties):
 
 
 def test_cut_tails_are_lighter_than_stated():
-    # Exact integers: the mass that the window of 4,000 rows leaves out.
+    # Exact integers: the mass outside the window of 4,000 rows.
     distribution = binomial_distribution(4000)
     assert distribution.low > 0
     outside = Fraction(2 * sum(math.comb(4000, k) for k in range(distribution.low)), 2**4000)
@@ -164,7 +164,7 @@ def test_untruncated_parties_count_as_one_pool():
 def test_truncation_never_lowers_epsilon():
     free = epsilon_for([4177], 100, None, 1e-6)
     assert free.lower <= epsilon_for([4177], 100, HALF, 1e-6).upper
-    # Twenty parties that each truncate pay for it visibly.
+    # Twenty parties that each truncate have a visibly larger epsilon.
     assert epsilon_for([209] * 20, 100, HALF, 1e-6).lower > 1.1 * epsilon_for([209] * 20, 100, None, 1e-6).upper
 
 
@@ -190,7 +190,7 @@ def test_parties_that_a_truncation_hardly_touches_are_counted_by_the_smallest():
     ]
     assert found.epsilon_if_others_collude == own[0].upper
     assert own[0].upper >= own[1].lower >= own[2].lower
-    # One that is truncated in earnest stays in, however many rows it has.
+    # A party whose truncation matters stays in, with any number of rows.
     assert not distributions.hardly_truncated(25_000, truncation(25_000, Fraction(3, 10))[0])
     alone = account([25_000], 100, Fraction(3, 10), 1e-6).epsilon_if_others_collude
     assert account([25_000, 10**6], 100, Fraction(3, 10), 1e-6).epsilon_if_others_collude == alone
@@ -234,7 +234,7 @@ def test_infinite_epsilon_is_refused_with_what_works():
         epsilon_for([4177], works + 1, Fraction(3, 10), 1e-6)
 
 
-def test_a_single_admissible_count_gives_everything_away():
+def test_a_single_admissible_count_reveals_everything():
     with pytest.raises(InfiniteEpsilonError, match="probability 1:"):
         epsilon_for([1000], 1, Fraction(1, 100), 1e-6)
     assert delta_per_rado(1000, Fraction(1, 100)) == 1
@@ -283,7 +283,7 @@ def test_large_plans_are_counted_quickly():
     for rows, epsilon in (([10**6], Fraction(1, 10)), ([250_000 + i for i in range(4)], None), ([10**6], None)):
         started = time.perf_counter()
         found = account(rows, 10_000, epsilon, 1e-6)
-        # Ten times what it takes, so that a busy machine does not fail it.
+        # Ten times the time that it takes, so that a busy machine does not fail it.
         assert time.perf_counter() - started < 4
         assert found.epsilon - found.epsilon_lower <= 0.01 * found.epsilon
 

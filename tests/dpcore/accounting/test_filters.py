@@ -16,12 +16,12 @@ ZERO = Fraction(0)
 
 
 def basic(epsilon, delta="0"):
-    """A loss that only the basic filter can take."""
+    """A loss that only the basic filter admits."""
     return Loss(Fraction(epsilon), Fraction(delta), Fraction(10**6), ZERO)
 
 
 def concentrated(rho, failure="0"):
-    """A loss that only the concentrated filter can take."""
+    """A loss that only the concentrated filter admits."""
     return Loss(Fraction(10**6), Fraction(1), Fraction(rho), Fraction(failure))
 
 
@@ -64,7 +64,7 @@ def test_a_limit_out_of_range_is_refused(epsilon, delta):
         PrivacyLimit(Fraction(epsilon), Fraction(delta))
 
 
-def test_a_loss_is_not_negative_and_a_bound_that_fails_too_often_is_none():
+def test_negative_losses_and_bounds_that_fail_too_often_are_refused():
     with pytest.raises(PlanError, match="is negative"):
         Loss(Fraction(-1), ZERO, ZERO, ZERO)
     with pytest.raises(PlanError, match="larger delta"):
@@ -112,8 +112,8 @@ def next_rho(epsilon, delta):
 def test_a_delta_that_moves_to_what_rho_left_would_break_the_limit():
     """Why the parts of delta are fixed: a run that chooses by the likelihood ratio gets more than delta from both.
 
-    First a Gaussian of almost all that rho admits at the whole delta; then, where it happened to tell little, a release
-    that gives everything away with what is left of delta, and else another Gaussian with what is left of rho.
+    First a Gaussian of almost all that rho admits at the whole delta; then, if its privacy loss happened to be low, a
+    release that reveals everything with the rest of delta, otherwise another Gaussian with the rest of rho.
     """
     from scipy.special import ndtr
 
@@ -122,7 +122,7 @@ def test_a_delta_that_moves_to_what_rho_left_would_break_the_limit():
     def true_delta(mu):
         return float(ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu))
 
-    # What an exact accountant, which measures the true delta of the Gaussians, would have left after the first.
+    # The delta left after the first by an exact accountant, which measures the true delta of the Gaussians.
     low, high = 0.1, 2.0
     for _ in range(80):
         middle = (low + high) / 2
@@ -133,7 +133,7 @@ def test_a_delta_that_moves_to_what_rho_left_would_break_the_limit():
     rest = math.sqrt(whole**2 - first**2)
 
     def second(loss):
-        """The gain of the better of both: giving away with `left`, or a Gaussian of `rest`, given the first loss."""
+        """The gain of the better choice, given the first loss: revealing with `left`, or a Gaussian of `rest`."""
         shift = epsilon - loss
         away = left * 1.0 if shift > 0 else left + (1 - left) * max(0.0, 1 - math.exp(shift))
         gaussian = float(ndtr(rest / 2 - shift / rest) - math.exp(shift) * ndtr(-rest / 2 - shift / rest))

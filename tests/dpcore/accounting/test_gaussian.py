@@ -120,7 +120,7 @@ class TestCoins:
         found, true = subsampled_delta(mu, n, p, epsilon), true_subsampled(mu, n, p, epsilon)
         assert found.lower <= true <= found.upper
         assert found.upper - found.lower < 1e-9 * true
-        # A wrong coin or a wrong mu is seen.
+        # The test detects a wrong coin or a wrong mu.
         for wrong in (
             subsampled_delta(mu * 0.99, n, p, epsilon),
             subsampled_delta(mu, n, p * Fraction(49, 50), epsilon),
@@ -139,7 +139,7 @@ class TestCoins:
     def test_agrees_with_dp_accounting(self):
         mu, n, p = 0.2, 40, 0.5
         one = privacy_loss_distribution.from_gaussian_mechanism(1 / mu, value_discretization_interval=1e-4)
-        # The coin is known: with 1 - p the loss is 0, else the Gaussian's.
+        # The coin is known: the loss is 0 with probability 1 - p, otherwise the Gaussian's.
         coin = one.compute_mixture(privacy_loss_distribution.identity(value_discretization_interval=1e-4), p)
         found = subsampled_epsilon(mu, n, p, 1e-6).upper
         assert coin.self_compose(n).get_epsilon_for_delta(1e-6) == pytest.approx(found, rel=2e-3)
@@ -227,8 +227,8 @@ class TestSeveral:
             <= coarse.delta(1.0).upper
         )
 
-    def test_a_count_beside_a_gaussian_by_brute_force(self):
-        # One count of 30 rows beside one Gaussian: delta is the mean over k of the Gaussian's at epsilon - loss(k).
+    def test_a_count_and_a_gaussian_by_brute_force(self):
+        # One count of 30 rows and one Gaussian: delta is the mean over k of the Gaussian's at epsilon - loss(k).
         distribution, mu, delta = binomial_distribution(30), 0.7, 1e-3
         found = mixed_epsilon([CountRelease(distribution, 1)], [shift_distribution(mu)], delta)
 
@@ -349,7 +349,7 @@ class TestIntegerNoise:
             )
             stated = distribution.delta(epsilon).upper
             assert exact <= stated
-            # Taking 4 of the variance is all that is given away, but for the corner that a lattice cuts.
+            # The only loss is the 4 taken from the variance, except for the corner that a lattice cuts.
             assert exact > 0.9 * gaussian_delta(math.hypot(*moves) / noise.sigma, epsilon).lower
             too_much = IntegerNoise(4, shares, 2).distribution(sum(move * move for move in moves)).delta(epsilon).upper
             assert too_much < exact

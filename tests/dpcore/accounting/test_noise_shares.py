@@ -18,7 +18,7 @@ SMALL = 2.0**-64
 
 
 def laplace_total(scale: Fraction | float, kappa: float, reach: int) -> np.ndarray:
-    """P(total = x) for x from 0 to reach, the total being a difference of two NB(kappa, q): sums of positive terms."""
+    """P(total = x) for x from 0 to reach, for a difference of two NB(kappa, q): sums of positive terms."""
     inverse = float(1 / scale)
     count = reach + 1 + math.ceil(45 * scale) + 60
     k = np.arange(count + reach)
@@ -50,7 +50,7 @@ def test_a_laplace_tail_is_bounded_and_not_by_much(scale, shares, parties, value
     bound = noise.tail_bound(parties, values)
     masses = laplace_total(scale, parties / shares, bound + math.ceil(40 * scale))
     assert beyond(masses, bound) * values <= SMALL
-    # Exact for h shares; Chernoff's bound asks for a few scales more.
+    # Exact for h shares; Chernoff's bound is a few scales larger.
     spare = 1 if parties == shares else math.ceil(7 * scale)
     assert beyond(masses, bound - spare) * values > SMALL
 
@@ -70,7 +70,7 @@ def test_a_half_width_falls_with_the_chance_of_failure_beyond_double_precision()
     noise = LaplaceShares(Fraction(100), 3)
     widths = [noise.half_width(5, 10, Fraction(1, 10**n)) for n in (1, 3, 6, 9, 30, 400)]
     assert widths == sorted(widths)
-    # Of Chernoff's bound in the end: a scale for each factor e, and something on top.
+    # In the end Chernoff's bound: one scale for each factor e, and a little more.
     assert 100 * 401 * math.log(10) < widths[-1] < 1.05 * 100 * 401 * math.log(10)
 
 
@@ -78,7 +78,7 @@ def test_a_half_width_falls_with_the_chance_of_failure_beyond_double_precision()
     ("scale", "shares", "parties"), [(Fraction(1 << 40), 3, 4), (Fraction(1 << 30), 1 << 16, 70_000)]
 )
 def test_widths_scale_with_the_noise(scale, shares, parties):
-    """A scale of 200 has the same shape, two in a thousand apart."""
+    """A scale of 200 has the same shape, to two in a thousand."""
     wide, narrow = LaplaceShares(scale, shares), LaplaceShares(Fraction(2000), shares)
     for of in (lambda noise: noise.half_width(parties, 10, 0.05), lambda noise: noise.tail_bound(parties, 10)):
         assert of(wide) / float(scale) == pytest.approx(of(narrow) / 2000, rel=6e-3)
@@ -103,13 +103,13 @@ def largest_log_ratio(masses: np.ndarray, shift: int) -> float:
 @pytest.mark.parametrize(("scale", "shares"), [(Fraction(5, 2), 4), (Fraction(4), 1), (Fraction(9), 3)])
 @pytest.mark.parametrize("shift", [1, 2, 5])
 def test_laplace_totals_are_as_private_as_stated(scale, shares, shift):
-    """Every output's two probabilities, of as many shares as counted and of more; tight, and broken by less noise."""
+    """Both probabilities of every output, with the counted shares and with more; tight, and broken by less noise."""
     stated = float(LaplaceShares(scale, shares).epsilon(shift))
     exact = laplace_total(scale, 1.0, 120)
     assert largest_log_ratio(exact, shift) == pytest.approx(stated, abs=1e-9)
     assert largest_log_ratio(laplace_total(scale, (shares + 1) / shares, 120), shift) <= stated + 1e-9
     assert largest_log_ratio(laplace_total(0.7 * float(scale), 1.0, 80), shift) > 1.4 * stated
-    # A share that is missing is noise that is missing.
+    # A missing share is missing noise.
     if shares > 1:
         assert largest_log_ratio(laplace_total(scale, (shares - 1) / shares, 120), shift) > 1.001 * stated
 
@@ -161,7 +161,7 @@ def test_a_gaussian_half_width_holds_and_is_close(sigma, parties, values, failur
     )
 
 
-def test_a_gaussian_half_width_goes_on_where_a_double_ends():
+def test_a_gaussian_half_width_holds_below_the_smallest_double():
     noise = GaussianShares(1 << 20)
     near, far = (noise.half_width(3, 10, Fraction(1, 10**n)) / noise.deviation(3) for n in (285, 400))
     assert near == pytest.approx(36.3, abs=0.3)
@@ -187,7 +187,7 @@ def test_laplace_shares_that_cannot_be_drawn_are_refused(scale, shares):
 
 
 @pytest.mark.parametrize("noise", [GaussianShares(5), LaplaceShares(Fraction(5), 2)])
-def test_questions_without_an_answer_are_refused(noise):
+def test_arguments_out_of_range_are_refused(noise):
     for parties, values in ((0, 1), (1, 0), (-1, 5)):
         with pytest.raises(PlanError, match="at least one"):
             noise.tail_bound(parties, values)

@@ -1,4 +1,4 @@
-"""What pure differential privacy is worth: against randomized response, which is the worst of it."""
+"""Bounds of pure differential privacy against randomized response, its worst case."""
 
 import math
 from fractions import Fraction
@@ -17,7 +17,7 @@ BOUNDS = st.fractions(min_value=Fraction(1, 100), max_value=20, max_denominator=
 
 
 def response(bound: Fraction) -> tuple[np.ndarray, np.ndarray]:
-    """Randomized response's two outputs, under either neighbour."""
+    """The two outputs of randomized response, under either neighbour."""
     p, q = 1 / (1 + math.exp(-bound)), 1 / (1 + math.exp(bound))
     return np.array([p, q]), np.array([q, p])
 
@@ -57,7 +57,7 @@ def test_epsilon_is_the_bound_rounded_up():
 
 @settings(max_examples=50, deadline=None)
 @given(BOUNDS, st.floats(1e-9, 0.99))
-def test_epsilons_lower_end_is_what_delta_takes_off(bound, delta):
+def test_epsilons_lower_end_is_the_least_that_delta_allows(bound, delta):
     distribution = PureLoss(bound)
     lower = distribution.epsilon(delta).lower
     assert 0 <= lower <= distribution.epsilon(delta).upper
@@ -101,7 +101,7 @@ def test_a_distribution_has_a_positive_bound(bound):
         PureLoss(bound)
 
 
-def test_questions_out_of_range_are_refused():
+def test_arguments_out_of_range_are_refused():
     for delta in (-1e-9, 1, 2, math.nan):
         with pytest.raises(PlanError, match="delta is"):
             PureLoss(Fraction(1)).epsilon(delta)

@@ -1,4 +1,4 @@
-"""Sensitivities against a search for neighbouring integer records that break them: it finds none, and comes close."""
+"""Sensitivities against a search for neighbouring integer records that exceed them: none do, and some come close."""
 
 import math
 import pkgutil
@@ -33,7 +33,7 @@ Vector = Callable[[Edge], list[int]]
 
 
 def record(edge: Edge) -> Records:
-    """One record with this edge vector: the label is in the last coordinate's sign, which the bias would have."""
+    """One record with this edge vector: its label is the sign of the last coordinate, the bias."""
     label = -1 if edge[-1] < 0 else 1
     features = np.array([[label * value << (30 - BITS) for value in edge]], dtype=np.int32)
     return Records(features, np.array([label], np.int8), np.array([True]))
@@ -100,7 +100,7 @@ def test_no_pair_of_edges_is_further_apart(bound, bias, d):
     most = edge_squared(clip, BITS)
     found, first, second = search(edge_vector, clip, d, seed=1)
     assert found <= most
-    # Tight, so a bound that is a tenth lower is broken.
+    # Tight: a bound that is a tenth lower is exceeded.
     assert found > 0.98 * most
     assert found > edge_squared(Clip(bound * Fraction(19, 20), bias), BITS)
     design = RadosQuery(1, FixedSupportDesign(Fraction(1, 2), clip, 0))
@@ -109,7 +109,7 @@ def test_no_pair_of_edges_is_further_apart(bound, bias, d):
 
 
 CASES = [
-    # The maximum is at c = -k^2 / 50, inside [-S, S], and at its end where k^2 > 50 S.
+    # The maximum is at c = -k^2 / 50, inside [-S, S], and at its end if k^2 > 50 S.
     (Fraction(9, 10), False, 2, 1),
     (Fraction(9, 10), False, 2, 100),
     (Fraction(9, 10), False, 3, 300),
@@ -127,7 +127,7 @@ def test_no_pair_of_records_moves_moments_further(bound, bias, d, multiplier):
     most = moments_squared(clip, BITS, multiplier)
     found, first, second = search(moments_vector(multiplier, bias=bias), clip, d, seed=2)
     assert found <= most
-    # Within a few percent, for 7 stands for the root of 50: a bound that is a tenth lower is broken.
+    # Tight to a few percent, because 7 stands for the root of 50: a bound that is a tenth lower is exceeded.
     assert found > Fraction(93, 100) * most
     query = MomentsQuery(clip, multiplier, 3)
     sent = [query.sums(record(edge), BITS).astype(object) for edge in (first, second)]
@@ -183,7 +183,7 @@ def test_every_design_states_its_sensitivity_and_where_its_proof_is(design):
 
 
 def codings(feature: Feature) -> list[tuple[int, ...]]:
-    """What a usable cell becomes, over the feature's coordinates, in units of 2^-BITS."""
+    """The coding of a usable cell over the feature's coordinates, in units of 2^-BITS."""
     one = 1 << BITS
     match feature:
         case RealFeature():
@@ -216,7 +216,7 @@ def test_no_two_cells_of_a_column_are_further_apart(features, expected):
     schema = Schema(name="s", label=Label(column="label", positive=("1",)), features=(*features, other))
     most = joint_squared(squared_range(schema, "c"), BITS)
     assert most == expected << 2 * BITS
-    # Features of one column are taken to move together as far as each can.
+    # The bound assumes that all features of a column move as far as each can.
     reached = sum(
         max(sum((a - b) ** 2 for a, b in zip(x, y, strict=True)) for x in codings(f) for y in codings(f))
         for f in features

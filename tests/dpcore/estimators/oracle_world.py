@@ -45,7 +45,7 @@ def flags_schema(d, **options):
 
 
 def records(x, labels):
-    """All usable; x is (m, d) encoded coordinates, the bias included, labels -1 or +1."""
+    """Records, all usable; x is (m, d) encoded coordinates, the bias included, labels -1 or +1."""
     return Records(store(np.asarray(x)), np.asarray(labels, dtype=np.int8), np.ones(len(labels), dtype=np.bool_))
 
 
@@ -56,7 +56,7 @@ def flag_rows(truths):
 
 @cache
 def shared_noise(predicates, epsilon, delta, part, honest, bits):
-    """Each party's share of the noise; those of `honest` parties suffice; in units of 2^-bits."""
+    """Each party's share of the noise, in units of 2^-bits; the shares of `honest` parties suffice."""
     sensitivity = batch_sensitivity(predicates)
     if delta == 0:
         return LaplaceShares(smallest_scale(sensitivity.l1 << bits, epsilon * part), honest)
@@ -110,7 +110,7 @@ class WorldOracle:
 
 
 class TableOracle(WorldOracle):
-    """An oracle over `tables`, one `Records` a party."""
+    """An oracle over `tables`, one `Records` per party."""
 
     def __init__(self, schema, tables, **options):
         super().__init__(schema, sum(table.rows for table in tables), len(tables), **options)
@@ -121,7 +121,7 @@ class TableOracle(WorldOracle):
 
 
 def divided(schema, x, labels, parties=4, **options):
-    """The rows over `parties` parties of unequal sizes, as an oracle."""
+    """An oracle over the rows, split over `parties` parties of unequal sizes."""
     ends = (np.linspace(0, 1, parties + 1)[1:-1] ** 1.5 * len(labels)).astype(int)
     tables = [records(*part) for part in zip(np.split(x, ends), np.split(np.asarray(labels), ends), strict=True)]
     return TableOracle(schema, tables, **options)

@@ -11,7 +11,7 @@ from dpcore.pac.counts import CountNoise, GaussianCounts, IntervalCounts
 
 
 def neighbours(tables: Sequence[tuple]) -> Iterator[tuple[tuple, tuple]]:
-    """Pairs of tables (tuples of rows) of which one row differs, in both orders."""
+    """Pairs of tables (tuples of rows) that differ in one row, in both orders."""
     known = set(tables)
     rows = {row for table in tables for row in table}
     for table in tables:
@@ -28,7 +28,7 @@ def exponential_distribution(scores: Sequence[int], epsilon: float) -> np.ndarra
 
 
 def all_choices(learn: Callable[[], object], monkeypatch, module) -> dict[int, int]:
-    """Every concept that a learner can choose, with its score, from what it passes to the exponential mechanism."""
+    """Every concept that an estimator can choose, with its score, from its input to the exponential mechanism."""
     handed: dict[str, np.ndarray] = {}
     place = [0, 0]
 
@@ -64,17 +64,17 @@ def drawn(noise: CountNoise, shape: tuple[int, ...], generator: np.random.Genera
 
 
 def failed_too_often(failures: int, trials: int, beta: float) -> bool:
-    """Whether failures of probability at most beta would be this many less than once in 10,000 times."""
+    """Whether this many failures, of probability at most beta, would occur less than once in 10,000 times."""
     return bool(stats.binom.sf(failures - 1, trials, beta) < 1e-4)
 
 
 def failed_more_than(failures: int, trials: int, beta: float) -> bool:
-    """Whether the failures refute a probability of at most beta beyond doubt."""
+    """Whether the failures refute a probability of at most beta with near certainty."""
     return bool(stats.binom.sf(failures - 1, trials, beta) < 1e-9)
 
 
 def log_ratio(first: np.ndarray, second: np.ndarray) -> float:
-    """The largest log of a ratio of probabilities, of outcomes that have any."""
+    """The largest log ratio of probabilities, over outcomes with positive probability."""
     both = (first > 0) | (second > 0)
     with np.errstate(divide="ignore"):
         largest = np.max(np.log(first[both]) - np.log(second[both]))

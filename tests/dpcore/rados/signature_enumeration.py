@@ -1,4 +1,4 @@
-"""Small sets of signatures and all 2^10 selections, for tests that enumerate."""
+"""Small sets of signatures and all 2^10 selections, for tests by enumeration."""
 
 import itertools
 from fractions import Fraction

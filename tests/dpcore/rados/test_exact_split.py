@@ -1,4 +1,4 @@
-"""split = exact: the distribution against whoever knows the other parties' counts, by enumeration."""
+"""split = exact: the distribution against an adversary who knows the other parties' counts, by enumeration."""
 
 import itertools
 import math
@@ -17,7 +17,7 @@ HALF = Fraction(1, 2)
 
 
 def joint(rows, others, low):
-    """P(s, j), exactly, straight from signatures: uniform over those whose pooled count is admitted."""
+    """P(s, j), exactly, from the signatures: uniform over those whose pooled count is admitted."""
     ways = {
         (s, j): math.comb(others, s) * math.comb(rows, j)
         for s in range(others + 1)
@@ -77,7 +77,7 @@ def test_masses_are_the_exact_ones(rows, others, low):
     assert distribution.losses.tolist() == pytest.approx(ratios, abs=1e-12)
 
 
-def test_one_admitted_count_gives_everything_away():
+def test_one_admitted_count_reveals_everything():
     distribution = known_rest_distribution(5, 5, 5)
     assert distribution.masses.tolist() == [1.0]
     assert infinite_mass(distribution, 1) == 1
@@ -85,7 +85,7 @@ def test_one_admitted_count_gives_everything_away():
 
 
 def test_large_pools_are_cut_and_agree_with_what_is_not_truncated():
-    # So mild a truncation changes nothing, and then the others' counts say nothing of the party's own.
+    # So mild a truncation changes nothing, and then the others' counts reveal nothing about the party's own.
     distribution = known_rest_distribution(3000, 50_000, 15_000)
     assert distribution.low > 0
     found, free = epsilon_bracket(distribution, 10, 1e-6), epsilon_for([3000], 10, None, 1e-6)
@@ -95,7 +95,7 @@ def test_large_pools_are_cut_and_agree_with_what_is_not_truncated():
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_the_smallest_party_fares_worst(n):
+def test_the_smallest_party_has_the_largest_delta(n):
     for low in (1, 3, 4):
         for epsilon in (0.0, 0.5, 1.5):
             deltas = [exact_delta(m, 10 - m, low, n, epsilon, reverse=False) for m in range(1, 10)]
@@ -123,7 +123,7 @@ def test_splits_are_one_without_truncation_and_for_one_party():
 
 
 def test_one_pool_truncates_less_than_its_parties():
-    # Each of ten parties would give too much away; the pool's own window is wide.
+    # Each of ten parties would reveal too much; the pool's own window is wide.
     rows = [418] * 10
     with pytest.raises(InfiniteEpsilonError):
         account(rows, 100, Fraction(2, 5), 1e-6)

@@ -22,7 +22,7 @@ def naive(edges: np.ndarray, chosen: np.ndarray) -> list[list[int]]:
 def random_case(rows, d, rados, largest, seed):
     generator = np.random.default_rng(seed)
     edges = generator.integers(-largest, largest, size=(rows, d), endpoint=True)
-    # Extremes of one sign too: cancelling sums would hide an overflow.
+    # Also extremes of one sign: cancelling sums would hide an overflow.
     edges[:, 0] = largest
     edges[:, -1] = -largest
     chosen = generator.integers(0, 2, size=(rados, rows)).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""One table, one noise; any change, another: were it not so, two releases could be subtracted."""
+"""One table has one noise and any change gives new noise; otherwise the difference of two releases leaks."""
 
 import hashlib
 from dataclasses import replace
@@ -79,7 +79,7 @@ def test_a_table_is_repeatable():
     assert np.array_equal(table().noise(0, (400, 3)), table().noise(0, (400, 3)))
 
 
-def test_the_support_is_no_part_of_the_epoch():
+def test_the_epoch_does_not_depend_on_the_support():
     """Rados of another fraction over the same table are post-processing of it: they must not get fresh noise."""
     assert table(design=replace(DESIGN, fraction=Fraction(1, 3))) == table()
 
@@ -106,7 +106,7 @@ def test_epochs_differ_from_one_another():
     assert len({other.epoch for other in OTHERS.values()}) == len(OTHERS)
 
 
-def test_an_epoch_names_the_key_without_telling_it():
+def test_an_epoch_identifies_the_key_without_revealing_it():
     held = table()
     assert len(held.epoch) == len(held.key) == 32
     assert held.epoch != held.key
@@ -151,7 +151,7 @@ def test_contributions_of_one_table_repeat_their_noise_for_the_same_signatures()
 
 
 def test_the_noise_of_an_epoch_is_pinned():
-    """A table that was released must come out the same for ever. Where this fails, name another domain in the key."""
+    """The noise of a released table must never change. If this fails, use another domain in the key."""
     held = Records(np.array([[ONE, -ONE]], np.int32), np.array([1], np.int8), np.array([True]))
     design = FixedSupportDesign(Fraction(1, 2), Clip(Fraction(3, 2), bias=False), 1000)
     pinned = NoisedTable.of(held, design, 16, PartySecret(bytes(32), bytes(32)))

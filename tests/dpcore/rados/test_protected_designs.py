@@ -1,4 +1,4 @@
-"""Designs for a schema, and the refusals where a schema does not allow one; designs that no field may break."""
+"""Designs for a schema, errors if the schema does not allow one, and errors for fields out of range."""
 
 import time
 from fractions import Fraction
@@ -37,7 +37,7 @@ CLIP = Clip(Fraction(2), bias=True)
 
 
 def test_designs_of_thousands_of_features_are_quickly_made():
-    """A schema may come from a peer: nothing may take time by the square of its size."""
+    """A schema may come from a peer: no step may take time quadratic in its size."""
     names = [f"b{i:x}" for i in range(4000)]
     features = [BooleanFeature(name=name, true=("y",), false=("n",)) for name in names]
     schema = Schema(name="wide", label=SCHEMA.label, features=tuple(features))
@@ -52,7 +52,7 @@ def test_designs_of_thousands_of_features_are_quickly_made():
 
 
 def test_plain_rados_know_the_boolean_coordinates():
-    # Not "fast", which the one-hot coding of its column gives away.
+    # Not "fast", which the one-hot coding of its column reveals.
     assert plain_design(SCHEMA) == PlainDesign((4, 5))
     reals = Schema(name="s", label=SCHEMA.label, features=SCHEMA.features[:2])
     assert plain_design(reals) == PlainDesign(())
@@ -80,7 +80,7 @@ def test_sensitive_features_stand_in_the_order_of_their_coordinates():
         (["smoker"], ["age"], "not named as sensitive"),
         (["bias"], [], "cannot protect it"),
         (["bias"], ["bias"], "not real-valued"),
-        # The column's one-hot coding would give it away.
+        # The column's one-hot coding would reveal it.
         (["fast"], [], "rhythm=f, rhythm=s derives from 'rhythm'"),
         (["smoker", "smoker"], [], "twice"),
         ([], [], "at least one"),
@@ -98,7 +98,7 @@ def test_a_name_that_is_no_coordinate_is_refused_with_the_nearest():
         dp_feat_design(SCHEMA, ["ward"])
 
 
-def test_a_real_feature_beside_another_of_its_column_is_refused():
+def test_a_real_feature_that_shares_its_column_is_refused():
     twice = Schema(
         name="s",
         label=SCHEMA.label,
@@ -147,7 +147,7 @@ def test_noise_that_is_not_counted_is_refused(sigma):
     for make in (
         lambda: GaussianDesign(CLIP, sigma),
         lambda: JointDesign("c", (0,), 4, sigma),
-        # Nought is a table without noise.
+        # 0 is a table without noise.
         lambda: FixedSupportDesign(Fraction(1, 2), CLIP, sigma or 1),
     ):
         with pytest.raises(PlanError, match="standard deviation"):

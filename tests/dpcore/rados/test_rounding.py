@@ -1,4 +1,4 @@
-"""One-bit rounding: one sign for a record for ever, whatever else is asked; another for another secret or schema."""
+"""One-bit rounding: a record keeps its sign over all queries; another secret or schema gives another sign."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ UNUSABLE = [4, 90]
 
 def records(rows: int = 400, seed: int = 1) -> Records:
     generator = np.random.default_rng(seed)
-    # Half of the values lie near zero, so that signs are far from settled.
+    # Half of the values are near zero, so that their signs are random.
     features = generator.integers(-ONE // 8, ONE // 8, size=(rows, 4)).astype(np.int32)
     features[:, -1] = ONE
     labels = generator.choice([-1, 1], size=rows).astype(np.int8)
@@ -72,7 +72,7 @@ def test_a_sign_goes_with_its_record_and_not_with_its_place():
 
 
 def test_a_sign_does_not_depend_on_what_else_is_rounded():
-    """Else a learner who asks for x0, then x0 and x1, then x0 and x2, averages the rounding of x0 away."""
+    """Otherwise a learner who queries x0, then x0 and x1, then x0 and x2, averages the rounding of x0 away."""
     for others in ([0, 1], [1, 0], [0, 1, 2], [2, 0]):
         together = rounded(HELD, others, PARTY_SECRET)
         for coordinate in others:
@@ -93,7 +93,7 @@ def test_records_with_the_same_content_have_signs_of_their_own():
     assert abs(plus - 0.5) < 0.145
 
 
-def test_everything_else_stays():
+def test_other_values_stay():
     result = rounded(HELD, [1], PARTY_SECRET)
     assert np.array_equal(np.delete(result.features, 1, axis=1), np.delete(HELD.features, 1, axis=1))
     assert np.array_equal(result.labels, HELD.labels)

@@ -1,4 +1,4 @@
-"""Signatures: descriptions from which any block can be drawn, truncation by rejection, and what is refused."""
+"""Signatures: descriptions from which any block can be drawn, truncation by rejection, and invalid requests."""
 
 import json
 import math
@@ -66,7 +66,7 @@ def drawn(design, held, rados, seed=1) -> np.ndarray:
 
 def test_truncation_agrees_with_the_vectors():
     if not VECTORS.exists():
-        pytest.skip("the shared vectors are not beside this checkout")
+        pytest.skip("the shared vectors are not next to this checkout")
     for vector in json.loads(VECTORS.read_text()):
         epsilon = Fraction(str(vector["epsilon_per_rado"]))
         assert admissible_range(vector["m"], epsilon) == (vector["k_low"], vector["k_high"])
@@ -148,7 +148,7 @@ def test_counts_agree_with_their_definition(rows, rados, seed, data):
             GaussianDesign(CLIP, 3, Fraction(1, 2)),
             FIXED,
         )
-        # One row admits no truncated signature, and is no support.
+        # One row admits no truncated signature and no support.
         if rows > 1 or not (getattr(design, "epsilon_per_rado", None) or getattr(design, "fraction", None))
     ],
 )
@@ -163,7 +163,7 @@ def test_draws_have_the_right_shape_and_no_stray_bits(rows, design):
 
 @pytest.mark.parametrize("rows", [5, 4096, 10_001])
 @pytest.mark.parametrize("name", ["uniform", "kept", "given", "subset"])
-def test_any_block_can_be_drawn_at_any_time_by_anybody(name, rows):
+def test_any_block_can_be_drawn_at_any_time_by_any_process(name, rows):
     held = boolean_records(rows)
     narrow = dp_feat(Fraction(3, 200) if rows > 100 else Fraction(2))
     design = {"kept": narrow, "subset": FIXED}.get(name, PlainDesign())
@@ -180,7 +180,7 @@ def test_any_block_can_be_drawn_at_any_time_by_anybody(name, rows):
         assert block.flags.c_contiguous
         assert block.dtype == np.uint8
         assert np.array_equal(block.T, bits)
-        # What is given belongs to whoever asked.
+        # The caller owns the result.
         description.block(first)[:] = 0
         assert np.array_equal(description.block(first).T, bits)
     for nowhere in (-BLOCK_ROWS, 8, BLOCK_ROWS - 8, -(-rows // BLOCK_ROWS) * BLOCK_ROWS):
@@ -190,7 +190,7 @@ def test_any_block_can_be_drawn_at_any_time_by_anybody(name, rows):
 
 @pytest.mark.parametrize("design", [PlainDesign(), FIXED, dp_feat(Fraction(3, 400))])
 def test_nothing_is_drawn_twice(design):
-    """No block, round or rado repeats 8 bytes of another: by chance one of the 2^28 pairs does once in 2^36."""
+    """No block, round or rado repeats 8 bytes of another: one of the 2^28 pairs does so with probability 2^-36."""
     everything = drawn(design, boolean_records(20_000), 64)
     pieces = np.ascontiguousarray(everything[:, :2496]).view(np.uint64)
     assert len(np.unique(pieces)) == pieces.size
@@ -227,7 +227,7 @@ class TestTruncation:
     positive = np.packbits(sensitive_positive(held, 0), bitorder="little")
 
     def draw(self, epsilon, rados):
-        """What is kept, and the k of all candidates of each round, from whole signatures."""
+        """The kept signatures, and the k of all candidates of each round, from whole signatures."""
         seen = []
 
         def by_hand(candidates):
@@ -291,7 +291,7 @@ def test_truncated_counts_stay_inside():
     bits = drawn(dp_feat(Fraction(1, 5)), held, 500)
     k = sensitive_counts(bits, np.packbits(sensitive_positive(held, 0), bitorder="little"), 101)
     assert low <= k.min() <= k.max() <= high
-    # Both ends are reached: the range that is drawn from is not narrower than Algorithm 2's.
+    # Both ends occur: the range drawn from is not narrower than Algorithm 2's.
     assert {int(k.min()), int(k.max())} == {low, high}
 
 
@@ -317,7 +317,7 @@ def test_bad_requests_are_refused_before_anything_is_drawn():
     features = held.features.copy()
     features[0, 0] = 5
     odd = Records(features, held.labels, held.usable)
-    # Its marginal is counted for -1/+1, whichever design names it and in whatever place.
+    # The accounting of its marginal assumes -1/+1, in any design and at any place.
     for design in (dp_feat(None), dp_feat(None, 1, 0), dp_feat(Fraction(3)), PlainDesign((0, 1))):
         with pytest.raises(SchemaError, match="not coded"):
             signatures_of(design, odd, 1, SeededRandom(1))

@@ -1,4 +1,4 @@
-"""Fixed support: how many rows a rado takes, and that every subset is equally likely, whichever way it is drawn."""
+"""Fixed support: how many rows a rado takes, and that every subset is equally likely, however it is drawn."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -23,7 +23,7 @@ def drawn(rows: int, size: int, count: int, seed: int = 4) -> np.ndarray:
 
 
 def subset_p_value(drawn: np.ndarray, rows: int, size: int) -> float:
-    """p-value that every subset of exactly `size` rows is equally likely; 0 where another one was drawn."""
+    """p-value that every subset of exactly `size` rows is equally likely; 0 if another one was drawn."""
     members = [sum(1 << row for row in subset) for subset in combinations(range(rows), size)]
     if not np.isin(drawn, members).all():
         return 0.0
@@ -35,7 +35,7 @@ def test_every_subset_is_equally_likely(rows, size):
     found = drawn(rows, size, 30_000)[:, 0]
     assert subset_p_value(found, rows, size) > 1e-3
     if rows > 2:
-        # One row more or fewer, or one row that is favoured by a tenth.
+        # One row more or fewer, or one row with a tenth more probability.
         other = drawn(rows, size % (rows - 1) + 1, 30_000)[:, 0]
         assert subset_p_value(other, rows, size) == 0
         favoured = np.concatenate([found, found[(found & 1) == 1][::10]])
@@ -45,14 +45,14 @@ def test_every_subset_is_equally_likely(rows, size):
 
 
 @pytest.mark.parametrize("coin", [Coin(0, 0), Coin(1, 0), Coin(1, 1), Coin(3, 3), Coin(1, 2), Coin(6, 3)])
-def test_every_subset_is_equally_likely_whatever_the_coin(coin, monkeypatch):
-    """Rows are put in and taken out, few and many; three subsets of each size in turn."""
+def test_every_subset_is_equally_likely_with_any_coin(coin, monkeypatch):
+    """Rows move in and out, few and many; three subsets of each size in turn."""
     monkeypatch.setattr(Coin, "near", lambda share: coin)
     sizes = np.tile([2, 3, 5], 12_000)
     found = whole(subsets(6, sizes, SeededRandom(11)))[:, 0]
     for size in (2, 3, 5):
         assert subset_p_value(found[sizes == size], 6, size) > 1e-3
-    # Neighbouring rados have nothing to do with one another.
+    # Neighbouring rados are independent.
     assert abs(np.corrcoef(found[sizes == 2] & 1, found[sizes == 3] & 1)[0, 1]) < 4.5 / np.sqrt(12_000)
 
 
@@ -71,12 +71,12 @@ def test_blocks_get_as_many_as_drawing_without_replacement_gives(coin, monkeypat
     expected = np.array([comb(8, a) * comb(8, b) * comb(4, c) for a, b, c in cells]) / comb(20, size) * count
     seen = np.array([(parts == cell).all(axis=1).sum() for cell in cells])
     assert seen.sum() == count
-    # Cells of few are added to one another.
+    # Cells with small expected counts are merged.
     cell = np.cumsum(expected) // 8
     merged = [np.bincount(cell.astype(int), weights=each) for each in (seen, expected)]
     merged = [each[merged[1] > 0] for each in merged]
     assert stats.chisquare(*merged).pvalue > 1e-3
-    # Were they drawn with replacement, in proportion, it would show.
+    # The test detects drawing with replacement, in proportion.
     wrong = np.random.default_rng(1).multinomial(size, [0.4, 0.4, 0.2], size=count)
     wrong_seen = np.array([(wrong == place).all(axis=1).sum() for place in cells])
     merged[0] = np.bincount(cell.astype(int), weights=wrong_seen * count / wrong_seen.sum())
@@ -97,7 +97,7 @@ def test_every_rado_takes_exactly_as_many_rows(rows, share):
 
 
 def test_coins_and_moved_rows_come_from_keys_of_their_own():
-    """Were they drawn from one stream, which rows are moved would depend on how the coins fell."""
+    """With one stream for both, the rows moved would depend on the coins."""
     description = subsets(9000, np.full(30, 4000), SeededRandom(2))
     assert description.coins != description.chosen
     found = whole(description)
@@ -105,7 +105,7 @@ def test_coins_and_moved_rows_come_from_keys_of_their_own():
         other = whole(replace(description, **{name: bytes(32)}))
         changed = np.bitwise_count(found ^ other).sum(axis=1)
         moved = np.abs(description.moves).sum(axis=0)
-        # Other rows are moved, and nothing else; or the coins fall otherwise in half of all rows.
+        # Only the rows moved change; or the coins differ in half of all rows.
         assert (changed > moved).all()
         assert (changed <= 2 * moved).all() == (name == "chosen")
 
@@ -138,7 +138,7 @@ def test_what_is_drawn_does_not_depend_on_how_the_stream_is_cut(words, monkeypat
 
 
 @pytest.mark.parametrize("coin", [Coin(ones, bits) for bits in range(4) for ones in range((1 << bits) + 1)])
-def test_a_coin_has_its_chance_and_its_tosses_are_independent(coin):
+def test_a_coin_has_its_probability_and_its_tosses_are_independent(coin):
     tossed = np.unpackbits(coin.toss(KeyedRandom(bytes(32)), (200, 100)))
     chance = float(coin.chance)
     assert abs(tossed.mean() - chance) <= 4.5 * np.sqrt(chance * (1 - chance) / len(tossed))
@@ -148,10 +148,10 @@ def test_a_coin_has_its_chance_and_its_tosses_are_independent(coin):
 
 
 @given(st.fractions(min_value=0, max_value=1))
-def test_a_coin_is_near_what_is_asked_for(share):
+def test_a_coin_is_near_the_requested_share(share):
     coin = Coin.near(share)
     assert 0 <= coin.chance <= 1
-    # Moving what is left costs no more than drawing other bits, or than moving everything.
+    # Moving the rest costs no more than drawing other bits, or than moving everything.
     assert abs(coin.chance - share) <= min(share, 1 - share)
     assert coin.bits + 300 * abs(coin.chance - share) <= 8 + 300 / 512
     assert Coin.near(Fraction(1, 2)) == Coin(1, 1)

@@ -22,9 +22,9 @@ def real_schema(features, *, bias=True):
 
 
 def logistic_table(m, d, seed, *, alike=0.0):
-    """Rows within [-1, 1] with a bias last (m, d), labels by a logistic model of its own theta (d,).
+    """Rows within [-1, 1] with a bias last (m, d), labels by a logistic model with its own theta (d,).
 
-    alike: how much all features have in common, from 0 to 1.
+    alike: the common share of all features, from 0 to 1.
     """
     random = np.random.default_rng(seed)
     common = random.uniform(-1, 1, size=(m, 1))
@@ -34,9 +34,9 @@ def logistic_table(m, d, seed, *, alike=0.0):
 
 
 class RowsOracle:
-    """Exact sums of rows, with noise on each: mu is that of the whole budget, None adds none.
+    """Exact sums of rows, with noise on each: mu is that of the whole budget, None adds no noise.
 
-    answers: after so many the budget is spent. asked: (kind, theta, clip, part) of every answer.
+    answers: the number after which the budget is spent. asked: (kind, theta, clip, part) of every answer.
     """
 
     def __init__(self, x, labels, *, mu=None, seed=0, answers=None, bias=True):
