@@ -18,11 +18,11 @@ from dpcore.accounting.sensitivity import joint_squared
 from dpcore.estimators.base import RadoClassifier, RadoSample
 from dpcore.estimators.mean_variance import MeanVariance
 from dpcore.estimators.radoboost import RadoBoost
-from dpcore.numbers.fixed_point import store
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import Design, DpFeatDesign, JointDesign, SensitiveFeature
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.computation import Computation
+from dpcore.records.encoding import store
 from dpcore.records.records import Records
 
 Matrix = NDArray[np.float64]

@@ -23,7 +23,7 @@ class UnavailableError(RuntimeError):
 def environment(name: str, pins: tuple[str, ...], imports: str) -> Path:
     """The interpreter of an environment `name` that holds `pins`, of which `imports` is a module.
 
-    Raises UnavailableError where it cannot be made.
+    Raises UnavailableError if it cannot be made.
     """
     cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     place = cache_home / "radofed-benchmarks" / f"{name}-python{sys.version_info[0]}.{sys.version_info[1]}"
@@ -43,7 +43,7 @@ def environment(name: str, pins: tuple[str, ...], imports: str) -> Path:
 def work(python: Path, worker: str, job: Mapping[str, Any], timeout_s: float = WORK_TIMEOUT_S) -> Any:
     """What the worker, a file beside this one, prints as JSON on its last line; the job's arrays reach it as a .npz.
 
-    Raises UnavailableError where it fails.
+    Raises UnavailableError if it fails.
     """
     file = Path(__file__).resolve().with_name(worker)
     with tempfile.TemporaryDirectory() as folder:

@@ -36,7 +36,7 @@ class WrongResultError(RuntimeError):
 
 
 def require(condition: bool, message: str) -> None:
-    """Raise WrongResultError where `condition` does not hold."""
+    """Raise WrongResultError if `condition` does not hold."""
     if not condition:
         raise WrongResultError(message)
 

@@ -95,7 +95,7 @@ def _event(node: str, line: str) -> Event:
 def nodes(directory: Path, parties: list[tuple[Floats, Labels]]) -> Iterator[Nodes]:
     """Start a coordinator and a party for each (rows, labels); ready once every party has its rows in memory.
 
-    rows: (m, columns), as `schema_of` has them. Raises ChildError where a node fails or does not come up.
+    rows: (m, columns), as `schema_of` has them. Raises ChildError if a node fails or does not come up.
     """
     schema = schema_of(parties[0][0].shape[1])
     names = [f"party-{i}" for i in range(1, len(parties) + 1)]

@@ -46,7 +46,6 @@ from dpcore.accounting.integer_noise import ROUNDING_VARIANCE, IntegerNoise
 from dpcore.accounting.sensitivity import gradient_squared, moments_squared
 from dpcore.estimators.oracle import WHOLE, GradientEstimate
 from dpcore.estimators.private_newton import PrivateNewton
-from dpcore.numbers.fixed_point import store
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.norms import edge_multiplier, usual_norm
@@ -54,6 +53,7 @@ from dpcore.randomness.sources import RandomSource, SeededRandom
 from dpcore.records.basis import Basis
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation
+from dpcore.records.encoding import store
 from dpcore.records.margin_weights import WEIGHT_BITS, Loss
 from dpcore.records.records import Records
 from dpcore.records.schema import CategoryFeature, Label, RealFeature, Schema

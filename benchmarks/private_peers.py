@@ -148,7 +148,7 @@ def noisy_descent(
 
 
 def diffprivlib_python() -> Path:
-    """The interpreter of an environment that holds diffprivlib. Raises UnavailableError where it cannot be made."""
+    """The interpreter of an environment that holds diffprivlib. Raises UnavailableError if it cannot be made."""
     return environment("diffprivlib", PINS, "diffprivlib.models")
 
 

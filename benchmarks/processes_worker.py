@@ -16,9 +16,8 @@ import numpy as np
 
 from benchmarks.node_processes import schema_of
 from benchmarks.scaling_worker import random_records
-from coordinator.aggregate import multiply
 from dpcore.paillier.obfuscation import Obfuscator
-from dpcore.paillier.public import PublicKey
+from dpcore.paillier.public import PublicKey, multiply
 from dpcore.predicates.frontend import x, y
 from dpcore.randomness.sources import SeededRandom, SystemRandom
 from dpcore.records.basis import Basis

@@ -36,12 +36,12 @@ from benchmarks.private_peers import (
 from dpcore.accounting.integer_noise import IntegerNoise, smallest_share
 from dpcore.accounting.sensitivity import moments_squared
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant
-from dpcore.numbers.fixed_point import store
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.norms import edge_multiplier, norm_bound_of
 from dpcore.randomness.discrete_gaussian import SMALLEST_SHARE_SIGMA, discrete_gaussian
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
+from dpcore.records.encoding import store
 from dpcore.records.records import Records
 
 Vector = NDArray[np.float64]

@@ -20,13 +20,13 @@ class CoordinatorLimits(Configuration):
     """Queries of one learner open at one time."""
     spool_bytes: Annotated[int, Field(ge=1)] = 50_000_000_000
     """Disk space for uploads, over all open queries, in bytes. A query is accepted only if the largest upload of its
-    cohort fits beside those of the others. A total replaces its uploads and is not counted."""
+    cohort fits in addition to those of the others. A total replaces its uploads and does not count."""
     query_life_s: Annotated[int, Field(ge=1, le=1 << 31)] = 90 * 86_400
-    """Longest time from now to the expiry of a new query, in seconds. The query's id is remembered until it expires."""
+    """Longest time from now to the expiry of a new query, in seconds. The query's id is stored until it expires."""
     keep_finished_s: Annotated[int, Field(ge=0)] = 86_400
     """Time for which a finished query and its total are kept, in seconds."""
     finished_per_learner: Annotated[int, Field(ge=1)] = 200
-    """Finished queries that are kept for each learner. The oldest are dropped first."""
+    """Finished queries that are kept for each learner. The oldest are deleted first."""
 
 
 class CoordinatorCluster(ClusterSettings):
@@ -64,12 +64,12 @@ class CoordinatorConfig(Configuration):
 
     @property
     def address_file(self) -> Path:
-        """Holds the bound "host:port" while the coordinator runs."""
+        """File with the bound "host:port" while the coordinator runs."""
         return self.state_directory / "address"
 
     @property
     def lock_file(self) -> Path:
-        """Held locked while the coordinator runs."""
+        """File that is locked while the coordinator runs."""
         return self.state_directory / "lock"
 
     @property
@@ -79,12 +79,12 @@ class CoordinatorConfig(Configuration):
 
     @property
     def spool_directory(self) -> Path:
-        """Uploads and totals."""
+        """Directory of uploads and totals."""
         return self.state_directory / "spool"
 
     @property
     def host_and_port(self) -> tuple[str, int]:
-        """`listen` in its parts. Raises ConfigurationError."""
+        """`listen` split into host and port. Raises ConfigurationError."""
         host, colon, port = self.listen.rpartition(":")
         if not colon or not host or not port.isdecimal() or len(port) > 5 or int(port) > 65535:
             raise ConfigurationError(f"listen is {self.listen!r}: write it as host:port, such as 0.0.0.0:7443")

@@ -1,8 +1,8 @@
-"""The coordinator without its sockets: queries in memory, moved by rounds.step, kept by the store, chunks spooled.
+"""The coordinator without its sockets: queries in memory, advanced by rounds.step, stored, with spooled chunks.
 
-Each change is one step: compute the next round (pure), commit it with the statement that caused it, then show it and
-act on it. One lock orders the changes; what blocks (the disk, big integers) runs in threads. A change that has begun is
-carried through although its caller hangs up.
+Each change is one step: compute the next round (pure), commit it with the statement that caused it, then publish it and
+run its actions. One lock orders the changes. Blocking work (the disk, big integers) runs in threads. A change that has
+begun is completed even if its caller disconnects.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ from wire.query import CLOCK_SKEW_S, OpenedQuery
 from wire.status import Phase
 
 TICK_S = 0.25
-# How much waiting time a crash may give back to a phase.
+# Largest waiting time that a crash may add to a phase.
 SAVE_TIMES_EVERY_S = 5.0
 ADD_AGAIN_AFTER_S = 5.0
 
@@ -50,10 +50,10 @@ T = TypeVar("T")
 
 
 class Core:
-    """All queries of one coordinator. Used from one event loop; `start` first.
+    """All queries of one coordinator. Use it from one event loop, and call `start` first.
 
-    cluster: makes large totals. clock: monotonic seconds, for durations. wall_clock: Unix seconds, for the ends that
-    queries were signed with.
+    cluster: computes large totals. clock: monotonic seconds, for durations. wall_clock: Unix seconds, for the signed
+    expiry times of queries.
     """
 
     def __init__(
@@ -79,23 +79,23 @@ class Core:
         self._live: dict[bytes, LiveQuery] = {}
         self._lock = asyncio.Lock()
         self._carried: set[asyncio.Task[Any]] = set()
-        # One thread of its own: a commit must not queue behind uploads.
+        # A separate thread: a commit must not queue behind uploads.
         self._store_thread = ThreadPoolExecutor(1, "store")
         self._adding = Adding(spool, cluster)
         self._revision = store.revision
 
     @property
     def revision(self) -> int:
-        """The newest revision of any query."""
+        """The newest revision over all queries."""
         return self._revision
 
     @property
     def queries(self) -> tuple[LiveQuery, ...]:
-        """All that are not forgotten, in the order of their submission."""
+        """All queries that are not forgotten, in the order of their submission."""
         return tuple(self._live.values())
 
     def get(self, query_id: bytes) -> LiveQuery | None:
-        """The query, or None where there is none or it is forgotten."""
+        """The query, or None if it is unknown or forgotten."""
         return self._live.get(query_id)
 
     def find(self, query_id: bytes) -> LiveQuery:
@@ -106,11 +106,11 @@ class Core:
         return live
 
     def chunk_count(self, live: LiveQuery) -> Callable[[str], int]:
-        """How many chunks each party has stored for the present attempt."""
+        """Function that gives the number of stored chunks of a party in the current attempt."""
         return partial(self.spool.count, live.query_id, live.round.attempt)
 
     async def start(self) -> None:
-        """Take up what the store holds. Raises ConfigurationError where a query in it cannot be read."""
+        """Resume the queries in the store. Raises ConfigurationError if one cannot be read."""
         for stored in self._store.load():
             self._live[stored.query_id] = self._restore(stored)
         useful = {live.query_id: _attempt_of_use(live) for live in self.queries if live.round.phase is not Phase.FAILED}
@@ -131,16 +131,16 @@ class Core:
             ) from error
 
     async def carry(self, change: Coroutine[Any, Any, T]) -> T:
-        """Run a change to its end even where the caller is cancelled meanwhile (a peer that hung up)."""
+        """Run a change to its end even if the caller is cancelled (the peer disconnected)."""
         return await asyncio.shield(self._begin(change))
 
     def _background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do what nobody waits for; what it fails with is logged."""
+        """Run work without a waiting caller. Logs its errors."""
 
         async def logged() -> None:
             try:
                 await work
-            except Exception:  # noqa: BLE001 - there is no caller to tell
+            except Exception:  # noqa: BLE001 - there is no caller to notify
                 self._log.exception("background work failed")
 
         self._begin(logged())
@@ -154,16 +154,16 @@ class Core:
     def _settled(self, task: asyncio.Task[Any]) -> None:
         self._carried.discard(task)
         if not task.cancelled():
-            task.exception()  # seen by the caller, or the caller has hung up
+            task.exception()  # seen by the caller, or the caller has disconnected
 
     async def _in_store(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._store_thread, call)
 
     async def take(self, opened: OpenedQuery, rules: Rules) -> None:
-        """Take a verified query; harmless where it is there already.
+        """Accept a verified query. Has no effect if the query is already known.
 
-        Raises WireError(QUERIES_TOO_MANY, QUERY_TOO_LARGE, SPOOL_FULL where its uploads might not fit at present,
-        QUERY_INVALID where it ends too far away, QUERY_CLOSED where it ran before and was forgotten, or DRAINING).
+        Raises WireError(QUERIES_TOO_MANY, QUERY_TOO_LARGE, SPOOL_FULL if its uploads might not fit at this time,
+        QUERY_INVALID if it expires too late, QUERY_CLOSED if it ran before and was forgotten, or DRAINING).
         """
         await self.carry(self._take(opened, rules))
 
@@ -203,21 +203,23 @@ class Core:
     def _check_limits(self, opened: OpenedQuery, rules: Rules) -> None:
         limits = self._limits
         if opened.query.not_after_unix_s > self.wall_clock() + limits.query_life_s:
-            raise WireError(Code.QUERY_INVALID, f"This coordinator takes queries of at most {limits.query_life_s} s.")
+            raise WireError(
+                Code.QUERY_INVALID, f"This coordinator accepts queries that expire within {limits.query_life_s} s."
+            )
         open_queries = [live for live in self.queries if live.is_open]
         own = sum(live.learner == opened.query.learner for live in open_queries)
         if len(open_queries) >= limits.open_queries or own >= limits.open_queries_per_learner:
-            raise WireError(Code.QUERIES_TOO_MANY, f"{len(open_queries)} are open, {own} of them this learner's.")
-        # Cohorts that fill the spool by halves would all wait for one another until their attempts, charged, are lost.
+            raise WireError(Code.QUERIES_TOO_MANY, f"{len(open_queries)} are open, {own} of them from this learner.")
+        # If several cohorts partly fill the spool, all of them wait until their charged attempts are lost.
         promised = sum(live.most_upload_bytes for live in open_queries)
         needed = most_upload_bytes(opened, rules)
         if needed > limits.spool_bytes:
-            raise WireError(Code.QUERY_TOO_LARGE, f"It takes up to {needed} bytes of {limits.spool_bytes}.")
+            raise WireError(Code.QUERY_TOO_LARGE, f"It needs up to {needed} bytes; the spool has {limits.spool_bytes}.")
         if promised + needed > limits.spool_bytes:
             raise WireError(
                 Code.SPOOL_FULL,
-                f"Up to {needed} bytes would be uploaded for this query, and {limits.spool_bytes - promised} of "
-                f"{limits.spool_bytes} are not promised to open queries.",
+                f"Uploads of this query may need {needed} bytes, and {limits.spool_bytes - promised} of "
+                f"{limits.spool_bytes} are not reserved for open queries.",
             )
 
     async def move(
@@ -228,9 +230,9 @@ class Core:
         statement: Statement | None = None,
         check: Callable[[LiveQuery], None] | None = None,
     ) -> LiveQuery:
-        """One event: the query after it, durable. A repeated statement changes nothing.
+        """Apply one event and return the new state of the query, durable. A repeated statement changes nothing.
 
-        check: called once the event is known to fit and to be new; what it raises refuses the event. Raises WireError.
+        check: called for a valid new event; an error that it raises refuses the event. Raises WireError.
         """
         return await self.carry(self._move(query_id, event, statement, check))
 
@@ -278,7 +280,7 @@ class Core:
                 self.work_changed.notify_all()
 
     async def chunk_stored(self) -> None:
-        """Tell those who watch that a chunk came."""
+        """Notify watching learners that a chunk arrived."""
         await self._tell(work=False)
 
     def _act(self, live: LiveQuery, action: Action) -> None:
@@ -315,10 +317,10 @@ class Core:
             case Cancelled():
                 self._log.info("cancelled", **about)
             case Ticked() | AddingFailed():
-                self._log.info("moved on", **about, attempt=live.round.attempt, phase=live.round.phase.word)
+                self._log.info("phase ended", **about, attempt=live.round.attempt, phase=live.round.phase.word)
 
     async def _add(self, live: LiveQuery) -> None:
-        """Make the total, again and again while the disk fails, until it is made or the query ends."""
+        """Compute the total. Retries while the disk fails, until it is stored or the query ends."""
 
         def stopping() -> bool:
             now_live = self._live.get(live.query_id)
@@ -332,7 +334,7 @@ class Core:
                 if outcome is not None:
                     await self.move(live.query_id, outcome)
             except SpoolDamagedError as error:
-                if stopping():  # the query ended, and its chunks were taken away
+                if stopping():  # the query ended, and its chunks were deleted
                     break
                 self._log.error("spool damaged", query=live.query_id, party=error.owner, chunk=error.index)
                 outcome = AddingFailed(live.round.attempt, f"The stored upload of {error.owner} was damaged.")
@@ -341,14 +343,14 @@ class Core:
                 await asyncio.sleep(ADD_AGAIN_AFTER_S)
             except Exception:  # noqa: BLE001 - a bug must end the query, not leave it waiting
                 self._log.exception("adding failed", query=live.query_id)
-                outcome = AddingFailed(live.round.attempt, "The total could not be made.")
+                outcome = AddingFailed(live.round.attempt, "The total could not be computed.")
                 await asyncio.sleep(ADD_AGAIN_AFTER_S)
         current = self._live.get(live.query_id)
         if current is None or current.round.phase is Phase.FAILED:
             await asyncio.to_thread(self.spool.drop_query, live.query_id)
 
     async def run(self) -> None:
-        """Let time pass, until cancelled."""
+        """Run the clock until cancelled."""
         saved_at = self.clock()
         while True:
             await asyncio.sleep(TICK_S)
@@ -358,11 +360,11 @@ class Core:
                     saved_at = self.clock()
                     await self.carry(self._save_times())
                     await self.carry(self._forget())
-            except Exception:  # noqa: BLE001 - time must go on passing, whatever failed
+            except Exception:  # noqa: BLE001 - the clock must continue after any failure
                 self._log.exception("tick failed")
 
     async def tick(self) -> None:
-        """End the phases whose time is over."""
+        """End the phases that have timed out."""
         for live in self.queries:
             if live.is_open and live.round.remaining_s(self.clock()) <= 0:
                 await self._tick(live)
@@ -370,7 +372,7 @@ class Core:
     async def _tick(self, live: LiveQuery) -> None:
         try:
             await self.move(live.query_id, Ticked())
-        except Exception:  # noqa: BLE001 - the other queries' time must go on passing
+        except Exception:  # noqa: BLE001 - the other queries must still time out
             self._log.exception("tick failed", query=live.query_id)
 
     async def _save_times(self) -> None:
@@ -385,7 +387,7 @@ class Core:
             forgotten = self._forgettable()
             if not forgotten:
                 return
-            # An expired query is refused by its time, with the same grace, and needs no memory.
+            # An expired query is refused by its expiry time, with the same clock skew, so its id is not stored.
             expired_before_unix_s = self.wall_clock() - CLOCK_SKEW_S - 1
             await self._in_store(partial(self._store.forget, forgotten, expired_before_unix_s=expired_before_unix_s))
             for query_id in forgotten:
@@ -396,7 +398,7 @@ class Core:
         await self._tell(work=False)
 
     def _forgettable(self) -> list[bytes]:
-        """Finished queries that were kept long enough, or that are too many of one learner's."""
+        """Finished queries that were kept long enough, or that exceed the number kept per learner."""
         before = self.wall_clock() - self._limits.keep_finished_s
         finished = [(live.finished_at_unix_s, live) for live in self.queries if live.finished_at_unix_s is not None]
         later: Counter[str] = Counter()
@@ -408,12 +410,12 @@ class Core:
         return found
 
     async def begin_draining(self) -> None:
-        """Take no new query, and let those who wait go."""
+        """Accept no new query, and end all long polls."""
         self.draining = True
         await self._tell(work=True)
 
     async def drain(self) -> None:
-        """Finish what has begun, and write the remaining times; nothing may be asked of the core afterwards."""
+        """Complete all changes and store the remaining times. Do not use the core afterwards."""
         await self.begin_draining()
         while self._carried:
             await asyncio.wait(set(self._carried))

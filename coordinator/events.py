@@ -1,4 +1,4 @@
-"""What can happen to a query, and what the coordinator then has to do."""
+"""Events of a query, and the coordinator's actions on them."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class PartyAnswer:
     """A party's answer to one attempt. digest: SHA-256 of the signed payload, in hexadecimal.
 
-    rows: m_p, 0 where the party refused. code: the refusal's, empty where it accepted.
+    rows: m_p, 0 if the party refused. code: of the refusal, empty if it accepted.
     """
 
     digest: str
@@ -55,7 +55,7 @@ class Added:
 
 @dataclass(frozen=True)
 class AddingFailed:
-    """The total of this attempt can never be made. detail: a public sentence."""
+    """The total of this attempt cannot be computed. detail: a public sentence."""
 
     attempt: int
     detail: str
@@ -63,7 +63,7 @@ class AddingFailed:
 
 @dataclass(frozen=True)
 class Cancelled:
-    """The learner gave the query up."""
+    """The learner cancelled the query."""
 
 
 @dataclass(frozen=True)
@@ -91,14 +91,14 @@ class StartAdding:
 
 @dataclass(frozen=True)
 class DropUploads:
-    """What was uploaded for this attempt is of no more use."""
+    """Delete the uploads of this attempt: they are no longer needed."""
 
     attempt: int
 
 
 @dataclass(frozen=True)
 class Finished:
-    """The query is terminal. code: empty where it is complete."""
+    """The query is in a terminal phase. code: empty if it is complete."""
 
     code: str
 

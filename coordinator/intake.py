@@ -1,16 +1,16 @@
-"""What members say: each statement is verified, its sender compared with the caller, and made an event."""
+"""Statements from members: verifies each one, compares its sender with the caller, and turns it into an event."""
 
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from coordinator.aggregate import check_chunk
 from coordinator.core import Core
 from coordinator.events import Answered, BecameReady, Cancelled, PartyAnswer, ReceiptGiven
 from coordinator.live import LiveQuery, check_size
 from coordinator.rounds import Rules
 from coordinator.store import Statement
+from coordinator.totals import check_chunk
 from radofed.common.logs import Log
 from wire.cohort import Acceptance, Ready, Receipt, Refusal, S, check_receipt, open_statement
 from wire.envelopes import Envelope
@@ -20,7 +20,7 @@ from wire.roster import Member, Roster
 from wire.status import Phase
 from wire.upload import Chunk, upload_digest
 
-# A statement needs 185 at most. A payload may repeat fields without end, and the cohort carries it to every member.
+# A statement needs at most 185. A payload may repeat fields without limit, and every member receives the cohort's.
 STATEMENT_BYTES = 320
 CHUNKS_AT_ONCE = 16
 QUERIES_AT_ONCE = 4
@@ -37,7 +37,7 @@ class Intake:
         self._openings = Turns(QUERIES_AT_ONCE, Code.QUERIES_TOO_MANY)
 
     async def query(self, envelope: Envelope, caller: Member) -> bytes:
-        """Take a learner's query; its id. The same bytes again give the same id, also after it ended.
+        """Accept a learner's query and return its id. The same bytes give the same id, also after the query ended.
 
         Raises WireError.
         """
@@ -74,19 +74,19 @@ class Intake:
         return opened.query_id
 
     async def cancel(self, query_id: bytes, learner: str, caller: Member) -> None:
-        """End a query of this learner's. Raises WireError(QUERY_UNKNOWN, QUERY_CLOSED or SENDER_MISMATCH)."""
+        """Cancel a query of this learner. Raises WireError(QUERY_UNKNOWN, QUERY_CLOSED or SENDER_MISMATCH)."""
         _check_sender(learner, caller)
         if self._core.find(query_id).learner != caller.name:
             raise WireError(Code.QUERY_UNKNOWN)
         await self._core.move(query_id, Cancelled())
 
     async def acceptance(self, envelope: Envelope, caller: Member) -> None:
-        """Take a party's acceptance. Raises WireError."""
+        """Process a party's acceptance. Raises WireError."""
         said = self._open(Acceptance, envelope, caller)
         await self._answer(said, PartyAnswer(envelope.payload_hash.hex(), rows=said.rows), envelope)
 
     async def refusal(self, envelope: Envelope, caller: Member) -> None:
-        """Take a party's refusal. Raises WireError."""
+        """Process a party's refusal. Raises WireError."""
         said = self._open(Refusal, envelope, caller)
         await self._answer(said, PartyAnswer(envelope.payload_hash.hex(), code=said.code.value), envelope)
 
@@ -102,13 +102,13 @@ class Intake:
         await self._core.move(said.query_id, Answered(said.attempt, said.party, answer), statement=statement)
 
     async def ready(self, envelope: Envelope, caller: Member) -> None:
-        """Take a party's word that it is ready. Raises WireError."""
+        """Process a party's statement that it is ready. Raises WireError."""
         said = self._open(Ready, envelope, caller)
         statement = Statement(said.attempt, said.party, said.KIND, envelope)
         await self._core.move(said.query_id, BecameReady(said.attempt, said.party), statement=statement)
 
     async def receipt(self, envelope: Envelope, caller: Member) -> None:
-        """Take a party's receipt, once every chunk is there and it is the receipt for exactly these.
+        """Process a party's receipt. Every chunk must be stored, and the receipt must match the stored chunks.
 
         Raises WireError, CHUNK_MISSING or RECEIPT_INVALID among others.
         """
@@ -124,7 +124,7 @@ class Intake:
         missing = next((index for index in range(live.chunks) if index not in held), None)
         if missing is not None:
             raise WireError(
-                Code.CHUNK_MISSING, f"{live.chunks - len(held)} of {live.chunks} are, the first is {missing}."
+                Code.CHUNK_MISSING, f"{live.chunks - len(held)} of {live.chunks} are missing, the first is {missing}."
             )
         assert live.cohort is not None, "a receipt fits a round that has a cohort"
         check_receipt(receipt, live.cohort, chunks=live.chunks, ciphertexts=live.ciphertexts)
@@ -132,10 +132,10 @@ class Intake:
             raise WireError(Code.RECEIPT_INVALID, "Its digest is not that of the chunks that arrived.")
 
     async def chunk(self, query_id: bytes, attempt: int, chunk: Chunk, caller: Member) -> None:
-        """Store a cohort member's chunk; it is on disk when this returns. The same bytes again are harmless.
+        """Store a cohort member's chunk. It is on disk on return. Repeating the same bytes is harmless.
 
-        A party's chunks are stored one at a time, so that one that sends many at once takes one thread. Raises
-        WireError, SPOOL_FULL among others, also where CHUNKS_AT_ONCE of this party are here already.
+        Chunks of one party are stored one at a time, so that a party that sends many in parallel uses one thread.
+        Raises WireError, SPOOL_FULL among others, also if CHUNKS_AT_ONCE calls of this party are already in progress.
         """
         _check_uploading(self._core.find(query_id), attempt, caller.name)
         await self._core.carry(self._store_chunk(query_id, attempt, chunk, caller.name))
@@ -153,7 +153,7 @@ class Intake:
             await self._core.chunk_stored()
 
     async def _store_in_turn(self, query_id: bytes, attempt: int, chunk: Chunk, party: str) -> bool:
-        """Whether the chunk is new. Where the attempt ended meanwhile, nothing of it stays. Raises WireError."""
+        """Store a chunk. Returns whether it is new. If the attempt has ended, deletes it. Raises WireError."""
         live = self._core.find(query_id)
         _check_uploading(live, attempt, party)
 
@@ -166,25 +166,25 @@ class Intake:
         try:
             is_new = await asyncio.to_thread(check_and_store)
         except OSError:
-            # An attempt that ends takes its directories away under a late writer.
+            # An attempt that ends deletes its directories, also during a late write.
             _check_uploading(self._core.find(query_id), attempt, party)
             raise
         if is_new:
             try:
                 _check_uploading(self._core.find(query_id), attempt, party)
             except WireError:
-                # What was dropped while this was written must not come back.
+                # Deleted uploads must not reappear through this write.
                 await asyncio.to_thread(self._core.spool.drop_attempt, query_id, attempt)
                 raise
         return is_new
 
 
 class Turns:
-    """One member's calls one after another, and few of them waiting, so that no member takes the others' threads.
+    """Runs one member's calls one at a time, with few waiting, so that no member takes the others' threads.
 
-    Used from one event loop. at_once: how many calls of one member may be here, the one at work included.
+    Use it from one event loop. at_once: largest number of calls of one member, the running one included.
 
-    code: what a call beyond these is refused with.
+    code: refuses a call above this number.
     """
 
     def __init__(self, at_once: int, code: Code) -> None:
@@ -195,9 +195,11 @@ class Turns:
 
     @asynccontextmanager
     async def take(self, member: str) -> AsyncIterator[None]:
-        """Wait for this member's turn and hold it. Raises WireError where too many of its calls are here already."""
+        """Wait for this member's turn and hold it. Raises WireError if it has too many calls in progress."""
         if self._here[member] >= self._at_once:
-            raise WireError(self._code, f"{self._at_once} calls of {member} are at work already; send fewer at once.")
+            raise WireError(
+                self._code, f"{self._at_once} calls of {member} are already in progress; send fewer in parallel."
+            )
         self._here[member] += 1
         try:
             async with self._locks.setdefault(member, asyncio.Lock()):

@@ -1,4 +1,4 @@
-"""A query in the coordinator's memory, and what each role may see of it."""
+"""A query in the coordinator's memory, and the parts that each role may see."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,7 @@ _CHUNK_BITS = 32
 
 @dataclass(frozen=True)
 class LiveQuery:
-    """A query with its round and the envelopes of the present attempt, as they are in the store."""
+    """A query with its round and the envelopes of the current attempt, as in the store."""
 
     opened: OpenedQuery
     round: Round
@@ -35,32 +35,32 @@ class LiveQuery:
 
     @property
     def learner(self) -> str:
-        """Who asked."""
+        """Name of the learner that sent the query."""
         return self.opened.query.learner
 
     @property
     def is_open(self) -> bool:
-        """Whether anything can still happen."""
+        """Whether the query is not in a terminal phase."""
         return not self.round.phase.is_terminal
 
     @cached_property
     def ciphertexts(self) -> int:
-        """How many ciphertexts each upload, and the total, has."""
+        """Number of ciphertexts of each upload and of the total."""
         return self.opened.ciphertexts
 
     @cached_property
     def chunks(self) -> int:
-        """How many chunks each upload, and the total, has."""
+        """Number of chunks of each upload and of the total."""
         return self.opened.chunks
 
     @property
     def most_upload_bytes(self) -> int:
-        """What the largest cohort that this query allows would upload."""
+        """Bytes of all uploads of the largest cohort that this query allows."""
         return most_upload_bytes(self.opened, self.round.rules)
 
     @cached_property
     def cohort(self) -> Cohort | None:
-        """The cohort of the present attempt, once it is fixed."""
+        """The cohort of the current attempt, or None before it is fixed."""
         members = self.round.cohort
         if not members:
             return None
@@ -68,7 +68,7 @@ class LiveQuery:
 
     @property
     def total(self) -> Total:
-        """What the learner fetches first. Raises WireError where there is no total."""
+        """The total without its ciphertexts. Raises WireError if there is no total."""
         if self.round.phase is Phase.FAILED:
             raise WireError(Code(self.round.code), self.round.detail)
         if self.round.phase is not Phase.COMPLETE or self.cohort is None:
@@ -95,7 +95,7 @@ class LiveQuery:
         )
 
     def work_for(self, party: str, chunks_held: frozenset[int]) -> Work:
-        """What a party of the roster sees."""
+        """The query as a party of the roster sees it."""
         state = self.round.party_state(party)
         member = party in self.round.cohort
         return Work(
@@ -108,7 +108,7 @@ class LiveQuery:
         )
 
     def status(self, count: Callable[[str], int], now: float) -> QueryStatus:
-        """What the learner sees. count: how many chunks of a party are stored."""
+        """The query as the learner sees it. count: number of stored chunks of a party."""
         round_ = self.round
         return QueryStatus(
             query_id=self.query_id,
@@ -126,7 +126,7 @@ class LiveQuery:
     def _progress(self, party: str, count: Callable[[str], int]) -> PartyProgress:
         round_ = self.round
         answer = round_.answers.get(party)
-        # Uploads are dropped once the query is terminal; what was receipted had all its chunks.
+        # Uploads are deleted once the query is terminal. A party with a receipt had uploaded all its chunks.
         chunks = self.chunks if party in round_.receipts else count(party) if party in round_.cohort else 0
         return PartyProgress(
             party,
@@ -137,16 +137,16 @@ class LiveQuery:
         )
 
     def status_cursor(self, count: Callable[[str], int]) -> int:
-        """Differs whenever the status differs (but for the remaining time): the revision, and chunks since then."""
+        """Changes whenever the status (except the remaining time) changes: the revision, and chunks since then."""
         uploading = self.round.cohort if self.round.phase is Phase.UPLOADING else ()
         chunks = sum(count(party) for party in uploading)
         return (self.revisions.revision << _CHUNK_BITS) | (chunks & ((1 << _CHUNK_BITS) - 1))
 
 
 def restore(stored: StoredQuery, *, now: float, now_unix_s: float) -> LiveQuery:
-    """A query after a restart: what remained of its phase remains, its own end is by the wall clock.
+    """A query after a restart. Its phase keeps the remaining time; its expiry follows the wall clock.
 
-    Its signatures and its time were checked when it was taken, and are not checked again.
+    Its signatures and times were checked when it was accepted and are not checked again.
     """
     query = Query.from_bytes(stored.envelope.payload)
     opened = OpenedQuery(stored.envelope, query, PaillierKey.from_bytes(query.paillier_key.payload).public_key)
@@ -167,12 +167,12 @@ def restore(stored: StoredQuery, *, now: float, now_unix_s: float) -> LiveQuery:
 
 
 def most_upload_bytes(opened: OpenedQuery, rules: Rules) -> int:
-    """What the largest cohort that a query allows would upload."""
+    """Bytes of all uploads of the largest cohort that a query allows."""
     return opened.ciphertexts * opened.public_key.ciphertext_bytes * min(rules.max_parties, len(rules.parties))
 
 
 def check_size(opened: OpenedQuery) -> None:
-    """Raise WireError(ENCODING_OVERFLOW) where the key has no room for the query's slots."""
+    """Raise WireError(ENCODING_OVERFLOW) if the key is too small for the query's slots."""
     try:
         _ = opened.chunks
     except WireError:

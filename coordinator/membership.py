@@ -1,4 +1,4 @@
-"""The roster that the coordinator serves: the newest that the federation key signed, never an older one again."""
+"""The roster that the coordinator serves: the newest that the federation key signed, never an older one."""
 
 from pathlib import Path
 
@@ -10,17 +10,17 @@ from wire.envelopes import Envelope
 from wire.errors import Code, WireError
 from wire.roster import Role, Roster, open_roster
 
-# As many fit, with every acceptance and receipt, into one message beside the longest query.
+# One message has room for this many acceptances and receipts in addition to the longest query.
 MOST_PARTIES = 1000
-_ROSTER = FileKind(with_remedy("give the roster.signed that the operator made"), limit_bytes=4 << 20)
+_ROSTER = FileKind(with_remedy("use the roster.signed that the operator made"), limit_bytes=4 << 20)
 
 
 class Membership:
-    """Holds the present roster; read from its file at construction and at every `reload`.
+    """Holds the current roster. Reads it from its file at construction and at every `reload`.
 
-    Raises at construction ConfigurationError where the file is unreadable, of another federation, without this
-    coordinator or of too many parties, WireError(SIGNATURE_INVALID, ROSTER_STALE) where it is not the federation's or
-    older than one already served.
+    Construction raises ConfigurationError if the file is unreadable, belongs to another federation, lacks this
+    coordinator or has too many parties; WireError(SIGNATURE_INVALID, ROSTER_STALE) if the federation key did not sign
+    it or it is older than one already served.
     """
 
     def __init__(
@@ -45,21 +45,23 @@ class Membership:
         roster = open_roster(envelope, self._federation_key, at_least_version=newest.version if newest else 0)
         if known is not None and newest is not None and newest.version == roster.version:
             if known.payload != envelope.payload:
-                raise WireError(Code.ROSTER_STALE, f"Version {roster.version} was another roster before.")
+                raise WireError(Code.ROSTER_STALE, f"Another roster with version {roster.version} was served before.")
             return known, newest
         if roster.federation != self._federation:
-            raise ConfigurationError(f"{self._file}: is of federation {roster.federation!r}; check the configuration")
+            raise ConfigurationError(
+                f"{self._file}: belongs to federation {roster.federation!r}; check the configuration"
+            )
         if roster.find(self._name, Role.COORDINATOR) is None:
             raise ConfigurationError(f"{self._file}: has no coordinator {self._name!r}; check the configuration")
         if len(roster.parties) > MOST_PARTIES:
             raise ConfigurationError(
-                f"{self._file}: has {len(roster.parties)} parties; at most {MOST_PARTIES} are served"
+                f"{self._file}: has {len(roster.parties)} parties; at most {MOST_PARTIES} are supported"
             )
         self._store.remember_roster(roster.version, envelope)
         return envelope, roster
 
     def reload(self) -> bool:
-        """Read the file again; whether it held a newer roster. A fault in it is logged, and the old one kept."""
+        """Read the file again. Returns whether its roster is newer. Logs a fault in it and keeps the old roster."""
         try:
             envelope, roster = self._read()
         except (ConfigurationError, WireError) as error:

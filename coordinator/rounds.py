@@ -1,4 +1,4 @@
-"""The life of one query as a pure state machine: a round and an event in, the next round and actions out.
+"""The life of a query as a pure state machine: a round and an event in, the next round and actions out.
 
     ANSWERING --all answered, or time--> PREPARING --all acceptors ready, or time--> UPLOADING
     UPLOADING --all receipts--> ADDING --added--> COMPLETE
@@ -6,8 +6,8 @@
     UPLOADING --time--> ANSWERING of the next attempt, or FAILED after the last
 
 Any phase before COMPLETE may end in FAILED: too few parties, cancelled, expired. Every phase that is not terminal has a
-deadline, at latest the query's own end. Nothing here reads a clock, a file or the network: `now`, deadlines and
-`expires_at` are seconds on one monotonic clock that the caller keeps.
+deadline, at latest the query's expiry. This module reads no clock, file or network: `now`, deadlines and `expires_at`
+are seconds on one monotonic clock of the caller.
 """
 
 import math
@@ -39,9 +39,9 @@ _OPEN_COHORT = (Phase.ANSWERING, Phase.PREPARING)
 
 @dataclass(frozen=True)
 class Rules:
-    """What the signed query and the roster fix for all attempts. Durations are seconds.
+    """Rules of the signed query and the roster for all attempts. Durations are in seconds.
 
-    parties: names in the roster's order. Raises WireError(QUERY_INVALID) where fewer parties are there than a cohort
+    parties: names in the roster's order. Raises WireError(QUERY_INVALID) if the roster has fewer parties than a cohort
     needs.
     """
 
@@ -56,7 +56,9 @@ class Rules:
 
     def __post_init__(self) -> None:
         if len(set(self.parties)) != len(self.parties) or not 1 <= self.cohort_min <= self.max_parties:
-            raise WireError(Code.QUERY_INVALID, "Parties are distinct, and a cohort has 1 to max_parties of them.")
+            raise WireError(
+                Code.QUERY_INVALID, "Parties must be distinct, and cohort_min must be from 1 to max_parties."
+            )
         if self.cohort_min > len(self.parties):
             raise WireError(
                 Code.QUERY_INVALID, f"cohort_min is {self.cohort_min} and the roster has {len(self.parties)} parties."
@@ -65,9 +67,9 @@ class Rules:
 
 @dataclass(frozen=True)
 class Round:
-    """Where a query stands. Valid from construction: ValueError otherwise (a bug, or a damaged store).
+    """State of a query. Valid from construction: raises ValueError otherwise (a bug, or a damaged store).
 
-    answers, ready, cohort and receipts are those of the present attempt; mappings are never changed in place.
+    answers, ready, cohort and receipts belong to the current attempt. Mappings are never changed in place.
     """
 
     rules: Rules
@@ -106,15 +108,15 @@ class Round:
 
     @property
     def acceptors(self) -> tuple[str, ...]:
-        """Who accepted this attempt, in the roster's order."""
+        """Parties that accepted this attempt, in the roster's order."""
         return tuple(party for party in self.rules.parties if self._accepted(party))
 
     def remaining_s(self, now: float) -> float:
-        """Seconds until the present phase times out; 0 in a terminal one."""
+        """Seconds until the current phase times out; 0 in a terminal phase."""
         return 0.0 if self.phase.is_terminal else max(0.0, min(self.deadline, self.expires_at) - now)
 
     def party_state(self, party: str) -> PartyState:
-        """Where a party stands in the present attempt."""
+        """State of a party in the current attempt."""
         answer = self.answers.get(party)
         if answer is None:
             return PartyState.SILENT
@@ -127,7 +129,7 @@ class Round:
         return PartyState.UPLOADED if party in self.receipts else PartyState.UPLOADING
 
     def to_dict(self, now: float) -> dict[str, Any]:
-        """For the store: safe for JSON. Of time it keeps what remains, which holds on any clock."""
+        """For the store: safe for JSON. Stores remaining times, which are valid on any clock."""
         return {
             "rules": asdict(self.rules),
             "remaining_s": self.remaining_s(now),
@@ -164,14 +166,14 @@ Outcome = tuple[Round, tuple[Action, ...]]
 
 
 def begin(rules: Rules, *, now: float, expires_at: float) -> Round:
-    """A query that was just taken."""
+    """The round of a newly accepted query."""
     return Round(rules, expires_at=expires_at, deadline=now + rules.answer_within_s)
 
 
 def step(round_: Round, event: Event, now: float) -> Outcome:
-    """What an event makes of a round. A repeated statement gives the same round object and no action.
+    """The round after an event, and its actions. A repeated statement gives the same round object and no action.
 
-    Raises WireError, and changes nothing, where the event does not fit: QUERY_CLOSED, ATTEMPT_MISMATCH, PHASE_MISMATCH,
+    Raises WireError, and changes nothing, if the event does not fit: QUERY_CLOSED, ATTEMPT_MISMATCH, PHASE_MISMATCH,
     ANSWER_CONFLICT or COHORT_EXCLUDED.
     """
     match event:
@@ -270,12 +272,12 @@ def _ticked(round_: Round, now: float) -> Outcome:
             return _then_settle(_end_answering(round_, now), now)
         case Phase.PREPARING:
             return _end_preparing(round_, now)
-        case _:  # ADDING has no deadline but the query's end
+        case _:  # ADDING has no deadline except the query's expiry
             return _end_attempt(round_, now)
 
 
 def _settle(round_: Round, now: float) -> Outcome:
-    """Go on where a phase has all that it waits for."""
+    """End a phase early if it has everything that it waits for."""
     match round_.phase:
         case Phase.ANSWERING if len(round_.answers) == len(round_.rules.parties) or _is_hopeless(round_):
             return _then_settle(_end_answering(round_, now), now)
@@ -289,7 +291,7 @@ def _settle(round_: Round, now: float) -> Outcome:
 
 
 def _is_hopeless(round_: Round) -> bool:
-    """Whether so many parties refused that the silent ones cannot make a cohort any more: nobody need wait for them."""
+    """Whether so many parties refused that a cohort is impossible for any answers of the silent parties."""
     refused = len(round_.answers) - len(round_.acceptors)
     return len(round_.rules.parties) - refused < round_.rules.cohort_min
 
@@ -320,17 +322,17 @@ def _end_preparing(round_: Round, now: float) -> Outcome:
 def _end_attempt(round_: Round, now: float) -> Outcome:
     missing = [party for party in round_.cohort if party not in round_.receipts]
     if round_.attempt == round_.rules.max_attempts:
-        detail = f"In attempt {round_.attempt} of {round_.rules.max_attempts} these never finished: {_list(missing)}."
+        detail = f"In attempt {round_.attempt} of {round_.rules.max_attempts} these did not finish: {_list(missing)}."
         return _fail(round_, Code.ATTEMPTS_EXHAUSTED, detail)
     following = begin(round_.rules, now=now, expires_at=round_.expires_at)
     return replace(following, attempt=round_.attempt + 1), (DropUploads(round_.attempt),)
 
 
 def _choose(round_: Round, candidates: Iterable[str]) -> tuple[str, ...]:
-    """The cohort out of these, in the roster's order: first come in that order, within max_parties and max_rows.
+    """The cohort from these candidates, in the roster's order: the first within max_parties and max_rows.
 
-    Where that leaves too few, the smallest parties are taken first: otherwise one party could keep the others out by
-    naming a row count that fills the query.
+    If that gives too few, chooses the smallest parties first: otherwise one party could exclude the others with a row
+    count that fills the query.
     """
     rules, in_order = round_.rules, tuple(candidates)
 
@@ -356,7 +358,7 @@ def _too_small(round_: Round, possible: int, what: str) -> Outcome:
 
 
 def _standing(round_: Round) -> str:
-    """Who is missing, by name."""
+    """The missing parties, by name."""
     if round_.cohort:
         groups = {"not uploaded": [party for party in round_.cohort if party not in round_.receipts]}
     else:

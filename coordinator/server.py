@@ -36,9 +36,9 @@ CERTIFICATE_WARNING = dt.timedelta(days=14)
 
 
 def serve(config: CoordinatorConfig) -> None:
-    """Run until SIGTERM or SIGINT, then drain; SIGHUP reads the roster again. Blocks, and sets up the process's log.
+    """Run until SIGTERM or SIGINT, then drain. SIGHUP reloads the roster. Blocks, and sets up the process's log.
 
-    Raises ConfigurationError or WireError where the configuration, the certificate or the roster cannot be used.
+    Raises ConfigurationError or WireError if the configuration, the certificate or the roster cannot be used.
     """
     start_logging(config.log_level, config.log_file)
     asyncio.run(_serve(config))
@@ -56,7 +56,7 @@ async def _serve(config: CoordinatorConfig) -> None:
 
 
 class Node:
-    """A running coordinator, as an asynchronous context: listening inside, drained after."""
+    """A running coordinator; an asynchronous context manager. Listens inside the context, drains at its end."""
 
     def __init__(self, config: CoordinatorConfig) -> None:
         self.address = ""
@@ -77,13 +77,13 @@ class Node:
         await self._exit.aclose()
 
     def reload_roster(self) -> None:
-        """Serve the roster file's newer version, if it has one; before the start there is nothing to read again."""
+        """Serve the roster file's version if it is newer. Does nothing before the start."""
         if self._membership is not None and self._membership.reload() and self._gate is not None:
             self._gate.expel()
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         config = self._config
-        # A node computes on threads of its own, beside other nodes of this machine.
+        # A node has its own compute threads, next to other nodes of this machine.
         stack.enter_context(one_blas_thread())
         self._check_certificate()
         config.state_directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -143,7 +143,7 @@ class Node:
             bound = server.add_secure_port(f"{host}:{port}", self._config.tls.files.server_credentials())
         except RuntimeError as error:
             raise ConfigurationError(
-                f"cannot listen on {self._config.listen}: is the port taken, or the host not this machine's?"
+                f"cannot listen on {self._config.listen}: check that the port is free and the host is this machine's"
             ) from error
         return f"{host}:{bound}"
 
@@ -160,7 +160,7 @@ class Node:
 
 
 class _Health(health.aio.HealthServicer):  # type: ignore[misc] # the library has no types
-    """The library's health service, with the one call that its asynchronous form leaves out."""
+    """The library's health service, with the call that its asynchronous form lacks."""
 
     async def List(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002 - gRPC's name and arguments
         """The health of every service."""
@@ -177,14 +177,14 @@ async def _cancel(task: "asyncio.Task[None]") -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock file; it goes with the process, however that ends."""
+    """Hold a lock file. The lock ends with the process."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise ConfigurationError(
-                f"{path}: another coordinator uses this state directory; stop it, or give each its own"
+                f"{path}: another coordinator uses this state directory; stop it, or give each its own directory"
             ) from error
         yield
     finally:
@@ -193,5 +193,5 @@ def _locked(path: Path) -> Iterator[None]:
 
 def _write_address(path: Path, address: str) -> None:
     temporary = path.with_name(f"{path.name}.part")
-    # Not synchronised: it says nothing once this process has ended.
+    # Not synchronised: the address is useless once this process has ended.
     write_durably(path, f"{address}\n".encode(), mode=BY_UMASK, temporary=temporary, synced=False)

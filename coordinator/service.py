@@ -1,6 +1,6 @@
-"""rado.v1 as the coordinator serves it: messages in and out, nothing else.
+"""The coordinator's rado.v1 services: convert messages, and nothing more.
 
-Who calls, and whether that role may, was settled by wire.transport.Gate before anything here runs.
+wire.transport.Gate has authenticated the caller and checked its role before a method here runs.
 """
 
 # ruff: noqa: ARG002, N802 - gRPC fixes the names and the arguments of these methods.
@@ -38,12 +38,12 @@ SERVICES = tuple(
         (learner_service_pb2, "LearnerService"),
     )
 )
-# A response holds what fits a message, with room for the fields around.
+# A response fits into one message, with room for its other fields.
 RESPONSE_BYTES = MAX_MESSAGE_BYTES - 16 * 1024
 
 
 class MemberService(member_service_pb2_grpc.MemberServiceServicer):
-    """For every member."""
+    """Calls of every member."""
 
     def __init__(self, membership: Membership, wall_clock: Callable[[], float]) -> None:
         self._membership = membership
@@ -59,7 +59,7 @@ class MemberService(member_service_pb2_grpc.MemberServiceServicer):
 
 
 class PartyService(party_service_pb2_grpc.PartyServiceServicer):
-    """For parties."""
+    """Calls of parties."""
 
     def __init__(self, intake: Intake, views: Views) -> None:
         self._intake = intake
@@ -68,7 +68,7 @@ class PartyService(party_service_pb2_grpc.PartyServiceServicer):
     async def FetchWork(
         self, request: party_service_pb2.FetchWorkRequest, context: Context
     ) -> party_service_pb2.FetchWorkResponse:
-        """What changed, oldest change first, as much as one response holds; the rest comes with the next call."""
+        """Changes, oldest first, as many as fit into one response. The next call returns the rest."""
         items, cursor = await self._views.work(current_caller(), request.cursor, request.wait_s)
         response = party_service_pb2.FetchWorkResponse(cursor=cursor)
         size_bytes, reached = 0, 0
@@ -85,7 +85,7 @@ class PartyService(party_service_pb2_grpc.PartyServiceServicer):
     async def SubmitAnswer(
         self, request: party_service_pb2.SubmitAnswerRequest, context: Context
     ) -> party_service_pb2.SubmitAnswerResponse:
-        """An acceptance or a refusal."""
+        """Submit an acceptance or a refusal."""
         match request.WhichOneof("answer"):
             case "acceptance":
                 await self._intake.acceptance(Envelope.from_proto(request.acceptance), current_caller())
@@ -98,14 +98,14 @@ class PartyService(party_service_pb2_grpc.PartyServiceServicer):
     async def SubmitReady(
         self, request: party_service_pb2.SubmitReadyRequest, context: Context
     ) -> party_service_pb2.SubmitReadyResponse:
-        """A contribution is spooled."""
+        """Report that a contribution is spooled."""
         await self._intake.ready(Envelope.from_proto(request.ready), current_caller())
         return party_service_pb2.SubmitReadyResponse()
 
     async def UploadChunk(
         self, request: party_service_pb2.UploadChunkRequest, context: Context
     ) -> party_service_pb2.UploadChunkResponse:
-        """One chunk; on disk when this returns."""
+        """Store one chunk. It is on disk on return."""
         chunk = Chunk.from_proto(request.chunk)
         await self._intake.chunk(request.query_id, request.attempt, chunk, current_caller())
         return party_service_pb2.UploadChunkResponse()
@@ -113,13 +113,13 @@ class PartyService(party_service_pb2_grpc.PartyServiceServicer):
     async def SubmitReceipt(
         self, request: party_service_pb2.SubmitReceiptRequest, context: Context
     ) -> party_service_pb2.SubmitReceiptResponse:
-        """The end of an upload."""
+        """Complete an upload."""
         await self._intake.receipt(Envelope.from_proto(request.receipt), current_caller())
         return party_service_pb2.SubmitReceiptResponse()
 
 
 class LearnerService(learner_service_pb2_grpc.LearnerServiceServicer):
-    """For learners, each its own queries."""
+    """Calls of learners. Each learner sees only its own queries."""
 
     def __init__(self, intake: Intake, views: Views) -> None:
         self._intake = intake
@@ -128,21 +128,21 @@ class LearnerService(learner_service_pb2_grpc.LearnerServiceServicer):
     async def SubmitQuery(
         self, request: learner_service_pb2.SubmitQueryRequest, context: Context
     ) -> learner_service_pb2.SubmitQueryResponse:
-        """Ask."""
+        """Submit a query."""
         query_id = await self._intake.query(Envelope.from_proto(request.query), current_caller())
         return learner_service_pb2.SubmitQueryResponse(query_id=query_id)
 
     async def WatchQuery(
         self, request: learner_service_pb2.WatchQueryRequest, context: Context
     ) -> learner_service_pb2.WatchQueryResponse:
-        """Follow."""
+        """Wait for a change of a query's status."""
         status, cursor = await self._views.watch(current_caller(), request.query_id, request.cursor, request.wait_s)
         return learner_service_pb2.WatchQueryResponse(status=status.to_proto(), cursor=cursor)
 
     async def ListQueries(
         self, request: learner_service_pb2.ListQueriesRequest, context: Context
     ) -> learner_service_pb2.ListQueriesResponse:
-        """All that are known, newest first, as many as one response holds."""
+        """All known queries, newest first, as many as fit into one response."""
         response = learner_service_pb2.ListQueriesResponse()
         size_bytes = 0
         for status in self._views.statuses(current_caller()):
@@ -156,7 +156,7 @@ class LearnerService(learner_service_pb2_grpc.LearnerServiceServicer):
     async def CancelQuery(
         self, request: learner_service_pb2.CancelQueryRequest, context: Context
     ) -> learner_service_pb2.CancelQueryResponse:
-        """Give up; signed, so that nobody but the learner can."""
+        """Cancel a query. The request is signed, so that only the learner can cancel."""
         caller = current_caller()
         cancel = Cancel.from_bytes(open_from(Envelope.from_proto(request.cancel), Kind.CANCEL, caller))
         await self._intake.cancel(cancel.query_id, cancel.learner, caller)
@@ -172,13 +172,13 @@ class LearnerService(learner_service_pb2_grpc.LearnerServiceServicer):
     async def FetchTotalChunk(
         self, request: learner_service_pb2.FetchTotalChunkRequest, context: Context
     ) -> learner_service_pb2.FetchTotalChunkResponse:
-        """One chunk of it."""
+        """One chunk of the total."""
         chunk = await self._views.total_chunk(current_caller(), request.query_id, request.index)
         return learner_service_pb2.FetchTotalChunkResponse(chunk=chunk.to_proto())
 
 
 def register(server: grpc.aio.Server, member: MemberService, party: PartyService, learner: LearnerService) -> None:
-    """Put the three services on a server."""
+    """Register the three services with a server."""
     member_service_pb2_grpc.add_MemberServiceServicer_to_server(member, server)
     party_service_pb2_grpc.add_PartyServiceServicer_to_server(party, server)
     learner_service_pb2_grpc.add_LearnerServiceServicer_to_server(learner, server)

@@ -1,9 +1,9 @@
 """Uploaded chunks and totals on disk.
 
 SPOOL/QUERY/ATTEMPT/PARTY/INDEX-HASH and SPOOL/QUERY/total/INDEX-HASH, with the query's id and the content's SHA-256 in
-hexadecimal. A file under its final name is whole and durable: it was written beside, synchronised and renamed, and its
-directory synchronised, before anyone was told. So what is there after a crash is what was acknowledged, give or take a
-chunk that was stored but whose acknowledgement was lost.
+hexadecimal. A file under its final name is complete and durable: it is written under a temporary name, synchronised and
+renamed, and its directory synchronised, before the acknowledgement. So after a crash the spool holds what was
+acknowledged, plus at most chunks that were stored but whose acknowledgement was lost.
 """
 
 import contextlib
@@ -28,15 +28,15 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class SpoolDamagedError(Exception):
-    """A stored chunk is gone or is not what was acknowledged."""
+    """A stored chunk is missing or differs from what was acknowledged."""
 
     def __init__(self, owner: str, index: int) -> None:
         self.owner, self.index = owner, index
-        super().__init__(f"chunk {index} of {owner} is not what was stored")
+        super().__init__(f"chunk {index} of {owner} differs from what was stored")
 
 
 class SpoolUnreadableError(RadofedError):
-    """A stored chunk cannot be read just now; another time it may be."""
+    """A stored chunk cannot be read at this time. A retry may succeed."""
 
 
 _CHUNK = FileKind(
@@ -56,10 +56,10 @@ _Key = tuple[bytes, str, str]
 
 
 class UploadSpool:
-    """All chunks of one coordinator. Safe for threads; the uploads of different parties do not wait for one another.
+    """All chunks of one coordinator. Thread-safe. Uploads of different parties do not block each other.
 
-    quota_bytes bounds the uploads of all queries together; totals are not counted, since they take the place of
-    their uploads. Unfinished files of an earlier process are removed at construction.
+    quota_bytes: limit on the uploads of all queries in total. Totals do not count, because they replace their
+    uploads. Unfinished files of an earlier process are removed at construction.
     """
 
     def __init__(self, directory: Path, quota_bytes: int) -> None:
@@ -77,19 +77,19 @@ class UploadSpool:
 
     @property
     def used_bytes(self) -> int:
-        """Uploads on disk or being written."""
+        """Size of the uploads on disk or being written."""
         return self._used_bytes
 
     def put(self, query_id: bytes, attempt: int, party: str, chunk: Chunk) -> bool:
-        """Store a chunk durably; False where the same bytes are there already.
+        """Store a chunk durably. Returns False if the same bytes are already stored.
 
-        Raises WireError(CHUNK_CONFLICT) where other bytes are there, WireError(SPOOL_FULL) where the quota or the disk
-        is full; then nothing of it is left. Any other OSError passes through, likewise.
+        Raises WireError(CHUNK_CONFLICT) if other bytes are stored, WireError(SPOOL_FULL) if the quota or the disk is
+        full, and any other OSError unchanged. After an error nothing of the chunk is left.
         """
         return self._put((query_id, str(attempt), party), chunk, counted=True)
 
     def put_total(self, query_id: bytes, chunk: Chunk) -> bool:
-        """Store a chunk of the total; otherwise as `put`."""
+        """Store a chunk of the total, as `put` does."""
         return self._put((query_id, TOTAL, TOTAL), chunk, counted=False)
 
     def held(self, query_id: bytes, attempt: int, party: str) -> Mapping[int, Stored]:
@@ -101,41 +101,41 @@ class UploadSpool:
         return self._held((query_id, TOTAL, TOTAL))
 
     def is_repeat(self, query_id: bytes, attempt: int, party: str, chunk: Chunk) -> bool:
-        """Whether these bytes are there already. Raises WireError(CHUNK_CONFLICT) where others are."""
+        """Whether these bytes are already stored. Raises WireError(CHUNK_CONFLICT) if others are."""
         return _same(self._stored((query_id, str(attempt), party), chunk.index), chunk)
 
     def read(self, query_id: bytes, attempt: int, party: str, index: int) -> bytes:
         """One chunk's bytes.
 
-        Raises SpoolDamagedError where they are not what was stored, SpoolUnreadableError where the disk fails.
+        Raises SpoolDamagedError if they differ from what was stored, SpoolUnreadableError if the disk fails.
         """
         return self._read((query_id, str(attempt), party), index)
 
     def read_total(self, query_id: bytes, index: int) -> bytes:
-        """One chunk of the total; otherwise as `read`."""
+        """One chunk of the total, as `read` does."""
         return self._read((query_id, TOTAL, TOTAL), index)
 
     def count(self, query_id: bytes, attempt: int, party: str) -> int:
-        """How many of this party's chunks are there."""
+        """Number of this party's stored chunks."""
         with self._lock:
             return len(self._index.get((query_id, str(attempt), party), ()))
 
     def drop_attempt(self, query_id: bytes, attempt: int) -> None:
-        """Remove an attempt's uploads; harmless where there are none."""
-        # Its writers' locks stay: one that is still writing must not meet another at the same file.
+        """Remove an attempt's uploads, if there are any."""
+        # Its writers' locks stay, so that a late writer and a new one never write the same file.
         self._drop(lambda key: key[:2] == (query_id, str(attempt)), self._query_directory(query_id) / str(attempt))
 
     def drop_query(self, query_id: bytes) -> None:
-        """Remove all of a query, its total included."""
+        """Remove all files of a query, including its total."""
         self._drop(lambda key: key[0] == query_id, self._query_directory(query_id))
         with self._lock:
             for key in [key for key in self._writers if key[0] == query_id]:
                 del self._writers[key]
 
     def keep_only(self, attempts: Mapping[bytes, int | None]) -> None:
-        """After a restart: remove every query but these, and of these every upload but the attempt named.
+        """After a restart: remove all queries except these, and all their uploads except those of the given attempt.
 
-        attempts: the attempt that uploads or adds, by query; None where only the total is of use.
+        attempts: the attempt that uploads or adds, by query; None if only the total is still needed.
         """
         for query_id, part in {key[:2] for key in self._index}:
             if query_id not in attempts:
@@ -209,9 +209,9 @@ class UploadSpool:
 
 
 def scan(directory: Path) -> dict[_Key, dict[int, Stored]]:
-    """What is stored under a spool directory; reads names and sizes alone and changes nothing."""
+    """Chunks stored under a spool directory. Reads only names and sizes, and changes nothing."""
     found: dict[_Key, dict[int, Stored]] = {}
-    # Not rglob, which fails where a running coordinator takes a directory away under it.
+    # Not rglob, which fails if a running coordinator deletes a directory during the scan.
     for folder, _, names in os.walk(directory):
         place = Path(folder).relative_to(directory).parts
         if len(place) not in (2, 3):
@@ -234,7 +234,7 @@ def _same(stored: Stored | None, chunk: Chunk) -> bool:
 
 
 def _write_chunk(path: Path, data: bytes, root: Path) -> None:
-    """Write `path` whole and durable, or not at all."""
+    """Write `path` atomically and durably."""
     try:
         make_directory(path.parent, root)
         write_durably(path, data, temporary=path.with_name(path.name + _UNFINISHED))

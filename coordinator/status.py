@@ -1,4 +1,4 @@
-"""What `rado coordinator status` shows: health as a client sees it, and the store's queries, also while it is down."""
+"""Data of `rado coordinator status`: health as a client sees it, and the stored queries, also while it is down."""
 
 import sqlite3
 import time
@@ -24,11 +24,11 @@ _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - recogni
 
 
 def read(config: CoordinatorConfig) -> dict[str, Any]:
-    """The coordinator's state, safe for JSON; run where its files are. Changes nothing.
+    """The coordinator's state, safe for JSON. Run it on the coordinator's machine. Changes nothing.
 
-    running: whether it answers; health: "SERVING", "NOT_SERVING" or "UNREACHABLE", then with the cause; queries: the
-    open and the finished ones that are not forgotten, with phase, attempt, remaining seconds (as last written) and
-    every party's state. Raises ConfigurationError where the certificate's files cannot be read.
+    running: whether it answers. health: "SERVING", "NOT_SERVING" or "UNREACHABLE", the last with a cause. queries: all
+    open queries and finished ones that are not forgotten, with phase, attempt, remaining seconds (as last stored) and
+    every party's state. Raises ConfigurationError if the certificate's files cannot be read.
     """
     address = _address(config)
     health, cause = _health(config, address)
@@ -55,12 +55,12 @@ def _address(config: CoordinatorConfig) -> str:
 
 
 def _health(config: CoordinatorConfig, address: str) -> tuple[str, str]:
-    """Health over mutual TLS with the coordinator's own certificate, which it must also be served with."""
+    """Health over mutual TLS. Client and server use the coordinator's own certificate."""
     files = config.tls.files
     options = list(CHANNEL_OPTIONS)
     names = Certificate.load(files.certificate).dns_and_addresses
     if names:
-        # The address may be one that the certificate does not name, such as loopback behind a public name.
+        # The certificate may not name this address, such as loopback behind a public name.
         options.append(("grpc.ssl_target_name_override", names[0]))
     with grpc.secure_channel(address, files.channel_credentials(), options=options) as channel:
         try:
@@ -83,7 +83,7 @@ def _queries(store_file: Path, chunks: dict[Any, dict[int, Any]]) -> list[dict[s
         return [_query(row, chunks) for row in rows]
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(
-            f"{store_file}: holds a query that cannot be read ({error!r}); move it away or restore it"
+            f"{store_file}: contains a query that cannot be read ({error!r}); move the file away or restore it"
         ) from error
 
 

@@ -1,7 +1,7 @@
-"""What the coordinator remembers across restarts: SQLite, one file, every commit on disk before anyone is told.
+"""The coordinator's durable state: one SQLite file. Every commit is on disk before it is acknowledged.
 
-A query's row, the statement that moved it and its revisions change in one transaction. Revisions come from one counter
-that only grows; parties and learners use them as cursors.
+One transaction changes a query's row, its revisions and the statement that caused the change. Revisions come from one
+counter that only grows; parties and learners use them as cursors.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from wire.envelopes import Envelope, Kind
 from wire.errors import Code, WireError
 
 SCHEMA_VERSION = 1
-_STORE = FileKind(with_remedy("move it away or restore it"))
+_STORE = FileKind(with_remedy("move the file away or restore it"))
 
 _TABLES = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -49,7 +49,7 @@ CREATE TABLE forgotten (query_id BLOB PRIMARY KEY, not_after_unix_s INTEGER NOT 
 
 @dataclass(frozen=True)
 class Statement:
-    """What a party signed on one attempt."""
+    """A party's signed statement on one attempt."""
 
     attempt: int
     party: str
@@ -67,7 +67,7 @@ class Revisions:
 
 @dataclass(frozen=True)
 class StoredQuery:
-    """One query as it was last committed; `round_data` is for Round.from_dict, statements are the last attempt's."""
+    """One query as last committed. round_data: for Round.from_dict. statements: of the last attempt."""
 
     query_id: bytes
     envelope: Envelope
@@ -79,10 +79,10 @@ class StoredQuery:
 
 
 class Store:
-    """The coordinator's SQLite file. Safe for threads; every method is one transaction and blocks until it is on disk.
+    """The coordinator's SQLite file. Thread-safe. Every method is one transaction and blocks until it is on disk.
 
-    Raises ConfigurationError where the file is not this federation's or of another version; a full disk is
-    WireError(SPOOL_FULL), with nothing changed.
+    Raises ConfigurationError if the file belongs to another federation or has another version. A full disk raises
+    WireError(SPOOL_FULL) and changes nothing.
     """
 
     def __init__(self, path: Path, federation: str) -> None:
@@ -96,7 +96,7 @@ class Store:
             self._prepare(path, federation)
         except sqlite3.DatabaseError as error:
             raise ConfigurationError(
-                f"{path}: not a coordinator's store ({error}); move it away or restore it"
+                f"{path}: not a coordinator's store ({error}); move the file away or restore it"
             ) from error
 
     def _prepare(self, path: Path, federation: str) -> None:
@@ -109,14 +109,16 @@ class Store:
                 cursor.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         elif version != SCHEMA_VERSION:
             raise ConfigurationError(
-                f"{path}: has version {version}, this program knows {SCHEMA_VERSION}; use the program that wrote it"
+                f"{path}: has version {version}, this program reads {SCHEMA_VERSION}; use the program that wrote it"
             )
         owner = self._fact("federation")
         if owner != federation:
-            raise ConfigurationError(f"{path}: belongs to federation {owner!r}; use a directory for each federation")
+            raise ConfigurationError(
+                f"{path}: belongs to federation {owner!r}; use one state directory for each federation"
+            )
 
     def close(self) -> None:
-        """Close the file; nothing is lost without it."""
+        """Close the file. No data is lost without this call."""
         with self._lock:
             self._connection.close()
 
@@ -144,17 +146,17 @@ class Store:
 
     @property
     def revision(self) -> int:
-        """The counter's present value."""
+        """The counter's current value."""
         return int(self._fact("revision"))
 
     def roster(self) -> Envelope | None:
-        """The newest roster that was ever accepted."""
+        """The newest roster that was accepted."""
         with self._lock:
             row = self._connection.execute("SELECT envelope FROM roster").fetchone()
         return None if row is None else Envelope.from_bytes(row[0])
 
     def remember_roster(self, version: int, envelope: Envelope) -> None:
-        """Keep this roster as the newest; the caller has compared versions."""
+        """Store this roster as the newest. The caller must compare versions first."""
         with self._transaction() as cursor:
             cursor.execute("INSERT OR REPLACE INTO roster VALUES (1, ?, ?)", (version, envelope.to_bytes()))
 
@@ -173,7 +175,7 @@ class Store:
         not_after_unix_s: int,
         round_data: Mapping[str, Any],
     ) -> Revisions:
-        """Take a new query. Raises sqlite3.IntegrityError where it is there already."""
+        """Store a new query. Raises sqlite3.IntegrityError if it is already stored."""
         with self._transaction() as cursor:
             revision = _next_revision(cursor)
             cursor.execute(
@@ -200,7 +202,7 @@ class Store:
         finished_at_unix_s: float | None,
         statement: Statement | None = None,
     ) -> Revisions:
-        """A query's next state, with the statement that brought it about."""
+        """Store a query's next state, with the statement that caused it."""
         with self._transaction() as cursor:
             revision = _next_revision(cursor)
             if statement is not None:
@@ -216,7 +218,7 @@ class Store:
         return Revisions(revision, work_revision)
 
     def save_times(self, rounds: Mapping[bytes, Mapping[str, Any]]) -> None:
-        """The remaining times of open queries, as time goes by; no revision changes."""
+        """Store the remaining times of open queries. Does not change their revisions."""
         with self._transaction() as cursor:
             cursor.executemany(
                 "UPDATE queries SET round = ? WHERE query_id = ?",
@@ -224,7 +226,7 @@ class Store:
             )
 
     def load(self) -> list[StoredQuery]:
-        """All queries, in the order of their submission. Raises ConfigurationError where one cannot be read."""
+        """All queries, in the order of their submission. Raises ConfigurationError if one cannot be read."""
         try:
             with self._lock:
                 rows = self._connection.execute(
@@ -233,7 +235,7 @@ class Store:
                 ).fetchall()
                 return [self._load(*row) for row in rows]
         except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
-            raise _STORE.error(self._path, f"holds a query that cannot be read ({error!r})") from error
+            raise _STORE.error(self._path, f"contains a query that cannot be read ({error!r})") from error
 
     def _load(
         self,
@@ -261,7 +263,7 @@ class Store:
         )
 
     def forget(self, query_ids: Sequence[bytes], *, expired_before_unix_s: float) -> None:
-        """Remove queries. Their ids stay known until the query could not be asked again."""
+        """Remove queries. Keeps their ids until the queries have expired and cannot run again."""
         with self._transaction() as cursor:
             ids = [(query_id,) for query_id in query_ids]
             cursor.executemany(
@@ -279,9 +281,9 @@ def _next_revision(cursor: sqlite3.Cursor) -> int:
 
 
 def read_queries(path: Path) -> list[dict[str, Any]]:
-    """Every query's id, learner, times and round, from a file that a coordinator may be using; changes nothing.
+    """Every query's id, learner, times and round. Changes nothing; a coordinator may be using the file.
 
-    Raises sqlite3.Error where the file cannot be read, ConfigurationError where what it holds is malformed.
+    Raises sqlite3.Error if the file cannot be read, ConfigurationError if its content is malformed.
     """
     with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10)) as connection:
         connection.row_factory = sqlite3.Row

@@ -1,12 +1,12 @@
-"""The total of a cohort, made from the spool; what was made before a restart is not made again.
+"""Computes the total of a cohort from the spool. Chunks computed before a restart are not computed again.
 
-**On this machine** chunk by chunk, in one thread of its own: a large total holds up neither uploads nor a small total.
+**On this machine** chunk by chunk, in one separate thread: a large total delays neither uploads nor a small total.
 
-**On the coordinator's own Ray cluster**, where a query's uploads are more than one machine should add. Uploads were
-checked when they came. They are read from the spool, which verifies their hashes, and go out in runs: one chunk of
-several parties, of which a worker gives back the product. Products of one chunk are multiplied here, checked as an
-upload is, and stored. Multiplication mod n^2 is exact and has no order, so the total's bytes are those that one machine
-makes. What a worker had when it was lost is read from the spool and sent again.
+**On the coordinator's own Ray cluster**, for uploads that are too large for one machine. Uploads were checked when they
+arrived. They are read from the spool, which verifies their hashes, and sent in runs: one chunk of several parties, for
+which a worker returns the product. The products of a chunk are multiplied here, checked like an upload, and stored.
+Multiplication mod n^2 is exact and commutative, so the total has the same bytes as on one machine. The work of a lost
+worker is read from the spool and sent again.
 
 The cluster sees masked ciphertexts and the learner's public key. It can falsify a total, as the coordinator can.
 """
@@ -15,40 +15,40 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from coordinator.aggregate import check_chunk, chunk_bytes, multiply
 from coordinator.config import CoordinatorCluster
 from coordinator.live import LiveQuery
 from coordinator.spool import UploadSpool
 from dpcore.errors import CiphertextError, ConfigurationError, ShapeError
-from dpcore.paillier.public import PublicKey
+from dpcore.paillier.public import PublicKey, multiply
 from radofed.common.cluster.jobs import ITEM_BYTES, ClusterError, ClusterJob, check_in_background
 from radofed.common.logs import Log
-from wire.errors import WireError
+from wire.errors import Code, WireError
+from wire.query import OpenedQuery
 from wire.upload import Chunk
 
 
 class _StoppedError(Exception):
-    """The total is not wanted any more, or the coordinator drains."""
+    """The total is no longer needed, or the coordinator is draining."""
 
 
 class ClusterSum:
-    """Makes totals on a cluster. Raises ConfigurationError where Ray is not installed."""
+    """Computes totals on a cluster. Raises ConfigurationError if Ray is not installed."""
 
     def __init__(self, settings: CoordinatorCluster, spool: UploadSpool, log: Log) -> None:
         self._settings, self._spool, self._log = settings, spool, log
         check_in_background(settings, log)
 
     def wants(self, live: LiveQuery) -> bool:
-        """Whether what is missing of a total is large enough for the cluster."""
+        """Whether the missing part of a total is large enough for the cluster."""
         missing = self._missing(live)
-        upload_bytes = len(live.round.cohort) * sum(chunk_bytes(live.opened, index) for index in missing)
+        upload_bytes = len(live.round.cohort) * sum(live.opened.chunk_bytes(index) for index in missing)
         return upload_bytes >= max(1, self._settings.from_bytes)
 
     def make(self, live: LiveQuery, stopping: Callable[[], bool]) -> None:
-        """Make and store the chunks of a total that are not there.
+        """Compute and store the missing chunks of a total.
 
-        Where the cluster fails, that is logged and the rest is left to this machine: parties were charged, and a total
-        that comes later is worth more to them than none. Raises what reading and writing the spool raises.
+        If the cluster fails, logs it and leaves the rest to this machine: parties were charged, so a late total is
+        better than none. Raises what reading and writing the spool raises.
         """
         missing = self._missing(live)
         about = {"query": live.query_id, "attempt": live.round.attempt}
@@ -66,7 +66,7 @@ class ClusterSum:
 
     def _make(self, live: LiveQuery, missing: Sequence[int], stopping: Callable[[], bool]) -> None:
         opened, parties = live.opened, live.round.cohort
-        length = max(1, ITEM_BYTES // chunk_bytes(opened, 0))
+        length = max(1, ITEM_BYTES // opened.chunk_bytes(0))
         runs = [parties[first : first + length] for first in range(0, len(parties), length)]
 
         def load(number: int) -> list[bytes]:
@@ -78,7 +78,7 @@ class ClusterSum:
             if stopping():
                 raise _StoppedError
 
-        # Chunks go out one after the other, so only those of the items under way are unfinished.
+        # Chunks are sent in order, so only those of the items in progress are unfinished.
         unfinished: dict[int, list[bytes]] = {}
         with ClusterJob(self._settings, product_of_run, opened.public_key, idle) as job:
             for number, product in job.results(len(missing) * len(runs), load, idle):
@@ -91,41 +91,41 @@ class ClusterSum:
 
 
 def product_of_run(public_key: PublicKey, uploads: list[bytes]) -> bytes:
-    """What a worker computes, on its one processor: the product of the same chunk of several parties."""
+    """The product of the same chunk of several parties, computed by a worker on one processor."""
     return multiply(public_key, uploads, threads=1)
 
 
 def _checked(live: LiveQuery, index: int, products: list[bytes]) -> Chunk:
-    """A chunk of the total. What workers give back is checked like what parties upload."""
+    """A chunk of the total. Checks the workers' products like uploads of parties."""
     if not all(isinstance(product, bytes) for product in products):
-        raise ClusterError("a worker gave back no product: bytes are needed")
+        raise ClusterError("a worker returned no product: expected bytes")
     try:
         chunk = Chunk.of(index, multiply(live.opened.public_key, products))
         check_chunk(live.opened, chunk)
     except (WireError, CiphertextError, ShapeError) as error:
-        raise ClusterError(f"a worker gave back no product: {error}") from error
+        raise ClusterError(f"a worker returned no valid product: {error}") from error
     return chunk
 
 
 class Adding:
-    """Makes totals, on a cluster where there is one for them, otherwise here.
+    """Computes totals: on the cluster if one is configured and the total is large, otherwise on this machine.
 
-    A chunk's ciphertexts are shared out over all processors (coordinator.aggregate.multiply), with the interpreter's
-    lock released, so that statements and uploads are taken meanwhile. In memory there are one product and two uploads
-    of a chunk, however many parties there are.
+    A chunk's ciphertexts are divided among all processors (dpcore.paillier.public.multiply). The interpreter's lock is
+    released, so statements and uploads are processed meanwhile. Memory holds one product and two uploads of a chunk,
+    for any number of parties.
     """
 
     def __init__(self, spool: UploadSpool, cluster: ClusterSum | None = None) -> None:
         self._spool, self._cluster = spool, cluster
         self._thread = ThreadPoolExecutor(1, "adding")
-        # Large totals take turns on the cluster: each would start a process, and none may take the uploads' threads.
+        # Large totals run on the cluster one at a time: each starts a process, and none may take the uploads' threads.
         self._cluster_thread = ThreadPoolExecutor(1, "cluster")
 
     async def make(self, live: LiveQuery, stopping: Callable[[], bool]) -> bool:
-        """Multiply the cohort's chunks and store the products. False where it was stopped before the end.
+        """Multiply the cohort's chunks and store the products. Returns False if it was stopped early.
 
-        The uploads stay: who calls drops them once the round is complete. Raises SpoolDamagedError where a chunk is not
-        what was acknowledged, WireError(SPOOL_FULL) or OSError where the disk fails.
+        Keeps the uploads: the caller deletes them once the round is complete. Raises SpoolDamagedError if a chunk
+        differs from what was acknowledged, WireError(SPOOL_FULL) or OSError if the disk fails.
         """
         loop = asyncio.get_running_loop()
         if self._cluster is not None and self._cluster.wants(live):
@@ -143,6 +143,22 @@ class Adding:
         self._spool.put_total(live.query_id, Chunk.of(index, multiply(live.opened.public_key, uploads)))
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self._thread.shutdown()
         self._cluster_thread.shutdown()
+
+
+def check_chunk(opened: OpenedQuery, chunk: Chunk) -> None:
+    """Refuse a chunk of the wrong length or with one ciphertext that is not a unit mod n^2; nothing is ever skipped.
+
+    Raises WireError(CHUNK_MALFORMED or CIPHERTEXT_INVALID).
+    """
+    expected = opened.chunk_bytes(chunk.index)
+    if len(chunk.ciphertexts) != expected:
+        raise WireError(
+            Code.CHUNK_MALFORMED, f"Chunk {chunk.index} has {expected} bytes, not {len(chunk.ciphertexts)}."
+        )
+    try:
+        opened.public_key.validate(opened.public_key.from_wire(chunk.ciphertexts))
+    except CiphertextError as error:
+        raise WireError(Code.CIPHERTEXT_INVALID, f"In chunk {chunk.index}: {error}.") from error

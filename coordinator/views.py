@@ -1,11 +1,10 @@
-"""What members see: long polls end at a change, at their time, or when the coordinator drains."""
+"""Views of members. A long poll ends at a change, at its timeout, or when the coordinator drains."""
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
-from coordinator.aggregate import chunk_bytes
 from coordinator.core import Core
 from coordinator.live import LiveQuery
 from wire.errors import Code, WireError
@@ -14,16 +13,16 @@ from wire.status import Phase, QueryStatus, Total, Work
 from wire.transport import LONG_POLL_S
 from wire.upload import Chunk
 
-# Every change looks at everyone who waits; a learner may follow its open queries from a few windows.
+# Every change wakes all waiting calls. A learner may follow its open queries from several windows.
 WAITING_PER_MEMBER = 32
 
 T = TypeVar("T")
 
 
 class Views:
-    """The core as seen by a party or by a learner, each its own part. `caller` is the certificate's member.
+    """The core as a party or a learner sees it, each only its own part. `caller` is the certificate's member.
 
-    A member's long polls beyond WAITING_PER_MEMBER at one time do not wait.
+    At most WAITING_PER_MEMBER long polls of a member wait at one time; further ones return immediately.
     """
 
     def __init__(self, core: Core) -> None:
@@ -31,9 +30,9 @@ class Views:
         self._waiting: Counter[str] = Counter()
 
     async def work(self, caller: Member, cursor: int, wait_s: float) -> tuple[tuple[tuple[Work, int], ...], int]:
-        """What changed for a party since the cursor, each with the cursor that stands after it; and the next cursor.
+        """A party's changed work since the cursor, each entry with the cursor after it; and the next cursor.
 
-        Cursor 0 gives all that is open. A cursor from the future (of a coordinator that lost its state) counts as 0.
+        Cursor 0 gives all open queries. A cursor above the current one (the coordinator lost its state) counts as 0.
         """
         since = cursor if cursor <= self._core.revision else 0
 
@@ -49,7 +48,7 @@ class Views:
         found = await self._wait(caller, self._core.work_changed, changed, wait_s)
         in_order = sorted(found, key=lambda live: live.revisions.work_revision)
         items = tuple((self._work(live, caller.name), live.revisions.work_revision) for live in in_order)
-        # Nothing was awaited since the queries were looked at: no change lies between them and this revision.
+        # There was no await since the queries were read: no change is between them and this revision.
         return items, self._core.revision
 
     def _work(self, live: LiveQuery, party: str) -> Work:
@@ -58,7 +57,7 @@ class Views:
         return live.work_for(party, frozenset(held))
 
     async def watch(self, caller: Member, query_id: bytes, cursor: int, wait_s: float) -> tuple[QueryStatus, int]:
-        """A query's status once it differs from the cursor, or after the wait; with its cursor. Raises WireError."""
+        """A query's status and cursor, once the cursor changes or the wait ends. Raises WireError."""
 
         def changed() -> bool:
             return self._cursor(self._own(caller, query_id)) != cursor
@@ -78,7 +77,7 @@ class Views:
     async def total_chunk(self, caller: Member, query_id: bytes, index: int) -> Chunk:
         """One chunk of a complete total. Raises WireError."""
         live = self._own(caller, query_id)
-        _ = live.total, chunk_bytes(live.opened, index)
+        _ = live.total, live.opened.chunk_bytes(index)
         return Chunk.of(index, await asyncio.to_thread(self._core.spool.read_total, query_id, index))
 
     def _own(self, caller: Member, query_id: bytes) -> LiveQuery:
@@ -94,7 +93,7 @@ class Views:
         return live.status_cursor(self._core.chunk_count(live))
 
     async def _wait(self, caller: Member, condition: asyncio.Condition, look: Callable[[], T], wait_s: float) -> T:
-        """The first true thing seen, or what is seen when the time is over or the coordinator drains."""
+        """The first true result of `look`, or its result at the timeout or when the coordinator drains."""
         if self._waiting[caller.name] >= WAITING_PER_MEMBER:
             return look()
         self._waiting[caller.name] += 1

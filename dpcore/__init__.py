@@ -8,8 +8,8 @@ Symbols, as in Nock, Patrini and Friedman (ICML 2015), used throughout:
     K      number of parties in a cohort
     x, y   a record's encoded observation in [-1, 1]^d and its label in {-1, +1}
     e      edge vector, y * x
-    sigma  a signature in {-1, +1}^m: record i enters the rado where sigma_i = y_i
-    pi     a rado: the sum of the edge vectors that its signature selects
+    sigma  a rado signature in {-1, +1}^m: record i enters the rado if sigma_i = y_i
+    pi     a rado: the sum of the edge vectors that its rado signature selects
     theta  a linear classifier in R^d
-    k      of a signature and a sensitive coordinate: #(selected, e = +1) + #(not selected, e = -1)
+    k      of a rado signature and a sensitive coordinate: #(selected, e = +1) + #(not selected, e = -1)
 """

@@ -1,6 +1,6 @@
-"""Errors that every part shares: each has fields, and one sentence that says what to do.
+"""Errors shared by all packages. Each has fields and a sentence that says what to do.
 
-`exit_code` is what the `rado` command ends with (see radofed.cli): 1 the job failed, 2 connection or authentication,
+`exit_code` is the exit code of the `rado` command (see radofed.cli): 1 the job failed, 2 connection or authentication,
 3 timed out, 4 bad arguments or configuration, 6 refused by policy, privacy or cohort.
 """
 
@@ -8,35 +8,35 @@ from typing import ClassVar
 
 
 class RadofedError(Exception):
-    """Root of all errors that radofed raises on purpose; anything else that escapes is a bug (exit code 5)."""
+    """Root of all errors that radofed raises on purpose. Any other exception is a bug (exit code 5)."""
 
     exit_code: ClassVar[int] = 1
 
 
 class ConfigurationError(RadofedError):
-    """A file, an option or an argument is not what it should be."""
+    """A file, an option or an argument is invalid."""
 
     exit_code = 4
 
 
 class ShapeError(RadofedError):
-    """Arrays do not fit one another."""
+    """The shapes of arrays do not match."""
 
     exit_code = 4
 
 
 class SchemaError(ConfigurationError):
-    """A schema is malformed or two schemas that should agree do not."""
+    """A schema is malformed, or two schemas that must agree differ."""
 
 
 class ModelError(ConfigurationError):
-    """A file that is no model, or not the model that was saved."""
+    """A file is not a model, or was changed after the model was saved."""
 
 
 class DataError(RadofedError):
-    """A row of a party's file breaks its schema. For the party's own eyes: never sent.
+    """A row of a party's file breaks its schema. Only the party sees this error; it is never sent.
 
-    It says where and which rule is broken, and quotes no cell: it ends in logs and on screens.
+    The error says where the row is and which rule it breaks. It quotes no cell, because errors appear in logs.
     """
 
     exit_code = 4
@@ -65,33 +65,33 @@ class DataError(RadofedError):
 
 
 class PlanError(RadofedError):
-    """A query that cannot be asked as it stands: empty, void, infinite or too large."""
+    """A query that cannot be sent as it is: empty, unbounded or too large."""
 
     exit_code = 6
 
 
 class SlotOverflowError(PlanError):
-    """Sums do not fit their slots."""
+    """A sum does not fit its slot."""
 
     exit_code = 4
 
     def __init__(self, *, needed_bits: int, available_bits: int, remedy: str) -> None:
         self.needed_bits, self.available_bits = needed_bits, available_bits
-        super().__init__(f"a sum needs {needed_bits} bits and {available_bits} are there: {remedy}")
+        super().__init__(f"a sum needs {needed_bits} bits and {available_bits} are available: {remedy}")
 
 
 class CiphertextError(RadofedError):
-    """A ciphertext, a plaintext or a key that is not valid."""
+    """A ciphertext, a plaintext or a key is not valid."""
 
 
 class TotalError(RadofedError):
-    """A decrypted total that is not the sum over exactly the cohort."""
+    """A decrypted total is not the sum over exactly the cohort."""
 
 
 class OracleRefusedError(RadofedError):
-    """Nobody answers what a learner asks: its privacy is spent, or a policy does not admit it.
+    """The federation refuses a query: a privacy budget is spent, or a policy does not admit the query.
 
-    spent: what earlier answers cost together, in words. A learner of several rounds then keeps what it has.
+    spent: the cost of the composition of earlier answers, in words. An estimator of several rounds keeps its result.
     """
 
     exit_code = 6

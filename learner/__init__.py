@@ -1,1 +1,1 @@
-"""The learner: holds the Paillier secret key, opens totals only, trains on them."""
+"""The learner: holds the Paillier secret key, opens only totals, and trains on them."""

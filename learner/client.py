@@ -1,4 +1,4 @@
-"""Calls on the coordinator: the only file of the learner that knows the messages of rado.v1."""
+"""Calls to the coordinator: the only file of the learner that uses the messages of rado.v1."""
 
 import math
 from types import TracebackType
@@ -20,9 +20,9 @@ GIVE_UP_AFTER_S = 60.0
 
 
 class Coordinator:
-    """The coordinator as a learner calls it. Every call is retried for `give_up_after_s`.
+    """A learner's client of the coordinator. Every call is retried for `give_up_after_s`.
 
-    Every method raises WireError for a code of the catalogue, ConnectionLostError or TimedOutError.
+    Every method raises WireError with a code of the catalogue, ConnectionLostError or TimedOutError.
     """
 
     def __init__(self, target: str, tls: TlsFiles, *, give_up_after_s: float = GIVE_UP_AFTER_S) -> None:
@@ -32,7 +32,7 @@ class Coordinator:
         self._learner = LearnerServiceStub(self._channel)
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._channel.close()
 
     def __enter__(self) -> Self:
@@ -49,13 +49,13 @@ class Coordinator:
         return Envelope.from_proto(answer.roster)
 
     def submit_query(self, query: Envelope) -> None:
-        """Ask. Raises WireError(MESSAGE_MALFORMED) where the coordinator calls the query by another id than its own."""
+        """Send a query. Raises WireError(MESSAGE_MALFORMED) if the coordinator returns an id that is not its hash."""
         answer = self._call(self._learner.SubmitQuery, messages.SubmitQueryRequest(query=query.to_proto()))
         if answer.query_id != query.payload_hash:
-            raise WireError(Code.MESSAGE_MALFORMED, "The coordinator calls the query by another id than its hash.")
+            raise WireError(Code.MESSAGE_MALFORMED, "The coordinator returned a query id that is not the query's hash.")
 
     def watch_query(self, query_id: bytes, cursor: int, wait_s: float = LONG_POLL_S) -> tuple[QueryStatus, int]:
-        """The status once it differs from the cursor's, or as it is after `wait_s`; with the next cursor."""
+        """The status when it differs from the cursor's, or after `wait_s` at the latest; with the next cursor."""
         request = messages.WatchQueryRequest(query_id=query_id, cursor=cursor, wait_s=max(0, math.ceil(wait_s)))
         answer = self._call(self._learner.WatchQuery, request, timeout_s=wait_s + LONG_POLL_GRACE_S)
         return QueryStatus.from_proto(answer.status), answer.cursor
@@ -66,7 +66,7 @@ class Coordinator:
         return tuple(QueryStatus.from_proto(status) for status in answer.queries)
 
     def cancel_query(self, query_id: bytes, learner: str, signing_key: SigningKey) -> None:
-        """End a query of this learner that has no total yet."""
+        """Cancel a query of this learner that has no total yet."""
         cancel = Cancel(query_id, learner).sign(signing_key)
         self._call(self._learner.CancelQuery, messages.CancelQueryRequest(cancel=cancel.to_proto()))
 
@@ -76,12 +76,12 @@ class Coordinator:
         return Total.from_proto(answer.total)
 
     def fetch_chunk(self, query_id: bytes, index: int) -> bytes:
-        """The ciphertexts of one chunk of a total; its hash has been checked.
+        """The ciphertexts of one chunk of a total, with a verified hash.
 
-        Raises WireError(CHUNK_MALFORMED) for another chunk than the one that was asked for.
+        Raises WireError(CHUNK_MALFORMED) if the answer is another chunk.
         """
         request = messages.FetchTotalChunkRequest(query_id=query_id, index=index)
         chunk = Chunk.from_proto(self._call(self._learner.FetchTotalChunk, request).chunk)
         if chunk.index != index:
-            raise WireError(Code.CHUNK_MALFORMED, f"Chunk {chunk.index} came for chunk {index}.")
+            raise WireError(Code.CHUNK_MALFORMED, f"The coordinator sent chunk {chunk.index} instead of chunk {index}.")
         return chunk.ciphertexts

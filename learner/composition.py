@@ -1,4 +1,4 @@
-"""What several releases say about a record together: exact figures, in words."""
+"""The composition of several releases: exact privacy figures, in words."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,44 +16,44 @@ if TYPE_CHECKING:
     from learner.federation import Answer
 
 ASSUMED = (
-    "Assumed: the releases are all that the learner saw of these records, each of one attempt; what was asked later "
-    "did not depend on earlier answers (a party's ledger does not assume that, and charges more); and what each "
-    "release's own statement assumes."
+    "Assumed: the releases are all that the learner saw of these records, each of one attempt; later queries did not "
+    "depend on earlier answers (a party's ledger does not assume that, and charges more); and what each release's own "
+    "statement assumes."
 )
 
 
 FIXED_NOISE = (
-    "The figures are those of {count} together, which are all that this learner saw of these records. How "
-    "much noise each has beside its sensitivity was fixed beforehand; what was asked may depend on earlier answers "
-    "(adaptive composition of Gaussian, and of pure, mechanisms)."
+    "The figures are those of the composition of {count}, all that this learner saw of these records. The ratio of "
+    "each release's noise to its sensitivity was fixed beforehand; queries may depend on earlier answers (adaptive "
+    "composition of Gaussian, and of pure, mechanisms)."
 )
 
 WHOLE_BUDGET = (
-    "The learner ended before its budget did, and may have done so because of what it saw: the figures are those of the"
-    " whole budget."
+    "The estimator stopped before it used its whole budget, and may have done so because of what it saw: the figures "
+    "are those of the whole budget."
 )
 
 
 def composed_privacy(
     releases: Sequence[Release], delta: Fraction, *, feature: str | None = None, column: str | None = None
 ) -> ReleaseCost:
-    """The cost of all these releases together, for records, or a source column, or the marginal of one feature.
+    """The cost of the composition of these releases, for records, or a source column, or the marginal of one feature.
 
-    Parties are told apart by name. Raises ConfigurationError where a release is given twice or is not of the first
+    Parties are distinguished by name. Raises ConfigurationError if a release is given twice or is not of the first
     attempt, PlanError as `composed_cost` does.
     """
     if len({release.query_id for release in releases}) < len(releases):
-        raise ConfigurationError("a release is given twice; it tells nothing more the second time, so name it once")
+        raise ConfigurationError("a release is given twice; give each release once")
     if late := [release for release in releases if release.cohort.attempt > 1]:
         raise ConfigurationError(
-            f"the release of query {late[0].query_id.hex()[:16]} is of attempt {late[0].cohort.attempt}, and what was "
-            "seen of earlier attempts is not known here; see the parties' ledgers"
+            f"the release of query {late[0].query_id.hex()[:16]} is of attempt {late[0].cohort.attempt}, and the "
+            "release does not say what the learner saw of earlier attempts; see the parties' ledgers"
         )
     return composed_cost([_counted(release) for release in releases], delta, feature=feature, column=column)
 
 
 def cost_of(answers: Sequence["Answer"], delta: Fraction, unspent: CountedRelease | None = None) -> ReleaseCost:
-    """The cost for records of all that one learner was answered within a budget; `unspent` counts as if it had been.
+    """The cost for records of all answers within one budget; `unspent` counts as if it had been answered.
 
     Raises PlanError.
     """
@@ -63,9 +63,9 @@ def cost_of(answers: Sequence["Answer"], delta: Fraction, unspent: CountedReleas
 def composed_statement(
     answers: Sequence["Answer"], delta: Fraction, unspent: CountedRelease | None = None
 ) -> PrivacyStatement:
-    """The statement of all that one learner was answered within a budget, for records; see `cost_of`.
+    """The statement of all answers within one budget, for records; see `cost_of`.
 
-    One answer that is all has its own statement. Raises ConfigurationError where there is no answer, PlanError.
+    A single answer keeps its own statement. Raises ConfigurationError if there is no answer, PlanError.
     """
     if not answers:
         raise ConfigurationError("nothing was answered, so there is nothing to state")
@@ -91,8 +91,8 @@ def _counted(answer: "Answer") -> CountedRelease:
 
 
 def sentences(cost: ReleaseCost, releases: int, what: str) -> list[str]:
-    """The figures in words. what: whose protection they are, such as "one record"."""
-    who = f"Together the {releases} releases are" if releases > 1 else "The release by itself is"
+    """The figures in words. what: the unit of privacy, such as "one record"."""
+    who = f"The composition of the {releases} releases is" if releases > 1 else "The release is"
     figures = f"({rounded_up(cost.epsilon)}, {cost.delta!r})"
     alone = f"{who} {figures}-differentially private for {what} against the learner alone."
     collusion = (

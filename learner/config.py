@@ -5,7 +5,7 @@ from wire.identity import TlsConfiguration
 
 
 class LearnerConfig(Configuration):
-    """Contents of `learner.toml`. Paths are relative to the file. The file names keys and holds none."""
+    """Contents of `learner.toml`. Paths are relative to the file. The file names keys and contains none."""
 
     federation: str
     """Name of the federation, as in the roster."""
@@ -14,13 +14,13 @@ class LearnerConfig(Configuration):
     coordinator: str
     """Address of the coordinator, `"host:port"`."""
     federation_key: ConfigPath
-    """Public key of the federation, PEM. The learner accepts only rosters that this key signed."""
+    """Public key of the federation, PEM. The learner accepts only rosters signed by this key."""
     signing_key: ConfigPath
-    """Private signing key of this learner, PEM. Parties pin its public half."""
+    """Private signing key of this learner, PEM. Parties pin the public key."""
     paillier_key: ConfigPath
     """Secret Paillier key that decrypts totals, a JSON Web Key. `rado learner keygen` makes it."""
     state_directory: ConfigPath
-    """Directory for the queries that were asked and the newest roster. Without it, totals cannot be fetched."""
+    """Directory for the queries that were sent and the newest roster. Without it, totals cannot be fetched."""
     releases_directory: ConfigPath
     """Directory that gets one sub-directory for each release."""
     tls: TlsConfiguration

@@ -1,4 +1,4 @@
-"""Which options a release of each design takes and needs: written here, for queries, plans and simulations alike."""
+"""Which options each design accepts and requires: one table for queries, plans and simulations."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ JOINT = "dp-feat with joint"
 
 @dataclass(frozen=True)
 class _Rules:
-    """takes: options by name. needs: of each group one at least, the first being the one to ask for."""
+    """takes: options by name. needs: at least one of each group; the first of a group is named in the error."""
 
     takes: frozenset[str]
     needs: tuple[tuple[str, ...], ...]
@@ -43,21 +43,21 @@ _RULES = {
 }
 
 DESIGNS = tuple(name for name in _RULES if name != JOINT)
-"""All names of designs; "moments" asks for no rados."""
+"""All names of designs; "moments" has no rados."""
 
 OPTIONS = tuple(sorted(frozenset().union(*(rules.takes for rules in _RULES.values()))))
-"""All that some design does not take."""
+"""All options of any design, sorted."""
 
 _MISSING = {
     "rados": ("{design} needs the number of rados; only dp-feat without joint chooses it, to stay within an epsilon"),
     "sensitive": "{design} needs a sensitive feature",
-    "epsilon": "{design} adds noise: give the epsilon that it is to stay within",
+    "epsilon": "{design} adds noise: give the epsilon that the release must stay within",
 }
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the options, by name, that are set."""
-    # By identity: 0 equals False, and is a value that somebody gave.
+    """The options that are set, by name."""
+    # By identity: 0 equals False, but is a value that was given.
     given = {name: value for name, value in options.items() if value is not None and value is not False}
     return {name: value for name, value in given.items() if value not in ((), "local")}
 
@@ -65,10 +65,10 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
 def check_options(
     design: str, given: Mapping[str, Any], *, chosen: Collection[str] = (), hints: Mapping[str, str] | None = None
 ) -> None:
-    """Raise ConfigurationError where there is no such design, it takes no such option, or lacks one that it needs.
+    """Raise ConfigurationError if the design is unknown, does not accept an option, or a required option is missing.
 
-    given: the options that are set, by name, with their values. chosen: those that need not be given, as they follow
-    from others or are not asked for. hints: what to add to the sentence about an option that is missing.
+    given: the options that are set, by name, with their values. chosen: options that are not required here, because
+    they follow from others or are checked elsewhere. hints: text to append to the error about a missing option.
     """
     if design not in DESIGNS:
         raise ConfigurationError(f"no design is called {design!r}; {nearest(design, DESIGNS)}")
@@ -82,11 +82,11 @@ def check_options(
         if name not in chosen and not {name, *others} & set(given):
             raise ConfigurationError(_MISSING[name].format(design=words) + (hints or {}).get(name, ""))
     if "joint" in given and len(given.get("sensitive", ("",))) != 1:
-        raise ConfigurationError("joint dp-feat protects one source column; name one as sensitive")
+        raise ConfigurationError("joint dp-feat protects a single source column; give exactly one as sensitive")
 
 
 def check_figures(figures: Mapping[str, Fraction | None]) -> None:
-    """Raise ConfigurationError where an exact figure is not positive; figures by name, None where they are not set."""
+    """Raise ConfigurationError if a figure is not a positive fraction. figures: by name, None if not set."""
     for name, value in figures.items():
         if value is None:
             continue
@@ -97,14 +97,14 @@ def check_figures(figures: Mapping[str, Fraction | None]) -> None:
 
 
 def check_delta(delta: Fraction, least: Fraction = Fraction(0)) -> None:
-    """Raise ConfigurationError where delta is not between 0 and 1, or is below `least`."""
+    """Raise ConfigurationError if delta is not between 0 and 1, or is below `least`."""
     if not 0 < delta < 1 or delta < least:
         said = f"below {float(least):g}" if 0 < delta < least else plain_number(delta)
         raise ConfigurationError(f"delta is {said}: choose a number between 0 and 1, such as 1e-6")
 
 
 def plain_number(number: Fraction) -> str:
-    """A number for people, also where it is beyond what a double holds."""
+    """A number in decimal notation, or words if a double cannot represent it."""
     try:
         return f"{float(number):.6g}"
     except OverflowError:

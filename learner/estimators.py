@@ -1,4 +1,4 @@
-"""Estimators by name: those that learn from one release, and those that ask queries within a budget."""
+"""Estimators by name: those that learn from one release, and those that send queries within a budget."""
 
 import importlib
 import inspect
@@ -20,7 +20,7 @@ FROM_RELEASES: dict[str, tuple[str, str]] = {
     "moments-discriminant": ("dpcore.estimators.moments_discriminant", "MomentsDiscriminant"),
     "mean-variance": ("dpcore.estimators.mean_variance", "MeanVariance"),
 }
-"""Estimators that learn from one release: module and class by name. Imported on use: scikit-learn takes a second."""
+"""Estimators that learn from one release: module and class by name. Imported on use, since scikit-learn is slow."""
 
 BY_QUERIES: dict[str, tuple[str, str]] = {
     "conjunction": ("dpcore.estimators.conjunction", "MonotoneConjunction"),
@@ -35,7 +35,7 @@ BY_QUERIES: dict[str, tuple[str, str]] = {
     "hinge-gd": ("dpcore.estimators.federated_descent", "HingeDescent"),
     "newton": ("dpcore.estimators.private_newton", "PrivateNewton"),
 }
-"""Estimators that ask queries within a budget: module and class by name. Each has `fit_queries(oracle)`."""
+"""Estimators that send queries within a budget: module and class by name. Each has `fit_queries(oracle)`."""
 
 _WORDS = {
     int: "an integer",
@@ -48,14 +48,14 @@ _WORDS = {
 # No division by zero, and no exponent.
 _EXACT = re.compile(r"\d{1,15}(\.\d{1,15})?|\d{1,15}/0*[1-9]\d{0,14}")
 
-# They govern `fit` on rows; a release has its rados already.
+# Parameters of `fit` on rows. A release contains its rados already.
 _ROWS_ONLY = ("n_rados", "random_state")
 
 
 def make_estimator(name: str, /, **options: Any) -> Any:
     """The estimator of this name with these parameters.
 
-    Raises ConfigurationError where the name or an option is unknown, or scikit-learn is not installed.
+    Raises ConfigurationError if the name or an option is unknown, or scikit-learn is not installed.
     """
     return instance_of(name, class_of(name), options)
 
@@ -69,7 +69,7 @@ def class_of(name: str) -> Any:
 
 
 def instance_of(name: str, estimator: Any, options: Mapping[str, Any]) -> Any:
-    """An instance of the class with these parameters. Raises ConfigurationError where one is unknown or absent."""
+    """An instance of the class with these parameters. Raises ConfigurationError if one is unknown or missing."""
     known = [option for option in inspect.signature(estimator).parameters if option not in _ROWS_ONLY]
     for option in options:
         if option not in known:
@@ -82,9 +82,9 @@ def instance_of(name: str, estimator: Any, options: Mapping[str, Any]) -> Any:
 
 
 def _typed(name: str, option: str, value: Any, parameter: inspect.Parameter) -> Any:
-    """The value as the parameter's annotation has it: an integer is a float too, a number is an exact fraction too.
+    """The value in the type of the parameter's annotation. Integers become floats, and numbers exact fractions.
 
-    Raises ConfigurationError where it is of another type.
+    Raises ConfigurationError if the value has another type.
     """
     allowed = [kind for kind in get_args(parameter.annotation) or (parameter.annotation,) if kind is not Any]
     if not allowed or get_origin(parameter.annotation) is Literal:
@@ -94,7 +94,7 @@ def _typed(name: str, option: str, value: Any, parameter: inspect.Parameter) -> 
         if plain and isinstance(value, kind):
             return value
         if plain and isinstance(value, int | float) and kind in (float, Fraction):
-            # A double stands for its shortest decimal.
+            # A double means its shortest decimal.
             return float(value) if kind is float else Fraction(str(value))
         if plain and kind is Fraction and isinstance(value, str) and _EXACT.fullmatch(value):
             return Fraction(value)
@@ -107,7 +107,7 @@ def _typed(name: str, option: str, value: Any, parameter: inspect.Parameter) -> 
 
 
 def import_class(module: str, class_name: str) -> Any:
-    """A class of an estimator's module. Raises ConfigurationError where scikit-learn is not installed."""
+    """A class of an estimator's module. Raises ConfigurationError if scikit-learn is not installed."""
     try:
         return getattr(importlib.import_module(module), class_name)
     except ModuleNotFoundError as missing:

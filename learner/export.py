@@ -1,4 +1,4 @@
-"""Models for use elsewhere: as a fitted scikit-learn estimator, and in the units of the original columns."""
+"""Export of models: as a fitted scikit-learn estimator, and in the units of the original columns."""
 
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 FORMAT = "radofed-original-units"
 FORMAT_VERSION = 1
 
-# What is said of a cell's comparison and of each policy, so that the file can be used without this program.
+# How cells are compared and what each policy does, so that the file can be used without this program.
 _RULES = (
-    "margin = intercept + the sum of what each feature adds; positive where margin > 0, negative elsewhere",
-    "a real feature adds weight * value, in the units of its column; the value must lie within lower and upper",
-    "a boolean feature adds if_true where the cell is one of `true`, if_false where it is one of `false`",
-    "a category adds the weight beside its value, and nothing for a value that has none where unknown is 'zero'",
-    "a threshold adds if_at_least where the value is >= threshold, if_below elsewhere",
-    "out_of_bounds 'clip': take the nearest bound for the value",
-    "missing is an empty cell, unknown a text that no list holds; 'impute': take `impute` for the cell",
-    "'zero-vector' anywhere: the row has no prediction; 'refuse': the row is an error and has none either",
+    "margin = intercept + the sum of what each feature adds; positive if margin > 0, else negative",
+    "a real feature adds weight * value, in the units of its column; the value must be within lower and upper",
+    "a boolean feature adds if_true if the cell is one of `true`, if_false if it is one of `false`",
+    "a category adds the weight listed with its value, and 0 for an unlisted value if unknown is 'zero'",
+    "a threshold adds if_at_least if the value is >= threshold, else if_below",
+    "out_of_bounds 'clip': replace the value by the nearest bound",
+    "missing is an empty cell, unknown a text that is in no list; 'impute': replace the cell by `impute`",
+    "'zero-vector' in any policy: the row has no prediction; 'refuse': the row is an error and has no prediction",
     "cells are trimmed of spaces, tabs and line breaks and compared as texts: 01 is not 1",
     "cells of typed columns are the texts true, false, decimal integers, and the shortest decimal of other numbers",
 )
 
 
 class LinearModel(Protocol):
-    """What is exported: sign(theta . x) over rows as `schema` encodes them (learner.model.Model)."""
+    """The model to export: sign(theta . x) over rows encoded by `schema` (learner.model.Model)."""
 
     @property
     def theta(self) -> NDArray[np.float64]:
@@ -52,37 +52,37 @@ class LinearModel(Protocol):
 
     @property
     def release_digest(self) -> bytes:
-        """32 bytes that name what it was trained on."""
+        """32 bytes that identify the releases it was trained on."""
         ...
 
     @property
     def statement(self) -> PrivacyStatement:
-        """What the training data's releases protect."""
+        """The privacy statement of those releases."""
         ...
 
 
 def to_sklearn(model: LinearModel, *, classes: Literal["signs", "label"] = "signs") -> "LogisticRegression":
     """The model as a fitted `sklearn.linear_model.LogisticRegression`.
 
-    It takes rows as the schema encodes them, without the bias: (rows, d - 1), or (rows, d) where the schema has none.
-    `feature_names_in_` are the coordinates' names; `coef_` their weights, `intercept_` the bias's, 0 where there is
-    none. `radofed.common.tables.tables.read_observations` encodes a file (its last column is the bias).
+    It takes rows encoded by the schema, without the bias: (rows, d - 1), or (rows, d) if the schema has no bias.
+    `feature_names_in_` are the coordinates' names, `coef_` their weights, and `intercept_` the weight of the bias, or
+    0. `radofed.common.tables.tables.read_observations` encodes a file (its last column is the bias).
 
-    classes: "signs" gives `classes_` [-1, 1], the labels that `learner.model.predict` gives; "label" the schema's own
-    texts, [negative, positive], which needs exactly one of each.
+    classes: "signs" sets `classes_` to [-1, 1], the labels of `learner.model.predict`; "label" sets it to the schema's
+    texts, [negative, positive], and needs exactly one of each.
 
-    Margins equal `Model.scores` up to rounding, so predictions are the same, a margin of 0 being negative in both. But
-    a row that the schema makes a zero vector has no prediction here, and the estimator gives it the intercept's.
-    `predict_proba` is the logistic function of the margin: calibrated only where the learner's theta is on that scale,
-    which nobody promises. `fit` starts afresh.
+    Margins equal `Model.scores` up to rounding, so predictions are the same; both classify a margin of 0 as negative.
+    There is one difference: a row that the schema makes a zero vector has no prediction in radofed, while the exported
+    estimator predicts the sign of the intercept. `predict_proba` is the logistic function of the margin. It is
+    calibrated only if theta is on that scale, which is not guaranteed. `fit` discards the model.
 
-    To keep a model, save it with `Model.save` and convert it after loading. A pickle or joblib file runs whatever its
-    author wrote into it when it is loaded: take one from nobody.
+    To keep a model, save it with `Model.save` and convert it after loading. Loading a pickle or joblib file runs any
+    code that its author put into it: do not accept one from others.
 
-    Raises ConfigurationError where scikit-learn is not installed or the label has not one text a side.
+    Raises ConfigurationError if scikit-learn is not installed or the label does not have one text per side.
     """
     try:
-        from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (an extra, and a second to import)
+        from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (an extra, and slow to import)
     except ModuleNotFoundError as missing:
         raise ConfigurationError(f"{missing.name} is not installed: install radofed[learner]") from missing
     if classes not in ("signs", "label"):
@@ -99,15 +99,15 @@ def to_sklearn(model: LinearModel, *, classes: Literal["signs", "label"] = "sign
 
 
 def to_original_units(model: LinearModel) -> dict[str, Any]:
-    """The model in the units of the original columns, as JSON has it: nothing of the encoding is needed to use it.
+    """The model in the units of the original columns, as JSON values. Using it does not require the encoding.
 
     A real feature's coordinate is 2 (v - lower) / (upper - lower) - 1, so its weight per unit is 2 theta /
-    (upper - lower), and -theta (upper + lower) / (upper - lower) goes into the intercept; both are rounded once, from
-    exact rationals. For a row whose cells are all present, known and within their bounds, `intercept` plus what the
-    features add is the margin of `Model.scores`, up to rounding of terms of the size weight * value. `rules` says what
-    each kind of feature adds and what is done with every other cell.
+    (upper - lower), and -theta (upper + lower) / (upper - lower) is added to the intercept. Both are rounded once,
+    from exact rationals. If all cells of a row are present, known and within their bounds, `intercept` plus what
+    the features add is the margin of `Model.scores`, up to rounding of terms of the size weight * value. `rules` says
+    what each kind of feature adds and how every other cell is handled.
 
-    Raises ModelError where a weight per unit leaves the doubles.
+    Raises ModelError if a weight per unit exceeds the range of a double.
     """
     schema, theta = model.schema, [float(value) for value in model.theta]
     weights = dict(zip(schema.coordinates, theta, strict=True))
@@ -155,13 +155,15 @@ def _double(number: Fraction, what: str) -> float:
     try:
         return float(number)
     except OverflowError as error:
-        raise ModelError(f"{what} per unit leaves the doubles; widen the schema's bounds and train again") from error
+        raise ModelError(
+            f"{what} per unit exceeds the range of a double; widen the schema's bounds and train again"
+        ) from error
 
 
 def _texts(label: Label) -> list[str]:
     """The label's texts, negative first."""
     if len(label.positive) != 1 or len(label.negative or ()) != 1:
         raise ConfigurationError(
-            f"the label {label.column!r} has not exactly one positive and one negative text; take classes='signs'"
+            f"the label {label.column!r} does not have exactly one positive and one negative text; use classes='signs'"
         )
     return [*(label.negative or ()), *label.positive]

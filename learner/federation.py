@@ -1,11 +1,11 @@
-"""Asking a federation within a budget: what learners of several rounds, statistics and evaluations ask through.
+"""Queries to a federation within a privacy budget, for estimators of several rounds, statistics and evaluations.
 
     federation = Federation(SessionSource(session), schema)
     federation.statistic(['x["age"] >= 65'], epsilon=Fraction(1, 10), tolerance=0.01)
     LogisticDescent().fit_queries(federation.within(Fraction(1), Fraction(1, 10**6)))
 
-Where answers come from is an `AnswerSource`: a session over gRPC (learner.journal) or a simulation. Everything that is
-asked goes the one way of every query: planned, signed, decided by each party, charged, summed, opened.
+An `AnswerSource` provides the answers: a session over gRPC (learner.journal) or a simulation. Every query goes through
+the same steps: it is planned, signed, accepted or refused by each party, charged, summed and opened.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,18 +41,18 @@ from learner.requests import GradientRequest, MomentsRequest, Request, Statistic
 from wire.errors import WireError, exit_code_of
 from wire.query import Query
 
-# What a plan or a node ends with where privacy, a policy or the cohort says no.
+# Exit code of a refusal because of privacy, a policy or the cohort.
 _REFUSED = 6
 
 Kind = TypeVar("Kind")
 
 
 class Answer(Protocol):
-    """An opened total; a learner.release.Release is one."""
+    """An opened total, such as a learner.release.Release."""
 
     @property
     def query(self) -> Query:
-        """What was asked."""
+        """The query that was sent."""
         ...
 
     @property
@@ -67,36 +67,36 @@ class Answer(Protocol):
 
     @property
     def digest(self) -> bytes:
-        """32 bytes that name it."""
+        """32 bytes that identify the answer."""
         ...
 
     @property
     def statement(self) -> PrivacyStatement:
-        """What it tells, by itself."""
+        """The privacy statement of this answer alone."""
         ...
 
 
 class AnswerSource(Protocol):
-    """Where answers come from."""
+    """Plans requests and provides their answers."""
 
     @property
     def rows(self) -> int:
-        """The rows that parties state, in all; 0 where none does."""
+        """The total of the rows that parties state; 0 if none states any."""
         ...
 
     def plan(self, request: Request) -> Plan:
-        """The plan of a request; nobody is asked. Raises what `learner.planning.plan_query` raises."""
+        """The plan of a request; sends nothing. Raises what `learner.planning.plan_query` raises."""
         ...
 
     def answer(self, plan: Plan) -> Answer:
-        """Ask, and wait for the answer. Raises WireError with exit code 6 where the federation refuses."""
+        """Send the query and wait for the answer. Raises WireError with exit code 6 if the federation refuses."""
         ...
 
 
 class Federation:
-    """A source of answers and the schema that they are about.
+    """A source of answers and its schema.
 
-    terms: options of `learner.requests.Terms` for all that is asked, such as cohort_min.
+    terms: options of `learner.requests.Terms` for all requests, such as cohort_min.
     """
 
     def __init__(self, source: AnswerSource, schema: Schema, **terms: Any) -> None:
@@ -116,22 +116,23 @@ class Federation:
         """Estimates of E[phi(x, y)] for a batch of predicates, as one release that costs (epsilon, delta) at most.
 
         queries: predicates, or their texts. tolerance, confidence, noise_rate: see dpcore.estimators.oracle.Oracle.
-        delta: 0 takes Laplace noise alone, otherwise the smaller of Laplace's and Gaussian noise for this batch. The
-        figure is against all but the honest parties; against the learner alone it is smaller. Raises as an Oracle does.
+        delta: 0 uses Laplace noise, any other delta the smaller of Laplace and Gaussian noise for this batch. The cost
+        is that under collusion of all but the honest parties; against the learner alone it is smaller. Raises as an
+        Oracle does.
         """
         return self.within(epsilon, delta).statistic(
             queries, tolerance=tolerance, confidence=confidence, noise_rate=noise_rate
         )
 
     def within(self, epsilon: Fraction, delta: Fraction) -> "BudgetedOracle":
-        """An oracle for one learner, whose answers together are (epsilon, delta)-private.
+        """An oracle for one estimator. The composition of its answers is (epsilon, delta)-private.
 
-        Raises ConfigurationError where epsilon is not positive or delta not in [0, 1).
+        Raises ConfigurationError if epsilon is not positive or delta is not in [0, 1).
         """
         return BudgetedOracle(self, epsilon, delta)
 
     def answer(self, plan: Plan) -> Answer:
-        """Ask a plan, remember and return the answer."""
+        """Send a plan's query, store its answer and return it."""
         answer = self.source.answer(plan)
         self.answers.append(answer)
         return answer
@@ -144,19 +145,19 @@ class Federation:
 
 @dataclass(frozen=True)
 class _Widths:
-    """What the half-widths of a batch follow from, at a number of parties."""
+    """What determines the half-widths of a batch, for a number of parties."""
 
     batch: Batch
     failure: float
 
     def check(self, tolerance: float | None, rows: int) -> None:
-        """Raise PlanError where so many rows cannot keep the tolerance, with the number that can."""
+        """Raise PlanError if `rows` rows cannot keep the tolerance; the error gives a number that can."""
         if tolerance is None:
             return
         if not rows:
             raise PlanError(
-                "no party states its rows in the roster (rado provision init --party NAME=ROWS), so nobody knows "
-                "before they have answered whether a tolerance is kept: leave it out, and see what the estimates say"
+                "no party states its rows in the roster (rado provision init --party NAME=ROWS), so a tolerance cannot "
+                "be checked in advance: leave it out, and read the half-widths of the estimates"
             )
         needed = self.batch.rows(tolerance, self.failure)
         if rows < needed:
@@ -173,29 +174,31 @@ class BudgetedOracle:
         if not (isinstance(epsilon, Fraction) and isinstance(delta, Fraction)):
             raise ConfigurationError("epsilon and delta must be exact fractions: write Fraction('1e-6'), not 1e-6")
         if epsilon <= 0 or not 0 <= delta < 1:
-            raise ConfigurationError(f"epsilon {epsilon}, delta {delta}: the first is positive, the second in [0, 1)")
+            raise ConfigurationError(
+                f"epsilon is {epsilon} and delta {delta}: give a positive epsilon and a delta in [0, 1)"
+            )
         self._federation, self._epsilon, self._delta = federation, epsilon, delta
         self._left, self._refused = WHOLE, False
         self.answers: list[Answer] = []
 
     @property
     def schema(self) -> Schema:
-        """The federation's."""
+        """The federation's schema."""
         return self._federation.schema
 
     @property
     def rows(self) -> int:
-        """What the parties state."""
+        """The total of the rows that parties state."""
         return self._federation.source.rows
 
     @property
     def epsilon(self) -> Fraction:
-        """Of the whole budget."""
+        """Epsilon of the whole budget."""
         return self._epsilon
 
     @property
     def delta(self) -> Fraction:
-        """Of the whole budget."""
+        """Delta of the whole budget."""
         return self._delta
 
     def statistic(
@@ -209,7 +212,7 @@ class BudgetedOracle:
     ) -> Estimates:
         """See dpcore.estimators.oracle.Oracle; texts are parsed."""
         if isinstance(predicates, str) or not isinstance(predicates, Sequence):
-            raise ConfigurationError("a batch of predicates is a list: write [predicate], also for one")
+            raise ConfigurationError("a batch of predicates is a list: write [predicate], even for a single one")
         _check_open_interval("confidence", confidence)
         if tolerance is not None:
             _check_open_interval("tolerance", tolerance)
@@ -239,7 +242,7 @@ class BudgetedOracle:
         )
 
     def moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> Moments:
-        """See dpcore.estimators.oracle.Oracle. norm_bound: R; by default what most records of the schema stay below."""
+        """See dpcore.estimators.oracle.Oracle. norm_bound: R, by default `usual_norm` of the schema."""
         self._check_not_pure("moments")
         request = MomentsRequest(self.schema, norm_bound=norm_bound, **self._options(part))
         answer = self._answer(self._plan(request), part)
@@ -272,22 +275,22 @@ class BudgetedOracle:
         )
 
     def cost(self) -> ReleaseCost | None:
-        """What all answers cost together, exactly, at the budget's delta; None before the first.
+        """The exact cost of the composition of all answers, at the budget's delta; None before the first.
 
-        A learner that ends before its budget may do so because of what it saw. When it ends then depends on the
-        records, and what is left counts as asked: the figure must hold wherever it might have ended. A refusal is the
-        parties' own and looks at no record.
+        An estimator that stops before it uses its budget may do so because of what it saw. The stopping time then
+        depends on the records, so the rest of the budget counts as spent: the figure must hold for every stopping time.
+        A refusal does not: parties refuse without looking at any record.
         """
         if not self.answers:
             return None
         return cost_of(self.answers, self._counted_at(), self._unspent())
 
     def statement(self) -> PrivacyStatement:
-        """The statement of all answers together, see `cost`. Raises ConfigurationError before the first."""
+        """The statement of the composition of all answers, see `cost`. Raises ConfigurationError before the first."""
         return composed_statement(self.answers, self._counted_at(), self._unspent())
 
     def _unspent(self) -> CountedRelease | None:
-        """A release that takes what is left, None where nothing is or a refusal ended the run."""
+        """A release that uses the rest of the budget; None if nothing is left or a refusal ended the run."""
         if not self._left or self._refused or not self.answers:
             return None
         last = self.answers[-1]
@@ -296,7 +299,7 @@ class BudgetedOracle:
         return CountedRelease(request.kind(honest, ()), last.party_rows, self.schema, request.setting(honest))
 
     def _counted_at(self) -> Fraction:
-        # With Laplace noise alone nothing is counted at a delta.
+        # With only Laplace noise, the figure does not depend on this delta.
         return self._delta or Fraction(1, 10**6)
 
     def _options(self, part: Fraction) -> dict[str, Any]:
@@ -310,13 +313,13 @@ class BudgetedOracle:
     def _plan(self, request: StatisticRequest | MomentsRequest | GradientRequest) -> Plan:
         if request.part > self._left:
             raise ConfigurationError(
-                f"a part of {float(request.part):.4g} is asked for and {float(self._left):.4g} of the budget is left: "
-                "parts add up to 1"
+                f"the query takes {float(request.part):.4g} of the budget and {float(self._left):.4g} of it is left: "
+                "give parts that add up to 1"
             )
         return self._federation.source.plan(request)
 
     def _answer(self, plan: Plan, part: Fraction) -> Answer:
-        # Spent before it is known: a refused attempt may have been charged.
+        # Deducted before the answer is known: parties may have charged a refused attempt.
         self._left -= part
         try:
             answer = self._federation.answer(plan)
@@ -334,7 +337,7 @@ class BudgetedOracle:
             return "nothing was released"
         count = len(self.answers)
         return (
-            f"{count} answer{' was' if count == 1 else 's were'} released, which cost epsilon "
+            f"{count} answer{' was' if count == 1 else 's were'} released, at a total cost of epsilon "
             f"{rounded_up(cost.epsilon)} at delta {cost.delta:g} against the learner alone and "
             f"{rounded_up(cost.epsilon_if_others_collude)} under collusion"
         )

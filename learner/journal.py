@@ -1,11 +1,11 @@
-"""The journal of a learner of several rounds: what it has asked, so that a run that was interrupted goes on.
+"""The journal of an estimator of several rounds: its queries, so that an interrupted run can resume.
 
-A learner is deterministic given its answers. Run again with the same journal, it asks the same questions in the same
-order: what was answered already is read from the releases on disk and costs nothing, what was asked and not fetched is
-followed, and only then is something new asked. A round is charged when parties send it, once.
+An estimator is deterministic given its answers. Run again with the same journal, it sends the same queries in the same
+order. Answers that were fetched are read from the releases on disk and cost nothing. Queries that were sent and not
+fetched are followed. Only then are new queries sent. Each round is charged once, when parties send it.
 
-A journal is one JSON file: format, and for each round the digest of what was asked (the kind of query as it travels)
-and the query's id.
+A journal is one JSON file: format, and for each round the digest of the query (schema and serialised kind) and the
+query's id.
 """
 
 import fcntl
@@ -31,24 +31,24 @@ FORMAT = "radofed-journal"
 FORMAT_VERSION = 1
 
 Note = Callable[[str], None]
-"""Told a sentence about the progress."""
+"""Callback that receives a sentence about the progress."""
 
 
 class JournalError(ConfigurationError):
-    """A file that is no journal, or the journal of another run."""
+    """A file is not a journal, or is the journal of another run."""
 
 
 _JOURNAL = FileKind(
-    with_remedy("give another file, at the cost of asking everything anew", JournalError),
+    with_remedy("give another file; all queries are then sent and charged again", JournalError),
     limit_bytes=64 << 20,
 )
 
 
 class SessionSource:
-    """Answers over gRPC, each a release that is saved; with a journal, also those of an interrupted run.
+    """Answers over gRPC, each saved as a release; with a journal, also those of an interrupted run.
 
-    journal: its file, made where there is none; None keeps none. on_status: called with the status of what is followed.
-    Raises JournalError where the file is no journal.
+    journal: its file, which is created if it does not exist; None keeps no journal. on_status: called with each status
+    of the query that is followed. Raises JournalError if the file is not a journal.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class SessionSource:
 
     @property
     def rows(self) -> int:
-        """What the parties of the newest roster state, in all."""
+        """The total of the rows that the parties of the newest roster state."""
         return sum(member.rows_at_least or 0 for member in self._session.fetch_roster().parties)
 
     def plan(self, request: Request) -> Plan:
@@ -75,10 +75,10 @@ class SessionSource:
         return self._session.plan(request)
 
     def answer(self, plan: Plan) -> Release:
-        """The release of this round: read, followed, or asked.
+        """The release of this round: read from disk, followed, or newly queried.
 
-        Raises JournalError where the journal has another question at this place, another run is at work with it, or
-        it belongs to another learner's state; and what Session.run raises.
+        Raises JournalError if the journal has another query in this round, another run is using it, or it belongs to
+        another state directory; and what Session.run raises.
         """
         asked = _digest_of(plan.query)
         with self._locked():
@@ -89,10 +89,10 @@ class SessionSource:
         return release
 
     def _asked(self, asked: str, plan: Plan) -> Release:
-        # On disk here, then in the journal, then sent: whatever the journal has can be followed.
+        # On disk here, then in the journal, then sent: every query in the journal can be followed.
         query_id = self._session.prepare(plan)
         self._record(asked, query_id)
-        self._note(f"round {self._next + 1}: asking, query {query_id.hex()[:16]}")
+        self._note(f"round {self._next + 1}: sending query {query_id.hex()[:16]}")
         return self._followed(query_id)
 
     def _followed(self, query_id: bytes) -> Release:
@@ -101,39 +101,39 @@ class SessionSource:
         return self._session.fetch(query_id)
 
     def _resumed(self, asked: str) -> Release | None:
-        """The release of a round that the journal has; None where it is to be asked, for the first time or anew."""
+        """The release of a round in the journal; None if the round's query must be sent, or sent again."""
         if self._next >= len(self._rounds):
             return None
         entry, last = self._rounds[self._next], self._next == len(self._rounds) - 1
         if entry["asked"] != asked:
             raise JournalError(
-                f"{self._path}: round {self._next + 1} asked something else: it is the journal of another run; give "
-                "the same learner, schema, options and members as then, or another journal"
+                f"{self._path}: round {self._next + 1} had another query, so this is the journal of another run; "
+                "give the same estimator, schema, options and members as in that run, or another journal"
             )
         query_id = bytes.fromhex(entry["query_id"])
         if self._session.release_directory(query_id).exists():
-            self._note(f"round {self._next + 1}: answered already, query {query_id.hex()[:16]}")
+            self._note(f"round {self._next + 1}: already answered, query {query_id.hex()[:16]}")
             return self._session.fetch(query_id)
         if query_id not in self._session.asked():
             raise JournalError(
-                f"{self._path}: round {self._next + 1} was asked from another state directory: go on with that one, or "
-                "give another journal, which asks and pays for everything anew"
+                f"{self._path}: round {self._next + 1} was sent from another state directory: use that one, or give "
+                "another journal; all queries are then sent and charged again"
             )
         self._note(f"round {self._next + 1}: following query {query_id.hex()[:16]}")
         try:
             return self._followed(query_id)
         except WireError as error:
-            # It ended without a total: nothing was released, and the round may be asked again. All else may pass, and
-            # the query goes on.
+            # The query ended without a total: nothing was released, and the round may be sent again. Other errors may
+            # be temporary, and the query continues.
             ended = isinstance(error, QueryEndedError) or error.code in (Code.QUERY_EXPIRED, Code.QUERY_UNKNOWN)
             if not (ended and last):
                 raise
-            self._note(f"round {self._next + 1}: query {query_id.hex()[:16]} ended ({error}); asking anew")
+            self._note(f"round {self._next + 1}: query {query_id.hex()[:16]} ended ({error}); sending the round again")
             return None
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keeps other runs out for one round; raises JournalError where one is, or was, at work."""
+        """Lock the journal for one round. Raises JournalError if another run is using it, or has changed it."""
         if self._path is None:
             yield
             return
@@ -143,9 +143,11 @@ class SessionSource:
             raise JournalError(f"{self._path}: cannot be opened ({error.strerror}); choose another place") from error
         try:
             self._lock(descriptor)
-            # A journal is replaced when it is written, so the lock alone does not tell.
+            # Writing replaces the file, so the lock alone does not detect another run.
             if _read(self._path) != self._rounds:
-                raise JournalError(f"{self._path}: another run wrote to it meanwhile: start again, and one at a time")
+                raise JournalError(
+                    f"{self._path}: another run changed it in the meantime: start again, with one run at a time"
+                )
             yield
         finally:
             os.close(descriptor)
@@ -154,10 +156,10 @@ class SessionSource:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise JournalError(f"{self._path}: another run is at work with it: wait until it ends") from error
+            raise JournalError(f"{self._path}: another run is using it: wait until it ends") from error
 
     def _record(self, asked: str, query_id: bytes) -> None:
-        """Durably, before anything is sent. What is asked anew takes the place of what ended."""
+        """Record a query durably, before it is sent. A query that is sent again replaces the one that ended."""
         rounds = [*self._rounds[: self._next], {"asked": asked, "query_id": query_id.hex()}]
         if self._path is not None:
             content = {"format": FORMAT, "format_version": FORMAT_VERSION, "rounds": rounds}
@@ -171,22 +173,22 @@ class SessionSource:
 
 
 def _digest_of(query: Query) -> str:
-    """What names a question, whenever it is asked: its schema and its kind, noise included."""
+    """Identifies a query independently of its time: a hash of its schema and its kind, including the noise."""
     return sha256(query.schema.digest + kind_bytes(query.kind)).hex()
 
 
 def _read(path: Path) -> list[dict[str, str]]:
     text = read_text(path, _JOURNAL) if path.exists() else ""
-    # Empty: made and locked by a run that asked nothing.
+    # Empty: created and locked by a run that sent nothing.
     if not text:
         return []
     content = parse_json(text, path, _JOURNAL)
     rounds = content.get("rounds") if content.get("format") == FORMAT else None
     if not isinstance(rounds, list) or content.get("format_version") != FORMAT_VERSION:
-        raise JournalError(f"{path}: no journal of this version of radofed; give another file")
+        raise JournalError(f"{path}: not a journal of this version of radofed; give another file")
     for entry in rounds:
         if not isinstance(entry, dict) or set(entry) != {"asked", "query_id"} or not _is_hex(entry["query_id"]):
-            raise JournalError(f"{path}: malformed; give another file, at the cost of asking everything anew")
+            raise JournalError(f"{path}: malformed; give another file; all queries are then sent and charged again")
     return rounds
 
 

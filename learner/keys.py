@@ -1,7 +1,7 @@
-"""The learner's Paillier key on disk, and the certificate under which its public half travels.
+"""The learner's Paillier key on disk, and the certificate of its public key.
 
-The file is a JSON Web Key in the form of phe's command line, with one member more, `not_before_unix_s`: when the key
-was made. From it follows the certificate's validity, so that every certificate of one key has the same bytes.
+The file is a JSON Web Key as written by phe's command line, with an additional member `not_before_unix_s`: the time
+when the key was created. It determines the certificate's validity, so all certificates of a key have the same bytes.
 """
 
 import json
@@ -30,19 +30,19 @@ _KEY = FileKind(
 
 @dataclass(frozen=True)
 class LearnerKey:
-    """Held by the learner only: a Paillier secret key and when it was made, Unix seconds."""
+    """Held by the learner only: a Paillier secret key and its creation time in Unix seconds."""
 
     secret: SecretKey
     not_before_unix_s: int
 
     @property
     def public_key(self) -> PublicKey:
-        """The half that travels."""
+        """The public key, which is sent to parties."""
         return self.secret.public_key
 
     @property
     def not_after_unix_s(self) -> int:
-        """The last moment at which a query under this key may end; totals can be opened for ever."""
+        """The latest time at which a query under this key may end, Unix seconds. Totals can be opened at any time."""
         return self.not_before_unix_s + VALIDITY_S
 
     def certify(self, learner: str, signing_key: SigningKey) -> Envelope:
@@ -58,17 +58,17 @@ def create_key(
     random: RandomSource | None = None,
     now_unix_s: float | None = None,
 ) -> LearnerKey:
-    """Make a key and write it to a new file that only its owner may read; seconds for 3072 bits.
+    """Create a key and write it to a new file that only its owner may read. Takes seconds for 3072 bits.
 
-    random: None for the operating system's, the only one that is not refused. Raises ConfigurationError where the
-    file exists or cannot be written, or `bits` is odd or not in 2048..4096; nothing is left behind then.
+    random: None for the operating system's source; any other source is refused. Raises ConfigurationError if the file
+    exists or cannot be written, or `bits` is odd or not in 2048..4096; no file is left then.
     """
     if path.exists():
         raise _exists(path)
     try:
         secret = SecretKey.generate(SystemRandom() if random is None else random, bits=bits)
     except InvalidKeyError as error:
-        raise ConfigurationError(f"no key of {bits} bits: use an even number from {MINIMUM_BITS} on") from error
+        raise ConfigurationError(f"a key cannot have {bits} bits: use an even number from {MINIMUM_BITS} on") from error
     key = LearnerKey(secret, int(time.time() if now_unix_s is None else now_unix_s))
     content = json.dumps({**secret.to_jwk(), _NOT_BEFORE: key.not_before_unix_s}, indent=2)
     try:
@@ -84,11 +84,13 @@ def create_key(
 
 
 def load_key(path: Path) -> LearnerKey:
-    """Read a key file that create_key wrote. Raises ConfigurationError where it is absent, damaged or no such key."""
+    """Read a key file that create_key wrote. Raises ConfigurationError if it is missing, damaged or not a key."""
     jwk = read_json(path, _KEY)
     not_before = jwk.get(_NOT_BEFORE)
     if type(not_before) is not int or not 0 <= not_before < _LATEST_UNIX_S:
-        sentence = f"{path}: {_NOT_BEFORE} is absent or no number; write there when the key was made, in Unix seconds"
+        sentence = (
+            f"{path}: {_NOT_BEFORE} is missing or not a number; set it to the key's creation time in Unix seconds"
+        )
         raise ConfigurationError(sentence)
     try:
         return LearnerKey(SecretKey.from_jwk(jwk), not_before)
@@ -98,5 +100,5 @@ def load_key(path: Path) -> LearnerKey:
 
 def _exists(path: Path) -> ConfigurationError:
     return ConfigurationError(
-        f"{path}: exists already, and a key is never overwritten; choose another file, and keep this one for its totals"
+        f"{path}: already exists, and a key is never overwritten; choose another file, and keep this one for its totals"
     )

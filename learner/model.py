@@ -1,4 +1,4 @@
-"""Models: what training makes of a release, saved as one JSON file, and predictions on new rows."""
+"""Models: the result of training, saved as one JSON file, and predictions on new rows."""
 
 import hashlib
 import json
@@ -35,8 +35,8 @@ class Model:
     """A linear classifier sign(theta . x) over rows as `schema` encodes them.
 
     theta: (d,) float64, finite, read-only. learner: the estimator's name (learner.estimators). release_digest: 32
-    bytes, of the release it was trained on, or of all. statement: of what was released; training adds nothing to it.
-    Raises ShapeError where theta does not fit the schema, ModelError where a value is out of range.
+    bytes, of the release or releases it was trained on. statement: of these releases; training is post-processing and
+    costs nothing. Raises ShapeError if theta does not fit the schema, ModelError if a value is out of range.
     """
 
     theta: NDArray[np.float64] = field(repr=False)
@@ -48,7 +48,9 @@ class Model:
     def __post_init__(self) -> None:
         theta = np.array(self.theta, dtype=np.float64)
         if theta.shape != (self.schema.d,):
-            raise ShapeError(f"theta has shape {theta.shape} and the schema {self.schema.d} coordinates; train again")
+            raise ShapeError(
+                f"theta has shape {theta.shape} and the schema has {self.schema.d} coordinates; train again"
+            )
         if not np.isfinite(theta).all():
             raise ModelError("theta is not finite; train again with other options")
         if len(self.release_digest) != DIGEST_BYTES:
@@ -57,9 +59,11 @@ class Model:
         object.__setattr__(self, "theta", theta)
 
     def scores(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Margins theta . x, (rows,); positive means the positive class. x: (rows, d), as the schema encodes it."""
+        """Margins theta . x, (rows,); positive means the positive class. x: (rows, d), encoded by the schema."""
         if x.ndim != 2 or x.shape[1] != self.schema.d:
-            raise ShapeError(f"rows have shape {x.shape} and the model takes (rows, {self.schema.d})")
+            raise ShapeError(
+                f"rows have shape {x.shape} and the model takes (rows, {self.schema.d}); encode them with its schema"
+            )
         margins: NDArray[np.float64] = x @ self.theta
         return margins
 
@@ -68,11 +72,11 @@ class Model:
         return export.to_sklearn(self, classes=classes)
 
     def to_original_units(self) -> dict[str, Any]:
-        """The model in the units of the original columns, as JSON has it: `learner.export.to_original_units`."""
+        """The model in the units of the original columns, as JSON values: `learner.export.to_original_units`."""
         return export.to_original_units(self)
 
     def save(self, path: Path) -> None:
-        """Write the model, or replace the file by it, whole or not at all. Raises ModelError."""
+        """Write the model atomically; an existing file is replaced. Raises ModelError."""
         content = self._to_json()
         content["digest"] = _digest(content)
         try:
@@ -82,7 +86,7 @@ class Model:
 
     @classmethod
     def load(cls, path: Path) -> "Model":
-        """Read a model. Raises ModelError where the file is none, of an unknown format, or changed since."""
+        """Read a model. Raises ModelError if the file is not a model, has an unknown format, or was changed."""
         content = read_json(path, _MODEL)
         if content.get("format") != FORMAT:
             raise ModelError(f"{path}: not a model of radofed; give the file that `train` wrote")
@@ -109,7 +113,7 @@ class Model:
             "format_version": FORMAT_VERSION,
             "learner": self.learner,
             "schema": self.schema.canonical_bytes().decode(),
-            # In order, with their names: for people and for other languages.
+            # In order, with their names, for readers and other languages.
             "theta": [[name, value] for name, value in zip(self.schema.coordinates, self.theta.tolist(), strict=True)],
             "release_digest": self.release_digest.hex(),
             "statement": self.statement.to_dict(),
@@ -120,7 +124,7 @@ class Model:
         schema = Schema.from_canonical(content["schema"].encode())
         names = tuple(name for name, _ in content["theta"])
         if names != schema.coordinates:
-            raise ModelError("theta's coordinates are not the schema's; train it again")
+            raise ModelError("theta's coordinates differ from the schema's; train it again")
         return cls(
             theta=np.array([value for _, value in content["theta"]], dtype=np.float64),
             schema=schema,
@@ -132,17 +136,17 @@ class Model:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """scores: (rows,) float64, theta . x, NaN where nothing can be predicted. labels: (rows,) int8: +1, -1, 0 there."""
+    """scores: (rows,) float64, theta . x, NaN without a prediction. labels: (rows,) int8: +1, -1, or 0 without one."""
 
     scores: NDArray[np.float64]
     labels: NDArray[np.int8]
 
 
 def predict(model: Model, path: str | Path) -> Predictions:
-    """Scores and labels of the rows of a CSV or Parquet file; its label column is not needed and not read.
+    """Scores and labels of the rows of a CSV or Parquet file. The label column is not read.
 
-    A row that the schema's policies make a zero vector has no prediction. A score of exactly zero is -1, as in the
-    estimators. Raises DataError as radofed.common.tables.tables does.
+    A row that the schema's policies make a zero vector has no prediction. A score of exactly zero has label -1, as in
+    the estimators. Raises DataError as radofed.common.tables.tables does.
     """
     x, usable = read_observations(path, model.schema)
     scores = model.scores(x)
@@ -153,9 +157,9 @@ def predict(model: Model, path: str | Path) -> Predictions:
 
 
 def error_rate(model: Model, path: str | Path) -> float:
-    """The fraction of rows of a labelled file on which the model is wrong, over the rows that are usable.
+    """The fraction of a labelled file's usable rows that the model classifies wrongly.
 
-    Raises DataError as radofed.common.tables.tables does, and where no row is usable.
+    Raises DataError as radofed.common.tables.tables does, and if no row is usable.
     """
     wrong = usable = 0
     for block in encoded_blocks(path, model.schema, label=True):
@@ -164,7 +168,7 @@ def error_rate(model: Model, path: str | Path) -> float:
         wrong += int(np.count_nonzero((predicted != block.labels) & block.usable))
         usable += int(np.count_nonzero(block.usable))
     if not usable:
-        raise DataError("no row is usable, so there is no error rate; mend the file", file=str(path))
+        raise DataError("no row is usable, so there is no error rate; correct the file", file=str(path))
     return wrong / usable
 
 

@@ -1,10 +1,9 @@
-"""Opening a total: every signature and count is checked, then it is decrypted, and its check slots are read.
+"""Opening a total: verify every signature and count, decrypt, and verify the check slots.
 
-What that gives: an upload that was lost, doubled or damaged, or another cohort than the one its members signed for,
-makes the total fail, because the masks then do not cancel and the check slots are random (dpcore.paillier.masks; how
-rarely one passes all the same: dpcore.paillier.packing.open_total). A coordinator that adds known numbers to a whole
-total, which takes no key, is not noticed: it can spoil, shift or scale what the learner opens, and learns nothing by it
-(promise P2).
+Guarantee: the total fails if an upload was lost, duplicated or damaged, or if the cohort is not the one its members
+signed. The masks then do not cancel and the check slots are random (dpcore.paillier.masks; the probability that they
+pass: dpcore.paillier.packing.open_total). Limit: a coordinator that adds known numbers to a whole total, which needs
+no key, is not detected. It can spoil, shift or scale what the learner opens, but learns nothing by that (promise P2).
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,12 +25,12 @@ from wire.upload import chunk_ranges
 
 
 class CohortError(TotalError):
-    """A total over a cohort that the query does not allow."""
+    """The query does not allow the total's cohort."""
 
 
 @dataclass(frozen=True, eq=False)
 class OpenedTotal:
-    """A total whose cohort, receipts and check slots held.
+    """A total whose cohort, receipts and check slots are verified.
 
     acceptances: the cohort's, in order. values: (length,) int64, in units of 2^-fraction_bits.
     """
@@ -41,19 +40,19 @@ class OpenedTotal:
 
     @property
     def rows(self) -> int:
-        """The cohort's rows."""
+        """The cohort's row count."""
         return sum(acceptance.rows for acceptance in self.acceptances)
 
 
 def check_cohort(cohort: Cohort, opened: OpenedQuery, roster: Roster) -> tuple[Acceptance, ...]:
-    """The cohort's acceptances, once every signature holds and the query allows such a cohort.
+    """The cohort's acceptances, after verifying every signature and the query's limits.
 
-    Raises CohortError where it is another query's, too small or too large; WireError where a signature fails, a member
-    is not a party of the roster, or an acceptance is another attempt's.
+    Raises CohortError if the cohort is another query's, too small or too large; WireError if a signature is invalid, a
+    member is not a party of the roster, or an acceptance is for another attempt.
     """
     query = opened.query
     if cohort.query_id != opened.query_id:
-        raise CohortError("the total is another query's: discard it and fetch again")
+        raise CohortError("the total is another query's: discard it and fetch the total again")
     acceptances = cohort.open(roster)
     rows = sum(acceptance.rows for acceptance in acceptances)
     for what, value, least, most in (
@@ -77,18 +76,18 @@ def open_total(
 ) -> OpenedTotal:
     """The decrypted total of a cohort.
 
-    chunks: each chunk's ciphertexts, in order; drawn only once everything that is signed has held, and all of them
-    before the first is decrypted, so that whoever chose them cannot time what a decryption takes. roster: that against
-    which the cohort's signatures are verified. progress: told of chunks as they are decrypted. What is noticed
-    of a coordinator that cheats, and what is not, stands in the module's docstring.
+    chunks: each chunk's ciphertexts, in order. They are read after all signatures are verified, and all of them before
+    the first is decrypted, so that their sender cannot time a decryption. roster: verifies the cohort's signatures.
+    progress: callback `(chunks decrypted, total)`. The module's docstring says which attacks by the coordinator are
+    detected.
 
-    Raises ConfigurationError where the key is not the query's, what `check_cohort` and `check_receipts` raise, and
-    TotalError where chunks or ciphertexts are malformed or a check slot fails (it names the ciphertext).
+    Raises ConfigurationError if the key is not the query's, what `check_cohort` and `check_receipts` raise, and
+    TotalError if chunks or ciphertexts are malformed or a check slot fails (the error names the ciphertext).
     """
     if secret.public_key != opened.public_key:
         raise ConfigurationError(
             f"the query is under the Paillier key {opened.public_key.fingerprint()} and the key file holds "
-            f"{secret.public_key.fingerprint()}: give the file of the key that the query was asked with"
+            f"{secret.public_key.fingerprint()}: give the file of the key that the query was sent with"
         )
     acceptances = check_cohort(total.cohort, opened, roster)
     if (total.chunks, total.ciphertexts) != (opened.chunks, opened.ciphertexts):
@@ -106,13 +105,13 @@ def open_total(
         opened.public_key.bits,
         rows=sum(acceptance.rows for acceptance in acceptances),
     )
-    # Nobody writes to it from here on: a release takes it as it is.
+    # Read-only from here on: a release uses it without a copy.
     values.setflags(write=False)
     return OpenedTotal(acceptances, values)
 
 
 def _drawn(chunks: Iterable[bytes], opened: OpenedQuery) -> list[bytes]:
-    """All chunks, each of the length that it must have. Stops at the first that has not, or is one too many."""
+    """All chunks, with their lengths checked. Stops at the first chunk that is too short, too long or too many."""
     width = opened.public_key.ciphertext_bytes
     ranges = chunk_ranges(opened.ciphertexts, opened.ciphertexts_per_chunk)
     drawn: list[bytes] = []
@@ -127,22 +126,22 @@ def _drawn(chunks: Iterable[bytes], opened: OpenedQuery) -> list[bytes]:
 def _decrypted(
     chunks: Sequence[bytes], opened: OpenedQuery, secret: SecretKey, progress: Progress | None
 ) -> Sequence[int]:
-    """All plaintexts in order, decrypted in one run, so that no processor waits where one chunk ends."""
+    """All plaintexts in order, decrypted in one run, so that no processor waits at the end of a chunk."""
     per_chunk = opened.ciphertexts_per_chunk
-    told = 0
+    reported = 0
 
-    def tell(done: int, count: int) -> None:
-        nonlocal told
+    def report(done: int, count: int) -> None:
+        nonlocal reported
         chunks_done = len(chunks) if done == count else done // per_chunk
-        for index in range(told, chunks_done):
+        for index in range(reported, chunks_done):
             if progress is not None:
                 progress(index + 1, len(chunks))
-        told = chunks_done
+        reported = chunks_done
 
     try:
         ciphertexts = [ciphertext for chunk in chunks for ciphertext in opened.public_key.from_wire(chunk)]
-        return secret.decrypt_many(ciphertexts, progress=tell)
+        return secret.decrypt_many(ciphertexts, progress=report)
     except InvalidCiphertextError as error:
         raise TotalError(
-            f"ciphertext {error.index} of the total {error.reason}: discard the total and ask again"
+            f"ciphertext {error.index} of the total {error.reason}: discard the total and send the query again"
         ) from error

@@ -1,7 +1,7 @@
-"""Planning: from what a learner wants to a query that can be answered, before anybody is asked.
+"""Planning: turns a request into a query that can be answered, before anything is sent.
 
-A query is refused here, with what would work, where its sums do not fit a slot, its design is empty or unbounded at
-the parties' stated sizes, or the roster is too small for the cohort that it wants.
+A request is refused here if its sums do not fit a slot, its design is empty or unbounded at the parties' stated sizes,
+or the roster is too small for its cohort. The error says what would work.
 """
 
 import math
@@ -28,9 +28,9 @@ ROWS_OF_UNSTATED_PARTY = 1_000_000
 
 @dataclass(frozen=True)
 class Plan:
-    """A query that can be asked, and what it will cost; the same plan is never two queries.
+    """A query that can be sent, and its cost. A plan is one query, however often it is sent.
 
-    cost: the exact privacy figures at the parties' stated sizes, None where the design has none or a party states none.
+    cost: the exact privacy cost at the parties' stated sizes; None if the design has no bound or a party states none.
     """
 
     query: Query
@@ -41,21 +41,21 @@ class Plan:
 
     @cached_property
     def query_id(self) -> bytes:
-        """The id that the query will have."""
+        """The id of the query."""
         return sha256(self.query.to_bytes())
 
     @property
     def ciphertexts(self) -> int:
-        """How many ciphertexts each party uploads."""
+        """Number of ciphertexts that each party uploads."""
         return ciphertext_count(self.query.length, self.query.encoding, self.public_key.bits)
 
     @property
     def upload_bytes_per_party(self) -> int:
-        """Their bytes, without envelopes."""
+        """Bytes of these ciphertexts, without envelopes."""
         return self.ciphertexts * self.public_key.ciphertext_bytes
 
     def sentences(self) -> list[str]:
-        """The plan for people, a sentence a line."""
+        """The plan in words, one sentence per line."""
         query, encoding = self.query, self.query.encoding
         what = f"Over schema {query.schema.name!r}, {query.schema.d} coordinates: {query.kind.words()}."
         size = (
@@ -69,18 +69,18 @@ class Plan:
         )
         times = (
             f"Parties have {query.answer_within_s} s to answer, {query.prepare_within_s} s to get ready and "
-            f"{query.upload_within_s} s to upload; at most {query.max_attempts} attempts, each charged anew."
+            f"{query.upload_within_s} s to upload; at most {query.max_attempts} attempts, and each attempt is charged."
         )
         return [what, size, cohort, *self._privacy_words(), times]
 
     def _privacy_words(self) -> list[str]:
         scope = self.query.kind.scope
         if scope == "none":
-            return ["Nothing is protected: parties refuse this unless their policy allows unprotected rados."]
+            return ["The release has no privacy bound: parties refuse it unless their policy allows unprotected rados."]
         if self.cost is None:
-            return ["The roster does not state every party's rows, so epsilon is known once they have answered."]
+            return ["The roster does not state every party's rows, so epsilon is known only after the parties answer."]
         covered = {
-            "marginal": "each protected feature's marginal, and nothing else, is",
+            "marginal": "only the marginal of each protected feature is",
             "joint": "the sensitive column is",
             "record": "every record is",
         }[scope]
@@ -104,9 +104,9 @@ def plan_query(
 ) -> Plan:
     """The plan of a request for this roster.
 
-    learner: the member's name. certificate: its signed Paillier key (learner.keys). random: for the nonce, None for
-    the operating system's. Raises PlanError (SlotOverflowError where sums do not fit), ConfigurationError, SchemaError
-    or WireError(QUERY_INVALID), each with what would work; nobody has been asked then.
+    learner: the member's name. certificate: its signed Paillier key (learner.keys). random: for the nonce; None for the
+    operating system's source. Raises PlanError (SlotOverflowError if sums do not fit), ConfigurationError, SchemaError
+    or WireError(QUERY_INVALID), each with what would work. Nothing is sent.
     """
     created = int(time.time() if now_unix_s is None else now_unix_s)
     colluders, cohort_min, max_parties = _cohort(request, len(roster.parties))
@@ -120,8 +120,8 @@ def plan_query(
     encoding = fewest_ciphertexts(kind, limits, bits, key.public_key.bits)
     if expires > key.not_after_unix_s:
         raise ConfigurationError(
-            "the Paillier key's year ends before the query would; make a new key with `rado learner keygen`, and keep "
-            "the old one for its totals"
+            "the Paillier key expires before the query; make a new key with `rado learner keygen`, and keep the old "
+            "one for its totals"
         )
     query = Query(
         federation=roster.federation,
@@ -154,11 +154,11 @@ def _check_size(query: Query) -> None:
     if size_bytes <= MAX_QUERY_BYTES:
         return
     shorter = query.kind.shorter
-    raise PlanError(f"the query has {size_bytes} bytes and at most {MAX_QUERY_BYTES} travel; {shorter}")
+    raise PlanError(f"the query has {size_bytes} bytes, more than the limit of {MAX_QUERY_BYTES}; {shorter}")
 
 
 def _cohort(request: Request, parties: int) -> tuple[int, int, int]:
-    """Assumed colluders c, cohort_min and max_parties."""
+    """The assumed number of colluders c, cohort_min and max_parties."""
     colluders = max(0, min(1, parties - 2)) if request.colluders is None else request.colluders
     max_parties = parties if request.max_parties is None else request.max_parties
     usable = min(parties, max_parties)
@@ -177,7 +177,7 @@ def _cohort(request: Request, parties: int) -> tuple[int, int, int]:
 
 
 def _cost(query: Query, stated: tuple[int, ...], complete: tuple[int, ...] | None) -> ReleaseCost | None:
-    """The privacy figures where all sizes are known; where only some are, the smallest must be feasible by itself."""
+    """The privacy cost if all sizes are known. Otherwise checks that the smallest known one is feasible on its own."""
     if not stated:
         return None
     counted = query.kind.protection(setting_of(query)).cost(complete or (min(stated),), query.delta)
@@ -185,7 +185,7 @@ def _cost(query: Query, stated: tuple[int, ...], complete: tuple[int, ...] | Non
 
 
 def _up(epsilon: float) -> str:
-    """Rounded up to a hundredth: a bound that is printed must not be below the one that was counted."""
+    """Rounded up to a hundredth: a printed bound must not be below the counted one."""
     return f"{math.ceil(Fraction(epsilon) * 100) / 100:.2f}"
 
 

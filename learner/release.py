@@ -1,12 +1,12 @@
 """A release: the total of one query with everything needed to use it again, as a directory of two files.
 
-release.json   format, query, roster, cohort, receipts (signed, as they came), schema, encoding, rows of each
+release.json   format, query, roster, cohort, receipts (signed, as received), schema, encoding, rows of each
                party, privacy statement, time, digest
 rados.npy      the rados, int64 (n, d), in units of 2^-fraction_bits; or moments.npy, statistic.npy or gradient.npy,
                int64 (length,), in the order and units of that kind in dpcore.queries
 
-digest = SHA-256("rado.v1/release" || 0x00 || length || canonical || array), with canonical the JSON object without
-its digest (keys sorted, no white space, UTF-8), length its length in 8 big-endian bytes, and array the integers
+digest = SHA-256("rado.v1/release" || 0x00 || length || canonical || array), where canonical is the JSON object without
+its digest (keys sorted, no white space, UTF-8), length is its length in 8 big-endian bytes, and array is the integers
 as little-endian int64, row by row.
 """
 
@@ -50,7 +50,7 @@ _JSON = "release.json"
 
 
 class ReleaseError(ConfigurationError):
-    """A directory that is no release, or not the release that was saved."""
+    """A directory is not a release, or was changed after the release was saved."""
 
 
 _REMEDY = with_remedy("give the directory of a release, or fetch it again", ReleaseError)
@@ -60,11 +60,11 @@ _ARRAY = FileKind(_REMEDY, limit_bytes=8 * MAX_VALUES + (1 << 16))
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """What was released, with its query, cohort, receipts, roster and privacy statement.
+    """The total of one query, with its query, cohort, receipts, roster and privacy statement.
 
     integers: int64, read-only: (n, d) rados in units of 2^-fraction_bits, or (length,) of another kind; copied unless
-    they are read-only already. Valid from construction: raises ReleaseError where the parts are not of one query,
-    WireError where one is malformed. Signatures are checked by `verify`, and were when the total was opened.
+    they are already read-only. Valid from construction: raises ReleaseError if the parts are not of one query,
+    WireError if one is malformed. Opening the total verifies signatures; `verify` verifies them again.
     """
 
     query_envelope: Envelope
@@ -89,7 +89,7 @@ class Release:
 
     @cached_property
     def query(self) -> Query:
-        """The query that was asked."""
+        """The query that was sent."""
         return Query.from_bytes(self.query_envelope.payload)
 
     @property
@@ -109,7 +109,7 @@ class Release:
 
     @property
     def rows(self) -> int:
-        """m: rows of the cohort."""
+        """m, the cohort's row count."""
         return sum(self.party_rows.values())
 
     @property
@@ -124,7 +124,7 @@ class Release:
 
     @property
     def distribution(self) -> RadoDistribution:
-        """How the rados were drawn, and what noise is in them. Raises ReleaseError where there are none."""
+        """The rados' distribution, including their noise. Raises ReleaseError if this is not a release of rados."""
         rows = [acceptance.rows for acceptance in self.acceptances]
         return self._rados_query.distribution(self.query.schema.d, rows, self.query.encoding.fraction_bits)
 
@@ -132,7 +132,7 @@ class Release:
     def rados(self) -> NDArray[np.float64]:
         """(n, d) float64, one rado a row, in units of the encoded features; read-only.
 
-        Raises ReleaseError where this is no release of rados.
+        Raises ReleaseError if this is not a release of rados.
         """
         rados = self._rados_query.decode(self.integers.reshape(-1), self.query.encoding.fraction_bits)
         rados.setflags(write=False)
@@ -142,11 +142,13 @@ class Release:
     def moments(self) -> Moments:
         """The sums of edges and of products, with the size of their noise.
 
-        Raises ReleaseError where this is no release of moments.
+        Raises ReleaseError if this is not a release of moments.
         """
         kind = self.query.kind
         if not isinstance(kind, MomentsQuery):
-            raise ReleaseError(f"this is a release of {self.contents}; give one of moments, or choose another learner")
+            raise ReleaseError(
+                f"this is a release of {self.contents}; give one of moments, or choose another estimator"
+            )
         bits = self.query.encoding.fraction_bits
         return kind.moments(self.integers, bits, rows=self.rows, parties=len(self.acceptances))
 
@@ -154,29 +156,29 @@ class Release:
     def _rados_query(self) -> RadosQuery:
         kind = self.query.kind
         if not isinstance(kind, RadosQuery):
-            raise ReleaseError(f"this is a release of {self.contents}; give one of rados, or choose another learner")
+            raise ReleaseError(f"this is a release of {self.contents}; give one of rados, or choose another estimator")
         return kind
 
     @property
     def contents_data(self) -> dict[str, Any]:
-        """What was released, as release.json has it: under the name of the kind."""
+        """Sizes and unit of the array for release.json, under the array's name."""
         kind, query = self.query.kind, self.query
         return {kind.array: kind.facts(query.schema.d, query.encoding.fraction_bits)}
 
     @property
     def contents(self) -> str:
-        """What was released, in words, such as "500 rados"."""
+        """The contents in words, such as "500 rados"."""
         return self.query.kind.contents
 
     @cached_property
     def digest(self) -> bytes:
-        """32 bytes over everything that is saved; the module's docstring defines it."""
+        """32 bytes over everything that is saved, as defined in the module's docstring."""
         return _digest(self.to_json(), self.integers)
 
     def verify(self, federation_key: bytes) -> None:
-        """Check every signature inside again: roster, query, cohort, receipts.
+        """Verify every signature again: roster, query, cohort, receipts.
 
-        federation_key: raw Ed25519 public key, pinned. Raises WireError, or CohortError where the query does not allow
+        federation_key: raw Ed25519 public key, pinned. Raises WireError, or CohortError if the query does not allow
         the cohort.
         """
         roster = open_roster(self.roster_envelope, federation_key)
@@ -185,17 +187,17 @@ class Release:
         check_receipts(self.receipts, self.cohort, roster, chunks=opened.chunks, ciphertexts=opened.ciphertexts)
 
     def open_query(self, federation_key: bytes) -> OpenedQuery:
-        """The query with its verified key, as at the time when it was made. Raises WireError."""
+        """The query with its verified key, as of its creation time. Raises WireError."""
         roster = open_roster(self.roster_envelope, federation_key)
         return open_query(self.query_envelope, roster, now_unix_s=self.query.created_at_unix_s)
 
     def save(self, directory: Path) -> None:
-        """Write the release to a new directory, whole or not at all.
+        """Write the release atomically to a new directory.
 
-        Raises ReleaseError where the directory exists or cannot be written.
+        Raises ReleaseError if the directory exists or cannot be written.
         """
         if directory.exists():
-            raise ReleaseError(f"{directory}: exists already, and a release is never overwritten; choose another place")
+            raise ReleaseError(f"{directory}: already exists, and a release is never overwritten; choose another place")
         content = {**self.to_json(), "digest": self.digest.hex()}
         text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
         temporary: Path | None = None
@@ -209,7 +211,7 @@ class Release:
             publish_directory(temporary, directory)
         except OSError as error:
             raise ReleaseError(
-                f"{directory}: cannot be written ({error.strerror}); free space or go elsewhere"
+                f"{directory}: cannot be written ({error.strerror}); free space or choose another place"
             ) from error
         finally:
             if temporary is not None:
@@ -219,7 +221,7 @@ class Release:
     def load(cls, directory: Path) -> "Release":
         """Read a release that `save` wrote.
 
-        Raises ReleaseError where a file is absent, malformed or changed in any way since.
+        Raises ReleaseError if a file is missing, malformed or was changed.
         """
         content = read_json(directory / _JSON, _FIELDS)
         if content.get("format") != FORMAT:
@@ -238,7 +240,7 @@ class Release:
                 )
             integers.setflags(write=False)
             release = cls._from_json(content, integers)
-            # Whoever changes a field and recomputes the digest still has to agree with the signed query and cohort.
+            # Fields must also match the signed query and cohort: a changed file may have a recomputed digest.
             same = release.to_json() == content
         except ReleaseError:
             raise
@@ -294,7 +296,7 @@ def _array_file(array: str) -> str:
 
 
 def _array_in(directory: Path) -> Path:
-    """The array of a release, by its content's kind: the JSON is not to be trusted before its digest is checked."""
+    """The array file that exists: the JSON, which names it, is not trusted before its digest is verified."""
     *others, last = (directory / _array_file(kind.array) for kind in get_args(Kind))
     return next((path for path in others if path.exists()), last)
 

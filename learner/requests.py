@@ -1,6 +1,6 @@
-"""Requests: what a learner wants to know, before a roster makes a query of it.
+"""Requests: what a learner wants to compute, independent of a roster. Planning turns a request into a query.
 
-A request makes its kind of query: the design for the schema, with noise calibrated to the epsilon asked for.
+A request creates its kind of query: the design for the schema, with noise calibrated to the requested epsilon.
 """
 
 import math
@@ -34,23 +34,23 @@ from dpcore.records.schema import Schema
 from learner.design_options import check_delta, check_figures, check_options, given_options
 
 USUAL_RADOS = 1000
-"""Nock, Patrini and Friedman (ICML 2015), section 4, take n = min(1000, m / 2)."""
+"""Nock, Patrini and Friedman (ICML 2015), section 4, use n = min(1000, m / 2)."""
 
 RadosDesign = Literal["plain", "dp-feat", "fixed-support", "gaussian"]
 
-# Of kinds with noise, whose grain they are; rados without any have as many as their number asks for.
+# Fraction bits of kinds with noise: the granularity of the noise. Rados without noise choose by their number.
 EDGE_FRACTION_BITS = 16
 MOMENT_FRACTION_BITS = 10
 GRADIENT_FRACTION_BITS = 12
 VALUE_FRACTION_BITS = 10
 COUNT_FRACTION_BITS = 6
 HALF = Fraction(1, 2)
-# A party states at least how many rows it has; its table may grow before it answers.
+# A party states a lower bound of its rows; its table may grow before it answers.
 GROWTH = 4
-# At which Laplace's and Gaussian noise are compared: the failure probability of a batch's half-width.
+# The failure probability of the half-widths by which Laplace and Gaussian noise are compared.
 _COMPARED_AT = 0.05
-# Parts are this much smaller than asked for: each release is counted with the slack of its own integer noise, and the
-# sum of them must not be above the whole by a rounding.
+# Each part is reduced by this factor: each release is counted with the slack of its own integer noise, and rounding
+# must not raise the sum of the parts above the whole.
 _PART_MARGIN = 1 - Fraction(1, 1 << 30)
 
 _LEAST = {
@@ -72,16 +72,16 @@ Kind = TypeVar("Kind", bound=QueryKind)
 
 @dataclass(frozen=True, kw_only=True)
 class Terms(ABC):
-    """What every request may set. None lets the plan choose.
+    """Options of every request. None lets the plan choose.
 
-    delta: what epsilon is counted and charged at. max_rows: the most rows of a cohort; by default four times what the
-    roster states, a million where it states nothing. cohort_min: the fewest parties of a cohort; by default
-    max(c + 2, parties - 1). colluders: c, the parties assumed to collude with coordinator and learner; by default
-    min(1, parties - 2). fraction_bits: of a coordinate, or of a statistic's value; by default, of rados without noise
-    as many as go into the fewest ciphertexts, from what n rados can tell up to 16 (dpcore.queries.fraction_bits), and
-    of other kinds a fixed number.
+    delta: the delta at which epsilon is counted and charged. max_rows: the most rows of a cohort; by default four times
+    what the roster states, and a million for each party without a stated number. cohort_min: the fewest parties of a
+    cohort; by default max(c + 2, parties - 1). colluders: c, the number of parties assumed to collude with coordinator
+    and learner; by default min(1, parties - 2). fraction_bits: of a coordinate, or of a statistic's value. By default,
+    rados without noise use the fraction bits with the fewest ciphertexts, at most 16 (dpcore.queries.fraction_bits),
+    and other kinds a fixed number.
 
-    Raises ConfigurationError where an option makes no sense for any roster.
+    Raises ConfigurationError if an option is invalid for every roster.
     """
 
     schema: Schema = field(kw_only=False)
@@ -100,7 +100,7 @@ class Terms(ABC):
     def __post_init__(self) -> None:
         check_figures({name: getattr(self, name, None) for name in _EXACT})
         check_delta(self.delta)
-        # The query refuses these too; here they bear the option's name.
+        # The query refuses these too. Here the error names the option.
         for name, least in _LEAST.items():
             value = getattr(self, name, None)
             if value is not None and value < least:
@@ -109,52 +109,53 @@ class Terms(ABC):
     @property
     @abstractmethod
     def usual_fraction_bits(self) -> int:
-        """Those that are plenty for the kind."""
+        """Fraction bits that suffice for the kind."""
 
     @abstractmethod
     def kind(self, honest_parties: int, party_rows: Sequence[int]) -> QueryKind:
         """The kind of query, its noise calibrated for the shares of `honest_parties`.
 
-        party_rows: those that are known; for the worst of them a support is counted, and for the pool of them the
-        rados that an epsilon allows: parties that state no rows only add to it. Raises PlanError or SchemaError where
-        the schema, the rows or the sizes do not allow it, with what would work.
+        party_rows: the known row counts. A support is checked for each of them. The number of rados that an epsilon
+        allows is computed for their pool; parties that state no rows only raise it. Raises PlanError or SchemaError if
+        the schema, the rows or the sizes do not allow the kind; the error says what would work.
         """
 
     @property
     def noise_fraction_bits(self) -> int:
-        """What noise is calibrated in: the fraction bits asked for, or the usual ones."""
+        """The fraction bits for which noise is calibrated: the requested ones, or the usual ones."""
         return self.usual_fraction_bits if self.fraction_bits is None else self.fraction_bits
 
     def fraction_bits_for(self, kind: QueryKind) -> FractionBits:
-        """The fraction bits among which a plan of this kind chooses those of fewest ciphertexts."""
+        """The fraction bits from which a plan of this kind chooses those with the fewest ciphertexts."""
         free = kind.free_fraction_bits if self.fraction_bits is None else None
         return FractionBits.exactly(self.noise_fraction_bits) if free is None else free
 
     def setting(self, honest_parties: int) -> Setting:
-        """What the cost of a release depends on, where noise is calibrated."""
+        """The setting for which noise is calibrated."""
         return Setting(self.schema.d, self.noise_fraction_bits, honest_parties)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RadosRequest(Terms):
-    """What a learner wants: n rados over a schema.
+    """A request for n rados over a schema.
 
-    rados: n; for dp-feat without `joint` it may be left out, and is then the most that stay within `epsilon`, up to
+    rados: n. For dp-feat without `joint` it may be omitted; n is then the most that stay within `epsilon`, up to
     USUAL_RADOS.
 
-    design: "plain" protects boolean coordinates, each by its own marginal; "dp-feat" names those to protect in
-    `sensitive`, boolean or threshold features, or real-valued ones that are also in `rounded`; with `joint`, a single
-    source column is protected within the whole release, by noise; "fixed-support" and "gaussian" protect records, by
-    noise on their edges or on the total.
+    design:
+    - "plain" protects the marginal of each boolean coordinate.
+    - "dp-feat" protects the features in `sensitive`: boolean or threshold features, or real-valued ones that are also
+      in `rounded`. With `joint`, noise protects a single source column within the whole release.
+    - "fixed-support" and "gaussian" protect records, by noise on their edges or on the total.
 
-    epsilon_per_rado: Algorithm 2's epsilon for dp-feat, None for no truncation. epsilon: for dp-feat without `joint`
-    the total that the figure for the learner alone stays within; elsewhere the total that noise is calibrated to, at
-    `delta`, when all but the honest parties collude; joint dp-feat, gaussian and fixed-support need it, but fixed-
-    support may do without and then protects nothing. norm_bound: R, to which records are clipped; by default what most
-    records of the schema stay below. support: the fraction of its records that a party draws for each rado; fixed-
-    support draws half by default, gaussian draws uniform signatures.
+    epsilon_per_rado: Algorithm 2's epsilon for dp-feat, None for no truncation. epsilon: for dp-feat without `joint`,
+    the limit of the total cost against the learner alone. For other designs, the total to which noise is calibrated, at
+    `delta`, when all but the honest parties collude: joint dp-feat and gaussian need it; fixed-support without it has
+    no privacy bound. norm_bound: R, the clipping norm of records, by default `usual_norm` of the schema. support: the
+    fraction of its records that a party draws for each rado. The default is half for fixed-support; gaussian draws
+    uniform rado signatures.
 
-    Raises ConfigurationError where an option makes no sense for any roster.
+    Raises ConfigurationError if an option is invalid for every roster.
     """
 
     rados: int | None = field(default=None, kw_only=False)
@@ -179,7 +180,7 @@ class RadosRequest(Terms):
 
     @property
     def sensitive_names(self) -> tuple[str, ...]:
-        """The sensitive features, as named."""
+        """The names of the sensitive features."""
         if self.sensitive is None:
             return ()
         return (self.sensitive,) if isinstance(self.sensitive, str) else self.sensitive
@@ -194,8 +195,8 @@ class RadosRequest(Terms):
         d, rados = self.schema.d, self._number(party_rows)
         if rados > MAX_VALUES // d:
             raise PlanError(
-                f"{rados} rados of {d} coordinates are more than the {MAX_VALUES} values that one query may ask "
-                f"for; ask for at most {MAX_VALUES // d} rados"
+                f"{rados} rados of {d} coordinates exceed the limit of {MAX_VALUES} values per "
+                f"query; ask for at most {MAX_VALUES // d} rados"
             )
         kind = RadosQuery(rados, self._design(party_rows))
         if self.epsilon is None or not kind.design.is_calibrated:
@@ -203,17 +204,19 @@ class RadosRequest(Terms):
         return kind.calibrated(self.setting(honest_parties), party_rows, self.epsilon, self.delta)
 
     def _number(self, party_rows: Sequence[int]) -> int:
-        """The rados asked for, or as many as epsilon allows where dp-feat is to stay within a total."""
+        """The requested number of rados, or as many as epsilon allows for dp-feat."""
         if self.design != "dp-feat" or self.joint or self.epsilon is None:
             assert self.rados is not None, "a request without a number of rados stays within an epsilon"
             return self.rados
         if not party_rows:
-            raise PlanError("no party's rows are known, so rados cannot be counted; give their number, and no epsilon")
+            raise PlanError(
+                "no party's rows are known, so epsilon does not determine the rados; give rados, and no epsilon"
+            )
         most = rados_within(self.epsilon, self.delta, [party_rows], self.epsilon_per_rado, asked=self.rados)
         return self.rados or min(most, USUAL_RADOS)
 
     def _design(self, party_rows: Sequence[int]) -> Design:
-        """The design for the schema, with the least noise that there is where it is calibrated to an epsilon."""
+        """The design for the schema, with the smallest possible noise if it will be calibrated to an epsilon."""
         match self.design:
             case "plain":
                 return plain_design(self.schema)
@@ -232,7 +235,7 @@ class RadosRequest(Terms):
                 return GaussianDesign(clip_of(self), SMALLEST_SHARE_SIGMA, self.support)
 
     def _column(self) -> str:
-        """The source column to protect; a feature's name stands for the column that it derives from."""
+        """The source column to protect. A feature's name means the column that it derives from."""
         (name,) = self.sensitive_names
         column = name if self.schema.derived_from(name) else self.schema.sources(name)
         if column is None:
@@ -242,11 +245,11 @@ class RadosRequest(Terms):
 
 @dataclass(frozen=True, kw_only=True)
 class NoisyTerms(Terms):
-    """What every request may set whose answer has noise on each value, which protects records.
+    """Options of every request with noise on each value, which protects records.
 
-    epsilon: as in `RadosRequest`. part: the fraction of what (epsilon, delta) allows that this release takes, the rest
-    being for others: of the squared mu of Gaussian noise, so that releases whose parts add up to 1 are (epsilon,
-    delta)-private together. Raises ConfigurationError.
+    epsilon: as in `RadosRequest`. part: the fraction of the budget (epsilon, delta) that this release uses. It is a
+    fraction of the squared mu of Gaussian noise, so that the composition of releases whose parts add up to 1 is
+    (epsilon, delta)-private. Raises ConfigurationError.
     """
 
     epsilon: Fraction
@@ -255,11 +258,11 @@ class NoisyTerms(Terms):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.part > 1:
-            raise ConfigurationError(f"part is {self.part}; one release takes at most all of what is allowed, 1")
+            raise ConfigurationError(f"part is {self.part}; a release takes at most the whole budget, 1")
 
     @property
     def counted_part(self) -> Fraction:
-        """The part that noise is calibrated to."""
+        """The part to which noise is calibrated."""
         return self.part if self.part == 1 else self.part * _PART_MARGIN
 
     def calibrated(self, kind: Kind, honest_parties: int) -> Kind:
@@ -270,10 +273,10 @@ class NoisyTerms(Terms):
 
 @dataclass(frozen=True, kw_only=True)
 class MomentsRequest(NoisyTerms):
-    """What a learner wants: the first two moments of all rados.
+    """A request for the first two moments of all rados.
 
-    norm_bound: R; by default what most records of the schema stay below. edge_weight: a, how much more precisely edges
-    are released than products; None chooses by R. Raises ConfigurationError.
+    norm_bound: R, the clipping norm of records, by default `usual_norm` of the schema. edge_weight: a, the precision of
+    edges relative to products; None chooses it by R. Raises ConfigurationError.
     """
 
     norm_bound: Fraction | None = None
@@ -293,11 +296,11 @@ class MomentsRequest(NoisyTerms):
 
 @dataclass(frozen=True, kw_only=True)
 class StatisticRequest(NoisyTerms):
-    """What a learner wants: the sums of predicates over all records.
+    """A request for the sums of predicates over all records.
 
-    predicates: typed against the schema. pure: Laplace noise alone, whose delta is 0; otherwise the smaller of
-    Laplace's and Gaussian noise for this batch. `part` is of epsilon where `pure`, and a part below 1 takes Laplace
-    noise only there. Raises ConfigurationError.
+    predicates: typed against the schema. pure: only Laplace noise, so that delta is 0; otherwise the smaller of Laplace
+    and Gaussian noise for this batch. If `pure`, `part` is a fraction of epsilon; otherwise a part below 1 always uses
+    Gaussian noise. Raises ConfigurationError.
     """
 
     predicates: tuple[Predicate, ...] = field(kw_only=False)
@@ -308,7 +311,7 @@ class StatisticRequest(NoisyTerms):
         """See `Terms`."""
         if not all(map(is_boolean, self.predicates)):
             return VALUE_FRACTION_BITS
-        # Counts are exact without any; a Gaussian share of few integer units would be counted less well.
+        # Counts are exact without fraction bits, but a Gaussian share of few integer units has a looser bound.
         return 0 if self.pure else COUNT_FRACTION_BITS
 
     def kind(self, honest_parties: int, party_rows: Sequence[int]) -> StatisticQuery:  # noqa: ARG002  (any sizes)
@@ -319,7 +322,7 @@ class StatisticRequest(NoisyTerms):
         if self.pure:
             return replace(least, noise=laplace)
         gaussian = self.calibrated(least, honest_parties)
-        # A part of a budget of squared mus is not a part of an epsilon.
+        # A part of a budget of squared mu is not a part of epsilon.
         choices: tuple[NoiseShares, ...] = (gaussian.noise,) if self.part < 1 else (laplace, gaussian.noise)
         values = len(self.predicates)
         noise = min(choices, key=lambda shares: shares.half_width(honest_parties, values, _COMPARED_AT))
@@ -328,11 +331,11 @@ class StatisticRequest(NoisyTerms):
 
 @dataclass(frozen=True, kw_only=True)
 class GradientRequest(NoisyTerms):
-    """What a learner wants: the sum over all records of the clipped gradient of a loss.
+    """A request for the sum over all records of the clipped gradient of a loss.
 
-    theta: (d,), where it is taken, as reals; coordinates are rounded to 2^-20. clip: C, no record's gradient is longer;
-    a gradient without one is refused, as nothing would bound what a record tells. basis: see dpcore.queries.gradient;
-    theta is then in its coordinates. Raises ConfigurationError.
+    theta: (d,), the point at which it is taken, as reals; coordinates are rounded to 2^-20. clip: C, the clipping norm
+    of each record's gradient. It is required, because the sensitivity is unbounded without it. basis: see
+    dpcore.queries.gradient; theta is then in its coordinates. Raises ConfigurationError.
     """
 
     theta: tuple[float, ...] = field(kw_only=False)
@@ -344,10 +347,10 @@ class GradientRequest(NoisyTerms):
         super().__post_init__()
         if self.clip is None:
             raise ConfigurationError(
-                "a gradient without a clip bounds nothing: give the longest that a record's may be"
+                "a gradient without a clip has no privacy bound: give clip, the clipping norm of a record's gradient"
             )
         if len(self.theta) != self.schema.d or not all(math.isfinite(value) for value in self.theta):
-            raise ConfigurationError(f"theta is no {self.schema.d} finite numbers: give one for each coordinate")
+            raise ConfigurationError(f"theta is not {self.schema.d} finite numbers: give one for each coordinate")
 
     @property
     def usual_fraction_bits(self) -> int:
@@ -368,18 +371,18 @@ Request = RadosRequest | MomentsRequest | StatisticRequest | GradientRequest
 def release_request(schema: Schema, design: str, options: dict[str, Any]) -> RadosRequest | MomentsRequest:
     """The request of a release of this design. Options that are None, empty or False are not set.
 
-    Raises ConfigurationError where the design is unknown, or an option does not belong to it or makes no sense.
+    Raises ConfigurationError if the design is unknown, or an option does not belong to it or is invalid.
     """
     given = given_options(options)
     if design == "moments":
         check_options(design, given)
         return MomentsRequest(schema, **given)
     check_options(design, given, chosen=("rados", "sensitive", "epsilon"))
-    return RadosRequest(schema, design=cast("RadosDesign", design), **given)  # it refuses what is missing
+    return RadosRequest(schema, design=cast("RadosDesign", design), **given)  # checks what is missing
 
 
 def clip_of(request: RadosRequest | MomentsRequest) -> Clip:
-    """The length that records are cut to: what was asked for, or what most records of the schema stay below."""
+    """The clipping of records, to the requested norm or to `usual_norm` of the schema."""
     return Clip(request.norm_bound or usual_norm(request.schema), request.schema.bias)
 
 
@@ -392,9 +395,9 @@ def rados_within(
     asked: int | None,
     fewest: int = 1,
 ) -> int:
-    """The most dp-feat rados that stay within a total, whichever of the pools (each a sequence of m_p) is asked.
+    """The most dp-feat rados that stay within a total epsilon, for each of the pools (each a sequence of m_p).
 
-    asked: a number that was asked for; fewest: what makes sense. Raises PlanError where the most is below either.
+    asked: a requested number; fewest: the least useful number. Raises PlanError if the most is below either.
     """
     most = min(largest_rados(pool, epsilon_per_rado, float(epsilon), delta) for pool in pools)
     least = asked or fewest

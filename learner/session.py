@@ -1,4 +1,4 @@
-"""The learner's client: plan, ask, follow, fetch.
+"""The learner's session: plan a query, send it, follow it and fetch its release.
 
 with Session(LearnerConfig.load(Path("learner.toml"))) as session:
     release = session.run(session.plan(RadosRequest(schema, rados=500, design="dp-feat", sensitive="smoker")))
@@ -38,10 +38,10 @@ RELEASE_NAME_DIGITS = 16
 class Session:
     """A learner connected to its coordinator.
 
-    Raises ConfigurationError where a key or certificate cannot be read, is out of date, or is another member's.
+    Raises ConfigurationError if a key or certificate cannot be read, has expired, or is another member's.
 
-    Every method that calls the coordinator raises WireError for a code of the catalogue, ConnectionLostError where it
-    cannot be reached for `give_up_after_s`, and TimedOutError.
+    Every method that calls the coordinator raises WireError with a code of the catalogue, ConnectionLostError if the
+    coordinator cannot be reached for `give_up_after_s`, and TimedOutError.
     """
 
     def __init__(self, config: LearnerConfig, *, give_up_after_s: float = GIVE_UP_AFTER_S) -> None:
@@ -62,7 +62,7 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """End the connection. What was asked goes on."""
+        """Close the connection. Queries that were sent continue."""
         self._coordinator.close()
 
     @property
@@ -73,10 +73,10 @@ class Session:
         return self._key
 
     def fetch_roster(self) -> Roster:
-        """The newest roster, verified with the pinned federation key, and remembered.
+        """The newest roster, verified with the pinned federation key, and stored.
 
-        Raises WireError(ROSTER_STALE) where the coordinator goes back behind one that was seen, and ConfigurationError
-        where the roster does not list this learner with its signing key.
+        Raises WireError(ROSTER_STALE) if the coordinator sends an older roster than the stored one, and
+        ConfigurationError if the roster does not list this learner with its signing key.
         """
         roster = self._state.accept_roster(self._coordinator.fetch_roster())
         self._check_membership(roster)
@@ -95,42 +95,42 @@ class Session:
             )
 
     def plan(self, request: Request) -> Plan:
-        """The plan of a request for the newest roster; nobody is asked. Raises what `plan_query` raises."""
+        """The plan of a request for the newest roster; sends no query. Raises what `plan_query` raises."""
         certificate = self.key.certify(self.config.name, self._signing_key)
         return plan_query(request, roster=self.fetch_roster(), learner=self.config.name, certificate=certificate)
 
     def ask(self, plan: Plan) -> bytes:
-        """Sign a plan's query, put it on disk, send it, and return its id.
+        """Sign a plan's query, write it to disk, send it, and return its id.
 
-        Asking one plan twice is one query. Where this fails or is killed after the query was on disk, `send` repeats
-        the same bytes, and `unsent` lists what awaits that.
+        Sending a plan twice is one query. If this fails or is killed after the query was on disk, `unsent` lists the
+        query, and `send` sends the same bytes again.
         """
         query_id = self.prepare(plan)
         self.send(query_id)
         return query_id
 
     def prepare(self, plan: Plan) -> bytes:
-        """Sign a plan's query, put it on disk, and return its id; nobody is asked until `send`."""
+        """Sign a plan's query, write it to disk, and return its id. `send` sends it."""
         roster = self._state.newest_roster()
         if roster is None or open_roster(roster, self._federation_key).version < plan.query.roster_version:
-            raise WireError(Code.ROSTER_STALE, "The plan was made with a roster that this learner does not remember.")
+            raise WireError(Code.ROSTER_STALE, "The plan was made with a roster that this learner has not stored.")
         asked = AskedQuery(self._signing_key.sign(Kind.QUERY, plan.query.to_bytes()), roster)
         self._open(asked)
         self._state.remember(asked)
         return asked.query_id
 
     def send(self, query_id: bytes) -> None:
-        """Send a query that is on disk, where the coordinator has not acknowledged it yet."""
+        """Send a query that is on disk, unless the coordinator has acknowledged it."""
         if not self._state.is_sent(query_id):
             self._coordinator.submit_query(self._state.find(query_id).query)
             self._state.mark_sent(query_id)
 
     def asked(self) -> tuple[bytes, ...]:
-        """Ids of all queries that were asked from this state directory, sent or not."""
+        """Ids of all queries in this state directory, sent or not."""
         return self._state.query_ids()
 
     def unsent(self) -> tuple[bytes, ...]:
-        """Ids of queries that are on disk, that the coordinator has not acknowledged, and whose time is not over."""
+        """Ids of queries on disk that the coordinator has not acknowledged and that have not expired."""
         now_unix_s = time.time()
         return tuple(
             query_id
@@ -139,23 +139,23 @@ class Session:
         )
 
     def list(self) -> tuple[QueryStatus, ...]:
-        """All queries of this learner that the coordinator still knows, newest first."""
+        """The status of all queries of this learner that the coordinator still keeps, newest first."""
         return self._coordinator.list_queries()
 
     def status(self, query_id: bytes) -> QueryStatus:
-        """A query's status as it is. Raises WireError(QUERY_UNKNOWN)."""
+        """A query's current status. Raises WireError(QUERY_UNKNOWN)."""
         return self._coordinator.watch_query(query_id, cursor=0, wait_s=0)[0]
 
     def cancel(self, query_id: bytes) -> None:
-        """End a query that has no total yet. What parties charged stays charged."""
+        """Cancel a query that has no total yet. Charges of parties remain."""
         self._coordinator.cancel_query(query_id, self.config.name, self._signing_key)
 
     def watch(self, query_id: bytes, on_status: OnStatus | None = None, timeout_s: float | None = None) -> QueryStatus:
-        """Follow a query until its total is there; returns its last status.
+        """Follow a query until its total is complete, and return its last status.
 
-        on_status: called with each status that differs from the last. Raises QueryEndedError with the query's own code
-        and detail where it fails, TimedOutError after `timeout_s` (the query goes on), ConfigurationError where that is
-        no positive number.
+        on_status: called with each status that differs from the last. Raises QueryEndedError with the query's code and
+        detail if it fails, TimedOutError after `timeout_s` (the query continues), ConfigurationError if `timeout_s` is
+        not a positive number.
         """
         check_timeout(timeout_s)
         end = None if timeout_s is None else time.monotonic() + timeout_s
@@ -173,18 +173,18 @@ class Session:
             if end is not None and time.monotonic() >= end:
                 raise TimedOutError(
                     f"query {query_id.hex()[:RELEASE_NAME_DIGITS]} is in phase {status.phase.name.lower()} after "
-                    f"{timeout_s:g} s; it goes on, follow it again or cancel it"
+                    f"{timeout_s:g} s and continues; follow it again or cancel it"
                 )
 
     def release_directory(self, query_id: bytes) -> Path:
-        """Where the release of a query is, or will be."""
+        """The directory of a query's release, which may not exist yet."""
         return self.config.releases_directory / query_id.hex()[:RELEASE_NAME_DIGITS]
 
     def fetch(self, query_id: bytes, progress: Progress | None = None) -> Release:
-        """The release of a complete query: fetched, verified, opened and saved, or read where it was saved already.
+        """The release of a complete query: fetched, verified, opened and saved, or read if it was already saved.
 
-        progress: told (chunks opened, of how many). Raises what `open_total` raises, ReleaseError where the release
-        cannot be saved or read.
+        progress: callback `(chunks opened, total)`. Raises what `open_total` raises, ReleaseError if the release cannot
+        be saved or read.
         """
         directory = self.release_directory(query_id)
         if directory.exists():
@@ -215,7 +215,7 @@ class Session:
         except ReleaseError:
             if not directory.exists():
                 raise
-            # Another process fetched it meanwhile.
+            # Another process fetched it in the meantime.
             return self._saved(query_id)
         return release
 
@@ -233,14 +233,14 @@ class Session:
         timeout_s: float | None = None,
         progress: Progress | None = None,
     ) -> Release:
-        """Ask, follow, fetch. Raises what they raise; a `timeout_s` that makes no sense before anybody is asked."""
+        """Send, follow and fetch. Raises what these raise. Checks `timeout_s` before anything is sent."""
         check_timeout(timeout_s)
         query_id = self.ask(plan)
         self.watch(query_id, on_status, timeout_s)
         return self.fetch(query_id, progress)
 
     def _open(self, asked: AskedQuery) -> OpenedQuery:
-        """A query of one's own as its receivers open it, at the time when it was made: a total outlives its query."""
+        """Open one of this learner's queries as of its creation time, because a total outlives its query."""
         roster = open_roster(asked.roster, self._federation_key)
         created = Query.from_bytes(asked.query.payload).created_at_unix_s
         return open_query(asked.query, roster, now_unix_s=created)
@@ -249,9 +249,9 @@ class Session:
         return Query.from_bytes(self._state.find(query_id).query.payload)
 
     def _roster_for(self, total: Total, asked: AskedQuery) -> Envelope:
-        """The roster under which query and cohort stand: the newest, or the one that the query was planned with.
+        """The roster that verifies query and cohort: the newest, or the one that the query was planned with.
 
-        A member that left, or changed its key, after the cohort was fixed does not make the total worthless.
+        The latter keeps a total usable if a member leaves or changes its key after the cohort was fixed.
         """
         newest = self._state.newest_roster()
         if newest is None:
@@ -269,26 +269,26 @@ class Session:
 
 
 def check_timeout(timeout_s: float | None) -> None:
-    """Raise ConfigurationError where this is no time to wait for; None waits for ever."""
+    """Raise ConfigurationError if this is not a positive, finite time; None means no limit."""
     if timeout_s is not None and not 0 < timeout_s < math.inf:
         raise ConfigurationError(f"timeout_s is {timeout_s}; give a positive number of seconds, or none")
 
 
 class QueryEndedError(WireError):
-    """A query ended without a total; with the code and detail that it ended with."""
+    """A query ended without a total; carries the query's code and detail."""
 
 
 def failure(status: QueryStatus) -> QueryEndedError:
-    """The error that a failed query ended with."""
+    """The error of a failed query."""
     code = Code(status.code) if status.code in set(Code) else Code.INTERNAL
     return QueryEndedError(code, status.detail)
 
 
 def _statement(query: Query, result: OpenedTotal, attempt: int) -> PrivacyStatement:
-    """The statement of what was released.
+    """The statement of a release.
 
-    The values are out and every party was charged: a bound that cannot be given, because a party has or claims one row,
-    say, is a reason to say so and not to throw the release away.
+    The values are released and every party was charged. If no bound can be given, for example because a party has or
+    claims one row, the statement says so, and the release is kept.
     """
     rows = [acceptance.rows for acceptance in result.acceptances]
     try:
@@ -300,7 +300,7 @@ def _statement(query: Query, result: OpenedTotal, attempt: int) -> PrivacyStatem
     if attempt == 1:
         return statement
     warning = (
-        f"This is attempt {attempt}: what a coordinator may have shown the learner of an earlier attempt is not in "
-        "these figures; each party's own ledger counts every attempt that it was charged for."
+        f"This is attempt {attempt}: these figures do not include what a coordinator may have shown the learner of an "
+        "earlier attempt; each party's own ledger counts every attempt that it was charged for."
     )
     return replace(statement, warnings=(*statement.warnings, warning))

@@ -1,9 +1,9 @@
-"""What a learner remembers on disk: the newest roster, and every query before it is sent.
+"""A learner's state on disk: the newest roster, and every query before it is sent.
 
 roster.signed            the newest roster seen
-queries/ID/query.signed  a query, on disk before the coordinator can know it
+queries/ID/query.signed  a query, on disk before it is sent
 queries/ID/roster.signed the roster that it was planned with
-queries/ID/sent          there once the coordinator has acknowledged it
+queries/ID/sent          exists once the coordinator has acknowledged the query
 """
 
 import re
@@ -24,7 +24,7 @@ _ID = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class AskedQuery:
-    """A query of this learner, as signed, with the roster that it was planned with."""
+    """A signed query of this learner, with the roster that it was planned with."""
 
     query: Envelope
     roster: Envelope
@@ -36,7 +36,7 @@ class AskedQuery:
 
 
 class LearnerState:
-    """The state directory of one learner. Every method raises ConfigurationError where the disk fails it."""
+    """The state directory of one learner. Every method raises ConfigurationError if the disk fails."""
 
     def __init__(self, directory: Path, federation_key: bytes) -> None:
         self._directory = directory
@@ -57,10 +57,10 @@ class LearnerState:
         return envelope
 
     def accept_roster(self, envelope: Envelope) -> Roster:
-        """Verify a roster and remember it where it is the newest.
+        """Verify a roster, and store it if it is the newest.
 
-        Raises WireError(SIGNATURE_INVALID, MESSAGE_MALFORMED), and WireError(ROSTER_STALE) where a newer one, or
-        another one of the same version, has been seen.
+        Raises WireError(SIGNATURE_INVALID, MESSAGE_MALFORMED), and WireError(ROSTER_STALE) if a newer roster, or
+        another one of the same version, is stored.
         """
         known = self.newest_roster()
         if known is None:
@@ -75,7 +75,7 @@ class LearnerState:
         return roster
 
     def remember(self, asked: AskedQuery) -> None:
-        """Put a query on disk; harmless where it is there already."""
+        """Write a query to disk. Idempotent."""
         directory = self._directory_of(asked.query_id)
         try:
             directory.mkdir(exist_ok=True)
@@ -83,31 +83,31 @@ class LearnerState:
         except OSError as error:
             raise _unusable(directory, error) from error
         _write(directory / _ROSTER, asked.roster.to_bytes())
-        # Last: a directory without its query is none.
+        # Last: a directory without its query does not count.
         _write(directory / _QUERY, asked.query.to_bytes())
 
     def mark_sent(self, query_id: bytes) -> None:
-        """The coordinator has acknowledged it."""
+        """Record that the coordinator has acknowledged the query."""
         _write(self._directory_of(query_id) / _SENT, b"")
 
     def is_sent(self, query_id: bytes) -> bool:
-        """Whether it has."""
+        """Whether the coordinator has acknowledged the query."""
         return (self._directory_of(query_id) / _SENT).exists()
 
     def find(self, query_id: bytes) -> AskedQuery:
-        """A query that was asked from this directory. Raises WireError(QUERY_UNKNOWN) where there is none such."""
+        """A query of this directory. Raises WireError(QUERY_UNKNOWN) if there is none with this id."""
         directory = self._directory_of(query_id)
         if not (directory / _QUERY).exists():
-            raise WireError(Code.QUERY_UNKNOWN, f"{self._directory} remembers no query {query_id.hex()}.")
+            raise WireError(Code.QUERY_UNKNOWN, f"{self._directory} has no query {query_id.hex()}.")
         asked = AskedQuery(_read(directory / _QUERY), _read(directory / _ROSTER))
         if asked.query_id != query_id:
-            raise ConfigurationError(f"{directory}: holds another query; restore the directory from its copy")
+            raise ConfigurationError(f"{directory}: contains another query; restore the directory from its copy")
         return asked
 
     def query_ids(self) -> tuple[bytes, ...]:
-        """All queries that were asked from this directory, sorted."""
+        """The ids of all queries in this directory, sorted."""
         names = (path.parent.name for path in self._queries.glob(f"*/{_QUERY}"))
-        # A copy of a directory that somebody made there has another name.
+        # A copy of a query's directory has another name and is ignored.
         return tuple(sorted(bytes.fromhex(name) for name in names if _ID.fullmatch(name)))
 
     def _directory_of(self, query_id: bytes) -> Path:
@@ -129,4 +129,6 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _unusable(path: Path, error: OSError) -> ConfigurationError:
-    return ConfigurationError(f"{path}: cannot be used ({error.strerror}); free space, or mend the path's permissions")
+    return ConfigurationError(
+        f"{path}: cannot be used ({error.strerror}); free space, or correct the path's permissions"
+    )

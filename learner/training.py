@@ -1,6 +1,6 @@
-"""Training: a release, or answers to queries, and an estimator's name in; a model out.
+"""Training: makes a model from a release, or from answers to queries, with an estimator chosen by name.
 
-Training on a release is post-processing: it costs no privacy.
+Training on a release is post-processing and costs no privacy.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ def _fit(estimator: Any, method: str, what: str, estimator_name: str) -> Any:
     found = getattr(estimator, method, None)
     if found is None:
         others = ", ".join(name for name in FROM_RELEASES if hasattr(class_of(name), method))
-        drawn = ", or have rados drawn from them: synthetic_rados=1000" if what == "moments" else ""
+        drawn = ", or draw rados from them with synthetic_rados=1000" if what == "moments" else ""
         raise ConfigurationError(f"{estimator_name} does not learn from {what}; choose one of {others}{drawn}")
     return found
 
@@ -37,34 +37,34 @@ def _synthetic(release: Release, count: int) -> Any:
 
 
 def train(release: Release, estimator_name: str, *, synthetic_rados: int | None = None, **options: Any) -> Model:
-    """The model that an estimator makes of a release: `fitted`, then `model_of`; arguments and errors as there."""
+    """The model that an estimator learns from a release. Arguments and errors as of `fitted`."""
     estimator = fitted(release, estimator_name, synthetic_rados=synthetic_rados, **options)
     return model_of(estimator, release, estimator_name)
 
 
 def model_of(estimator: Any, release: Release, estimator_name: str) -> Model:
-    """The model of an estimator that was fitted on the release."""
+    """The model of an estimator that was fitted on this release."""
     return Model(estimator.theta_, release.schema, estimator_name, release.digest, release.statement)
 
 
 def fitted(release: Release, estimator_name: str, *, synthetic_rados: int | None = None, **options: Any) -> Any:
-    """An estimator that is fitted on a release, with what it reports of its training.
+    """An estimator that is fitted on a release, with its training report.
 
-    estimator_name: a key of learner.estimators.FROM_RELEASES. synthetic_rados: from a release of moments, how many
-    rados to draw with those moments for an estimator that takes rados; each call draws fresh ones. options: parameters
-    of the estimator. Raises ConfigurationError where one is unknown or out of range or the estimator does not learn
-    from such a release, ShapeError where the release has fewer than two rados.
+    estimator_name: a key of learner.estimators.FROM_RELEASES. synthetic_rados: for a release of moments, the number of
+    rados to draw with those moments for an estimator that learns from rados; each call draws new ones. options:
+    parameters of the estimator. Raises ConfigurationError if one is unknown or out of range or the estimator cannot
+    learn from such a release, ShapeError if the release has fewer than two rados.
     """
     estimator = make_estimator(estimator_name, **options)
     learned = release.query.kind.learned_as
     if learned is None:
         raise ConfigurationError(
-            f"a release of {release.contents} is one of several answers that an estimator asks for; train on rados or "
+            f"a release of {release.contents} is a single answer to an estimator that sends queries; train on rados or "
             "moments"
         )
     if learned == "rados":
         if synthetic_rados is not None:
-            raise ConfigurationError("this release has rados of its own; leave synthetic_rados out")
+            raise ConfigurationError("this release contains rados; leave synthetic_rados out")
         _fit(estimator, "fit_release", "rados", estimator_name)(release)
     elif synthetic_rados is None:
         _fit(estimator, "fit_moments", "moments", estimator_name)(release.moments)
@@ -74,15 +74,15 @@ def fitted(release: Release, estimator_name: str, *, synthetic_rados: int | None
 
 
 def model_of_answers(estimator: Any, oracle: BudgetedOracle, estimator_name: str) -> Model:
-    """The model of an estimator that asked this oracle, with the statement of all answers in composition.
+    """The model of an estimator that queried this oracle, with the statement of the composition of all answers.
 
-    Raises ConfigurationError where nothing was answered: then nothing was learned, and nothing released.
+    Raises ConfigurationError if nothing was answered, so that there is no release to learn from.
     """
     statement = oracle.statement()
     return Model(estimator.theta_, oracle.schema, estimator_name, digest_of(oracle), statement)
 
 
 def digest_of(oracle: BudgetedOracle) -> bytes:
-    """32 bytes that name the answers: of one, its release's digest; of several, SHA-256 over theirs in order."""
+    """32 bytes that identify the answers: a single answer's digest, or SHA-256 over their digests in order."""
     digests = [answer.digest for answer in oracle.answers]
     return digests[0] if len(digests) == 1 else hashlib.sha256(_DOMAIN + b"".join(digests)).digest()

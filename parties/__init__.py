@@ -1,1 +1,1 @@
-"""A party: holds rows, policy, ledger and identity key; sends one encrypted sum a query and nothing else."""
+"""A party: holds rows, policy, ledger and identity key; sends only one encrypted sum per query."""

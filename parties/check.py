@@ -1,4 +1,4 @@
-"""`rado party check`: everything that can be wrong before a party takes part, each with its cause and its mend."""
+"""`rado party check`: finds what would stop a party from taking part, each problem with its cause and its fix."""
 
 import datetime as dt
 import stat
@@ -31,16 +31,16 @@ FURTHEST_CLOCK_S = 60.0
 RECENT_REFUSALS_S = 7 * 86_400.0
 CERTIFICATE_WARNING_DAYS = 30
 PATIENCE_S = 5.0
-# Designs that never bound what a release tells of whole records.
+# Designs that never bound what a release reveals about whole records.
 _UNBOUNDED_DESIGNS = frozenset({"plain", "dp-feat", "dp-feat-joint"})
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found.
+    """Result of one check.
 
-    ok: nothing stands in the way; where `mend` says something all the same, it is advice. ran: False where the check
-    could not be made, because one that it builds on failed.
+    ok: the check passed; a `mend` that is not empty is then advice. ran: False if the check did not run, because a
+    check that it depends on failed. mend: how to fix the problem.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Finding:
 
 
 class CheckFailedError(RadofedError):
-    """Something that a check found wrong, with its mend."""
+    """A problem that a check found, with its fix."""
 
     def __init__(self, detail: str, mend: str) -> None:
         self.detail, self.mend = detail, mend
@@ -70,17 +70,17 @@ class CheckFailedError(RadofedError):
 def preflight(
     config: PartyConfig | Path, *, against: Path | None = None, now: float | None = None
 ) -> tuple[Finding, ...]:
-    """Check a party's files, its connection and what is asked at present, without answering anything.
+    """Check a party's files, its connection and the open queries. Answers no query.
 
-    config: the configuration, or its file. against: another schema file to compare with. now: Unix seconds, the
-    system's clock where none is given. Nothing is raised for what is wrong with the party: it is in the findings.
+    config: the configuration, or its file. against: another schema file to compare with. now: Unix seconds; default:
+    the system's clock. Problems of the party are in the findings and raise no error.
     """
     run = _Run(now)
     try:
         run.config = PartyConfig.load(config) if isinstance(config, Path) else config
         run.add("configuration", f"party {run.config.name!r} of federation {run.config.federation!r}")
     except RadofedError as error:
-        run.findings.append(Finding("configuration", False, str(error), "Mend the file."))
+        run.findings.append(Finding("configuration", False, str(error), "Correct the file."))
         return tuple(run.findings)
     run.files()
     if against is not None:
@@ -91,7 +91,7 @@ def preflight(
 
 @dataclass
 class _Run:
-    """The checks in order; what later ones need of earlier ones."""
+    """The checks in order, and the results that later checks need."""
 
     now: float | None
     findings: list[Finding] = field(default_factory=list)
@@ -103,7 +103,7 @@ class _Run:
     roster: Roster = field(init=False)
     served: Served = field(init=False)
     rows: int = 0
-    # What a check that failed has given all the same, by its name.
+    # Names of failed checks that still produced what later checks need.
     provided: set[str] = field(default_factory=set)
     client: CoordinatorClient | None = None
     clock_ahead_s: float = 0.0
@@ -115,7 +115,7 @@ class _Run:
         self.findings.append(Finding(name, True, detail, mend))
 
     def step(self, name: str, check: Callable[[], None], needs: tuple[str, ...] = ()) -> None:
-        """Make a check, unless one that it needs has not passed."""
+        """Run a check, unless one that it needs has not passed."""
         passed = self.provided | {finding.name for finding in self.findings if finding.ok}
         missing = [need for need in needs if need not in passed]
         if missing:
@@ -128,11 +128,11 @@ class _Run:
         except WireError as error:
             self.findings.append(Finding(name, False, error.public_sentence, error.hint))
         except RadofedError as error:
-            self.findings.append(Finding(name, False, str(error), "Do what the sentence says, then check again."))
+            self.findings.append(Finding(name, False, str(error), "Follow the message above, then check again."))
         except OSError as error:
             self.findings.append(Finding(name, False, str(error), "Check the path and its permissions."))
 
-    # What is on this machine.
+    # Checks of this machine.
 
     def files(self) -> None:
         self.step("policy", self._policy)
@@ -150,7 +150,7 @@ class _Run:
     def _policy(self) -> None:
         self.policy = policy = Policy.load(self.config.policy)
         empty = [name for name, given in (("learners", policy.learners), ("designs", policy.designs)) if not given]
-        advice = f"As it stands every query is refused: fill in {' and '.join(empty)}." if empty else ""
+        advice = f"This policy refuses every query: fill in {' and '.join(empty)}." if empty else ""
         unbounded = [name for name in policy.designs if name in _UNBOUNDED_DESIGNS]
         if unbounded and not policy.limits.unbounded_queries:
             advice = f"{advice} unbounded_queries = 0 refuses every query of {' and '.join(unbounded)}.".strip()
@@ -168,7 +168,7 @@ class _Run:
     def compare_schemas(self, other: Path) -> None:
         found = [f"{d.field}: here {d.mine}, there {d.theirs}" for d in differences(self.schema, load_schema(other))]
         if found:
-            raise CheckFailedError("; ".join(found), f"Agree on one schema file; {other} is the other one.")
+            raise CheckFailedError("; ".join(found), f"Agree on one schema file; this one differs from {other}.")
         self.add("schema-against", f"the same as {other}")
 
     def _data(self) -> None:
@@ -178,27 +178,27 @@ class _Run:
 
     def _dp_feat(self) -> None:
         if "dp-feat" not in self.policy.designs:
-            self.add("dp-feat", "the policy does not admit it")
+            self.add("dp-feat", "the policy does not allow it")
             return
         limits = self.policy.limits
         delta, epsilon = limits.delta_per_query, limits.epsilon
         try:
             found = dp_feat_range(self.rows, delta=delta, epsilon=epsilon, most_rados=limits.rados_per_query)
         except PlanError as error:
-            self.add("dp-feat", f"no query has a bound: {error}", "Correct delta_per_query in the policy.")
+            self.add("dp-feat", f"no query has a privacy bound: {error}", "Correct delta_per_query in the policy.")
             return
         at = f"at {self.rows} rows and delta {float(delta):g}"
         if found.one_rado is None:
             self.add(
                 "dp-feat",
-                f"{at} no query of even 1 rado has a finite bound",
-                f"It takes at least {found.rows_needed} rows, or a delta_per_query above {found.delta_needed:.2g}.",
+                f"{at} not even a query of 1 rado has a finite bound",
+                f"Provide at least {found.rows_needed} rows, or a delta_per_query above {found.delta_needed:.2g}.",
             )
         elif not found.largest:
             self.add(
                 "dp-feat",
-                f"{at} even 1 rado costs epsilon {found.one_rado:.3g}, and the policy's is {float(epsilon):g}",
-                "Raise epsilon, or have more rows.",
+                f"{at} even 1 rado costs epsilon {found.one_rado:.3g}; the policy allows {float(epsilon):g}",
+                "Raise epsilon, or provide more rows.",
             )
         else:
             self.add(
@@ -217,21 +217,22 @@ class _Run:
     def _permissions(self) -> None:
         secrets = (self.config.signing_key, self.config.tls.key)
         loose = [path for path in secrets if stat.S_IMODE(path.stat().st_mode) & 0o077]
-        mend = "".join(f"Run: chmod 600 {path}. " for path in loose).strip()
-        self.add("key-permissions", "others can read a private key" if loose else "only the owner reads the keys", mend)
+        fix = "".join(f"Run: chmod 600 {path}. " for path in loose).strip()
+        found = "other users can read a private key" if loose else "only the owner can read the keys"
+        self.add("key-permissions", found, fix)
 
     def _certificate(self) -> None:
         now = dt.datetime.fromtimestamp(self.time(), dt.UTC)
         certificate = self.config.tls.files.check(self.config.federation, Role.PARTY, self.config.name, now)
         days = (certificate.not_after - now).days
-        mend = "Ask the operator for a new certificate soon." if days < CERTIFICATE_WARNING_DAYS else ""
-        self.add("certificate", f"{certificate.san}, {days} days to its end", mend)
+        fix = "Ask the operator for a new certificate soon." if days < CERTIFICATE_WARNING_DAYS else ""
+        self.add("certificate", f"{certificate.san}, expires in {days} days", fix)
 
     def _ledger(self) -> None:
         config, limits = self.config, self.policy.limits.of_ledger
         path = config.ledger_file
         if not path.exists():
-            self.add("ledger", f"{path} is made when the party first starts; limit {limits}")
+            self.add("ledger", f"{path} is created when the party first starts; limit {limits}")
             return
         owner = LedgerOwner(config.federation, config.name, config.source)
         ledger = Ledger.open(path, owner, limits, create=False)
@@ -245,7 +246,7 @@ class _Run:
         directory = self.config.state_directory
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
-            self.add("state-directory", f"{directory} can be written")
+            self.add("state-directory", f"{directory} is writable")
 
     def _refusals(self) -> None:
         since = self.time() - RECENT_REFUSALS_S
@@ -253,11 +254,11 @@ class _Run:
         for refused in reversed(Refusals(self.config.state_directory).kept()):
             if refused.at_unix_s >= since:
                 same.setdefault((refused.code, refused.detail), []).append(refused)
-        words = [_refusal_words(alike) for alike in same.values()]
-        mends = dict.fromkeys(_mend_of(code) for code, _ in same)
-        self.add("refusals", " | ".join(words) or "none in the last 7 days", " ".join(mends))
+        words = [_refusal_words(group) for group in same.values()]
+        fixes = dict.fromkeys(_fix_for(code) for code, _ in same)
+        self.add("refusals", " | ".join(words) or "none in the last 7 days", " ".join(fixes))
 
-    # What is at the other end.
+    # Checks of the connection and the coordinator.
 
     def connection(self) -> None:
         self.step("coordinator", self._coordinator, needs=("certificate",))
@@ -285,14 +286,14 @@ class _Run:
     def _health(self) -> None:
         assert self.client is not None
         if not self.client.is_serving():
-            raise CheckFailedError("the coordinator says that it does not serve", "Ask the operator to look at it.")
-        self.add("health", "the coordinator serves")
+            raise CheckFailedError("the coordinator reports that it is not serving", "Ask the operator to check it.")
+        self.add("health", "the coordinator is serving")
 
     def _roster(self) -> None:
         assert self.client is not None
         before = self.time()
         envelope, server_time = self.client.fetch_roster()
-        # Half the call's duration is as much as the network can have added.
+        # The network can have added at most half the call's duration.
         self.clock_ahead_s = (before + self.time()) / 2 - server_time
         self.roster = open_roster(envelope, self.federation_key)
         if self.roster.federation != self.config.federation:
@@ -309,19 +310,20 @@ class _Run:
             remembered.check(envelope)
         except WireError as error:
             served, self.roster = self.roster, remembered.current
-            # What follows is about the roster that the party goes on with.
+            # The later checks use the roster that the party keeps.
             self.provided.add("roster")
-            other = "another roster of" if served.version == self.roster.version else "roster"
+            other = "a different roster with" if served.version == self.roster.version else "roster"
             raise CheckFailedError(
                 f"the coordinator serves {other} version {served.version}; this party has seen version "
-                f"{self.roster.version} and goes on with that",
-                "Find out why it went back, as where its state was lost, and have the operator issue a higher version.",
+                f"{self.roster.version} and keeps it",
+                "Ask the operator why the coordinator went back (it may have lost its state) and to issue a higher "
+                "version.",
             ) from error
         self.add("roster", f"version {self.roster.version}, {len(self.roster.parties)} parties")
 
     def _clock(self) -> None:
         ahead = self.clock_ahead_s
-        detail = f"{abs(ahead):.1f} s {'ahead of' if ahead > 0 else 'behind'} the coordinator's"
+        detail = f"{abs(ahead):.1f} s {'ahead of' if ahead > 0 else 'behind'} the coordinator's clock"
         if abs(ahead) > FURTHEST_CLOCK_S:
             raise CheckFailedError(f"this clock is {detail}", "Set this machine's clock, for example with NTP.")
         self.add("clock", detail)
@@ -330,14 +332,14 @@ class _Run:
         member = self.roster.find(self.config.name, Role.PARTY)
         if member is None:
             raise CheckFailedError(
-                f"the roster has no party {self.config.name!r}", "Ask the operator to put this party into the roster."
+                f"the roster has no party {self.config.name!r}", "Ask the operator to add this party to the roster."
             )
         if member.signing_key != self.signing_key.public_bytes:
             raise CheckFailedError(
-                f"the roster has {fingerprint(member.signing_key)} for this party, and signing_key is another",
-                "Use the key that was handed in, or ask the operator for a roster with the present one.",
+                f"the roster has key {fingerprint(member.signing_key)} for this party; signing_key is a different key",
+                "Use the key that the operator was given, or ask the operator for a roster with the current key.",
             )
-        self.add("membership", "the roster has this party with this signing key")
+        self.add("membership", "the roster lists this party with this signing key")
 
     def _accepted(self) -> None:
         others = [member for member in self.roster.parties if member.name != self.config.name]
@@ -346,11 +348,10 @@ class _Run:
         pinned = {(learner.name, learner.signing_key) for learner in self.policy.learners}
         unpinned = [m for m in learners if (m.name, fingerprint(m.signing_key).replace(":", "")) not in pinned]
         advice = [
-            f'Once {m.name} has read this to you over another channel, add "{fingerprint(m.signing_key)}" to '
-            "accepted_members."
+            f'After {m.name} confirms it over another channel, add "{fingerprint(m.signing_key)}" to accepted_members.'
             for m in strangers
         ] + [
-            f'To let {m.name} ask, pin signing_key = "{fingerprint(m.signing_key)}" under [[learners]].'
+            f'To let {m.name} send queries, pin signing_key = "{fingerprint(m.signing_key)}" under [[learners]].'
             for m in unpinned
         ]
         self.add(
@@ -364,47 +365,47 @@ class _Run:
         assert self.client is not None
         batch = self.client.fetch_work(0, 0)
         open_work = [work for work in batch.work if not work.phase.is_terminal]
-        wrong, mends = [], []
+        wrong, fixes = [], []
         for work in open_work:
             name = f"query {work.query_id.hex()[:16]}"
             try:
                 query = open_query(work.query, self.roster, now_unix_s=self.time()).query
             except RadofedError as error:
                 said, hint = (error.public_sentence, error.hint) if isinstance(error, WireError) else (str(error), "")
-                wrong.append(f"{name} does not open: {said}")
-                mends.append(hint)
+                wrong.append(f"{name} cannot be opened: {said}")
+                fixes.append(hint)
                 continue
             found = [f"{d.field}: here {d.mine}, there {d.theirs}" for d in differences(self.schema, query.schema)]
             if found:
                 wrong.append(f"{name} of {query.learner}: {'; '.join(found)}")
-                mends.append(_mend_of(Code.SCHEMA_MISMATCH))
+                fixes.append(_fix_for(Code.SCHEMA_MISMATCH))
         if batch.unreadable:
-            wrong.append(f"{batch.unreadable} could not be read at all")
-            mends.append("Update the older of the two nodes.")
+            wrong.append(f"{batch.unreadable} could not be read")
+            fixes.append("Update the older of the two nodes.")
         if wrong:
-            raise CheckFailedError(" | ".join(wrong), " ".join(filter(None, dict.fromkeys(mends))))
+            raise CheckFailedError(" | ".join(wrong), " ".join(filter(None, dict.fromkeys(fixes))))
         self.add("queries", f"{len(open_work)} open, all with this party's schema" if open_work else "none open")
 
 
-def _refusal_words(alike: Sequence[Refused]) -> str:
-    """Refusals for one reason, the last one first."""
-    last = alike[0]
+def _refusal_words(group: Sequence[Refused]) -> str:
+    """Describe refusals that have one reason; newest first."""
+    last = group[0]
     when = dt.datetime.fromtimestamp(last.at_unix_s, dt.UTC)
-    times = f", {len(alike)} times, the last" if len(alike) > 1 else ""
+    times = f", {len(group)} times, last" if len(group) > 1 else ""
     return (
         f"{last.code.value}{times} at {when:%Y-%m-%d %H:%M:%S} UTC, query {last.query_id[:16]}: "
         f"{last.detail or CATALOGUE[last.code].sentence}"
     )
 
 
-def _mend_of(code: Code) -> str:
-    """What a party that refused with this code may do."""
+def _fix_for(code: Code) -> str:
+    """What a party that refused with this code can do."""
     match code:
         case Code.SCHEMA_MISMATCH:
             return "Agree with the learner on one schema file."
         case Code.UNAVAILABLE:
-            return "This party's log says why it was not available."
+            return "Read this party's log for the cause."
         case _ if code.value.startswith("POLICY_") or code is Code.BUDGET_EXCEEDED:
-            return "Whether such queries should be admitted is the data officer's decision."
+            return "The data officer decides whether to allow such queries."
         case _:
             return CATALOGUE[code].hint

@@ -1,4 +1,4 @@
-"""The party's calls on the coordinator over gRPC: the only file of this package that speaks the wire's messages."""
+"""gRPC client of a party. The only file of this package that uses the wire messages."""
 
 from collections.abc import Callable
 from types import TracebackType
@@ -35,20 +35,20 @@ class CoordinatorClient:
         give_up_after_s: float = GIVE_UP_AFTER_S,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Connects when first used. target: "host:port". stopping: asked before a call is repeated.
+        """Connects at first use. target: "host:port". stopping: no call is repeated once it returns True.
 
-        Raises ConfigurationError where a file cannot be read.
+        Raises ConfigurationError if a file cannot be read.
         """
         self._caller = Caller(target, give_up_after_s=give_up_after_s, stopping=stopping)
         self._channel = open_channel(target, tls)
-        # The stubs' generated types fit both of gRPC's interfaces, and so neither exactly.
+        # The generated stub types cover both gRPC interfaces and match neither exactly.
         channel: Any = self._channel
         self._members: Any = member_service_pb2_grpc.MemberServiceStub(channel)
         self._party: Any = party_service_pb2_grpc.PartyServiceStub(channel)
         self._health: Any = health_pb2_grpc.HealthStub(channel)
 
     def close(self) -> None:
-        """End the connection; a call that is under way fails at once."""
+        """Close the connection. A running call fails immediately."""
         self._channel.close()
 
     def __enter__(self) -> Self:
@@ -103,7 +103,7 @@ class CoordinatorClient:
         self._call(self._party.SubmitReceipt, party_service_pb2.SubmitReceiptRequest(receipt=receipt.to_proto()))
 
     def is_serving(self) -> bool:
-        """Whether the coordinator's health service says that it serves."""
+        """Whether the coordinator's health service reports that it is serving."""
         response = self._call(self._health.Check, health_pb2.HealthCheckRequest(), timeout_s=10.0)
         return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
 
@@ -111,7 +111,7 @@ class CoordinatorClient:
         try:
             return self._caller(method, request, **options)
         except ValueError as error:
-            # What gRPC raises on a channel that another thread has closed.
+            # gRPC raises this on a channel that another thread closed.
             raise ConnectionLostError(self._caller.target, "the connection was closed") from error
         except grpc.RpcError as error:
             raise ConnectionLostError(self._caller.target, str(error)) from error

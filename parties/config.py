@@ -26,7 +26,7 @@ def _target(target: str) -> str:
 
 
 def split_target(target: str) -> tuple[str, int]:
-    """Host, without the brackets of an IPv6 address, and port. Raises ValueError where it is not "host:port"."""
+    """Host, without the brackets of an IPv6 address, and port. Raises ValueError if it is not "host:port"."""
     match = _TARGET.fullmatch(target)
     if match is None or not 0 < int(match["port"]) < 1 << 16:
         raise ValueError('use "host:port", an IPv6 address in brackets, a port from 1 to 65535')
@@ -41,7 +41,7 @@ class PartyCluster(ClusterSettings):
 
 
 class PartyConfig(Configuration):
-    """Contents of `party.toml`. Paths are relative to the file. The file names keys and holds none."""
+    """Contents of `party.toml`. Paths are relative to the file. The file names key files and contains no keys."""
 
     federation: Annotated[str, AfterValidator(_member_name)]
     """Name of the federation, as in the roster."""
@@ -63,14 +63,14 @@ class PartyConfig(Configuration):
     """The schema that all parties share, TOML."""
     data: ConfigPath
     """The table: `.csv` or `.tsv` (also with `.gz`), `.parquet` or `.pq`. The node reads it once, at start. Replace it
-    whole (write beside it, then rename): a file that changes while it is read is refused."""
+    whole (write a new file in the same directory, then rename): a file that changes while it is read is refused."""
     data_source: str | None = Field(default=None, min_length=1)
     """Name of the data in the ledger. Default: the data file's name. Keep the old name when the same rows move to
     another file."""
     spool_bytes: int = Field(default=10_000_000_000, ge=1 << 20)
-    """Disk space for contributions, in bytes. A contribution needs twice its upload and 8 bytes a value."""
+    """Disk space for contributions, in bytes. A contribution needs twice its upload and 8 bytes per value."""
     spare_obfuscators: int = Field(default=1000, ge=0, le=1 << 16)
-    """Obfuscators that an idle node makes ahead, in memory only. Each takes about 1 KB and a millisecond."""
+    """Obfuscators that an idle node prepares in advance, in memory only. Each takes about 1 KB and a millisecond."""
     tls: TlsConfiguration
     """Certificate and key of the connection to the coordinator."""
     cluster: PartyCluster | None = None
@@ -82,10 +82,10 @@ class PartyConfig(Configuration):
 
     @property
     def ledger_file(self) -> Path:
-        """Where the ledger is."""
+        """Path of the ledger."""
         return self.state_directory / "ledger.sqlite" if self.ledger is None else self.ledger
 
     @property
     def source(self) -> str:
-        """The name of the data that the ledger counts for."""
+        """Name of the data source whose budget the ledger tracks."""
         return self.data.name if self.data_source is None else self.data_source

@@ -1,8 +1,8 @@
-"""The party node: loads its data once, dials out for work, and takes every query forward until it is told to stop.
+"""The party node: loads its data once, fetches work from the coordinator, and advances queries until it is stopped.
 
-Threads: one polls; some advance queries (verify, answer, upload); one computes contributions, so that a long one stops
-neither polling nor answers. What any of them was doing when the process ends is on disk, and goes on from there.
-Keys, schema and data are read once, when the node starts; the policy also on SIGHUP.
+Threads: one polls; some advance queries (verify, answer, upload); one computes contributions, so that a long
+computation blocks neither polling nor answers. Their progress is on disk, and a restarted node continues from there.
+The node reads keys, schema and data once, at start; it also reads the policy on SIGHUP.
 """
 
 import datetime as dt
@@ -44,43 +44,43 @@ from wire.roster import Role
 from wire.transport import LONG_POLL_S
 
 DRAIN_S = 10.0
-# Short: whoever called tries again after a pause that ends when the node stops.
+# Short: the caller retries after a pause that ends when the node stops.
 CALL_PATIENCE_S = 3.0
 ROSTER_EVERY_S = 600.0
 
 
 def run(config: PartyConfig) -> None:
-    """Be a party until SIGTERM or SIGINT, then stop at the next safe point. SIGHUP reads the policy again.
+    """Run a party until SIGTERM or SIGINT, then stop at the next safe point. SIGHUP reloads the policy.
 
-    Raises ConfigurationError, DataError and the like before anything is sent; once it runs, only a signal ends it.
+    Raises what PartyNode raises, before anything is sent. Once the node runs, only a signal ends it.
     """
     start_logging(config.log_level, config.log_file)
-    told, tell = os.pipe()
+    signals, sender = os.pipe()
 
     def note(number: int, _frame: object) -> None:
-        # A handler may run between any two steps of the main thread: it only writes to a pipe, which takes no lock.
-        os.write(tell, bytes([number]))
+        # A handler may interrupt the main thread anywhere: it only writes to a pipe, which takes no lock.
+        os.write(sender, bytes([number]))
 
-    # While the data are read, the other two end the process at once, and this one must not.
+    # While the node loads its data, SIGTERM and SIGINT end the process immediately; SIGHUP must not.
     before = {signal.SIGHUP: signal.signal(signal.SIGHUP, note)}
     try:
         node = PartyNode(config)
         before |= {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
         with node:
-            while os.read(told, 1)[0] == signal.SIGHUP:
+            while os.read(signals, 1)[0] == signal.SIGHUP:
                 node.read_policy()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        os.close(told)
-        os.close(tell)
+        os.close(signals)
+        os.close(sender)
 
 
 class PartyNode:
-    """A running party; a context manager. Everything that can be wrong with its files is raised on construction."""
+    """A running party; a context manager. Construction raises every error of its files."""
 
     def __init__(self, config: PartyConfig, *, random_source: RandomSource | None = None) -> None:
-        """Load keys, policy, schema, ledger and data. random_source: the system's where none is given.
+        """Load keys, policy, schema, ledger and data. random_source: default: the system's.
 
         Raises ConfigurationError, SchemaError, LedgerFileError or DataError.
         """
@@ -91,24 +91,24 @@ class PartyNode:
             self._opened = opened.pop_all()
         self._jobs = Jobs(self._lifecycle, self._log, self._stop, lambda: time.monotonic() < self._drain_until)
         self._cursor = 0
-        # The queries seen in a sweep from cursor 0, while there is one.
+        # Queries seen in the current sweep from cursor 0, or None.
         self._sweep: set[bytes] | None = set()
         self._poller = threading.Thread(target=self._poll, name="poll")
 
     def _open(self, opened: ExitStack, random_source: RandomSource) -> None:
-        """Take and load everything; what is to be closed at the end goes on the stack."""
+        """Load everything. Registers on the stack what must be closed at the end."""
         config = self._config
-        # A node computes on threads of its own, beside other nodes of this machine.
+        # A node has its own compute threads, next to other nodes of this machine.
         opened.enter_context(one_blas_thread())
-        # Over the connection an expired or foreign certificate would only look like a coordinator that is not there.
+        # Checked here: over the connection, an expired or foreign certificate looks like an unreachable coordinator.
         config.tls.files.check(config.federation, Role.PARTY, config.name, dt.datetime.now(dt.UTC))
         opened.callback(os.close, _lock(config.state_directory / "lock", f"state_directory {config.state_directory}"))
-        # Two nodes would spool two contributions to one attempt. SQLite's own locks are the file's, so this is beside.
+        # Two nodes would spool two contributions to one attempt. A separate file: SQLite locks the ledger itself.
         ledger_lock = config.ledger_file.resolve().with_name(f"{config.ledger_file.resolve().name}.lock")
         opened.callback(os.close, _lock(ledger_lock, f"ledger {config.ledger_file}"))
         self._stop = threading.Event()
         self._drain_until = float("inf")
-        # Polling has a connection of its own, which is cut when the node stops; uploads finish on the other.
+        # Polling has its own connection, which closes when the node stops; uploads finish on the other.
         self._poll_client = opened.enter_context(self._client(give_up_after_s=0.0))
         self._client_for_queries = opened.enter_context(self._client(give_up_after_s=CALL_PATIENCE_S))
         policy = Policy.load(config.policy)
@@ -146,12 +146,12 @@ class PartyNode:
         owner = LedgerOwner(config.federation, config.name, config.source)
         ledger = Ledger.open(config.ledger_file, owner, policy.limits.of_ledger)
         if ledger.database.created and self._rosters.known is not None:
-            # This party has run before: an operator who lost a ledger must not find that out later.
-            self._log.warning("a new ledger begins", ledger=config.ledger_file, source=config.source)
+            # This party has run before: an operator who lost a ledger must notice now, not later.
+            self._log.warning("new ledger created", ledger=config.ledger_file, source=config.source)
         return ledger
 
     def read_policy(self) -> None:
-        """Read the policy file again and hold to it; where it is faulty, the present one stays. Raises nothing."""
+        """Reload the policy file and apply it. If the file is invalid, the current policy stays. Never raises."""
         try:
             policy = Policy.load(self._config.policy)
             limits = policy.limits.of_ledger
@@ -161,14 +161,16 @@ class PartyNode:
                 "limits": str(limits),
             }
         except RadofedError as error:
-            self._log.error("policy refused", reason=f"{error}; the present policy stays, send SIGHUP again")
+            self._log.error(
+                "policy refused", reason=f"{error}; the current policy stays; send SIGHUP again once it is corrected"
+            )
             return
         except Exception as error:  # noqa: BLE001 - a policy must not end the node that reads it
-            self._log.exception("policy refused", error=type(error).__name__, reason="the present policy stays")
+            self._log.exception("policy refused", error=type(error).__name__, reason="the current policy stays")
             return
         self._ledger.limits = limits
         self._lifecycle.follow(policy)
-        self._log.info("policy read again", **said)
+        self._log.info("policy reloaded", **said)
 
     def __enter__(self) -> Self:
         self._log.info("started", federation=self._config.federation, coordinator=self._config.coordinator)
@@ -181,7 +183,7 @@ class PartyNode:
         self.stop()
 
     def stop(self) -> None:
-        """Stop, and return once it is done: a contribution in the making is dropped, an upload gets DRAIN_S more."""
+        """Stop and wait until done. Drops a contribution that is being computed; gives an upload DRAIN_S more."""
         self._log.info("draining")
         self._drain_until = time.monotonic() + DRAIN_S
         self._stop.set()
@@ -234,20 +236,20 @@ class PartyNode:
                 batch = self._poll_client.fetch_work(self._cursor, wait_s)
                 self._take(batch)
                 waits = pauses()
-                # A coordinator that does not hold its answers back must not be asked without end.
+                # A coordinator that ignores long polling must not be polled in a tight loop.
                 pause_s = 0.5 if wait_s and not batch.work and time.monotonic() - begun < 0.5 else 0.0
             except RadofedError as error:
                 if self._stop.is_set():
                     return
                 pause_s = next(waits)
                 self._log.warning("no work", reason=str(error), again_in_s=round(pause_s, 1))
-            except Exception as error:  # noqa: BLE001 - a party that stops polling is lost without a word
+            except Exception as error:  # noqa: BLE001 - a party must not silently stop polling
                 pause_s = next(waits)
                 self._log.exception("polling failed", error=type(error).__name__)
             self._stop.wait(pause_s)
 
     def _refresh_roster(self) -> None:
-        """Raises WireError(ROSTER_STALE) while none that verifies has been seen."""
+        """Raises WireError(ROSTER_STALE) until a roster has verified."""
         self._rosters.refresh(self._poll_client)
         known = self._rosters.current
         member = known.find(self._config.name, Role.PARTY)
@@ -255,14 +257,14 @@ class PartyNode:
             self._log.error("not in the roster", party=self._config.name, version=known.version)
 
     def _take(self, batch: WorkBatch) -> None:
-        """Hand out what came. A sweep from cursor 0 lists all that is open; its end shows what is not."""
+        """Dispatch fetched work. A sweep from cursor 0 lists all open queries; all others are closed."""
         if batch.unreadable:
             self._log.warning("unreadable work", entries=batch.unreadable)
         for work in batch.work:
             self._jobs.offer(work)
         self._lifecycle.end_expired()
         if batch.cursor < self._cursor:
-            self._log.warning("the coordinator begins anew", cursor=self._cursor, its_cursor=batch.cursor)
+            self._log.warning("the coordinator restarted its cursor", cursor=self._cursor, its_cursor=batch.cursor)
             self._cursor, self._sweep = 0, set()
             return
         self._cursor = batch.cursor
@@ -275,7 +277,7 @@ class PartyNode:
 
 
 def _lock(path: Path, what: str) -> int:
-    """Hold `what` for this process by a file of its own. Raises ConfigurationError where another one has it."""
+    """Lock `what` for this process with a separate file. Raises ConfigurationError if another process holds it."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -286,6 +288,6 @@ def _lock(path: Path, what: str) -> int:
     except OSError as error:
         os.close(descriptor)
         raise ConfigurationError(
-            f"another party node is using {what}; end it, or give this one its own state directory and data source"
+            f"another party node is using {what}; stop it, or give this node its own state directory and data source"
         ) from error
     return descriptor

@@ -1,4 +1,4 @@
-"""A party's policy file, `policy.toml`: what its data officer allows. What is not allowed there is refused."""
+"""A party's policy file, `policy.toml`: what its data officer allows. Everything else is refused."""
 
 import re
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from wire.errors import Code, WireError
 from wire.query import OpenedQuery, Query
 from wire.roster import Role, Roster
 
-# Within what double precision holds, in which limits are told.
+# Within double precision, in which limits are reported.
 _DECIMAL = re.compile(r"\d{1,30}(\.\d{1,30})?([eE][+-]?\d{1,2})?")
 _KEY_ID = re.compile(r"[0-9a-f]{64}")
 
@@ -37,17 +37,17 @@ Exact = Annotated[Fraction, BeforeValidator(_exact)]
 """A non-negative decimal, given as text so that it is exact."""
 
 KeyFingerprint = Annotated[str, AfterValidator(_key_id)]
-"""A signing key's fingerprint; kept as 64 hexadecimal digits without colons."""
+"""A signing key's fingerprint, stored as 64 hexadecimal digits without colons."""
 
 
 DesignName = Literal[
     "plain", "dp-feat", "dp-feat-joint", "fixed-support", "gaussian", "moments", "statistic", "gradient"
 ]
-"""What a policy may admit, by name."""
+"""Kinds of query that a policy may allow, by name."""
 
 
 class PinnedLearner(Configuration):
-    """A learner that may ask, with the fingerprint of the signing key that it must ask with."""
+    """A learner that may send queries, with the fingerprint of the key that must sign them."""
 
     name: str
     """Name of the learner, as in the roster."""
@@ -65,14 +65,14 @@ class ScopeLimit(Configuration):
 
     @property
     def exact(self) -> PrivacyLimit:
-        """As the ledger counts it."""
+        """The limit as the ledger represents it."""
         return PrivacyLimit(self.epsilon, self.delta)
 
 
 class PolicyLimits(Configuration):
     """Privacy budget of the data source, over all learners, and limits of one query.
 
-    `epsilon` and `delta` hold in every scope by itself: whole records, each source column, each feature's own values.
+    `epsilon` and `delta` hold in each scope separately: whole records, each source column, each feature's own values.
     """
 
     epsilon: Exact = Fraction(0)
@@ -86,13 +86,13 @@ class PolicyLimits(Configuration):
     columns: dict[str, ScopeLimit] = Field(default_factory=dict)
     """Replaces `epsilon` and `delta` for the source column of this name."""
     features: dict[str, ScopeLimit] = Field(default_factory=dict)
-    """Replaces `epsilon` and `delta` for the own values of the feature of this name."""
+    """Replaces `epsilon` and `delta` for the feature of this name, for its own values."""
     per_learner: ScopeLimit | None = None
-    """Further limit in every scope, for each learner."""
+    """Additional limit in every scope, for each learner."""
     per_day: ScopeLimit | None = None
-    """Further limit in every scope, for any 24 hours by this party's clock."""
+    """Additional limit in every scope, for any 24 hours by this party's clock."""
     unbounded_queries: int = Field(default=0, ge=0)
-    """Attempts at queries without a bound for whole records (`plain` and every `dp-feat`) that may ever be charged."""
+    """Largest number of charged attempts without a bound for whole records (`plain` and every `dp-feat`)."""
     rados_per_query: int = Field(default=1000, ge=1)
     """Largest number of rados in one query."""
     predicates_per_query: int = Field(default=10_000, ge=1)
@@ -106,7 +106,7 @@ class PolicyLimits(Configuration):
 
     @property
     def of_ledger(self) -> LedgerLimits:
-        """What the data source may ever give, as the ledger counts it."""
+        """The limits of the data source as the ledger represents them."""
         return LedgerLimits(
             lifetime=PrivacyLimit(self.epsilon, self.delta),
             unbounded_events=self.unbounded_queries,
@@ -124,7 +124,7 @@ class Policy(Configuration):
     accepted_members: tuple[KeyFingerprint, ...] = ()
     """Fingerprints of the other parties that count towards a cohort."""
     learners: tuple[PinnedLearner, ...] = ()
-    """Learners that may ask, one `[[learners]]` table each."""
+    """Learners that may send queries, one `[[learners]]` table each."""
     designs: tuple[DesignName, ...] = ()
     """Kinds of query that are answered."""
     allow_unprotected: bool = False
@@ -154,30 +154,30 @@ class Policy(Configuration):
 
 
 def check_query(policy: Policy, opened: OpenedQuery, roster: Roster, own_name: str) -> None:
-    """Refuse a query that the policy does not admit, before anything is computed for it.
+    """Refuse a query that the policy does not allow, before anything is computed for it.
 
     Raises WireError(POLICY_LEARNER, POLICY_DESIGN, POLICY_UNPROTECTED, POLICY_LIMITS or POLICY_COHORT).
     """
     query = opened.query
     pinned = {(learner.name, learner.signing_key) for learner in policy.learners}
     if (query.learner, opened.envelope.key_id.hex()) not in pinned:
-        raise WireError(Code.POLICY_LEARNER, f"No key of {query.learner!r} that made this signature is pinned.")
+        raise WireError(Code.POLICY_LEARNER, f"The policy pins no key of {query.learner!r} that made this signature.")
     design = query.kind.name
     if design not in policy.designs:
         raise WireError(Code.POLICY_DESIGN, f"It is {design!r}.")
-    # Rados without noise on every coordinate give records away (docs/threat-model.md, 4.4 and 4.5).
+    # Rados without noise on every coordinate reveal records (docs/threat-model.md, 4.4 and 4.5).
     if query.kind.scope != "record" and not policy.allow_unprotected:
         raise WireError(Code.POLICY_UNPROTECTED, f"It is {design!r}.")
     _check_limits(policy.limits, query)
     needed = policy.members_needed(query.honest_parties)
     if query.cohort_min < needed:
         raise WireError(
-            Code.POLICY_COHORT, f"cohort_min is {query.cohort_min} and this party's rule asks for {needed}."
+            Code.POLICY_COHORT, f"cohort_min is {query.cohort_min} and this party's policy requires {needed}."
         )
     possible = policy.count_accepted(roster, own_name, (member.name for member in roster.parties))
     if possible < needed:
         raise WireError(
-            Code.POLICY_COHORT, f"{possible} members of the roster are accepted, and {needed} would have to be."
+            Code.POLICY_COHORT, f"This party accepts {possible} members of the roster and its policy requires {needed}."
         )
 
 
@@ -195,11 +195,11 @@ def _check_limits(limits: PolicyLimits, query: Query) -> None:
 
 
 def check_cohort(policy: Policy, roster: Roster, own_name: str, members: Iterable[str], honest_parties: int) -> None:
-    """Refuse a cohort with too few members that this party has accepted; members: names, each once.
+    """Refuse a cohort with too few members that this party accepts. members: names, each once.
 
-    Members that it has not accepted may be there, but do not count. Raises WireError(POLICY_COHORT).
+    The cohort may have other members, but they do not count. Raises WireError(POLICY_COHORT).
     """
     needed = policy.members_needed(honest_parties)
     counted = policy.count_accepted(roster, own_name, members)
     if counted < needed:
-        raise WireError(Code.POLICY_COHORT, f"{counted} of its members are accepted by this party, of {needed} needed.")
+        raise WireError(Code.POLICY_COHORT, f"This party accepts {counted} of its members and requires {needed}.")

@@ -1,4 +1,4 @@
-"""The newest roster that this party has seen: verified, remembered across restarts, never replaced by an older one."""
+"""The newest roster that this party has seen: verified, kept across restarts, never replaced by an older one."""
 
 import threading
 from collections.abc import Callable
@@ -18,17 +18,17 @@ _ROSTER = FileKind(
     with_remedy("check federation_key, and remove the file only if the operator confirms which version is the newest"),
     limit_bytes=4 << 20,
 )
-# A member may have joined since this party last asked for the roster.
+# A member may have joined since this party last fetched the roster.
 _NEWER_MAY_HELP = frozenset({Code.ROSTER_STALE, Code.PEER_UNKNOWN, Code.SIGNATURE_INVALID})
 
 T = TypeVar("T")
 
 
 class Rosters:
-    """Holds one roster, refreshed through the coordinator and believed only under the pinned federation key."""
+    """Holds one roster. Refreshes it through the coordinator; accepts only the pinned federation key."""
 
     def __init__(self, directory: Path, *, federation: str, federation_key: bytes, log: Log) -> None:
-        """Reads the roster remembered in the directory. Raises ConfigurationError where it is not what was written."""
+        """Reads the roster stored in the directory. Raises ConfigurationError if it is not what was written."""
         self._path = directory / _FILE
         self._federation, self._federation_key, self._log = federation, federation_key, log
         self._lock = threading.Lock()
@@ -39,7 +39,7 @@ class Rosters:
                 self._envelope = Envelope.from_bytes(read_bytes(self._path, _ROSTER))
                 self._roster = self._open(self._envelope)
             except WireError as error:
-                raise _ROSTER.error(self._path, f"the remembered roster cannot be used ({error})") from error
+                raise _ROSTER.error(self._path, f"the stored roster cannot be used ({error})") from error
 
     @property
     def known(self) -> Roster | None:
@@ -54,15 +54,15 @@ class Rosters:
         return self._roster
 
     def refresh(self, coordinator: CoordinatorCalls) -> bool:
-        """Ask for the newest roster; whether it is a newer one.
+        """Fetch the newest roster. Returns whether it is newer than the known one.
 
-        What does not verify, or goes back, is logged and not believed. Raises ConnectionLostError and the like.
+        Logs and rejects a roster that does not verify or is older. Raises what CoordinatorCalls.fetch_roster raises.
         """
         envelope, _ = coordinator.fetch_roster()
         return self.offer(envelope)
 
     def checked(self, coordinator: CoordinatorCalls, check: Callable[[Roster], T]) -> T:
-        """What a check gives under the newest roster, which is asked for where the one at hand may be too old.
+        """Result of a check under the newest roster. Fetches the roster again if the known one may be too old.
 
         Raises what the check raises.
         """
@@ -74,7 +74,7 @@ class Rosters:
             return check(self.current)
 
     def offer(self, envelope: Envelope) -> bool:
-        """Take a roster that is newer than the newest; whether it was."""
+        """Accept a roster if it is newer than the known one. Returns whether it was."""
         with self._lock:
             known = self._roster
             try:
@@ -91,7 +91,7 @@ class Rosters:
             return True
 
     def check(self, envelope: Envelope) -> Roster:
-        """The roster of an envelope, which is not remembered. Raises WireError where `offer` would not believe it."""
+        """The roster of an envelope. Does not store it. Raises WireError if `offer` would reject it."""
         roster = self._open(envelope)
         if self._roster is not None and envelope.payload != (self._envelope or envelope).payload:
             _check_newer(roster, self._roster)

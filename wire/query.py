@@ -251,6 +251,13 @@ class OpenedQuery:
         """The number of chunks in each upload and in the total."""
         return -(-self.ciphertexts // self.ciphertexts_per_chunk)
 
+    def chunk_bytes(self, index: int) -> int:
+        """The length of chunk `index` of every upload and of the total. Raises WireError(CHUNK_MALFORMED)."""
+        if not 0 <= index < self.chunks:
+            raise WireError(Code.CHUNK_MALFORMED, f"An upload has chunks 0 to {self.chunks - 1}, this is {index}.")
+        per_chunk = self.ciphertexts_per_chunk
+        return min(per_chunk, self.ciphertexts - index * per_chunk) * self.public_key.ciphertext_bytes
+
 
 def open_query(envelope: Envelope, roster: Roster, *, now_unix_s: float) -> OpenedQuery:
     """Check a query's signature, federation, roster version, time and Paillier key. Party and coordinator use it.

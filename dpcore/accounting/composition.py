@@ -1,18 +1,17 @@
 """Exact composition of a count that neighbours shift by one: brackets of epsilon and delta.
 
-One release of a count k shows, for two neighbouring data sets, p(k) or p(k - 1). n independent releases are composed by
-their privacy loss distribution. Both orders of the pair have the same one, because p is symmetric: reflection maps
-(p(k), p(k-1)) to (p(k-1), p(k)). So one order is composed.
+For two neighbouring data sets, one release of a count k has the distribution p(k) or p(k - 1). n independent releases
+are composed by their privacy loss distribution. Both orders of the pair have the same one, because p is symmetric:
+reflection maps (p(k), p(k-1)) to (p(k-1), p(k)). So one order is composed.
 
 Upper end. Each outcome, of mass P and loss l, is split over the two grid points g1 <= l <= g2 so that its mass under
-both neighbours is kept: "connect the dots" for a single atom (Doroshenko, Ghazi, Kamath, Kumar, Manurangsi, arXiv
-2207.04380). Merging the two pieces again is post-processing, so the split pair is never more private than the true
-one.
+both neighbours is preserved: "connect the dots" for a single atom (Doroshenko, Ghazi, Kamath, Kumar, Manurangsi, arXiv
+2207.04380). Merging the two pieces again is post-processing, so the split pair is never more private than the true one.
 
-Lower end. Given l, a piece's excess x = grid - l lies in an interval as long as the grid step h, and E[exp(-x)] = 1
-under P, because the other neighbour's mass is kept. Hoeffding's lemma gives E[x] <= h^2/8, and his inequality, for
-the n independent excesses, P(sum x >= n h^2/8 + h sqrt(n log(1/q)/2)) <= q. Hence the true delta at epsilon is at
-least the split pair's delta at (epsilon + that shift), less q.
+Lower end. Given l, a piece's excess x = grid - l is in an interval as long as the grid step h, and E[exp(-x)] = 1 under
+P, because the other neighbour's mass is preserved. Hoeffding's lemma gives E[x] <= h^2/8, and his inequality, for the n
+independent excesses, P(sum x >= n h^2/8 + h sqrt(n log(1/q)/2)) <= q. So the true delta at epsilon is at least the
+split pair's delta at (epsilon + that shift), less q.
 
 Rounding. Cut tails, relative errors of masses, errors of losses and the transform's rounding each widen the bracket by
 a stated amount (`Slack`).
@@ -33,9 +32,9 @@ _VAST = 700.0
 RELATIVE_WIDTH = 0.01
 ABSOLUTE_WIDTH = 1e-7
 LARGEST_GRID = 1 << 22
-# Of any composed grid: it is cut a little wider than asked for.
+# log2 of the points of any composed grid: LARGEST_GRID with a margin, as a grid is cut a little wider than requested.
 LOG2_GRID = 24
-# The share of delta that the lower end gives away to Hoeffding's inequality, and the upper end to the composed tail.
+# Shares of delta: the lower end uses one for Hoeffding's inequality, the upper end the other for the composed tail.
 GIVEN_AWAY = 1e-3
 CUT_SHARE = 1e-4
 
@@ -49,8 +48,8 @@ class InfiniteEpsilonError(PlanError):
         remedy = f"ask for at most {largest_rados} rados, " if largest_rados else ""
         super().__init__(
             f"{rados} rados at delta {delta:.3g} have no finite epsilon, "
-            f"each giving a value away with probability {delta_per_rado:.3g}: {remedy}truncate less (a larger epsilon "
-            "per rado, or none) or have more rows per party"
+            f"because each reveals a value with probability {delta_per_rado:.3g}: {remedy}truncate less (a larger "
+            "epsilon per rado, or none) or have more rows per party"
         )
 
 
@@ -65,18 +64,18 @@ class VoidEpsilonError(PlanError):
 
 
 class DeltaTooSmallError(PlanError):
-    """A delta below what double precision can count."""
+    """A delta too small to count in double precision."""
 
     def __init__(self, *, delta: float, smallest_delta: float) -> None:
         self.delta, self.smallest_delta = delta, smallest_delta
         super().__init__(
-            f"delta {delta:.3g} is below what can be counted for this many rados: choose {smallest_delta:.1g} or more"
+            f"delta {delta:.3g} is too small to count for this many rados: choose {smallest_delta:.1g} or more"
         )
 
 
 @dataclass(frozen=True)
 class Bracket:
-    """A number that lies between `lower` and `upper`, both ends included."""
+    """A number between `lower` and `upper`, both ends included."""
 
     lower: float
     upper: float
@@ -94,9 +93,9 @@ class Slack:
 def _slack(distribution: CountDistribution, n: int) -> Slack:
     """Each n-fold product distribution differs by at most n `trimmed`, and so delta by n trimmed (1 + e^epsilon).
 
-    The transform: the n-th power of a Fourier transform F with |F| <= 1 magnifies F's own round-off, of order
-    log2(grid points), n-fold. The allowance of 2 round-offs for each of n log2(grid points) is no proved bound: it is
-    some tens of times what is seen, and a test compares.
+    The transform: the n-th power of a Fourier transform F with |F| <= 1 magnifies F's own round-off, of order log2(grid
+    points), n-fold. The allowance of 2 round-offs for each of n log2(grid points) is not a proved bound: it is some
+    tens of times the observed error, and a test compares the two.
     """
     trimmed = n * distribution.trimmed * (1 + math.exp(LARGEST_EPSILON))
     transform = 2 * ROUND_OFF * (n + 8) * LOG2_GRID
@@ -130,17 +129,18 @@ class GridLosses:
         return self.infinite + float(self.masses[start:] @ -np.expm1(np.minimum(excess, 0)))
 
     def epsilon(self, delta: float) -> float:
-        """The least epsilon >= 0 at which that is at most `delta`; inf where none is.
+        """The least epsilon >= 0 whose hockey-stick divergence is at most `delta`; inf if there is none.
 
-        Between two grid points it is U - e^epsilon L, with U the mass of the losses above and L the sum of their masses
-        times e^(-loss). The last grid point where it exceeds delta is sought, so that round-off in it errs upwards.
+        Between two grid points the divergence is U - e^epsilon L, with U the mass of the losses above and L the sum of
+        their masses times e^(-loss). The search takes the last grid point where it exceeds delta, so that its round-off
+        errs upwards.
         """
         if self.infinite > delta:
             return math.inf
         start = max(0, 1 - self.first)
         losses, masses = self._losses(start), self.masses[start:]
         above = self.infinite + np.cumsum(masses[::-1])[::-1]
-        # A loss above _VAST is taken for infinite: its exponential would overflow.
+        # A loss above _VAST counts as infinite: its exponential would overflow.
         finite = np.minimum(losses, _VAST)
         discounted = np.cumsum(np.where(losses > _VAST, 0.0, masses * np.exp(-finite))[::-1])[::-1]
         # At the grid point below each loss that is above 0.
@@ -159,7 +159,10 @@ class GridLosses:
 
 @dataclass(frozen=True)
 class Composed:
-    """n releases on a grid of step h, infinite losses apart; `shift` and `given_away` belong to the lower end."""
+    """The composition of n releases on a grid of step h, without infinite losses.
+
+    `shift` and `given_away` belong to the lower end.
+    """
 
     finite: GridLosses
     cut: float
@@ -169,7 +172,7 @@ class Composed:
     slack: Slack
 
     def epsilon_upper(self, delta: float) -> float:
-        """The stated end; inf where no finite epsilon can be shown."""
+        """The end to state; inf where no finite epsilon can be shown."""
         budget = delta / self.slack.factor - self.infinite - self.slack.delta
         if budget <= self.cut:
             return math.inf
@@ -198,7 +201,7 @@ class Composed:
 def compose(distribution: CountDistribution, n: int, h: float, cut: float, given_away: float) -> Composed:
     """The composition of n releases with losses on a grid of step h.
 
-    At most `cut` of the composed mass is moved to infinity, or comes back elsewhere on the grid.
+    At most `cut` of the composed mass moves to infinity, or wraps around to another place on the grid.
     """
     masses = distribution.masses[1:]
     below = np.floor(distribution.losses / h).astype(np.int64)
@@ -210,7 +213,7 @@ def compose(distribution: CountDistribution, n: int, h: float, cut: float, given
     pieces += np.bincount(below - first + 1, weights=masses * share, minlength=size)
     offset, composed = _self_convolved(pieces, n, cut)
     return Composed(
-        # What the tails weigh at most is taken for infinite.
+        # The largest mass that the tails can have counts as infinite.
         finite=GridLosses(h, first * n + offset, composed, cut),
         cut=cut,
         shift=n * h * h / 8 + h * math.sqrt(n * math.log(1 / given_away) / 2),
@@ -221,19 +224,19 @@ def compose(distribution: CountDistribution, n: int, h: float, cut: float, given
 
 
 def _self_convolved(pieces: NDArray[np.float64], n: int, cut: float) -> tuple[int, NDArray[np.float64]]:
-    """Where a window begins that holds all but `cut` of the n-fold convolution of `pieces`, and what is in it.
+    """A window with all but `cut` of the n-fold convolution of `pieces`: its first index and its masses.
 
-    A circular convolution by Fourier transforms, so the mass outside comes back inside.
+    The convolution is circular, by Fourier transforms, so the mass outside wraps around into the window.
     """
     low, high = _window(pieces, n, cut)
     length = _fast_length(max(high - low + 1, len(pieces)))
-    # NumPy's transforms are SciPy's pocketfft, whose import a plan would wait for.
+    # NumPy's transforms are pocketfft, as SciPy's are, whose import would delay a plan.
     whole = np.fft.irfft(np.fft.rfft(pieces, length) ** n, length)
     return low, np.roll(whole, -(low % length))[: high - low + 1]
 
 
 def _fast_length(least: int) -> int:
-    """The least length of at least `least` that has no prime factor above 5, for which transforms are fast."""
+    """The least length >= `least` without a prime factor above 5: transforms of such lengths are fast."""
     best = 1 << (least - 1).bit_length()
     fives = 1
     while fives < best:
@@ -246,10 +249,10 @@ def _fast_length(least: int) -> int:
 
 
 def _window(pieces: NDArray[np.float64], n: int, cut: float) -> tuple[int, int]:
-    """Indices outside of which either end of the n-fold convolution weighs at most cut / 2, by Chernoff's bound.
+    """The index range beyond which each tail of the n-fold convolution has mass at most cut / 2 (Chernoff's bound).
 
-    P(X >= x) <= E[exp(t (X - x))] for every t > 0. The t that is best for a Gaussian is tried, less where tails are
-    heavier, and some at which the exponential cannot overflow.
+    P(X >= x) <= E[exp(t (X - x))] for every t > 0. The function tries the best t for a Gaussian, smaller ones for
+    heavier tails, and some at which the exponential cannot overflow.
     """
     index = np.arange(len(pieces), dtype=np.float64)
     mean = float(pieces @ index) / float(pieces.sum())
@@ -271,7 +274,7 @@ def _window(pieces: NDArray[np.float64], n: int, cut: float) -> tuple[int, int]:
 
 
 def spread(distribution: CountDistribution, n: int) -> float:
-    """mu: the root of the summed squared losses, the standard deviation of the composed loss but for a small term."""
+    """mu: the root of the summed squared losses, the standard deviation of the composed loss up to a small term."""
     return math.sqrt(n * float(distribution.masses[1:] @ np.square(distribution.losses)))
 
 
@@ -295,11 +298,11 @@ def is_narrow(bracket: Bracket) -> bool:
 def epsilon_bracket(distribution: CountDistribution, n: int, delta: float) -> Bracket:
     """The least epsilon at which n releases are (epsilon, delta)-private, bracketed within 1 % (or 1e-7).
 
-    The upper end is the one to state. Under 1 % is missed only where delta is close to the smallest that can be counted
-    or to the probability of an infinite loss; both ends still hold.
+    State the upper end. The bracket is wider than 1 % only where delta is close to the smallest that can be counted or
+    to the probability of an infinite loss; both ends still hold.
 
-    Raises InfiniteEpsilonError where no finite epsilon holds, VoidEpsilonError above LARGEST_EPSILON,
-    DeltaTooSmallError where rounding could hide delta.
+    Raises InfiniteEpsilonError if no finite epsilon holds, VoidEpsilonError above LARGEST_EPSILON, DeltaTooSmallError
+    where rounding could hide delta.
     """
     infinite, rounding = infinite_mass(distribution, n), _slack(distribution, n)
     if delta <= infinite:
@@ -318,7 +321,7 @@ def epsilon_bracket(distribution: CountDistribution, n: int, delta: float) -> Br
         bracket = Bracket(composed.epsilon_lower(delta), composed.epsilon_upper(delta))
         if bracket.lower > LARGEST_EPSILON:
             raise VoidEpsilonError(rados=n)
-        # What is left of the width once the grid is this fine is rounding, which a finer grid does not lower.
+        # At this grid the rest of the width is rounding, which a finer grid does not reduce.
         if (
             is_narrow(bracket)
             or composed.shift <= RELATIVE_WIDTH / 20 * bracket.upper
@@ -338,10 +341,10 @@ def _infinite_error(distribution: CountDistribution, n: int, delta: float) -> In
 
 
 def delta_bracket(distribution: CountDistribution, n: int, epsilon: float) -> Bracket:
-    """The least delta at which n releases are (epsilon, delta)-private, bracketed; the upper end is the one to state.
+    """The least delta at which n releases are (epsilon, delta)-private, bracketed; state the upper end.
 
-    The bracket is within 1 % wherever rounding (about 1e-14 n) allows. Raises PlanError where epsilon is not in
-    [0, LARGEST_EPSILON].
+    The bracket is within 1 % wherever rounding (about 1e-14 n) allows. Raises PlanError if epsilon is not in [0,
+    LARGEST_EPSILON].
     """
     if not 0 <= epsilon <= LARGEST_EPSILON:
         raise PlanError(f"epsilon is {epsilon}: give 0 to {LARGEST_EPSILON:.0f}")

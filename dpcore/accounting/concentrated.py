@@ -3,11 +3,11 @@
 Definition (Bun and Steinke, TCC 2016, Definition 8.1). A release is `failure`-approximately rho-zCDP if for all
 neighbours, with output distributions P and Q, there are events E and F, each of probability at least 1 - failure, such
 that the Renyi divergences D_a(P|E to Q|F) and D_a(Q|F to P|E) are at most a rho for every order a > 1. The events may
-use extra coins, so that both can be taken to have probability 1 - failure exactly: keeping an event with a coin changes
-no distribution conditioned on it. Several releases have the sums of their rho and of their failures (Bun and Steinke,
-section 8), also where each is chosen after the answers to those before (dpcore.accounting.filters).
+use extra coins, so both can be assumed to have probability 1 - failure exactly: keeping an event by a coin toss changes
+no distribution conditioned on it. Under composition rho and failure add up (Bun and Steinke, section 8), also where
+each release is chosen after the answers to earlier ones (dpcore.accounting.filters).
 
-Every bound here is an upper one: rho, failures and epsilons are rounded up, the largest affordable rho down.
+Every bound here is an upper bound: rho, failures and epsilons are rounded up, the largest affordable rho down.
 """
 
 import math
@@ -22,7 +22,7 @@ from dpcore.accounting.gaussian import ShiftDistribution
 from dpcore.errors import PlanError
 from dpcore.numbers.count_distributions import CountDistribution
 
-# Logarithms of a - 1 among which an order is looked for; whatever is found is valid.
+# Logarithms of a - 1 where the search for an order begins; every order gives a valid bound.
 _GRID = np.linspace(-40.0, 40.0, 3201)
 _REFINEMENTS = 60
 _GOLDEN = (math.sqrt(5) - 1) / 2
@@ -36,9 +36,9 @@ _ABOVE_ONE = Fraction(1, 1 << 20)
 
 @dataclass(frozen=True)
 class Concentrated:
-    """A bound of one release: `failure`-approximately rho-zCDP. Both are exact and not negative; failure is at most 1.
+    """A bound of one release: `failure`-approximately rho-zCDP. Both are exact and non-negative; failure is at most 1.
 
-    Raises PlanError where one is out of range.
+    Raises PlanError if one is out of range.
     """
 
     rho: Fraction
@@ -56,7 +56,7 @@ def concentrated_epsilon(rho: Fraction | float, delta: Fraction | float) -> floa
 
         epsilon = a rho + log(1 - 1/a) + (log(1/delta) - log a) / (a - 1).
 
-    The least over orders is taken. Raises PlanError where rho < 0 or delta is not in (0, 1).
+    The result is the least over orders. Raises PlanError if rho < 0 or delta is not in (0, 1).
     """
     r, log_delta = _rho(rho), _log_delta(delta)
     if r == 0:
@@ -75,7 +75,7 @@ def concentrated_delta(rho: Fraction | float, epsilon: float) -> float:
     """A delta at which every rho-zCDP release is (epsilon, delta)-differentially private, rounded up; at most 1.
 
     The least over orders a > 1 of exp((a-1)(a rho - epsilon)) / (a - 1) (1 - 1/a)^a (Canonne, Kamath and Steinke,
-    NeurIPS 2020, Corollary 13). Raises PlanError where rho < 0 or epsilon < 0.
+    NeurIPS 2020, Corollary 13). Raises PlanError if rho < 0 or epsilon < 0.
     """
     r = _rho(rho)
     if not epsilon >= 0:
@@ -93,9 +93,9 @@ def concentrated_delta(rho: Fraction | float, epsilon: float) -> float:
 
 
 def concentrated_rho(epsilon: Fraction | float, delta: Fraction | float) -> float:
-    """The largest rho whose `concentrated_epsilon` at `delta` is at most `epsilon`, rounded down; 0 where none is.
+    """The largest rho whose `concentrated_epsilon` at `delta` is at most `epsilon`, rounded down; 0 if there is none.
 
-    Raises PlanError where epsilon < 0 or delta is not in (0, 1).
+    Raises PlanError if epsilon < 0 or delta is not in (0, 1).
     """
     e, log_delta = _down(epsilon), _log_delta(delta)
     if e < 0:
@@ -114,30 +114,30 @@ def concentrated_rho(epsilon: Fraction | float, delta: Fraction | float) -> floa
 def of_epsilon(epsilon: Fraction, delta: Fraction) -> Concentrated:
     """An (epsilon, delta)-private release is delta-approximately min(epsilon^2 / 2, epsilon)-zCDP.
 
-    P and Q are one post-processing of an input that is given away with probability delta, and else goes through a
-    randomized response with epsilon (Kairouz, Oh and Viswanath, ICML 2015). Where it does, D_a <= a epsilon^2 / 2 (Bun
-    and Steinke, Proposition 1.4), and D_a <= epsilon <= a epsilon, as no loss is above epsilon.
+    P and Q are the same post-processing of an input that is revealed with probability delta, and otherwise goes through
+    randomized response with epsilon (Kairouz, Oh and Viswanath, ICML 2015). In the second case D_a <= a epsilon^2 / 2
+    (Bun and Steinke, Proposition 1.4), and D_a <= epsilon <= a epsilon, because no loss is above epsilon.
     """
     return Concentrated(min(epsilon * epsilon / 2, epsilon), delta)
 
 
 def of_shift(distribution: ShiftDistribution, failure: Fraction) -> Concentrated:
-    """The bound of Gaussian releases whose squared shift has this distribution, by coins that anybody may see.
+    """The bound of Gaussian releases whose squared shift has this distribution, by coins that may be public.
 
-    Given the coins, and with them a squared shift S, the releases are S/2-zCDP. Let s be the least value for which
-    P(S > s) <= failure is shown. The event S <= s has the same probability under both neighbours. Given it, D_a is at
-    most a s/2 for all coins, so for the output and the coins together, whose distribution is the same under both.
-    Without such an event nothing below the largest S would do: as a grows, the rarest coins decide.
+    Given the coins, and with them a squared shift S, the releases are S/2-zCDP. Let s be the least value for which P(S
+    > s) <= failure is shown. The event S <= s has the same probability under both neighbours. Given it, D_a is at most
+    a s/2 for all coins, so also for the pair of output and coins, as the coins have the same distribution under both.
+    Without such an event only the largest S would be valid: as a grows, the rarest coins decide.
 
-    Integer noise, lambda being the distribution's slack: masses within a factor e^(+-lambda) move D_a by at most (2 +
+    Integer noise, with lambda the distribution's slack: masses within a factor e^(+-lambda) move D_a by at most (2 +
     1/(a-1)) lambda. That is at most (2 + 1/h) lambda for a >= 1 + h; below, D_a is at most D_(1+h). So rho becomes (1 +
-    h) (rho + (2 + 1/h) lambda), for any h > 0. Raises PlanError where the failure is not in (0, 1).
+    h) (rho + (2 + 1/h) lambda), for any h > 0. Raises PlanError if the failure is not in (0, 1).
     """
     if not 0 < failure < 1:
         raise PlanError(f"failure {failure}: choose a number between 0 and 1")
     order = np.argsort(distribution.upper, kind="stable")
     squares, masses = distribution.upper[order], distribution.masses[order]
-    # Of all atoms above each one, summed from the lightest end.
+    # The mass of all atoms above each one, summed from the lightest end.
     above = np.concatenate([np.cumsum(masses[::-1])[::-1][1:], np.zeros(1)])
     cut = above * (1 + distribution.relative_error + _ROUNDING * len(masses)) + distribution.trimmed
     enough = np.flatnonzero(cut <= float(failure))
@@ -151,17 +151,16 @@ def of_shift(distribution: ShiftDistribution, failure: Fraction) -> Concentrated
 def of_count(distribution: CountDistribution, n: int, failure: Fraction) -> Concentrated:
     """The bound of n independent releases of a count that neighbours shift by one (dpcore.numbers.count_distributions).
 
-    distribution: of `binomial_distribution`, whose window conditions the true distribution. One neighbour shows p(k),
+    distribution: from `binomial_distribution`, whose window conditions the true distribution. One neighbour has p(k),
     the other p(k - 1). Let A be the counts from low + c + 1 to high - c. Both neighbours give A the same probability,
-    by the symmetry of p. Given A the pair has finite losses l(k) = log p(k)/p(k-1), and reflection maps its two orders
-    onto one another. So with K(s) = log E[e^(s l) | A], the release is (1 - P(A))-approximately rho-zCDP for rho the
-    least upper bound of K(s) / (s (s+1)) over s = a - 1 > 0. n releases have n times both. K is convex with K(0) = 0,
-    so the chord between two orders lies above it, K(s)/s grows below the first order, and K(s) <= s max l beyond the
-    last.
+    by the symmetry of p. Given A the pair has finite losses l(k) = log p(k)/p(k-1), and reflection exchanges its two
+    orders. So with K(s) = log E[e^(s l) | A], the release is (1 - P(A))-approximately rho-zCDP for rho the least upper
+    bound of K(s) / (s (s+1)) over s = a - 1 > 0. n releases have n times both. K is convex with K(0) = 0, so the chord
+    between two orders lies above it, K(s)/s grows below the first order, and K(s) <= s max l beyond the last.
 
-    c: the largest for which n (1 - P(A)) <= failure; the far tails hold losses of no weight, which would make rho some
-    ten times larger. Where not even the infinite losses alone are so rare, c = 0, and the failure that comes back
-    is larger than the one asked for, at most 1. Raises PlanError where n < 1 or the failure is not in (0, 1).
+    c: the largest for which n (1 - P(A)) <= failure; without it the far tails, of negligible mass, would make rho about
+    ten times larger. If the infinite losses alone are more likely than that, c = 0, and the returned failure is larger
+    than the requested one, at most 1. Raises PlanError if n < 1 or the failure is not in (0, 1).
     """
     if n < 1 or not 0 < failure < 1:
         raise PlanError(f"n {n}, failure {failure}: give n >= 1 and a failure in (0, 1)")
@@ -196,7 +195,7 @@ def _count_rho(distribution: CountDistribution, inside: slice) -> float:
 
 
 def _chord(s: float, k: float, next_s: float, next_k: float) -> float:
-    """The largest value of (x + y t) / (t (t+1)) for t in [s, next_s], where x + y t runs through both points."""
+    """The largest value of (x + y t) / (t (t+1)) for t in [s, next_s], with x + y t the line through both points."""
     y = (next_k - k) / (next_s - s)
     x = k - y * s
     candidates = [s, next_s]
@@ -214,7 +213,7 @@ def _cumulant(
     top = float(exponents.max())
     error = 2 * distribution.relative_error + _ROUNDING
     if top < 0.5:
-        # Small exponents: what is left of 1 must not be lost against it.
+        # Small exponents: a sum of values near 1 would lose their small differences from it.
         terms = np.expm1(exponents)
         total = float(masses @ terms) + error * float(masses @ np.abs(terms)) + 2 * s * distribution.loss_error
         return math.log1p(total)
@@ -223,7 +222,7 @@ def _cumulant(
 
 
 def _least(function: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> float:
-    """A value of `function` on the line that is least but for the search's precision; every value is a valid bound."""
+    """The minimum of `function` on the real line, to the precision of the search; every value is a valid bound."""
     with np.errstate(over="ignore", invalid="ignore"):
         values = np.nan_to_num(function(_GRID), nan=math.inf)
         best = int(values.argmin())
@@ -253,6 +252,6 @@ def _log_delta(delta: Fraction | float) -> float:
     if not 0 < delta < 1:
         raise PlanError(f"delta is {delta}: choose a number between 0 and 1")
     exact = Fraction(delta)
-    # Of the integers themselves: a fraction may be too small for a double.
+    # Logarithms of the integers themselves: a fraction may be too small for a double.
     logs = math.log(exact.numerator), math.log(exact.denominator)
     return logs[0] - logs[1] - 2 * math.ulp(logs[1])

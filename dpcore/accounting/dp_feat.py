@@ -1,23 +1,23 @@
-"""DP-FEAT, counted exactly instead of by Theorem 6.
+"""The exact privacy cost of DP-FEAT, in place of Theorem 6.
 
-Unit: one record's value of the sensitive coordinate; neighbours differ in that value of one record. Scope: the marginal
-of that coordinate within the release, and nothing else of it.
+Unit of privacy: one record's value of the sensitive coordinate; neighbours differ in that value of one record. Scope:
+the marginal of that coordinate within the release, and nothing beyond it.
 
 A flip moves k by one. The learner alone sees the k of the pool, whose distribution is the convolution of the parties'
-truncated binomials (split = local). Where all other parties and the coordinator tell the learner what they know, one
-party's own distribution is left; the worst party's figure is `epsilon_if_others_collude`.
+truncated binomials (split = local). If all other parties and the coordinator tell the learner what they know, one
+party's own distribution remains; the worst party's figure is `epsilon_if_others_collude`.
 
-Several coordinates, and plain rados. Without truncation the distribution of k does not depend on which coordinate is
-looked at: for every coordinate j that is coded -1/+1, k_j counts over the records the fair coins [sigma_i = y_i e_ij],
-so that k_j ~ Binomial(m, 1/2) whatever the data, in any design that draws uniform signatures, and the rado's coordinate
-is k_j - m + #(e_ij = +1). Hence the figure without truncation holds for each such coordinate of the release by itself,
-plain rados included, also where one record changes in all of them, or in its label, which turns e_ij. It does not hold
-for two coordinates looked at together: the joint distribution of (k_1, k_2) depends on the data. And a truncation on
-one coordinate makes the distribution of another depend on the data, so that several are counted, and drawn, without
-any.
+Several coordinates, and plain rados. Without truncation the distribution of k does not depend on the coordinate: for
+every coordinate j that is coded -1/+1, k_j counts over the records the fair coins [sigma_i = y_i e_ij], so that k_j ~
+Binomial(m, 1/2) for any data, in any design that draws uniform signatures, and the rado's coordinate is k_j - m +
+#(e_ij = +1). So the figure without truncation holds for each such coordinate of the release separately, plain rados
+included. It also holds if one record changes in all of them, or in its label, which turns e_ij. It does not hold for
+two coordinates jointly: the joint distribution of (k_1, k_2) depends on the data. A truncation on one coordinate makes
+the distribution of another depend on the data, so several coordinates are counted, and drawn, without truncation.
 
-Theorem 6 (Nock, Patrini, Friedman, ICML 2015) says (n epsilon, n delta) for a pool with one truncation and calls delta
-o(1/m); the exact delta per rado need not be: it is printed for the paper's reader and nothing is charged by it.
+Theorem 6 (Nock, Patrini, Friedman, ICML 2015) states (n epsilon, n delta) for a pool with one truncation and calls
+delta o(1/m). The exact delta per rado need not be: the theorem's figure is printed for comparison with the paper, and
+nothing is charged by it.
 """
 
 import math
@@ -45,10 +45,10 @@ MOST_RADOS = 10_000_000
 
 @dataclass(frozen=True)
 class DpFeatAccount:
-    """What a DP-FEAT release costs at `delta`, which is for the whole release.
+    """The cost of a DP-FEAT release at `delta`, which is for the whole release.
 
-    The exact epsilon of the learner alone lies in [epsilon_lower, epsilon]; `epsilon` is the one to state.
-    epsilon_if_others_collude: the worst party's own distribution, an upper end too. theorem_epsilon: n
+    The exact epsilon against the learner alone is in [epsilon_lower, epsilon]; state `epsilon`.
+    epsilon_if_others_collude: from the worst party's own distribution, also an upper end. theorem_epsilon: n
     epsilon_per_rado, None without truncation. party_rows: m_p, public.
     """
 
@@ -64,12 +64,12 @@ class DpFeatAccount:
 def account(
     party_rows: Sequence[int], rados: int, epsilon_per_rado: Fraction | None, delta: Fraction | float
 ) -> DpFeatAccount:
-    """The exact cost of `rados` rados over parties with `party_rows` rows, each truncated by itself.
+    """The exact cost of `rados` rados over parties with `party_rows` rows, each truncated separately.
 
     epsilon_per_rado: Algorithm 2's, exact; None draws uniform signatures. delta: in (0, 1), for the whole release.
 
-    Raises PlanError: arguments out of range, EmptyTruncationError, InfiniteEpsilonError, VoidEpsilonError or
-    DeltaTooSmallError, also where only the figure under collusion is infinite: a party charges that one.
+    Raises PlanError if an argument is out of range, or EmptyTruncationError, InfiniteEpsilonError, VoidEpsilonError or
+    DeltaTooSmallError, also if only the figure under collusion is infinite: that is the one a party charges.
     """
     budget = _delta(delta)
     parties = _parties(party_rows, epsilon_per_rado)
@@ -77,7 +77,7 @@ def account(
     others = max(epsilon_bracket(binomial_distribution(*party), n, budget).upper for party in _worst(parties))
     alone = epsilon_bracket(pooled_distribution(parties), n, budget)
     return DpFeatAccount(
-        # Whoever knows more than the learner bounds the learner: the pool is the party's k plus independent ones.
+        # Who knows more than the learner bounds the learner: the pool's k is the party's plus independent ones.
         epsilon=min(alone.upper, others),
         epsilon_lower=alone.lower,
         delta=float(delta),
@@ -91,11 +91,11 @@ def account(
 def account_of_exact_split(
     party_rows: Sequence[int], rados: int, epsilon_per_rado: Fraction | None, delta: Fraction | float
 ) -> DpFeatAccount:
-    """The exact cost where one truncation of the pool is divided among the parties (split = exact, simulation only).
+    """The exact cost if one truncation of the pool is divided among the parties (split = exact, simulation only).
 
-    Arguments as for `account`. epsilon: the pool's truncated distribution. epsilon_if_others_collude: the smallest
+    Arguments as for `account`. epsilon: from the pool's truncated distribution. epsilon_if_others_collude: the smallest
     party's against the learner and all other parties, but not the coordinator, which knows every count
-    (dpcore.accounting.dp_feat_exact_split). Without truncation the two splits are one.
+    (dpcore.accounting.dp_feat_exact_split). Without truncation the two splits are the same.
 
     Raises PlanError as `account` does.
     """
@@ -119,7 +119,7 @@ def account_of_exact_split(
 
 
 def own_epsilon(rows: int, rados: int, epsilon_per_rado: Fraction | None, delta: Fraction | float) -> float:
-    """What one party's ledger charges: the upper end for its own distribution, whoever else takes part or colludes.
+    """What one party's ledger charges: the upper end for its own distribution, against any collusion of others.
 
     Raises PlanError as `account` does.
     """
@@ -142,7 +142,7 @@ def delta_for(party_rows: Sequence[int], rados: int, epsilon_per_rado: Fraction 
 
 
 def theorem_epsilon(rados: int, epsilon_per_rado: Fraction) -> float:
-    """The figure n epsilon, which is what Theorem 6 says of n rados (ICML 2015)."""
+    """The figure n epsilon that Theorem 6 (ICML 2015) states for n rados."""
     return float(rados * epsilon_per_rado)
 
 
@@ -165,10 +165,10 @@ def delta_per_rado(rows: int, epsilon_per_rado: Fraction | None) -> float:
 def largest_rados(
     party_rows: Sequence[int], epsilon_per_rado: Fraction | None, epsilon: float, delta: Fraction | float
 ) -> int:
-    """The largest n whose stated epsilon, for the learner alone, is at most `epsilon` at `delta`; 0 where none is.
+    """The largest n whose stated epsilon, against the learner alone, is at most `epsilon` at `delta`; 0 if none.
 
-    Epsilon grows with n, since dropping a rado is post-processing; bisected, up to MOST_RADOS. Raises PlanError where
-    an argument is out of range or the truncation is empty.
+    Bisection, up to MOST_RADOS: epsilon grows with n, since dropping a rado is post-processing. Raises PlanError if an
+    argument is out of range or the truncation is empty.
     """
     if not epsilon > 0:
         raise PlanError(f"epsilon is {epsilon}: make it positive")
@@ -188,14 +188,14 @@ def largest_rados(
 
 @dataclass(frozen=True)
 class DpFeatRange:
-    """The `dp-feat` queries without truncation that one query's limits and a limit on epsilon leave to a party.
+    """The `dp-feat` queries without truncation that a party can answer within a query's limits and an epsilon.
 
-    Without truncation, and with a single rado, epsilon is finite at the smallest delta: what is not possible here is
-    possible with no truncation.
+    A single rado without truncation has a finite epsilon at the smallest delta: what is impossible here is impossible
+    with any truncation.
 
-    one_rado: epsilon of a single rado, None where no bound is finite. largest: the most rados whose epsilon is at most
-    `epsilon`, 0 where there are none. delta_needed: what delta must be above for a finite bound at this size.
-    rows_needed: how many rows have one at this delta.
+    one_rado: epsilon of a single rado, None if no bound is finite. largest: the most rados whose epsilon is at most
+    `epsilon`, 0 if none. delta_needed: delta must exceed it for a finite bound at this size. rows_needed: the rows that
+    give a finite bound at this delta.
     """
 
     rows: int
@@ -211,16 +211,16 @@ class DpFeatRange:
 
 
 def dp_feat_range(rows: int, *, delta: Fraction, epsilon: Fraction, most_rados: int) -> DpFeatRange:
-    """What a party of `rows` rows could answer at delta, with at most `most_rados` rados and epsilon.
+    """The queries that a party of `rows` rows can answer at delta, with at most `most_rados` rados and epsilon.
 
-    Raises PlanError where delta or the rows cannot be counted.
+    Raises PlanError if delta or the rows are out of range.
     """
     needed = delta_per_rado(rows, None)
     try:
         one = own_epsilon(rows, 1, None, delta)
     except InfiniteEpsilonError:
         return DpFeatRange(rows, delta, None, 0, needed)
-    # Epsilon grows with the rados: the last that fits is bisected.
+    # Epsilon grows with the rados: bisect for the last that fits.
     below, above = 0, most_rados + 1
     while above - below > 1:
         middle = (below + above) // 2
@@ -249,17 +249,17 @@ def _parties(party_rows: Sequence[int], epsilon_per_rado: Fraction | None) -> li
     if not party_rows:
         raise PlanError("no party: give the row count of at least one")
     if max(party_rows) >= MOST_ROWS:
-        raise PlanError(f"a party has {max(party_rows)} rows: fewer than {MOST_ROWS} can be counted")
+        raise PlanError(f"a party has {max(party_rows)} rows: give fewer than {MOST_ROWS}")
     return [(rows, truncation(rows, epsilon_per_rado)[0]) for rows in party_rows]
 
 
 def _worst(parties: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The parties among which the worst own distribution is: without truncation the one with the fewest rows.
+    """The parties that can have the worst own distribution: without truncation only the one with the fewest rows.
 
-    Binomial(m + 1) is Binomial(m) plus an independent coin, which is post-processing. Truncated distributions are not
-    ordered so (low is rounded to an integer), and each is counted, but for those whose truncation lies beyond the
-    window: these are binomials within 2^-TAIL_BITS, and `trimmed`, by which the one with the fewest rows is counted,
-    has room for two such distances.
+    Binomial(m + 1) is Binomial(m) plus an independent coin, which is post-processing. Truncated distributions have no
+    such order (low is rounded to an integer), and each is counted, except those whose truncation is beyond the window:
+    these are binomials within 2^-TAIL_BITS, and the `trimmed` of the one with the fewest rows has room for two such
+    distances.
     """
     distinct = sorted(set(parties))
     free = [party for party in distinct if party[1] == 0]
@@ -277,5 +277,5 @@ def _delta(delta: Fraction | float) -> float:
     if not 0 < delta < 1:
         raise PlanError(f"delta is {delta}: choose a number between 0 and 1")
     counted = float(delta)
-    # Rounded down, so that what is counted is never above what was asked for.
+    # Rounded down, so that the counted delta is never above the requested one.
     return counted if Fraction(counted) <= delta else math.nextafter(counted, 0.0)

@@ -1,31 +1,29 @@
 """Privacy filters: a limit that holds where each release, and its bound, is chosen after the answers to earlier ones.
 
-A limit (epsilon, delta) is kept by two filters; what either admits is admitted.
+Two filters enforce a limit (epsilon, delta); a release is admitted if either admits it.
 
 - Basic: the sums of the releases' epsilons and deltas are at most epsilon and delta / 2 (Rogers, Roth, Ullman and
   Vadhan, NIPS 2016: basic composition with adaptively chosen parameters).
 - Concentrated: the sums of their rho and failures are at most r and delta / 4, where r is the largest rho that is
-  (epsilon, delta / 4)-private (dpcore.accounting.concentrated). That this is valid for adaptively chosen parameters is
+  (epsilon, delta / 4)-private (dpcore.accounting.concentrated). It is valid for adaptively chosen parameters: this is
   the filter of Whitehouse, Ramdas, Rogers and Wu (ICML 2023) for approximate zCDP, after Feldman and Zrnic (NeurIPS
   2021) for Renyi's divergence.
 
-Proof of the second. Fix neighbours, and let a step, given what came before, have distributions P_i and Q_i with failure
-d_i and rho_i: P_i is at least (1 - d_i) P'_i, and Q_i at least (1 - d_i) Q'_i, with divergences between P'_i and Q'_i
-of at most a rho_i. Let P' and Q' be the distributions of a whole run by the P'_i and Q'_i. The expectation under Q' of
-(dP'/dQ')^a exp(-a (a-1) sum rho_i) does not grow with a step, so D_a(P' to Q') <= a r, as no run has a sum above r.
-Hence the integral of (dP' - e^epsilon dQ')_+ is at most delta / 4. Let w be the product of the 1 - d_i along a run: at
-most 1, and the same under both neighbours. For runs S, P(S) <= integral over S of w dP' + D, where D, the probability
-that some step fails, is at most the largest sum of d_i of a run, delta / 4. So P(S) <= e^epsilon integral of w dQ' +
-delta / 2 <= e^epsilon Q(S) + delta / 2.
+Proof of the second. Fix neighbours, and let a step, given the previous ones, have distributions P_i and Q_i with
+failure d_i and rho_i: P_i is at least (1 - d_i) P'_i, and Q_i at least (1 - d_i) Q'_i, with divergences between P'_i
+and Q'_i of at most a rho_i. Let P' and Q' be the distributions of a whole run by the P'_i and Q'_i. The expectation
+under Q' of (dP'/dQ')^a exp(-a (a-1) sum rho_i) does not grow with a step, so D_a(P' to Q') <= a r, as no run has a sum
+above r. So the integral of (dP' - e^epsilon dQ')_+ is at most delta / 4. Let w be the product of the 1 - d_i along a
+run: at most 1, and the same under both neighbours. For runs S, P(S) <= integral over S of w dP' + D, where D, the
+probability that some step fails, is at most the largest sum of d_i of a run, delta / 4. So P(S) <= e^epsilon integral
+of w dQ' + delta / 2 <= e^epsilon Q(S) + delta / 2.
 
-Proof that both may admit. Sums only grow, so a run that keeps to one filter at its end did so all along, and up to
-there it is what it would be if that filter alone decided. Split any S into the runs that keep to the basic filter and
-the others, which keep to the concentrated one. Each filter bounds its own part: P(S) <= e^epsilon Q(S) + delta/2 +
-delta/2.
+Proof that either may admit. Sums only grow, so a run that satisfies one filter at its end did so at every step, and is
+the same run as if that filter alone decided. Split any S into the runs that satisfy the basic filter and the others,
+which satisfy the concentrated one. Each filter bounds its own part: P(S) <= e^epsilon Q(S) + delta/2 + delta/2.
 
-The four parts of delta are fixed beforehand because they must be: where a release may take from delta what earlier ones
-left of rho, it can take it in just those runs in which the likelihood ratio is low, and the sum of both would be more
-than delta.
+The four parts of delta must be fixed in advance: if a release could exchange the unused part of rho for delta, it could
+do so in exactly those runs in which the likelihood ratio is low, and the sum of both would exceed delta.
 
 All numbers are exact rationals.
 """
@@ -46,10 +44,10 @@ CONVERSION_SHARE = Fraction(1, 4)
 
 @dataclass(frozen=True)
 class Loss:
-    """What a release, or several, may tell in one scope: two bounds, both true; no part is negative.
+    """The privacy loss of one or several releases in one scope: two bounds, both valid; no part is negative.
 
-    epsilon, delta: (epsilon, delta)-differential privacy. rho, failure: failure-approximate rho-zCDP. Of several
-    releases: the sums. Raises PlanError.
+    epsilon, delta: (epsilon, delta)-differential privacy. rho, failure: failure-approximate rho-zCDP. For several
+    releases these are sums. Raises PlanError if a part is negative.
     """
 
     epsilon: Fraction
@@ -59,19 +57,20 @@ class Loss:
 
     def __post_init__(self) -> None:
         if min(self.epsilon, self.delta, self.rho, self.failure) < 0:
-            raise PlanError(f"a loss is not negative: {self}")
+            raise PlanError(f"a privacy loss is negative: {self}; give parts of 0 or more")
 
     @classmethod
     def of_epsilon(cls, epsilon: Fraction, delta: Fraction) -> Self:
-        """Of a release of which nothing more is known than (epsilon, delta)."""
+        """The loss of a release of which only (epsilon, delta) is known."""
         bound = of_epsilon(epsilon, delta)
         return cls(epsilon, delta, bound.rho, bound.failure)
 
     @classmethod
     def of_concentrated(cls, bound: Concentrated, delta: Fraction, epsilon: float | None = None) -> Self:
-        """Of a release with this bound; epsilon: an upper end at `delta`, where a better one than the bound's is known.
+        """The loss of a release with this bound.
 
-        Raises PlanError where none is given and the failure is not below delta.
+        epsilon: an upper end at `delta`, if a better one than the bound's is known. Raises PlanError if none is given
+        and the failure is not below delta.
         """
         if epsilon is None:
             if bound.failure >= delta:
@@ -89,11 +88,11 @@ class Loss:
         )
 
     def times(self, count: int) -> "Loss":
-        """Of `count` releases with this bound."""
+        """The loss of `count` releases with this bound."""
         return Loss(count * self.epsilon, count * self.delta, count * self.rho, count * self.failure)
 
     def largest(self, other: "Loss") -> "Loss":
-        """A bound that is no less than either in any part."""
+        """The maximum of both in each part."""
         return Loss(
             max(self.epsilon, other.epsilon),
             max(self.delta, other.delta),
@@ -110,9 +109,9 @@ NO_LOSS = Loss(Fraction(0), Fraction(0), Fraction(0), Fraction(0))
 
 @dataclass(frozen=True)
 class PrivacyLimit:
-    """The most that all releases together may tell: (epsilon, delta), kept as the module's docstring says.
+    """The limit on the total privacy loss of all releases: (epsilon, delta), enforced by the module's filters.
 
-    Raises PlanError where epsilon is negative or delta is not in [0, 1).
+    Raises PlanError if epsilon is negative or delta is not in [0, 1).
     """
 
     epsilon: Fraction
@@ -124,19 +123,19 @@ class PrivacyLimit:
 
     @cached_property
     def largest_rho(self) -> Fraction:
-        """r: all that the concentrated filter may spend; 0 where delta is 0."""
+        """r: the largest sum of rho that the concentrated filter admits; 0 if delta is 0."""
         if self.delta == 0:
             return Fraction(0)
         return Fraction(concentrated_rho(self.epsilon, CONVERSION_SHARE * self.delta))
 
     def admits(self, total: Loss) -> bool:
-        """Whether these losses, added up, are within the limit."""
+        """Whether a total loss is within the limit."""
         if total.epsilon <= self.epsilon and total.delta <= BASIC_SHARE * self.delta:
             return True
         return self.delta > 0 and total.rho <= self.largest_rho and total.failure <= FAILURE_SHARE * self.delta
 
     def spent(self, total: Loss) -> float:
-        """The least epsilon of a limit at this delta that would admit `total`; inf where none would."""
+        """The least epsilon of a limit at this delta that admits `total`; inf if none does."""
         epsilon = math.inf
         if total.delta <= BASIC_SHARE * self.delta:
             epsilon = float(total.epsilon)
@@ -145,9 +144,9 @@ class PrivacyLimit:
         return epsilon
 
     def remaining(self, total: Loss, delta: Fraction) -> float:
-        """The largest epsilon at `delta` of one more Gaussian-like release that is admitted beside `total`.
+        """The largest epsilon at `delta` of one more Gaussian-like release that is admitted in addition to `total`.
 
-        Gaussian-like: one whose epsilon at `delta` is what its rho gives, without a failure. delta: in [0, 1).
+        Gaussian-like: its epsilon at `delta` is what its rho gives, without a failure. delta: in [0, 1).
         """
         epsilon = 0.0
         if total.delta + delta <= BASIC_SHARE * self.delta:
@@ -158,7 +157,7 @@ class PrivacyLimit:
         return epsilon
 
     def left(self, total: Loss) -> float:
-        """How much more `spent` may say, of one more release by itself, than what `total` has taken."""
+        """The epsilon left after `total`: the largest `spent` of one more release alone that is admitted."""
         epsilon = max(0.0, float(self.epsilon - total.epsilon)) if total.delta < BASIC_SHARE * self.delta else 0.0
         rho = self.largest_rho - total.rho
         if rho > 0 and total.failure < FAILURE_SHARE * self.delta:

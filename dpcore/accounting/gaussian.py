@@ -1,28 +1,29 @@
-"""Gaussian noise, counted exactly: one release, n releases that a record enters by a coin, and all of them together.
+"""The exact privacy cost of Gaussian noise: one release, n releases that a record enters by a coin, and compositions.
 
 Neighbours: one record is replaced. mu = Delta / sigma: Delta, the most that the record moves a release in the Euclidean
 norm; sigma, the standard deviation of the independent noise on each coordinate.
 
 One release. delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu), tight (Balle and Wang, ICML
-2018, Theorem 8, arXiv 1805.06530). It grows with mu: less shift is more noise and a scaling, which is post-processing.
+2018, Theorem 8, arXiv 1805.06530). It grows with mu: a smaller shift is the same as more noise and a scaling, which is
+post-processing.
 
 A coin. In each of n rados the record takes part with probability p, by coins that are independent of one another and of
-the data; whoever reads the release is taken to know them, which bounds whoever does not (post-processing). The same
-coins serve both neighbours. That holds for a flipped label too: a uniform signature selects record i where
-sigma_i = y_i, a fair coin whatever y_i is, and a fixed support is drawn without looking at the data. Given that K coins
+the data. The bound assumes that the adversary knows the coins, so it also holds for one who does not (post-processing).
+Both neighbours have the same coins. That holds for a flipped label too: a uniform signature selects record i where
+sigma_i = y_i, a fair coin for any y_i, and a fixed support is drawn without looking at the data. Given that K coins
 fell "in", the two outputs are Gaussians whose means are at most Delta sqrt(K) apart. The hockey-stick divergence of two
 mixtures with the same known component is the mean of the components', so with K ~ Binomial(n, p)
 
     delta(epsilon) <= E_K[delta_G(epsilon; mu sqrt(K))],
 
-with equality where the record moves every rado that it enters by Delta.
+with equality if the record moves every rado that it enters by Delta.
 
-Several releases. Noise is independent, so squared shifts add: all of them are one Gaussian whose squared shift is a sum
-of independent binomials' multiples. Its distribution is kept as atoms, each within an interval (`ShiftDistribution`).
+Composition. Noise is independent, so squared shifts add: several releases are one Gaussian whose squared shift is a sum
+of multiples of independent binomials. Its distribution is kept as atoms, each within an interval (`ShiftDistribution`).
 Queries may depend on earlier answers as long as their parameters (mu, n, p) do not: pairs that dominate compose so
 (Zhu, Dong and Wang, AISTATS 2022, arXiv 2106.08567).
 
-Rounding is bounded at each step; of every `Bracket` the upper end is the one to state.
+Rounding is bounded at each step; state the upper end of every `Bracket`.
 """
 
 import math
@@ -43,11 +44,11 @@ MOST_RELEASES = 10_000_000
 # Cut tails and what underflows weigh far less than this.
 SMALLEST_DELTA = 1e-100
 _UNDERFLOW = 1e-290
-# What bisection leaves between its ends.
+# The relative precision of a bisection.
 _CLOSE = 1e-12
-# Atoms of a distribution before it is added to another, which makes an atom of each pair; and after.
+# Most atoms of a distribution before it is added to another, which makes an atom of each pair, and after it.
 _FEWER_ATOMS, _MOST_ATOMS = 1024, 8192
-# Ends of a distribution as light as this are cut before it is binned.
+# Tails of at most this mass are cut before a distribution is binned.
 _LIGHT = 1e-40
 
 
@@ -63,12 +64,12 @@ class WeakNoiseError(PlanError):
 
 @dataclass(frozen=True, eq=False)
 class ShiftDistribution:
-    """The distribution of the squared shift S between neighbours, in units of the noise's variance, and what it costs.
+    """The distribution of the squared shift S between neighbours, in units of the noise's variance, and its cost.
 
-    lower, upper: (atoms,) ends of the interval that holds an atom's S. masses: (atoms,), sum 1. trimmed: bounds the
-    total variation distance to the true distribution; relative_error, that of each mass. slack: lambda of
-    `dpcore.accounting.integer_noise`, the true outputs being within a factor e^lambda of Gaussians' outputs; 0 for
-    continuous noise. The lower end of each bracket is about the Gaussians themselves.
+    lower, upper: (atoms,) ends of the interval that holds an atom's S. masses: (atoms,), sum 1. trimmed: a bound on the
+    total variation distance to the true distribution; relative_error: one on that of each mass. slack: lambda of
+    `dpcore.accounting.integer_noise`, as the true outputs are within a factor e^lambda of Gaussians' outputs; 0 for
+    continuous noise. The lower end of each bracket is that of the Gaussians themselves.
     """
 
     lower: Vector
@@ -82,8 +83,8 @@ class ShiftDistribution:
         """The least delta at which the releases are (epsilon, delta)-private.
 
         Where M is within e^(+-lambda) of an (epsilon', delta')-private M', M is (epsilon' + 2 lambda, delta' e^lambda)-
-        private. Below epsilon' = 0, delta' grows by no more than 1 - e^epsilon'. Raises PlanError where epsilon is not
-        in [0, LARGEST_EPSILON].
+        private. Below epsilon' = 0, delta' grows by no more than 1 - e^epsilon'. Raises PlanError if epsilon is not in
+        [0, LARGEST_EPSILON].
         """
         if not 0 <= epsilon <= LARGEST_EPSILON:
             raise PlanError(f"epsilon is {epsilon}: give 0 to {LARGEST_EPSILON:.0f}")
@@ -108,9 +109,8 @@ class ShiftDistribution:
     def binned(self, most: int) -> "ShiftDistribution":
         """The distribution in at most `most` atoms.
 
-        Atoms within equal steps of S become one, with the hull as interval.
-
-        Light ends are cut first: they would take most of the steps.
+        The atoms within each of equal steps of S become one, whose interval is their hull. Light tails are cut first:
+        they would take most of the steps.
         """
         if len(self.masses) <= most:
             return self
@@ -140,7 +140,7 @@ class ShiftDistribution:
         return max(0.0, float(self.masses @ (value - error)) * (1 - self.relative_error) - self.trimmed)
 
     def _epsilon_lower(self, upper: float, delta: float) -> float:
-        """An epsilon at which delta is not enough, close below `upper`; 0 where none is found."""
+        """An epsilon at which delta is not enough, close below `upper`; 0 if none is found."""
         gap = _CLOSE
         while gap < 1:
             if self._delta_lower(upper * (1 - gap)) > delta:
@@ -150,10 +150,10 @@ class ShiftDistribution:
 
 
 def shift_distribution(mu: float, n: int = 1, p: Fraction | float = 1, slack: float = 0.0) -> ShiftDistribution:
-    """The distribution of n releases, each of which shifts by `mu` with probability `p`, and else not at all.
+    """The distribution of n releases, each of which shifts by `mu` with probability `p`, and otherwise not at all.
 
-    mu: Delta / sigma, rounded up by whoever computed it. p: in (0, 1]. slack: of all n releases together.
-    Raises PlanError where an argument is out of range.
+    mu: Delta / sigma, rounded up by the caller. p: in (0, 1]. slack: of all n releases in total. Raises PlanError if an
+    argument is out of range.
     """
     if not (math.isfinite(mu) and mu > 0):
         raise PlanError(f"mu is {mu}: a record moves a release by a positive and finite number of standard deviations")
@@ -177,12 +177,12 @@ def shift_distribution(mu: float, n: int = 1, p: Fraction | float = 1, slack: fl
 
 
 def together(distributions: Iterable[ShiftDistribution]) -> ShiftDistribution:
-    """The distribution of independent releases, all of them read. Raises PlanError where there is none."""
+    """The distribution of the composition of independent releases. Raises PlanError if there is none."""
     found = list(distributions)
     if not found:
         raise PlanError("no release: give the distribution of at least one")
     sure = [distribution for distribution in found if len(distribution.masses) == 1]
-    # Those without coins first: one atom each, so that nothing is binned for them.
+    # Releases without coins come first: they have one atom each, so adding them needs no binning.
     result, *others = sure + [distribution for distribution in found if len(distribution.masses) > 1]
     for other in others:
         a, b = result.binned(_FEWER_ATOMS), other.binned(_FEWER_ATOMS)
@@ -232,7 +232,7 @@ def subsampled_epsilon(mu: float, n: int, p: Fraction | float, delta: Fraction |
 def subsampled_mu(n: int, p: Fraction | float, epsilon: Fraction | float, delta: Fraction | float) -> float:
     """The largest mu, rounded down, at which n rados that a record enters by a coin stay within (epsilon, delta).
 
-    Raises PlanError where an argument is out of range: epsilon in (0, LARGEST_EPSILON], delta in (0, 1).
+    Raises PlanError if an argument is out of range: epsilon in (0, LARGEST_EPSILON], delta in (0, 1).
     """
     wanted, budget, unit = check_epsilon(epsilon), check_delta(delta), shift_distribution(1.0, n, p)
 
@@ -251,9 +251,9 @@ def subsampled_mu(n: int, p: Fraction | float, epsilon: Fraction | float, delta:
 
 
 def subsampled_rados(mu: float, p: Fraction | float, epsilon: Fraction | float, delta: Fraction | float) -> int:
-    """The most rados, up to MOST_RELEASES, that stay within (epsilon, delta); 0 where none do.
+    """The most rados, up to MOST_RELEASES, that stay within (epsilon, delta); 0 if none do.
 
-    mu, p: of each rado, as for `shift_distribution`. More rados never cost less. Raises PlanError as `subsampled_mu`
+    mu, p: for each rado, as in `shift_distribution`. More rados never cost less. Raises PlanError as `subsampled_mu`
     does.
     """
     wanted, budget = check_epsilon(epsilon), check_delta(delta)
@@ -275,9 +275,9 @@ def subsampled_rados(mu: float, p: Fraction | float, epsilon: Fraction | float, 
 
 
 def check_delta(delta: Fraction | float) -> float:
-    """Delta in double precision, rounded down: what is counted is never above what was asked for.
+    """Delta in double precision, rounded down: the counted delta is never above the requested one.
 
-    Raises PlanError where it is not in (0, 1), DeltaTooSmallError where it is too small to count.
+    Raises PlanError if it is not in (0, 1), DeltaTooSmallError where it is too small to count.
     """
     if not 0 < delta < 1:
         raise PlanError(f"delta is {float(delta):.6g}: choose a number between 0 and 1")
@@ -287,9 +287,9 @@ def check_delta(delta: Fraction | float) -> float:
 
 
 def check_epsilon(epsilon: Fraction | float) -> float:
-    """Epsilon in double precision, rounded down. Raises PlanError where it is not in (0, LARGEST_EPSILON]."""
+    """Epsilon in double precision, rounded down. Raises PlanError if it is not in (0, LARGEST_EPSILON]."""
     if not 0 < epsilon <= LARGEST_EPSILON:
-        raise PlanError(f"a total epsilon above 0 and up to {LARGEST_EPSILON:.0f} bounds something: choose one there")
+        raise PlanError(f"the total epsilon is out of range: choose a number above 0 and at most {LARGEST_EPSILON:.0f}")
     return _down(epsilon)
 
 
@@ -301,13 +301,13 @@ def _down(number: Fraction | float) -> float:
 def _hockey_stick(squares: Vector, epsilon: float) -> tuple[Vector, Vector]:
     """delta_G(epsilon; sqrt(S)) for each S, and a bound on its error; epsilon >= 0.
 
-    With a = mu/2 - epsilon/mu and b = -mu/2 - epsilon/mu, a^2/2 = b^2/2 - epsilon, so the second term is
-    exp(-a^2/2) erfcx(-b / sqrt 2) / 2, and for a <= 0 the first is the same with a: no e^epsilon, no tiny Phi.
-    Rounding: a and b are off by at most 6 round-offs of |b| >= |a|, which a^2/2 magnifies |a|-fold, and neither term
-    moves by more than exp(-a^2/2)/2 times that; erfc and erfcx are taken to be right to 2^-46, hundreds of units in the
-    last place.
+    With a = mu/2 - epsilon/mu and b = -mu/2 - epsilon/mu, a^2/2 = b^2/2 - epsilon, so the second term is exp(-a^2/2)
+    erfcx(-b / sqrt 2) / 2, and for a <= 0 the first is the same with a: no e^epsilon, no tiny Phi. Rounding: a and b
+    are off by at most 6 round-offs of |b| >= |a|, which a^2/2 magnifies |a|-fold, and neither term moves by more than
+    exp(-a^2/2)/2 times that. The bound assumes that erfc and erfcx are right to 2^-46, hundreds of units in the last
+    place.
     """
-    # It takes a quarter of a second to import, which commands that never count privacy should not wait for.
+    # The import takes a quarter of a second, and commands without privacy accounting do not need it.
     from scipy.special import erfc, erfcx  # noqa: PLC0415  (lazy for the reason above)
 
     mu = np.sqrt(squares)
@@ -325,10 +325,10 @@ def _hockey_stick(squares: Vector, epsilon: float) -> tuple[Vector, Vector]:
 
 
 def _binomial(n: int, p: Fraction | float) -> tuple[Vector, Vector]:
-    """Counts and masses of Binomial(n, p) but for a tail of at most 2^-TAIL_BITS (Hoeffding).
+    """Counts and masses of Binomial(n, p) except a tail of at most 2^-TAIL_BITS (Hoeffding).
 
-    From the mode outwards by the ratio of neighbouring masses: products of positive numbers, at most 5 round-offs a
-    step.
+    They are computed from the mode outwards by the ratio of neighbouring masses: products of positive numbers, at most
+    5 round-offs a step.
     """
     exact = Fraction(p)
     odds = float(exact / (1 - exact))
@@ -345,7 +345,7 @@ def _binomial(n: int, p: Fraction | float) -> tuple[Vector, Vector]:
 
 
 def _least(enough: Callable[[float], bool]) -> float:
-    """The least epsilon that is enough, within _CLOSE above; what is returned was tried. Raises WeakNoiseError."""
+    """The least epsilon that is enough, or up to _CLOSE more; the result was itself tested. Raises WeakNoiseError."""
     if enough(0.0):
         return 0.0
     low, high = 0.0, 1.0

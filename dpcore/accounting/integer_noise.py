@@ -1,4 +1,4 @@
-"""Integer noise, counted as Gaussian noise: what the difference is worth, proved.
+"""Integer noise counted as Gaussian noise, with a proved bound on the difference.
 
 The noise on each coordinate is the sum of N shares, one for each honest party, each an independent discrete Gaussian
 of integer standard deviation s >= 3: N_Z(0, s^2), with mass proportional to exp(-z^2 / (2 s^2)) at each integer z.
@@ -9,29 +9,30 @@ every real w,
 
 and equal to 1 + tau_r where w = 0.
 
-Sums of shares. N_Z(0, s^2) has mass phi_s(z) / (1 + tau_s). phi_v(k) phi_s(z - k) = phi_t(z) phi_r(k - w) with
-t^2 = v^2 + s^2, r = v s / t, w = z v^2 / t^2. So if the sum of j shares has mass phi_v(z) F_j(z), v = s sqrt(j), then
-that of j + 1 has mass phi_t(z) F_{j+1}(z) with F_{j+1} a mean of F_j within factors 1 +- tau_r, times 1/(1 + tau_s);
-r^2 = s^2 j / (j + 1). Hence the sum of N shares has mass phi_sigma(z) F(z), sigma = s sqrt(N), with
+Sums of shares. N_Z(0, s^2) has mass phi_s(z) / (1 + tau_s). phi_v(k) phi_s(z - k) = phi_t(z) phi_r(k - w) with t^2 =
+v^2 + s^2, r = v s / t, w = z v^2 / t^2. So if the sum of j shares has mass phi_v(z) F_j(z), v = s sqrt(j), then that of
+j + 1 has mass phi_t(z) F_{j+1}(z) with F_{j+1} a mean of F_j within factors 1 +- tau_r, times 1/(1 + tau_s); r^2 = s^2
+j / (j + 1). So the sum of N shares has mass phi_sigma(z) F(z), sigma = s sqrt(N), with
 
     prod_{j < N} (1 - tau_{r_j}) / (1 + tau_s)^N  <=  F  <=  prod_{j < N} (1 + tau_{r_j}) / (1 + tau_s)^N.
 
 (Kairouz, Liu and Steinke, ICML 2021, arXiv 2102.06387, bound the same ratio.)
 
-From continuous noise. Let q be an integer vector's coordinate. Add N(0, sigma^2 - rho^2), and round the result y at
+From continuous noise. Let q be a coordinate of an integer vector. Add N(0, sigma^2 - rho^2), and round the result y at
 random: to z with probability phi_rho(z - y) / sum_k phi_rho(k - y). Rounding is post-processing; the outcome z has mass
 phi_sigma(z - q) times a factor within [1/(1 + tau_rho), 1/(1 - tau_rho)]. So the integer noise's mass is within a
 factor e^(+-lambda) of that of post-processed continuous noise, with
 
     lambda = -sum_{j < N} log(1 - tau_{r_j}) - log(1 - tau_rho) + N log(1 + tau_s),
 
-which is no less than what the other direction asks, log(1 + tau_rho) + sum log(1 + tau_{r_j}). D independent
-coordinates make it D lambda. Where the continuous mechanism of variance sigma^2 - rho^2 is (epsilon, delta)-private,
-the integer mechanism is (epsilon + 2 D lambda, delta e^(D lambda))-private: P(E) <= e^(D lambda) M(E) and so on. Coins
-that are known beside the output (dpcore.accounting.gaussian) change nothing, as all of it holds given the coins.
+which is no less than the bound of the other direction, log(1 + tau_rho) + sum log(1 + tau_{r_j}). For D independent
+coordinates the exponent is D lambda. If the continuous mechanism of variance sigma^2 - rho^2 is (epsilon,
+delta)-private, the integer mechanism is (epsilon + 2 D lambda, delta e^(D lambda))-private: P(E) <= e^(D lambda) M(E)
+and so on. Coins that are published with the output (dpcore.accounting.gaussian) change nothing: all of this holds given
+the coins.
 
 rho = 2 takes 4 from a variance of millions, and D lambda stays below 1e-20 for every query that fits a message. The
-slack is added all the same.
+slack is added even so.
 """
 
 import math
@@ -51,8 +52,8 @@ ROUNDING_VARIANCE = 4
 class IntegerNoise:
     """The noise on each coordinate of a total: the sum of `shares` independent N_Z(0, share_sigma^2).
 
-    share_sigma: s, integer units. shares: N, of parties that add theirs and keep it to themselves. coordinates: D, how
-    many of a record's numbers are noised, in all rados together. Raises PlanError where a field is out of range.
+    share_sigma: s, integer units. shares: N, of the parties that add one and keep it secret. coordinates: D, the number
+    of a record's values that get noise, over all rados. Raises PlanError if a field is out of range.
     """
 
     share_sigma: int
@@ -62,17 +63,17 @@ class IntegerNoise:
     def __post_init__(self) -> None:
         if not SMALLEST_SHARE_SIGMA <= self.share_sigma <= LARGEST_SIGMA:
             raise PlanError(
-                f"a share's standard deviation is {self.share_sigma} units: it is counted from {SMALLEST_SHARE_SIGMA} "
+                f"a share's standard deviation is {self.share_sigma} units: it must be from {SMALLEST_SHARE_SIGMA} "
                 "to 2^48; raise or lower fraction_bits"
             )
         if self.shares < 1:
-            raise PlanError(f"{self.shares} shares of noise: at least one party adds one")
+            raise PlanError(f"{self.shares} shares of noise: give at least one")
         if self.coordinates < 1:
-            raise PlanError(f"{self.coordinates} noised coordinates: there is at least one")
+            raise PlanError(f"{self.coordinates} noised coordinates: give at least one")
 
     @property
     def variance(self) -> int:
-        """N s^2, nearly that of the noise: a discrete Gaussian's is less than s^2, by far less than 1."""
+        """N s^2, close to the noise's variance: that of a discrete Gaussian is below s^2, by far less than 1."""
         return self.shares * self.share_sigma**2
 
     @property
@@ -86,23 +87,23 @@ class IntegerNoise:
         return self.coordinates * log_ratio(self.share_sigma, self.shares, ROUNDING_VARIANCE)
 
     def mu(self, squared_sensitivity: Fraction | int) -> float:
-        """Delta / sigma of the continuous noise that stands for this one, rounded up; Delta^2 in squared units."""
+        """Delta / sigma of the continuous noise that this noise is counted as, rounded up; Delta^2 in squared units."""
         if squared_sensitivity <= 0:
-            raise PlanError("the squared sensitivity is not positive: a record that moves nothing needs no noise")
+            raise PlanError("the squared sensitivity is not positive: leave out the noise where a record moves nothing")
         return root_up(Fraction(squared_sensitivity) / (self.variance - ROUNDING_VARIANCE))
 
     def distribution(
         self, squared_sensitivity: Fraction | int, n: int = 1, p: Fraction | float = 1
     ) -> ShiftDistribution:
-        """What n rados with this noise cost, where a record enters each by a coin of probability p.
+        """The squared shift of n rados with this noise, which a record enters each by a coin of probability p.
 
-        squared_sensitivity: Delta^2 of one rado; `coordinates` counts those of all n. Raises PlanError.
+        squared_sensitivity: Delta^2 of one rado; `coordinates` counts the values of all n. Raises PlanError.
         """
         return shift_distribution(self.mu(squared_sensitivity), n, p, self.slack)
 
 
 def log_ratio(share_sigma: float, shares: int, rounding_variance: float) -> float:
-    """The lambda of the module's docstring, for one coordinate, rounded up; inf where nothing is proved.
+    """The lambda of the module's docstring, for one coordinate, rounded up; inf if there is no proved bound.
 
     Only the sum over j is long, and tau_r falls with j: j > 64 is counted at j = 64.
     """
@@ -128,16 +129,16 @@ def smallest_share(
     n: int = 1,
     p: Fraction | float = 1,
 ) -> int:
-    """The least integer share s at which n rados stay within (epsilon, delta) by what `shares` parties add.
+    """The least share s at which the noise of `shares` parties keeps n rados within (epsilon, delta); an integer.
 
-    Least but for the error with which epsilon is counted, about 1e-12 of it or 1e-14. Arguments as for
-    `IntegerNoise.distribution`. Raises PlanError where an argument is out of range or s would be beyond 2^48.
+    It is the least up to the error of epsilon, about a relative 1e-12 or 1e-14. Arguments as for
+    `IntegerNoise.distribution`. Raises PlanError if an argument is out of range or s would be beyond 2^48.
     """
     mu = subsampled_mu(n, p, epsilon, delta)
     variance = Fraction(squared_sensitivity) / Fraction(mu) ** 2 + ROUNDING_VARIANCE
     share = max(SMALLEST_SHARE_SIGMA, math.isqrt(math.ceil(variance / shares)))
-    # The root was rounded down and the slack left out, so a few steps up suffice; each is counted as it will be stated.
-    # Steps grow, since an epsilon close to 0 is counted with a coarser relative error.
+    # The root was rounded down without the slack, so a few steps up suffice; each is checked as it will be stated.
+    # Steps grow, because an epsilon close to 0 has a larger relative error.
     step = max(1, share >> 44)
     while not _within(IntegerNoise(share, shares, coordinates).distribution(squared_sensitivity, n, p), epsilon, delta):
         share, step = share + step, 2 * step

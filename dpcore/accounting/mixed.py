@@ -1,13 +1,12 @@
-"""Releases of different kinds, all of them read: DP-FEAT's counts beside Gaussian noise, composed.
+"""Composition of releases of different kinds: DP-FEAT's counts and Gaussian noise.
 
-The scope is what all of them bound; a marginal's count covers nothing but that marginal. Parameters must not depend on
-earlier answers, which is what a plan reserved whole promises.
+The scope is what all of them bound; a marginal's count covers only that marginal. Parameters must not depend on earlier
+answers, which holds for a plan whose whole cost is reserved.
 
-Both pairs of neighbours are symmetric, so one order is composed (dpcore.accounting.composition). Counts are brought to
-a grid as there, connecting the dots. The Gaussian part is one component however many releases are in it
-(dpcore.accounting.gaussian): each of its losses, of distribution N(S/2, S) given S, is moved up to the next point of a
-coarser grid of step H, which can only raise epsilon, and by at most H. For the lower end each bracket gives back what
-was moved.
+Both pairs of neighbours are symmetric, so one order is composed (dpcore.accounting.composition). Counts are moved to a
+grid as there, by connecting the dots. The Gaussian part is one component for any number of releases
+(dpcore.accounting.gaussian): each of its losses, with distribution N(S/2, S) given S, moves up to the next point of a
+coarser grid of step H, which can only raise epsilon, by at most H. The lower end of each bracket subtracts that shift.
 """
 
 import math
@@ -42,7 +41,7 @@ from dpcore.accounting.gaussian import ShiftDistribution, check_delta, together
 from dpcore.numbers.count_distributions import ROUND_OFF, CountDistribution
 
 _ATOMS = 256
-# Of one round: steps of the Gaussian part's grid on each side of zero.
+# Steps of the Gaussian part's grid on each side of zero.
 _MOST_STEPS = 1 << 15
 
 
@@ -57,10 +56,11 @@ class CountRelease:
 def mixed_epsilon(
     counts: Sequence[CountRelease], gaussians: Sequence[ShiftDistribution], delta: Fraction | float
 ) -> Bracket:
-    """The least epsilon at which all releases together are (epsilon, delta)-private, bracketed; the upper end counts.
+    """The least epsilon at which the composition of all releases is (epsilon, delta)-private, bracketed.
 
-    Within 1 % where rounding allows, as for `dpcore.accounting.composition.epsilon_bracket`. Raises
-    InfiniteEpsilonError, VoidEpsilonError, DeltaTooSmallError, PlanError where nothing is released.
+    State the upper end. The bracket is within 1 % where rounding allows, as in
+    `dpcore.accounting.composition.epsilon_bracket`. Raises InfiniteEpsilonError, VoidEpsilonError, DeltaTooSmallError,
+    or PlanError if there is no release.
     """
     budget, distributions = check_delta(delta), tuple(gaussians)
     if not counts:
@@ -105,10 +105,10 @@ def _composed(
         piece, coarse, beyond = _gaussian_piece(family, step, cut, pessimistic=pessimistic)
         pieces.append(piece)
         shift, lost = shift + coarse, beyond
-        # The coins are known, so a cut of their distribution moves delta by its own mass.
+        # The coins are public, so cutting their distribution changes delta by the mass cut.
         trimmed, slack = family.trimmed, family.slack
         factor = math.exp(slack + 2 * family.relative_error)
-    # A convolution by the fast Fourier transform is off by some round-offs of the whole mass.
+    # The error of a convolution by the fast Fourier transform is some round-offs of the total mass.
     transforms = 8 * ROUND_OFF * LOG2_GRID * len(pieces)
     return Composed(
         finite=reduce(_both, pieces),
@@ -129,8 +129,8 @@ def _gaussian_piece(
 ) -> tuple[GridLosses, float, float]:
     """The Gaussian part's losses, moved up to a grid of step H, a multiple of `step`; H; and the mass beyond the grid.
 
-    What lies above the grid is taken for an infinite loss, what lies below is moved up. That is at most `cut` unless
-    losses reach beyond what bounds anything.
+    A loss above the grid counts as infinite, one below moves up. Their mass is at most `cut` unless losses are so large
+    that epsilon bounds nothing.
     """
     likely = family.upper[np.cumsum(family.masses[::-1])[::-1] > cut / 4]
     farthest = float(likely.max(initial=0.0))
@@ -150,8 +150,8 @@ def _gaussian_piece(
 
 
 def _both(a: GridLosses, b: GridLosses) -> GridLosses:
-    """The losses of two independent parts, added."""
-    from scipy.signal import fftconvolve  # noqa: PLC0415  (slow to import, for those that count privacy)
+    """The sum of the losses of two independent parts."""
+    from scipy.signal import fftconvolve  # noqa: PLC0415  (slow to import, needed for accounting only)
 
     infinite = a.infinite + b.infinite - a.infinite * b.infinite
     return GridLosses(a.step, a.first + b.first, fftconvolve(a.masses, b.masses), infinite)
@@ -161,7 +161,7 @@ def _tails(
     squares: NDArray[np.float64], masses: NDArray[np.float64], grid: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """P(loss <= l) and P(loss > l) at each grid point, under the mixture of N(S/2, S)."""
-    from scipy.special import ndtr  # noqa: PLC0415  (slow to import, for those that count privacy)
+    from scipy.special import ndtr  # noqa: PLC0415  (slow to import, needed for accounting only)
 
     below, above = np.zeros_like(grid), np.zeros_like(grid)
     for square, mass in zip(squares, masses, strict=True):

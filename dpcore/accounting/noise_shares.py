@@ -1,12 +1,12 @@
-"""What each party adds to every value of a total, so that the sum over the parties is noise of a known distribution.
+"""The noise shares that parties add to every value of a total; their sum has a known distribution.
 
 Two distributions. Gaussian: shares N_Z(0, s^2), counted by dpcore.accounting.integer_noise. Laplace: shares whose sum
 over h parties is discrete Laplace noise of scale t, P(x) proportional to exp(-|x|/t) (dpcore.randomness.polya).
 Independent discrete Laplace noise on every integer coordinate makes a release of L1 sensitivity Delta (Delta/t,
 0)-differentially private: the masses at x and at x' differ by a factor of at most exp(|x - x'|_1 / t). More than h
-shares add independent noise on top, which is post-processing.
+shares add more independent noise, which is post-processing.
 
-Every bound here is an upper one.
+Every bound here is an upper bound.
 """
 
 import math
@@ -23,11 +23,11 @@ from dpcore.randomness.polya import LARGEST_SCALE, SMALLEST_SCALE, check_scale, 
 from dpcore.randomness.sources import RandomSource
 
 _LOG_TAIL = 64 * math.log(2)
-# What rounding may take from a bound of a few dozen operations on logarithms is far below this share of it.
+# The rounding error of a few dozen operations on logarithms is far below this share of a bound.
 _MARGIN = 1e-9
-# s t, for which Chernoff's bound is evaluated; whatever is found is valid.
+# s t, at which Chernoff's bound is evaluated; each one gives a valid bound.
 _ORDERS = 1 / (1 + np.exp(-np.linspace(-30, 30, 1201)))
-# Beyond this, the distribution's own tail is too small to be counted in double precision.
+# Beyond this, the distribution's own tail is too small for double precision.
 _LARGEST_ODDS = math.log(1e9)
 # A scale that needs more than 63 bits is rounded up to a multiple of this.
 _STEP = Fraction(1, 1 << 20)
@@ -37,7 +37,7 @@ _STEP = Fraction(1, 1 << 20)
 class GaussianShares:
     """Each party's share is N_Z(0, share_sigma^2); share_sigma in integer units.
 
-    Raises PlanError where it is not an integer from 3 to 2^48.
+    Raises PlanError if it is not an integer from 3 to 2^48.
     """
 
     share_sigma: int
@@ -50,25 +50,25 @@ class GaussianShares:
         return discrete_gaussian(self.share_sigma, count, random)
 
     def tail_bound(self, parties: int, values: int) -> int:
-        """A magnitude that no total of `values` exceeds, but with a probability of at most 2^-64 in all."""
+        """A magnitude that any of `values` totals exceeds with a probability of at most 2^-64 overall."""
         _check_counts(parties, values)
         return tail_bound(self.share_sigma, parties, values)
 
     def deviation(self, parties: int) -> float:
-        """The total's standard deviation, integer units: a share's variance is s^2 but for a relative 2^-200."""
+        """The total's standard deviation, integer units: a share's variance is s^2 up to a relative 2^-200."""
         _check_counts(parties, 1)
         return self.share_sigma * math.sqrt(parties)
 
     def half_width(self, parties: int, values: int, failure: Fraction | float) -> float:
-        """With probability at least 1 - failure, none of `values` totals is beyond this in magnitude.
+        """A magnitude that none of `values` totals exceeds, with probability at least 1 - failure.
 
-        The total of N shares has mass phi_sigma(z) F(z), sigma = s sqrt(N), F at most e^lambda (dpcore.accounting.
-        integer_noise). phi falls, so sum_{z > b} phi_sigma(z) is at most the integral from b on: P(|Z| > b) <=
-        2 e^lambda P(N(0, sigma^2) > b), b >= 0. A union bound over the values. Where that chance is too small for a
-        double, the same with the tail exp(-b^2 / (2 sigma^2)) of sub-Gaussian sums
+        The total of N shares has mass phi_sigma(z) F(z), sigma = s sqrt(N), F at most e^lambda
+        (dpcore.accounting.integer_noise). phi falls, so sum_{z > b} phi_sigma(z) is at most the integral from b on:
+        P(|Z| > b) <= 2 e^lambda P(N(0, sigma^2) > b), b >= 0. A union bound covers the values. If that probability is
+        too small for a double, the tail exp(-b^2 / (2 sigma^2)) of sub-Gaussian sums replaces it
         (dpcore.randomness.discrete_gaussian).
         """
-        # It takes a quarter of a second to import.
+        # The import takes a quarter of a second.
         from scipy.special import ndtri  # noqa: PLC0415  (lazy for the reason above)
 
         _check_counts(parties, values)
@@ -82,8 +82,8 @@ class GaussianShares:
 class LaplaceShares:
     """Each party's share is a difference of two NB(1/shares, exp(-1/scale)); `shares` of them are discrete Laplace.
 
-    scale: t, integer units. shares: h, of parties that add theirs and keep it to themselves. Raises PlanError unless
-    scale is a Fraction from 1/64 to 2^40 of 63-bit integers and shares an integer from 1 to 2^16.
+    scale: t, integer units. shares: h, of the parties that add one and keep it secret. Raises PlanError unless scale is
+    a Fraction from 1/64 to 2^40 of 63-bit integers and shares an integer from 1 to 2^16.
     """
 
     scale: Fraction
@@ -93,9 +93,9 @@ class LaplaceShares:
         check_scale(self.scale, self.shares)
 
     def epsilon(self, l1: Fraction | int) -> Fraction:
-        """What a release whose integers a record moves by at most l1 in all costs, pure. Raises PlanError below 0."""
+        """The pure epsilon of a release with L1 sensitivity l1, in integer units. Raises PlanError if l1 < 0."""
         if l1 < 0:
-            raise PlanError(f"the L1 sensitivity is {l1}: it is not negative")
+            raise PlanError(f"the L1 sensitivity is {l1}: give 0 or more")
         return Fraction(l1) / self.scale
 
     def draw(self, count: int, random: RandomSource) -> NDArray[np.int64]:
@@ -103,7 +103,7 @@ class LaplaceShares:
         return laplace_share(self.scale, self.shares, count, random)
 
     def tail_bound(self, parties: int, values: int) -> int:
-        """A magnitude that no total of `values` exceeds, but with a probability of at most 2^-64 in all."""
+        """A magnitude that any of `values` totals exceeds with a probability of at most 2^-64 overall."""
         _check_counts(parties, values)
         return self._beyond(parties, math.log(2 * values) + _LOG_TAIL)
 
@@ -113,10 +113,10 @@ class LaplaceShares:
         return math.sqrt(2 * parties / self.shares) / (2 * math.sinh(float(1 / (2 * self.scale))))
 
     def half_width(self, parties: int, values: int, failure: Fraction | float) -> float:
-        """With probability at least 1 - failure, none of `values` totals is beyond this in magnitude.
+        """A magnitude that none of `values` totals exceeds, with probability at least 1 - failure.
 
-        Where other than h parties add a share, the lesser of Chernoff's bound and one counted from the distribution
-        itself.
+        If other than h parties add a share, it is the smaller of Chernoff's bound and one computed from the
+        distribution itself.
         """
         _check_counts(parties, values)
         log_odds = math.log(2 * values) - _log_failure(failure)
@@ -130,18 +130,18 @@ class LaplaceShares:
         return float(high)
 
     def _beyond(self, parties: int, log_odds: float) -> int:
-        """An integer b with P(|total| > b) <= 2 exp(-log_odds), the total being of `parties` shares.
+        """An integer b with P(|total| > b) <= 2 exp(-log_odds), for the total of `parties` shares.
 
-        Exact where parties is h: P(|X| > b) = 2 q^(b+1) / (1 + q). Else Chernoff's bound: E[exp(s X)] is
-        ((1-q)^2 / ((1 - q e^s)(1 - q e^-s)))^(N/h) for |s| < 1/t, and P(|X| >= a) <= 2 E[exp(s X)] exp(-s a) for every
-        s > 0, as X is symmetric; so for a = b + 1 = (log E[exp(s X)] + log_odds) / s, rounded up.
+        Exact if parties is h: P(|X| > b) = 2 q^(b+1) / (1 + q). Otherwise Chernoff's bound: E[exp(s X)] is ((1-q)^2 /
+        ((1 - q e^s)(1 - q e^-s)))^(N/h) for |s| < 1/t, and P(|X| >= a) <= 2 E[exp(s X)] exp(-s a) for every s > 0, as X
+        is symmetric; so for a = b + 1 = (log E[exp(s X)] + log_odds) / s, rounded up.
         """
         inverse = float(1 / self.scale)
         if parties == self.shares:
             least = (log_odds - math.log1p(math.exp(-inverse))) / inverse
             return max(0, math.ceil(least * (1 + _MARGIN)) - 1)
         orders = _ORDERS * inverse
-        # 1 - q e^s is -expm1(s - 1/t): no difference of numbers close to 1.
+        # 1 - q e^s is -expm1(s - 1/t), which avoids a difference of numbers close to 1.
         log_moment = 2 * math.log(-math.expm1(-inverse)) - sum(
             np.log(-np.expm1(-inverse * factor)) for factor in (1 - _ORDERS, 1 + _ORDERS)
         )
@@ -151,17 +151,17 @@ class LaplaceShares:
 
 
 class _Tail:
-    """The tail of X - Y, both NB(kappa, q) and independent, from the cells [c_i, c_(i+1)) of Y.
+    """The tail of X - Y, both NB(kappa, q) and independent, by cells [c_i, c_(i+1)) of Y.
 
-    P(X - Y > b) = sum_k P(Y = k) P(X > b + k) <= sum_i P(c_i <= Y < c_(i+1)) P(X > b + c_i), whatever the cells.
-    P(X <= k) is the regularised incomplete beta function I_(1-q)(kappa, k + 1), taken to be right to a relative 1e-9.
+    P(X - Y > b) = sum_k P(Y = k) P(X > b + k) <= sum_i P(c_i <= Y < c_(i+1)) P(X > b + c_i), for any cells. P(X <= k)
+    is the regularised incomplete beta function I_(1-q)(kappa, k + 1), assumed right to a relative 1e-9.
     """
 
     def __init__(self, inverse: Fraction, kappa: Fraction) -> None:
         self._failure, self._kappa = -math.expm1(-float(inverse)), float(kappa)
         mean = self._kappa * (1 - self._failure) / self._failure
         deviation = math.sqrt(mean / self._failure)
-        # Narrow beside the deviation, up to where almost nothing is left.
+        # Cells narrow compared with the deviation, up to where almost no mass is left.
         step = max(1, int(deviation / 64))
         first, cells = max(0, int(mean - 12 * deviation)), int((24 * deviation + 25 / self._failure) / step) + 2
         self._starts = np.unique(np.append(0, first + step * np.arange(cells, dtype=np.int64)))
@@ -175,7 +175,7 @@ class _Tail:
 
     def _above(self, k: NDArray[np.int64]) -> NDArray[np.float64]:
         """P(X > k), k >= -1."""
-        # It takes a quarter of a second to import.
+        # The import takes a quarter of a second.
         from scipy.special import betaincc  # noqa: PLC0415  (lazy for the reason above)
 
         tail: NDArray[np.float64] = betaincc(self._kappa, np.maximum(k, 0) + 1.0, self._failure)
@@ -186,10 +186,10 @@ NoiseShares = GaussianShares | LaplaceShares
 
 
 def smallest_scale(l1: Fraction | int, epsilon: Fraction) -> Fraction:
-    """The least scale at which a release of L1 sensitivity l1 is epsilon-private, as `LaplaceShares` takes it.
+    """The least scale at which a release of L1 sensitivity l1 is epsilon-private, for `LaplaceShares`.
 
-    l1 / epsilon, at least 1/64; rounded up by less than 2^-20 where it takes more than 63 bits. Raises PlanError where
-    an argument is not positive or the scale would be beyond 2^40.
+    l1 / epsilon, at least 1/64, rounded up by less than 2^-20 if it takes more than 63 bits. Raises PlanError if an
+    argument is not positive or the scale would be beyond 2^40.
     """
     if l1 <= 0 or epsilon <= 0:
         raise PlanError(f"L1 sensitivity {l1} at epsilon {epsilon}: give positive numbers")
@@ -203,7 +203,7 @@ def smallest_scale(l1: Fraction | int, epsilon: Fraction) -> Fraction:
 
 def _check_counts(parties: int, values: int) -> None:
     if parties < 1 or values < 1:
-        raise PlanError(f"{parties} parties and {values} values: there is at least one of each")
+        raise PlanError(f"{parties} parties and {values} values: give at least one of each")
 
 
 def _log_failure(failure: Fraction | float) -> float:

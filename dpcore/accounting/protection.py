@@ -1,8 +1,8 @@
-"""What a release protects, and what that costs: by noise, by a count that does not depend on the data, or not at all.
+"""What a release protects, and its cost: by noise, by a count that does not depend on the data, or not at all.
 
-Unit: one record is replaced, within a scope. "record": anything of it. "joint": its cell of one source column alone.
-"marginal": its value of one coordinate alone, and only that coordinate's released values are covered. "none": nothing
-is bounded.
+Unit of privacy: one record is replaced, within a scope. "record": all of it. "joint": only its cell of one source
+column. "marginal": only its value of one coordinate, and only that coordinate's released values are covered. "none": no
+bound.
 """
 
 import math
@@ -29,15 +29,15 @@ from dpcore.numbers.count_distributions import binomial_distribution, pooled_dis
 Scope = Literal["none", "marginal", "joint", "record"]
 
 NoiseDistribution = ShiftDistribution | PureLoss
-"""What replacing one record can do to a release with noise."""
+"""The effect of replacing one record on a release with noise."""
 
 FAILURE_SHARE = Fraction(1, 1024)
-"""Of a charge's delta: how likely its concentrated bound may fail, where that can be chosen."""
+"""The failure probability of a charge's concentrated bound, as a share of its delta, where it can be chosen."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a release's cost depends on beside its kind.
+    """The parameters of a release's cost, apart from its kind.
 
     d: coordinates of a record. fraction_bits: the encoding's. honest_parties: h, the parties whose noise shares are
     counted under collusion.
@@ -50,11 +50,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class ReleaseCost:
-    """The figures of one release at `delta`, which is 0 where the noise is Laplace's.
+    """The figures of one release at `delta`, which is 0 if the noise is Laplace's.
 
-    epsilon lies at or above the least one of the learner alone, which is at least epsilon_lower; it is the one to
-    state. epsilon_if_others_collude: against learner, coordinator and colluding parties. theorem_epsilon: n epsilon of
-    the paper's Theorem 6, where there is a truncation.
+    The least epsilon against the learner alone is in [epsilon_lower, epsilon]; state epsilon.
+    epsilon_if_others_collude: against learner, coordinator and colluding parties. theorem_epsilon: n epsilon of the
+    paper's Theorem 6, if there is a truncation.
     """
 
     scope: Scope
@@ -66,18 +66,18 @@ class ReleaseCost:
 
 
 class Protection(ABC):
-    """What a release protects, and its cost. delta is in (0, 1) and for the whole release; party_rows are the m_p."""
+    """What a release protects, and its cost. delta: in (0, 1), for the whole release; party_rows: the m_p."""
 
     scope: Scope
 
     @property
     def is_pure(self) -> bool:
-        """Whether delta is 0: the noise is Laplace's."""
+        """Whether delta is 0, as with Laplace noise."""
         return False
 
     @abstractmethod
     def cost(self, party_rows: Sequence[int], delta: Fraction | float) -> ReleaseCost | None:
-        """The cost of the release; None where nothing is bounded.
+        """The cost of the release; None if nothing is bounded.
 
         Raises PlanError (SupportError, EmptyTruncationError, InfiniteEpsilonError, WeakNoiseError, RareInclusionError
         and others) where the design cannot be met by these rows or has no finite epsilon.
@@ -85,33 +85,33 @@ class Protection(ABC):
 
     @abstractmethod
     def least_delta(self, party_rows: Sequence[int], epsilon: float) -> Bracket | None:
-        """The least delta of the learner alone at which the release is (epsilon, delta)-private; None if unbounded.
+        """The least delta against the learner alone at which the release is (epsilon, delta)-private; None if none is.
 
-        The upper end is the one to state. Raises PlanError where epsilon is out of range, the design cannot be met by
-        these rows, or one draw over the pool was divided (split = exact).
+        State the upper end. Raises PlanError if epsilon is out of range, the design cannot be met by these rows, or one
+        draw over the pool was divided (split = exact).
         """
 
     @abstractmethod
     def loss(self, rows: int, delta: Fraction) -> Loss | None:
-        """What a ledger charges a party of `rows` rows, within the scope; None where nothing is bounded.
+        """What a ledger charges a party of `rows` rows, within the scope; None if nothing is bounded.
 
-        Shared noise is counted with the honest parties' shares. Raises PlanError as `cost` does.
+        Of shared noise only the honest parties' shares count. Raises PlanError as `cost` does.
         """
 
     @abstractmethod
     def distribution_for(
         self, party_rows: Sequence[int], rows: int, delta: Fraction | float, *, colluding: bool
     ) -> NoiseDistribution | CountRelease:
-        """What composition with other releases needs: what replacing a record of a party with `rows` rows can do.
+        """The input to composition with other releases: the effect of replacing a record of a party with `rows` rows.
 
         colluding: against learner, coordinator and colluding parties, otherwise against the learner alone. Raises
-        PlanError where nothing is bounded, and as `cost` does.
+        PlanError if nothing is bounded, and as `cost` does.
         """
 
 
 @dataclass(frozen=True)
 class Unprotected(Protection):
-    """Nothing is bounded."""
+    """No protection: nothing is bounded."""
 
     scope: Scope = field(default="none", init=False)
 
@@ -134,11 +134,11 @@ class Unprotected(Protection):
 
 @dataclass(frozen=True)
 class CountProtection(Protection):
-    """Coordinates coded -1/+1, each by its own values: a rado shows a count whose distribution is the design's alone.
+    """Coordinates coded -1/+1, each separately: a rado shows a count whose distribution depends on the design alone.
 
     rados: n. epsilon_per_rado: Algorithm 2's, None for uniform signatures. is_pooled: one truncation of the pool is
-    divided (split = exact). is_promised: whether a bound was asked for; where these rows give none, a design that asks
-    for one fails, and one that asks for none has none. Proof: dpcore.accounting.dp_feat.
+    divided (split = exact). is_promised: whether the design requires a bound; if these rows give none, such a design
+    fails, and another one has no bound. Proof: dpcore.accounting.dp_feat.
     """
 
     rados: int
@@ -148,7 +148,7 @@ class CountProtection(Protection):
     scope: Scope = field(default="marginal", init=False)
 
     def cost(self, party_rows: Sequence[int], delta: Fraction | float) -> ReleaseCost | None:
-        """The same for every protected coordinate, whatever its values: each is bounded by itself."""
+        """The cost for each protected coordinate separately: the same for all, for any values."""
         count = account_of_exact_split if self.is_pooled else account
         try:
             counted = count(party_rows, self.rados, self.epsilon_per_rado, delta)
@@ -168,11 +168,13 @@ class CountProtection(Protection):
     def least_delta(self, party_rows: Sequence[int], epsilon: float) -> Bracket:
         """See `Protection`."""
         if self.is_pooled:
-            raise PlanError("a draw over the pool, split = exact, is counted at a delta only")
+            raise PlanError(
+                "a draw over the pool, split = exact, has a bound at a given delta only: give a delta instead"
+            )
         return delta_for(party_rows, self.rados, self.epsilon_per_rado, epsilon)
 
     def loss(self, rows: int, delta: Fraction) -> Loss | None:
-        """By the party's own count, whoever else takes part or colludes."""
+        """The loss from the party's own count, against any collusion of others."""
         if self.is_promised:
             return _count_loss(rows, self.rados, self.epsilon_per_rado, delta)
         try:
@@ -190,7 +192,9 @@ class CountProtection(Protection):
     ) -> CountRelease:
         """The party's own count under collusion, the pool's against the learner alone."""
         if self.is_pooled:
-            raise PlanError("a draw over the pool, split = exact, is counted by itself only: leave that release out")
+            raise PlanError(
+                "a draw over the pool, split = exact, does not compose with other releases: leave that release out"
+            )
 
         def low(count: int) -> int:
             return 0 if self.epsilon_per_rado is None else truncation(count, self.epsilon_per_rado)[0]
@@ -203,13 +207,13 @@ class CountProtection(Protection):
 
 @lru_cache(maxsize=64)
 def plain_loss(rows: int, rados: int, delta: Fraction) -> Loss:
-    """What plain rados cost each boolean coordinate's own values. Raises PlanError where no bound holds at delta."""
+    """The cost of plain rados to each boolean coordinate's own values. Raises PlanError if no bound holds at delta."""
     return Loss.of_concentrated(of_count(binomial_distribution(rows), rados, FAILURE_SHARE * delta), delta)
 
 
 @lru_cache(maxsize=64)
 def _count_loss(rows: int, rados: int, epsilon_per_rado: Fraction | None, delta: Fraction) -> Loss:
-    """The same where a bound is promised, with the exact epsilon of the releases."""
+    """The same for a design that requires a bound, with the exact epsilon of the releases."""
     epsilon = own_epsilon(rows, rados, epsilon_per_rado, delta)
     if not math.isfinite(epsilon):
         raise PlanError("the design has no finite bound: ask for fewer rados, or truncate less")
@@ -219,7 +223,7 @@ def _count_loss(rows: int, rados: int, epsilon_per_rado: Fraction | None, delta:
 
 @dataclass(frozen=True)
 class NoiseProtection(Protection):
-    """Whole records, or one source column of them, within the whole release, by noise in shares.
+    """Protection of whole records, or one source column of them, within the whole release, by noise shares.
 
     honest_parties: h, whose shares are counted under collusion.
     """
@@ -229,20 +233,20 @@ class NoiseProtection(Protection):
 
     @abstractmethod
     def distribution(self, rows: int, *, shares: int) -> NoiseDistribution:
-        """What replacing a record of a party with `rows` rows can do, where so many noise shares are counted.
+        """The effect of replacing a record of a party with `rows` rows, if `shares` noise shares count.
 
-        Raises PlanError where there are too few shares, SupportError where the party is too small for its set.
+        Raises PlanError if there are too few shares, SupportError where the party is too small for its set.
         """
 
     def most_exposed(self, party_rows: Sequence[int]) -> int:
-        """The rows of a party whose record costs most. Raises SupportError where one is too small for its set."""
+        """The rows of a party whose record costs most. Raises SupportError if one is too small for its set."""
         return min(party_rows)
 
     def check_inclusion(self, rows: int, delta: Fraction | float) -> None:
-        """Raise PlanError where delta could pay for releasing one of `rows` records without noise."""
+        """Raise PlanError if delta could pay for releasing one of `rows` records without noise."""
 
     def cost(self, party_rows: Sequence[int], delta: Fraction | float) -> ReleaseCost:
-        """With all shares for the learner alone, with the honest parties' under collusion."""
+        """The cost with all shares against the learner alone, and with the honest parties' shares under collusion."""
         if not party_rows or min(party_rows) < 1:
             raise PlanError(f"the parties have {list(party_rows)} rows: give at least one party, and one row for each")
         for size in set(party_rows):
@@ -277,12 +281,12 @@ class NoiseProtection(Protection):
 
 
 def loss_of(distribution: NoiseDistribution, delta: Fraction) -> Loss:
-    """What a ledger charges a release with such noise. delta: what epsilon is counted at; pure noise takes none of it.
+    """The charge for a release with this noise. delta: that of epsilon; pure noise uses none of it.
 
-    Raises PlanError.
+    Raises PlanError if there is no finite epsilon.
     """
     if isinstance(distribution, PureLoss):
-        # As doubles, rounded up, they are short fractions, which a ledger adds up fast.
+        # Rounded up to doubles they are short fractions, which a ledger adds fast.
         rho = math.nextafter(float(distribution.concentrated.rho), math.inf)
         epsilon = Fraction(distribution.epsilon(0).upper)
         return Loss(epsilon, Fraction(0), Fraction(rho), distribution.concentrated.failure)
@@ -295,9 +299,9 @@ class GaussianProtection(NoiseProtection):
     """Discrete Gaussian noise on every value that a record can move.
 
     share_sigma: each share's standard deviation, in integer units. squared: Delta^2, the squared L2 sensitivity of what
-    one coin decides about, in squared units. values: D, how many of a record's numbers are noised, in all rados
-    together. rados: n, how often a record enters by a coin. inclusion: p, the chance with which it does; 1 for none.
-    is_shared: whether the noise is the sum of the parties' shares; otherwise it is the record's own party's.
+    one coin decides about, in squared units. values: D, the number of a record's values that get noise, over all rados.
+    rados: n, how often a record enters by a coin. inclusion: p, its probability; 1 without a coin. is_shared: whether
+    the noise is the sum of the parties' shares; otherwise the record's own party adds all of it.
     """
 
     share_sigma: int
@@ -308,19 +312,19 @@ class GaussianProtection(NoiseProtection):
     is_shared: bool = True
 
     def inclusion_of(self, rows: int) -> Fraction | int:
-        """P at a party of `rows` rows. Raises SupportError where it is too small for its set."""
+        """The inclusion p at a party of `rows` rows. Raises SupportError if it is too small for its set."""
         return self.inclusion
 
     def most_exposed(self, party_rows: Sequence[int]) -> int:
-        """The party of the largest inclusion p, and of several with the same p the smallest.
+        """The rows of the party with the largest inclusion p, and the fewest rows among several with the same p.
 
-        A party's size matters through p alone. The larger p is, the more coins fall "in" (K ~ Binomial(n, p) grows
-        stochastically), and each one that does raises delta (dpcore.accounting.gaussian).
+        A party's size matters only through p. A larger p makes more coins fall "in" (K ~ Binomial(n, p) grows
+        stochastically), and each of them raises delta (dpcore.accounting.gaussian).
         """
         return max(sorted(set(party_rows)), key=self.inclusion_of)
 
     def shares(self, parties: int) -> int:
-        """How many shares of noise `parties` parties add to what protects one record."""
+        """The number of noise shares from `parties` parties that protect one record."""
         return parties if self.is_shared else 1
 
     def distribution(self, rows: int, *, shares: int) -> ShiftDistribution:
@@ -335,10 +339,11 @@ class GaussianProtection(NoiseProtection):
         delta: Fraction | float,
         part: Fraction = Fraction(1),
     ) -> int:
-        """The least share at which the release stays within (epsilon, delta) under collusion, whatever its own is.
+        """The least share at which the release stays within (epsilon, delta) under collusion; its own share is ignored.
 
-        party_rows: those that are known. part: of what (epsilon, delta) allows, as a fraction of its squared mu: mu^2 =
-        Delta^2 / sigma^2 times 1 / part is what the whole would take. Raises PlanError where the share is beyond 2^48.
+        party_rows: those that are known. part: the part of (epsilon, delta) to use, as a fraction of its squared mu:
+        mu^2 = Delta^2 / sigma^2 times 1 / part is the squared mu of the whole. Raises PlanError if the share is beyond
+        2^48.
         """
         inclusion = max(map(self.inclusion_of, party_rows), default=self.inclusion)
         squared, shares = Fraction(self.squared) / part, self.shares(self.honest_parties)
@@ -347,7 +352,7 @@ class GaussianProtection(NoiseProtection):
 
 @dataclass(frozen=True)
 class LaplaceProtection(NoiseProtection):
-    """Discrete Laplace noise on integers that a record moves by at most l1 in all: pure differential privacy."""
+    """Discrete Laplace noise on integers that a record moves by at most l1 in total: pure differential privacy."""
 
     noise: LaplaceShares
     l1: int
@@ -358,7 +363,9 @@ class LaplaceProtection(NoiseProtection):
         return True
 
     def distribution(self, rows: int, *, shares: int) -> PureLoss:
-        """The pure epsilon; shares beyond those that make up the noise only blur what has it already."""
+        """The pure epsilon; shares beyond those that make up the noise are post-processing."""
         if shares < self.noise.shares:
-            raise PlanError(f"{shares} shares of noise are counted, and {self.noise.shares} make up the noise")
+            raise PlanError(
+                f"{shares} shares of noise count and the noise needs {self.noise.shares}: have more honest parties"
+            )
         return PureLoss(self.noise.epsilon(self.l1))

@@ -1,10 +1,10 @@
-"""Pure differential privacy as a distribution beside the Gaussian ones: what (epsilon, 0) is worth.
+"""The worst case of pure differential privacy, in the form of the Gaussian distributions.
 
 Every (epsilon, 0)-private release is, for each pair of neighbours, a post-processing of randomized response: one bit
-that is kept with probability p = e^epsilon / (1 + e^epsilon), else flipped (Kairouz, Oh and Viswanath, ICML 2015). For
-if P and Q are the outputs' distributions, A = (p P - (1-p) Q) / (2p - 1) and B = (p Q - (1-p) P) / (2p - 1) are
-distributions too, not negative as neither P nor Q is above e^epsilon times the other, and P = p A + (1-p) B, Q = (1-p)
-A + p B. What randomized response is worth bounds every one of them, and is reached by itself.
+that is kept with probability p = e^epsilon / (1 + e^epsilon), else flipped (Kairouz, Oh and Viswanath, ICML 2015).
+Proof: if P and Q are the outputs' distributions, A = (p P - (1-p) Q) / (2p - 1) and B = (p Q - (1-p) P) / (2p - 1) are
+distributions too, non-negative because neither P nor Q is above e^epsilon times the other, and P = p A + (1-p) B, Q =
+(1-p) A + p B. So the bounds of randomized response hold for every such release, and are tight for randomized response.
 """
 
 import math
@@ -19,16 +19,16 @@ from dpcore.accounting.gaussian import WeakNoiseError
 from dpcore.errors import PlanError
 from dpcore.randomness.coins import rational
 
-# Far above the rounding of a few operations in double precision.
+# Far above the rounding error of a few operations in double precision.
 _MARGIN = 1e-14
 
 
 @dataclass(frozen=True)
 class PureLoss:
-    """A release of which nothing is known but that it is (bound, 0)-differentially private, bound > 0.
+    """A release of which only (bound, 0)-differential privacy is known, bound > 0.
 
-    Brackets hold what its least epsilon or delta may be at most: the lower end is that of randomized response, so
-    nothing below it holds of all such releases. Raises PlanError where the bound is not positive.
+    A bracket is around the worst case of the least epsilon or delta: the lower end is that of randomized response, so
+    no smaller value holds for all such releases. Raises PlanError if the bound is not positive.
     """
 
     bound: Fraction
@@ -38,9 +38,9 @@ class PureLoss:
             raise PlanError(f"a pure epsilon of {self.bound}: give a positive number")
 
     def epsilon(self, delta: Fraction | float) -> Bracket:
-        """The bound, rounded up; the lower end, log(e^bound - delta (1 + e^bound)), is what delta could take off.
+        """The bound, rounded up; the lower end, log(e^bound - delta (1 + e^bound)), is the least that delta allows.
 
-        delta may be 0. Raises PlanError where it is not in [0, 1), WeakNoiseError above LARGEST_EPSILON.
+        delta may be 0. Raises PlanError if it is not in [0, 1), WeakNoiseError above LARGEST_EPSILON.
         """
         if not 0 <= delta < 1:
             raise PlanError(f"delta is {float(delta):.6g}: choose a number from 0 to below 1")
@@ -52,9 +52,9 @@ class PureLoss:
         return Bracket(max(0.0, lower), upper)
 
     def delta(self, epsilon: float) -> Bracket:
-        """0 from the bound on; below it (e^bound - e^epsilon) / (1 + e^bound), randomized response's hockey stick.
+        """0 from the bound on; below it (e^bound - e^epsilon) / (1 + e^bound), the divergence of randomized response.
 
-        Raises PlanError where epsilon is not in [0, LARGEST_EPSILON].
+        Raises PlanError if epsilon is not in [0, LARGEST_EPSILON].
         """
         if not 0 <= epsilon <= LARGEST_EPSILON:
             raise PlanError(f"epsilon is {epsilon}: give 0 to {LARGEST_EPSILON:.0f}")
@@ -68,10 +68,10 @@ class PureLoss:
     def concentrated(self) -> Concentrated:
         """A rho of epsilon tanh(epsilon / 2), rounded up: at most epsilon^2 / 2 and at most epsilon.
 
-        Of randomized response, D_a = (f(u) - f(1/2)) / (u - 1/2), with u = a - 1/2 and f(u) = log cosh(epsilon u).
-        log cosh(epsilon sqrt(v)) is concave in v: its derivative is epsilon tanh(epsilon sqrt(v)) / (2 sqrt(v)), and
-        tanh(x)/x falls. So f(u) - f(1/2) is at most (u^2 - 1/4) times the derivative epsilon tanh(epsilon / 2) at
-        v = 1/4, hence D_a <= (u + 1/2) epsilon tanh(epsilon / 2) = a rho; D_1 = rho, so no smaller rho holds.
+        For randomized response, D_a = (f(u) - f(1/2)) / (u - 1/2), with u = a - 1/2 and f(u) = log cosh(epsilon u). log
+        cosh(epsilon sqrt(v)) is concave in v: its derivative is epsilon tanh(epsilon sqrt(v)) / (2 sqrt(v)), and
+        tanh(x)/x falls. So f(u) - f(1/2) is at most (u^2 - 1/4) times the derivative epsilon tanh(epsilon / 2) at v =
+        1/4, so D_a <= (u + 1/2) epsilon tanh(epsilon / 2) = a rho; D_1 = rho, so no smaller rho holds.
         """
         with gmpy2.context(precision=80, round=gmpy2.RoundUp):
             epsilon = gmpy2.mpfr(gmpy2.mpq(self.bound))

@@ -1,7 +1,7 @@
-"""How far one record can move a sum: L2 sensitivities under replacing one record, in the integer units that are sent.
+"""L2 sensitivities of sums under replacing one record, in the integer units that are sent.
 
-Every bound is for clipped integer vectors (dpcore.records.clipping), so it holds for what is sent and not only for the
-real numbers behind it. Squared sensitivities are exact rationals; a root is rounded up.
+Every bound is for clipped integer vectors (dpcore.records.clipping), so it holds for the integers sent and not only for
+the real numbers that they encode. Squared sensitivities are exact rationals; a root is rounded up.
 """
 
 import math
@@ -32,13 +32,13 @@ def moments_squared(clip: Clip, fraction_bits: int, edge_multiplier: int) -> Fra
     """An upper bound of max |v - v'|^2 for a record's `moments` vector v.
 
     v holds k e (k = edge_multiplier), 5 x_j^2, and 7 x_j x_k for j < k. Let F = e e^T. As 7^2 <= 2 * 5^2, the products'
-    part of the distance is at most 25 |F - F'|^2 in the Frobenius norm, in which every off-diagonal entry stands twice;
-    the bias square is left out of v, which lowers the distance only. With |e|^2, |e'|^2 <= S and c = e . e',
+    part of the distance is at most 25 |F - F'|^2 in the Frobenius norm, which has every off-diagonal entry twice; v
+    leaves out the square of the bias, which can only lower the distance. With |e|^2, |e'|^2 <= S and c = e . e',
 
         |v - v'|^2 <= k^2 (2 S - 2 c) + 25 (2 S^2 - 2 c^2),   -S <= c <= S,
 
-    because |F - F'|^2 = |e|^4 + |e'|^4 - 2 c^2. The right side is concave in c, its maximum at c = -k^2 / 50, or at
-    c = -S where that is beyond.
+    because |F - F'|^2 = |e|^4 + |e'|^4 - 2 c^2. The right side is concave in c, with its maximum at c = -k^2 / 50, or
+    at c = -S if that is larger.
     """
     longest = clip.squared_units(fraction_bits)
     square = edge_multiplier**2
@@ -49,9 +49,9 @@ def moments_squared(clip: Clip, fraction_bits: int, edge_multiplier: int) -> Fra
 def gradient_squared(clip: Fraction, fraction_bits: int) -> int:
     """Max |v - v'|^2 = 4 S over integer gradients with |v|^2, |v'|^2 <= S, by the triangle inequality.
 
-    A `gradient` contribution v = -w e has an integer weight w at which w^2 |e|^2 <= S = floor(C^2 4^(f + 12)), verified
-    in exact arithmetic on the integers that are sent (dpcore.queries.gradient). Theta is the same for both records, so
-    nothing else differs.
+    A `gradient` contribution v = -w e has an integer weight w with which w^2 |e|^2 <= S = floor(C^2 4^(f + 12)),
+    verified in exact arithmetic on the integers that are sent (dpcore.queries.gradient). Theta is the same for both
+    records, so only v differs.
     """
     return 4 * clip_squared(clip, fraction_bits)
 
@@ -59,7 +59,7 @@ def gradient_squared(clip: Fraction, fraction_bits: int) -> int:
 def root_up(value: Fraction | int) -> float:
     """The root of an exact positive number, rounded up."""
     squared = Fraction(value)
-    # As many bits as a double takes, whatever the size: scale by an even power of two.
+    # Scale by an even power of two, so that the root has all the bits of a double at any size.
     shift = 2 * max(0, 64 + (squared.denominator.bit_length() - squared.numerator.bit_length()) // 2)
     root = math.isqrt(math.ceil(squared * (1 << shift))) + 1
     return math.nextafter(math.ldexp(float(root), -shift // 2), math.inf)

@@ -13,7 +13,7 @@ from dpcore.errors import PlanError
 
 
 class EmptyTruncationError(PlanError):
-    """A truncation that admits no k at all."""
+    """A truncation that admits no k."""
 
     def __init__(self, *, rows: int, epsilon_per_rado: Fraction, smallest_epsilon: float) -> None:
         self.rows, self.epsilon_per_rado, self.smallest_epsilon = rows, epsilon_per_rado, smallest_epsilon
@@ -27,14 +27,14 @@ class EmptyTruncationError(PlanError):
 def admissible_range(rows: int, epsilon_per_rado: Fraction) -> tuple[int, int]:
     """Algorithm 2's [low, high] for m = rows, exactly; empty where low > high.
 
-    low = ceil(beta (m+1)) and, m being an integer, high = floor(m - beta (m+1)) = m - low.
+    low = ceil(beta (m+1)) and, as m is an integer, high = floor(m - beta (m+1)) = m - low.
 
     beta (m+1) is enclosed by directed rounding: the lower end divides by a sum rounded up, the upper end by a sum
-    rounded down, so the true value lies between. e^(epsilon/2) is transcendental for a rational epsilon != 0
-    (Lindemann), so beta (m+1) is never an integer, and at some precision both ends have the same ceiling, which then is
-    the exact one. Every party, on every machine, gets the same integers.
+    rounded down, so the true value is between them. e^(epsilon/2) is transcendental for a rational epsilon != 0
+    (Lindemann), so beta (m+1) is never an integer, and at some precision both ends have the same ceiling, which is then
+    exact. Every party, on every machine, gets the same integers.
 
-    Raises PlanError where rows < 1 or epsilon_per_rado <= 0.
+    Raises PlanError if rows < 1 or epsilon_per_rado <= 0.
     """
     if rows < 1 or epsilon_per_rado <= 0:
         raise PlanError(f"{rows} rows at {epsilon_per_rado} per rado: give at least one row and a positive epsilon")
@@ -42,20 +42,17 @@ def admissible_range(rows: int, epsilon_per_rado: Fraction) -> tuple[int, int]:
     while True:
         lower, upper = (_beta_times(rows + 1, epsilon_per_rado, precision, outward) for outward in (False, True))
         low = int(gmpy2.ceil(lower))
-        # beta > 0, so low >= 1 even where an enormous epsilon has rounded the lower end down to zero.
+        # beta > 0, so low >= 1 even if an enormous epsilon has rounded the lower end down to zero.
         if max(low, 1) == max(int(gmpy2.ceil(upper)), 1):
             return max(low, 1), rows - max(low, 1)
         precision *= 2
 
 
 def _beta_times(factor: int, epsilon: Fraction, precision: int, upward: bool) -> gmpy2.mpfr:
-    """The quotient factor / (1 + e^(epsilon/2)) rounded up or down.
-
-    Every step rounds in the direction that makes this so.
-    """
+    """The quotient factor / (1 + e^(epsilon/2)) rounded up or down; every step rounds accordingly."""
     toward, against = (gmpy2.RoundUp, gmpy2.RoundDown) if upward else (gmpy2.RoundDown, gmpy2.RoundUp)
-    # A larger e^(epsilon/2) makes a smaller quotient, so the denominator is rounded the other way.
-    # emax is widened to the library's limit: e^(epsilon/2) of an absurd epsilon must not become infinite.
+    # A larger e^(epsilon/2) makes a smaller quotient, so the denominator is rounded the other way. emax is the
+    # library's limit, so that e^(epsilon/2) of a very large epsilon does not become infinite.
     limits = {"precision": precision, "emax": gmpy2.get_emax_max(), "emin": gmpy2.get_emin_min()}
     with gmpy2.context(gmpy2.context(), round=against, **limits):
         half = gmpy2.mpfr(gmpy2.mpq(epsilon.numerator, 2 * epsilon.denominator))
@@ -76,9 +73,9 @@ def smallest_epsilon_per_rado(rows: int) -> float:
 
 
 def truncation(rows: int, epsilon_per_rado: Fraction | None) -> tuple[int, int]:
-    """The [low, high] in which a party of m = rows keeps its k; [0, m] without truncation.
+    """The [low, high] that a party of m = rows admits for its k; [0, m] without truncation.
 
-    Raises EmptyTruncationError where Algorithm 2 admits nothing, PlanError where an argument is out of range.
+    Raises EmptyTruncationError if Algorithm 2 admits nothing, PlanError where an argument is out of range.
     """
     if epsilon_per_rado is None:
         if rows < 1:

@@ -9,10 +9,10 @@ import numpy as np
 from dpcore.estimators.base import Matrix, Vector
 from dpcore.estimators.margin_losses import margin_loss
 from dpcore.estimators.oracle import WHOLE, GradientEstimate
-from dpcore.numbers.fixed_point import store
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import Predicate, is_boolean
 from dpcore.records.basis import Basis
+from dpcore.records.encoding import store
 from dpcore.records.margin_weights import Loss
 from dpcore.records.records import Records
 from dpcore.records.schema import BooleanFeature, Feature, Label, RealFeature, Schema

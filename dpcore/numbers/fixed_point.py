@@ -3,37 +3,19 @@
 A party stores features once, in units of 2^-30, and a query shortens them to its own `fraction_bits`. A sum x travels
 as the residue u = (x + 2^(w-1) + mask) mod 2^w, w = `value_bits`. K such residues are added in a slot of `slot_bits`,
 which is wide enough for K, so no carry reaches the next slot. The decoder subtracts K * 2^(w-1), reduces mod 2^w and
-centres the result (docs/protocol.md, section 6).
+centres the result (docs/protocol.md, section 6). Features become integers in dpcore.records.encoding.store, sums become
+residues in dpcore.paillier.packing; here is the choice of the widths.
 """
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dpcore.errors import DataError, PlanError, SlotOverflowError
+from dpcore.errors import PlanError, SlotOverflowError
 
 STORED_FRACTION_BITS = 30
 SLOT_UNIT_BITS = 8
 MAX_SLOT_BITS = 64
 # Two bits below int64, so that a value, its offset and its mask are added without overflow.
 MAX_VALUE_BITS = 62
-
-
-def store(features: NDArray[np.float64], out: NDArray[np.int32] | None = None) -> NDArray[np.int32]:
-    """Features as integers in units of 2^-30, truncated toward zero: trunc(x * 2^30), any shape.
-
-    The product is exact, because a power of two only changes the exponent. out: an array of the same shape for the
-    result; None for a new one. Raises DataError if a feature is NaN or outside [-1, 1].
-    """
-    x = np.asarray(features, dtype=np.float64)
-    # If any value is NaN, the extremes are NaN too, and comparisons with NaN are false.
-    if x.size and not (x.min() >= -1.0 and x.max() <= 1.0):
-        raise DataError("a feature is not a number in [-1, 1]: scale it by its declared bounds before storing it")
-    stored = np.empty(x.shape, dtype=np.int32) if out is None else out
-    # A conversion from double to integer truncates toward zero.
-    np.copyto(stored, x * float(1 << STORED_FRACTION_BITS), casting="unsafe")
-    return stored
 
 
 def _check_fraction_bits(fraction_bits: int) -> None:
@@ -113,38 +95,6 @@ def check_fits(encoding: Encoding, *, largest_sum: int, max_parties: int) -> Non
             available_bits=encoding.slot_bits,
             remedy=f"ask for at most {encoding.max_parties} parties or widen slot_bits",
         )
-
-
-def to_residues(
-    values: NDArray[np.int64], encoding: Encoding, mask: NDArray[np.uint64] | None = None
-) -> NDArray[np.uint64]:
-    """The travel form u = (x + 2^(w-1) + mask) mod 2^w of each value, reduced after masking; any shape.
-
-    mask: same shape, None for zero. A value beyond w bits wraps: sums are never clamped or refused, and the plan bounds
-    the probability that they wrap.
-    """
-    # Unsigned arithmetic is mod 2^64, and 2^w divides 2^64.
-    residues = np.asarray(values, dtype=np.int64).astype(np.uint64) + np.uint64(1 << (encoding.value_bits - 1))
-    if mask is not None:
-        residues = residues + mask
-    return np.asarray(residues & np.uint64((1 << encoding.value_bits) - 1), dtype=np.uint64)
-
-
-def from_total(slot_totals: NDArray[np.uint64], parties: int, encoding: Encoding) -> NDArray[np.int64]:
-    """The sums in slots in which `parties` travel forms were added, in [-2^(w-1), 2^(w-1)); any shape.
-
-    Correct if the masks of the contributions sum to zero mod 2^w. Raises PlanError if `parties` is not in
-    1..encoding.max_parties.
-    """
-    if not 1 <= parties <= encoding.max_parties:
-        raise PlanError(f"{parties} contributions in one slot: use 1 to {encoding.max_parties} with this encoding")
-    w = encoding.value_bits
-    modulus = 1 << w
-    # Adding the offset's negative mod 2^w instead of subtracting keeps everything unsigned.
-    correction = np.uint64(-parties * (modulus >> 1) % modulus)
-    residues = (np.asarray(slot_totals, dtype=np.uint64) & np.uint64(modulus - 1)) + correction
-    centred = (residues & np.uint64(modulus - 1)).astype(np.int64)
-    return np.asarray(centred - ((centred >> (w - 1)) << w), dtype=np.int64)
 
 
 def _check_plan(largest_sum: int, max_parties: int) -> None:

@@ -18,7 +18,7 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from dpcore.errors import PlanError, ShapeError, SlotOverflowError, TotalError
-from dpcore.numbers.fixed_point import Encoding, from_total, to_residues
+from dpcore.numbers.fixed_point import Encoding
 
 # Plaintexts are read and written as little-endian bytes on every machine.
 _LITTLE_U64 = np.dtype("<u8")
@@ -54,6 +54,21 @@ def ciphertext_count(length: int, encoding: Encoding, modulus_bits: int) -> int:
     if length < 1:
         raise PlanError(f"a query of {length} values: ask for at least one")
     return -(-length // (_slots(encoding, modulus_bits) - 1))
+
+
+def to_residues(
+    values: NDArray[np.int64], encoding: Encoding, mask: NDArray[np.uint64] | None = None
+) -> NDArray[np.uint64]:
+    """The travel form u = (x + 2^(w-1) + mask) mod 2^w of each value, reduced after masking; any shape.
+
+    mask: same shape, None for zero. A value beyond w bits wraps: sums are never clamped or refused, and the plan bounds
+    the probability that they wrap.
+    """
+    # Unsigned arithmetic is mod 2^64, and 2^w divides 2^64.
+    residues = np.asarray(values, dtype=np.int64).astype(np.uint64) + np.uint64(1 << (encoding.value_bits - 1))
+    if mask is not None:
+        residues = residues + mask
+    return np.asarray(residues & np.uint64((1 << encoding.value_bits) - 1), dtype=np.uint64)
 
 
 def pack(
@@ -114,6 +129,23 @@ def _plaintexts(slots: NDArray[np.uint64], encoding: Encoding) -> list[mpz]:
     serial = memoryview(octets[:, :, : encoding.slot_bits // 8].tobytes())
     width = slots.shape[1] * encoding.slot_bits // 8
     return [mpz.from_bytes(serial[at : at + width], "little") for at in range(0, len(serial), width)]
+
+
+def from_total(slot_totals: NDArray[np.uint64], parties: int, encoding: Encoding) -> NDArray[np.int64]:
+    """The sums in slots in which `parties` travel forms were added, in [-2^(w-1), 2^(w-1)); any shape.
+
+    Correct if the masks of the contributions sum to zero mod 2^w. Raises PlanError if `parties` is not in
+    1..encoding.max_parties.
+    """
+    if not 1 <= parties <= encoding.max_parties:
+        raise PlanError(f"{parties} contributions in one slot: use 1 to {encoding.max_parties} with this encoding")
+    w = encoding.value_bits
+    modulus = 1 << w
+    # Adding the offset's negative mod 2^w instead of subtracting keeps everything unsigned.
+    correction = np.uint64(-parties * (modulus >> 1) % modulus)
+    residues = (np.asarray(slot_totals, dtype=np.uint64) & np.uint64(modulus - 1)) + correction
+    centred = (residues & np.uint64(modulus - 1)).astype(np.int64)
+    return np.asarray(centred - ((centred >> (w - 1)) << w), dtype=np.int64)
 
 
 def unpack_total(

@@ -232,7 +232,7 @@ class _Compiler:
 def stored_bound(feature: RealFeature, bound: Fraction) -> int:
     """A bound within [lower, upper], stored as a cell of that value is: in units of 2^-30.
 
-    Uses the same double operations as dpcore.records.encoding and dpcore.numbers.fixed_point.store.
+    Uses the same double operations as dpcore.records.encoding and its `store`.
     """
     # The nearest double is within [lower, upper] too, because these are doubles.
     value = float(bound)

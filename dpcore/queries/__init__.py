@@ -1,1 +1,1 @@
-"""Sum queries: what may be asked of records, what a release costs, and what it protects."""
+"""Sum queries: what each kind computes over records, what a release costs, and what it protects."""

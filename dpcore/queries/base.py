@@ -1,4 +1,4 @@
-"""What every kind of question is: a sum over records of bounded integer vectors."""
+"""The interface of every kind of query: a sum over records of bounded integer vectors."""
 
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -28,30 +28,30 @@ class QueryLimits:
 
 
 class SumQuery(Protocol[Decoded_co]):
-    """One kind of sum query: contribution, bound, decoding. Nothing else of the path knows the kind."""
+    """One kind of sum query: contribution, bound, decoding. The rest of the pipeline does not depend on the kind."""
 
     def length(self, d: int) -> int:
-        """Values of one contribution, for records of d coordinates."""
+        """Number of values of one contribution, for records of d coordinates."""
         ...
 
     def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
         """A bound on the magnitude of every value, summed over all parties.
 
-        Where the query has noise, it is exceeded with a probability of at most 2^-64.
+        If the query adds noise, a value exceeds the bound with probability at most 2^-64.
         """
         ...
 
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
-        """This party's sum over its records, its share of the noise included: int64 (length,).
+        """This party's sum over its records, including its share of the noise: int64 (length,).
 
-        In units of 2^-fraction_bits, unless the kind says otherwise.
+        In units of 2^-fraction_bits, unless the kind defines other units.
         """
         ...
 
     def shape(self, d: int) -> tuple[int, ...]:
-        """The shape in which a total's integers are kept; its product is the length."""
+        """The shape of a total's integers; the product of its dimensions is the length."""
         ...
 
     def decode(self, total: NDArray[np.int64], fraction_bits: int) -> Decoded_co:
-        """The answer that a total over all parties stands for."""
+        """The answer encoded by a total over all parties."""
         ...

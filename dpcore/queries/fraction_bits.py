@@ -1,25 +1,25 @@
-"""Fraction bits by statistics: as few as are lost in what n rados leave unknown, and the slots that take fewest bytes.
+"""The fraction bits of a query: the fewest whose error is small beside the sampling error of n rados.
 
 Features are truncated before they are summed, and integers are summed exactly. So rados at f fraction bits are, bit for
-bit, rados of a table whose features x became x' with |x - x'| < u = 2^-f and |x'| <= |x|: nothing adds up over rows,
-whatever their number. A feature coded -1, 0 or 1, and so the bias, stays as it is. Of the others a learner sees:
+bit, rados of a table with features x' instead of x, where |x - x'| < u = 2^-f and |x'| <= |x|. The error does not grow
+with the number of rows. A feature coded -1, 0 or 1 does not change, nor does the bias. For other features:
 
 1. Margins move by at most u |theta|_1 on every row, and the logistic loss, whose slope is at most 1, by no more.
 2. With r_j the root mean square of feature j and S_jk = sum_i x_ij x_ik, each product moves by at most u (|x_ij| +
-   |x_ik|), and sum_i |x_ij| <= m r_j, hence |S_jk - S'_jk| <= u m (r_j + r_k) = u (1 / r_j + 1 / r_k) sqrt(S_jj S_kk).
-3. n rados tell S_jk with a standard error of at least sqrt(S_jj S_kk / n): rados of many rows are Gaussian with
-   covariance S / 4, and n Gaussian vectors leave a relative variance of (1 + rho_jk^2) / (n - 1). The same of
-   S_jb = sum_i x_ij, on which class means hang, with the standard deviation of a feature in place of r_j.
+   |x_ik|), and sum_i |x_ij| <= m r_j, so |S_jk - S'_jk| <= u m (r_j + r_k) = u (1 / r_j + 1 / r_k) sqrt(S_jj S_kk).
+3. n rados estimate S_jk with a standard error of at least sqrt(S_jj S_kk / n): rados of many rows are Gaussian with
+   covariance S / 4, and n Gaussian vectors leave a relative variance of (1 + rho_jk^2) / (n - 1). The same holds for
+   S_jb = sum_i x_ij, which class means depend on, with the standard deviation of a feature in place of r_j.
 
-By 2 and 3 fixed point is at most 2 u sqrt(n) / r of what chance leaves. `least_fraction_bits` keeps that at a quarter
-for features of r = 1/2 (0.58 for one that fills its range): added in squares, as if one rado in seventeen were missing.
-That is where every error has one sign and the largest size; truncation takes u / 2 in the mean. The sums mu_j = sum_i
-y_i x_ij are known better than S, but learners use them through S; what truncation takes off on average shifts mu_j and
-S_jb together, like a shift of the feature's origin, and the bias takes that up, by 1. That RadoBoost and mean-variance
-then learn what they learn from full precision is measured, in benchmarks/fewer_ciphertexts.py: thetas are apart by
-0.003 to 0.013 of what another draw of signatures moves them.
+By 2 and 3 the fixed-point error is at most 2 u sqrt(n) / r of the sampling error. `least_fraction_bits` keeps that at a
+quarter for features of r = 1/2 (0.58 for one that fills its range): added in squares, as if one rado in seventeen were
+missing. This is the worst case, where every error has the same sign and the largest size; truncation subtracts u / 2 on
+average. The sums mu_j = sum_i y_i x_ij are known better than S, but estimators use them through S. The average
+truncation error shifts mu_j and S_jb jointly, like a shift of the feature's origin, and the bias absorbs it, by 1.
+benchmarks/fewer_ciphertexts.py measures that RadoBoost and mean-variance then learn what they learn from full
+precision: thetas differ by 0.003 to 0.013 of the difference that another draw of rado signatures makes.
 
-With noise the bits are also the grain of the noise and of clipping: those kinds keep a number of bits of their own.
+With noise, the bits also set the granularity of the noise and of clipping. Those kinds use a fixed number of bits.
 """
 
 from dataclasses import dataclass
@@ -31,19 +31,19 @@ from dpcore.paillier.packing import ciphertext_count
 from dpcore.queries.base import QueryLimits
 
 MOST_FRACTION_BITS = 16
-"""Where they cost nothing, so many fraction bits are taken and no more."""
+"""The most fraction bits that are used where more of them cost no bytes."""
 
 SMALLEST_FRACTION_BITS = 8
-"""However few the rados: margins move by at most |theta|_1 / 256."""
+"""The fewest for any number of rados: margins move by at most |theta|_1 / 256."""
 
 # (2 / (r t))^2 with r = 1/2 and t = 1/4.
 _SQUARED_MARGIN = 1 << 8
 
 
 def least_fraction_bits(rados: int) -> int:
-    """The least f with 2^-f <= 1 / (16 sqrt(n)), at least 8: the module's docstring says why.
+    """The least f with 2^-f <= 1 / (16 sqrt(n)), at least 8; derived in the module's docstring.
 
-    rados: n. Raises PlanError where rados < 1.
+    rados: n. Raises PlanError if rados < 1.
     """
     if rados < 1:
         raise PlanError(f"{rados} rados: ask for at least one")
@@ -53,7 +53,7 @@ def least_fraction_bits(rados: int) -> int:
 
 @dataclass(frozen=True)
 class FractionBits:
-    """The fraction bits that a query may have, from `least` to `most`. Raises PlanError where least > most."""
+    """The fraction bits that a query may have, from `least` to `most`. Raises PlanError if least > most."""
 
     least: int
     most: int
@@ -64,7 +64,7 @@ class FractionBits:
 
     @classmethod
     def exactly(cls, fraction_bits: int) -> Self:
-        """No choice: those asked for, or those that noise was calibrated in."""
+        """A fixed number: the one requested, or the one that the noise was calibrated for."""
         return cls(fraction_bits, fraction_bits)
 
     @classmethod
@@ -75,10 +75,10 @@ class FractionBits:
 
 
 class Sized(Protocol):
-    """What of a sum query its packing depends on; see `dpcore.queries.base.SumQuery`."""
+    """The part of a sum query that its packing depends on; see `dpcore.queries.base.SumQuery`."""
 
     def length(self, d: int) -> int:
-        """Values of one contribution."""
+        """Number of values of one contribution."""
         ...
 
     def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
@@ -87,11 +87,11 @@ class Sized(Protocol):
 
 
 def fewest_ciphertexts(query: Sized, limits: QueryLimits, bits: FractionBits, modulus_bits: int) -> Encoding:
-    """The encoding of fewest ciphertexts with the fraction bits allowed; of these, that with most fraction bits.
+    """The encoding with the fewest ciphertexts in a range of fraction bits; on a tie, the one with most fraction bits.
 
-    limits: the most that is planned for. Every sum within the query's own bound fits, and the rows of all parties,
-    which travel in the check slot, as with `plan_encoding`. Raises SlotOverflowError where not even the least bits fit,
-    PlanError where the query or the modulus makes no sense.
+    limits: the largest query that is planned for. As with `plan_encoding`, the slots hold every sum within the query's
+    bound and the row count of all parties, which is in the check slot. Raises SlotOverflowError if not even the least
+    fraction bits fit, PlanError if the query or the modulus is invalid.
     """
     length = query.length(limits.d)
 
@@ -108,7 +108,7 @@ def fewest_ciphertexts(query: Sized, limits: QueryLimits, bits: FractionBits, mo
             if ciphertext_count(length, finer, modulus_bits) > fewest:
                 break
         except PlanError:
-            # Wider sums fit no slot, or wider slots no modulus, and no finer ones will.
+            # A wider sum does not fit its slot, or a wider slot the modulus. More fraction bits do not fit either.
             break
         best = finer
     return best

@@ -1,4 +1,4 @@
-"""The gradient query: each record gives its gradient of a loss at theta, shortened to a length that bounds it."""
+"""The gradient query: each record contributes its gradient of a loss at theta, clipped to a norm."""
 
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -28,7 +28,7 @@ LARGEST_THETA = 1 << 31
 """In units of 2^-THETA_BITS."""
 
 QUESTION_SEEN = (
-    "The classifier at which a gradient is asked, and its basis, travel in the query: the coordinator and the parties "
+    "The query contains the classifier at which the gradient is taken, and its basis: the coordinator and the parties "
     "see them, and through them what the learner made of earlier answers, within the same bound."
 )
 
@@ -37,19 +37,19 @@ QUESTION_SEEN = (
 class GradientQuery(QueryKind):
     """Sums of clipped gradients, with noise on every coordinate.
 
-    loss: whose gradient. theta: (d,), the classifier at which it is taken, in units of 2^-THETA_BITS. clip: C, no
-    record's gradient is longer. share_sigma: the standard deviation of each party's discrete Gaussian share of the
-    noise on each coordinate. basis: P; with it records are z = P e instead of edges e, theta is in those coordinates,
-    and so is the gradient. Noise then has the size that it needs in every direction of the data.
+    loss: the loss whose gradient is taken. theta: (d,), the classifier at which it is taken, in units of 2^-THETA_BITS.
+    clip: C, the clipping norm of each record's gradient. share_sigma: the standard deviation of each party's discrete
+    Gaussian share of the noise on each coordinate. basis: P. With a basis, records are z = P e instead of edges e, and
+    theta and the gradient are in its coordinates; one noise scale then suits every direction of the data.
 
     A contribution is the sum of -w z over the records, in units of 2^-(f + WEIGHT_BITS): z with f fraction bits, w the
     integer weight of its margin theta . z (dpcore.records.margin_weights), lowered to the largest integer at which
-    w |z| <= C 2^(f + WEIGHT_BITS). A record that is not usable adds nothing.
+    w |z| <= C 2^(f + WEIGHT_BITS). A record that is not usable adds zero.
 
-    Sensitivity: 2 C, in L2, whatever theta and P are. Proof: dpcore.accounting.sensitivity.gradient_squared.
+    Sensitivity: 2 C in L2, for every theta and P. Proof: dpcore.accounting.sensitivity.gradient_squared.
 
-    Raises PlanError where a field is out of range or theta does not fit the basis, ConfigurationError where there is no
-    such loss.
+    Raises PlanError if a field is out of range or theta does not fit the basis, ConfigurationError if the loss is
+    unknown.
     """
 
     array: ClassVar[str] = "gradient"
@@ -66,13 +66,15 @@ class GradientQuery(QueryKind):
         check_loss(self.loss)
         check_rational("clip", self.clip)
         if not self.theta or max(map(abs, self.theta)) > LARGEST_THETA:
-            raise PlanError("theta is empty or has a coordinate beyond 2^11: give one for each coordinate, scaled down")
+            raise PlanError(
+                "theta is empty or has an entry beyond 2^11: give one entry for each coordinate, scaled down"
+            )
         if self.basis is not None and self.basis.d != len(self.theta):
-            raise PlanError(f"theta has {len(self.theta)} coordinates and the basis {self.basis.d}: give as many")
+            raise PlanError(f"theta has {len(self.theta)} coordinates and the basis {self.basis.d}: make them equal")
         check_share(self.share_sigma)
 
     def length(self, d: int) -> int:
-        """D. Raises PlanError where theta has another length."""
+        """D. Raises PlanError if theta has another length."""
         if d != len(self.theta):
             raise PlanError(f"theta has {len(self.theta)} coordinates and the schema {d}: give one for each")
         return d
@@ -82,9 +84,9 @@ class GradientQuery(QueryKind):
         return (self.length(d),)
 
     def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
-        """A bound on every coordinate: none is longer than its record's gradient; noise exceeds it by 2^-64.
+        """A bound on every coordinate, from the clipping norm and the 2^-64 tail bound of the noise.
 
-        Raises PlanError where margins or lengths might not fit int64.
+        Raises PlanError if margins or lengths might not fit int64.
         """
         self._check_room(fraction_bits)
         longest = isqrt(clip_squared(self.clip, fraction_bits))
@@ -92,12 +94,12 @@ class GradientQuery(QueryKind):
 
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
         """This party's sum and its share of the noise: int64 (d,)."""
-        # One product for each row takes one thread little time.
+        # One thread suffices: the work is one product per row.
         sums = self.sums(records, fraction_bits, computation.progress)
         return sums + discrete_gaussian(self.share_sigma, records.d, computation.random)
 
     def sums(self, records: Records, fraction_bits: int, progress: Progress | None = None) -> NDArray[np.int64]:
-        """The same without noise. Raises ShapeError where theta has another length, PlanError as `largest_sum`."""
+        """The contribution without noise. Raises ShapeError if theta has another length, PlanError as `largest_sum`."""
         if records.d != len(self.theta):
             raise ShapeError(f"theta has {len(self.theta)} coordinates and the records {records.d}: use one schema")
         self._check_room(fraction_bits)
@@ -122,7 +124,7 @@ class GradientQuery(QueryKind):
 
     def words(self) -> str:
         """See `QueryKind`."""
-        where = "" if self.basis is None else " in a basis of the learner's"
+        where = "" if self.basis is None else " in the learner's basis"
         return f"the gradient of the {self.loss} loss{where}, each record's clipped to {float(self.clip):.3g}"
 
     @property
@@ -158,7 +160,7 @@ class GradientQuery(QueryKind):
             raise PlanError(f"fraction_bits is {fraction_bits}: gradients take 0 to {MOST_FRACTION_BITS}")
         if self.basis is not None:
             self.basis.check_room(fraction_bits)
-        # No coordinate of z is larger than `largest`, so neither margins nor squared lengths are beyond these.
+        # No coordinate of z exceeds `largest`, so these bound the margins and the squared lengths.
         largest = (1 if self.basis is None else self.basis.largest) << fraction_bits
         if self._theta_length * largest >= 1 << 62 or len(self.theta) * largest**2 >= 1 << 62:
             raise PlanError("theta or the basis is too long for exact margins: scale them down, or lower fraction_bits")

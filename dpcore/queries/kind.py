@@ -1,6 +1,6 @@
-"""What every kind of query says of itself, beside the sum that it asks for: words, arrays, scope, cost.
+"""What every kind of query defines in addition to its sum: words, arrays, scope, cost.
 
-Plans, policies, charges, statements and releases read it here, and know no kinds.
+Plans, policies, charges, statements and releases use this interface and do not depend on a kind.
 """
 
 from abc import ABC, abstractmethod
@@ -18,59 +18,59 @@ from dpcore.records.schema import Schema
 
 
 class QueryKind(SumQuery[Any], ABC):
-    """One kind of query. What has a default here is that of a sum over records, each protected by shares of noise."""
+    """One kind of query. The defaults are those of a sum that protects each record by shares of noise."""
 
     array: ClassVar[str]
-    """The name under which a release keeps the total's integers: its file is `array`.npy."""
+    """The name of the total's integers in a release: the file is `array`.npy."""
 
     learned_as: ClassVar[Literal["rados", "moments"] | None] = None
-    """What estimators learn from a release, None where it is a single answer to one that asks."""
+    """What estimators learn from a release; None if it is a single answer to an estimator that sends queries."""
 
     shorter: ClassVar[str] = "shorten the schema"
-    """What makes a query shorter that has too many bytes to travel."""
+    """How to shorten a query that has too many bytes to send."""
 
     leaks: ClassVar[tuple[str, ...]] = ()
-    """Warnings of what such a release tells where records are not protected as a whole."""
+    """Warnings about what a release reveals if it does not protect whole records."""
 
     assumptions: ClassVar[tuple[str, ...]] = ()
-    """What such a release's statement assumes beside what every statement does."""
+    """Assumptions of a release's statement in addition to those of every statement."""
 
     # Words and figures.
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """What a party's policy calls it."""
+        """The name of the kind in a party's policy."""
 
     @abstractmethod
     def words(self) -> str:
-        """What is asked for, such as "500 rados, design plain"."""
+        """The query in words, such as "500 rados, design plain"."""
 
     @property
     @abstractmethod
     def contents(self) -> str:
-        """What a release of it holds, such as "500 rados"."""
+        """The contents of a release in words, such as "500 rados"."""
 
     @abstractmethod
     def facts(self, d: int, fraction_bits: int) -> dict[str, Any]:
-        """What release.json says of the array, for people: its sizes and unit."""
+        """What release.json says about the array, for readers: its sizes and unit."""
 
     @property
     def amounts(self) -> Mapping[str, int]:
-        """How much is asked for, by the name of a policy's limit on it."""
+        """How much the query asks for, by the name of the policy's limit."""
         return {}
 
     def fewer(self, most: int, d: int) -> str:
-        """What would make at most `most` values of a query that asks for more, as an instruction."""
+        """An instruction that reduces a query to at most `most` values."""
         return "use fewer coordinates"
 
     @property
     def free_fraction_bits(self) -> FractionBits | None:
-        """The fraction bits that all do as well; None where noise or clipping are in their units."""
+        """The fraction bits among which a plan may choose; None if noise or clipping depend on them."""
         return None
 
     def epoch(self, records: Records, fraction_bits: int, secret: PartySecret) -> bytes | None:
-        """The name of the noised table that the query is answered from, None where it is not answered from one."""
+        """The name of the noised table that answers the query; None if no such table is used."""
         return None
 
     # Privacy.
@@ -78,7 +78,7 @@ class QueryKind(SumQuery[Any], ABC):
     @property
     @abstractmethod
     def scope(self) -> Scope:
-        """What is bounded, at most (dpcore.accounting.protection)."""
+        """The widest scope that a bound covers (dpcore.accounting.protection)."""
 
     @abstractmethod
     def protection(self, setting: Setting) -> Protection:
@@ -86,18 +86,18 @@ class QueryKind(SumQuery[Any], ABC):
 
     @property
     def is_pure(self) -> bool:
-        """Whether the noise is Laplace's: then delta is 0."""
+        """Whether the noise is Laplace noise, so that delta is 0."""
         return False
 
     @property
     def is_promised(self) -> bool:
-        """Whether a bound is asked for; a release of other kinds has one where it happens to hold."""
+        """Whether the query demands a privacy bound. Other kinds have one only if it happens to hold."""
         return True
 
     def with_noise(self, share_sigma: int) -> Self:
-        """The same with Gaussian noise of another standard deviation of a share.
+        """The same query with another standard deviation of each Gaussian share.
 
-        Raises PlanError where it is out of range or the kind has no such noise.
+        Raises PlanError if it is out of range or the kind has no Gaussian noise.
         """
         raise PlanError(f"{self.name} adds no Gaussian noise: leave out a share's standard deviation, {share_sigma}")
 
@@ -109,10 +109,10 @@ class QueryKind(SumQuery[Any], ABC):
         delta: Fraction,
         part: Fraction = Fraction(1),
     ) -> Self:
-        """The same with the least Gaussian noise that stays within (epsilon, delta) under collusion.
+        """The same query with the least Gaussian noise that stays within (epsilon, delta) under collusion.
 
-        party_rows, part: see `dpcore.accounting.protection.GaussianProtection.least_share`. Raises PlanError where the
-        kind has no such noise or it would be too large.
+        party_rows, part: see `dpcore.accounting.protection.GaussianProtection.least_share`. Raises PlanError if the
+        kind has no Gaussian noise or the noise would be too large.
         """
         protection = self.protection(setting)
         if not isinstance(protection, GaussianProtection):
@@ -120,16 +120,16 @@ class QueryKind(SumQuery[Any], ABC):
         return self.with_noise(protection.least_share(party_rows, epsilon, delta, part))
 
     def features(self, schema: Schema) -> tuple[str, ...]:
-        """Where the scope is "marginal": the names of the coordinates whose values are covered, each by itself."""
+        """If the scope is "marginal": the names of the coordinates whose values are covered, each on its own."""
         return ()
 
     @property
     def protected_column(self) -> str:
-        """Where the scope is "joint": the source column whose cells are covered."""
+        """If the scope is "joint": the source column whose cells are covered."""
         return ""
 
     def noise_words(self, parties: int, honest: int) -> str:
-        """What the noise is and who adds it. honest: how many parties' shares are counted under collusion."""
+        """What the noise is and who adds it. honest: number of parties whose shares are counted under collusion."""
         return (
             f"The noise is a sum of shares, one from each of the {parties} parties. The figure for the learner "
             "alone counts them all: every party adds its share and keeps it to itself. The one under collusion "

@@ -1,6 +1,6 @@
-"""The moments query: each record gives its edge vector and the products of its coordinates.
+"""The moments query: each record contributes its edge vector and the products of its coordinates.
 
-From these d + d(d + 1)/2 numbers follow the mean and the covariance of the population of all 2^m rados.
+These d + d(d + 1)/2 numbers determine the mean and the covariance of the population of all 2^m rados.
 """
 
 from dataclasses import dataclass, replace
@@ -23,24 +23,24 @@ from dpcore.records.row_sums import RowSums, sum_on_threads
 from dpcore.statistics.moments import Moments
 
 MOST_FRACTION_BITS = 20
-"""A block's sums of products, at most BLOCK_ROWS 4^20, then are exact in double precision."""
+"""A block's sums of products are at most BLOCK_ROWS 4^20, so they are exact in double precision."""
 
 
 @dataclass(frozen=True)
 class MomentsQuery(QueryKind):
     """First and second moments of clipped edges, with noise on every number.
 
-    clip: the bound R on a record's length. edge_multiplier: k, the integer weight of an edge coordinate; beside the
-    products' weight of 5 4^f, it gives the edges a precision of their own at one noise. share_sigma: the standard
-    deviation of each party's discrete Gaussian share of the noise on each value.
+    clip: the clipping norm R of a record. edge_multiplier: k, the integer weight of an edge coordinate. All values
+    have the same noise, so k sets the precision of edges relative to products, whose weight is 5 4^f. share_sigma: the
+    standard deviation of each party's discrete Gaussian share of the noise on each value.
 
-    A contribution holds, as integers, k e_j 2^f for every coordinate, then for j <= k row by row 5 x_j^2 4^f and
-    7 x_j x_k 4^f: no product is rounded. The bias square is left out, for its sum is public: the row count.
+    A contribution consists of integers: k e_j 2^f for every coordinate, then for j <= k row by row 5 x_j^2 4^f and
+    7 x_j x_k 4^f. No product is rounded. The square of the bias is omitted, because its sum is the public row count.
 
     Sensitivity: with S = R^2 4^f, sqrt(k^2 (2 S - 2 c) + 50 (S^2 - c^2)) at its maximum over c. Proof:
     dpcore.accounting.sensitivity.moments_squared.
 
-    Raises PlanError where a field is out of range.
+    Raises PlanError if a field is out of range.
     """
 
     array: ClassVar[str] = "moments"
@@ -56,7 +56,7 @@ class MomentsQuery(QueryKind):
         check_share(self.share_sigma)
 
     def length(self, d: int) -> int:
-        """Values d + d(d + 1)/2, one fewer with a bias."""
+        """Number of values: d + d(d + 1)/2, one fewer with a bias."""
         return d + d * (d + 1) // 2 - int(self.clip.bias)
 
     def shape(self, d: int) -> tuple[int, ...]:
@@ -64,9 +64,9 @@ class MomentsQuery(QueryKind):
         return (self.length(d),)
 
     def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
-        """A bound on every value's magnitude: no coordinate is beyond [-1, 1], and the noise exceeds it by 2^-64.
+        """A bound on every value's magnitude, from coordinates in [-1, 1] and the 2^-64 tail bound of the noise.
 
-        Raises PlanError where clipping has no room for so many coordinates or fraction_bits.
+        Raises PlanError if d or fraction_bits is too large for clipping.
         """
         one = 1 << _checked(fraction_bits)
         self.clip.check_room(limits.d, fraction_bits)
@@ -85,7 +85,7 @@ class MomentsQuery(QueryKind):
         progress: Progress | None = None,
         row_sums: RowSums = sum_on_threads,
     ) -> NDArray[np.int64]:
-        """The same without noise. A row that is not usable adds nothing. Raises PlanError from fraction_bits."""
+        """The contribution without noise. An unusable row adds zero. Raises PlanError as `largest_sum`."""
         d = records.d
         total = row_sums(MomentsPart(d, _checked(fraction_bits), self.clip), records, progress)
         edge_sum, products = total[0], total[1:]
@@ -93,9 +93,9 @@ class MomentsQuery(QueryKind):
         return np.concatenate([edge_sum * self.edge_multiplier, weighted[self._triangle(d)]])
 
     def decode(self, total: NDArray[np.int64], fraction_bits: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The sums of edges (d,) and of products (d, d), symmetric, in real units; the bias square is left at zero.
+        """The sums of edges (d,) and of products (d, d), symmetric, in real units; the square of the bias is zero.
 
-        Raises ShapeError where the total has no such length.
+        Raises ShapeError if no d gives the total's length.
         """
         d = self.coordinates(total.size)
         edge_sum = np.ldexp(total[:d].astype(np.float64), -fraction_bits) / self.edge_multiplier
@@ -107,7 +107,7 @@ class MomentsQuery(QueryKind):
         return edge_sum, products
 
     def moments(self, total: NDArray[np.int64], fraction_bits: int, *, rows: int, parties: int) -> Moments:
-        """A total over `rows` records of `parties` as a learner takes it, with the size of its noise."""
+        """The moments that a total over `rows` records of `parties` encodes, with the size of their noise."""
         edge_sum, products = self.decode(total, fraction_bits)
         sigma = self.share_sigma * float(np.sqrt(parties))
         noise = np.full(products.shape, np.ldexp(sigma, -2 * fraction_bits) / PRODUCT_WEIGHT)
@@ -158,12 +158,12 @@ class MomentsQuery(QueryKind):
         return replace(self, share_sigma=share_sigma)
 
     def coordinates(self, length: int) -> int:
-        """The d of a contribution of this length. Raises ShapeError where there is none."""
+        """The d of a contribution of this length. Raises ShapeError if there is none."""
         d = 1
         while self.length(d) < length:
             d += 1
         if self.length(d) != length:
-            raise ShapeError(f"a total of {length} values is no total of moments: ask the query again")
+            raise ShapeError(f"a total of {length} values is not a total of moments: send the query again")
         return d
 
     def _triangle(self, d: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -174,7 +174,7 @@ class MomentsQuery(QueryKind):
 
 @dataclass(frozen=True)
 class MomentsPart:
-    """What a run of rows adds (dpcore.records.row_sums.RowPart): the sum of clipped edges, then of their products."""
+    """What a run of rows adds (dpcore.records.row_sums.RowPart): sums of clipped edges, then of their products."""
 
     d: int
     fraction_bits: int
@@ -186,13 +186,13 @@ class MomentsPart:
         return (self.d + 1, self.d)
 
     def add(self, total: NDArray[np.int64], records: Records, first_row: int) -> None:  # noqa: ARG002  (any rows add up)
-        """As `RowPart` says."""
+        """See `RowPart`."""
         from dpcore.records.compiled_edges import clip_in_place  # noqa: PLC0415  (numba takes half a second to import)
 
         for _, block in edges(records, self.fraction_bits):
             clip_in_place(self.clip, block, self.fraction_bits)
             factor = block.astype(np.float64)
-            # Integers below 2^53: exact in whatever order the library adds.
+            # Integers below 2^53: exact in any order of addition.
             total[0] += (np.ones(len(factor)) @ factor).astype(np.int64)
             # Labels cancel in products: (y x)(y x)^T = x x^T.
             total[1:] += (factor.T @ factor).astype(np.int64)
@@ -201,6 +201,6 @@ class MomentsPart:
 def _checked(fraction_bits: int) -> int:
     if not 0 <= fraction_bits <= MOST_FRACTION_BITS:
         raise PlanError(
-            f"fraction_bits is {fraction_bits}: moments take 0 to {MOST_FRACTION_BITS}, products being exact"
+            f"fraction_bits is {fraction_bits}: moments take 0 to {MOST_FRACTION_BITS}, so that products are exact"
         )
     return fraction_bits

@@ -1,4 +1,4 @@
-"""The rados query: each record gives its edge vector to the rados whose signature selects it."""
+"""The rados query: each record contributes its edge vector to the rados whose rado signature selects it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,14 +21,14 @@ from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 
 RADOS_LEAK = (
-    "Rados are not protected as a whole: where there are no more rows than coordinates, independent component analysis "
+    "Rados are not protected as a whole: if there are no more rows than coordinates, independent component analysis "
     "recovers every row's edge vector from the rados alone."
 )
 
 
 @dataclass(frozen=True)
 class RadosQuery(QueryKind):
-    """n rados drawn from a design. Raises PlanError where rados < 1."""
+    """n rados drawn from a design. Raises PlanError if rados < 1."""
 
     array: ClassVar[str] = "rados"
     learned_as: ClassVar[Literal["rados"]] = "rados"
@@ -42,7 +42,7 @@ class RadosQuery(QueryKind):
             raise PlanError(f"{self.rados} rados: ask for at least one")
 
     def length(self, d: int) -> int:
-        """Values n d: the rados one after the other."""
+        """Number of values: n d, the rados one after the other."""
         return self.rados * d
 
     def shape(self, d: int) -> tuple[int, ...]:
@@ -50,10 +50,10 @@ class RadosQuery(QueryKind):
         return (self.rados, d)
 
     def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
-        """A bound on every value's magnitude: rows 2^fraction_bits, and what the noise exceeds by 2^-64 at most.
+        """A bound on every value's magnitude: rows 2^fraction_bits, plus the 2^-64 tail bound of the noise.
 
-        No coordinate is beyond [-1, 1], and a rado takes a row at most once. Raises PlanError where clipping has no
-        room for so many coordinates or fraction_bits: no party could answer.
+        Coordinates are in [-1, 1], and a rado contains a row at most once. Raises PlanError if d or fraction_bits is
+        too large for clipping, because no party could answer.
         """
         if self.design.clipping is not None:
             self.design.clipping.check_room(limits.d, fraction_bits)
@@ -63,16 +63,16 @@ class RadosQuery(QueryKind):
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
         """This party's part of each rado: int64 (n d,), in units of 2^-fraction_bits.
 
-        Signatures are drawn block by block of rows and forgotten: memory for n d sums and one block on each thread.
+        Rado signatures are drawn and discarded block by block of rows: memory for n d sums and one block per thread.
         Raises what `dpcore.rados.signatures.signatures_of` and `dpcore.records.records.edges` raise, and
-        ConfigurationError where the design needs the party's secret and there is none.
+        ConfigurationError if the design needs the party's secret and there is none.
         """
         sums = self.prepare(records, fraction_bits, computation.secret).drawn_sums(self.rados, computation)
         self.add_noise(sums, computation.random)
         return sums.reshape(-1)
 
     def prepare(self, records: Records, fraction_bits: int, secret: PartySecret | None = None) -> PreparedRecords:
-        """The records as the design sums them: rounded, clipped, noised. Raises ConfigurationError as above."""
+        """The records as the design sums them: rounded, clipped, with noise. Raises ConfigurationError as above."""
         return PreparedRecords.of(records, fraction_bits, self.design, secret)
 
     def epoch(self, records: Records, fraction_bits: int, secret: PartySecret) -> bytes | None:
@@ -83,7 +83,7 @@ class RadosQuery(QueryKind):
 
     @property
     def name(self) -> str:
-        """The design's: see `QueryKind`."""
+        """The design's name; see `QueryKind`."""
         return self.design.name
 
     def words(self) -> str:
@@ -149,17 +149,17 @@ class RadosQuery(QueryKind):
         self.design.add_noise(sums, random)
 
     def distribution(self, d: int, party_rows: Sequence[int], fraction_bits: int) -> RadoDistribution:
-        """What the rados' distribution is, for a learner, over parties with these row counts; variances in real units.
+        """The rados' distribution over parties with these row counts; variances in real units.
 
-        With a support the inclusion is that of the pool, sum m*_p / m, each party's being a whole number of its rows.
-        Raises EmptyTruncationError where a party has no admissible signature.
+        With a support, the inclusion is that of the pool, sum m*_p / m: each party draws a whole number of its rows.
+        Raises EmptyTruncationError if a party has no admissible rado signature.
         """
         return self.design.distribution(d, party_rows, fraction_bits)
 
     def decode(self, total: NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
         """The rados in real units, (n, d) float64: integers divided by 2^fraction_bits, exact below 2^53.
 
-        Raises ShapeError where the total's length is no positive multiple of n.
+        Raises ShapeError if the total's length is not a positive multiple of n.
         """
         return np.multiply(self.integers(total), 2.0**-fraction_bits)
 

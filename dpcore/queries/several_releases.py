@@ -1,9 +1,9 @@
-"""What several releases over the same records cost together, counted exactly and not by adding up their epsilons.
+"""The composition of several releases over the same records, counted exactly and not by adding up their epsilons.
 
-All of them are read by the same learner. Their parameters (which designs, how many rados, which noise) must have been
-fixed without looking at earlier answers; a party's ledger does not assume that and charges more
-(dpcore.accounting.filters). A release bounds a scope where it bounds that or a wider one: a record's bound holds for
-every column of it, a column's for the marginals of its features.
+The same learner reads all releases. Their parameters (designs, number of rados, noise) must be fixed without looking at
+earlier answers. A party's ledger does not assume that and charges more (dpcore.accounting.filters). A release bounds a
+scope if it bounds that scope or a wider one: a bound for a record holds for each of its columns, a bound for a column
+holds for the marginals of its features.
 """
 
 import math
@@ -23,7 +23,7 @@ from dpcore.records.schema import Schema
 
 @dataclass(frozen=True, eq=False)
 class CountedRelease:
-    """One of several releases: what was asked, of whom, and with what encoding. party_rows: m_p by party."""
+    """One of several releases: its query, parties and encoding. party_rows: m_p by party."""
 
     kind: QueryKind
     party_rows: Mapping[str, int]
@@ -38,14 +38,14 @@ def composed_cost(
     feature: str | None = None,
     column: str | None = None,
 ) -> ReleaseCost:
-    """The cost of all releases together: for records, or for one source column, or one feature's marginal.
+    """The cost of the composition of all releases: for records, or for one source column, or one feature's marginal.
 
-    It is counted at `delta`, or at 0 where the noise of all is Laplace's.
-    feature: the name of a -1/+1 or rounded coordinate; column: of a source column; at most one of them. The figure is
-    that of the worst party: a record is one party's, and a release in which that party had no part tells nothing of it.
+    It is counted at `delta`, or at 0 if all releases have Laplace noise. feature: the name of a -1/+1 or rounded
+    coordinate; column: the name of a source column; at most one of them. The cost is that of the worst party: each
+    record belongs to one party, and a release without that party reveals nothing about the record.
 
-    Raises PlanError where there is no release, where one of them (it is named by its place) bounds nothing of that
-    scope, or where no finite epsilon holds.
+    Raises PlanError if there is no release, if one of them (named by its place) has no bound for that scope, or if no
+    finite epsilon holds.
     """
     if not releases or (feature is not None and column is not None):
         raise PlanError("name at least one release, and at most one of a feature and a column")
@@ -53,7 +53,7 @@ def composed_cost(
     for place, release in enumerate(releases, start=1):
         if not _bounds(release, feature, column):
             wanted = {"record": "records", "joint": f"the column {column!r}", "marginal": f"{feature!r}"}[scope]
-            raise PlanError(f"release {place} bounds nothing about {wanted}, so the releases together do not either")
+            raise PlanError(f"release {place} bounds nothing about {wanted}, so neither does the composition")
     parties = sorted({party for release in releases for party in release.party_rows})
     alone = [_epsilon(releases, party, delta, colluding=False) for party in _distinct(parties, releases)]
     others = [_epsilon(releases, party, delta, colluding=True) for party in _distinct(parties, releases)]
@@ -68,7 +68,7 @@ def composed_cost(
 
 
 def _distinct(parties: Sequence[str], releases: Sequence[CountedRelease]) -> list[str]:
-    """One party of each kind: those with the same rows in every release cost the same."""
+    """One of the parties with the same rows in every release: they cost the same."""
     seen = {tuple(release.party_rows.get(party) for release in releases): party for party in parties}
     return list(seen.values())
 
@@ -97,7 +97,7 @@ def _epsilon(releases: Sequence[CountedRelease], party: str, delta: Fraction | f
             pure.append(distribution)
         else:
             shifts.append(distribution)
-    # Basic composition: an (e, 0)-private release beside an (epsilon, delta)-private one.
+    # Basic composition of an (e, 0)-private and an (epsilon, delta)-private release.
     mixed = mixed_epsilon(counts, shifts, delta) if counts or shifts or not pure else Bracket(0.0, 0.0)
     if not pure:
         return mixed

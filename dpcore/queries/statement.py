@@ -1,6 +1,6 @@
-"""What a release protects, said so that a person and a program can read it.
+"""Privacy statements: what a release protects, for people and programs.
 
-A statement claims what was counted for the design, rows and rados of the release, and nothing besides.
+A statement claims only what was counted for the design, rows and rados of the release.
 """
 
 import math
@@ -22,8 +22,8 @@ NO_RECORD = (
 ROW_NOT_PERSON = "A record is one row: a person with several rows is not covered as a person."
 MASKS = (
     "Contributions are masked in pairs (X25519, HKDF, AES-256): a sum over a part of the cohort is uniformly random to "
-    "whoever lacks the mask keys of one member inside the part and of one outside it, so that the learner sees the "
-    "whole sum or nothing, whatever the coordinator does, unless parties of the cohort work with it."
+    "anyone who lacks the mask keys of one member inside the part and of one outside it, so that the learner sees the "
+    "whole sum or nothing, whatever the coordinator does, unless parties of the cohort collude with it."
 )
 COORDINATOR = (
     "The coordinator is kept from the total by Paillier encryption alone (decisional composite residuosity), not by "
@@ -39,8 +39,8 @@ _WITHIN = {
     "marginal": "that coordinate's own values",
 }
 _COLLUSION = {
-    "record": "If other parties collude with the learner and the coordinator, as many as is said below",
-    "joint": "If other parties collude with the learner and the coordinator, as many as is said below",
+    "record": "If other parties collude with the learner and the coordinator, as many as stated below",
+    "joint": "If other parties collude with the learner and the coordinator, as many as stated below",
     "marginal": "If the learner, the coordinator and all other parties collude",
 }
 
@@ -49,13 +49,13 @@ _COLLUSION = {
 class PrivacyStatement:
     """The bound that goes with a release, and its limits.
 
-    unit: what neighbouring data sets differ in. scope: "record" and "joint", the bound covers the unit within the whole
-    release; "marginal", within one coordinate's values alone; "none", there is no bound. epsilon, delta: for the
-    learner alone (a delta of 0 is pure differential privacy); epsilon_if_others_collude: against learner, coordinator
-    and colluding parties, at the same delta; theorem_epsilon: n epsilon of the paper's Theorem 6, for comparison. All
-    are None where scope is "none"; theorem_epsilon is also None without truncation.
+    unit: the unit of privacy, in which neighbouring data sets differ. scope: "record" and "joint", the bound covers the
+    unit within the whole release; "marginal", within one coordinate's values alone; "none", there is no bound. epsilon,
+    delta: against the learner alone (a delta of 0 is pure differential privacy); epsilon_if_others_collude: against
+    learner, coordinator and colluding parties, at the same delta; theorem_epsilon: n epsilon of the paper's Theorem 6,
+    for comparison. All are None if scope is "none"; theorem_epsilon is also None without truncation.
 
-    Raises ConfigurationError where the fields contradict one another.
+    Raises ConfigurationError if the fields contradict one another.
     """
 
     unit: str
@@ -70,9 +70,9 @@ class PrivacyStatement:
     def __post_init__(self) -> None:
         figures = (self.epsilon, self.delta, self.epsilon_if_others_collude)
         if self.scope not in get_args(Scope):
-            raise ConfigurationError(f"scope is {self.scope!r}: it is one of {', '.join(get_args(Scope))}")
+            raise ConfigurationError(f"scope is {self.scope!r}: choose one of {', '.join(get_args(Scope))}")
         if self.scope == "none" and any(figure is not None for figure in (*figures, self.theorem_epsilon)):
-            raise ConfigurationError("a statement of scope 'none' has figures: leave them out, nothing is bounded")
+            raise ConfigurationError("a statement of scope 'none' has figures: leave them out, as nothing is bounded")
         if self.scope != "none" and any(figure is None for figure in figures):
             raise ConfigurationError("a statement lacks epsilon, delta or epsilon_if_others_collude: give all three")
         for figure in (*figures, self.theorem_epsilon):
@@ -82,29 +82,31 @@ class PrivacyStatement:
             raise ConfigurationError(f"delta is {self.delta}: choose a number from 0 to below 1")
 
     def to_dict(self) -> dict[str, Any]:
-        """Every field by name, in types that JSON has."""
+        """Every field by name, in types of JSON."""
         return {**asdict(self), "assumptions": list(self.assumptions), "warnings": list(self.warnings)}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """What `to_dict` wrote. Raises ConfigurationError where a field is missing, unknown or of the wrong type."""
+        """The inverse of `to_dict`. Raises ConfigurationError if a field is missing, unknown or of the wrong type."""
         names = set(cls.__dataclass_fields__)
         if set(fields) != names:
             odd = ", ".join(sorted(set(fields) ^ names))
-            raise ConfigurationError(f"a privacy statement has exactly its own fields: mend {odd}")
+            raise ConfigurationError(f"a privacy statement has missing or unknown fields: correct {odd}")
         for name in ("unit", "scope"):
             if not isinstance(fields[name], str):
-                raise ConfigurationError(f"{name} of a privacy statement is no text: give a string")
+                raise ConfigurationError(f"{name} of a privacy statement is not a text: give a string")
         figures: dict[str, float | None] = {}
         for name in ("epsilon", "delta", "epsilon_if_others_collude", "theorem_epsilon"):
             figure = fields[name]
             if figure is not None and (isinstance(figure, bool) or not isinstance(figure, int | float)):
-                raise ConfigurationError(f"{name} of a privacy statement is no number: give a number or null")
+                raise ConfigurationError(f"{name} of a privacy statement is not a number: give a number or null")
             figures[name] = None if figure is None else float(figure)
         texts: dict[str, tuple[str, ...]] = {}
         for name in ("assumptions", "warnings"):
             if not isinstance(fields[name], list | tuple) or not all(isinstance(text, str) for text in fields[name]):
-                raise ConfigurationError(f"{name} of a privacy statement is no list of texts: give a list of strings")
+                raise ConfigurationError(
+                    f"{name} of a privacy statement is not a list of texts: give a list of strings"
+                )
             texts[name] = tuple(fields[name])
         return cls(
             unit=fields["unit"],
@@ -118,9 +120,9 @@ class PrivacyStatement:
         )
 
     def sentences(self) -> list[str]:
-        """The statement in words: the bound, then what it rests on, then the warnings."""
+        """The statement in words: the bound, its assumptions, then the warnings."""
         if self.epsilon is None or self.delta is None or self.epsilon_if_others_collude is None:
-            bound = [f"No differential privacy is claimed: nothing bounds what this release tells about {self.unit}."]
+            bound = [f"No differential privacy is claimed: nothing bounds what this release reveals about {self.unit}."]
         else:
             bound = [
                 (
@@ -142,7 +144,7 @@ class PrivacyStatement:
 
 
 def rounded_up(figure: float) -> str:
-    """Four digits, rounded up: a bound that is printed must not be below the one that was counted."""
+    """Four digits, rounded up: a printed bound must not be below the counted one."""
     if figure == 0:
         return "0"
     exact = Decimal(figure)
@@ -155,8 +157,8 @@ def statement_for(
 ) -> PrivacyStatement:
     """The statement of a release of this kind over a cohort with `party_rows` rows.
 
-    delta: for the whole release, in (0, 1); ignored where nothing is bounded. Raises PlanError where delta is missing,
-    and what `dpcore.accounting.protection.Protection.cost` raises.
+    delta: for the whole release, in (0, 1); ignored if nothing is bounded. Raises PlanError if delta is missing, and
+    what `dpcore.accounting.protection.Protection.cost` raises.
     """
     if kind.scope == "none":
         return without_bound(kind, schema)
@@ -178,9 +180,9 @@ def statement_for(
 
 
 def without_bound(kind: QueryKind, schema: Schema, reason: str = "") -> PrivacyStatement:
-    """The statement of a release for which nothing is bounded.
+    """The statement of a release without a privacy bound.
 
-    reason: why nothing is, where the design alone does not say it; the first of the warnings.
+    reason: why there is no bound, if the design alone does not say it. It becomes the first warning.
     """
     return PrivacyStatement(
         unit=_unit(kind, schema) if kind.is_promised else "one record",
@@ -206,11 +208,11 @@ def _unit(kind: QueryKind, schema: Schema) -> str:
 
 
 def _delta_warnings(rows: int, delta: float) -> tuple[str, ...]:
-    """To publish one record in 1/delta, drawn at random, is (0, delta)-private."""
+    """A warning if delta allows publishing records: publishing a random one in 1/delta is (0, delta)-private."""
     if delta * rows < 1:
         return ()
     warning = (
-        f"With {rows} records, a delta of {delta!r} leaves room for some of them to be given away: choose one well "
+        f"With {rows} records, a delta of {delta!r} allows some of them to be disclosed: choose one well "
         f"below {1 / rows:.1g}."
     )
     return (warning,)
@@ -224,10 +226,10 @@ def _warnings(kind: QueryKind, schema: Schema, epsilon: float) -> tuple[str, ...
     )
     names = kind.features(schema)
     if names:
-        alone = "each by itself" if len(names) > 1 else "by themselves"
+        alone = "each on its own" if len(names) > 1 else "on their own"
         covered = (
             f"The bound covers the released values of {_quoted(names)} {alone}; the other coordinates are released "
-            "beside them, and whoever knows a record's other columns can read the value from the release."
+            "with them, and anyone who knows a record's other columns can read the value from the release."
         )
         return (*weak, covered, NO_RECORD, *kind.leaks)
     return weak if kind.scope == "record" else (*weak, NO_RECORD, *kind.leaks)
@@ -259,7 +261,7 @@ def _marginal_assumptions(names: Sequence[str], parties: int) -> tuple[str, ...]
     alone = (
         "There is one party, so the figure for the learner alone and the one under collusion are the same."
         if parties == 1
-        else "The figure for the learner alone holds where the learner sees the total and nothing else, and every "
+        else "The figure for the learner alone holds if the learner sees only the total, and every "
         "party draws its signatures as the design says and keeps them to itself; the figure under collusion needs "
         "that of the record's own party alone."
     )

@@ -1,4 +1,4 @@
-"""The statistic query: each record gives the values of M predicates, every one of them in [0, 1]."""
+"""The statistic query: each record contributes the values of M predicates, each in [0, 1]."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -24,7 +24,7 @@ from dpcore.records.schema import Schema
 
 MOST_FRACTION_BITS = 20
 
-# Predicates that a plan's sentence, and a release's JSON, spell out.
+# Number of predicates that a plan's sentence, and a release's JSON, spell out.
 _MOST_NAMED = 3
 _MOST_DESCRIBED = 1000
 
@@ -35,12 +35,12 @@ class StatisticQuery(QueryKind):
 
     predicates: typed against `schema`. noise: each party's share of the noise on each sum, in integer units.
 
-    A contribution holds, for each predicate in order, the sum of floor(phi(x, y) 2^f). Where all predicates are Boolean
-    nothing is rounded, whatever f is, and 0 is best.
+    A contribution contains, for each predicate in order, the sum of floor(phi(x, y) 2^f). If all predicates are
+    Boolean, nothing is rounded at any f, and f = 0 is best.
 
     Sensitivity: 2^f times that of the batch, in L1 and L2: `sensitivity`. Proof: dpcore.predicates.disjoint.
 
-    Raises PredicateError where a predicate does not fit the schema or is too deep or too large.
+    Raises PredicateError if a predicate does not fit the schema or is too deep or too large.
     """
 
     array: ClassVar[str] = "statistic"
@@ -55,7 +55,7 @@ class StatisticQuery(QueryKind):
 
     @cached_property
     def sensitivity(self) -> Sensitivity:
-        """Of the batch, for values in [0, 1]."""
+        """Sensitivity of the batch, for values in [0, 1]."""
         return batch_sensitivity(self.predicates)
 
     @cached_property
@@ -72,13 +72,13 @@ class StatisticQuery(QueryKind):
         return (self.length(d),)
 
     def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
-        """2^f for every row, and what the noise exceeds with probability 2^-64. Raises PlanError from fraction_bits."""
+        """2^f per row plus the 2^-64 tail bound of the noise. Raises PlanError if fraction_bits is out of range."""
         rows_units = limits.rows << _checked(fraction_bits)
         return rows_units + self.noise.tail_bound(limits.parties, len(self.predicates))
 
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
         """This party's sums and its share of the noise: int64 (M,)."""
-        # Predicates are fastest on one thread.
+        # Predicates are fastest on a single thread.
         exact = sums(self.predicates, self.schema, records, _checked(fraction_bits), computation.progress)
         return exact + self.noise.draw(len(exact), computation.random)
 
@@ -105,7 +105,7 @@ class StatisticQuery(QueryKind):
         return f"{len(self.predicates)} statistics"
 
     def facts(self, d: int, fraction_bits: int) -> dict[str, Any]:  # noqa: ARG002  (it does not grow with d)
-        """See `QueryKind`. The signed query has all predicates whole."""
+        """See `QueryKind`. The signed query contains all predicates in full."""
         texts = [described(predicate) for predicate in self.predicates[:_MOST_DESCRIBED]]
         return {"unit": f"2^-{fraction_bits}", "count": len(self.predicates), "predicates": texts}
 
@@ -144,7 +144,7 @@ class StatisticQuery(QueryKind):
         return (
             f"The noise is discrete Laplace noise in {shares} shares, and each of the {parties} parties adds one. "
             f"Both figures count {shares}, the record's own party's among them: all parties but {shares} may "
-            "collude, and what the others add beyond those is more noise."
+            "collude, and what the others add beyond those is additional noise."
         )
 
 

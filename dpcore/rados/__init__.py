@@ -1,1 +1,1 @@
-"""Rademacher observations: designs, signatures, supports, and the sums over them."""
+"""Rademacher observations: designs, signatures, supports, and sums over them."""

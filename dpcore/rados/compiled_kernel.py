@@ -1,15 +1,15 @@
 """The loops over rows and rados, compiled: subset-sum tables of eight rows.
 
-Importing this module compiles, or loads what was compiled before (dpcore.numbers.compiling): a second or two once, then
-half a second for Numba itself. Import it where something is computed.
+Importing this module compiles the loops, or loads them from the cache (dpcore.numbers.compiling): a second or two once,
+then half a second for Numba itself. Import it only in functions that compute sums.
 
-Rado sums are sums over subsets, the "method of the four Russians" (Arlazarov, Dinic, Kronrod and Faradzev, 1970): for
-eight rows all 256 partial sums are tabled by one addition each, and a rado then takes one lookup for the eight rows.
-Coordinates go in tiles of TILE, one vector addition each. Four tables are used at a time, so that they stay in the
-first-level cache and a rado's sum is loaded and stored once for 32 rows. With few rados a table of 256 costs more than
-it saves; then each byte is looked up in two tables of 16.
+Rado sums are sums over subsets, the "method of the four Russians" (Arlazarov, Dinic, Kronrod and Faradzev, 1970): a
+table holds all 256 partial sums of eight rows, by one addition each, and a rado then takes one lookup for the eight
+rows. Coordinates are in tiles of TILE, one vector addition each. Four tables are used at a time, so that they stay in
+the first-level cache and a rado's sum is loaded and stored once for 32 rows. With few rados a table of 256 costs more
+than it saves; each byte is then looked up in two tables of 16.
 
-Additions wrap mod 2^32 or 2^64. What is between does not matter: a result is exact wherever the true sum fits.
+Additions wrap mod 2^32 or 2^64. Intermediate overflow does no harm: a result is exact if the true sum fits.
 """
 
 from collections.abc import Callable
@@ -29,10 +29,10 @@ TABLES = 4
 ENTRIES = 256
 
 STEP_RADOS = 2048
-"""Rados whose sums are kept beside the total: per tile 64 KiB of int32."""
+"""Rados whose sums are kept apart from the total: 64 KiB of int32 per tile."""
 
 STEP_GROUPS = 64
-"""Groups of eight rows for which all tiles are done: their bytes of selection stay in the second-level cache."""
+"""Groups of eight rows for which all tiles are done: their selection bytes stay in the second-level cache."""
 
 STEP_ROWS = 8 * STEP_GROUPS
 
@@ -43,7 +43,7 @@ Cells = NDArray[np.int32] | NDArray[np.int64]
 
 
 def scratch_sizes(rados: int, d: int) -> tuple[int, int, int]:
-    """Cells that `add_sums` needs for tiles of edges, sums and tables."""
+    """The cells that `add_sums` needs for its tiles of edges, sums and tables."""
     tiles = -(-d // TILE)
     return tiles * STEP_ROWS * TILE, tiles * min(rados, STEP_RADOS) * TILE, TABLES * ENTRIES * TILE
 
@@ -108,7 +108,7 @@ _add_by_nibbles: Any = intrinsic(_lookup(4))
 
 @_inner
 def _fill_tiles(edges: NDArray[np.int64], first_row: int, tiles: Cells) -> None:
-    """Lay STEP_GROUPS groups of rows out tile by tile; what is beyond the last row or coordinate is zero."""
+    """Lay out STEP_GROUPS groups of rows tile by tile, with zeros beyond the last row or coordinate."""
     d = edges.shape[1]
     rows = min(STEP_ROWS, edges.shape[0] - first_row)
     for cell in range(tiles.size):
@@ -123,7 +123,7 @@ def _fill_tiles(edges: NDArray[np.int64], first_row: int, tiles: Cells) -> None:
 
 @_inner
 def _fill_tables(tables: Cells, tiles: Cells, first_cell: int, index_bits: int) -> None:
-    """The subset sums of TABLES times eight rows: entry b of a table is the sum of the rows whose bits b has."""
+    """The subset sums of TABLES times eight rows: entry b of a table is the sum of the rows whose bits are set in b."""
     size = (1 << index_bits) * TILE
     for table in range(TABLES * 8 // index_bits):
         start = table * size
@@ -175,11 +175,11 @@ def add_sums(
     tables: Cells,
     few: bool,
 ) -> None:
-    """Add to each rado the edge vectors that it selects, in place; checks nothing (dpcore.rados.kernel does).
+    """Add to each rado the edge vectors that it selects, in place; dpcore.rados.kernel checks the arguments.
 
     total: (n, d). edges: (rows, d). bits: ceil(rows/8) times n, bits beyond the last row zero. tiles, sums, tables:
-    scratch of `scratch_sizes`, int32 where every sum of these rows fits it, else int64. few: whether to use tables
-    of 16. Exact where edges and sums fit the scratch's integers and the new total int64.
+    scratch of `scratch_sizes`, int32 if every sum of these rows fits it, otherwise int64. few: whether to use tables of
+    16. Exact if edges and sums fit the scratch's integers and the new total int64.
     """
     n, d = total.shape
     groups = (edges.shape[0] + 7) // 8
@@ -193,7 +193,7 @@ def add_sums(
                 for group in range(first_group, min(groups, first_group + STEP_GROUPS), TABLES):
                     rows_before = tile * STEP_ROWS + (group - first_group) * 8
                     _fill_tables(tables, tiles, rows_before * TILE, 4 if few else 8)
-                    # A group beyond the last has tables of zeros: any bits do.
+                    # A group beyond the last has tables of zeros, so its bits do not matter.
                     starts = (
                         group * n + first_rado,
                         min(group + 1, groups - 1) * n + first_rado,

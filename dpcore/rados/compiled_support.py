@@ -1,7 +1,7 @@
-"""Compiled loops of dpcore.rados.support: one row at a time is moved in or out of a rado's support.
+"""Compiled loops of dpcore.rados.support: they move one row at a time in or out of a rado's support.
 
-Both take words of a keystream in turn, return where they ran out of them, and go on from there with the next ones, so
-that what is drawn does not depend on how the stream is cut. Integers alone: the distribution is exact.
+Both take the words of a keystream in turn, return the rado at which the words ran out, and resume there with more
+words, so the draws do not depend on how the stream is split. They use integers only: the distribution is exact.
 """
 
 import numpy as np
@@ -29,12 +29,11 @@ def allot(
     mask: int,
     words: NDArray[np.uint64],
 ) -> int:
-    """Allot each rado's moves to blocks, as drawing without replacement would: the rado that words ran out at.
+    """Allot each rado's moves to blocks, as drawing without replacement; returns the rado at which words ran out.
 
-    movable: (n, blocks), how many rows of each block may be moved. moved: (n, blocks), how many are; raised in place.
-    moves: (n,), how many are still to be allotted; lowered in place. A word names a block and a number below
-    2^block_shift; it is a hit where that is below what the block has left, so each hit is uniform among all rows that
-    are left.
+    movable: (n, blocks), the rows of each block that may move. moved: (n, blocks), those allotted so far, raised in
+    place. moves: (n,), those still to allot, lowered in place. A word encodes a block and a number below 2^block_shift;
+    it is a hit if the number is below the block's remaining rows, so each hit is uniform among all remaining rows.
     """
     used = 0
     blocks = movable.shape[1]
@@ -61,11 +60,11 @@ def move(
     mask: int,
     words: NDArray[np.uint16],
 ) -> int:
-    """Take uniformly chosen rows of a block out of each rado, or put them in: the rado that words ran out at.
+    """Take uniform rows of a block out of each rado, or put them in; returns the rado at which words ran out.
 
-    selection: uint8 (groups, n), changed in place. moves: (n,), how many rows to take out of each rado, or, negative,
-    to put in; brought to zero in place. A word names a row; it is a hit where the row is one of those that may be moved
-    still, so each hit is uniform among them.
+    selection: uint8 (groups, n), changed in place. moves: (n,), the rows to take out of each rado, or, if negative, to
+    put in; brought to zero in place. A word encodes a row; it is a hit if that row may still move, so each hit is
+    uniform among those rows.
     """
     used = 0
     for rado in range(first_rado, selection.shape[1]):

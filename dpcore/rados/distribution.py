@@ -1,4 +1,4 @@
-"""How a release's rados were drawn and what noise is in them: public, and free for a learner to use."""
+"""The public distribution of a release's rados and their noise, which an estimator may use at no privacy cost."""
 
 from dataclasses import dataclass
 
@@ -12,10 +12,11 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class CentralCount:
-    """A truncation of k (`dpcore.accounting.truncation`), as it shows in the rados' covariance.
+    """The effect of a truncation of k (`dpcore.accounting.truncation`) on the rados' covariance.
 
     coordinate: j, the sensitive one, |e_ij| = 1. correlation: rho, of two records' coins [sigma_i = y_i e_ij] in one
-    party, averaged over the parties by their rows; in [-1, 0], 0 for one row. Raises ConfigurationError.
+    party, averaged over the parties by their rows; in [-1, 0], 0 for one row. Raises ConfigurationError if a field is
+    out of range.
     """
 
     coordinate: int
@@ -23,22 +24,22 @@ class CentralCount:
 
     def __post_init__(self) -> None:
         if self.coordinate < 0 or not -1 <= self.correlation <= 0:
-            raise ConfigurationError(f"{self}: give a coordinate of at least 0, and a correlation from -1 to 0")
+            raise ConfigurationError(f"{self}: give a coordinate of at least 0 and a correlation from -1 to 0")
 
 
 @dataclass(frozen=True, eq=False)
 class RadoDistribution:
-    """What is public about how a release's rados were drawn: a learner may correct for it, at no cost of privacy.
+    """The public distribution of a release's rados: an estimator may correct for it at no privacy cost.
 
-    inclusion: the probability with which a record enters a rado; 1/2 for uniform signatures. fixed_support: whether
-    every party draws exactly inclusion m_p of its records for each rado, so that inclusions are not independent.
-    rado_noise: (d,) variance of the noise added to each coordinate of every rado; edge_noise: (d,) variance of the
-    noise added once to each coordinate of every record's edge; rounding: (d,) whether a coordinate is a random sign
-    with the feature's value as its mean, so that its square is 1 whatever the feature. central: the truncation of
-    uniform signatures. None stands for none anywhere.
+    inclusion: the probability that a record enters a rado; 1/2 for uniform signatures. fixed_support: whether every
+    party draws exactly inclusion m_p of its records for each rado, so that inclusions are not independent. rado_noise:
+    (d,) variance of the noise added to each coordinate of every rado; edge_noise: (d,) variance of the noise added once
+    to each coordinate of every record's edge; rounding: (d,) whether a coordinate is a random sign with the feature's
+    value as its mean, so that its square is 1 for any value. central: the truncation of uniform signatures. None means
+    without noise, rounding or truncation.
 
-    Raises ConfigurationError where inclusion is not strictly between 0 and 1, a variance is negative, or signatures are
-    truncated that are not uniform and without noise.
+    Raises ConfigurationError if inclusion is not strictly between 0 and 1, a variance is negative, or a truncation is
+    combined with signatures that are not uniform or with noise.
     """
 
     inclusion: float = 0.5
@@ -57,7 +58,9 @@ class RadoDistribution:
                 raise ConfigurationError(f"{name} must be finite and not negative: give variances")
         noised = self.rado_noise is not None or self.edge_noise is not None
         if self.central is not None and (self.inclusion != 0.5 or self.fixed_support or noised):
-            raise ConfigurationError("central truncates uniform signatures without noise: leave out one or the other")
+            raise ConfigurationError(
+                "central is the truncation of uniform signatures without noise: leave out either of them"
+            )
 
 
 PLAIN_DISTRIBUTION = RadoDistribution()

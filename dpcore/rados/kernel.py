@@ -1,4 +1,4 @@
-"""Rado sums: which rows, added up, exactly, over integers."""
+"""Rado sums: exact integer sums of the selected rows."""
 
 from typing import Any
 
@@ -12,23 +12,23 @@ LINE_BYTES = 64
 
 EXACT_INT32 = 1 << 31
 
-# Rows of whole signatures that are turned into groups at a time: a multiple of 8.
+# Rows of whole signatures that are transposed into groups at a time: a multiple of 8.
 STEP_ROWS = 4096
 
-# Fewer rows at a time than this in int32 cost more than int64 saves.
+# With fewer rows at a time than this, int32 costs more than int64.
 LEAST_ROWS = 256
 
-# Below this many rados two tables of 16 are cheaper than one of 256, and the sums are the same.
+# Below this many rados two tables of 16 are cheaper than one of 256; the sums are the same.
 FEW_RADOS = 300
 
 
 def rado_sums(edges: NDArray[np.int64], selection: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """For each signature the sum of the edge vectors that it selects: int64 (n, d), exact.
+    """The exact sum of the edge vectors that each signature selects: int64 (n, d).
 
     edges: (m, d) int64, any unit. selection: (n, ceil(m/8)) uint8, row i in bit i mod 8 of byte i div 8; bits beyond
     row m must be zero. Nock, Patrini, Friedman (ICML 2015), Definition 1, in the form sum of e_i over sigma_i = y_i.
 
-    Raises ShapeError where the arrays do not fit, SlotOverflowError where a sum might leave int64.
+    Raises ShapeError if the arrays do not fit, SlotOverflowError where a sum might leave int64.
     """
     _check(edges, selection.T)
     check_room(largest(edges) * len(edges))
@@ -40,16 +40,16 @@ def rado_sums(edges: NDArray[np.int64], selection: NDArray[np.uint8]) -> NDArray
 
 
 def add_rado_sums(total: NDArray[np.int64], edges: NDArray[np.int64], selection: NDArray[np.uint8]) -> None:
-    """Add to each of n sums the edge vectors that it selects, in place, exactly.
+    """Add to each of n sums the edge vectors that its rado selects, in place, exactly.
 
-    total: int64 (n, d), C-contiguous and aligned. edges: int64 (rows, d), any unit. selection: uint8
-    (ceil(rows/8), n): byte [g, j] holds the rows 8g to 8g + 7 of rado j, row 8g + i in bit i; bits beyond the last row
-    must be zero. Inputs that are C-contiguous and aligned are read where they are, others are copied.
+    total: int64 (n, d), C-contiguous and aligned. edges: int64 (rows, d), any unit. selection: uint8 (ceil(rows/8), n):
+    byte [g, j] holds the rows 8g to 8g + 7 of rado j, row 8g + i in bit i; bits beyond the last row must be zero.
+    Inputs that are C-contiguous and aligned are read in place, others are copied.
 
     Runs without the interpreter's lock: several threads may add at once, each to its own total.
 
-    Raises ShapeError where the arrays do not fit, SlotOverflowError where a sum might leave int64; the total is then
-    as it was.
+    Raises ShapeError if the arrays do not fit, SlotOverflowError where a sum might leave int64; the total is then
+    unchanged.
     """
     _check(edges, selection)
     if total.dtype != np.int64 or total.shape != (selection.shape[1], edges.shape[1]):
@@ -57,7 +57,7 @@ def add_rado_sums(total: NDArray[np.int64], edges: NDArray[np.int64], selection:
             f"total is {total.dtype} of shape {total.shape}: give int64 ({selection.shape[1]}, {edges.shape[1]})"
         )
     if not total.flags.carray:
-        raise ShapeError("total is read-only, not aligned or a view that is not C-contiguous: give an array of its own")
+        raise ShapeError("total is read-only, not aligned or a view that is not C-contiguous: give a new array")
     magnitude = largest(edges)
     if total.size == 0:
         return
@@ -81,7 +81,7 @@ def add_rado_sums(total: NDArray[np.int64], edges: NDArray[np.int64], selection:
 
 
 def _cells(magnitude: int, rows: int) -> tuple[type[np.int32 | np.int64], int]:
-    """The integers to add up in, and how many rows at a time, a multiple of 8 or all, so that no sum leaves them."""
+    """The integer type for sums, and the rows at a time, a multiple of 8 or all, so that no sum overflows it."""
     fitting = rows if magnitude == 0 else min(rows, (EXACT_INT32 - 1) // magnitude)
     if fitting == rows:
         return np.int32, rows
@@ -91,7 +91,7 @@ def _cells(magnitude: int, rows: int) -> tuple[type[np.int32 | np.int64], int]:
 
 
 def _aligned(size: int, kind: type[np.int32 | np.int64]) -> NDArray[Any]:
-    """Uninitialised cells that begin a cache line: vectors across two lines make the kernel a third slower."""
+    """Uninitialised cells aligned to a cache line: vectors across two lines make the kernel a third slower."""
     width = np.dtype(kind).itemsize
     cells = np.empty(size + LINE_BYTES // width, dtype=kind)
     first = -cells.__array_interface__["data"][0] % LINE_BYTES // width
@@ -99,13 +99,13 @@ def _aligned(size: int, kind: type[np.int32 | np.int64]) -> NDArray[Any]:
 
 
 def _check(edges: NDArray[np.int64], selection: NDArray[np.uint8]) -> None:
-    """Whether the arrays fit; selection: (groups, n)."""
+    """Raise ShapeError unless the arrays fit; selection: (groups, n)."""
     if edges.ndim != 2 or edges.dtype != np.int64 or 0 in edges.shape:
         raise ShapeError(f"edges are {edges.dtype} of shape {edges.shape}: give int64 (rows, coordinates), none empty")
     rows = edges.shape[0]
     if selection.ndim != 2 or selection.dtype != np.uint8 or selection.shape[0] != -(-rows // 8):
         raise ShapeError(
-            f"selection is {selection.dtype} with {selection.shape} groups and rados: give uint8 bits, "
+            f"selection is {selection.dtype} of shape {selection.shape}, groups by rados: give uint8 bits, "
             f"{-(-rows // 8)} groups for {rows} rows"
         )
     if rows % 8 and bool((selection[-1] >> (rows % 8)).any()):

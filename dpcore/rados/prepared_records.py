@@ -1,17 +1,17 @@
-"""Records as a design of rados sums them, and their sums over signatures.
+"""Records prepared for a rado design, and their sums over signatures.
 
     records -> rounded signs (dp-feat) -> edges -> clipped -> noised (fixed support) -> sums over signatures
 
-**One-bit rounding** makes a real-valued sensitive coordinate a random sign with the value as its mean. P(b = +1) =
-(1 + x) / 2, so E[b] = x, and the edge's coordinate y b is coded -1/+1 as DP-FEAT needs. The sign is drawn from
-HMAC-SHA-256 under the party's secret over schema, feature and the record's content, so under one schema a record has
-one sign for ever: asking again does not average the rounding away. E[b^2] = 1, not x^2: learners correct the diagonal
-(RadoDistribution).
+**One-bit rounding** replaces a real-valued sensitive coordinate by a random sign with the value as its mean. P(b = +1)
+= (1 + x) / 2, so E[b] = x, and the edge's coordinate y b is coded -1/+1 as DP-FEAT needs. The sign is drawn from
+HMAC-SHA-256 under the party's secret over schema, feature and the record's content, so a record always has the same
+sign under one schema: repeated queries do not average the rounding away. E[b^2] = 1, not x^2: estimators correct the
+diagonal (RadoDistribution).
 
-**A noised table** has every edge with its noise, drawn once for an epoch and the same whenever it is used. Fixed
-support protects records by noise on the edges themselves, so rados over one noised table are free post-processing,
-however many are asked for. The noise is derived from a key that depends on everything that the edges depend on: any
-change is a new epoch, with independent noise. Were it keyed by less, two releases could be subtracted.
+**A noised table** holds every edge with its noise, drawn once for an epoch and reused. Fixed support protects records
+by noise on the edges themselves, so any number of rados over one noised table is free post-processing. The noise is
+derived from a key that depends on everything that the edges depend on: any change starts a new epoch with independent
+noise. With a key that depends on less, the difference of two releases would cancel the noise.
 """
 
 import hashlib
@@ -44,16 +44,16 @@ from dpcore.records.row_sums import SumOverRows, sum_on_threads
 _ROUNDING = b"rado.v1/one-bit-rounding\0"
 _TABLE = b"rado.v1/noised-table\0"
 
-# Tries per rado up to which summing all candidates is cheaper than drawing them twice, once to count.
+# Most tries per rado for which summing all candidates is cheaper than drawing them twice, the first time to count.
 _MOST_DRAWS_SUMMED = 2.0
 
 
 def rounded(records: Records, coordinates: Sequence[int], secret: PartySecret) -> Records:
     """The records with these coordinates replaced by their signs; rows that are not usable stay zero.
 
-    records: as loaded, none of them rounded before: a sign that depended on another one would change with what else a
-    query rounds. Records with the same content are told apart by their order, so that their signs are independent. The
-    chance is exact: 31 bits of the code are compared with the stored value, an integer in units of 2^-30.
+    records: as loaded, without any rounding: if a sign depended on another one, it would change with the other features
+    that a query rounds. The order distinguishes records with the same content, so that their signs are independent. The
+    probability is exact: 31 bits of the code are compared with the stored value, an integer in units of 2^-30.
     """
     features = records.features.copy()
     for coordinate in coordinates:
@@ -78,7 +78,7 @@ def _codes(records: Records, key: bytes) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class NoisedTable:
-    """The noise of one epoch, block of rows after block of rows. key: 32 bytes, secret."""
+    """The noise of one epoch, block by block of rows. key: 32 bytes, secret."""
 
     key: bytes = field(repr=False)
     sigma: int
@@ -88,24 +88,24 @@ class NoisedTable:
         """The table of these records."""
         clip = design.clipping
         assert clip is not None, "edges that are noised are clipped"
-        # The blocks too: cut elsewhere, the same key would give the same table other noise.
+        # The block size too: with other blocks the same key would give the same table other noise.
         parameters = f"{fraction_bits}/{clip.norm_bound}/{clip.bias}/{design.edge_noise}/{BLOCK_ROWS}".encode()
         return cls(secret.key(_TABLE, records.digest + parameters), design.edge_noise)
 
     @property
     def epoch(self) -> bytes:
-        """32 bytes that name the epoch and tell nothing of the key."""
+        """32 bytes that identify the epoch and reveal nothing about the key."""
         return hashlib.sha256(_TABLE + b"epoch\0" + self.key).digest()
 
     def noise(self, first_row: int, shape: tuple[int, int]) -> NDArray[np.int64]:
-        """The noise of the rows from `first_row` on: int64, shape (rows, d). Blocks must begin where they always do."""
+        """The noise of the rows from `first_row` on: int64 (rows, d). Blocks begin at multiples of BLOCK_ROWS."""
         key = hmac.digest(self.key, first_row.to_bytes(8, "big"), "sha256")
         return discrete_gaussian(self.sigma, shape[0] * shape[1], KeyedRandom(key)).reshape(shape)
 
 
 @dataclass(frozen=True, eq=False)
 class PreparedRecords:
-    """Records whose edges can be summed over signatures. records: rounded already; table: the noise on the edges."""
+    """Records whose edges can be summed over signatures. records: after rounding; table: the noise on the edges."""
 
     records: Records
     fraction_bits: int
@@ -114,9 +114,9 @@ class PreparedRecords:
 
     @classmethod
     def of(cls, records: Records, fraction_bits: int, design: RadoDesign, secret: PartySecret | None) -> Self:
-        """Records as they were loaded, made ready for a design.
+        """Prepare records, as loaded, for a design.
 
-        Raises ConfigurationError where the design repeats its draws and there is no secret.
+        Raises ConfigurationError if the design repeats its draws and there is no secret.
         """
         if design.rounded:
             records = rounded(records, design.rounded, _require(secret))
@@ -131,17 +131,17 @@ class PreparedRecords:
         """The sums for these signatures, without shared noise: int64 (n, d).
 
         Over integers the parties' sums add up to the pooled sum of the concatenated signatures, bit for bit (P6).
-        Raises ShapeError where the signatures are of another number of rows.
+        Raises ShapeError if the signatures are of another number of rows.
         """
         if signatures.rows != self.records.rows:
-            raise ShapeError(f"signatures of {signatures.rows} rows for {self.records.rows} records: draw them anew")
+            raise ShapeError(f"signatures of {signatures.rows} rows for {self.records.rows} records: draw them again")
         part = RadoPart(signatures, self.records.d, self.fraction_bits, self.design, self.table)
         return sum_over_rows(part, self.records)
 
     def drawn_sums(self, rados: int, computation: Computation) -> NDArray[np.int64]:
-        """The sums for what `signatures_of` draws, in fewer passes: int64 (rados, d).
+        """The sums for the draws of `signatures_of`, in fewer passes: int64 (rados, d).
 
-        Where a truncation admits most signatures, k is read off the sums of the candidates, all of which are summed.
+        If a truncation admits most signatures, all candidates are summed and k is read off their sums.
         """
         admitted = Truncation.of(self.design, self.records.rows)
         if admitted is None or admitted.expected_draws > _MOST_DRAWS_SUMMED:
@@ -154,10 +154,10 @@ class PreparedRecords:
         negative = self.records.rows - _positive(self.records, coordinate)
 
         def counts(candidates: UniformSignatures) -> NDArray[np.int64]:
-            # Later rounds have few candidates: their progress is that all rows are done.
+            # Later rounds have few candidates: they report all rows as done.
             summing = _watched(computation, done=True) if sums else computation
             sums.append(self.sums_over(candidates, summing.total))
-            # Selected rows with e = +1 less those with e = -1; and what agrees is either the former or not the latter.
+            # The sum is the selected rows with e = +1 less those with e = -1; k adds the rows with e = -1 to it.
             return negative + (sums[-1][:, coordinate] >> self.fraction_bits)
 
         drawn = admitted.draw(rados, computation.random, counts)
@@ -166,11 +166,10 @@ class PreparedRecords:
 
 @dataclass(frozen=True, eq=False)
 class RadoPart:
-    """What a run of rows adds to the rados (dpcore.records.row_sums.RowPart).
+    """The sums of a run of rows that are added to the rados (dpcore.records.row_sums.RowPart).
 
-    d: coordinates. table: noise on the edges.
-
-    It holds the key of the signatures, and of the table: it goes to the party's own workers only.
+    d: coordinates. table: noise on the edges. It holds the keys of the signatures and of the table, so it may be sent
+    to the party's own workers only.
     """
 
     signatures: Signatures
@@ -198,7 +197,7 @@ class RadoPart:
 
 
 def _positive(records: Records, coordinate: int) -> int:
-    """Rows whose edge is +1 there. Raises what `sensitive_positive` raises: every row is looked at."""
+    """The number of rows whose edge is +1 at `coordinate`. Raises as `sensitive_positive` does for any row."""
     return sum(
         int(np.count_nonzero(sensitive_positive(records.between(first, first + BLOCK_ROWS), coordinate)))
         for first in range(0, records.rows, BLOCK_ROWS)
@@ -206,7 +205,7 @@ def _positive(records: Records, coordinate: int) -> int:
 
 
 def _watched(computation: Computation, *, done: bool) -> Computation:
-    """The same, whose progress callback can stop a pass but shows no progress of it: all rows are done, or none."""
+    """The same computation, whose progress callback can stop a pass but reports a constant: all rows done, or none."""
     progress = computation.progress
     if progress is None:
         return computation
@@ -215,5 +214,5 @@ def _watched(computation: Computation, *, done: bool) -> Computation:
 
 def _require(secret: PartySecret | None) -> PartySecret:
     if secret is None:
-        raise ConfigurationError("this design repeats its draws and needs the party's secret; give it one")
+        raise ConfigurationError("this design repeats its draws and needs the party's secret: give one")
     return secret

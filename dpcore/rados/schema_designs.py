@@ -1,4 +1,4 @@
-"""Designs for a schema: which coordinates a design protects, and the refusals where a schema does not allow it."""
+"""Designs for a schema: the coordinates a design protects, and errors if the schema does not allow it."""
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
@@ -13,7 +13,7 @@ _MOST_NAMED = 12
 def plain_design(schema: Schema) -> PlainDesign:
     """Plain rados over this schema's coordinates.
 
-    Only those booleans count as protected beside which no other coordinate derives from the same column.
+    A boolean counts as protected only if no other coordinate derives from the same column.
     """
     alone = (name for name in schema.boolean_coordinates if len(schema.derived_from(str(schema.sources(name)))) == 1)
     return PlainDesign(tuple(schema.coordinate(name) for name in alone))
@@ -29,13 +29,13 @@ def dp_feat_design(
 ) -> DpFeatDesign:
     """DP-FEAT for the named features, in the order of their coordinates.
 
-    rounded: those of them that are real-valued and are rounded to a sign. Raises SchemaError where there is no such
-    coordinate, PlanError where one cannot be protected or another coordinate would give it away.
+    rounded: those of them that are real-valued and are rounded to a sign. Raises SchemaError if there is no such
+    coordinate, PlanError where one cannot be protected or another coordinate would reveal it.
     """
     rounding = frozenset(rounded)
     if stray := sorted(rounding - set(sensitive)):
         raise PlanError(f"{', '.join(stray)} is rounded but not named as sensitive: name it, or do not round it")
-    # Sets, once: a query may name thousands.
+    # Build the sets once: a query may name thousands of features.
     real = frozenset(feature.name for feature in schema.features if isinstance(feature, RealFeature))
     boolean = frozenset(schema.boolean_coordinates)
     features = (_sensitive(schema, name, real, boolean, rounded=name in rounding) for name in sensitive)
@@ -48,26 +48,26 @@ def _sensitive(
 ) -> SensitiveFeature:
     coordinate, column = schema.coordinate(name), schema.sources(name)
     if rounded and name not in real:
-        raise PlanError(f"{name!r} is not real-valued, so it is not rounded: leave it out of the rounded features")
+        raise PlanError(f"{name!r} is not real-valued and cannot be rounded: leave it out of the rounded features")
     if not rounded and name not in boolean:
         known = _some(schema.boolean_coordinates) or "none; declare a boolean or threshold feature"
         remedy = ", or have it rounded to a sign" if name in real else ""
         raise PlanError(f"{name!r} is not coded -1/+1 and dp-feat cannot protect it; those that are: {known}{remedy}")
-    # The marginal would be protected and then given away by the other coordinate (docs/threat-model.md, 4.4).
+    # The other coordinate would reveal the protected marginal (docs/threat-model.md, 4.4).
     if others := [other for other in schema.derived_from(str(column)) if other != name]:
-        raise PlanError(f"{_some(others)} derives from {column!r} too and would give {name!r} away; drop it")
+        raise PlanError(f"{_some(others)} derives from {column!r} too and would reveal {name!r}: drop it")
     return SensitiveFeature(coordinate, name, rounded)
 
 
 def joint_design(schema: Schema, column: str, share_sigma: int) -> JointDesign:
     """DP-FEAT with joint = true for a source column: noise on every coordinate that derives from it.
 
-    Raises PlanError where no coordinate does, or share_sigma is out of range.
+    Raises PlanError if no coordinate derives from it, or share_sigma is out of range.
     """
     names = schema.derived_from(column)
     if not names:
         columns = _some(list(dict.fromkeys(feature.column for feature in schema.features)))
-        raise PlanError(f"no feature derives from a column {column!r}; the columns are {columns}")
+        raise PlanError(f"no feature derives from a column {column!r}: choose one of {columns}")
     coordinates = tuple(schema.coordinate(name) for name in names)
     return JointDesign(column, coordinates, squared_range(schema, column), share_sigma)
 
@@ -82,5 +82,5 @@ def _squared_range(feature: Feature) -> int:
 
 
 def _some(names: Sequence[str]) -> str:
-    """Names for a sentence: a schema may come from a peer, and the sentence go into a log or back to the peer."""
+    """Names for an error message, at most _MOST_NAMED: a peer may choose the schema, and the message may be logged."""
     return f"{', '.join(names[:_MOST_NAMED])}{', ...' if len(names) > _MOST_NAMED else ''}"

@@ -1,16 +1,16 @@
-"""Signatures, drawn as packed selection bits, block by block of rows.
+"""Signatures, drawn as packed selection bits, one block of rows at a time.
 
-A rado needs of a signature sigma only which records it selects: s_i = [sigma_i = y_i]. For fixed labels the map from
-sigma to s is one to one, so s is uniform over {0, 1}^m exactly where sigma is uniform over {-1, +1}^m: bits are drawn,
-and labels do not enter. Packing: dpcore.rados.packed.
+A rado depends on a signature sigma only through the records it selects: s_i = [sigma_i = y_i]. For fixed labels the map
+from sigma to s is one to one, so s is uniform over {0, 1}^m if and only if sigma is uniform over {-1, +1}^m: the bits
+are drawn without the labels. Packing: dpcore.rados.packed.
 
-What `signatures_of` gives is a description, of a key and small tables, from which any block of rows can be drawn, by
-any thread or machine, in any order, and again if need be. One key for all blocks is enough: block b has the key's
-stream b (dpcore.randomness.sources.KeyedRandom), no two of which share a cipher block. m = 5,000,000 rows and 1,000
-rados take 2^26 of those blocks, and even 2^40 of them can be told from uniform bits with an advantage of 2^-49 at most,
-beside what AES-256 itself gives away (Bellare, Desai, Jokipii, Rogaway, FOCS 1997: q^2 / 2^129). Who has the key has
-the signatures, so a description lives, in memory, as long as the contribution that it is for, and goes nowhere but to
-the party's own workers.
+`signatures_of` returns a description, a key and small tables, from which any thread or machine can draw any block of
+rows, in any order, any number of times. One key for all blocks is enough: block b has the key's stream b
+(dpcore.randomness.sources.KeyedRandom), and no two streams share a cipher block. m = 5,000,000 rows and 1,000 rados
+take 2^26 of those blocks, and even 2^40 of them can be distinguished from uniform bits with an advantage of at most
+2^-49, plus the advantage against AES-256 itself (Bellare, Desai, Jokipii, Rogaway, FOCS 1997: q^2 / 2^129). The key
+determines the signatures, so a description stays in memory, as long as its contribution, and is sent only to the
+party's own workers.
 """
 
 import math
@@ -31,15 +31,15 @@ from dpcore.randomness.sources import KEY_BYTES, KeyedRandom, RandomSource
 from dpcore.records.records import BLOCK_ROWS, ONE, Records, sensitive_positive
 from dpcore.records.row_sums import SumOverRows, sum_on_threads
 
-# Packed selection bits that a block of candidates may take, where more are drawn than kept.
+# Most bytes of packed selection bits in a block of candidates, if more are drawn than kept.
 CANDIDATE_BYTES = 1 << 24
 
-# Tries per rado that rejection may be expected to need.
+# Most tries per rado that rejection sampling may need on average.
 MOST_EXPECTED_DRAWS = 10_000
 
 
 class RejectionError(PlanError):
-    """A truncation so narrow that rejection sampling would not end in reasonable time."""
+    """A truncation so narrow that rejection sampling would take too long."""
 
     def __init__(self, *, expected_draws: float, most_expected_draws: int) -> None:
         self.expected_draws, self.most_expected_draws = expected_draws, most_expected_draws
@@ -50,7 +50,7 @@ class RejectionError(PlanError):
 
 
 class Signatures(Protocol):
-    """n signatures over m rows, of which any block can be drawn at any time. Frozen, and can be pickled."""
+    """n signatures over m rows; any block can be drawn at any time. Frozen, and can be pickled."""
 
     @property
     def rows(self) -> int:
@@ -65,7 +65,7 @@ class Signatures(Protocol):
     def block(self, first_row: int) -> NDArray[np.uint8]:
         """The block of BLOCK_ROWS rows, or the last ones, from `first_row` on: uint8 (ceil(rows/8), n), group-major.
 
-        A new array, the same bits each time. Raises ShapeError where no block begins there.
+        A new array, the same bits each time. Raises ShapeError if no block begins there.
         """
         ...
 
@@ -89,9 +89,9 @@ class UniformSignatures:
 
 @dataclass(frozen=True, eq=False)
 class KeptSignatures:
-    """Of rounds of candidates the ones that were admitted, in the order drawn.
+    """The admitted signatures of rounds of candidates, in the order drawn.
 
-    rounds: candidates and, ascending, the indices of those that are kept.
+    rounds: candidates and the indices, ascending, of those that are kept.
     """
 
     rounds: tuple[tuple[UniformSignatures, NDArray[np.int64]], ...]
@@ -117,7 +117,7 @@ class KeptSignatures:
 
 @dataclass(frozen=True, eq=False)
 class GivenSignatures:
-    """Whole signatures that somebody has. selection: uint8 (n, ceil(m/8)); raises ShapeError where it is not."""
+    """Whole signatures, given as bits. selection: uint8 (n, ceil(m/8)). Raises ShapeError for another width."""
 
     rows: int
     selection: NDArray[np.uint8] = field(repr=False)
@@ -138,9 +138,9 @@ class GivenSignatures:
 
 
 def expected_draws(rows: int, low: int) -> float:
-    """Tries that one signature needs on average: 1 / P(low <= Binomial(rows, 1/2) <= rows - low).
+    """Average tries per signature: 1 / P(low <= Binomial(rows, 1/2) <= rows - low).
 
-    The acceptance probability does not depend on the data, so neither does the time that drawing takes.
+    The acceptance probability does not depend on the data, so neither does the time to draw.
     """
     mass = binomial_mass(rows, low)
     return math.inf if mass == 0 else max(1.0, 1 / mass)
@@ -149,7 +149,7 @@ def expected_draws(rows: int, low: int) -> float:
 def sensitive_counts(selection: NDArray[np.uint8], positive: NDArray[np.uint8], rows: int) -> NDArray[np.int64]:
     """The count k of each packed signature: (n,). selection: (n, ceil(m/8)). positive: (ceil(m/8),), packed [e = +1].
 
-    k counts the rows whose selection bit equals [e = +1], that is, m minus the ones of their exclusive or.
+    k counts the rows whose selection bit equals [e = +1]: m minus the ones of their exclusive or.
     """
     differing = np.bitwise_count(selection ^ positive).sum(axis=1, dtype=np.int64)
     return np.asarray(rows - differing, dtype=np.int64)
@@ -179,7 +179,7 @@ class AgreeingRows:
 
 @dataclass(frozen=True)
 class Truncation:
-    """What Algorithm 2 admits for m = rows: low <= k <= rows - low, k on this sensitive coordinate."""
+    """The counts that Algorithm 2 admits for m = rows: low <= k <= rows - low, k on this sensitive coordinate."""
 
     rows: int
     low: int
@@ -187,7 +187,10 @@ class Truncation:
 
     @classmethod
     def of(cls, design: RadoDesign, rows: int) -> "Truncation | None":
-        """A design's, None where it has none. Raises EmptyTruncationError, and RejectionError as `expected_draws`."""
+        """The truncation of a design, or None.
+
+        Raises EmptyTruncationError, or RejectionError if it needs more than MOST_EXPECTED_DRAWS tries.
+        """
         if design.truncated_at is None:
             return None
         admitted = cls(rows, truncation(rows, design.truncated_at)[0], design.coded[0])
@@ -197,22 +200,22 @@ class Truncation:
 
     @property
     def expected_draws(self) -> float:
-        """Tries that one signature needs on average."""
+        """Average tries per signature."""
         return expected_draws(self.rows, self.low)
 
     def draw(
         self, rados: int, random: RandomSource, counts: Callable[[UniformSignatures], NDArray[np.int64]]
     ) -> KeptSignatures:
-        """Signatures that are admitted, independent, each uniform over all such: Algorithm 2's rejection.
+        """Independent admitted signatures, each uniform over the admitted set: Algorithm 2's rejection sampling.
 
-        counts: tells k, (n,), of candidates; it is called once for each round, in order. A round has as many candidates
-        as will probably be enough for the rados that are missing; where nearly all are admitted, just as many. The
-        first admitted ones in the order drawn are kept: which are kept depends on k alone.
+        counts: returns k, (n,), of candidates; it is called once for each round, in order. A round draws as many
+        candidates as are probably enough for the missing rados, or just as many if nearly all are admitted. The first
+        admitted ones in the order drawn are kept, so the choice depends on k alone.
         """
         most = max(rados, CANDIDATE_BYTES // packed_width(min(BLOCK_ROWS, self.rows)))
         tries, missing, rounds = self.expected_draws, rados, []
         while missing:
-            # The candidates that are needed are negative binomial; this is their mean and four standard deviations.
+            # The number of candidates needed is negative binomial; this is its mean plus four standard deviations.
             wanted = missing * tries + 4 * math.sqrt(missing * tries * (tries - 1))
             candidates = UniformSignatures(self.rows, min(most, round(wanted)), random.bytes(KEY_BYTES))
             k = counts(candidates)
@@ -223,7 +226,7 @@ class Truncation:
 
 
 def check_drawable(design: RadoDesign, rados: int) -> None:
-    """Raise PlanError where a party draws no such signatures."""
+    """Raise PlanError if a party cannot draw these signatures itself."""
     if rados < 1:
         raise PlanError(f"{rados} rados: ask for at least one")
     if design.is_pooled:
@@ -231,7 +234,7 @@ def check_drawable(design: RadoDesign, rados: int) -> None:
 
 
 def _check_coded(records: Records, coordinates: Sequence[int]) -> None:
-    """Raise what `sensitive_positive` raises of any of these coordinates, in one pass over the rows."""
+    """Raise as `sensitive_positive` does for any of these coordinates, in one pass over the rows."""
     for first in range(0, records.rows if coordinates else 0, BLOCK_ROWS):
         here = records.between(first, first + BLOCK_ROWS)
         fit = np.abs(here.features) == ONE
@@ -244,18 +247,18 @@ def _check_coded(records: Records, coordinates: Sequence[int]) -> None:
 def signatures_of(
     design: RadoDesign, records: Records, rados: int, random: RandomSource, sum_over_rows: SumOverRows = sum_on_threads
 ) -> Signatures:
-    """`rados` signatures, independent, each uniform over the design's set.
+    """`rados` independent signatures, each uniform over the design's set.
 
-    Under a truncation whole signatures are drawn until k is in the truncation of this party's own row count (Algorithm
-    2's rejection), which leaves the uniform distribution on the admitted set. The records of a rounded feature are
-    rounded already. sum_over_rows: counts their k.
+    Under a truncation whole signatures are drawn until k is in the range for this party's own row count (Algorithm 2's
+    rejection sampling), which gives the uniform distribution on the admitted set. The records of a rounded feature must
+    already be rounded. sum_over_rows: counts their k.
 
-    Raises PlanError where rados < 1 or the design is drawn by a coordinator, EmptyTruncationError, RejectionError or
-    SupportError where the design cannot be met, ShapeError or SchemaError where a sensitive coordinate is not there or
-    not coded -1/+1; all before anything is drawn.
+    Raises PlanError if rados < 1 or the design is drawn by a coordinator, EmptyTruncationError, RejectionError or
+    SupportError where the design cannot be met, ShapeError or SchemaError where a sensitive coordinate is missing or
+    not coded -1/+1; all before the first draw.
     """
     check_drawable(design, rados)
-    # The marginals that are counted for them hold for -1/+1 alone.
+    # The accounting of their marginals holds for -1/+1 only.
     _check_coded(records, design.coded)
     if design.support is not None:
         size = check_support(records.rows, design.support)

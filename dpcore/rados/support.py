@@ -1,12 +1,12 @@
 """Fixed support: signatures that select exactly m*_p of a party's m_p records, uniformly.
 
-Every row enters a rado by a coin of its own first, with a chance p near m*_p / m_p that few random bits give. Given how
-many rows that selects, every set of that many is equally likely. Then as many of the selected ones, chosen uniformly,
-are taken out as there are too many; or of the others put in as there are too few. So every set of m*_p rows is equally
-likely: whichever coins fell and rows were moved, a permutation of the rows permutes what is drawn, and not its chance.
+First, each row enters a rado by its own coin, with a probability p near m*_p / m_p that takes few random bits. Given
+the number of rows selected, every set of that size is equally likely. Then, if there are too many, the surplus is taken
+out, chosen uniformly among the selected rows; if there are too few, rows are put in, chosen uniformly among the others.
+So every set of m*_p rows is equally likely: a permutation of the rows permutes the result and keeps its probability.
 
-What is drawn is drawn block by block of rows, so only numbers are decided over the whole signature: how many of the
-rows to be moved lie in each block, which is what drawing that many rows without replacement gives.
+Rows are drawn block by block, so only numbers are drawn for the whole signature: the rows to move in each block, with
+the distribution of drawing that many rows without replacement.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,16 +22,16 @@ from dpcore.randomness.sources import KEY_BYTES, KeyedRandom, RandomSource
 from dpcore.records.records import BLOCK_ROWS
 from dpcore.records.row_sums import on_threads
 
-# What moving one row costs, in random bits drawn: measured.
+# The measured cost of moving one row, in random bits drawn.
 _MOVE_BITS = 300
-# Coins of this many bits at most: with more, fewer rows are moved than drawing the bits costs.
+# The most bits of a coin: more bits cost more than the moves that they save.
 _MOST_COIN_BITS = 8
-# Words of a keystream that are drawn at once.
+# Words of a keystream drawn at once.
 _FEWEST_WORDS, _MOST_WORDS = 1 << 8, 1 << 16
 
 
 class SupportError(PlanError):
-    """A support that a party's rows cannot give."""
+    """A support that is impossible with a party's rows."""
 
     def __init__(self, *, rows: int, fraction: Fraction) -> None:
         self.rows, self.fraction = rows, fraction
@@ -46,12 +46,12 @@ class SupportError(PlanError):
 
 
 def support_size(rows: int, fraction: Fraction) -> int:
-    """m*_p = round(fraction m_p), a half to even."""
+    """m*_p = round(fraction m_p), halves to even."""
     return round(fraction * rows)
 
 
 def check_support(rows: int, fraction: Fraction) -> int:
-    """m*_p, where it is from 1 to m_p - 1; raises SupportError elsewhere."""
+    """m*_p. Raises SupportError unless it is from 1 to m_p - 1."""
     size = support_size(rows, fraction)
     if not 0 < size < rows:
         raise SupportError(rows=rows, fraction=fraction)
@@ -59,37 +59,37 @@ def check_support(rows: int, fraction: Fraction) -> int:
 
 
 def pooled_inclusion(party_rows: Sequence[int], fraction: Fraction) -> float:
-    """The part of the pool that a rado takes, sum m*_p / m. party_rows: of each that draws for itself."""
+    """The share of the pool that a rado takes, sum m*_p / m. party_rows: the m_p of each party that draws."""
     return sum(support_size(rows, fraction) for rows in party_rows) / sum(party_rows)
 
 
 @dataclass(frozen=True)
 class Coin:
-    """A coin that shows one with a chance of exactly ones / 2^bits, from `bits` fair bits. bits 0: always the same."""
+    """A coin that shows 1 with probability exactly ones / 2^bits, from `bits` fair bits. bits 0: constant."""
 
     ones: int
     bits: int
 
     @classmethod
     def near(cls, share: Fraction) -> "Coin":
-        """The coin that makes drawing subsets of this share of the rows cheapest. share: from 0 to 1."""
+        """The cheapest coin for drawing subsets of this share of the rows. share: from 0 to 1."""
         coins = [cls(round(share * (1 << bits)), bits) for bits in range(_MOST_COIN_BITS + 1)]
         return min(coins, key=lambda coin: coin.bits + _MOVE_BITS * abs(share - coin.chance))
 
     @property
     def chance(self) -> Fraction:
-        """Of a one."""
+        """Probability that the coin shows 1."""
         return Fraction(self.ones, 1 << self.bits)
 
     def toss(self, stream: KeyedRandom, shape: tuple[int, int]) -> NDArray[np.uint8]:
-        """Eight independent coins in each byte: uint8, this shape.
+        """Eight independent coins in each byte: uint8, of this shape.
 
-        From the last bit of ones / 2^bits to the first: a one there is an "or" with a fair bit, which makes a chance p
-        (1 + p) / 2, and a zero an "and", which makes it p / 2.
+        From the last bit of ones / 2^bits to the first: a 1 is an "or" with a fair bit, which turns a probability p
+        into (1 + p) / 2, and a 0 is an "and", which turns it into p / 2.
         """
         if not 0 < self.ones < 1 << self.bits:
             return np.full(shape, 0xFF if self.ones else 0, dtype=np.uint8)
-        # Below the last one of `ones` the chance is zero; that one makes it a half, which is a fair bit.
+        # Below the last 1 in `ones` the probability is 0; that 1 makes it 1/2, which is a fair bit.
         unused = (self.ones & -self.ones).bit_length() - 1
         shown = np.empty(shape, dtype=np.uint8)
         stream.fill(shown)
@@ -104,8 +104,8 @@ class Coin:
 class SubsetSignatures:
     """Signatures each of which is uniform among those that select an exact number of rows; see `subsets`.
 
-    coins, chosen: keys, of the coins and of which rows of a block are moved. moves: int16 (blocks, n), how many rows of
-    each block are taken out of each rado or, negative, put in.
+    coins, chosen: keys of the coins and of the choice of rows to move in a block. moves: int16 (blocks, n), the number
+    of rows of each block to take out of each rado or, if negative, to put in.
     """
 
     rows: int
@@ -120,7 +120,7 @@ class SubsetSignatures:
         return int(self.moves.shape[1])
 
     def block(self, first_row: int) -> NDArray[np.uint8]:
-        """The block of rows that begins at this one: uint8 (groups, n), group-major."""
+        """The block of rows that begins at `first_row`: uint8 (groups, n), group-major."""
         from dpcore.rados.compiled_support import move  # noqa: PLC0415  (numba takes half a second to import)
 
         number, rows = first_row // BLOCK_ROWS, rows_of_block(first_row, self.rows)
@@ -137,12 +137,12 @@ class SubsetSignatures:
 
 
 def subsets(rows: int, sizes: NDArray[np.int64], random: RandomSource) -> SubsetSignatures:
-    """A signature for each of `sizes`, independent, uniform over those that select exactly as many of `rows` rows.
+    """Independent signatures, one for each size, uniform over those that select exactly that many of `rows` rows.
 
-    sizes: (n,), each from 0 to rows. The coins are tossed twice: now, to count what they select in each block, and when
-    a block is asked for. Memory: 2 bytes for each rado and block.
+    sizes: (n,), each from 0 to rows. The coins are tossed twice: now, to count the rows selected in each block, and
+    when a block is drawn. Memory: 2 bytes for each rado and block.
 
-    Raises ShapeError where a size is out of range.
+    Raises ShapeError if a size is out of range.
     """
     from dpcore.rados.compiled_support import allot  # noqa: PLC0415  (numba takes half a second to import)
 
@@ -159,7 +159,7 @@ def subsets(rows: int, sizes: NDArray[np.int64], random: RandomSource) -> Subset
     for _ in on_threads(count, starts):
         pass
     excess = counts.sum(axis=1, dtype=np.int64) - sizes
-    # Rows are moved out of the selected ones where there are too many, in from the others where there are too few.
+    # Selected rows move out if there are too many; other rows move in if there are too few.
     movable, few = counts, excess < 0
     movable[few] = np.minimum(BLOCK_ROWS, rows - np.asarray(starts)).astype(np.uint16) - counts[few]
     moved, moves = np.zeros_like(movable), np.abs(excess)
@@ -184,7 +184,7 @@ def _tossed(coin: Coin, key: bytes, first_row: int, rows: int, rados: int) -> ND
 
 
 def _mask(numbers: int) -> int:
-    """The bits of a number below `numbers`."""
+    """The bit mask for numbers below `numbers`."""
     return (1 << (numbers - 1).bit_length()) - 1
 
 
@@ -196,7 +196,7 @@ def _fed(
     rados: int,
     words: int,
 ) -> None:
-    """Give a loop of compiled_support the words of a stream until it has done all rados. words: about how many."""
+    """Pass words of a stream to a loop of compiled_support until all rados are done. words: about how many."""
     buffer = np.empty(min(max(words, _FEWEST_WORDS), _MOST_WORDS), dtype=kind)
     rado = 0
     while rado < rados:

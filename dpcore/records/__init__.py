@@ -1,1 +1,1 @@
-"""Schema and records: how columns become coordinates, and rows in memory that are clipped and summed exactly."""
+"""Schema and records: encoding of columns as coordinates, and exact clipping and sums of rows in memory."""

@@ -1,7 +1,7 @@
-"""A basis that records are written in before they are clipped: z = P e, in integers.
+"""A basis in which records are expressed before clipping: z = P e, in integers.
 
-Where P is the inverse root of the records' second moments, z has the same spread in every direction, so that one length
-bounds all records well and noise of one size suits all directions. P comes from what was released: it is public.
+If P is the inverse root of the records' second moments, z has the same spread in every direction, so that one clipping
+norm suits all records and one noise scale suits all directions. P is computed from earlier releases, so it is public.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ MOST_COORDINATES = 4096
 class Basis:
     """P as d rows of d integers in units of 2^-BASIS_BITS; hashable.
 
-    Raises PlanError where it is not square, or an entry or a row is too large.
+    Raises PlanError if it is not square, or an entry or a row is too large.
     """
 
     entries: tuple[tuple[int, ...], ...] = field(repr=False)
@@ -35,7 +35,7 @@ class Basis:
 
     @classmethod
     def of(cls, matrix: NDArray[np.float64]) -> "Basis":
-        """The basis nearest to a real (d, d) matrix. Raises ShapeError where it is not square, PlanError as above."""
+        """The basis nearest to a real (d, d) matrix. Raises ShapeError if it is not square, PlanError as above."""
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
             raise ShapeError(f"a basis has shape {matrix.shape}: give a finite square matrix")
         scaled = np.rint(np.ldexp(matrix, BASIS_BITS))
@@ -45,31 +45,31 @@ class Basis:
 
     @property
     def d(self) -> int:
-        """Coordinates."""
+        """Number of coordinates."""
         return len(self.entries)
 
     @cached_property
     def matrix(self) -> NDArray[np.float64]:
-        """(d, d) float64 in real units, exactly what is applied; read-only."""
+        """(d, d) float64 in real units, exactly as applied; read-only."""
         matrix = np.ldexp(np.array(self.entries, dtype=np.float64), -BASIS_BITS)
         matrix.setflags(write=False)
         return matrix
 
     @cached_property
     def largest(self) -> int:
-        """A bound on a coordinate of z, for records within [-1, 1]: the longest row in L1, rounded up."""
+        """A bound on the coordinates of z, for records in [-1, 1]: the largest L1 norm of a row, rounded up."""
         longest = max(sum(map(abs, row)) for row in self.entries)
         return -(-longest >> BASIS_BITS) + 1
 
     def check_room(self, fraction_bits: int) -> None:
-        """Raise PlanError where a product with records of so many fraction bits might not be exact."""
+        """Raise PlanError if a product with records of this many fraction bits might not be exact."""
         if self.largest << BASIS_BITS + fraction_bits >= 1 << 53:
-            raise PlanError("the basis is too long for exact products: scale it down, or lower fraction_bits")
+            raise PlanError("the basis is too large for exact products: scale it down, or lower fraction_bits")
 
     def apply(self, vectors: NDArray[np.int64]) -> NDArray[np.int64]:
         """P times each row, truncated toward zero to the rows' own units: int64 (rows, d).
 
-        vectors: (rows, d) int64 in units of 2^-f, within [-2^f, 2^f], with an f that `check_room` takes. Exact, in
-        whatever order it is added up: all partial sums are integers of double precision, times 2^-BASIS_BITS.
+        vectors: (rows, d) int64 in units of 2^-f, within [-2^f, 2^f], with an f that `check_room` accepts. Exact in
+        any order of summation: all partial sums are integers of double precision, times 2^-BASIS_BITS.
         """
         return np.trunc(vectors.astype(np.float64) @ self.matrix.T).astype(np.int64)

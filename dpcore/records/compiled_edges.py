@@ -1,6 +1,6 @@
-"""Edge vectors and their clipping, compiled: a block of rows at a time, exact integers.
+"""Edge vectors and their clipping, compiled: exact integers, one block of rows at a time.
 
-Importing this module imports Numba: import it where something is computed.
+Importing this module imports Numba, which is slow: import it only in functions that compute.
 """
 
 import numpy as np
@@ -14,15 +14,15 @@ _LARGEST = (1 << 63) - 1
 
 
 def clip_in_place(clip: Clip, vectors: NDArray[np.int64], fraction_bits: int) -> None:
-    """Shorten the rows that are too long, as `Clip.apply` does, bit for bit.
+    """Clip rows in place; the result equals that of `Clip.apply` bit for bit.
 
     vectors: (rows, d) int64, C-contiguous; units and errors as of `Clip.apply`.
 
-    The bound is verified on the integers that are written, in exact arithmetic, whatever rounding did before.
+    The bound is verified on the written integers in exact arithmetic, so it does not depend on rounding.
     """
     clip.check_room(vectors.shape[1], fraction_bits)
     bias_squared = 1 << 2 * fraction_bits if clip.bias else 0
-    # No squared length is beyond the largest integer, so a bound that is changes nothing.
+    # No squared length exceeds the largest int64, so capping the bound there changes nothing.
     most = min(clip.squared_units(fraction_bits) - bias_squared, _LARGEST)
     _shorten(vectors, vectors.shape[1] - int(clip.bias), most)
 
@@ -43,7 +43,7 @@ def _shorten(vectors: NDArray[np.int64], width: int, most: int) -> None:
                 squared += np.int64(np.float64(vectors[row, place]) * factor) ** 2
             if squared <= most:
                 break
-            # Rounding may leave a row one unit too long; a little less then.
+            # Rounding may leave a row one unit too long; retry with a slightly smaller factor.
             factor *= 1 - 2.0**-40
         for place in range(width):
             vectors[row, place] = np.int64(np.float64(vectors[row, place]) * factor)
@@ -70,7 +70,7 @@ def fill_edges(
     """Write y trunc(x 2^fraction_bits) of every row into `block`, (rows, d); see dpcore.records.records.edges.
 
     features: (rows, d) in units of 2^-30, within [-2^30, 2^30]. sensitive: coordinates that are 2^fraction_bits in
-    rows that are not usable.
+    unusable rows.
     """
     rows, d = features.shape
     shift = 30 - fraction_bits
@@ -80,7 +80,7 @@ def fill_edges(
         sign = np.int64(labels[row]) >> 63
         for coordinate in range(d):
             value = np.int64(features[row, coordinate])
-            # An arithmetic shift rounds down; adding 2^shift - 1 to negative ones first makes that toward zero.
+            # An arithmetic shift rounds down. Adding 2^shift - 1 to negative values first makes it round toward zero.
             value = (value + ((value >> 63) & below)) >> shift
             block[row, coordinate] = (value ^ sign) - sign
         if not usable[row]:

@@ -1,4 +1,4 @@
-"""What a party brings to a computation over its records: randomness, its secret, who adds up, and progress."""
+"""What a party's computation over its records uses: randomness, its secret, row sums and progress."""
 
 import hmac
 from dataclasses import dataclass, field
@@ -20,9 +20,9 @@ class PartySecret:
     """The secret of a party's pseudorandom function (HMAC-SHA-256), from which its repeatable draws derive.
 
     One-bit rounding and the noise of a noised table repeat their draws. secret: at least 32 bytes that the party keeps
-    for the life of its data and shares with no one. schema_digest: of the schema that encodes the records.
+    for the lifetime of its data and shares with no one. schema_digest: digest of the schema that encodes the records.
 
-    Raises ConfigurationError where the secret is shorter.
+    Raises ConfigurationError if the secret is shorter.
     """
 
     secret: bytes = field(repr=False)
@@ -33,17 +33,17 @@ class PartySecret:
             raise ConfigurationError(f"a party's secret has {len(self.secret)} bytes; it needs {SECRET_BYTES} or more")
 
     def key(self, domain: bytes, message: bytes) -> bytes:
-        """The 32-byte key of one purpose under this schema. domain: one for each purpose, ending in a zero byte."""
+        """The 32-byte key for one purpose under this schema. domain: unique to the purpose, ends in a zero byte."""
         return hmac.digest(self.secret, domain + self.schema_digest + message, "sha256")
 
 
 @dataclass(frozen=True)
 class Computation:
-    """What a party's contribution to a query is computed with. A kind of query uses the parts that it needs.
+    """The inputs of a party's contribution to a query, besides its records. Each kind uses those that it needs.
 
-    random: source of noise and signatures; the operating system's at a node. secret: needed where a draw repeats.
-    row_sums: adds up over many rows, on threads or on the party's cluster; it does not change what is drawn or added.
-    progress: callback (rows done, m_p), which may raise to stop the computation.
+    random: source of noise and rado signatures; the operating system's at a node. secret: for draws that repeat.
+    row_sums: sums over rows, on threads or on the party's cluster; it does not change the result. progress: callback
+    `(rows done, m_p)`, which may raise to stop the computation.
     """
 
     random: RandomSource

@@ -1,4 +1,4 @@
-"""Columns to coordinates: arrays in, arrays out, the same for a party's records and a learner's predictions.
+"""Encoding of columns as coordinates, for a party's records and for a learner's predictions.
 
 Every operation is one or two IEEE-754 double operations in a fixed order, so that two parties with the same schema
 encode the same cell to the same coordinate.
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import DataError
-from dpcore.numbers.fixed_point import STORED_FRACTION_BITS, store
+from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
 from dpcore.records.features import (
     BooleanFeature,
     CategoryFeature,
@@ -29,7 +29,7 @@ Mask = NDArray[np.bool_]
 
 
 class WantedColumn(NamedTuple):
-    """A column, and how it is to be read: as numbers or as texts."""
+    """A column, and whether to read it as numbers or as texts."""
 
     column: str
     kind: Literal["numbers", "texts"]
@@ -37,7 +37,7 @@ class WantedColumn(NamedTuple):
 
 @dataclass(frozen=True)
 class Numbers:
-    """Cells of a numeric column: values (m,) float64, missing (m,); what a missing cell's value is does not matter."""
+    """Cells of a numeric column: values (m,) float64, missing (m,) bool. The values of missing cells are ignored."""
 
     values: Floats
     missing: Mask
@@ -45,7 +45,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Texts:
-    """Cells of a column of texts: codes (m,) index `texts`, -1 where the cell is missing."""
+    """Cells of a text column: codes (m,) index `texts`; -1 means that the cell is missing."""
 
     codes: NDArray[np.int64]
     texts: tuple[str, ...]
@@ -55,11 +55,11 @@ Cells = Numbers | Texts
 
 
 class CellError(DataError):
-    """A cell that cannot be encoded; `row` counts from 0 within the arrays that were given, None where all are alike.
+    """A cell cannot be encoded. row: counted from 0 in the given arrays, None if the error concerns all rows.
 
-    sentence: the rule that is broken, without the cell's value: errors end in logs and on screens.
+    sentence: the broken rule, without the cell's value, because errors appear in logs.
 
-    Who knows the file turns it into a DataError that says where in the file the cell stands.
+    The caller that knows the file turns this error into a DataError with the cell's place in the file.
     """
 
     def __init__(self, row: int | None, column: str, sentence: str) -> None:
@@ -69,7 +69,7 @@ class CellError(DataError):
 
 @dataclass(frozen=True)
 class Tally:
-    """What was done to the cells of one feature (or of the label): numbers of cells."""
+    """How many cells of one feature, or of the label, each policy changed."""
 
     name: str
     imputed: int = 0
@@ -77,7 +77,7 @@ class Tally:
     zero_vectors: int = 0
 
     def __add__(self, other: "Tally") -> "Tally":
-        """Both tallies together; `name` is the first one's."""
+        """The sum of both tallies, with the name of the first."""
         return Tally(
             self.name,
             self.imputed + other.imputed,
@@ -88,11 +88,11 @@ class Tally:
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """Rows as the schema encodes them.
+    """Rows encoded by a schema.
 
-    x: (m, d) float64 in [-1, 1], coordinates in the schema's order. labels: (m,) int8 in {-1, +1}, or None where they
-    were not asked for. usable: (m,); a row that is not has x = 0, the bias too, and label +1, so that the number of
-    rows never depends on values. tallies: one for each feature, in order, then the label's where it was asked for.
+    x: (m, d) float64 in [-1, 1], coordinates in the schema's order. labels: (m,) int8 in {-1, +1}, or None if they were
+    not requested. usable: (m,); an unusable row has x = 0, including the bias, and label +1, so that the number of rows
+    never depends on values. tallies: one per feature, in order, then that of the label if labels were requested.
     """
 
     x: Floats
@@ -103,10 +103,10 @@ class EncodedRows:
 
 @dataclass(frozen=True)
 class StoredRows:
-    """What EncodedRows says, in the fixed point of a party's records.
+    """Encoded rows in the fixed point of a party's records.
 
-    features: (m, d) int32 in units of 2^-30 (dpcore.numbers.fixed_point.store of the coordinates). The others as there,
-    with labels.
+    features: (m, d) int32 in units of 2^-30, `store` of the coordinates. The other fields are as in EncodedRows, with
+    labels.
     """
 
     features: NDArray[np.int32]
@@ -117,7 +117,7 @@ class StoredRows:
 
 @dataclass(frozen=True)
 class _Column:
-    """One encoded feature, and masks (m,) of the rows where a policy acted, None where it acted on none.
+    """One encoded feature, and masks (m,) of the rows that a policy changed, None if it changed none.
 
     values: (m,) float64, or (m, k) bool for coordinates that are 0 or 1.
     """
@@ -128,14 +128,30 @@ class _Column:
     dropped: Mask | None = None
 
 
+def store(features: NDArray[np.float64], out: NDArray[np.int32] | None = None) -> NDArray[np.int32]:
+    """Features as integers in units of 2^-30, truncated toward zero: trunc(x * 2^30), any shape.
+
+    The product is exact, because a power of two only changes the exponent. out: an array of the same shape for the
+    result; None for a new one. Raises DataError if a feature is NaN or outside [-1, 1].
+    """
+    x = np.asarray(features, dtype=np.float64)
+    # If any value is NaN, the extremes are NaN too, and comparisons with NaN are false.
+    if x.size and not (x.min() >= -1.0 and x.max() <= 1.0):
+        raise DataError("a feature is not a number in [-1, 1]: scale it by its declared bounds before storing it")
+    stored = np.empty(x.shape, dtype=np.int32) if out is None else out
+    # A conversion from double to integer truncates toward zero.
+    np.copyto(stored, x * float(1 << STORED_FRACTION_BITS), casting="unsafe")
+    return stored
+
+
 def sources(schema: Schema, *, label: bool) -> tuple[WantedColumn, ...]:
-    """The columns that encoding needs and how each is read, without repetition; the label's where `label` is true."""
+    """The distinct columns that encoding needs and how to read them, including the label's if `label` is true."""
     needed = [source_of(feature) for feature in schema.features]
     return tuple(dict.fromkeys([*needed, WantedColumn(schema.label.column, "texts")] if label else needed))
 
 
 def source_of(feature: Feature) -> WantedColumn:
-    """The column of one feature and how it is read."""
+    """The column of one feature and how to read it."""
     return WantedColumn(feature.column, "numbers" if isinstance(feature, RealFeature | ThresholdFeature) else "texts")
 
 
@@ -156,7 +172,7 @@ def encode(schema: Schema, cells: Mapping[WantedColumn, Cells], rows: int, *, la
 
 
 def encode_stored(schema: Schema, cells: Mapping[WantedColumn, Cells], rows: int) -> StoredRows:
-    """Encode `rows` rows with their labels as a party stores them: `store` of what `encode` gives, without the doubles.
+    """Encode `rows` rows with labels as a party stores them: equals `store` of `encode`, without creating doubles.
 
     cells: an entry for each of `sources(schema, label=True)`. Raises CellError as `encode` does.
     """
@@ -170,7 +186,7 @@ def encode_stored(schema: Schema, cells: Mapping[WantedColumn, Cells], rows: int
 def _fill(schema: Schema, cells: Mapping[WantedColumn, Cells], x: NDArray[Any]) -> tuple[Mask, list[Tally]]:
     """Write the features and the bias into x, (m, d) of doubles or of stored integers.
 
-    Gives which rows the features leave usable, and the features' tallies; what is in the other rows does not matter.
+    Returns a mask of the rows that the features leave usable, and the features' tallies. The caller clears other rows.
     """
     usable = np.ones(len(x), dtype=np.bool_)
     tallies = []
@@ -206,9 +222,9 @@ def _count(mask: Mask | None) -> int:
 
 def _encode_feature(feature: Feature, cells: Cells) -> _Column:
     if isinstance(feature, RealFeature | ThresholdFeature):
-        assert isinstance(cells, Numbers), f"column {feature.column!r} is to be read as numbers"
+        assert isinstance(cells, Numbers), f"column {feature.column!r} must be read as numbers"
         return _encode_real(feature, cells) if isinstance(feature, RealFeature) else _encode_threshold(feature, cells)
-    assert isinstance(cells, Texts), f"column {feature.column!r} is to be read as texts"
+    assert isinstance(cells, Texts), f"column {feature.column!r} must be read as texts"
     return _encode_boolean(feature, cells) if isinstance(feature, BooleanFeature) else _encode_category(feature, cells)
 
 
@@ -216,13 +232,13 @@ def _encode_real(feature: RealFeature, cells: Numbers) -> _Column:
     filled = cells.values
     if cells.missing.any():
         filled = np.where(cells.missing, feature.lower if feature.impute is None else feature.impute, filled)
-    # NaN is an extreme where there is one, and is within nothing.
+    # If there is a NaN, it is both minimum and maximum, and the comparisons fail.
     if len(filled) == 0 or (filled.min() >= feature.lower and filled.max() <= feature.upper):
         imputed, dropped = _missing(feature, cells.missing)
         return _Column(_scaled(feature, filled), imputed, None, dropped)
     _refuse_not_finite(feature.column, cells)
     imputed, dropped = _missing(feature, cells.missing)
-    # What is filled in for a missing cell is within the bounds.
+    # Imputed values are within the bounds.
     above = filled > feature.upper
     beyond = above | (filled < feature.lower)
     if feature.out_of_bounds == "refuse":
@@ -232,8 +248,8 @@ def _encode_real(feature: RealFeature, cells: Numbers) -> _Column:
         raise CellError(
             row,
             feature.column,
-            f'is {side} the schema\'s {bound} bound {limit}; set out_of_bounds = "clip" or "zero-vector", or mend the '
-            "file",
+            f'is {side} the schema\'s {bound} bound {limit}; set out_of_bounds = "clip" or "zero-vector", or '
+            "correct the file",
         )
     scaled = _scaled(feature, np.clip(filled, feature.lower, feature.upper))
     if feature.out_of_bounds == "clip":
@@ -279,9 +295,9 @@ def _encode_category(feature: CategoryFeature, cells: Texts) -> _Column:
 
 
 def _labelled(label: Label, cells: Mapping[WantedColumn, Cells], usable: Mask) -> tuple[NDArray[np.int8], Tally]:
-    """Labels, +1 in rows that are not usable, and their tally; `usable` loses the rows whose label is dropped."""
+    """Labels, +1 in unusable rows, and their tally. Clears `usable` for the rows whose label is dropped."""
     label_cells = cells[WantedColumn(label.column, "texts")]
-    assert isinstance(label_cells, Texts), "labels are to be read as texts"
+    assert isinstance(label_cells, Texts), "labels must be read as texts"
     labels, dropped = _encode_label(label, label_cells)
     usable &= ~dropped
     labels[~usable] = 1
@@ -296,22 +312,22 @@ def _encode_label(label: Label, cells: Texts) -> tuple[NDArray[np.int8], Mask]:
     if label.missing == "refuse" and dropped.any():
         row = int(dropped.argmax())
         found = "there is no label" if missing[row] else "is in neither positive nor negative of the schema's label"
-        raise CellError(row, label.column, f'{found}; set label.missing = "zero-vector", or mend the file')
+        raise CellError(row, label.column, f'{found}; set label.missing = "zero-vector", or correct the file')
     return np.where(codes == 1, np.int8(1), np.int8(-1)), dropped
 
 
 def _look_up(cells: Texts, meaning: Mapping[str, int]) -> NDArray[np.int64]:
-    """What each cell means, -1 where it is missing or means nothing; one Python step for each distinct text."""
+    """The meaning of each cell, -1 if it is missing or unknown; one Python step per distinct text."""
     table = np.array([*(meaning.get(text, -1) for text in cells.texts), -1], dtype=np.int64)
     return table[cells.codes]
 
 
 def _missing(feature: Feature, missing: Mask) -> tuple[Mask | None, Mask | None]:
-    """Masks (imputed, dropped) of the cells that are missing; raises CellError where the policy refuses them."""
+    """Masks (imputed, dropped) of the missing cells. Raises CellError if the policy refuses them."""
     if not missing.any():
         return None, None
     if feature.missing == "refuse":
-        sentence = 'the cell is empty; set missing = "impute" or "zero-vector" for the feature, or mend the file'
+        sentence = 'the cell is empty; set missing = "impute" or "zero-vector" for the feature, or correct the file'
         raise CellError(int(missing.argmax()), feature.column, sentence)
     return (missing, None) if feature.missing == "impute" else (None, missing)
 
@@ -319,9 +335,9 @@ def _missing(feature: Feature, missing: Mask) -> tuple[Mask | None, Mask | None]
 def _absent(
     feature: BooleanFeature | CategoryFeature, cells: Texts, codes: NDArray[np.int64], unknown_is: str
 ) -> tuple[Mask | None, Mask | None]:
-    """Masks (imputed, dropped) of the cells that are missing or that mean nothing, `codes` being what each means.
+    """Masks (imputed, dropped) of the missing and unknown cells. codes: the meaning of each cell, as of `_look_up`.
 
-    An unknown cell that stays zero is in neither. Raises CellError where a policy refuses a cell.
+    An unknown cell that stays zero is in neither mask. Raises CellError if a policy refuses a cell.
     """
     nothing = codes < 0
     if not nothing.any():
@@ -333,7 +349,7 @@ def _absent(
         return imputed, dropped
     if feature.unknown == "refuse":
         choices = '"zero", "impute" or "zero-vector"' if feature.type == "category" else '"impute" or "zero-vector"'
-        sentence = f"{unknown_is}; add it, set unknown = {choices}, or mend the file"
+        sentence = f"{unknown_is}; add it, set unknown = {choices}, or correct the file"
         raise CellError(int(unknown.argmax()), feature.column, sentence)
     if feature.unknown == "impute":
         return _either(imputed, unknown), dropped
@@ -350,5 +366,5 @@ def _refuse_not_finite(column: str, cells: Numbers) -> None:
         return
     bad = ~(finite | cells.missing)
     if bad.any():
-        sentence = "is not a finite number; leave the cell empty where nothing is known"
+        sentence = "is not a finite number; leave the cell empty if the value is not known"
         raise CellError(int(bad.argmax()), column, sentence)

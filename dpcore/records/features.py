@@ -1,7 +1,7 @@
-"""The parts of a schema: what one source column becomes, and what is done with a cell that cannot be used.
+"""The parts of a schema: how one source column is encoded, and how an unusable cell is handled.
 
-Every class here is valid from construction: a value that exists is one that data can be encoded with. The field names
-are the keys of the TOML file, so that an error names what its reader wrote.
+Every class is valid from construction, so that data can be encoded with every instance. Field names are the keys of the
+TOML file, so that an error names what the user wrote.
 """
 
 import difflib
@@ -20,13 +20,13 @@ MissingLabel = Literal["refuse", "zero-vector"]
 
 MISSING_POLICIES = ("refuse", "impute", "zero-vector")
 
-#: What is trimmed from both ends of every cell and header, and so may not surround a text of a schema.
+#: Characters trimmed from both ends of every cell and header, which may not surround a text of a schema.
 TRIMMED = " \t\r\n"
 
 #: Integral floats below this magnitude are exact integers and are written without a fraction.
 _EXACT_INTEGERS = 2.0**53
 
-#: Characters of the longest text that is compared with others to find a near one, and of how many others.
+#: Limits of the search for a similar name: length of a text in characters, and number of texts.
 _LONGEST_COMPARED = 100
 _MOST_COMPARED = 1000
 
@@ -34,9 +34,9 @@ T = TypeVar("T")
 
 
 class SchemaFieldError(SchemaError):
-    """A field of a schema is not what it should be.
+    """A field of a schema is invalid.
 
-    field: its path, such as "features.age.upper". sentence: what is wrong and what to do. source: the file, if any.
+    field: its path, such as "features.age.upper". sentence: the cause and what to do. source: the file, if any.
     """
 
     def __init__(self, field: str, sentence: str, *, source: str = "") -> None:
@@ -45,11 +45,11 @@ class SchemaFieldError(SchemaError):
 
 
 def value_text(value: object) -> str:
-    """The text by which a value of a typed column, or of the TOML file, is compared with a schema's texts.
+    """The text of a value of a typed column, or of the TOML file, for comparison with a schema's texts.
 
     Booleans are "true" and "false", integers decimal, floats that are integers below 2^53 as those integers, other
-    floats their shortest decimal that reads back as the same double (Python's repr). Anything else: its own text,
-    trimmed of space, tab, CR and LF. Cells of a CSV are texts already and are only trimmed: "01" is not "1".
+    floats their shortest decimal that reads back as the same double (Python's repr). Any other value is its text,
+    trimmed of space, tab, CR and LF. Cells of a CSV are texts and are only trimmed: "01" is not "1".
     """
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -59,7 +59,7 @@ def value_text(value: object) -> str:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """A half-sentence that helps with a name that is not among `names`: the nearest one, or all of a short list."""
+    """A hint for a name that is not in `names`: the most similar one, or the first of them."""
     known = sorted(set(names))
     near = close_match(name, known)
     if near is not None:
@@ -69,8 +69,8 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def close_match(name: str, names: Iterable[str]) -> str | None:
-    """The one of `names` that `name` was probably meant to be, None where there is none or it is too long to tell."""
-    # Comparing takes time by the square of the length, for each of them, and a schema may come from a peer.
+    """The most similar of `names`; None if none is similar or `name` is too long to compare."""
+    # Each comparison takes time quadratic in the length, and a schema may come from a peer.
     known = [other for other in names if len(other) <= _LONGEST_COMPARED]
     if len(name) > _LONGEST_COMPARED:
         return None
@@ -81,7 +81,7 @@ def close_match(name: str, names: Iterable[str]) -> str | None:
 
 
 def require_text(field: str, value: object) -> str:
-    """`value` as a text that can match a cell: not empty, not surrounded by blanks, valid Unicode."""
+    """`value` as a text that can match a cell: not empty, without surrounding blanks, valid Unicode."""
     if not isinstance(value, str):
         raise SchemaFieldError(field, f"{value!r} is not a text; put it in quotation marks")
     if not value.strip(TRIMMED):
@@ -104,7 +104,7 @@ def require_name(field: str, value: object) -> str:
 
 
 def _require_number(field: str, value: object) -> float:
-    """`value` as a finite double; minus zero becomes zero, because both encode alike."""
+    """`value` as a finite double. Minus zero becomes zero, because both have the same encoding."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SchemaFieldError(field, f"{value!r} is not a number; write one, such as 1.5")
     try:
@@ -118,21 +118,21 @@ def _require_number(field: str, value: object) -> float:
 
 def _require_choice(field: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise SchemaFieldError(field, f"{value!r} is none of {', '.join(choices)}; {nearest(str(value), choices)}")
+        raise SchemaFieldError(field, f"{value!r} is not one of {', '.join(choices)}; {nearest(str(value), choices)}")
 
 
 def _require_texts(field: str, values: object) -> tuple[str, ...]:
     """`values` (texts, numbers or booleans) as distinct texts, in the given order."""
     if not isinstance(values, list | tuple) or not values:
-        raise SchemaFieldError(field, 'is not a list with values in it; write one, such as ["yes", "1"]')
-    # A dictionary, for its order: a schema may come from a peer, and looking through a list takes time by the square.
+        raise SchemaFieldError(field, 'is not a list of values; write one, such as ["yes", "1"]')
+    # A dictionary keeps the order. Searching a list would take quadratic time, and a schema may come from a peer.
     texts: dict[str, None] = {}
     for value in values:
         if not isinstance(value, str | int | float):
             raise SchemaFieldError(field, f"{value!r} is neither a text nor a number; put it in quotation marks")
         text = require_text(field, value if isinstance(value, str) else value_text(value))
         if text in texts:
-            raise SchemaFieldError(field, f"{text!r} stands in the list twice; remove one")
+            raise SchemaFieldError(field, f"{text!r} is in the list twice; remove one")
         texts[text] = None
     return tuple(texts)
 
@@ -144,10 +144,10 @@ def _require_disjoint(field: str, first: tuple[str, ...], second: tuple[str, ...
 
 
 def _require_impute(field: str, value: object, policies: tuple[str, ...]) -> None:
-    """`impute` is there exactly where one of the feature's policies asks for it."""
+    """Check that `impute` is given if and only if one of the feature's policies uses it."""
     wanted = "impute" in policies
     if wanted and value is None:
-        raise SchemaFieldError(field, 'is needed where a policy is "impute"; write the value that is to be put in')
+        raise SchemaFieldError(field, 'is needed if a policy is "impute"; write the value to impute')
     if not wanted and value is not None:
         raise SchemaFieldError(field, 'is given but no policy is "impute"; remove it, or set missing = "impute"')
 
@@ -160,7 +160,7 @@ def _settle(instance: object, **values: object) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class RealFeature:
-    """A number v in [lower, upper], encoded as 2 (v - lower) / (upper - lower) - 1: the bounds are never the data's."""
+    """A number v in [lower, upper], encoded as 2 (v - lower) / (upper - lower) - 1. Bounds never come from the data."""
 
     type: ClassVar[str] = "real"
     reals: ClassVar[tuple[str, ...]] = ("lower", "upper", "impute")
@@ -185,7 +185,7 @@ class RealFeature:
         if self.impute is not None:
             _settle(self, impute=_require_number(f"{path}.impute", self.impute))
             if not lower <= self.impute <= upper:
-                raise SchemaFieldError(f"{path}.impute", "is beyond the bounds; choose a value within them")
+                raise SchemaFieldError(f"{path}.impute", "is outside the bounds; choose a value within them")
         _settle(self, lower=lower, upper=upper)
 
     @property
@@ -196,7 +196,7 @@ class RealFeature:
 
 @dataclass(frozen=True, kw_only=True)
 class BooleanFeature:
-    """A yes or no, encoded +1 or -1: `true` and `false` list the texts that mean each."""
+    """A yes or no, encoded as +1 or -1. `true` and `false` list the texts of each."""
 
     type: ClassVar[str] = "boolean"
     reals: ClassVar[tuple[str, ...]] = ()
@@ -210,7 +210,7 @@ class BooleanFeature:
 
     def __post_init__(self) -> None:
         path = _begin(self)
-        # Order says nothing here, so it must not change the digest.
+        # The order has no meaning here, so it must not change the digest.
         true = tuple(sorted(_require_texts(f"{path}.true", self.true)))
         false = tuple(sorted(_require_texts(f"{path}.false", self.false)))
         _require_disjoint(f"{path}.true", true, false, "true and false")
@@ -227,7 +227,7 @@ class BooleanFeature:
 
 @dataclass(frozen=True, kw_only=True)
 class CategoryFeature:
-    """One of a list of values, encoded one-hot 0/1, so that a row's norm does not grow with the number of values.
+    """One of a list of values, one-hot encoded as 0/1, so that a row's norm does not grow with the number of values.
 
     unknown = "zero" leaves all indicators at 0 for a value that is not listed.
     """
@@ -257,13 +257,13 @@ class CategoryFeature:
 
     @property
     def coordinates(self) -> tuple[str, ...]:
-        """One coordinate a value, named "feature=value", in the listed order."""
+        """One coordinate per value, named "feature=value", in the listed order."""
         return tuple(f"{self.name}={value}" for value in self.values)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ThresholdFeature:
-    """A boolean derived from a numeric column, in place of it: +1 where the value is >= threshold, -1 elsewhere."""
+    """A boolean that replaces a numeric column: +1 if the value is >= threshold, else -1."""
 
     type: ClassVar[str] = "threshold"
     reals: ClassVar[tuple[str, ...]] = ("threshold",)
@@ -293,10 +293,10 @@ FEATURE_TYPES: Mapping[str, Callable[..., Feature]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Label:
-    """The column that says what is to be learned.
+    """The column to predict.
 
-    positive: the texts that mean +1. negative: those that mean -1; where absent, everything else does. missing: what is
-    done with a row whose label is empty or, where `negative` is given, in neither list.
+    positive: the texts that mean +1. negative: the texts that mean -1; if omitted, all others do. missing: how a row is
+    handled whose label is empty or, if `negative` is given, in neither list.
     """
 
     reals: ClassVar[tuple[str, ...]] = ()
@@ -317,7 +317,7 @@ class Label:
 
 
 def _begin(feature: Feature) -> str:
-    """Check what all features have, fill in the column's name, and return the path of the feature's fields."""
+    """Check the fields of all features, set the default column, and return the path of the feature's fields."""
     path = f"features.{require_name('features.name', feature.name)}"
     _settle(feature, column=require_text(f"{path}.column", feature.column or feature.name))
     return path
@@ -332,7 +332,7 @@ def _require_boolean_impute(path: str, value: object, policies: tuple[str, ...])
 def build(kind: Callable[..., T], table: Mapping[str, Any], path: str) -> T:
     """A part of a schema from a parsed table; keys are the dataclass's field names.
 
-    Raises SchemaFieldError for a key that is unknown (naming the nearest), absent, or an empty text.
+    Raises SchemaFieldError for a key that is unknown (with the most similar one), missing, or an empty text.
     """
     known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]  # every kind is a dataclass
     for key, value in table.items():
@@ -342,12 +342,12 @@ def build(kind: Callable[..., T], table: Mapping[str, Any], path: str) -> T:
             raise SchemaFieldError(f"{path}.{key}", "is empty; write a text, or leave the key out")
     for key, field in known.items():
         if key not in table and field.default is MISSING:
-            raise SchemaFieldError(f"{path}.{key}", "is absent; write it")
+            raise SchemaFieldError(f"{path}.{key}", "is missing; write it")
     return kind(**table)
 
 
 def plain(part: Feature | Label) -> dict[str, Any]:
-    """A part of a schema as plain values, every field explicit, tuples as lists; None where nothing is set."""
+    """A part of a schema as plain values: every field explicit, tuples as lists, None if not set."""
     values = {field.name: getattr(part, field.name) for field in fields(part)}
     listed = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
     return listed if isinstance(part, Label) else {"name": part.name, "type": part.type, **listed}

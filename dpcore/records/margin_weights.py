@@ -1,13 +1,14 @@
-"""Weights of the margin, in integers: what a loss's gradient multiplies an edge by, the same on every machine.
+"""Integer weights of the margin: the factors of edges in a loss's gradient, identical on every machine.
 
 The gradient of a loss l(theta . e) of the edge e = y x is l'(theta . e) e, with a weight w = -l' in [0, 1]:
 
     logistic   l(z) = log(1 + exp(-z))     w = 1 / (1 + exp(z))
     hinge      l(z) = max(0, 1 - z)        w = 1 where z < 1, else 0 (a subgradient)
 
-Margins are exact integers and weights come from a table, so that no floating point enters a contribution. The table
-steps by 2^-10 in z from -16 to 16 and holds round(2^12 w) at the middle of each step: a weight is off by at most 2^-12
-(|dw/dz| <= 1/4, half a step 2^-11, and half a unit), and constant beyond, where it is within 2^-23 of its limit.
+Margins are exact integers and weights come from a table, so a contribution does not depend on floating point. The
+table has steps of 2^-10 in z from -16 to 16 and contains round(2^12 w) at the middle of each step. The error of a
+weight is at most 2^-12 (|dw/dz| <= 1/4, half a step 2^-11, and half a unit). Beyond the table a weight is constant,
+within 2^-23 of its limit.
 """
 
 from fractions import Fraction
@@ -28,7 +29,7 @@ LARGEST_MARGIN = 16
 
 
 def check_loss(loss: str) -> None:
-    """Raise ConfigurationError where there is no such loss."""
+    """Raise ConfigurationError if the loss is unknown."""
     if loss not in LOSSES:
         raise ConfigurationError(f"no loss is called {loss!r}; choose one of {', '.join(LOSSES)}")
 
@@ -47,22 +48,24 @@ def weights(margins: NDArray[np.int64], margin_bits: int, loss: Loss) -> NDArray
 def clip_squared(clip: Fraction, fraction_bits: int) -> int:
     """floor(C^2 4^(f + WEIGHT_BITS)): the largest squared length of a record's integer gradient.
 
-    Raises PlanError where it does not fit an int64.
+    Raises PlanError if it does not fit an int64.
     """
     squared = int(clip**2 * (1 << 2 * (fraction_bits + WEIGHT_BITS)))
     if not 0 < squared < 1 << 63:
-        raise PlanError(f"a clip of {float(clip):g} at {fraction_bits} fraction bits: lower either")
+        raise PlanError(
+            f"a clip of {float(clip):g} with {fraction_bits} fraction bits does not fit 64 bits: lower either"
+        )
     return squared
 
 
 def shortened(weight: NDArray[np.int64], squares: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     """Weights lowered to the largest integers at which weight^2 squares <= most: int64 (rows,).
 
-    weight: (rows,), as `weights` gives them. squares: (rows,), squared lengths. Exact, whatever rounding does before:
-    weight^2 s <= most if and only if s <= floor(most / weight^2), s being an integer.
+    weight: (rows,), as `weights` gives them. squares: (rows,), squared lengths. The result is exact:
+    weight^2 s <= most if and only if s <= floor(most / weight^2), because s is an integer.
     """
     largest = np.sqrt(most / np.maximum(squares, 1))
-    # At most one unit too many: the root of a quotient in double precision, rounded down, is off by less than one.
+    # At most one unit too large: the root of a quotient in double precision, rounded down, is off by less than one.
     lowered = np.minimum(weight, np.minimum(largest, 1 << WEIGHT_BITS).astype(np.int64) + 1)
     long = np.flatnonzero(lowered)
     while len(long):
@@ -84,7 +87,7 @@ def _table(loss: Loss) -> NDArray[np.int64]:
 
 
 def _logistic(step: int) -> int:
-    """round(2^12 / (1 + exp(z))) in the middle of a step; 200 bits decide it, for z is never zero."""
+    """round(2^12 / (1 + exp(z))) at the middle of a step; 200 bits decide the rounding, because z is never zero."""
     with gmpy2.context(precision=200):
         z = gmpy2.mpfr(2 * step + 1) / (1 << STEP_BITS + 1)
         return int(gmpy2.rint((1 << WEIGHT_BITS) / (1 + gmpy2.exp(z))))

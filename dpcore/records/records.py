@@ -1,4 +1,4 @@
-"""Records as a party holds them, and their edge vectors e = y x in fixed point (docs/protocol.md, section 6)."""
+"""A party's records and their edge vectors e = y x in fixed point (docs/protocol.md, section 6)."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -19,16 +19,16 @@ BLOCK_ROWS = 4096
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """The encoded rows of one party; valid from construction, and its arrays are read-only views.
+    """The encoded rows of one party. Valid from construction; the arrays are read-only views.
 
-    features: (m, d) int32 in units of 2^-30, within [-2^30, 2^30], the bias (2^30) included.
-    labels: (m,) int8, -1 or +1. usable: (m,) bool; a row that is not usable has zero features, bias too, and label +1,
+    features: (m, d) int32 in units of 2^-30, within [-2^30, 2^30], including the bias (2^30).
+    labels: (m,) int8, -1 or +1. usable: (m,) bool; an unusable row has zero features, including the bias, and label +1,
     so that the row count never depends on values.
 
-    Raises ShapeError where the arrays do not fit one another, SchemaError where a value is out of range.
+    Raises ShapeError if the shapes of the arrays do not match, SchemaError if a value is out of range.
     """
 
-    # Not in the repr, which may end in a log.
+    # Not in the repr, which may appear in a log.
     features: NDArray[np.int32] = field(repr=False)
     labels: NDArray[np.int8] = field(repr=False)
     usable: NDArray[np.bool_] = field(repr=False)
@@ -58,7 +58,7 @@ class Records:
     def _check_values(self) -> None:
         if not bool((np.abs(self.labels) == 1).all()):
             raise SchemaError("a label is neither -1 nor +1: encode labels by the schema")
-        # Block by block, so that memory is passed through once and nothing large is made.
+        # Block by block, so that memory is read once and no large array is created.
         for first in range(0, self.rows, BLOCK_ROWS):
             rows = slice(first, first + BLOCK_ROWS)
             features, usable = self.features[rows], self.usable[rows]
@@ -69,16 +69,16 @@ class Records:
 
     @property
     def rows(self) -> int:
-        """m, usable or not."""
+        """m, the number of rows, usable or not."""
         return int(self.features.shape[0])
 
     @property
     def d(self) -> int:
-        """Coordinates of a record, the bias included."""
+        """Number of coordinates of a record, including the bias."""
         return int(self.features.shape[1])
 
     def between(self, first: int, stop: int) -> "Records":
-        """The rows from `first` to before `stop`, or to the last: views, not copies, and not checked again."""
+        """The rows from `first` to before `stop`, or to the last, as views. They are not checked again."""
         part = object.__new__(Records)
         for name in ("features", "labels", "usable"):
             object.__setattr__(part, name, getattr(self, name)[first:stop])
@@ -96,17 +96,17 @@ class Records:
 def edges(
     records: Records, fraction_bits: int, sensitive: Sequence[int] = (), block_rows: int = BLOCK_ROWS
 ) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """The edge vectors y x, block after block: (first row, int64 (block, d) in units of 2^-fraction_bits).
+    """The edge vectors y x, block by block: (first row, int64 (block, d) in units of 2^-fraction_bits).
 
     Equals y trunc(v 2^f) of the original feature v exactly. Proof: a record keeps x = trunc(v 2^30); let N = 2^(30-f).
     For v >= 0, floor(x / N) = floor(v 2^f), since for an integer q: q <= floor(v 2^30) / N iff q N <= floor(v 2^30) iff
     q N <= v 2^30 (q N is an integer) iff q <= v 2^f. Truncation is an odd function, so the same holds for v < 0, and
-    the label's sign may come after it.
+    the label's sign may be applied after it.
 
-    The sensitive coordinates of a row that is not usable are +1 (2^fraction_bits): every row then moves each k by a
-    fair coin. block_rows: a multiple of 8, so that blocks of rows are whole bytes of packed selection bits.
+    The sensitive coordinates of an unusable row are +1 (2^fraction_bits), so that every row adds a fair coin to each k.
+    block_rows: a multiple of 8, so that blocks of rows are whole bytes of packed selection bits.
 
-    Raises ShapeError where one of `sensitive` is no coordinate or block_rows no multiple of 8, PlanError where
+    Raises ShapeError if one of `sensitive` is not a coordinate or block_rows is not a multiple of 8, PlanError if
     fraction_bits is not in 0..30.
     """
     if block_rows < 8 or block_rows % 8:
@@ -115,7 +115,7 @@ def edges(
         _check_coordinate(records, coordinate)
     if not 0 <= fraction_bits <= STORED_FRACTION_BITS:
         raise PlanError(f"fraction_bits is {fraction_bits}: choose 0 to {STORED_FRACTION_BITS}")
-    from dpcore.records.compiled_edges import fill_edges  # noqa: PLC0415 - Numba, only where something is computed
+    from dpcore.records.compiled_edges import fill_edges  # noqa: PLC0415 - imports Numba
 
     coordinates = np.asarray(sensitive, dtype=np.int64)
     for first in range(0, records.rows, block_rows):
@@ -128,10 +128,10 @@ def edges(
 
 
 def sensitive_positive(records: Records, sensitive: int) -> NDArray[np.bool_]:
-    """For each row, whether the sensitive coordinate of its edge is +1: (m,). A row that is not usable counts as +1.
+    """For each row, whether the sensitive coordinate of its edge is +1: (m,). An unusable row counts as +1.
 
-    Raises ShapeError where `sensitive` is no coordinate, SchemaError where a usable row has anything but -1 or +1
-    there: the exact accounting holds for boolean coordinates alone.
+    Raises ShapeError if `sensitive` is not a coordinate, SchemaError if a usable row has a value other than -1 or +1
+    there: the exact accounting holds only for boolean coordinates.
     """
     _check_coordinate(records, sensitive)
     column = records.features[:, sensitive]

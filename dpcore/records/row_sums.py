@@ -1,7 +1,7 @@
-"""Sums over a party's rows, run by run: on threads here; where somebody has more machines, on those.
+"""Sums over a party's rows, run by run, on threads. A party's cluster may provide another implementation.
 
-What is summed over rows is independent of how rows are cut, because it is integers: any cut into runs of whole blocks,
-in any order, on any machine, gives the same total bit for bit.
+The sums are integers, so the total does not depend on the partition of the rows: any runs of whole blocks, in any
+order, on any machine, give the same total bit for bit.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -18,9 +18,9 @@ from dpcore.progress import Progress
 from dpcore.records.records import BLOCK_ROWS, Records
 
 RUN_BLOCKS = 16
-"""Blocks of BLOCK_ROWS rows that one step takes at most: the grain of progress and of sharing."""
+"""The most blocks of BLOCK_ROWS rows per step, which is the unit of progress and of work for threads."""
 
-# Steps for each thread, so that none waits long for the last one.
+# Steps per thread, so that no thread waits long for the last one.
 _STEPS_EACH = 8
 
 Item = TypeVar("Item")
@@ -28,9 +28,9 @@ Result = TypeVar("Result")
 
 
 class RowPart(Protocol):
-    """What a run of rows adds to the total. It can be pickled, so that another process can compute it.
+    """What a run of rows adds to the total. Instances can be pickled, so that another process can compute them.
 
-    shape: of the total.
+    shape: the shape of the total.
     """
 
     @property
@@ -39,16 +39,16 @@ class RowPart(Protocol):
         ...
 
     def add(self, total: NDArray[np.int64], records: Records, first_row: int) -> None:
-        """Add what these rows give to `total`, in place. Safe to call from several threads, each with its own total.
+        """Add the sum of these rows to `total` in place. Thread-safe if each thread has its own total.
 
-        records: consecutive rows of the party's, the first of which is its row `first_row`, a multiple of BLOCK_ROWS;
-        whole blocks of BLOCK_ROWS, but for the party's last.
+        records: consecutive rows of the party, starting at its row `first_row`, a multiple of BLOCK_ROWS. They are
+        whole blocks of BLOCK_ROWS rows, except for the party's last block.
         """
         ...
 
 
 class RowSums(Protocol):
-    """How a part is summed over all rows."""
+    """Sums a part over all rows."""
 
     def __call__(self, part: RowPart, records: Records, progress: Progress | None = None) -> NDArray[np.int64]:
         """The total over all rows: int64, `part.shape`. Raises what the part or `progress` raises."""
@@ -56,14 +56,14 @@ class RowSums(Protocol):
 
 
 SumOverRows: TypeAlias = Callable[[RowPart, Records], NDArray[np.int64]]
-"""A `RowSums` whose progress is somebody else's business, or a Computation's `total`."""
+"""A `RowSums` without progress, or a Computation's `total`."""
 
 
 def on_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> Generator[Result]:
-    """What `function` gives for each item, in order, computed on a thread for each processor; on none for one item.
+    """The results of `function` for each item, in order, computed on one thread per processor; on none for one item.
 
-    Whoever stops taking results, by an error or otherwise, stops the work: items that were not begun are left out, and
-    no thread is left running. BLAS has one thread meanwhile, on one processor too: other processes may share it.
+    Closing the generator, or an error, stops the work: items that have not started are skipped, and no thread is left
+    running. BLAS uses one thread meanwhile, also on one processor, because other processes may share it.
     """
     threads = min(processors(), len(items))
     with one_blas_thread():
@@ -71,15 +71,15 @@ def on_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> Gen
             yield from map(function, items)
             return
         with ThreadPoolExecutor(threads) as pool:
-            # `map` cancels what was not begun when it is closed or fails; leaving the pool waits for the rest.
+            # `map` cancels items that have not started when it is closed or fails. Leaving the pool waits for the rest.
             yield from pool.map(one_blas_thread()(function), items)
 
 
 def sum_on_threads(part: RowPart, records: Records, progress: Progress | None = None) -> NDArray[np.int64]:
-    """The total over all rows, runs of blocks on a thread for each processor."""
+    """The total over all rows, computed in runs of blocks on one thread per processor."""
     blocks = -(-records.rows // BLOCK_ROWS)
     run_rows = BLOCK_ROWS * min(RUN_BLOCKS, -(-blocks // (_STEPS_EACH * processors())))
-    # A thread takes a total that is free and puts it back, so there are as many as threads and none is used by two.
+    # A thread takes a free total and puts it back: there are as many as threads, and no two threads share one.
     free: list[NDArray[np.int64]] = []
 
     def run(first_row: int) -> int:
@@ -104,10 +104,9 @@ def sum_on_threads(part: RowPart, records: Records, progress: Progress | None = 
 
 
 def add_exactly(total: NDArray[np.int64], added: NDArray[np.int64]) -> None:
-    """Add to a total what some of the rows gave, in place. Both: int64, of one shape.
+    """Add the sum of some rows to a total, in place. Both are int64 of the same shape.
 
-    Each may be exact and their sum not: raises SlotOverflowError where that might leave int64; the total is then as it
-    was.
+    Raises SlotOverflowError if the sum might not fit int64; the total is then unchanged.
     """
     check_room(largest(total) + largest(added))
     total += added

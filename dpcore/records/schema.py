@@ -1,12 +1,12 @@
-"""The schema: how every party turns its columns into the same coordinates, and the digest by which they know it.
+"""The schema: how every party encodes its columns as the same coordinates, and the digest that identifies it.
 
-A schema decides everything that influences encoding: order of coordinates, bounds, texts, and what is done with cells
-that cannot be used. Its canonical form can be written in any language:
+A schema determines everything that influences encoding: order of coordinates, bounds, texts, and how unusable cells are
+handled. Its canonical form can be written in any language:
 
-    JSON in UTF-8; keys sorted by code point; no white space; every field explicit, null where nothing is set;
+    JSON in UTF-8; keys sorted by code point; no white space; every field explicit, null if not set;
     real numbers as texts of the 16 lower-case hexadecimal digits of the big-endian IEEE-754 double (minus zero never
     occurs); in texts only the quotation mark, the backslash and the characters below U+0020 are escaped (by
-    backslash with b, f, n, r or t where JSON has that, else by backslash, u and four lower-case digits). The lists
+    backslash with b, f, n, r or t if JSON has that, else by backslash, u and four lower-case digits). The lists
     label.positive, label.negative, true and false are sorted by code point; features and values keep their order.
 
     digest = SHA-256("rado.v1/schema" || 0x00 || canonical form)
@@ -50,7 +50,7 @@ _KEYS = ("schema_version", "name", "bias", "label", "features")
 class SchemaDifference:
     """One field in which two schemas differ.
 
-    field: a path such as "features.age.upper". mine, theirs: the values as text, "(absent)" where there is none.
+    field: a path such as "features.age.upper". mine, theirs: the values as text, "(absent)" if there is none.
     """
 
     field: str
@@ -60,9 +60,9 @@ class SchemaDifference:
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
-    """Columns to coordinates in [-1, 1], and a label to -1 or +1.
+    """Encodes columns as coordinates in [-1, 1], and a label as -1 or +1.
 
-    bias: whether a coordinate that is 1 in every usable row stands last. Raises SchemaFieldError where the parts
+    bias: whether the last coordinate is the bias, 1 in every usable row. Raises SchemaFieldError if the parts
     contradict one another.
     """
 
@@ -77,7 +77,7 @@ class Schema:
             raise SchemaFieldError("bias", f"{self.bias!r} is not a boolean; write true or false")
         object.__setattr__(self, "features", tuple(self.features))
         if not self.features:
-            raise SchemaFieldError("features", "there are none; write at least one [[features]] table")
+            raise SchemaFieldError("features", "is empty; write at least one [[features]] table")
         self._check_names()
         self._check_columns()
 
@@ -91,7 +91,9 @@ class Schema:
             seen_names.add(feature.name)
             for coordinate in feature.coordinates:
                 if coordinate in seen:
-                    sentence = f"its coordinate {coordinate!r} is also that of {seen[coordinate]}; rename the feature"
+                    sentence = (
+                        f"its coordinate {coordinate!r} is also a coordinate of {seen[coordinate]}; rename the feature"
+                    )
                     raise SchemaFieldError(f"{field}.name", sentence)
                 seen[coordinate] = f"feature {feature.name!r}"
 
@@ -101,14 +103,14 @@ class Schema:
             field = f"features.{feature.name}.column"
             if feature.column == self.label.column:
                 raise SchemaFieldError(
-                    field, f"{feature.column!r} is the label's column and would give the label away; drop the feature"
+                    field, f"{feature.column!r} is the label's column and would reveal the label; remove the feature"
                 )
             other = first.setdefault(feature.column, feature)
             if other is not feature and (ThresholdFeature.type in (feature.type, other.type)):
                 raise SchemaFieldError(
                     field,
-                    f"{feature.column!r} is the source of feature {other.name!r} too, but a threshold stands in place "
-                    "of its source column; drop one of the two",
+                    f"{feature.column!r} is also the source of feature {other.name!r}, but a threshold replaces its "
+                    "source column; remove one of the two",
                 )
 
     @cached_property
@@ -124,7 +126,7 @@ class Schema:
 
     @cached_property
     def boolean_coordinates(self) -> tuple[str, ...]:
-        """The coordinates coded -1/+1 (boolean and threshold features): those that a query may declare sensitive."""
+        """The coordinates coded -1/+1 (boolean and threshold features), which a query may declare sensitive."""
         kinds = BooleanFeature | ThresholdFeature
         return tuple(feature.name for feature in self.features if isinstance(feature, kinds))
 
@@ -141,7 +143,7 @@ class Schema:
 
     @cached_property
     def _derived(self) -> dict[str, tuple[str, ...]]:
-        """Coordinates by column: whoever asks for each of them must not go through all of them each time."""
+        """Coordinates by column, so that a lookup does not search all coordinates."""
         derived: dict[str, list[str]] = {}
         for name, source in self._sources.items():
             if source is not None:
@@ -149,12 +151,12 @@ class Schema:
         return {source: tuple(names) for source, names in derived.items()}
 
     def coordinate(self, name: str) -> int:
-        """Index of the coordinate called `name`; raises SchemaError naming the nearest where there is none."""
+        """Index of the coordinate `name`. Raises SchemaError, with the most similar name, if there is none."""
         self.sources(name)
         return self._positions[name]
 
     def sources(self, name: str) -> str | None:
-        """The column that coordinate `name` derives from, None for the bias; raises SchemaError for another name."""
+        """The column that coordinate `name` derives from, None for the bias. Raises SchemaError if it is unknown."""
         if name not in self._sources:
             raise SchemaError(f"schema {self.name!r} has no coordinate {name!r}; {nearest(name, self.coordinates)}")
         return self._sources[name]
@@ -164,7 +166,7 @@ class Schema:
         return self._derived.get(column, ())
 
     def canonical_bytes(self) -> bytes:
-        """The canonical form, as the module's docstring defines it."""
+        """The canonical form, as defined in the module's docstring."""
         return _dump({**_plain(self), "schema_version": SCHEMA_VERSION})
 
     @cached_property
@@ -174,27 +176,27 @@ class Schema:
 
     @classmethod
     def from_toml(cls, text: str, source: str = "") -> "Schema":
-        """The schema that a TOML text describes; `source`, such as the file's name, stands in the errors.
+        """The schema described by a TOML text. source: named in errors, such as the file's name.
 
-        Raises SchemaError for text that is not TOML, SchemaFieldError (a SchemaError) for anything in it that is
-        unknown, absent or not what it should be.
+        Raises SchemaError if the text is not TOML, SchemaFieldError (a SchemaError) if a field is unknown, missing or
+        invalid.
         """
         try:
             table = tomllib.loads(text)
         except (ValueError, RecursionError) as error:  # also an integer of thousands of digits
             place = f"{source}: " if source else ""
-            raise SchemaError(f"{place}not valid TOML: {error}; mend the file") from None
+            raise SchemaError(f"{place}not valid TOML: {error}; correct the file") from None
         try:
             return _from_table(table)
         except SchemaFieldError as error:
             raise SchemaFieldError(error.field, error.sentence, source=source) from None
-        except ValueError as error:  # a hexadecimal integer is read at any length, and not written
+        except ValueError as error:  # a hexadecimal integer may be too long to print
             place = f"{source}: " if source else ""
-            raise SchemaError(f"{place}has a value that cannot be used: {error}; mend the file") from None
+            raise SchemaError(f"{place}has a value that cannot be used: {error}; correct the file") from None
 
     @classmethod
     def from_canonical(cls, data: bytes) -> "Schema":
-        """The schema with exactly this canonical form; raises SchemaError for any other bytes."""
+        """The schema with exactly this canonical form. Raises SchemaError for any other bytes."""
         try:
             table = json.loads(data.decode())
             schema = _from_table(_decode_reals(table))
@@ -204,11 +206,11 @@ class Schema:
         except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
             raise SchemaError(f"not the canonical form of a schema ({error}); send canonical_bytes()") from None
         if not exact:
-            raise SchemaError("a schema that is not in canonical form; send canonical_bytes()")
+            raise SchemaError("the schema is not in canonical form; send canonical_bytes()")
         return schema
 
     def to_toml(self, comments: Sequence[str] = ()) -> str:
-        """A TOML text that reads back as this schema, for people to edit; `comments` stand at the top."""
+        """An editable TOML text that reads back as this schema, with `comments` at the top."""
         lines = [f"# {line}" for comment in comments for line in comment.splitlines()]
         lines += [f"schema_version = {SCHEMA_VERSION}", f"name = {_toml(self.name)}", f"bias = {_toml(self.bias)}"]
         lines += ["", "[label]", *_toml_lines(plain(self.label))]
@@ -221,7 +223,7 @@ class Schema:
 
 
 def differences(mine: Schema, theirs: Schema) -> list[SchemaDifference]:
-    """Every field in which two schemas differ; empty exactly where their digests agree."""
+    """Every field in which two schemas differ; empty if and only if their digests are equal."""
     a, b = _flat(mine), _flat(theirs)
     found = [
         SchemaDifference(field, a.get(field, _ABSENT), b.get(field, _ABSENT))
@@ -238,7 +240,7 @@ def _flat(schema: Schema) -> dict[str, str]:
     flat = {"name": repr(schema.name), "bias": _toml(schema.bias)}
     parts = [("label", plain(schema.label))] + [(f"features.{f.name}", plain(f)) for f in schema.features]
     for path, part in parts:
-        # A repr would tell 1 from 1.0, but every real is a float from construction.
+        # A repr would distinguish 1 from 1.0, but every real is a float from construction.
         flat.update({f"{path}.{key}": "(none)" if value is None else _toml(value) for key, value in part.items()})
     return flat
 
@@ -255,10 +257,12 @@ def _from_table(table: Mapping[str, Any]) -> Schema:
             raise SchemaFieldError(key, f"is not a key; {nearest(key, _KEYS)}")
     for key in _KEYS:
         if key not in table and key != "bias":
-            raise SchemaFieldError(key, "is absent; write it")
+            raise SchemaFieldError(key, "is missing; write it")
     version = table["schema_version"]
     if type(version) is not int or version != SCHEMA_VERSION:
-        raise SchemaFieldError("schema_version", f"{version!r} is not {SCHEMA_VERSION}, the one this radofed reads")
+        raise SchemaFieldError(
+            "schema_version", f"{version!r} is not {SCHEMA_VERSION}, the version that this radofed reads"
+        )
     if not isinstance(table["label"], Mapping):
         raise SchemaFieldError("label", "is not a table; write [label]")
     if not isinstance(table["features"], list):
@@ -269,7 +273,7 @@ def _from_table(table: Mapping[str, Any]) -> Schema:
 
 
 def _feature(table: object, number: int) -> Feature:
-    """One feature; until its name is known an error calls it by its number in the file, counted from 1."""
+    """One feature. Until its name is known, errors use its number in the file, counted from 1."""
     path = f"features[{number}]"
     if not isinstance(table, Mapping):
         raise SchemaFieldError(path, "is not a table; write [[features]] before each feature")
@@ -277,7 +281,7 @@ def _feature(table: object, number: int) -> Feature:
     path = f"features.{require_name(f'{path}.name', values['name'])}" if "name" in values else path
     kind = values.pop("type", None)
     if not isinstance(kind, str) or kind not in FEATURE_TYPES:
-        found = "is absent" if kind is None else f"{kind!r} is not a type of feature"
+        found = "is missing" if kind is None else f"{kind!r} is not a type of feature"
         raise SchemaFieldError(f"{path}.type", f"{found}; {nearest(str(kind), FEATURE_TYPES)}")
     return build(FEATURE_TYPES[kind], values, path)
 
@@ -300,7 +304,7 @@ def _encode_reals(value: Any) -> Any:
 
 
 def _decode_reals(table: dict[str, Any]) -> dict[str, Any]:
-    """The canonical form's table with its hexadecimal doubles read; whatever else is wrong shows on re-serialising."""
+    """The canonical form's table with its hexadecimal doubles decoded. Re-serialising detects all other errors."""
     features = []
     for part in table["features"]:
         reals = getattr(FEATURE_TYPES.get(part.get("type")), "reals", ())
@@ -323,7 +327,7 @@ def _toml_lines(table: Mapping[str, Any]) -> list[str]:
 
 
 def _toml(value: Any) -> str:
-    """A text, boolean, double or list of texts as TOML; its basic strings are JSON's, but that DEL is escaped too."""
+    """A text, boolean, double or list of texts as TOML, whose strings are those of JSON with DEL escaped too."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):

@@ -1,1 +1,1 @@
-"""One query's way through a party: decided, computed, charged, uploaded."""
+"""How a party answers a query: decide, compute, charge, upload."""

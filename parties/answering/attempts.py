@@ -1,11 +1,11 @@
-"""Where the party stands in each attempt that it accepted, durably, in the ledger's file.
+"""The state of each attempt that the party accepted, durable, in the ledger's file.
 
-ACCEPTED    reserved, and the acceptance signed; its bytes are kept, so that a repeated answer is the same
-READY       the contribution is spooled bare; nothing has left and nothing is charged
-CHARGED     paid for, and bound to one cohort and one masked spool; its bytes may leave, the mask key is destroyed
-UPLOADED    the receipt has been acknowledged
-BURNT       paid for, and the spool was lost: nothing more may leave
-ENDED       over; a reservation that was not charged has been given back
+ACCEPTED    reserved, and the acceptance is signed; its bytes are kept, so that a repeated answer is the same
+READY       the contribution is spooled without masks; nothing is sent and nothing is charged
+CHARGED     charged, and bound to one cohort and one masked spool; its bytes may leave, the mask key is destroyed
+UPLOADED    the coordinator acknowledged the receipt
+BURNT       charged, but the spool was lost: unusable, no further byte may leave
+ENDED       over; a reservation that was not charged is released
 """
 
 import sqlite3
@@ -20,7 +20,7 @@ from wire.query import CLOCK_SKEW_S
 
 
 class AttemptState(StrEnum):
-    """The states of the module's docstring."""
+    """The states in the module's docstring."""
 
     ACCEPTED = "accepted"
     READY = "ready"
@@ -31,7 +31,7 @@ class AttemptState(StrEnum):
 
     @property
     def is_over(self) -> bool:
-        """Nothing more will be done for it."""
+        """Whether the attempt is in a final state."""
         return self in (AttemptState.BURNT, AttemptState.ENDED)
 
 
@@ -50,9 +50,9 @@ _NEXT: dict[AttemptState, frozenset[AttemptState]] = {
 class Attempt:
     """One attempt that this party accepted.
 
-    answer: its signed acceptance. answer_arrived: whether the coordinator is known to have it. rows: what it said.
-    spool_digest: of the bare contribution until the charge, of the masked one from then on. mask_key: the raw X25519
-    private key behind the acceptance, None once the attempt is charged or over.
+    answer: its signed acceptance. answer_arrived: whether the coordinator is known to have it. rows: the number in the
+    acceptance. spool_digest: of the bare contribution (without masks) until the charge, then of the masked one.
+    mask_key: the raw X25519 private key of the acceptance, None once the attempt is charged or over.
     """
 
     query_id: bytes
@@ -66,19 +66,19 @@ class Attempt:
     mask_key: bytes | None = field(repr=False)
 
     def is_expired(self, now_unix_s: float) -> bool:
-        """Whether the query is dead, with the skew of clocks allowed for."""
+        """Whether the query has expired, allowing for clock skew."""
         return now_unix_s > self.not_after_unix_s + CLOCK_SKEW_S
 
 
 class Attempts:
-    """The attempts of one party. Every change is one transaction, with the ledger's where it has a part in it."""
+    """The attempts of one party. Every change is one transaction, together with its change of the ledger."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._database = ledger.database
 
     def find(self, query_id: bytes, attempt: int) -> Attempt | None:
-        """The attempt, or None where this party never accepted it."""
+        """The attempt, or None if this party never accepted it."""
         with self._database.transaction() as connection:
             row = connection.execute(f"{_SELECT} WHERE query_id = ? AND attempt = ?", (query_id, attempt)).fetchone()
         return None if row is None else _attempt(row)
@@ -96,7 +96,7 @@ class Attempts:
         return [attempt for attempt in attempts if not attempt.state.is_over]
 
     def cost(self, held: Attempt) -> Charge | None:
-        """What was reserved or charged for an attempt; None where nothing is (any more)."""
+        """The charge that is reserved or charged for an attempt; None if there is none (any more)."""
         return self._ledger.cost(held.query_id, held.attempt)
 
     def accept(
@@ -109,9 +109,9 @@ class Attempts:
         not_after_unix_s: int,
         now_unix_s: float,
     ) -> Attempt:
-        """Reserve, and remember the acceptance; the one that was remembered first where there is one.
+        """Reserve the charge and store the acceptance. Returns the stored attempt if there already is one.
 
-        Raises what Ledger.reserve raises, and then nothing is kept.
+        Raises what Ledger.reserve raises, and then stores nothing.
         """
         query_id, attempt = acceptance.query_id, acceptance.attempt
         with self._database.transaction() as connection:
@@ -132,7 +132,7 @@ class Attempts:
         return Attempt(query_id, attempt, _S.ACCEPTED, answer, False, acceptance.rows, None, not_after_unix_s, mask_key)
 
     def answer_arrived(self, held: Attempt) -> None:
-        """The coordinator has the acceptance."""
+        """Record that the coordinator has the acceptance."""
         with self._database.transaction() as connection:
             connection.execute(
                 "UPDATE attempts SET answer_arrived = 1 WHERE query_id = ? AND attempt = ?",
@@ -140,10 +140,10 @@ class Attempts:
             )
 
     def ready(self, held: Attempt, spool_digest: bytes) -> None:
-        """The contribution is spooled. Raises LedgerConflictError where the attempt is past that or has other bytes."""
+        """Record the spooled contribution. Raises LedgerConflictError if it is past that or the bytes differ."""
         with self._database.transaction() as connection:
             if self._present(held).spool_digest not in (None, spool_digest):
-                raise LedgerConflictError(held.query_id, held.attempt, "was spooled as other bytes already")
+                raise LedgerConflictError(held.query_id, held.attempt, "is already spooled with other bytes")
             self._move(held, _S.READY)
             connection.execute(
                 "UPDATE attempts SET spool_digest = ? WHERE query_id = ? AND attempt = ?",
@@ -151,16 +151,16 @@ class Attempts:
             )
 
     def charge(self, held: Attempt, *, cohort_digest: bytes, spool_digest: bytes, now_unix_s: float) -> bool:
-        """Charge for this cohort and this masked spool; from its return on the bytes may leave. False if done before.
+        """Charge for this cohort and this masked spool. After the return the bytes may leave. False if done before.
 
-        spool_digest: the masked contribution's, made of the bare one that `ready` was told of. Raises what
-        Ledger.charge raises, and LedgerConflictError where the attempt is not ready or is over.
+        spool_digest: of the masked contribution, made from the bare one that was passed to `ready`. Raises what
+        Ledger.charge raises, and LedgerConflictError if the attempt is not ready or is over.
         """
         with self._database.transaction() as connection:
             present = self._present(held)
             charged = present.state in (_S.CHARGED, _S.UPLOADED)
             if present.state.is_over or (charged and present.spool_digest != spool_digest):
-                raise LedgerConflictError(held.query_id, held.attempt, "is over or was spooled as other bytes")
+                raise LedgerConflictError(held.query_id, held.attempt, "is over or was spooled with other bytes")
             self._ledger.charge(
                 held.query_id,
                 held.attempt,
@@ -178,17 +178,17 @@ class Attempts:
             return True
 
     def uploaded(self, held: Attempt) -> None:
-        """The receipt has been acknowledged."""
+        """Record that the receipt was acknowledged."""
         with self._database.transaction():
             self._move(held, _S.UPLOADED)
 
     def burn(self, held: Attempt) -> None:
-        """The spool of a charged attempt was lost."""
+        """Record that the spool of a charged attempt was lost."""
         with self._database.transaction():
             self._move(held, _S.BURNT)
 
     def end(self, held: Attempt) -> bool:
-        """The attempt is over; gives a reservation back, never a charge. False where it was over before."""
+        """End the attempt. Releases a reservation, never a charge. Returns False if it was over before."""
         with self._database.transaction():
             if self._present(held).state.is_over:
                 return False
@@ -197,7 +197,7 @@ class Attempts:
             return True
 
     def forget(self, now_unix_s: float) -> int:
-        """Drop attempts that are over and whose query is dead by any clock; how many. The ledger keeps its charges."""
+        """Delete attempts that are over and whose query expired by any clock. Returns their number. Charges stay."""
         with self._database.transaction() as connection:
             done = connection.execute(
                 "DELETE FROM attempts WHERE state IN (?, ?) AND not_after_unix_s < ?",
@@ -212,7 +212,7 @@ class Attempts:
         return present
 
     def _move(self, held: Attempt, state: AttemptState) -> None:
-        """Part of a caller's transaction."""
+        """Change the state, within the caller's transaction."""
         present = self._present(held).state
         if present is state:
             return
@@ -220,7 +220,7 @@ class Attempts:
             raise LedgerConflictError(
                 held.query_id, held.attempt, f"is {present.value} and cannot become {state.value}"
             )
-        # The masks are made of the key before the charge. Whoever reads the file later must not find it.
+        # The masks are derived from the key before the charge. No later reader of the file may find the key.
         keeps_key = state in (_S.ACCEPTED, _S.READY)
         with self._database.transaction() as connection:
             connection.execute(

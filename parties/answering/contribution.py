@@ -1,9 +1,9 @@
-"""What a party sends: from its records to encrypted bytes. Pure: arrays in, bytes out.
+"""A party's contribution: from its records to encrypted bytes. Pure: arrays in, bytes out.
 
     records -> integer vector (the query's kind) -> slots -> ciphertexts -> chunks -> masked chunks
 
-The integers that are packed are the integers that the query's kind computed, noise included: nothing is rounded,
-clipped or added in between, so that the decoded total equals the sum over all parties bit for bit (P6).
+The packed integers are those that the query's kind computed, noise included. Nothing is rounded, clipped or added in
+between, so that the decoded total equals the sum over all parties bit for bit (P6).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,17 +29,19 @@ from wire.upload import chunk_ranges
 def integer_vector(opened: OpenedQuery, records: Records, computation: Computation) -> NDArray[np.int64]:
     """This party's part of the sum with its share of the noise, int64 (length,), in the units of the query's kind.
 
-    BLAS has one thread meanwhile, in the whole process.
+    BLAS runs with one thread during the call, in the whole process.
 
-    Raises ShapeError where the records have another number of coordinates than the query's schema, and what the
-    query's kind raises.
+    Raises ShapeError if the records and the query's schema have different numbers of coordinates, and what the query's
+    kind raises.
     """
     query = opened.query
     if records.d != query.schema.d:
-        raise ShapeError(f"records of {records.d} coordinates for a schema of {query.schema.d}: load them with it")
+        raise ShapeError(
+            f"records of {records.d} coordinates for a schema of {query.schema.d}: load them with this schema"
+        )
     values = query.kind.contribution(records, query.encoding.fraction_bits, computation)
     if values.shape != (query.length,):
-        raise ShapeError(f"a contribution of shape {values.shape}, and the query asks for {query.length} values")
+        raise ShapeError(f"a contribution of shape {values.shape}, but the query requires {query.length} values")
     return values
 
 
@@ -52,8 +54,8 @@ def encrypted_chunks(
 ) -> Iterator[bytes]:
     """The chunks of an upload in order, each a run of fixed-width ciphertexts.
 
-    values: (length,) as integer_vector gives them. rows: m_p, for the check slots. obfuscator: for the query's key.
-    progress is told (ciphertexts done, ciphertexts) after each chunk. Raises what pack and encrypt_many raise.
+    values: (length,) from integer_vector. rows: m_p, for the check slots. obfuscator: for the query's key.
+    progress: callback (ciphertexts done, ciphertexts) after each chunk. Raises what pack and encrypt_many raise.
     """
     key = opened.public_key
     plaintexts = pack(values, rows, opened.query.encoding, key.bits)
@@ -73,10 +75,10 @@ def masked_chunks(
     acceptances: Sequence[Acceptance],
     cohort_digest: bytes,
 ) -> Iterator[bytes]:
-    """The chunks with this member's masks multiplied in: the same bytes for the same cohort, every time.
+    """The chunks with this member's masks multiplied in. Deterministic: the same cohort gives the same bytes.
 
-    values, chunks: of the bare contribution. acceptances: every member's, this one's among them, verified. Raises
-    MaskKeyError where a peer's key is of low order.
+    values, chunks: of the bare contribution. acceptances: of all members, this one included, verified. Raises
+    MaskKeyError if a peer's key is of low order.
     """
     key, encoding = opened.public_key, opened.query.encoding
     own = next(acceptance for acceptance in acceptances if acceptance.party == own_name)

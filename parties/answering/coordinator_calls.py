@@ -1,4 +1,4 @@
-"""What a party exchanges with the coordinator, without the wire's messages: a simulation can stand in for it."""
+"""A party's calls to the coordinator, without wire messages, so that a simulation can implement them."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,7 +10,7 @@ from wire.upload import Chunk
 
 @dataclass(frozen=True)
 class WorkBatch:
-    """What one fetch brought: work in order, the cursor to pass next, and how many entries could not be read."""
+    """Result of one fetch: work in order, the cursor to pass next, and the number of unreadable entries."""
 
     work: tuple[Work, ...]
     cursor: int
@@ -25,21 +25,21 @@ class CoordinatorCalls(Protocol):
         ...
 
     def fetch_work(self, cursor: int, wait_s: int) -> WorkBatch:
-        """What changed since the cursor; waits up to wait_s where nothing did. Tries once."""
+        """Changes since the cursor. Waits up to wait_s if there are none. Tries once."""
         ...
 
     def answer(self, answer: Envelope, *, accepts: bool) -> None:
-        """Give a signed acceptance or refusal."""
+        """Send a signed acceptance or refusal."""
         ...
 
     def ready(self, ready: Envelope) -> None:
-        """Say that the contribution is spooled."""
+        """Report that the contribution is spooled."""
         ...
 
     def upload_chunk(self, query_id: bytes, attempt: int, chunk: Chunk) -> None:
-        """Send one chunk; it is on the coordinator's disk once this has returned."""
+        """Send one chunk. After the return it is on the coordinator's disk."""
         ...
 
     def receipt(self, receipt: Envelope) -> None:
-        """End the upload."""
+        """Complete the upload."""
         ...

@@ -1,4 +1,4 @@
-"""What the party decides of a query and of a cohort. Pure: no network, no files, no clock."""
+"""The party's decisions on a query and on a cohort. Pure: no network, no files, no clock."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ from wire.roster import Roster
 
 @dataclass(frozen=True)
 class Party:
-    """A party as its own node knows it: who it is, what it allows, its rows and what sums them, its secret."""
+    """A party as its own node knows it: name and key, policy, rows and how to sum them, secret."""
 
     name: str
     signing_key: SigningKey
@@ -29,9 +29,9 @@ class Party:
 
 
 def decide(opened: OpenedQuery, attempt: int, party: Party, roster: Roster) -> Charge:
-    """What taking part in one attempt costs, once policy, schema and design allow it.
+    """Cost of one attempt, if policy, schema and design allow it.
 
-    Raises WireError with the code that the party refuses with: the policy's, SCHEMA_MISMATCH, ATTEMPT_MISMATCH or
+    Raises WireError with the code of the refusal: one of the policy's, SCHEMA_MISMATCH, ATTEMPT_MISMATCH or
     PLAN_INFEASIBLE.
     """
     query, rows = opened.query, party.records.rows
@@ -45,7 +45,7 @@ def decide(opened: OpenedQuery, attempt: int, party: Party, roster: Roster) -> C
 
 
 def check_schema(query: Query, schema: Schema) -> None:
-    """Raise WireError(SCHEMA_MISMATCH) where the query is not about the party's own schema."""
+    """Raise WireError(SCHEMA_MISMATCH) if the query's schema differs from the party's."""
     if query.schema.digest != schema.digest:
         fields = ", ".join(difference.field for difference in differences(schema, query.schema))
         raise WireError(Code.SCHEMA_MISMATCH, f"These differ: {fields}.")
@@ -54,29 +54,29 @@ def check_schema(query: Query, schema: Schema) -> None:
 def check_unchanged(query: Query, rows: int, reserved: Charge | None, party: Party) -> None:
     """Refuse to compute what was not reserved: data, schema or secret may have changed while the party was down.
 
-    rows, reserved: of the acceptance. A noised table that is not the one reserved for would be a release that nobody
-    counts. Raises WireError(SCHEMA_MISMATCH or UNAVAILABLE).
+    rows, reserved: of the acceptance. A noised table other than the reserved one would be an uncounted release.
+    Raises WireError(SCHEMA_MISMATCH or UNAVAILABLE).
     """
     check_schema(query, party.schema)
     if rows != party.records.rows:
-        raise WireError(Code.UNAVAILABLE, "The data have another number of rows than when it was accepted.")
+        raise WireError(Code.UNAVAILABLE, "The number of rows changed after this party accepted the query.")
     if reserved != charge_for(query, rows, epoch_of(query, party)):
-        raise WireError(Code.UNAVAILABLE, "It would cost something else than what was reserved for it.")
+        raise WireError(Code.UNAVAILABLE, "Its cost now differs from the reserved cost.")
 
 
 def epoch_of(query: Query, party: Party) -> bytes | None:
-    """The name of the noised table that a query is answered from, None where it is not answered from one."""
+    """The name of the noised table that answers a query, or None if no such table does."""
     return query.kind.epoch(party.records, query.encoding.fraction_bits, party.secret)
 
 
 def verify_cohort(
     cohort: Cohort, opened: OpenedQuery, attempt: int, party: Party, roster: Roster, own_acceptance: Envelope
 ) -> tuple[Acceptance, ...]:
-    """What the members of a cohort signed; a cohort that this party must not upload for is refused, whoever formed it.
+    """Verify a cohort from an untrusted coordinator and return its members' acceptances.
 
-    The policy must still admit the query: it may have changed since the party accepted. Every acceptance must be signed
-    by a party of the roster, for this attempt; this party's own must stand in it byte for byte; the query's and the
-    policy's sizes must hold.
+    The policy must still allow the query: it may have changed since the party accepted. A party of the roster must have
+    signed each acceptance, for this attempt. This party's own acceptance must be in the cohort byte for byte. The
+    cohort's size must satisfy the query and the policy.
 
     Raises WireError(ATTEMPT_MISMATCH, COHORT_EXCLUDED, QUERY_INVALID, or what check_query, check_cohort and Cohort.open
     raise).
@@ -87,11 +87,12 @@ def verify_cohort(
         raise WireError(Code.ATTEMPT_MISMATCH, "The cohort is for another attempt.")
     acceptances = cohort.open(roster)
     if own_acceptance not in cohort.acceptances:
-        raise WireError(Code.COHORT_EXCLUDED, "This party's acceptance is not in the cohort as it was given.")
+        raise WireError(Code.COHORT_EXCLUDED, "The cohort does not contain this party's acceptance unchanged.")
     rows = sum(acceptance.rows for acceptance in acceptances)
     if not query.cohort_min <= len(acceptances) <= query.max_parties or rows > query.max_rows:
         raise WireError(
-            Code.QUERY_INVALID, f"The cohort has {len(acceptances)} parties and {rows} rows, which the query excludes."
+            Code.QUERY_INVALID,
+            f"The cohort has {len(acceptances)} parties and {rows} rows, which the query does not allow.",
         )
     members = (acceptance.party for acceptance in acceptances)
     check_cohort(party.policy, roster, party.name, members, query.honest_parties)

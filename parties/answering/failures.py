@@ -1,4 +1,4 @@
-"""What a failure means to the party: may it pass by itself, and what may a log say of it."""
+"""Meaning of a failure for the party: whether to retry it, and what a log may say about it."""
 
 from dpcore.errors import RadofedError
 from dpcore.paillier.masks import MaskKeyError
@@ -9,18 +9,18 @@ from wire.errors import CATALOGUE, ConnectionLostError, TimedOutError, WireError
 
 
 class StoppedError(RadofedError):
-    """Work was given up because it is no longer wanted or the node is stopping. What is on disk is right."""
+    """Work stopped because it is no longer wanted or the node is stopping. The state on disk is consistent."""
 
 
 def may_pass(error: RadofedError) -> bool:
-    """Whether what failed may succeed later by itself."""
+    """Whether the failed operation may succeed later without intervention."""
     if isinstance(error, WireError):
         return CATALOGUE[error.code].retry
     return isinstance(error, ConnectionLostError | TimedOutError | LedgerBusyError)
 
 
 def named(error: Exception) -> dict[str, str]:
-    """What a log says of an error: of those that may speak of the data no more than where they arose."""
+    """Log fields of an error. For an error that may quote data, only its type and place."""
     if isinstance(error, WireError):
         return {"code": error.code.value, "detail": error.detail}
     if isinstance(error, LedgerConflictError | LedgerBusyError | LedgerFileError | SpoolLostError | MaskKeyError):

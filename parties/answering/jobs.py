@@ -1,4 +1,4 @@
-"""Who works on which query: one thread at a time for each, one contribution at a time in all, none while it waits."""
+"""Schedules queries: one thread at a time per query, one contribution at a time in total, no thread while waiting."""
 
 import random
 import threading
@@ -12,9 +12,9 @@ from parties.answering.lifecycle import QueryLifecycle
 from radofed.common.logs import Log
 from wire.status import Work
 
-# As many as a coordinator has open by default: an upload holds its thread, and others must be answered meanwhile.
+# As many as a coordinator has open by default: an upload occupies its thread while other queries need answers.
 ADVANCING_THREADS = 16
-# Queries in hand at one time; far more than an honest coordinator has open.
+# Queries handled at one time; far more than an honest coordinator has open.
 MOST_QUERIES = 256
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
@@ -24,14 +24,14 @@ def pauses() -> Iterator[float]:
     """Growing pauses with full jitter, in seconds."""
     longest_s = FIRST_PAUSE_S
     while True:
-        # Jitter protects nobody; it spreads load.
+        # Jitter is not for security; it spreads load.
         yield random.uniform(0.1, longest_s)  # noqa: S311
         longest_s = min(longest_s * 2, LONGEST_PAUSE_S)
 
 
 @dataclass
 class _Job:
-    """One query: the newest work, whether it is to be looked at, who is at it, and when it is tried again."""
+    """One query: its newest work, whether that is new, which threads handle it, and its retry timer."""
 
     work: Work
     is_new: bool = True
@@ -48,13 +48,13 @@ class _Job:
 class Jobs:
     """Gives every query one advancing thread at a time and all of them one computing thread.
 
-    A query that waits to be tried again holds no thread, and one that nothing is to be done for is not kept.
+    A query that waits for a retry occupies no thread. Idle queries are not kept.
     """
 
     def __init__(
         self, lifecycle: QueryLifecycle, log: Log, stop: threading.Event, may_finish: Callable[[], bool] = lambda: True
     ) -> None:
-        """stop: set when the node stops. may_finish: whether uploads that are under way may go on after that."""
+        """stop: set when the node stops. may_finish: whether running uploads may continue after that."""
         self._lifecycle, self._log, self._stop, self._may_finish = lifecycle, log, stop, may_finish
         self._lock = threading.Lock()
         self._jobs: dict[bytes, _Job] = {}
@@ -62,7 +62,7 @@ class Jobs:
         self._computing = ThreadPoolExecutor(1, thread_name_prefix="compute")
 
     def offer(self, work: Work) -> None:
-        """Look at a query in the light of what the coordinator now says."""
+        """Handle a query, given the coordinator's newest work for it."""
         with self._lock:
             job = self._jobs.get(work.query_id)
             if job is None:
@@ -74,8 +74,8 @@ class Jobs:
             self._go_on(job)
 
     def drain(self) -> None:
-        """Wait until all threads have stopped; called once `stop` is set."""
-        # Whoever held the lock before has submitted, whoever comes after sees that the node stops.
+        """Wait until all threads have stopped. Call it after `stop` is set."""
+        # Earlier holders of the lock have submitted their work; later ones see that the node is stopping.
         with self._lock:
             for job in self._jobs.values():
                 if job.retry is not None:
@@ -84,7 +84,7 @@ class Jobs:
         self._advancing.shutdown(cancel_futures=True)
 
     def _go_on(self, job: _Job) -> None:
-        """Begin what is to be done for a query, or let go of it. The lock is held."""
+        """Start the next step of a query, or drop the query if it is idle. The caller holds the lock."""
         if job.is_new and not job.advancing and not self._stop.is_set():
             if job.retry is not None:
                 job.retry.cancel()
@@ -116,7 +116,7 @@ class Jobs:
             self._go_on(job)
 
     def _advance_once(self, job: _Job, work: Work) -> bool:
-        """Whether it went as far as it goes; otherwise it is to be tried again."""
+        """Advance a query. Returns False if it needs a retry."""
         try:
             if self._lifecycle.advance(work, lambda: self._is_current(job, work) and self._may_finish()):
                 with self._lock:

@@ -1,6 +1,6 @@
-"""One query's way through the party: each call compares what the coordinator shows with what is on disk, and goes on.
+"""The life of a query at the party: each call compares the coordinator's work with the state on disk, and continues.
 
-Every step may be repeated and may be cut off anywhere: what was done is in the ledger's file and in the spool.
+Every step may be repeated or interrupted at any point: progress is in the ledger's file and in the spool.
 """
 
 import time
@@ -35,9 +35,9 @@ _BEFORE_COHORT = (Phase.ANSWERING, Phase.PREPARING)
 
 
 class QueryLifecycle:
-    """Takes queries forward. `advance` is quick but for uploads; `compute` is long; both may run in any thread.
+    """Advances queries. `advance` is quick except for uploads; `compute` is long. Both may run in any thread.
 
-    One query is handled by one thread at a time; compute by one thread in all.
+    Call it with one thread at a time for each query, and `compute` with one thread in total.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class QueryLifecycle:
         obfuscators: Obfuscators | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """clock: Unix seconds. Raises SeededRandomRefusedError for any source but the system's."""
+        """clock: Unix seconds. Raises SeededRandomRefusedError for any source except the system's."""
         require_system(random)
         self._party = party
         self._attempts, self._spools, self._rosters, self._refusals = attempts, spools, rosters, refusals
@@ -62,18 +62,18 @@ class QueryLifecycle:
         self._obfuscators = obfuscators or Obfuscators(random, spare=0)
         self._uploads = Uploads(attempts, spools, rosters, coordinator, log, clock)
         self._announced: set[tuple[bytes, int]] = set()
-        # Remembered beside the disk, which may be what failed.
+        # In memory, because the disk may be what failed.
         self._given_up: set[tuple[bytes, int]] = set()
 
     def follow(self, policy: Policy) -> None:
-        """Hold to another policy: whatever is answered, and whatever is charged or uploaded, from now on."""
+        """Apply another policy to all later answers, charges and uploads."""
         self._party = replace(self._party, policy=policy)
 
     def advance(self, work: Work, wanted: Callable[[], bool] = lambda: True) -> bool:
-        """Take a query as far as it goes without computing; whether a contribution is now to be computed.
+        """Advance a query as far as possible without computing. Returns whether to compute a contribution next.
 
-        wanted: whether to go on after the chunk that is being uploaded. Raises errors of calls that may pass, for the
-        caller to try again, StoppedError, and LedgerBusyError.
+        wanted: whether to continue after the current chunk of an upload. Raises temporary errors of calls, for the
+        caller to retry, StoppedError, and LedgerBusyError.
         """
         known = self._attempts.of_query(work.query_id)
         if any(held.attempt > work.attempt for held in known):
@@ -96,8 +96,8 @@ class QueryLifecycle:
     def compute(self, work: Work, wanted: Callable[[], bool] = lambda: True) -> None:
         """Compute, encrypt and spool the contribution of an accepted attempt.
 
-        wanted: asked again and again; StoppedError where it says no. Whatever else fails ends the attempt: the party
-        says nothing more, nothing has left and nothing is charged.
+        wanted: called repeatedly; raises StoppedError once it returns False. Any other failure ends the attempt: the
+        party sends nothing more, nothing was sent and nothing is charged.
         """
         held = self._attempts.find(work.query_id, work.attempt)
         if held is None or held.state is not AttemptState.ACCEPTED:
@@ -112,14 +112,14 @@ class QueryLifecycle:
             self._end(held, "the contribution failed")
 
     def end_absent(self, open_queries: Iterable[bytes]) -> None:
-        """End every attempt at a query that the coordinator no longer has open."""
+        """End every attempt at a query that is no longer open at the coordinator."""
         still_open = set(open_queries)
         for held in self._attempts.unfinished():
             if held.query_id not in still_open:
-                self._end(held, "the coordinator does not have the query open")
+                self._end(held, "the query is not open at the coordinator")
 
     def end_expired(self) -> None:
-        """End every attempt whose query is dead by this party's clock, and forget those that ended long ago."""
+        """End every attempt whose query has expired by this party's clock, and delete those that ended long ago."""
         now = self._clock()
         for held in self._attempts.unfinished():
             if held.is_expired(now):
@@ -133,7 +133,7 @@ class QueryLifecycle:
         return self._rosters.checked(self._coordinator, opened)
 
     def _answer(self, work: Work) -> Attempt | None:
-        """Decide, reserve and remember an acceptance; or refuse. None where the party does not take part."""
+        """Decide, then reserve and store an acceptance, or refuse. None if the party does not take part."""
         if work.phase is not Phase.ANSWERING or work.state is not PartyState.SILENT:
             return None
         try:
@@ -144,7 +144,7 @@ class QueryLifecycle:
             self._refuse(work, error.code, error.detail)
         except (ConnectionLostError, TimedOutError):
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the others must not wait for this party
+        except Exception as error:  # noqa: BLE001 - on any error, the others must not wait for this party
             self._log.error("answering failed", query=work.query_id, attempt=work.attempt, **named(error))
             self._refuse(work, Code.UNAVAILABLE, type(error).__name__)
         return None
@@ -188,7 +188,7 @@ class QueryLifecycle:
         self._tell(work, lambda: self._coordinator.answer(sign(refusal, self._party.signing_key), accepts=False))
 
     def _deliver(self, work: Work, held: Attempt) -> bool:
-        """See that the coordinator has the acceptance; whether it has."""
+        """Ensure that the coordinator has the acceptance. Returns whether it has."""
         if held.answer_arrived:
             return True
         if work.state is PartyState.SILENT:
@@ -208,7 +208,7 @@ class QueryLifecycle:
             self._announced.add(key)
 
     def _tell(self, work: Work, call: Callable[[], None]) -> bool:
-        """Make a call; False where the coordinator refuses it for good: its next work says how the attempt stands."""
+        """Make a call. False if the coordinator refuses permanently: its next work shows the state of the attempt."""
         try:
             call()
         except WireError as error:
@@ -239,7 +239,7 @@ class QueryLifecycle:
         upload_bytes = opened.ciphertexts * width
         source = self._obfuscators.source(opened.public_key)
         chunks = encrypted_chunks(opened, values, party.records.rows, source, progress)
-        # Room for the masked one as well: once there is a cohort, everybody waits for this party.
+        # Includes room for the masked contribution: once there is a cohort, the other members wait for this party.
         needed_bytes = 2 * upload_bytes + values.nbytes
         spool = self._spools.write(
             held.query_id, held.attempt, chunks, needed_bytes=needed_bytes, width=width, values=values
@@ -303,11 +303,11 @@ class QueryLifecycle:
     def _end(self, held: Attempt, reason: str) -> None:
         if self._attempts.end(held):
             self._log.info("attempt over", query=held.query_id, attempt=held.attempt, reason=reason)
-        # Also where it was over before: a contribution may have been spooled while another thread ended the attempt.
+        # Also if it was over before: a contribution may have been spooled while another thread ended the attempt.
         self._drop(held)
 
     def _drop(self, held: Attempt) -> None:
-        """Forget what is kept outside the ledger's file of an attempt that is over."""
+        """Delete what is stored outside the ledger's file for an attempt that is over."""
         self._spools.remove(held.query_id, held.attempt)
         key = (held.query_id, held.attempt)
         self._announced.discard(key)

@@ -1,7 +1,7 @@
-"""Obfuscators that lie ready before a contribution is encrypted: made while its rados are summed, and while it is idle.
+"""Obfuscators prepared before a contribution is encrypted: while its rados are summed, and while the party is idle.
 
-They are kept for the last two Paillier keys that were asked under, in memory only; what that takes and how an
-obfuscator is never used twice stands in dpcore.paillier.pool.
+They are kept in memory only, for the last two Paillier keys in use. dpcore.paillier.pool states their cost and why no
+obfuscator is used twice.
 """
 
 import threading
@@ -10,17 +10,17 @@ from dpcore.paillier.pool import ObfuscatorPool
 from dpcore.paillier.public import ObfuscatorSource, PublicKey
 from dpcore.randomness.sources import RandomSource
 
-# Queries of one learner come in a row; two learners may take turns.
+# One learner often sends several queries in a row; two learners may alternate.
 MOST_KEYS = 2
-# Spare ones are made once a party has been idle for so long: right after a query others on its machine may be at work
-# on that query, and the next may come at once.
+# A party makes spare ones after this idle time: right after a query, other processes on its machine may still work on
+# that query, and the next query may arrive soon.
 IDLE_S = 30.0
 
 
 class Obfuscators:
-    """One pool a key. `spare`: how many lie ready for the key that was used last, made after `idle_s` seconds of rest.
+    """One pool per key. spare: number to prepare for the key used last, after `idle_s` idle seconds.
 
-    Any thread may call. Raises SeededRandomRefusedError at the first use of any source but the system's.
+    Thread-safe. Raises SeededRandomRefusedError at the first use of any source except the system's.
     """
 
     def __init__(self, random: RandomSource, spare: int, *, idle_s: float = IDLE_S) -> None:
@@ -28,20 +28,20 @@ class Obfuscators:
         self._until_spare: threading.Timer | None = None
         self._is_closed = False
         self._lock = threading.Lock()
-        # In the order of their last use.
+        # In order of last use.
         self._pools: dict[PublicKey, ObfuscatorPool] = {}
 
     def expect(self, key: PublicKey, count: int) -> None:
-        """A query under this key was accepted: its `count` obfuscators are made from now on."""
+        """Start making `count` obfuscators for an accepted query under this key."""
         self._stop_waiting()
         self._pool(key).prepare(count)
 
     def source(self, key: PublicKey) -> ObfuscatorSource:
-        """Where the obfuscators of a query under this key come from, those that lie ready first."""
+        """Source of obfuscators for a query under this key; prepared ones come first."""
         return self._pool(key)
 
     def rest(self, key: PublicKey) -> None:
-        """A contribution under this key is encrypted: after a while, make spare ones for the next."""
+        """Call after encrypting under this key: makes spare obfuscators for the next query once the party is idle."""
         self._pool(key).keep(0)
         with self._lock:
             self._stop_waiting_locked()
@@ -52,7 +52,7 @@ class Obfuscators:
                 timer.start()
 
     def close(self) -> None:
-        """Forget all and end the threads."""
+        """Discard all obfuscators and stop the threads."""
         with self._lock:
             self._is_closed = True
             self._stop_waiting_locked()
@@ -62,7 +62,7 @@ class Obfuscators:
 
     def _make_spare(self, key: PublicKey, timer: threading.Timer) -> None:
         with self._lock:
-            # One that was already firing when a query came, or this was closed, comes too late.
+            # A timer that was already firing when a query arrived or this object closed is ignored.
             if self._until_spare is timer and key in self._pools:
                 self._pools[key].keep(self._spare)
 
@@ -82,6 +82,6 @@ class Obfuscators:
             oldest = next(iter(self._pools)) if len(self._pools) > MOST_KEYS else None
             forgotten = None if oldest is None else self._pools.pop(oldest)
         if forgotten is not None:
-            # A contribution that is being encrypted from it goes on without what lay ready.
+            # A contribution that is being encrypted from it continues without prepared obfuscators.
             forgotten.close()
         return pool

@@ -1,6 +1,6 @@
-"""The last refusals of this party, in a file beside its ledger, for `rado party check` to explain.
+"""The last refusals of this party, in a file in its state directory, for `rado party check`.
 
-Advice, not evidence: the ledger counts, this only says why a query that is gone by now was not answered.
+For information only: the ledger counts; this file explains why the party did not answer a query that is now gone.
 """
 
 import json
@@ -26,9 +26,9 @@ _REFUSALS = FileKind(with_remedy("remove the file"), limit_bytes=1 << 20)
 
 @dataclass(frozen=True)
 class Refused:
-    """One refusal. query_id: hexadecimal. detail: a sentence, as a schema's differing fields; may be empty.
+    """One refusal. query_id: hexadecimal. detail: a sentence, such as the differing fields of a schema; may be empty.
 
-    detail never quotes a cell. Raises ValueError where it is not a refusal's record.
+    detail never quotes a cell. Raises ValueError if the fields are not a valid refusal.
     """
 
     at_unix_s: int
@@ -42,16 +42,16 @@ class Refused:
         if not isinstance(self.at_unix_s, int) or not isinstance(self.attempt, int) or not isinstance(self.detail, str):
             raise ValueError(f"not a refusal: {self!r}")  # noqa: TRY004 - one error for all that a file may hold
         if not 0 <= self.at_unix_s <= _LAST_DATE_UNIX_S:
-            raise ValueError("no date")
+            raise ValueError("not a date")
 
     @classmethod
     def now(cls, now_unix_s: float, query_id: bytes, attempt: int, code: Code, detail: str) -> "Refused":
-        """A refusal as it is given; a long detail is cut."""
+        """A refusal at the given time. Truncates a long detail."""
         return cls(int(now_unix_s), query_id.hex(), attempt, code, detail[:LONGEST_DETAIL])
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> "Refused":
-        """What a file holds. Raises ValueError, KeyError or TypeError."""
+        """A refusal from its entry in a file. Raises ValueError, KeyError or TypeError."""
         return cls(**{**entry, "code": Code(entry["code"])})
 
 
@@ -63,7 +63,7 @@ class Refusals:
         self._lock = threading.Lock()
 
     def kept(self) -> tuple[Refused, ...]:
-        """What is remembered; nothing where the file is absent or is not what was written."""
+        """The stored refusals; empty if the file is missing or damaged."""
         try:
             held = read_json(self._path, _REFUSALS)
             return tuple(Refused.of(entry) for entry in held["refusals"]) if held["format"] == _FORMAT else ()
@@ -71,10 +71,10 @@ class Refusals:
             return ()
 
     def note(self, refused: Refused) -> None:
-        """Remember a refusal, in place of an earlier one of the same attempt. Raises OSError."""
+        """Store a refusal. Replaces an earlier one of the same attempt. Raises OSError."""
         with self._lock:
             others = [old for old in self.kept() if (old.query_id, old.attempt) != (refused.query_id, refused.attempt)]
             entries = [asdict(each) for each in (*others, refused)[-KEPT:]]
             content = json.dumps({"format": _FORMAT, "refusals": entries}).encode()
-            # Readers see the old file or the new one; that a crash may lose the last refusals is no harm.
+            # Readers see the old file or the new one. A crash may lose the last refusals, which is harmless.
             write_durably(self._path, content, temporary=self._path.with_name(f".{FILE}.new"), synced=False)

@@ -1,15 +1,15 @@
-"""Encrypted contributions on the party's disk: whole or not at all, and the same bytes for every retry.
+"""Encrypted contributions on the party's disk: written atomically, and the same bytes for every retry.
 
-A contribution is written into a directory of its own under a temporary name, every file is forced to disk, and only
-then is the directory renamed. Its manifest holds the hash of every chunk.
+Each contribution is written into its own directory under a temporary name. Every file is forced to disk before the
+directory is renamed. The manifest contains the hash of every chunk.
 
-An attempt has up to two: the bare one with the integers that it encrypts, written before the cohort is known, and the
-masked one, which is what leaves. Once the masked one is charged for, the bare one goes.
+An attempt has up to two contributions: the bare one, without masks and with the integers that it encrypts, written
+before the cohort is known; and the masked one, which is sent. The bare one is deleted once the masked one is charged.
 
-The masked one's room is taken on the disk together with the bare one's, as files of the same lengths inside the bare
-one's directory; it is written over them in place, and their directory is then renamed. A spare file beside them goes
-then: the charge, which is written next, takes that room. So a disk that fills up meanwhile does not stop the party,
-unless the file system copies on write or something else is quicker.
+The disk space of the masked one is reserved with the bare one, as files of the same lengths inside the bare one's
+directory. The masked one overwrites them in place, and their directory is then renamed. A spare file is deleted at that
+time, to free space for the charge, which is written next. So a disk that fills up in between does not stop the party,
+unless the file system copies on write or another process takes the space first.
 """
 
 import errno
@@ -37,26 +37,26 @@ _VALUES = "values.bin"
 _MASKED = "-masked"
 _ROOM = "room"
 _SPARE = "spare.bin"
-# A charge changes some ten pages of 4 KiB of the ledger's file, whose journal holds them as they were until it ends.
+# A charge changes about ten pages of 4 KiB in the ledger's file; the journal keeps their old content until it ends.
 _SPARE_BYTES = 256 * 1024
 _UNFINISHED = "unfinished-"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class SpoolFullError(WireError):
-    """A contribution does not fit the disk or the quota."""
+    """A contribution does not fit on the disk or in the quota."""
 
     def __init__(self, *, needed_bytes: int, available_bytes: int | None, cause: str) -> None:
         self.needed_bytes, self.available_bytes, self.cause = needed_bytes, available_bytes, cause
-        super().__init__(Code.SPOOL_FULL, f"This party's contribution takes {needed_bytes} bytes and {cause}.")
+        super().__init__(Code.SPOOL_FULL, f"This party's contribution needs {needed_bytes} bytes and {cause}.")
 
 
 class SpoolLostError(RadofedError):
-    """A spooled contribution that is gone or is not what was written."""
+    """A spooled contribution that is missing or was changed."""
 
     def __init__(self, path: Path, cause: str) -> None:
         self.path, self.cause = path, cause
-        super().__init__(f"{path}: {cause}; the attempt cannot be uploaded, ask again with a new query")
+        super().__init__(f"{path}: {cause}; the attempt cannot be uploaded; send a new query")
 
 
 # The manifest has 68 bytes for each chunk of 512 KiB.
@@ -67,7 +67,7 @@ _INTEGERS = FileKind(SpoolLostError, limit_bytes=8 * MAX_VALUES)
 
 @dataclass(frozen=True)
 class Spool:
-    """A whole contribution on disk."""
+    """A complete contribution on disk."""
 
     path: Path
     hashes: tuple[bytes, ...]
@@ -76,11 +76,11 @@ class Spool:
 
     @property
     def digest(self) -> bytes:
-        """What the receipt signs: the digest over all chunks' hashes."""
+        """The digest over all chunks' hashes, which the receipt signs."""
         return upload_digest(self.hashes)
 
     def chunk(self, index: int) -> Chunk:
-        """One chunk, once its bytes have the hash of the manifest. Raises SpoolLostError."""
+        """One chunk, verified by its hash in the manifest. Raises SpoolLostError."""
         path = _chunk_path(self.path, index)
         data = read_bytes(path, _CHUNK)
         if sha256(data) != self.hashes[index]:
@@ -95,7 +95,7 @@ class Spool:
         return np.frombuffer(data, dtype="<i8").astype(np.int64)
 
     def verify(self) -> None:
-        """Read every chunk. Raises SpoolLostError."""
+        """Read and verify every chunk. Raises SpoolLostError."""
         for index in range(len(self.hashes)):
             self.chunk(index)
 
@@ -104,7 +104,7 @@ class Spools:
     """All contributions of one party, within a quota in bytes. One process uses a directory at a time."""
 
     def __init__(self, directory: Path, quota_bytes: int) -> None:
-        """Makes the directory, and removes what a crash left unfinished."""
+        """Creates the directory, and removes contributions that a crash left unfinished."""
         self.directory, self._quota_bytes = directory, quota_bytes
         self._lock = threading.Lock()
         self._promised_bytes = 0
@@ -113,7 +113,7 @@ class Spools:
             shutil.rmtree(left)
 
     def used_bytes(self) -> int:
-        """The room that all whole contributions take, and that bare ones will take once they are masked."""
+        """Disk space of all complete contributions, including what bare ones will need once they are masked."""
         total = 0
         for directory in self.directory.iterdir():
             if directory.name.startswith(_UNFINISHED):
@@ -134,12 +134,12 @@ class Spools:
         width: int,
         values: NDArray[np.int64] | None = None,
     ) -> Spool:
-        """Write a contribution whole, in place of one of the same attempt and kind.
+        """Write a contribution atomically. Replaces one of the same attempt and kind.
 
-        needed_bytes: the room that it takes, for the quota; a masked one has the room that its bare one was given.
-        width: bytes of a ciphertext. values: the integers of a bare contribution; None for a masked one. Raises
-        SpoolFullError where the quota or the disk has no room, and what `chunks` raises; then nothing of it is left,
-        but for the room of a masked one, which its bare one keeps.
+        needed_bytes: its disk space, for the quota; a masked one uses the space that its bare one reserved. width:
+        bytes of a ciphertext. values: the integers of a bare contribution; None for a masked one. Raises
+        SpoolFullError if the quota or the disk is full, and what `chunks` raises; then deletes everything written,
+        except the reserved space of a masked one, which its bare one keeps.
         """
         final = self._path(query_id, attempt, masked=values is None)
         bare = self._path(query_id, attempt, masked=False)
@@ -166,11 +166,11 @@ class Spools:
         return replace(spool, path=final)
 
     def _write_in_room(self, bare: Path, final: Path, chunks: Iterable[bytes], needed_bytes: int, width: int) -> Spool:
-        """Write a masked contribution over the room that its bare one keeps; the room stays where that fails."""
+        """Write a masked contribution over the space that its bare one reserved. A failure keeps the reservation."""
         room = bare / _ROOM
         try:
             if final.exists():
-                # Of an earlier cohort and not charged for: it is the room now.
+                # Made for an earlier cohort and not charged: its files become the reserved space.
                 shutil.rmtree(room, ignore_errors=True)
                 final.rename(room)
             room.mkdir(mode=0o700, exist_ok=True)
@@ -183,7 +183,7 @@ class Spools:
         return replace(spool, path=final)
 
     def open(self, query_id: bytes, attempt: int, *, masked: bool = False) -> Spool:
-        """The contribution as its manifest has it; what it holds is checked when it is read. Raises SpoolLostError."""
+        """The contribution of the manifest. Its contents are verified when they are read. Raises SpoolLostError."""
         path = self._path(query_id, attempt, masked=masked)
         manifest = read_json(path / _MANIFEST, _MANIFESTS)
         try:
@@ -193,23 +193,23 @@ class Spools:
             raise SpoolLostError(path, "its manifest was changed") from error
 
     def remove(self, query_id: bytes, attempt: int) -> None:
-        """Remove both contributions of an attempt; nothing happens where there is none."""
+        """Remove both contributions of an attempt, if there are any."""
         self.remove_bare(query_id, attempt)
         self._discard(self._path(query_id, attempt, masked=True))
 
     def remove_bare(self, query_id: bytes, attempt: int) -> None:
-        """Remove the contribution without masks, and the integers with it."""
+        """Remove the contribution without masks, including its integers."""
         self._discard(self._path(query_id, attempt, masked=False))
 
     def _discard(self, path: Path) -> None:
         if path.exists():
-            # Without its name it is rubbish that the next start clears, whenever the removal is interrupted.
+            # Renamed first: if the removal is interrupted, the next start completes it.
             rubbish = path.with_name(f"{_UNFINISHED}removed-{path.name}")
             path.rename(rubbish)
             shutil.rmtree(rubbish, ignore_errors=True)
 
     def keep_only(self, wanted: Iterable[tuple[bytes, int]]) -> int:
-        """Remove all contributions but those of these attempts; how many were removed."""
+        """Remove all contributions except those of these attempts. Returns the number removed."""
         names = {self._path(*attempt, masked=masked).name for attempt in wanted for masked in (False, True)}
         stray = [path for path in self.directory.iterdir() if path.name not in names]
         for path in stray:
@@ -245,13 +245,13 @@ def _chunk_path(directory: Path, index: int) -> Path:
 
 
 def _name_a_full_disk(error: BaseException, needed_bytes: int) -> None:
-    """Raise SpoolFullError where that is what the error means."""
+    """Raise SpoolFullError if the error means a full disk."""
     if isinstance(error, OSError) and error.errno in _FULL:
         raise SpoolFullError(needed_bytes=needed_bytes, available_bytes=None, cause="the disk is full") from error
 
 
 def _write(directory: Path, chunks: Iterable[bytes], width: int, values: NDArray[np.int64] | None) -> Spool:
-    """Write into a directory, over what is there. `publish_directory` is to follow."""
+    """Write into a directory, over existing files. The caller must then call `publish_directory`."""
     hashes, ciphertexts = [], 0
     for index, data in enumerate(chunks):
         overwrite_durably(_chunk_path(directory, index), data)
@@ -271,7 +271,7 @@ def _write(directory: Path, chunks: Iterable[bytes], width: int, values: NDArray
 
 
 def _take_room(bare: Path) -> None:
-    """Take room on the disk for the masked one of a bare contribution, whose files have its lengths, and the charge."""
+    """Reserve disk space for the masked contribution, as files of the bare one's lengths, and for the charge."""
     room = bare / _ROOM
     room.mkdir(mode=0o700)
     sizes = {room / file.name: file.stat().st_size for file in (*bare.glob("chunk-*.bin"), bare / _MANIFEST)}

@@ -1,6 +1,6 @@
-"""A contribution's way from its spool to the coordinator: verify the cohort, mask, charge, send.
+"""Uploads a contribution from its spool to the coordinator: verify the cohort, mask, charge, send.
 
-Every step may be repeated and may be cut off anywhere: what was done is in the ledger's file and in the spool.
+Every step may be repeated or interrupted at any point: progress is in the ledger's file and in the spool.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from wire.roster import Roster
 
 
 class Uploads:
-    """Uploads contributions that are spooled. Any thread may call; one at a time for each attempt."""
+    """Uploads spooled contributions. Call it from any thread, one at a time for each attempt."""
 
     def __init__(
         self,
@@ -37,11 +37,11 @@ class Uploads:
         """clock: Unix seconds."""
         self._attempts, self._spools, self._rosters = attempts, spools, rosters
         self._coordinator, self._log, self._clock = coordinator, log, clock
-        # Chunks acknowledged since this process began: what the coordinator said that it holds is older.
+        # Chunks acknowledged since this process started: newer than the coordinator's list of held chunks.
         self._arrived: dict[tuple[bytes, int], set[int]] = {}
 
     def charged(self, opened: OpenedQuery, cohort: Cohort, held: Attempt, party: Party) -> Spool:
-        """The masked contribution for a cohort, paid for: from the return on its bytes may leave.
+        """Mask and charge the contribution for a cohort. After the return its bytes may leave.
 
         Raises WireError for a cohort that this party must not upload for, MaskKeyError, SpoolLostError, and what
         Attempts.charge raises.
@@ -68,10 +68,10 @@ class Uploads:
     def _masked(
         self, opened: OpenedQuery, cohort: Cohort, acceptances: Sequence[Acceptance], held: Attempt, party: Party
     ) -> Spool:
-        """The contribution with the masks of this cohort in it, verified. Made anew until it is charged for."""
+        """The contribution with the masks of this cohort, verified. Made again on each call until it is charged."""
         spool = self._spools.open(held.query_id, held.attempt, masked=held.mask_key is None)
         if spool.digest != held.spool_digest:
-            raise SpoolLostError(spool.path, "is not what was spooled")
+            raise SpoolLostError(spool.path, "differs from what was spooled")
         if held.mask_key is None:
             spool.verify()
             return spool
@@ -97,9 +97,9 @@ class Uploads:
         chunks_held: AbstractSet[int],
         wanted: Callable[[], bool],
     ) -> None:
-        """Send the chunks that are not there yet, and the receipt.
+        """Send the chunks that the coordinator does not have yet, and the receipt.
 
-        chunks_held: those that the coordinator says it has. wanted: whether to go on after a chunk. Raises
+        chunks_held: chunks that the coordinator reports as held. wanted: whether to continue after a chunk. Raises
         StoppedError, SpoolLostError, and what the calls raise.
         """
         receipt = Receipt(
@@ -119,22 +119,22 @@ class Uploads:
         except WireError as error:
             if error.code is not Code.CHUNK_MISSING:
                 raise
-            # The coordinator lost some: the same bytes again are harmless.
+            # The coordinator lost some chunks. Sending the same bytes again is harmless.
             arrived.clear()
             self._send_chunks(held, spool, set(), wanted)
             self._coordinator.receipt(signed)
 
     def _send_chunks(self, held: Attempt, spool: Spool, there: AbstractSet[int], wanted: Callable[[], bool]) -> None:
-        """Send every chunk but those that are there already."""
+        """Send every chunk that is not in `there`."""
         arrived = self._arrived.setdefault((held.query_id, held.attempt), set())
         for index in range(len(spool.hashes)):
             if index in there:
                 continue
             if not wanted():
-                raise StoppedError("the upload goes on when it is wanted again")
+                raise StoppedError("the upload continues when it is wanted again")
             self._coordinator.upload_chunk(held.query_id, held.attempt, spool.chunk(index))
             arrived.add(index)
 
     def forget(self, held: Attempt) -> None:
-        """Forget an attempt that is over."""
+        """Discard the state of an attempt that is over."""
         self._arrived.pop((held.query_id, held.attempt), None)

@@ -1,1 +1,1 @@
-"""A party's rows: read from a table through a schema, and summed."""
+"""A party's rows: reads them from a table through a schema, and sums them."""

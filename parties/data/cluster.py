@@ -1,9 +1,9 @@
-"""A party's sums over rows on its own Ray cluster, where the rows are more than one machine should add.
+"""A party's sums over rows on its own Ray cluster, for tables that are too large for one machine.
 
-Runs of whole blocks of rows go out, workers give back what each adds, and the sums are integers: the total is the one
-that threads of this machine make, bit for bit. A run that is lost with a worker is sent again.
+Sends runs of whole blocks of rows to workers, which return the sum of each run. The sums are integers: the total equals
+that of threads of this machine, bit for bit. A run that is lost with a worker is sent again.
 
-Whoever is in the cluster can read rows, signatures and noise: it must be the party's alone.
+Anyone with access to the cluster can read rows, rado signatures and noise: only the party may have access.
 """
 
 from typing import Any
@@ -23,14 +23,14 @@ _ROW_BYTES_BESIDE_FEATURES = 2
 
 
 class ClusterRowSums:
-    """A dpcore.records.row_sums.RowSums. Raises ConfigurationError where Ray is not installed."""
+    """A dpcore.records.row_sums.RowSums. Raises ConfigurationError if Ray is not installed."""
 
     def __init__(self, settings: PartyCluster, log: Log) -> None:
         self._settings, self._log = settings, log
         check_in_background(settings, log)
 
     def __call__(self, part: RowPart, records: Records, progress: Progress | None = None) -> NDArray[np.int64]:
-        """See RowSums. Where the cluster fails, that is logged and this machine sums all rows anew."""
+        """See RowSums. If the cluster fails, logs it and sums all rows again on this machine."""
         if records.rows < self._settings.from_rows:
             return sum_on_threads(part, records, progress)
         try:
@@ -47,27 +47,27 @@ class ClusterRowSums:
             run = records.between(number * run_rows, (number + 1) * run_rows)
             return number * run_rows, run.features, run.labels, run.usable
 
-        def told() -> None:
+        def report() -> None:
             if progress is not None:
                 progress(done, records.rows)
 
         total = np.zeros(part.shape, dtype=np.int64)
         done = 0
         with ClusterJob(self._settings, sum_of_run, part) as job:
-            for number, added in job.results(-(-records.rows // run_rows), load, told):
+            for number, added in job.results(-(-records.rows // run_rows), load, report):
                 if not isinstance(added, np.ndarray) or added.dtype != np.int64 or added.shape != total.shape:
-                    raise ClusterError("a worker gave back no sum of the query's shape")
+                    raise ClusterError("a worker returned no sum of the query's shape")
                 try:
                     add_exactly(total, added)
                 except SlotOverflowError as error:
-                    raise ClusterError("a worker gave back a sum that the rows cannot have") from error
+                    raise ClusterError("a worker returned a sum that is impossible for these rows") from error
                 done += min(run_rows, records.rows - number * run_rows)
-                told()
+                report()
         return total
 
 
 def sum_of_run(part: RowPart, payload: tuple[Any, ...]) -> NDArray[np.int64]:
-    """What a worker computes: what a run of rows adds. payload: (first row, features, labels, usable)."""
+    """The sum of a run of rows, computed by a worker. payload: (first row, features, labels, usable)."""
     first_row, *arrays = payload
     total = np.zeros(part.shape, dtype=np.int64)
     part.add(total, Records(*arrays), first_row)

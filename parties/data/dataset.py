@@ -1,6 +1,6 @@
 """A party's table as records: read once, checked against the schema's declared policies, and counted.
 
-What is reported here is for the party's own eyes; nothing of it goes on the wire but the number of rows.
+The reports are for the party only. Of their contents, only the number of rows goes on the wire.
 """
 
 from dataclasses import dataclass
@@ -15,17 +15,17 @@ from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from radofed.common.tables.tables import RowsRead, open_table, stored_blocks
 
-# Large enough that memory which is no longer needed goes back to the system at once.
+# Large enough that freed memory goes back to the system immediately.
 _SLAB_BYTES = 64 << 20
-# More is in no memory, and still a size that can be asked for; a damaged file may claim any number.
+# More than any memory holds, but still a valid size to allocate. A damaged file may claim any number.
 _MOST_ROWS = 1 << 40
 
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What loading did: numbers of rows, and for each feature the numbers of cells that a policy changed.
+    """Result of loading: numbers of rows and, for each feature, the numbers of cells that a policy changed.
 
-    zero_vectors: rows that became zero vectors. positive, negative: usable rows of each class. tallies: one for each
+    zero_vectors: rows that became zero vectors. positive, negative: usable rows of each class. tallies: one per
     feature, in the schema's order, then the label's.
     """
 
@@ -38,7 +38,7 @@ class LoadReport:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Sentences about what does not stop the party but should be known to its data officer."""
+        """Sentences that the data officer should know, about problems that do not stop the party."""
         found = []
         usable = self.rows - self.zero_vectors
         if not usable:
@@ -46,14 +46,14 @@ class LoadReport:
         elif not (self.positive and self.negative):
             side = "positive" if self.positive else "negative"
             whole = f"all {usable} usable rows are" if usable > 1 else "the only usable row is"
-            found.append(f"{whole} {side}: this party can take part but alone could learn nothing")
+            found.append(f"{whole} {side}: this party can take part but cannot learn alone")
         if self.zero_vectors and usable:
             share = 100 * self.zero_vectors / self.rows
             found.append(f"{self.zero_vectors} of {self.rows} rows ({share:.1f} %) become zero vectors")
         return tuple(found)
 
     def sentences(self) -> list[str]:
-        """The report for people, a sentence a line, warnings last."""
+        """The report for people, one sentence per line, warnings last."""
         lines = [f"{self.file}: {self.rows} rows, {self.positive} positive, {self.negative} negative"]
         for tally in self.tallies:
             counts = {"imputed": tally.imputed, "clipped": tally.clipped, "rows made zero vectors": tally.zero_vectors}
@@ -75,12 +75,12 @@ class Dataset:
 def load(path: str | Path, schema: Schema, progress: RowsRead | None = None) -> Dataset:
     """Read a CSV or Parquet file through a schema into records of 32-bit fixed point.
 
-    Beside the records' own memory it takes that of a few blocks of rows and, for a CSV, of a slab of records; nothing
-    that grows with the file.
+    In addition to the records, it needs memory for a few blocks of rows and, for a CSV, a slab of records, independent
+    of the file's size.
 
     progress: called with the number of rows read so far. Raises DataError, naming file, line (row for Parquet) and
     column, for a file that cannot be read, has no rows or lacks a column, and for every cell that is not a number,
-    not finite, or refused by the schema's policy; also where the records do not fit into memory.
+    not finite, or refused by the schema's policy; also if the records do not fit into memory.
     """
     table = open_table(path)
     counted = _Counted(table.path, schema)
@@ -92,13 +92,13 @@ def load(path: str | Path, schema: Schema, progress: RowsRead | None = None) -> 
         records = joined.records()
     except MemoryError:
         raise DataError(
-            "has more rows than fit into memory; use a machine with more, or fewer rows", file=table.path
+            "has more rows than fit into memory; use a machine with more memory, or fewer rows", file=table.path
         ) from None
     return Dataset(schema, records, counted.report())
 
 
 def check(schema: Schema, path: str | Path, progress: RowsRead | None = None) -> LoadReport:
-    """Read a whole file as `load` does, keep nothing, and report; raises DataError as `load` does."""
+    """Read a whole file as `load` does and report, without keeping records. Raises DataError as `load` does."""
     table = open_table(path)
     counted = _Counted(table.path, schema)
     for rows in stored_blocks(table, schema, progress):
@@ -107,7 +107,7 @@ def check(schema: Schema, path: str | Path, progress: RowsRead | None = None) ->
 
 
 class _Joined:
-    """Blocks of rows joined into one: in slabs, of which the first holds all `expected` rows where that is known."""
+    """Joins blocks of rows, in slabs. The first slab has room for all `expected` rows, if the number is known."""
 
     def __init__(self, d: int, expected: int | None) -> None:
         self._d = d
@@ -133,7 +133,7 @@ class _Joined:
             first, self._filled = stop, here.stop
 
     def records(self) -> Records:
-        """All rows, in their order; nothing can be added afterwards."""
+        """All rows, in order. No rows can be added afterwards."""
         features, labels, usable = self._slab
         if self._full or self._filled < len(usable):
             features, labels, usable = self._in_one()
@@ -145,7 +145,7 @@ class _Joined:
         del self._slab
         end = sum(len(part[2]) for part in parts)
         features, labels, usable = _arrays(end, self._d)
-        while parts:  # from the back, so that each slab's memory goes as the whole's comes
+        while parts:  # from the back, so that each slab is freed as the result fills
             part = parts.pop()
             here = slice(end - len(part[2]), end)
             features[here], labels[here], usable[here] = part
@@ -161,7 +161,7 @@ def _arrays(rows: int, d: int) -> _Arrays:
 
 
 class _Counted:
-    """A report in the making, block by block."""
+    """Builds a report block by block."""
 
     def __init__(self, file: str, schema: Schema) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""Drafts a schema from a file, for a person to mend: drafting looks at the data, which a schema in use must not."""
+"""Drafts a schema from a file, for a person to revise. A draft depends on the data; a schema in use must not."""
 
 import math
 from collections import Counter
@@ -15,27 +15,26 @@ from dpcore.errors import ConfigurationError
 from dpcore.records.encoding import CellError, Numbers, Texts
 from dpcore.records.features import Missing, MissingLabel, close_match
 from dpcore.records.schema import BIAS, BooleanFeature, CategoryFeature, Feature, Label, RealFeature, Schema
-from radofed.common.tables.columns import numbers, texts
-from radofed.common.tables.tables import no_such_column, open_table
+from radofed.common.tables.tables import no_such_column, numbers, open_table, texts
 
 MOST_CATEGORIES = 30
 
-#: Distinct texts are counted up to this many; beyond, a column of texts is certainly no category.
+#: Largest number of distinct texts that is counted; a column of texts with more is not a category.
 _MOST_TEXTS = 1000
-#: A median is taken over at most this many values from the top of the file.
+#: A median uses at most this many values, from the top of the file.
 _MEDIAN_VALUES = 200_000
-#: Texts by which people mark a missing number.
+#: Texts that mark a missing number.
 _MISSING_MARKS = frozenset({"?", "na", "n/a", "nan", "null", "none", "-", "."})
 _TRUE = ("1", "yes", "y", "true", "t", "on", "+1", "positive", "pos")
 _PRIVACY_NOTE = (
-    "This draft was made by looking at the data: its bounds and values are not private. Replace the bounds by limits "
-    "of the domain that all parties agree on, and give every party the same file."
+    "This draft depends on the data: its bounds and values are not private. Replace the bounds by limits of the domain "
+    "that all parties agree on, and give every party the same file."
 )
 
 
 @dataclass
 class _Seen:
-    """What one column has shown so far."""
+    """Statistics of one column so far."""
 
     name: str
     rows: int = 0
@@ -102,12 +101,12 @@ class _Seen:
 def infer(
     path: str | Path, label_column: str | None = None, positive: Sequence[str] | None = None, *, name: str
 ) -> tuple[Schema, list[str]]:
-    """Draft a schema called `name` from a CSV or Parquet file, and notes for the person who is to mend it.
+    """Draft a schema called `name` from a CSV or Parquet file, with notes for the person who revises it.
 
-    A column of numbers becomes a real with the observed bounds rounded outwards, one with two values a boolean, one
-    with up to 30 texts a category; columns that are constant, empty, row numbers or free text are left out. Without
+    A column of numbers becomes a real with the observed bounds rounded outwards, a column with two values a boolean, a
+    column with up to 30 texts a category. Constant and empty columns, row numbers and free text are left out. Without
     `label_column` the last column is the label; without `positive` the label must have two values. Raises DataError
-    for a file that cannot be read, ConfigurationError where no label or no feature can be drafted.
+    for a file that cannot be read, ConfigurationError if no label or no feature can be drafted.
     """
     table = open_table(path)
     named = [column for column in table.columns if column]
@@ -116,7 +115,7 @@ def infer(
     notes = [_PRIVACY_NOTE]
     if label_column is None:
         label_column = named[-1]
-        notes.append(f"The label is taken to be the last column, {label_column!r}.")
+        notes.append(f"The draft takes the last column, {label_column!r}, as the label.")
     elif label_column not in named:
         raise no_such_column(table, label_column)
     seen = {column: _Seen(column) for column in named}
@@ -141,14 +140,14 @@ def _label(seen: _Seen, positive: Sequence[str] | None, notes: list[str]) -> Lab
     if positive is not None:
         if not seen.overflowed and (absent := [text for text in positive if text not in seen.counts]):
             near = close_match(absent[0], seen.counts)
-            hint = "see what the column holds" if near is None else f"did you mean {near!r}?"
+            hint = "check the values of the column" if near is None else f"did you mean {near!r}?"
             raise ConfigurationError(f"column {seen.name!r} never has the positive value {absent[0]!r}; {hint}")
     elif len(seen.counts) == 2:
         positive = [_true_of(seen, notes)]
     else:
         raise ConfigurationError(
             f"the label's column {seen.name!r} has {'many' if seen.overflowed else len(seen.counts)} different values, "
-            "not two; say which column is the label, and which of its values are positive"
+            "not two; specify which column is the label, and which of its values are positive"
         )
     negative = None if seen.overflowed else [text for text in seen.counts if text not in positive]
     return Label(
@@ -157,7 +156,7 @@ def _label(seen: _Seen, positive: Sequence[str] | None, notes: list[str]) -> Lab
 
 
 def _useless(seen: _Seen) -> str | None:
-    """Why a column can be no feature at all, None where it may be one."""
+    """Why a column cannot be a feature, or None if it may be one."""
     if seen.unreadable:
         return seen.unreadable
     if len(seen.counts) <= 1 and not seen.overflowed:
@@ -168,7 +167,7 @@ def _useless(seen: _Seen) -> str | None:
 
 
 def _feature(seen: _Seen, notes: list[str]) -> Feature | None:
-    """The feature that a column is drafted as, or None with a note where it is left out."""
+    """The drafted feature of a column, or None with a note if the column is left out."""
     if (reason := _useless(seen)) is not None:
         notes.append(f"{seen.name!r} is left out: {reason}.")
         return None
@@ -193,7 +192,9 @@ def _feature(seen: _Seen, notes: list[str]) -> Feature | None:
             notes.append(_imputes(seen, impute_text))
         return CategoryFeature(name=name, column=seen.name, values=values, missing=missing, impute=impute_text)
     distinct = not seen.overflowed and different == seen.present
-    kind = "every row has another text, as an id has" if distinct else f"it has over {MOST_CATEGORIES} different texts"
+    kind = (
+        "every row has a different text, as an id has" if distinct else f"it has over {MOST_CATEGORIES} different texts"
+    )
     notes.append(f"{seen.name!r} is left out: {kind}.")
     return None
 
@@ -216,7 +217,7 @@ def _real(seen: _Seen, name: str, notes: list[str]) -> RealFeature:
 
 
 def _true_of(seen: _Seen, notes: list[str]) -> str:
-    """Which of a column's two texts is the true one: by what people write, else the greater."""
+    """The true one of a column's two texts: a common word for true, otherwise the greater text."""
     first, second = sorted(seen.counts, key=lambda text: (text.casefold() in _TRUE, *_order(text)))
     if (first.casefold() in _TRUE) == (second.casefold() in _TRUE):
         notes.append(f"{seen.name!r} has the values {first!r} and {second!r}: {second!r} is taken as true.")
@@ -231,10 +232,10 @@ def _order(text: str) -> tuple[float, str]:
 
 
 def outward(lowest: float, highest: float) -> tuple[float, float]:
-    """Bounds at or beyond lowest < highest, rounded to two significant digits of their distance."""
+    """Bounds at or beyond lowest < highest, rounded outwards to two significant digits of their distance."""
     distance = Decimal(highest) - Decimal(lowest)
     step = Decimal(1).scaleb(distance.adjusted() - 1)
-    # Rounding a decimal to a double may step inwards, past the value itself: then the value is the bound.
+    # Rounding a decimal to a double may move the bound inwards, past the value. Then the value is the bound.
     lower = float((Decimal(lowest) / step).to_integral_value(ROUND_FLOOR) * step)
     upper = float((Decimal(highest) / step).to_integral_value(ROUND_CEILING) * step)
     return min(lower, lowest), max(upper, highest)

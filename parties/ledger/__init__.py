@@ -1,1 +1,1 @@
-"""A party's privacy budget: charges, limits, and the ledger that holds them durably."""
+"""A party's privacy budget: charges, limits, and the durable ledger."""

@@ -1,8 +1,8 @@
-"""What one attempt may tell, for each scope: what the ledger is charged.
+"""The charge of one attempt: its privacy loss in each scope.
 
-Scopes are nested: the marginal of a feature (the released values of its coordinate by themselves) is within the joint
-release of its source column, and that is within the release of whole records. A bound for a scope bounds whatever is
-within it. An event has no bound for a scope that is neither listed nor within one that is.
+Scopes are nested: the marginal of a feature (the released values of its coordinate alone) is within the joint release
+of its source column, which is within the release of whole records. A bound for a scope also bounds every scope within
+it. An event has no bound for a scope that is neither listed nor within a listed scope.
 """
 
 import math
@@ -18,13 +18,13 @@ from dpcore.records.schema import Schema
 from wire.errors import Code, WireError
 from wire.query import Query, setting_of
 
-# What divides a power of ten and fits 63 bits divides this one.
+# A 63-bit number that divides a power of ten also divides 10 to this power.
 _DIGITS_OF_63_BITS = 63
 _ROUNDED_DIGITS = 30
 
 
 class ScopeKind(StrEnum):
-    """How far a bound reaches, the widest first."""
+    """Kinds of scope, widest first."""
 
     RECORD = "record"
     JOINT = "joint"
@@ -33,10 +33,10 @@ class ScopeKind(StrEnum):
 
 @dataclass(frozen=True)
 class Scope:
-    """What is bounded: whole records, a source column within the whole release, or a feature's own released values.
+    """What a bound covers: whole records, a source column within the whole release, or a feature's own released values.
 
-    name: the column's or the feature's, empty for records. column: a feature's source column, where it is known; it
-    does not tell two scopes of one name apart.
+    name: the column's or the feature's, empty for records. column: a feature's source column, if known; it is not part
+    of the scope's identity.
     """
 
     kind: ScopeKind
@@ -49,12 +49,12 @@ class Scope:
 
     @property
     def key(self) -> tuple[ScopeKind, str]:
-        """What tells it from other scopes."""
+        """The scope's identity."""
         return self.kind, self.name
 
     @property
     def order(self) -> tuple[int, str]:
-        """Its place in a list of scopes, the widest first."""
+        """Sort key of the scope, widest first."""
         return list(ScopeKind).index(self.kind), self.name
 
     def __str__(self) -> str:
@@ -76,11 +76,11 @@ def marginal(feature: str, column: str = "") -> Scope:
 
 @dataclass(frozen=True)
 class Charge:
-    """What one attempt costs.
+    """Cost of one attempt.
 
-    bounds: for each scope that is bounded by itself, its bound; kept in the scopes' order. learner: who asked. epoch:
-    what names the noised table that is released, where there is one: all events of one epoch are one release of that
-    table, which is counted once. Raises ValueError where a scope is bounded twice or an epoch is empty.
+    bounds: each scope with a bound of its own, and the bound; sorted by scope. learner: who sent the query. epoch: the
+    name of the released noised table, if there is one. All events of one epoch are one release of that table, which
+    counts once. Raises ValueError if a scope has two bounds or an epoch is empty.
     """
 
     bounds: tuple[tuple[Scope, Loss], ...] = ()
@@ -95,9 +95,9 @@ class Charge:
         object.__setattr__(self, "bounds", tuple(sorted(self.bounds, key=lambda bound: bound[0].order)))
 
     def bound(self, scope: Scope, columns: Iterable[str] = ()) -> Loss | None:
-        """The bound for a scope: its own, or the nearest that it is within; None where there is none.
+        """The bound for a scope: its own, or that of the narrowest scope around it. None if there is none.
 
-        columns: the source columns that a feature of this name is known to have, beside the scope's own.
+        columns: source columns of a feature of this name, in addition to the scope's own.
         """
         within = [scope.key]
         if scope.kind is ScopeKind.MARGINAL:
@@ -113,7 +113,7 @@ class Charge:
         return hash((self.bounds, self.learner, self.epoch))
 
     def __hash__(self) -> int:
-        # A ledger counts thousands of equal charges, and a fraction's hash is slow.
+        # A ledger adds up thousands of equal charges, and a fraction's hash is slow.
         return self._hash
 
     @property
@@ -128,10 +128,10 @@ class Charge:
 def charge_for(query: Query, rows: int, epoch: bytes | None = None) -> Charge:
     """The charge of one attempt for a party of `rows` rows.
 
-    A marginal's is by the party's own distribution, whoever colludes. Shared noise is counted with `honest_parties`
-    shares, this party's among them: with so many the rest of any cohort that the party's policy admits may collude. A
-    delta that is no decimal is rounded up. epoch: the noised table's name, where the release is one of a table that is
-    noised once. Raises WireError(PLAN_INFEASIBLE) where the design is empty or has no finite bound at this size.
+    A marginal's charge uses only the party's own distribution, so it holds under any collusion. Shared noise counts
+    `honest_parties` shares, this party's included: in any cohort that the policy allows, all other members may collude.
+    A delta that is not a decimal is rounded up. epoch: the name of the table, for a release of a table that is noised
+    once. Raises WireError(PLAN_INFEASIBLE) if the design is empty or has no finite bound at this size.
     """
     kind, schema = query.kind, query.schema
     try:
@@ -151,7 +151,7 @@ def charge_for(query: Query, rows: int, epoch: bytes | None = None) -> Charge:
 
 
 def column_scopes(schema: Schema, column: str) -> list[Scope]:
-    """A source column, and its features, so that limits of their own count what the column's bound says of them."""
+    """A source column and its features, so that the features' own limits count the column's bound."""
     derived = (feature for feature in schema.features if feature.column == column)
     return [
         joint(column),
@@ -160,10 +160,10 @@ def column_scopes(schema: Schema, column: str) -> list[Scope]:
 
 
 def _short(delta: Fraction) -> Fraction:
-    """Delta where it is a decimal; otherwise rounded up to one of 30 digits, which changes it by less than 1e-11 of it.
+    """Delta if it is a decimal; otherwise delta rounded up to 30 digits, a relative change of less than 1e-11.
 
-    A learner chooses it, and a sum of fractions whose denominators share nothing grows without end: with some thousand
-    of them a ledger would take minutes to add up.
+    The learner chooses delta. The denominator of a sum of fractions with coprime denominators grows without limit: a
+    ledger would take minutes to add up some thousand of them.
     """
     if 10**_DIGITS_OF_63_BITS % delta.denominator == 0:
         return delta

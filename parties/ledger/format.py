@@ -1,4 +1,4 @@
-"""How charges stand in the ledger's file, and how a file of the format before is brought to the present one."""
+"""File format of charges in the ledger, and the update from the previous format."""
 
 import json
 import sqlite3
@@ -14,8 +14,8 @@ EVENTS_TABLE = """
 CREATE TABLE events (
     query_id BLOB NOT NULL,
     attempt INTEGER NOT NULL,
-    learner TEXT NOT NULL,           -- empty where it is not known
-    epoch BLOB,                      -- of the noised table that was released, where there is one
+    learner TEXT NOT NULL,           -- empty if unknown
+    epoch BLOB,                      -- of the released noised table, if any
     bounds TEXT NOT NULL,            -- JSON: [[kind, name, column, epsilon, delta, rho, failure], ...]
     state TEXT NOT NULL CHECK (state IN ('reserved', 'charged')),
     lapses_at_unix_s REAL NOT NULL,  -- of a reservation
@@ -28,17 +28,17 @@ CREATE TABLE events (
 
 
 def bounds_text(charge: Charge) -> str:
-    """A charge's bounds as the file keeps them: every number exact, as "numerator/denominator"."""
+    """A charge's bounds as stored in the file: every number exact, as "numerator/denominator"."""
     return json.dumps([[s.kind.value, s.name, s.column, *map(_ratio, _parts(loss))] for s, loss in charge.bounds])
 
 
 @lru_cache(maxsize=4096)
 def read_charge(bounds: str, learner: str, epoch: bytes | None) -> Charge:
-    """The charge that the file holds. Raises ValueError where the text is none that `bounds_text` gave."""
+    """The charge stored in the file. Raises ValueError if the text was not written by `bounds_text`."""
     try:
         entries = json.loads(bounds)
     except RecursionError as error:
-        raise ValueError("it nests too deep") from error
+        raise ValueError("nested too deeply") from error
     read = []
     for entry in entries:
         kind, name, column, epsilon, delta, rho, failure = entry
@@ -48,10 +48,10 @@ def read_charge(bounds: str, learner: str, epoch: bytes | None) -> Charge:
 
 
 def update_format(connection: sqlite3.Connection) -> None:
-    """Bring a ledger of format 1 to the present format, in one transaction; another process may have done so already.
+    """Update a ledger of format 1 to the current format, in one transaction. Another process may have done so already.
 
-    Format 1 kept an event's scope, "marginal:FEATURE", with epsilon and delta, or no bound at all; it knew neither the
-    learner nor the feature's column. An unknown learner counts as every learner. Raises ValueError for another scope.
+    Format 1 stored an event's scope, "marginal:FEATURE", with epsilon and delta, or no bound at all, and neither the
+    learner nor the feature's column. An unknown learner counts as every learner. Raises ValueError for any other scope.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -83,7 +83,7 @@ def _charge_of_format_1(scope: str, epsilon: str | None, delta: str) -> Charge:
         return Charge()
     kind, _, feature = scope.partition(":")
     if kind != ScopeKind.MARGINAL.value:
-        raise ValueError(f"an event for the scope {scope!r}")
+        raise ValueError(f"an event with the unknown scope {scope!r}")
     return Charge(((marginal(feature), Loss.of_epsilon(Fraction(epsilon), Fraction(delta))),))
 
 

@@ -1,11 +1,11 @@
-"""The party's privacy ledger: reserve, charge, send; what was charged never comes back.
+"""The party's privacy ledger: reserve, charge, send. A charge is never returned.
 
 Each event is one attempt at one query, with a bound for each scope that it bounds (parties.ledger.charges). Limits hold
-in each scope by itself, for queries that are chosen, with their bounds, after the answers to earlier ones
-(parties.ledger.limits, dpcore.accounting.filters). Events without a bound for whole records have a limit of their own,
-a number, and every later statement of the ledger tells of them.
+in each scope separately, also if queries and their bounds are chosen after the answers to earlier ones
+(parties.ledger.limits, dpcore.accounting.filters). Events without a bound for whole records have a separate limit, a
+number, and every later statement of the ledger reports them.
 
-All numbers are exact rationals. What counts against the limits is what is charged and what is reserved.
+All numbers are exact rationals. Charges and reservations both count against the limits.
 """
 
 import sqlite3
@@ -23,7 +23,7 @@ from parties.ledger.state import LedgerState, state_of
 
 
 class LedgerConflictError(RadofedError):
-    """A reservation or a charge contradicts what the ledger holds for this attempt."""
+    """A reservation or a charge contradicts the ledger's entry for this attempt."""
 
     exit_code = 6
 
@@ -35,8 +35,7 @@ class LedgerConflictError(RadofedError):
 class Ledger:
     """The charges of one data source against its limits.
 
-    limits: may be replaced at any time; what was charged stays, and what was reserved is held to them when it is
-    charged.
+    limits: may be replaced at any time. Charges stay; a reservation must fit the new limits when it is charged.
     """
 
     def __init__(self, database: PartyDatabase, limits: LedgerLimits) -> None:
@@ -57,17 +56,17 @@ class Ledger:
         lapses_at_unix_s: float,
         now_unix_s: float,
     ) -> None:
-        """Set the charge of one attempt aside, durably; the same reservation again changes nothing.
+        """Reserve the charge of one attempt, durably. Repeating the same reservation changes nothing.
 
-        Raises BudgetExceededError or UnboundedExceededError where it does not fit beside everything charged and
-        reserved, LedgerConflictError where this attempt is charged already or reserved for another charge.
+        Raises BudgetExceededError or UnboundedExceededError if it does not fit with everything charged and reserved,
+        LedgerConflictError if this attempt is already charged or reserved for a different charge.
         """
         with self.database.transaction() as connection:
             self.lapse(now_unix_s)
             held = _find(connection, query_id, attempt)
             if held is not None:
                 if held.event.charged or held.event.charge != charge:
-                    raise LedgerConflictError(query_id, attempt, "is in the ledger already, for something else")
+                    raise LedgerConflictError(query_id, attempt, "is already in the ledger with a different charge")
                 return
             check_admits(self.limits, self.events(), charge, now_unix_s=now_unix_s)
             connection.execute(
@@ -86,20 +85,20 @@ class Ledger:
     def charge(
         self, query_id: bytes, attempt: int, *, cohort_digest: bytes, spool_digest: bytes, now_unix_s: float
     ) -> None:
-        """Spend a reservation and bind the attempt to one cohort and one spool, for ever.
+        """Charge a reservation and bind the attempt permanently to one cohort and one spool.
 
-        Once this has returned the charge is on disk, and the spool's bytes may leave. The same digests again change
-        nothing. Raises LedgerConflictError where the attempt is bound to others, or has no reservation (any more);
-        BudgetExceededError or UnboundedExceededError where a limit was lowered below what would be spent.
+        After the return the charge is on disk, and the spool's bytes may leave. Repeating the same digests changes
+        nothing. Raises LedgerConflictError if the attempt is bound to others or has no reservation (any more);
+        BudgetExceededError or UnboundedExceededError if a limit was lowered below what would be spent.
         """
         with self.database.transaction() as connection:
             held = _find(connection, query_id, attempt)
             if held is None:
-                raise LedgerConflictError(query_id, attempt, "has no reservation, or it lapsed; nothing may leave")
+                raise LedgerConflictError(query_id, attempt, "has no reservation, or it lapsed; no byte may leave")
             if held.event.charged:
                 if (held.cohort_digest, held.spool_digest) != (cohort_digest, spool_digest):
                     raise LedgerConflictError(
-                        query_id, attempt, "is bound to another cohort or other bytes; nothing more may leave"
+                        query_id, attempt, "is bound to another cohort or other bytes; no further byte may leave"
                     )
                 return
             charged = [event for event in self.events() if event.charged]
@@ -111,7 +110,7 @@ class Ledger:
             )
 
     def release(self, query_id: bytes, attempt: int) -> bool:
-        """Give a reservation back; whether there was one. A charge stays."""
+        """Release a reservation. Returns whether there was one. A charge stays."""
         with self.database.transaction() as connection:
             done = connection.execute(
                 "DELETE FROM events WHERE query_id = ? AND attempt = ? AND state = 'reserved'", (query_id, attempt)
@@ -119,7 +118,7 @@ class Ledger:
             return done.rowcount > 0
 
     def lapse(self, now_unix_s: float) -> int:
-        """Give back every reservation whose time is over; how many there were."""
+        """Release every reservation that has lapsed. Returns their number."""
         with self.database.transaction() as connection:
             done = connection.execute(
                 "DELETE FROM events WHERE state = 'reserved' AND lapses_at_unix_s < ?", (now_unix_s,)
@@ -127,24 +126,24 @@ class Ledger:
             return done.rowcount
 
     def cost(self, query_id: bytes, attempt: int) -> Charge | None:
-        """What is reserved or charged for an attempt; None where nothing is."""
+        """The charge that is reserved or charged for an attempt, or None."""
         with self.database.transaction() as connection:
             held = _find(connection, query_id, attempt)
             return None if held is None else held.event.charge
 
     def is_charged(self, query_id: bytes, attempt: int) -> bool:
-        """Whether this attempt has been paid for."""
+        """Whether this attempt has been charged."""
         with self.database.transaction() as connection:
             held = _find(connection, query_id, attempt)
             return held is not None and held.event.charged
 
     def events(self) -> list[Event]:
-        """Everything charged and reserved."""
+        """All charges and reservations."""
         with self.database.transaction() as connection:
             return [_entry(row).event for row in connection.execute(f"{_SELECT} ORDER BY rowid")]
 
     def state(self, now_unix_s: float | None = None) -> LedgerState:
-        """What is spent, reserved and left, scope by scope; of the last day too where `now_unix_s` is given."""
+        """What is spent, reserved and left in each scope; also for the last day if `now_unix_s` is given."""
         return state_of(self.limits, self.events(), now_unix_s=now_unix_s)
 
     def spent(self, scope: Scope) -> Loss:
@@ -156,12 +155,12 @@ class Ledger:
         return self._total(scope, charged=False)
 
     def unbounded(self, *, charged: bool = True) -> int:
-        """How many events without a bound for whole records are charged, or else reserved."""
+        """Number of charged (or else reserved) events without a bound for whole records."""
         charges = Counter(event.charge for event in self.events() if event.charged is charged)
         return Scopes(charges, self.limits).total(charges, RECORD).unbounded
 
     def verify(self) -> list[str]:
-        """What is wrong with the file, a sentence each; empty where nothing is."""
+        """The faults of the file, one sentence each; empty if there are none."""
         with self.database.transaction() as connection:
             faults = [f"SQLite: {found}" for (found,) in connection.execute("PRAGMA integrity_check") if found != "ok"]
             rows = connection.execute("SELECT query_id, attempt, bounds, learner, epoch FROM events").fetchall()
@@ -195,8 +194,8 @@ WHERE state IN ('charged', 'uploaded', 'burnt') AND NOT EXISTS (
     SELECT 1 FROM events
     WHERE events.query_id = attempts.query_id AND events.attempt = attempts.attempt AND events.state = 'charged')"""
 _NEVER = (
-    ("is charged and bound to no cohort or no bytes", _UNBOUND),
-    ("was uploaded, or was to be, and is not charged", _UNPAID),
+    ("is charged but bound to no cohort or no bytes", _UNBOUND),
+    ("was uploaded or ready to upload but is not charged", _UNPAID),
 )
 
 

@@ -1,9 +1,9 @@
-"""What a data source may give, and whether one more event fits: the ledger's arithmetic, without its file.
+"""Limits of a data source, and whether one more event fits: the ledger's arithmetic, without its file.
 
-A limit (epsilon, delta) is kept in each scope by itself, as dpcore.accounting.filters proves: over the lifetime and all
-learners, and, where the policy says so, for each learner and for each 24 hours too. An event adds to every scope that
-it bounds, by its own bound or by that of a wider scope. An event without a bound for a scope adds nothing there and is
-told with every figure. Those that leave whole records without a bound have a limit of their own, a number.
+A limit (epsilon, delta) holds in each scope separately, as dpcore.accounting.filters proves: over the lifetime and all
+learners, and, if the policy says so, also for each learner and for each 24 hours. An event adds to every scope that it
+bounds, by its own bound or by that of a wider scope. An event without a bound for a scope adds nothing there and is
+reported with every figure. Events without a bound for whole records have a separate limit, a number.
 """
 
 from collections import Counter
@@ -19,35 +19,35 @@ DAY_S = 24 * 3600
 
 
 class BudgetExceededError(WireError):
-    """What is asked for is more than what remains.
+    """A request costs more than what remains.
 
-    scope: where. limit: which one. requested: its cost there. remaining: the largest epsilon, at the request's delta,
-    that would still fit there.
+    scope, limit: the scope and the limit that it exceeds. requested: its cost in this scope. remaining: the largest
+    epsilon, at the request's delta, that still fits.
     """
 
     def __init__(self, *, scope: Scope, limit: str, requested: Loss, remaining: float) -> None:
         self.scope, self.limit, self.requested, self.remaining = scope, limit, requested, remaining
         super().__init__(
             Code.BUDGET_EXCEEDED,
-            f"It costs {requested} for {scope}; of the limit {limit}, epsilon {remaining:.6g} at that delta remains.",
+            f"It costs {requested} for {scope}; of the limit {limit}, epsilon {remaining:.6g} remains at that delta.",
         )
 
 
 class UnboundedExceededError(WireError):
-    """More events without a bound for whole records than there may be."""
+    """More events without a bound for whole records than the limit allows."""
 
     def __init__(self, *, limit: int, held: int) -> None:
         self.limit, self.held = limit, held
         super().__init__(
             Code.BUDGET_EXCEEDED,
-            f"It has no bound for whole records; unbounded_queries admits {limit} such events and {held} were charged "
-            "or are reserved.",
+            f"It has no bound for whole records; unbounded_queries allows {limit} such events and {held} are charged "
+            "or reserved.",
         )
 
 
 @dataclass(frozen=True)
 class Event:
-    """A charge that is reserved or spent. recorded_at_unix_s: when it was."""
+    """A charge that is reserved or spent. recorded_at_unix_s: time of the reservation or charge."""
 
     charge: Charge
     charged: bool
@@ -56,11 +56,11 @@ class Event:
 
 @dataclass(frozen=True)
 class LedgerLimits:
-    """What a data source may give, in every scope.
+    """Limits of a data source, in every scope.
 
-    lifetime: in a scope that has no limit of its own. record, columns, features: limits of their own, by name.
-    per_learner, per_day: further limits, in every scope; None is none. unbounded_events: how many events without a
-    bound for whole records may ever be charged.
+    lifetime: for scopes without a limit of their own. record, columns, features: limits of single scopes, by name.
+    per_learner, per_day: additional limits in every scope, or None. unbounded_events: largest number of charged events
+    without a bound for whole records.
     """
 
     lifetime: PrivacyLimit
@@ -76,7 +76,7 @@ class LedgerLimits:
             raise ValueError(f"{self.unbounded_events} events without a bound: give 0 or more")
 
     def of(self, scope: Scope) -> PrivacyLimit:
-        """The lifetime's limit in a scope."""
+        """The lifetime limit of a scope."""
         match scope.kind:
             case ScopeKind.RECORD:
                 return self.record or self.lifetime
@@ -102,14 +102,14 @@ class LedgerLimits:
 
 @dataclass(frozen=True)
 class ScopeTotal:
-    """Of several events in one scope: the sum of the bounds, and how many have none."""
+    """Total of events in one scope: the sum of their bounds, and the number of events without a bound."""
 
     loss: Loss
     unbounded: int
 
 
 class Scopes:
-    """The scopes that events and limits name, with what each is within, and the events' totals in them."""
+    """All scopes that charges and limits name, with their nesting; computes totals of charges in them."""
 
     def __init__(self, charges: Iterable[Charge], limits: LedgerLimits) -> None:
         named = [RECORD, *(joint(name) for name in limits.columns), *(marginal(name) for name in limits.features)]
@@ -128,9 +128,9 @@ class Scopes:
         return charge.bound(scope, sorted(known))
 
     def total(self, charges: Mapping[Charge, int], scope: Scope) -> ScopeTotal:
-        """The total of charges in a scope, each as often as it says.
+        """Total of charges in a scope. charges: each charge with its count.
 
-        An epoch is counted once, by the largest that its events say in each part.
+        An epoch counts once, with the largest value of its events in each part of the loss.
         """
         losses, unbounded = NO_LOSS, 0
         epochs: dict[bytes, list[Loss | None]] = {}
@@ -150,7 +150,7 @@ class Scopes:
 
 
 def check_admits(limits: LedgerLimits, held: Sequence[Event], more: Charge, *, now_unix_s: float) -> None:
-    """Raise where `more` does not fit beside the events that are held; a limit of which it takes nothing stops nothing.
+    """Raise if `more` does not fit within the limits with the held events. Checks only limits to which `more` adds.
 
     Raises BudgetExceededError, UnboundedExceededError.
     """
@@ -185,10 +185,10 @@ def _with(charges: Counter[Charge], more: Charge) -> Counter[Charge]:
 
 
 def _same_learner(event: Event, more: Charge) -> bool:
-    # An event whose learner is not known counts as everybody's.
+    # An event with an unknown learner counts for every learner.
     return event.charge.learner == more.learner or "" in (event.charge.learner, more.learner)
 
 
 def _same_day(event: Event, now_unix_s: float) -> bool:
-    # A reservation may be charged at any moment, and events of the future are those before a clock was set back.
+    # A reservation may be charged at any time. Events with a future time were recorded before a clock was set back.
     return not event.charged or event.recorded_at_unix_s > now_unix_s - DAY_S

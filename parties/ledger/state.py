@@ -1,4 +1,4 @@
-"""What a ledger says of its data source, for people and programs."""
+"""State of a ledger, for people and programs."""
 
 import math
 from collections import Counter
@@ -15,9 +15,9 @@ from parties.ledger.limits import DAY_S, Event, LedgerLimits, Scopes, ScopeTotal
 class ScopeState:
     """One scope under one limit.
 
-    spent: of what is charged. held: of what is charged and reserved; an epoch counts once in it, so it is not always
-    the sum of both. Epsilons are at the limit's delta, as the limit counts: the least limit that would have admitted
-    it, and inf where none at that delta would.
+    spent: total of charges. held: total of charges and reservations; an epoch counts once in it, so it is not always
+    the sum of both. Epsilons are at the limit's delta: the smallest limit that would have allowed the total, inf if
+    none at that delta would.
     """
 
     scope: Scope
@@ -27,17 +27,17 @@ class ScopeState:
 
     @property
     def spent_epsilon(self) -> float:
-        """Of what is charged."""
+        """Epsilon of what is charged."""
         return self.limit.spent(self.spent.loss)
 
     @property
     def held_epsilon(self) -> float:
-        """Of what is charged and reserved."""
+        """Epsilon of what is charged and reserved."""
         return self.limit.spent(self.held.loss)
 
     @property
     def remaining_epsilon(self) -> float:
-        """Of one more release that may still be reserved."""
+        """Largest epsilon of one more release that can be reserved."""
         return self.limit.left(self.held.loss)
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class ScopeState:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Every figure by name; None for one that is infinite."""
+        """All figures by name; None for an infinite one."""
         figures = {
             "spent_epsilon": self.spent_epsilon,
             "spent_and_reserved_epsilon": self.held_epsilon,
@@ -66,10 +66,11 @@ class ScopeState:
 
 @dataclass(frozen=True)
 class LedgerState:
-    """What a ledger says. scopes: under the lifetime's limits; RECORD first, then all that a charge or a limit names.
+    """State of a ledger. scopes: under the lifetime limits; RECORD first, then all that a charge or a limit names.
 
-    learners, day: the same under the limits for each learner and for the last 24 hours, where there are such.
-    charged, reserved: how many events; unbounded: how many of them, charged and reserved, do not bound whole records.
+    learners, day: the same under the limits for each learner and for the last 24 hours, if there are such limits.
+    charged, reserved: numbers of events. unbounded_charged, unbounded_held (charged or reserved): numbers of events
+    without a bound for whole records.
     """
 
     limits: LedgerLimits
@@ -83,15 +84,15 @@ class LedgerState:
 
     @property
     def remaining_unbounded(self) -> int:
-        """How many more events without a bound for whole records may be reserved."""
+        """Number of events without a bound for whole records that can still be reserved."""
         return max(0, self.limits.unbounded_events - self.unbounded_held)
 
     def sentences(self) -> list[str]:
-        """For people, a sentence a line: the figures, then the warning where there is one."""
+        """For people, one sentence per line: the figures, then the warning if there is one."""
         return [*self.figures(), *([f"warning: {self.warning}"] if self.warning else [])]
 
     def figures(self) -> list[str]:
-        """The limits, then what is spent, reserved and left, a sentence a scope."""
+        """The limits, then what is spent, reserved and left, one sentence per scope."""
         first = (
             f"limit {self.limits}; {self.charged} events charged and {self.reserved} reserved; without a bound for "
             f"records {self.unbounded_charged} charged, {self.remaining_unbounded} remaining"
@@ -102,16 +103,16 @@ class LedgerState:
 
     @property
     def warning(self) -> str:
-        """What must be said of every figure once an event without a bound was charged; else empty."""
+        """Warning that belongs to every figure once an event without a bound is charged; otherwise empty."""
         if not self.unbounded_charged:
             return ""
         return (
             f"{self.unbounded_charged} event(s) without any privacy bound for whole records were released from these "
-            "data; the figures count only the other events of their scope, and bound nothing about the whole"
+            "data; the figures cover only the other events of their scope and do not bound the total privacy loss"
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything by name, in types that JSON has."""
+        """All fields by name, in JSON types."""
         return {
             "scopes": [state.to_dict() for state in self.scopes],
             "learners": [
@@ -130,7 +131,7 @@ class LedgerState:
 
 
 def state_of(limits: LedgerLimits, events: Sequence[Event], *, now_unix_s: float | None) -> LedgerState:
-    """What is to be said of these events. now_unix_s: None leaves the last day out."""
+    """The state of a ledger with these events. now_unix_s: None omits the last day."""
     scopes = Scopes([event.charge for event in events], limits)
 
     def states(limit_of: Callable[[Scope], PrivacyLimit], of: Iterable[Event]) -> tuple[ScopeState, ...]:

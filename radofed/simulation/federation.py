@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.aggregate import check_chunk, multiply
-from dpcore.numbers.fixed_point import from_total
-from dpcore.paillier.public import PublicKey
+from coordinator.totals import check_chunk
+from dpcore.paillier.packing import from_total
+from dpcore.paillier.public import PublicKey, multiply
 from dpcore.paillier.secret import SecretKey
 from dpcore.progress import Progress
 from learner.opening import open_total

@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
-from dpcore.numbers.fixed_point import to_residues
 from dpcore.paillier.obfuscation import Obfuscator
+from dpcore.paillier.packing import to_residues
 from dpcore.queries.rados import RadosQuery
 from dpcore.randomness.sources import SeededRandom, SystemRandom
 from dpcore.records.computation import SECRET_BYTES, Computation, PartySecret

@@ -1,4 +1,4 @@
-"""A core without sockets, on a clock that the test turns."""
+"""A core without sockets, on a clock that the test controls."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ from wire.status import Phase
 
 
 class Bench:
-    """A core on a turned clock, with the calls that members would make; `restart` is what a crash leaves."""
+    """A core on a controlled clock, with the calls that members make. `restart`: as after a crash."""
 
     def __init__(self, world, **limits):
         self.world = world

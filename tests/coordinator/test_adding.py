@@ -1,4 +1,4 @@
-"""Making totals while things fail: the disk, the database, the spool, the code itself."""
+"""Computing totals during failures of the disk, the database, the spool and the code itself."""
 
 import json
 import logging
@@ -33,7 +33,7 @@ def test_a_bug_in_the_adding_ends_the_query_and_is_logged(world, monkeypatch, ca
         await bench.settled()
         status = await bench.status(opened)
         assert (status.phase, status.code, status.detail) == (
-            Phase.FAILED, Code.INTERNAL, "The total could not be made.",
+            Phase.FAILED, Code.INTERNAL, "The total could not be computed.",
         )  # fmt: skip
         assert not list(bench.config.spool_directory.rglob("0-*"))
 
@@ -103,7 +103,7 @@ def test_a_query_cancelled_in_the_middle_of_its_adding_leaves_nothing_and_no_fal
     assert not [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR]
 
 
-def test_what_fails_where_nobody_waits_is_logged(world, caplog):
+def test_a_failure_without_a_waiting_caller_is_logged(world, caplog):
     @on_bench
     async def play(bench):
         opened = await bench.ask()

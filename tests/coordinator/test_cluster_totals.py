@@ -1,4 +1,4 @@
-"""The coordinator's sum on a Ray cluster of three nodes: what is lost is made again, the total is the same."""
+"""The coordinator's sum on a Ray cluster of three nodes: lost work is repeated, the total is the same."""
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
@@ -7,11 +7,11 @@ from functools import partial
 import grpc
 import pytest
 
-from coordinator.aggregate import multiply
 from coordinator.config import CoordinatorCluster, CoordinatorConfig
 from coordinator.spool import SpoolDamagedError
 from coordinator.totals import Adding, ClusterSum
 from dpcore.errors import ConfigurationError
+from dpcore.paillier.public import multiply
 from radofed.common.cluster.jobs import ITEMS_PER_WORKER, ClusterError, ClusterJob, check_cluster
 from radofed.common.logs import Log
 from tests.coordinator.bench import on_bench
@@ -27,7 +27,7 @@ def settings(nodes):
 
 @pytest.fixture(autouse=True)
 def no_check_at_start(monkeypatch):
-    """It would be another process beside each test."""
+    """It would be another process next to each test."""
     monkeypatch.setattr("radofed.common.cluster.jobs.check_cluster", lambda _: None)
 
 
@@ -95,7 +95,7 @@ def events(caplog):
         pytest.param("kill_busy_worker", marks=pytest.mark.slow),
     ],
 )
-def test_the_total_is_the_same_bytes_whatever_is_lost(
+def test_the_total_has_the_same_bytes_after_any_loss(
     world, nodes, settings, monkeypatch, caplog, one_upload_an_item, loss
 ):
     """A node, or a worker's process, is killed while it computes; what it had is read from the spool again."""
@@ -121,7 +121,7 @@ def test_the_total_is_the_same_bytes_whatever_is_lost(
 
 
 @needs_ray
-def test_what_is_under_way_is_bounded_however_long_the_job(settings):
+def test_work_in_progress_is_bounded_for_any_length_of_the_job(settings):
     loaded, most = 0, 0
 
     def load(number):
@@ -163,8 +163,8 @@ def test_a_damaged_spool_is_named_and_a_total_that_is_not_wanted_stops(world, se
 
 @needs_ray
 @pytest.mark.parametrize("wrong", [cut_off, pytest.param(zeros, marks=pytest.mark.slow)])
-def test_a_product_that_is_none_is_not_stored(world, settings, monkeypatch, caplog, wrong):
-    """As from a worker that was tampered with; this machine then makes the total."""
+def test_an_invalid_product_is_not_stored(world, settings, monkeypatch, caplog, wrong):
+    """As from a manipulated worker. This machine then computes the total."""
     compute_by(monkeypatch, wrong)
 
     @on_bench
@@ -174,7 +174,7 @@ def test_a_product_that_is_none_is_not_stored(world, settings, monkeypatch, capl
 
     play(world)
     (reason,) = [record.fields["reason"] for record in caplog.records if "failed" in record.getMessage()]
-    assert "gave back no product" in reason
+    assert "returned no valid product" in reason
 
 
 @needs_ray

@@ -1,4 +1,4 @@
-"""The core without sockets, on a clock that the test turns: time-outs, attempts, restarts, repeats, a failing disk."""
+"""The core without sockets, on a controlled clock: time-outs, attempts, restarts, repeats, a failing disk."""
 
 import asyncio
 import errno
@@ -32,7 +32,7 @@ async def test_a_party_down_at_the_start_is_left_behind(bench):
 
 
 @on_bench
-async def test_too_few_answers_fail_by_name_and_cost_nobody(bench):
+async def test_too_few_answers_fail_by_name_and_cost_nothing(bench):
     opened = await bench.ask()
     await bench.accept(opened, "ann", "bob")
     await bench.refuse(opened, "cat")
@@ -79,7 +79,7 @@ async def test_a_party_that_never_returns_ends_the_query_after_the_last_attempt(
 
 
 @on_bench
-async def test_a_query_dies_at_its_end_in_any_phase(bench):
+async def test_a_query_expires_in_any_phase(bench):
     first = await bench.ask(not_after_unix_s=int(bench.wall) + 30)
     second = await bench.ask(not_after_unix_s=int(bench.wall) + 30)
     await bench.to_uploading(second)
@@ -91,7 +91,7 @@ async def test_a_query_dies_at_its_end_in_any_phase(bench):
 
 
 @on_bench
-async def test_what_was_said_of_one_attempt_changes_nothing_in_another(bench):
+async def test_statements_on_one_attempt_change_nothing_in_another(bench):
     """Late, early, repeated, in any order: messages of attempt 1 in attempt 2, and of attempt 2 before it began."""
     opened, world = await bench.ask(), bench.world
     said = {
@@ -288,7 +288,7 @@ async def test_a_chunk_that_ends_after_its_attempt_leaves_nothing(bench):
 
 
 @on_bench
-async def test_one_slow_upload_holds_nobody_up(bench):
+async def test_one_slow_upload_delays_no_other(bench):
     opened = await bench.ask()
     await bench.to_uploading(opened)
     real, go_on = bench.core.spool.put, threading.Event()
@@ -310,8 +310,8 @@ async def test_one_slow_upload_holds_nobody_up(bench):
 
 
 @on_bench
-async def test_a_caller_that_hangs_up_does_not_tear_a_change(bench):
-    """It is cancelled while the commit is under way: the change is carried through, memory and store do not differ."""
+async def test_a_caller_that_disconnects_does_not_interrupt_a_change(bench):
+    """It is cancelled during the commit: the change is completed, and memory and store agree."""
     opened = await bench.ask()
     entered, go_on, real = threading.Event(), threading.Event(), bench.store.save
 
@@ -333,7 +333,7 @@ async def test_a_caller_that_hangs_up_does_not_tear_a_change(bench):
 
 
 @on_bench
-async def test_all_at_once_is_as_good_as_one_by_one(bench):
+async def test_parallel_calls_give_the_same_result_as_sequential_ones(bench):
     """Repeats and all parties at the same time: nothing is counted twice."""
     opened = await bench.ask()
     said = [(bench.world.acceptance(opened.query_id, name), bench.world.member(name)) for name in PARTIES]
@@ -407,7 +407,7 @@ async def test_work_comes_once_per_change_and_ends_with_the_query(bench):
 
 
 @on_bench
-async def test_draining_lets_long_polls_go_and_takes_no_query(bench):
+async def test_draining_ends_long_polls_and_accepts_no_query(bench):
     polls = [
         asyncio.create_task(bench.views.work(bench.world.member("ann"), 0, 25)),
         asyncio.create_task(bench.views.work(bench.world.member("bob"), 0, 25)),

@@ -47,7 +47,7 @@ def stalled(bench, party):
 
 @on_bench
 async def test_a_party_that_sends_many_chunks_at_once_takes_one_thread(bench):
-    """And beyond a few, which wait in memory, they are refused for the time being."""
+    """A few wait in memory; further ones are refused temporarily."""
     opened = await bench.ask()
     await bench.to_uploading(opened)
     go_on = stalled(bench, "ann")
@@ -102,7 +102,7 @@ async def test_long_polls_beyond_some_of_one_member_do_not_wait(bench):
 
 
 @limited(open_queries=12, open_queries_per_learner=12)
-async def test_totals_in_the_making_hold_up_no_upload(bench):
+async def test_totals_in_progress_delay_no_upload(bench):
     """More of them than there are threads for uploads."""
     real, go_on = totals.multiply, threading.Event()
 
@@ -157,8 +157,8 @@ async def test_a_small_total_does_not_wait_for_a_large_one(bench):
 
 
 @limited(spool_bytes=7 * 512)
-async def test_a_query_is_taken_where_its_uploads_surely_fit(bench):
-    """Otherwise two cohorts could fill the spool by halves, and wait for one another until both were lost, charged."""
+async def test_a_query_is_accepted_only_if_its_uploads_fit(bench):
+    """Otherwise two cohorts could each fill half the spool and wait until both are lost, but charged."""
     first = await bench.ask()
     error = await refusal(Code.SPOOL_FULL, bench.ask())
     assert "2048 bytes" in error.detail
@@ -171,7 +171,7 @@ async def test_a_query_is_taken_where_its_uploads_surely_fit(bench):
 
 @limited(query_life_s=10_000)
 async def test_a_query_that_ends_too_far_away_is_refused(bench):
-    """Its id would have to be remembered for as long."""
+    """Its id would have to be stored for that long."""
     await bench.ask(not_after_unix_s=int(bench.wall) + 10_000)
     for end in (int(bench.wall) + 10_001, (1 << 63) - 1):
         with pytest.MonkeyPatch.context() as patch:
@@ -188,7 +188,7 @@ def _valid_for_ever(bench):
 
 
 @limited(finished_per_learner=3)
-async def test_a_learner_that_asks_and_cancels_without_end_keeps_but_a_few(bench):
+async def test_a_learner_that_sends_and_cancels_endlessly_keeps_only_a_few(bench):
     others = await bench.ask(learner="lou")
     await bench.cancel(others)
     asked = []
@@ -232,7 +232,7 @@ async def test_a_learner_that_sends_many_queries_at_once_is_read_one_at_a_time(b
 
 
 @on_bench
-async def test_a_row_count_that_fills_the_query_keeps_nobody_out(bench):
+async def test_a_row_count_that_fills_the_query_excludes_no_other_party(bench):
     opened = await bench.ask()
     said = bench.world.acceptance(opened.query_id, "ann", rows=opened.query.max_rows)
     assert Acceptance.from_bytes(said.payload).rows == 1000

@@ -1,4 +1,4 @@
-"""Members that mean harm, over real gRPC: messages that no node of ours sends, and keys that no learner should make."""
+"""Malicious members, over real gRPC: messages that no node sends, and keys that no learner should make."""
 
 import secrets
 
@@ -31,7 +31,7 @@ def asked(world, clients):
 
 
 def state(world, clients, opened):
-    """What the learner and a party can see of a query, but for the time that remains."""
+    """What the learner and a party can see of a query, except the remaining time."""
     status, cursor = clients["lea"].watch(opened.query_id)
     return status.phase, status.attempt, status.parties, cursor, clients["bob"].work().work
 
@@ -73,7 +73,7 @@ def test_the_largest_statements_are_taken():
         assert len(statement.to_bytes()) <= STATEMENT_BYTES
 
 
-def test_the_largest_cohort_fits_a_message_beside_the_largest_query():
+def test_the_largest_cohort_fits_a_message_with_the_largest_query():
     """And so does its total's description: what one member sends cannot make another's fetching fail."""
 
     def largest(payload_bytes: int) -> Envelope:
@@ -176,7 +176,7 @@ def query_with_modulus(world, modulus: bytes) -> Envelope:
     ],
     ids=["none", "one", "even", "leading zero", "2047 bits", "16385 bits", "400 kB"],
 )
-def test_a_modulus_of_no_use_is_refused(world, clients, modulus):
+def test_a_useless_modulus_is_refused(world, clients, modulus):
     refused(Code.KEY_INVALID, clients["lea"].submit, query_with_modulus(world, modulus))
     assert not clients["ann"].work().work
 
@@ -191,8 +191,8 @@ def test_a_modulus_of_no_use_is_refused(world, clients, modulus):
     ],
     ids=["prime", "power of three", "many small factors", "other small factors"],
 )
-def test_a_malformed_modulus_hurts_nobody_but_its_learner(world, clients, modulus):
-    """It cannot be told from a good one; the coordinator multiplies modulo its square, and nothing fails or hangs."""
+def test_a_malformed_modulus_harms_only_its_learner(world, clients, modulus):
+    """It looks like a valid one; the coordinator multiplies modulo its square, and nothing fails or hangs."""
     key = PublicKey(modulus)
     envelope = query_with_modulus(world, modulus.to_bytes(-(-key.bits // 8), "big"))
     opened = world.open(envelope)

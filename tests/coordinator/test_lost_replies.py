@@ -1,4 +1,4 @@
-"""Every call that changes something, its reply lost after the work was done, repeated: as good as once."""
+"""Every call that changes state, repeated because its reply was lost: the effect is that of one call."""
 
 import socket
 import sqlite3
@@ -92,7 +92,7 @@ class Lossy:
 
 
 def durable(world):
-    """All that the coordinator holds on disk, but for the time that remains."""
+    """All that the coordinator has on disk, except the remaining time."""
     queries = read_queries(world.config.store_file)
     for query in queries:
         query["round"].pop("remaining_s")

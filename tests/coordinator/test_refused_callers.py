@@ -22,7 +22,7 @@ def code_of(call, *arguments):
 
 
 def logged(caplog):
-    """How many lines of each event and code; nothing may be there but this log's own."""
+    """Number of lines of each event and code. The log may contain no other lines."""
     assert {record.name for record in caplog.records} <= {"coordinator"}
     assert not any(record.exc_info for record in caplog.records)
     fields = [(record.getMessage(), getattr(record, "fields", {})) for record in caplog.records]
@@ -41,7 +41,7 @@ def test_a_message_that_does_not_parse_is_refused_by_its_code_and_leaves_no_trac
     upload = clients["ann"].channel.unary_unary("/rado.v1.PartyService/UploadChunk")
     for _ in range(TIMES):
         assert code_of(upload, NOT_A_MESSAGE) == Code.MESSAGE_MALFORMED
-    # Whoever may not call is told that, whatever it sends.
+    # A caller without permission gets that answer for any message.
     assert code_of(clients["lea"].channel.unary_unary("/rado.v1.PartyService/UploadChunk"), NOT_A_MESSAGE) == (
         Code.ROLE_FORBIDDEN
     )
@@ -67,7 +67,7 @@ def test_refused_chunks_do_not_fill_the_log(clients, world, caplog):
     assert [(fields["peer"], fields["code"]) for fields in said] == [("ann", Code.CHUNK_MALFORMED)] * REFUSALS_LOGGED
 
 
-def test_words_of_a_status_say_nothing_where_there_is_nothing_to_say():
+def test_status_text_is_empty_without_details():
     query = {
         "phase": "answering",
         "code": "",

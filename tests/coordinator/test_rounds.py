@@ -64,7 +64,7 @@ def to_uploading(members=PARTIES, **changes):
     return play(start(**changes), *answers, *(ready(p) for p in members))
 
 
-def test_the_whole_way():
+def test_a_query_from_start_to_end():
     round_, actions = to_uploading()
     assert (round_.phase, round_.cohort) == (Phase.UPLOADING, PARTIES)
     assert actions == [FixCohort(1, PARTIES)]
@@ -83,7 +83,7 @@ def test_ready_before_all_have_answered_fixes_the_cohort_at_the_last_answer():
     assert (round_.phase, actions) == (Phase.UPLOADING, [FixCohort(1, ("a", "b", "c"))])
 
 
-def test_a_silent_party_costs_the_answering_time_alone():
+def test_a_silent_party_costs_only_the_answering_time():
     round_, _ = play(start(), accept("a"), accept("b"), accept("d"))
     assert play(round_, Ticked(), now=9.9)[0] is round_
     round_, _ = play(round_, Ticked(), now=10.0)
@@ -139,7 +139,7 @@ def test_rows_beyond_the_query_are_named_where_too_few_fit():
     assert "Too many rows: a, d" in round_.detail
 
 
-def test_a_lost_upload_begins_anew_and_the_last_attempt_names_the_missing():
+def test_a_lost_upload_starts_the_next_attempt_and_the_last_one_names_the_missing():
     round_, _ = play(to_uploading()[0], receipt("a"), receipt("b"))
     second, actions = play(round_, Ticked(), now=31.0)
     assert (second.attempt, second.phase, second.deadline) == (2, Phase.ANSWERING, 41.0)
@@ -153,7 +153,7 @@ def test_a_lost_upload_begins_anew_and_the_last_attempt_names_the_missing():
     second, _ = play(second, receipt("a", 2), receipt("c", 2), receipt("d", 2), now=33.0)
     failed, _ = play(second, Ticked(), now=62.0)
     assert (failed.phase, failed.code) == (Phase.FAILED, Code.ATTEMPTS_EXHAUSTED)
-    assert "these never finished: b." in failed.detail
+    assert "these did not finish: b." in failed.detail
 
 
 def test_repeated_statements_change_nothing_in_any_phase():
@@ -173,7 +173,7 @@ def test_repeated_statements_change_nothing_in_any_phase():
     assert step(complete, Ticked(), 10_000.0) == (complete, ())
 
 
-def test_strangers_and_parties_that_refused_have_no_say():
+def test_statements_of_strangers_and_refusers_are_rejected():
     refused(Code.QUERY_UNKNOWN, step, start(), accept("z"), 1.0)
     refused(Code.PHASE_MISMATCH, step, start(), ready("a"), 1.0)
     refused(Code.PHASE_MISMATCH, step, start(), receipt("a"), 1.0)
@@ -225,7 +225,7 @@ def test_rules_that_no_roster_can_meet_are_refused():
     ],
     ids=str,
 )
-def test_a_round_that_contradicts_itself_cannot_be(damage):
+def test_a_contradictory_round_cannot_be_constructed(damage):
     round_, _ = to_uploading()
     with pytest.raises(ValueError, match="contradicts"):
         replace(round_, **damage)
@@ -249,7 +249,7 @@ events = st.one_of(
 
 
 def whole_way(attempt):
-    """What honest parties do, in one of the orders that they may do it in."""
+    """Events of honest parties, in one of the possible orders."""
     return [
         *(accept(p, attempt=attempt) for p in PARTIES),
         *(ready(p, attempt) for p in PARTIES),
@@ -300,7 +300,7 @@ def test_no_list_of_events_breaks_a_round(course, pauses):
         assert replace(again, deadline=round_.deadline) == round_
         assert again.remaining_s(now) == pytest.approx(round_.remaining_s(now))
     assert len(finished) == round_.phase.is_terminal
-    # Time alone ends whatever is left.
+    # Time alone ends every remaining phase.
     for _ in range(20):
         now = max(now, min(round_.deadline, round_.expires_at))
         round_, _ = step(round_, Ticked(), now)
@@ -326,8 +326,8 @@ def check_step(before: Round, after: Round, event, now: float) -> None:
         assert repeat == (after, ())
 
 
-def test_a_cohort_that_cannot_form_any_more_is_not_waited_for():
-    """Four parties, three needed: one may refuse, the second refusal ends it, whoever is silent."""
+def test_a_cohort_that_has_become_impossible_is_not_awaited():
+    """Four parties, three needed: one may refuse, the second refusal ends it, with any silent parties."""
     round_, _ = play(start(), accept("a"), refuse("b"))
     assert round_.phase is Phase.ANSWERING
     round_, _ = play(round_, refuse("c"))

@@ -35,7 +35,7 @@ serve(CoordinatorConfig.load(Path(sys.argv[1])).model_copy(update={"listen": "12
 
 
 class Process:
-    """A coordinator in a process of its own."""
+    """A coordinator in a separate process."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -165,7 +165,7 @@ def test_the_log_is_structured_and_holds_no_payload(world, start):
 
 
 def test_the_log_repeats_nothing_of_what_members_send(world, start):
-    """Wherever in a message the words stand, and whether it parses, verifies or neither."""
+    """At any place in a message, whether it parses, verifies or neither."""
     canary = "canary-row-4711"
     process, key = start(), world.keys["ann"]
     opened = world.open(world.query())
@@ -278,7 +278,7 @@ def test_a_port_that_is_taken_is_refused(world, node, start_node, tmp_path):
 
 
 @pytest.mark.parametrize("listen", ["7443", "host:", "host:http", ":7443", "host:70000"])
-def test_an_address_that_is_none_is_refused(world, listen):
+def test_an_invalid_address_is_refused(world, listen):
     with pytest.raises(ConfigurationError, match="host:port"):
         _ = world.config.model_copy(update={"listen": listen}).host_and_port
 

@@ -169,7 +169,7 @@ def test_messages_beyond_the_limit_are_refused(clients, uploading):
         refused(Code.MESSAGE_TOO_LARGE, clients["ann"].call, clients["ann"].party.UploadChunk, request)
 
 
-def test_a_query_is_taken_once_whatever_is_repeated(clients, world, asked):
+def test_a_query_is_accepted_once_for_any_repetition(clients, world, asked):
     assert clients["lea"].submit(asked.envelope) == asked.query_id
     assert len(clients["ann"].work().work) == 1
     refused(Code.SENDER_MISMATCH, clients["lou"].submit, asked.envelope)
@@ -237,7 +237,7 @@ def test_a_second_answer_must_be_the_first(world, clients, asked):
     refused(Code.QUERY_UNKNOWN, clients["bob"].accept, world.acceptance(b"\7" * 32, "bob"))
 
 
-def test_a_learner_sees_its_own_queries_alone(clients, asked):
+def test_a_learner_sees_only_its_own_queries(clients, asked):
     lou = clients["lou"]
     refused(Code.QUERY_UNKNOWN, lou.watch, asked.query_id)
     refused(Code.QUERY_UNKNOWN, lou.total, asked.query_id)

@@ -1,4 +1,4 @@
-"""Chunks on disk: whole or not at all, within the quota, found again, never replaced."""
+"""Chunks on disk: written atomically, within the quota, found again, never replaced."""
 
 import errno
 import os
@@ -217,8 +217,8 @@ def test_after_a_restart_only_what_is_of_use_stays(tmp_path):
     assert spool.used_bytes == 10
 
 
-def test_scanning_goes_on_where_a_directory_is_taken_away_under_it(spool, tmp_path, monkeypatch):
-    """As a status beside a running coordinator does."""
+def test_scanning_continues_if_a_directory_is_deleted_meanwhile(spool, tmp_path, monkeypatch):
+    """As a status command next to a running coordinator does."""
     spool.put(ID, 1, "ann", chunk(0))
     spool.put(OTHER, 1, "ann", chunk(0))
     real = os.scandir
@@ -232,5 +232,5 @@ def test_scanning_goes_on_where_a_directory_is_taken_away_under_it(spool, tmp_pa
     assert list(scan(tmp_path / "spool")) == [(ID, "1", "ann")]
 
 
-def test_scanning_a_directory_that_is_not_there_finds_nothing(tmp_path):
+def test_scanning_a_missing_directory_finds_nothing(tmp_path):
     assert scan(tmp_path / "nowhere") == {}

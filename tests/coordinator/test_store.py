@@ -62,7 +62,7 @@ def test_only_the_last_attempts_statements_are_loaded(store):
     assert store.load()[0].statements == ()
 
 
-def test_a_commit_is_whole_or_not_at_all(store):
+def test_a_commit_is_atomic(store):
     add(store)
     store.save(QUERY.payload_hash, {"attempt": 1}, work_changed=False, finished_at_unix_s=None, statement=SAID)
     with pytest.raises(sqlite3.IntegrityError):
@@ -165,7 +165,7 @@ def test_what_was_acknowledged_survives_kill_9(path):
         store.close()
 
 
-def test_reading_beside_a_running_coordinator_changes_nothing(store, path):
+def test_reading_next_to_a_running_coordinator_changes_nothing(store, path):
     add(store, x=1)
     (row,) = read_queries(path)
     assert (row["query_id"], row["learner"], row["round"]) == (sha256(b"a query"), "lea", {"attempt": 1, "x": 1})

@@ -89,7 +89,7 @@ def test_a_member_has_few_messages_on_the_way_and_none_once_it_is_expelled(world
     both = lambda: [code for connection in flood for code in codes(connection)]  # noqa: E731 - asked again and again
     assert pump_until(flood, lambda: len(both()) == beyond and not any(c.unsent_bytes for c in flood))
     assert both() == [Code.CALLS_TOO_MANY] * beyond
-    # So are its own other calls meanwhile, and nobody else's.
+    # So are its own other calls meanwhile, but no other member's.
     refused(Code.CALLS_TOO_MANY, clients["ann"].work)
     clients["bob"].work()
     expel(world, node, clients, "ann")
@@ -113,7 +113,7 @@ def test_a_message_that_is_not_complete_in_time_ends_its_call(world, node, clien
     clients["ann"].work()
 
 
-def test_a_caller_that_hangs_up_leaves_nothing_on_the_way(world, node, clients):
+def test_a_caller_that_disconnects_leaves_no_unfinished_message(world, node, clients):
     connection = RawConnection(node.address, world.tls("ann"))
     for _ in range(MESSAGES_AT_ONCE):
         connection.begin(UPLOAD)

@@ -196,7 +196,7 @@ class World:
 
 
 class Client:
-    """One member's calls on a running coordinator, without the courtesy of a real node."""
+    """One member's calls to a running coordinator, without the checks of a real node."""
 
     def __init__(
         self, world: World, name: str, address: str, *, tls: TlsFiles | None = None, give_up_after_s: float = 0.0
@@ -303,7 +303,7 @@ class Clients:
 
 
 class RunningNode:
-    """A coordinator inside this process, on a loop in a thread of its own."""
+    """A coordinator inside this process, on a loop in a separate thread."""
 
     def __init__(self, config: CoordinatorConfig) -> None:
         self._started: Future[str] = Future()

@@ -114,7 +114,7 @@ def test_rounds_go_on_where_they_were_interrupted(federation, capsys):
     assert queries(federation) == asked_before + 3
     assert made["privacy"]["epsilon_if_others_collude"] <= 6
     assert made["privacy"]["epsilon"] < made["privacy"]["epsilon_if_others_collude"]
-    assert "3 releases together" in made["privacy"]["assumptions"][0]
+    assert "composition of 3 releases" in made["privacy"]["assumptions"][0]
     error = rado("learner", "predict", str(model), str(held_out))["data"]["error_rate"]
     first = json.loads(model.read_text())
     paid = spent(federation)

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from coordinator.aggregate import check_chunk, multiply
+from coordinator.totals import check_chunk
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
 from dpcore.errors import TotalError
-from dpcore.numbers.fixed_point import plan_encoding, store
+from dpcore.numbers.fixed_point import plan_encoding
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.packing import pack
+from dpcore.paillier.public import multiply
 from dpcore.paillier.secret import SecretKey
 from dpcore.predicates.expressions import Affine, AtLeast, Clipped, Flag, LabelIs
 from dpcore.queries.base import QueryLimits
@@ -33,6 +34,7 @@ from dpcore.randomness.sources import SeededRandom, SystemRandom
 from dpcore.records.basis import Basis
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation, PartySecret
+from dpcore.records.encoding import store
 from dpcore.records.records import Records
 from learner.opening import open_total
 from parties.answering.contribution import encrypted_chunks, integer_vector, masked_chunks

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dpcore.numbers.fixed_point import store
 from dpcore.queries.statement import PrivacyStatement, statement_for
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.computation import Computation
+from dpcore.records.encoding import store
 from dpcore.records.records import Records
 from learner.planning import Plan
 from learner.requests import Request

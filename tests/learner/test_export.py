@@ -175,7 +175,7 @@ def test_a_weight_per_unit_that_is_no_double():
     schema = Schema(
         name="narrow", label=SCHEMA.label, features=(RealFeature(name="x", lower=0.0, upper=1e-308),), bias=False
     )
-    with pytest.raises(ModelError, match="weight of 'x' per unit leaves the doubles; widen"):
+    with pytest.raises(ModelError, match="weight of 'x' per unit exceeds the range of a double; widen"):
         to_original_units(model([10.0], schema=schema))
 
 
@@ -245,7 +245,7 @@ def test_the_labels_own_texts():
         Label(column="ill", positive=("sick", "dead"), negative=("well",)),
     ):
         unclear = model(schema=replace(SCHEMA, label=label))
-        with pytest.raises(ConfigurationError, match="take classes='signs'"):
+        with pytest.raises(ConfigurationError, match="use classes='signs'"):
             unclear.to_sklearn(classes="label")
         assert unclear.to_sklearn().classes_.tolist() == [-1, 1]
     with pytest.raises(ConfigurationError, match="choose 'signs' or 'label'"):

@@ -89,7 +89,7 @@ def test_a_tolerance_needs_rows_that_are_stated(memory):
 
 @pytest.mark.parametrize("batch", ["y == 1", y == 1, x["smoker"]])
 def test_a_batch_is_a_list(memory, batch):
-    with pytest.raises(ConfigurationError, match="also for one"):
+    with pytest.raises(ConfigurationError, match="even for a single one"):
         Federation(memory, SCHEMA).statistic(batch, epsilon=EPSILON)
 
 
@@ -108,7 +108,7 @@ def test_gradients_and_moments_within_one_budget(memory):
     assert gradient.deviation == pytest.approx(math.sqrt(4 / 2) * 2 * 2 / mu / gradient.rows, rel=1e-3)
     counts = oracle.statistic([z["age"] >= 0], part=Fraction(1, 4))
     assert abs(counts.values[0] - np.mean(features[:, 0] >= 0)) <= counts.noise
-    with pytest.raises(ConfigurationError, match="parts add up to 1"):
+    with pytest.raises(ConfigurationError, match="parts that add up to 1"):
         oracle.gradient(theta, clip=Fraction(2), part=Fraction(1, 1000))
     cost = oracle.cost()
     assert 0.999 * EPSILON < cost.epsilon_if_others_collude <= EPSILON
@@ -151,14 +151,14 @@ def test_a_refusal_says_what_was_spent(memory):
     oracle = Federation(memory, SCHEMA).within(EPSILON, DELTA)
     for _ in range(2):
         oracle.gradient(np.zeros(3), clip=Fraction(1), part=Fraction(1, 4))
-    with pytest.raises(OracleRefusedError, match="2 answers were released, which cost epsilon") as refused:
+    with pytest.raises(OracleRefusedError, match="2 answers were released, at a total cost of epsilon") as refused:
         oracle.gradient(np.zeros(3), clip=Fraction(1), part=Fraction(1, 4))
     assert "Two parties of three" in str(refused.value)
     assert len(oracle.answers) == 2
     # The parties refused, whatever the records are: what was released is what is counted.
     assert oracle.cost().epsilon_if_others_collude < 0.8 * EPSILON
     # It may have been charged: what it was to take is gone.
-    with pytest.raises(ConfigurationError, match=r"0\.25 of the budget"):
+    with pytest.raises(ConfigurationError, match=r"0\.25 of it is left"):
         oracle.gradient(np.zeros(3), clip=Fraction(1), part=Fraction(1, 2))
 
 

@@ -167,14 +167,14 @@ def test_plain_protects_boolean_marginals_alone(world):
     plan = world.plan(PLAIN)
     assert plan.query.kind.design == PlainDesign((1,))
     assert plan.cost.epsilon == account((100, 200, 300), 40, None, Fraction(1, 1_000_000)).epsilon
-    assert any("marginal, and nothing else, is protected" in line for line in plan.sentences())
+    assert any("only the marginal of each protected feature is protected" in line for line in plan.sentences())
 
 
 def test_plain_without_booleans_claims_nothing(world):
     plan = world.plan(replace(PLAIN, schema=replace(SCHEMA, features=SCHEMA.features[:1])))
     assert plan.query.kind.design == PlainDesign()
     assert plan.cost is None
-    assert any("Nothing is protected" in line for line in plan.sentences())
+    assert any("has no privacy bound" in line for line in plan.sentences())
 
 
 def test_truncated_rados_name_theorem_6(learner_key):

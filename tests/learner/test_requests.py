@@ -102,7 +102,7 @@ def test_fixed_support_without_noise_claims_nothing(learner_key):
     plan = World(learner_key, {"a": 10, "b": 40, "c": 30}).plan(replace(REQUESTS["fixed-support"], epsilon=None))
     assert plan.query.kind.design.edge_sigma == 0
     assert plan.cost is None
-    assert any("Nothing is protected" in line for line in plan.sentences())
+    assert any("has no privacy bound" in line for line in plan.sentences())
 
 
 @pytest.mark.parametrize("epsilon", [Fraction(-1), Fraction(0), 1.0])
@@ -211,7 +211,7 @@ def test_counts_take_few_bits_and_fractions_more(learner_key):
         (
             lambda: GradientRequest(SCHEMA, (0.0,) * 3, epsilon=EPSILON, clip=EPSILON, part=Fraction(3, 2)),
             ConfigurationError,
-            "at most all",
+            "at most the whole budget",
         ),
         (lambda: GradientRequest(SCHEMA, (1e9, 0.0, 0.0), epsilon=EPSILON, clip=EPSILON), PlanError, "scaled down"),
         (

@@ -116,7 +116,7 @@ def test_watching_ends_in_time(setting, session):
     setting.stub.phases = [Phase.PREPARING]
     query_id = session.ask(session.plan(REQUEST))
     seen = []
-    with pytest.raises(TimedOutError, match=r"in phase preparing after 0\.2 s; it goes on"):
+    with pytest.raises(TimedOutError, match=r"in phase preparing after 0\.2 s and continues"):
         session.watch(query_id, seen.append, timeout_s=0.2)
     assert len(seen) == 1
 
@@ -136,7 +136,7 @@ def test_cancel_is_signed(setting, session):
 
 
 def test_a_query_of_elsewhere_cannot_be_fetched(session):
-    with pytest.raises(WireError, match="remembers no query") as caught:
+    with pytest.raises(WireError, match="has no query") as caught:
         session.fetch(bytes(32))
     assert caught.value.code is Code.QUERY_UNKNOWN
 
@@ -359,7 +359,7 @@ def test_state_survives_and_damage_is_named(setting, tmp_path):
     with pytest.raises(ConfigurationError, match="damaged"):
         state.find(asked.query_id)
     path.write_bytes(setting.world.ask().envelope.to_bytes())
-    with pytest.raises(ConfigurationError, match="holds another query"):
+    with pytest.raises(ConfigurationError, match="contains another query"):
         state.find(asked.query_id)
 
 

@@ -1,4 +1,4 @@
-"""What tests of the preflight share."""
+"""Shared helpers for tests of the preflight."""
 
 from parties.check import preflight
 from radofed.templates import PolicyChoices

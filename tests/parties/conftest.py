@@ -21,7 +21,7 @@ def ada(world, tmp_path):
 
 @pytest.fixture
 def small_comb(monkeypatch):
-    """Little is encrypted in these tests: full exponents would take longer than all the rest."""
+    """These tests encrypt little: full exponents would take longer than everything else."""
     monkeypatch.setattr(
         "parties.answering.obfuscators.ObfuscatorPool", partial(ObfuscatorPool, short_exponent_bits=512)
     )
@@ -39,7 +39,7 @@ def csv_file(tmp_path):
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """A federation with a coordinator that runs; tests must not change its files."""
+    """A federation with a running coordinator. Tests must not change its files."""
     with Federation(
         tmp_path_factory.mktemp("served"), parties=dict.fromkeys(PARTIES, ROWS), schema=SCHEMA, policy=ALLOWED
     ) as made:
@@ -50,6 +50,6 @@ def served(tmp_path_factory):
 
 @pytest.fixture
 def offline(tmp_path):
-    """A federation whose files a test may spoil; nothing runs."""
+    """A federation without running nodes. Tests may change its files."""
     with Federation(tmp_path, parties=dict.fromkeys(PARTIES, ROWS), schema=SCHEMA, policy=ALLOWED) as made:
         yield made

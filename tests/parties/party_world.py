@@ -1,4 +1,4 @@
-"""A federation in memory around one party, "ada", and a coordinator that does exactly what a test says."""
+"""A federation in memory around one party, "ada", and a coordinator that a test controls."""
 
 import secrets
 import time
@@ -64,7 +64,7 @@ def limits(epsilon: Fraction | str, delta: Fraction | str, unbounded: int = 10, 
 
 @dataclass
 class World:
-    """Keys of everybody, and queries as a learner signs them."""
+    """Keys of all members, and queries as a learner signs them."""
 
     key: SecretKey
     federation_key: SigningKey = field(default_factory=SigningKey.generate)
@@ -153,7 +153,7 @@ class World:
 
 @dataclass
 class Hub:
-    """The coordinator, as a list of what it was told. `fail`: errors to raise, by call, once each."""
+    """The coordinator, as a list of the calls it received. `fail`: errors to raise, by call, once each."""
 
     world: World
     answers: list[Envelope] = field(default_factory=list)

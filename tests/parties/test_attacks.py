@@ -1,4 +1,4 @@
-"""A coordinator that lies about cohorts, attempts and time, and other misfortunes of a ledger: nothing is overspent."""
+"""A coordinator that lies about cohorts, attempts and time, and other threats to a ledger: no budget is exceeded."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ def bad_cohorts(world: World, own):
 
 
 @pytest.mark.parametrize("which", range(8))
-def test_a_cohort_that_breaks_a_rule_gets_nothing_and_costs_nothing(ada, which):
+def test_a_cohort_that_breaks_a_rule_receives_no_upload_and_no_charge(ada, which):
     envelope, _ = ready(ada)
     name, cohort = list(bad_cohorts(ada.world, ada.hub.answers[0]))[which]
     ada.upload(envelope, cohort)
@@ -63,13 +63,13 @@ def test_a_stranger_in_the_cohort_does_not_count(world, tmp_path):
         assert bool(ada.hub.chunks) is fine
 
 
-def test_a_party_that_was_left_out_pays_nothing(ada):
+def test_a_party_that_was_left_out_is_not_charged(ada):
     envelope, _ = ready(ada)
     ada.lifecycle.advance(ada.work(envelope, phase=Phase.UPLOADING, state=PartyState.LEFT_OUT))
     assert (ada.state(envelope), spent(ada), reserved(ada)) == (S.ENDED, 0, 0)
 
 
-def test_another_cohort_for_the_same_attempt_gets_nothing(ada):
+def test_a_second_cohort_for_the_same_attempt_receives_no_upload(ada):
     envelope, cohort = ready(ada)
     ada.hub.fail["upload_chunk"] = [ConnectionLostError("hub", "cut")]
     with pytest.raises(ConnectionLostError):
@@ -83,7 +83,7 @@ def test_another_cohort_for_the_same_attempt_gets_nothing(ada):
     assert ada.state(envelope) is S.UPLOADED
 
 
-def test_after_a_refused_cohort_a_good_one_gets_nothing_either(ada):
+def test_after_a_refused_cohort_a_valid_one_receives_no_upload_either(ada):
     envelope, good = ready(ada)
     ada.upload(envelope, ada.world.cohort(ada.hub.answers[0], others=("bo",)))
     ada.upload(envelope, good)
@@ -91,7 +91,7 @@ def test_after_a_refused_cohort_a_good_one_gets_nothing_either(ada):
     assert (ada.state(envelope), spent(ada)) == (S.ENDED, 0)
 
 
-def test_an_earlier_attempt_shown_again_is_left_alone(ada):
+def test_an_earlier_attempt_shown_again_is_ignored(ada):
     envelope, cohort = ready(ada)
     assert ada.go(envelope, attempt=2)
     ada.upload(envelope, cohort)
@@ -113,7 +113,7 @@ def test_an_attempt_far_ahead_is_refused_and_reserves_nothing(ada, attempt):
 
 
 @pytest.mark.parametrize("attempt", [0, 4, 1 << 31])
-def test_an_attempt_that_cannot_be_does_not_get_a_charge_twice(ada, attempt):
+def test_an_impossible_attempt_number_is_not_charged_twice(ada, attempt):
     envelope, cohort = ready(ada)
     ada.upload(envelope, cohort)
     once = spent(ada)
@@ -124,7 +124,7 @@ def test_an_attempt_that_cannot_be_does_not_get_a_charge_twice(ada, attempt):
 
 
 def test_attempts_that_never_end_lapse_with_their_queries(world, tmp_path):
-    """A coordinator keeps every query open: what is set aside is bounded by the limits and comes back in time."""
+    """A coordinator keeps every query open: the limits bound all reservations, and these lapse in time."""
     ada = Ada(world, tmp_path, limits=limits("1000", "1e-3", unbounded=3))
     for _ in range(4):
         ada.go(world.ask())
@@ -147,7 +147,7 @@ def test_a_query_that_would_hold_its_reservation_too_long_is_refused(ada):
         assert ada.hub.accepted[-1] is accepted
 
 
-def test_a_clock_set_back_frees_nothing_and_pays_nothing_twice(ada):
+def test_a_clock_set_back_frees_no_budget_and_charges_nothing_twice(ada):
     """Set forward far enough to forget attempts, then back: the ledger still knows what was paid."""
     envelope, cohort = ready(ada)
     ada.upload(envelope, cohort)
@@ -177,7 +177,7 @@ def test_a_reservation_that_lapsed_by_a_clock_set_forward_is_not_charged(ada):
 
 
 def test_two_parties_on_one_ledger_cannot_send_two_contributions(world, tmp_path):
-    """The node's lock keeps this from happening; the ledger holds without it."""
+    """The node's lock prevents this; the ledger is correct without it."""
     ada = Ada(world, tmp_path)
     twin = Ada(world, tmp_path)
     twin.hub = ada.hub

@@ -1,4 +1,4 @@
-"""The preflight: every fault with its cause and its mend, and what builds on a fault is not run."""
+"""The preflight: reports every fault with its cause and its fix, and skips checks that depend on a failed one."""
 
 import datetime as dt
 import socket
@@ -58,7 +58,7 @@ def test_everything_is_in_order(served):
     assert "version 1" in found["roster"].detail
 
 
-def test_a_loaded_configuration_does_as_well(served):
+def test_a_loaded_configuration_is_accepted_too(served):
     findings = preflight(PartyConfig.load(served.member("ada").config))
     assert all(finding.ok for finding in findings)
 
@@ -173,7 +173,7 @@ def test_a_one_class_party_is_advised(offline):
     assert "negative" in found.mend
 
 
-def test_the_ledger_shows_what_remains_and_is_not_made_by_looking(offline):
+def test_the_ledger_shows_what_remains_and_the_check_does_not_create_it(offline):
     path = offline.directory("ada") / "state" / "ledger.sqlite"
     assert run(offline)["ledger"].status == "ok"
     assert not path.exists()
@@ -227,7 +227,7 @@ def test_another_federations_key_does_not_open_the_roster(served, offline):
 
 
 class TlsServer:
-    """Serves one certificate to whoever connects, as a proxy that opens TLS does."""
+    """Serves one certificate to every client, as a proxy that opens TLS does."""
 
     def __init__(self, certificate, key, port):
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -265,7 +265,7 @@ def certificate_files(directory, authority, name, hosts, now):
     return directory / "proxy.pem", directory / "proxy.key"
 
 
-def test_tls_that_is_opened_on_the_way_names_the_issuer(offline, tmp_path):
+def test_a_proxy_that_opens_tls_is_named_by_its_issuer(offline, tmp_path):
     now = dt.datetime.now(dt.UTC)
     files = certificate_files(tmp_path, Authority.create("snoop", now), "coordinator", ("127.0.0.1",), now)
     with TlsServer(*files, int(offline.address.rpartition(":")[2])):
@@ -295,7 +295,7 @@ def test_an_address_that_the_certificate_does_not_name(served):
         assert "127.0.0.2" in found["tls"].detail
 
 
-def test_something_that_does_not_speak_tls(offline):
+def test_a_server_that_does_not_speak_tls(offline):
     listener = socket.create_server(("127.0.0.1", int(offline.address.rpartition(":")[2])))
 
     def answer():

@@ -1,4 +1,4 @@
-"""The preflight's word on what is asked: open queries, past refusals, rosters that go back, tables too small."""
+"""The preflight's checks of queries: open ones, past refusals, rosters that go back, tables that are too small."""
 
 import datetime as dt
 import time
@@ -53,7 +53,7 @@ def test_an_open_query_with_another_schema_says_which_field_differs(show):
     assert f"query {name} of learner: features.age.upper: here 100.0, there 120.0" in other.detail
 
 
-def test_a_query_that_does_not_open_is_named_and_the_others_are_looked_at(show):
+def test_a_query_that_does_not_open_is_named_and_the_others_are_checked(show):
     found, (forged, good, other) = show("forged", SCHEMA, OTHER, unreadable=2)
     assert found.status == "failed"
     assert f"query {forged} does not open: The signature does not hold" in found.detail
@@ -64,7 +64,7 @@ def test_a_query_that_does_not_open_is_named_and_the_others_are_looked_at(show):
         assert mend in found.mend
 
 
-def test_what_was_refused_is_told_after_the_query_is_gone(offline):
+def test_a_refusal_is_reported_after_the_query_is_gone(offline):
     assert run(offline)["refusals"].status == "ok"
     refusals, now = Refusals(offline.directory("ada") / "state"), time.time()
     for query, seconds_ago, code, detail in (
@@ -78,7 +78,7 @@ def test_what_was_refused_is_told_after_the_query_is_gone(offline):
     first, second = found.detail.split(" | ")
     at = dt.datetime.fromtimestamp(int(now - 30), dt.UTC)
     assert first == (
-        f"SCHEMA_MISMATCH, 2 times, the last at {at:%Y-%m-%d %H:%M:%S} UTC, query {'63' * 8}: "
+        f"SCHEMA_MISMATCH, 2 times, last at {at:%Y-%m-%d %H:%M:%S} UTC, query {'63' * 8}: "
         "These differ: features.age.upper."
     )
     assert second.startswith("POLICY_LIMITS at ")
@@ -89,7 +89,7 @@ def test_what_was_refused_is_told_after_the_query_is_gone(offline):
 
 
 def test_a_roster_older_than_the_one_that_was_seen_is_a_failure(served, tmp_path):
-    """As of a coordinator whose state was lost, and that was given an old file."""
+    """Like a coordinator that lost its state and received an old file."""
     operator = served.root / "federation" / "federation"
     key = SigningKey.load(operator / "federation.key")
     roster = open_roster(Envelope.from_bytes((operator / "roster.signed").read_bytes()), key.public_bytes)
@@ -102,13 +102,13 @@ def test_a_roster_older_than_the_one_that_was_seen_is_a_failure(served, tmp_path
     assert check(roster)["roster"].status == "ok"
     found = check(replace(roster, version=3, members=[m for m in roster.members if m.name != "cy"]))
     assert found["roster"].status == "failed"
-    assert "serves roster version 1; this party has seen version 3 and goes on with that" in found["roster"].detail
+    assert "serves roster version 1; this party has seen version 3 and keeps it" in found["roster"].detail
     assert "higher version" in found["roster"].mend
-    # The rest is looked at under the roster that the party goes on with.
+    # The later checks use the roster that the party keeps.
     assert found["membership"].status == "ok"
     assert "1 of 1 other parties" in found["accepted-members"].detail
     twin = check(replace(roster, issued_at_unix_s=roster.issued_at_unix_s + 1))
-    assert "another roster of version 1" in twin["roster"].detail
+    assert "a different roster with version 1" in twin["roster"].detail
 
 
 def test_a_table_too_small_for_any_dp_feat_query_is_advised(offline):
@@ -120,8 +120,8 @@ def test_a_table_too_small_for_any_dp_feat_query_is_advised(offline):
 
     small = look(12)
     assert small.status == "advice"
-    assert small.detail == "at 12 rows and delta 1e-06 no query of even 1 rado has a finite bound"
-    assert small.mend == "It takes at least 20 rows, or a delta_per_query above 0.00024."
+    assert small.detail == "at 12 rows and delta 1e-06 not even a query of 1 rado has a finite bound"
+    assert small.mend == "Provide at least 20 rows, or a delta_per_query above 0.00024."
     assert look(18).status == "advice"
     enough = look(20)
     assert (enough.status, enough.detail) == (
@@ -131,6 +131,6 @@ def test_a_table_too_small_for_any_dp_feat_query_is_advised(offline):
     replace_in(policy, 'epsilon = "10"', 'epsilon = "2"')
     dear = look(20)
     assert dear.status == "advice"
-    assert "even 1 rado costs epsilon 2.99, and the policy's is 2" in dear.detail
+    assert "even 1 rado costs epsilon 2.99; the policy allows 2" in dear.detail
     replace_in(policy, '"dp-feat"', '"moments"')
     assert look(20).status == "ok"

@@ -1,4 +1,4 @@
-"""The party as a process beside a real coordinator: starts without it, resumes, drains, and guards its state."""
+"""The party as a process with a real coordinator: starts without it, resumes, drains, and guards its state."""
 
 import json
 import signal
@@ -110,17 +110,17 @@ def test_a_node_that_fails_to_start_holds_nothing(federation):
         pass
 
 
-def test_it_drains_at_once_while_it_waits_and_a_new_ledger_beside_its_roster_is_a_warning(federation, caplog):
+def test_it_drains_immediately_while_it_waits_and_a_new_ledger_with_an_old_roster_is_a_warning(federation, caplog):
     federation.start_all("coordinator", "ada")
     wait_until(lambda: '"roster accepted"' in federation.log("ada"), timeout_s=60, what="the roster")
     # Well within the long poll's 25 s, which is cut.
     assert federation.stop("ada", signal.SIGINT, timeout_s=15) == 0
-    assert "a new ledger begins" not in federation.log("ada")
+    assert "new ledger created" not in federation.log("ada")
     for left in (federation.directory("ada") / "state").glob("ledger.sqlite*"):
         left.unlink()
     with caplog.at_level("WARNING"), PartyNode(config(federation)):
         pass
-    assert "a new ledger begins" in caplog.messages
+    assert "new ledger created" in caplog.messages
 
 
 def test_sighup_reads_the_policy_again_and_keeps_it_where_the_new_one_is_faulty(federation):
@@ -135,11 +135,11 @@ def test_sighup_reads_the_policy_again_and_keeps_it_where_the_new_one_is_faulty(
         return json.loads(next(line for line in reversed(federation.log("ada").splitlines()) if f'"{event}"' in line))
 
     replace_in(policy, 'designs = ["plain", "dp-feat"]', 'designs = ["dp-feat"]')
-    assert hang_up("policy read again")["designs"] == ["dp-feat"]
+    assert hang_up("policy reloaded")["designs"] == ["dp-feat"]
     replace_in(policy, 'designs = ["dp-feat"]', 'designs = ["dp-feet"]')
     assert "designs" in hang_up("policy refused")["reason"]
     replace_in(policy, 'designs = ["dp-feet"]', "designs = []")
-    assert hang_up("policy read again")["designs"] == []
+    assert hang_up("policy reloaded")["designs"] == []
     assert federation.stop("ada") == 0
 
 
@@ -222,7 +222,7 @@ def test_the_ledger_is_where_the_configuration_says(federation):
 
 
 @pytest.mark.parametrize("target", ["host", "host:", ":1", "host:0", "host:65536", "::1:7443", "ho st:1", "host:1x"])
-def test_an_address_that_is_none_is_refused(federation, target):
+def test_an_invalid_address_is_refused(federation, target):
     replace_in(federation.member("ada").config, federation.address, target)
     with pytest.raises(ConfigurationError, match="host:port"):
         config(federation)
@@ -234,7 +234,7 @@ def test_addresses():
 
 
 class Recorder:
-    """A handler that does what the test says and remembers what it was asked."""
+    """A handler that the test controls and that records its calls."""
 
     def __init__(self, steps):
         self.steps, self.seen, self.computed = list(steps), [], []
@@ -271,7 +271,7 @@ def finish(jobs, stop):
     jobs.drain()
 
 
-def test_what_may_pass_is_tried_again_and_a_bug_is_not():
+def test_a_temporary_failure_is_retried_and_a_bug_is_not():
     recorder = Recorder([ConnectionLostError("hub", "cut"), ConnectionLostError("hub", "cut"), RuntimeError("bug")])
     jobs, stop = jobs_of(recorder)
     jobs.offer(some_work())
@@ -280,7 +280,7 @@ def test_what_may_pass_is_tried_again_and_a_bug_is_not():
     assert recorder.seen == [1, 1, 1]
 
 
-def test_a_computation_that_is_superseded_is_no_longer_wanted_and_stops_nothing_else():
+def test_a_superseded_computation_stops_and_stops_no_other():
     recorder = Recorder(["compute", "other", "other", "other", "other"])
     jobs, stop = jobs_of(recorder)
     jobs.offer(some_work())
@@ -306,7 +306,7 @@ def test_nothing_is_begun_once_the_node_stops():
 
 
 @pytest.mark.parametrize("phase", [Phase.ANSWERING, Phase.COMPLETE])
-def test_queries_with_nothing_to_do_are_not_kept(phase):
+def test_idle_queries_are_not_kept(phase):
     recorder = Recorder([ConnectionLostError("hub", "cut"), "compute"])
     recorder.go_on.set()
     jobs, stop = jobs_of(recorder)
@@ -317,7 +317,7 @@ def test_queries_with_nothing_to_do_are_not_kept(phase):
     finish(jobs, stop)
 
 
-def test_queries_that_wait_to_be_tried_again_hold_no_thread():
+def test_queries_that_wait_for_a_retry_hold_no_thread():
     stuck = {b"stuck %d" % number for number in range(ADVANCING_THREADS)}
     seen = []
 

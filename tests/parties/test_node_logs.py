@@ -1,4 +1,4 @@
-"""What nodes write on standard error is their log, and nothing of gRPC's own, also where TLS fails."""
+"""Nodes write only their log to standard error, no output of gRPC, also if TLS fails."""
 
 import datetime as dt
 import json
@@ -16,7 +16,7 @@ def events(federation, name):
     return [json.loads(line)["event"] for line in lines]
 
 
-def test_a_party_whose_coordinator_is_not_believed_logs_json_alone(offline, tmp_path):
+def test_a_party_that_rejects_its_coordinator_logs_only_json(offline, tmp_path):
     now = dt.datetime.now(dt.UTC)
     files = certificate_files(tmp_path, Authority.create("snoop", now), "coordinator", ("127.0.0.1",), now)
     with TlsServer(*files, int(offline.address.rpartition(":")[2])):
@@ -26,7 +26,7 @@ def test_a_party_whose_coordinator_is_not_believed_logs_json_alone(offline, tmp_
     assert "no work" in events(offline, "ada")
 
 
-def test_a_coordinator_that_is_called_without_tls_logs_json_alone(offline):
+def test_a_coordinator_that_is_called_without_tls_logs_only_json(offline):
     offline.start("coordinator")
     wait_until(lambda: '"listening"' in offline.log("coordinator"), what="the coordinator")
     host, _, port = offline.address.rpartition(":")

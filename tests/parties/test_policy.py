@@ -77,7 +77,7 @@ def test_limits_are_exact(tmp_path):
 
 
 @pytest.mark.parametrize("epsilon", ["1e400", "1e-400", "1e100", "-1", "inf", "nan", " 1", "1/3"])
-def test_limits_that_no_figure_could_be_told_of_are_refused(tmp_path, epsilon):
+def test_limits_beyond_double_precision_are_refused(tmp_path, epsilon):
     with pytest.raises(ConfigurationError, match="exact decimal"):
         load(tmp_path, f'[limits]\nepsilon = "{epsilon}"\ndelta = "1e-5"')
 
@@ -204,7 +204,7 @@ def test_limits_admit_their_own_value(world):
     )
 
 
-def test_plain_rados_need_the_word_too(world):
+def test_plain_rados_also_need_allow_unprotected(world):
     plain = RadosQuery(5, PlainDesign())
     with pytest.raises(WireError) as caught:
         check(world, world.policy(allow_unprotected=False), world.query(kind=plain))
@@ -212,7 +212,7 @@ def test_plain_rados_need_the_word_too(world):
 
 
 @pytest.mark.parametrize(("cohort_min", "honest", "ok"), [(3, 2, True), (2, 1, False), (3, 3, False)])
-def test_the_query_must_promise_the_partys_own_rule(world, cohort_min, honest, ok):
+def test_the_query_must_meet_the_partys_cohort_rule(world, cohort_min, honest, ok):
     """c = 1: at least max(3, h + 1, 3)."""
     query = world.query(cohort_min=cohort_min, honest_parties=honest)
     if ok:
@@ -241,7 +241,7 @@ def test_a_member_whose_key_changed_is_no_longer_accepted(world):
         check_cohort(policy, world.roster, "ada", ["ada", "bo", "cy"], 2)
 
 
-def test_a_lone_party_is_possible_where_its_policy_says_so(world):
+def test_a_single_party_cohort_is_possible_if_the_policy_allows_it(world):
     policy = world.policy(smallest_cohort=2, assumed_colluders=0)
     encoding = plan_encoding(largest_sum=1000 << 16, max_parties=2, fraction_bits=16)
     check(world, policy, world.query(cohort_min=2, honest_parties=2, max_parties=2, encoding=encoding))

@@ -1,4 +1,4 @@
-"""The rosters that a party believes while it answers queries."""
+"""The rosters that a party accepts while it answers queries."""
 
 import pytest
 
@@ -7,14 +7,14 @@ from wire.envelopes import SigningKey
 pytestmark = pytest.mark.usefixtures("small_comb")
 
 
-def test_a_newer_roster_is_fetched_where_the_query_needs_it(ada):
+def test_a_newer_roster_is_fetched_if_the_query_needs_it(ada):
     ada.world.version = 2
     ada.world.party_keys["dee"] = SigningKey.generate()
     assert ada.go(ada.world.ask(ada.world.query(roster_version=2)))
     assert ada.rosters.current.version == 2
 
 
-def test_a_roster_that_goes_back_is_not_believed(ada, world):
+def test_a_roster_that_goes_back_is_rejected(ada, world):
     world.version = 3
     assert ada.rosters.offer(world.roster_envelope)
     ada.restart()

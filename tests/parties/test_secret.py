@@ -1,4 +1,4 @@
-"""The party's secret: made once, kept to its owner, and never replaced by accident."""
+"""The party's secret: created once, readable only by its owner, and never replaced by accident."""
 
 import os
 import stat
@@ -19,7 +19,7 @@ def mode(path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_it_is_made_once_for_its_owner_alone(path):
+def test_it_is_created_once_and_readable_only_by_its_owner(path):
     before = os.umask(0)
     try:
         secret = load_or_create(path, SystemRandom())
@@ -31,7 +31,7 @@ def test_it_is_made_once_for_its_owner_alone(path):
     assert load_or_create(path.with_name("another"), SystemRandom()) != secret
 
 
-def test_what_a_crash_left_is_not_taken_over(path):
+def test_a_file_that_a_crash_left_is_not_used(path):
     path.parent.mkdir()
     left = path.with_name(".secret.new")
     left.write_bytes(b"half")
@@ -41,7 +41,7 @@ def test_what_a_crash_left_is_not_taken_over(path):
 
 
 @pytest.mark.parametrize("loose", [0o604, 0o644, 0o602])
-def test_one_that_is_open_to_everybody_is_refused(path, loose):
+def test_one_that_every_user_can_read_is_refused(path, loose):
     secret = load_or_create(path, SystemRandom())
     path.chmod(loose)
     with pytest.raises(ConfigurationError, match="chmod 600"):

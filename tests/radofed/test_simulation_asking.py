@@ -144,7 +144,7 @@ def test_all_answers_of_a_learner_together_cost_at_most_its_budget(table):
         assert 0.95 < statement.epsilon_if_others_collude <= 1
         assert statement.epsilon < statement.epsilon_if_others_collude
     assert seen[0][1].statement() == result.asked["mine"]
-    assert "2 releases together" in result.asked["mine"].assumptions[0]
+    assert "composition of 2 releases" in result.asked["mine"].assumptions[0]
     (said,) = (note for note in result.notes if "had the whole epsilon and delta" in note)
     assert "charges each" in said
     data = result.to_dict()
@@ -321,7 +321,7 @@ def test_named_learners_ask_and_learn(table, name):
 @pytest.mark.parametrize("name", ["logistic-gd", "newton"])
 def test_rounds_go_to_learners_that_have_them(table, name):
     result, _ = asked(table, estimators=name, epsilon=50, rounds=3, folds=2)
-    assert "3 releases together" in result.asked[name].assumptions[0]
+    assert "composition of 3 releases" in result.asked[name].assumptions[0]
     assert result.asked[name].epsilon_if_others_collude <= 50
     with pytest.raises(ConfigurationError, match="rounds is 0"):
         asked(table, estimators=name, rounds=0)

@@ -10,7 +10,6 @@ import pytest
 
 from dpcore.accounting.truncation import EmptyTruncationError, truncation
 from dpcore.errors import PlanError
-from dpcore.numbers.fixed_point import store
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, PlainDesign, SensitiveFeature
 from dpcore.rados.signatures import RejectionError, sensitive_counts, whole
@@ -19,6 +18,7 @@ from dpcore.rados.support import SupportError
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation, PartySecret
+from dpcore.records.encoding import store
 from dpcore.records.records import Records, sensitive_positive
 from radofed.simulation.exact_split import (
     central_counts,

@@ -154,7 +154,7 @@ def test_actors_give_the_same_numbers_on_loopback_behind_a_token(table):
     assert all(address.startswith("127.") for address in found["addresses"])
     assert not found["dashboard"]
     sentence, code = found["refused"]
-    assert "load them with it" in sentence
+    assert "load them with this schema" in sentence
     assert code == 4
     sentence, code = found["timed out"]
     assert "took longer" in sentence

@@ -1,4 +1,4 @@
-"""DP-FEAT: single features, each protected by its own marginal."""
+"""DP-FEAT: single features, the marginal of each protected."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,9 +21,9 @@ from dpcore.records.schema import Schema
 class SensitiveFeature:
     """A coordinate whose marginal is protected.
 
-    name: the coordinate's, which is its feature's, in the schema. rounded: whether the feature is real-valued and each
-    record's value is replaced by a random sign with that value as its mean (dpcore.rados.prepared_records); otherwise
-    it is coded -1/+1 already. Raises PlanError.
+    name: that of the coordinate, and of its feature, in the schema. rounded: whether the feature is real-valued and a
+    random sign with the value as its mean replaces each record's value (dpcore.rados.prepared_records); otherwise it is
+    coded -1/+1 already. Raises PlanError if a field is out of range.
     """
 
     coordinate: int
@@ -41,17 +41,17 @@ class SensitiveFeature:
 class DpFeatDesign(RadoDesign):
     """Signatures whose sensitive coordinate is central (Nock, Patrini, Friedman, ICML 2015, Algorithm 2, DP-FEAT).
 
-    sensitive: the protected features, at least one, each by its own marginal. epsilon_per_rado: Algorithm 2's epsilon,
-    an exact positive rational; None draws uniform signatures, which gives the lowest exact epsilon
+    sensitive: the features, at least one, whose marginals are protected separately. epsilon_per_rado: Algorithm 2's
+    epsilon, an exact positive rational; None draws uniform signatures, which gives the lowest exact epsilon
     (dpcore.accounting.dp_feat). With several features there is no truncation: a second one would make the first
     marginal depend on the data. split: see `Split`; "exact" needs a truncation to divide.
 
     Sensitivity: one flipped value shifts the coordinate by one in each rado; the count behind it is a binomial,
-    truncated with epsilon_per_rado, whatever the data. The signs of a rounded feature differ between neighbours by such
-    a flip or not at all, by a chance of its own: the divergence is at most the mean of the two, so at most the flip's.
-    Proof: dpcore.accounting.dp_feat.
+    truncated with epsilon_per_rado, for any data. The signs of a rounded feature differ between neighbours by such a
+    flip or not at all, at random: the divergence is at most the mean of the two cases, so at most the flip's. Proof:
+    dpcore.accounting.dp_feat.
 
-    Raises PlanError where a field is out of range.
+    Raises PlanError if a field is out of range.
     """
 
     name: ClassVar[str] = "dp-feat"
@@ -126,7 +126,7 @@ class DpFeatDesign(RadoDesign):
         return RadoDistribution(rounding=rounding, central=self._central(party_rows))
 
     def _central(self, party_rows: Sequence[int]) -> CentralCount | None:
-        """What is public of the truncated k; coins exchangeable given it have 4 Var(k_p) = m_p (1 + (m_p - 1) rho)."""
+        """Public facts of the truncated k: coins exchangeable given it have 4 Var(k_p) = m_p (1 + (m_p - 1) rho)."""
         if self.epsilon_per_rado is None:
             return None
         correlation = 0.0

@@ -1,4 +1,4 @@
-"""Fixed support: exactly m* records per rado, over a table that is noised once."""
+"""Fixed support: exactly m* records per rado, over a table that gets its noise once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,25 +17,24 @@ from dpcore.randomness.discrete_gaussian import check_share, tail_bound
 from dpcore.records.clipping import Clip
 
 _OWN_NOISE = (
-    "Every party adds noise to its own records' edges and keeps it to itself. Nothing is asked of the others: the two "
-    "figures are the same, and all parties but the record's own may collude. All releases over the same noised tables "
-    "together cost this once; any change of a table, the schema or these parameters makes a new one."
+    "Every party adds noise to its own records' edges and keeps it secret. It needs no noise of the others: the two "
+    "figures are the same, and all parties except the record's own may collude. All releases over the same noised "
+    "tables cost this once in total; any change of a table, the schema or these parameters makes a new one."
 )
 
 
 @dataclass(frozen=True)
 class FixedSupportDesign(RadoDesign):
-    """Exactly m* records per rado, over edges that are clipped and noised once (ICML 2015, section 5.2).
+    """Exactly m* records per rado, over edges that are clipped and get noise once (ICML 2015, section 5.2).
 
-    fraction: f; each party draws round(f m_p) of its own records, uniformly, for each rado. clip: to which edges
-    are cut. edge_sigma: the standard deviation of the discrete Gaussian noise on each coordinate of each
-    record's edge, in units of 2^-fraction_bits; 0 adds none and protects nothing. split: "exact" draws round(f m)
-    records of the pool.
+    fraction: f; each party draws round(f m_p) of its own records, uniformly, for each rado. clip: the clipping of the
+    edges. edge_sigma: the standard deviation of the discrete Gaussian noise on each coordinate of each record's edge,
+    in units of 2^-fraction_bits; 0 adds none and protects nothing. split: "exact" draws round(f m) records of the pool.
 
-    Sensitivity: 2 R 2^fraction_bits, of the noised table. Rados over it, however many, are post-processing, for what is
-    drawn does not look at the data. Proof: dpcore.accounting.sensitivity.edge_squared.
+    Sensitivity: 2 R 2^fraction_bits, of the noised table. Any number of rados over it is post-processing, because the
+    draws do not depend on the data. Proof: dpcore.accounting.sensitivity.edge_squared.
 
-    Raises PlanError where a field is out of range.
+    Raises PlanError if a field is out of range.
     """
 
     name: ClassVar[str] = "fixed-support"
@@ -100,7 +99,7 @@ class FixedSupportDesign(RadoDesign):
         return "record" if self.edge_sigma else "none"
 
     def protection(self, rados: int, setting: Setting) -> Protection:
-        """That of the noised table, whatever the number of rados."""
+        """The protection of the noised table, for any number of rados."""
         drawn = None if self.is_pooled else self.fraction
         if not self.edge_sigma:
             return _UnprotectedSupport(drawn)
@@ -121,12 +120,12 @@ class FixedSupportDesign(RadoDesign):
 
 @dataclass(frozen=True)
 class _UnprotectedSupport(Unprotected):
-    """fraction: of its own records that a party draws, None where the pool is divided."""
+    """fraction: the share of its own records that a party draws, None if a draw over the pool is divided."""
 
     fraction: Fraction | None
 
     def loss(self, rows: int, delta: Fraction) -> Loss | None:
-        """None. Raises SupportError where the party is too small for its set."""
+        """None. Raises SupportError if the party is too small for its set."""
         if self.fraction is not None:
             check_support(rows, self.fraction)
         return None
@@ -134,12 +133,12 @@ class _UnprotectedSupport(Unprotected):
 
 @dataclass(frozen=True)
 class _TableProtection(GaussianProtection):
-    """fraction: as above."""
+    """fraction: as in `_UnprotectedSupport`."""
 
     fraction: Fraction | None = None
 
     def inclusion_of(self, rows: int) -> Fraction | int:
-        """1: the table's noise is paid whatever is drawn. Raises SupportError where the party is too small."""
+        """1: the table's noise is charged for any draw. Raises SupportError if the party is too small."""
         if self.fraction is not None:
             check_support(rows, self.fraction)
         return 1

@@ -20,18 +20,18 @@ from dpcore.randomness.sources import RandomSource
 from dpcore.records.clipping import Clip
 
 LEAST_CHANCE = 1000
-"""Times delta: how likely a record must be to enter some rado (`RareInclusionError`)."""
+"""The least probability that a record enters some rado, as a multiple of delta (`RareInclusionError`)."""
 
 
 class RareInclusionError(PlanError):
-    """A support so small that delta could pay for releasing what it takes without noise."""
+    """A support so small that delta could cover a release of its records without noise."""
 
     def __init__(self, *, chance: float, delta: float) -> None:
         self.chance, self.delta = chance, delta
         most = chance / LEAST_CHANCE
         super().__init__(
             f"a record enters some rado with probability {chance:.3g} and delta is {delta:.3g}, which would hide a "
-            f"record that is released as it is: choose a larger support, or a delta of at most {most:.1g}"
+            f"record released without noise: choose a larger support, or a delta of at most {most:.1g}"
         )
 
 
@@ -40,14 +40,14 @@ class GaussianDesign(RadoDesign):
     """Clipped edges, summed over uniform or fixed-support signatures, and noise on every value of the total.
 
     fraction: None draws uniform signatures; otherwise each party draws round(fraction m_p) of its records for each
-    rado. clip: to which edges are cut. share_sigma: the standard deviation of each party's share of the noise, as in
+    rado. clip: the clipping of the edges. share_sigma: the standard deviation of each party's share of the noise, as in
     `JointDesign`.
 
     Sensitivity: 2 R 2^fraction_bits in each rado that the record enters, by a coin that is the same for both neighbours
-    (of 1/2, or of what a rado takes of the party's rows). Proof: dpcore.accounting.sensitivity.edge_squared and, of the
-    coin, dpcore.accounting.gaussian.
+    (with probability 1/2, or the share of the party's rows in a rado). Proof:
+    dpcore.accounting.sensitivity.edge_squared and, of the coin, dpcore.accounting.gaussian.
 
-    Raises PlanError where a field is out of range.
+    Raises PlanError if a field is out of range.
     """
 
     name: ClassVar[str] = "gaussian"
@@ -111,21 +111,21 @@ class GaussianDesign(RadoDesign):
 
 @dataclass(frozen=True)
 class _SampledProtection(GaussianProtection):
-    """Amplified by sampling: a rado takes a fixed share of each party's records, `inclusion`."""
+    """Amplification by subsampling: a rado takes a fixed share of each party's records, `inclusion`."""
 
     def inclusion_of(self, rows: int) -> Fraction:
-        """The part of the rows that a rado takes, a whole number of them."""
+        """The share of the rows that a rado takes, a whole number of them."""
         return Fraction(check_support(rows, Fraction(self.inclusion)), rows)
 
     def check_inclusion(self, rows: int, delta: Fraction | float) -> None:
-        """Raise RareInclusionError where a fixed support hardly ever takes a given one of `rows` rows.
+        """Raise RareInclusionError if a fixed support hardly ever takes a given one of `rows` rows.
 
-        To publish a record drawn at random is (0, 1/rows)-private. Were delta so large, an epsilon of 0 would be
-        counted for rados of one record without noise. Where the chance is LEAST_CHANCE delta, noise must hold the loss
-        of a record that is in below epsilon but for one time in LEAST_CHANCE. Raises SupportError too.
+        Publishing a record drawn at random is (0, 1/rows)-private. With so large a delta the accounting would give
+        epsilon 0 to rados of one record without noise. If the chance is LEAST_CHANCE delta, noise must keep the loss of
+        an included record below epsilon except one time in LEAST_CHANCE. Also raises SupportError.
         """
         inclusion = check_support(rows, Fraction(self.inclusion)) / rows
         chance = -math.expm1(self.rados * math.log1p(-inclusion))
-        # Where it is likely to be in, sampling takes little from the noise.
+        # If the record is likely to be included, subsampling reduces the noise only a little.
         if chance < min(0.5, LEAST_CHANCE * delta):
             raise RareInclusionError(chance=chance, delta=float(delta))

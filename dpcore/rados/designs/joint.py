@@ -29,7 +29,7 @@ class JointDesign(RadoDesign):
     same for both neighbours. Proof: dpcore.accounting.sensitivity.joint_squared and, of the coin,
     dpcore.accounting.gaussian.
 
-    Raises PlanError where a field is out of range.
+    Raises PlanError if a field is out of range.
     """
 
     name: ClassVar[str] = "dp-feat-joint"
@@ -41,11 +41,11 @@ class JointDesign(RadoDesign):
 
     def __post_init__(self) -> None:
         if not self.column or not self.coordinates:
-            raise PlanError("a joint design names a source column of which at least one coordinate is used")
+            raise PlanError("a joint design needs a source column and at least one of its coordinates: name both")
         if list(self.coordinates) != sorted(set(self.coordinates)) or self.coordinates[0] < 0:
             raise PlanError(f"the coordinates {self.coordinates} of a joint design must ascend from 0 or more")
         if self.squared_range < 1:
-            raise PlanError(f"squared_range is {self.squared_range}: two cells differ by at least 1")
+            raise PlanError(f"squared_range is {self.squared_range}: give at least 1")
         check_share(self.share_sigma)
 
     def words(self) -> str:

@@ -13,14 +13,14 @@ from dpcore.records.schema import Schema
 
 @dataclass(frozen=True)
 class PlainDesign(RadoDesign):
-    """Signatures uniform over all of {-1, +1}^m. Protects boolean coordinates alone, each by its own marginal.
+    """Signatures uniform over all of {-1, +1}^m. Protects only boolean coordinates, the marginal of each.
 
     booleans: the coordinates coded -1/+1, ascending.
 
-    Sensitivity: one flipped value shifts such a coordinate by one in each rado, and the count behind it is
-    Binomial(m, 1/2) whatever the data. Proof: dpcore.accounting.dp_feat.
+    Sensitivity: one flipped value shifts such a coordinate by one in each rado, and the count behind it is Binomial(m,
+    1/2) for any data. Proof: dpcore.accounting.dp_feat.
 
-    Raises PlanError where a coordinate is out of range or not in order.
+    Raises PlanError if a coordinate is out of range or not in order.
     """
 
     name: ClassVar[str] = "plain"
@@ -60,9 +60,9 @@ class PlainDesign(RadoDesign):
         return False
 
     def protection(self, rados: int, setting: Setting) -> Protection:
-        """Nothing was asked to be bounded, so nothing fails where these rows give no bound."""
+        """See `RadoDesign`. The design requires no bound, so nothing fails if these rows give none."""
         return CountProtection(rados, is_promised=self.is_promised) if self.booleans else Unprotected()
 
     def features(self, schema: Schema) -> tuple[str, ...]:
-        """Only for those that the design names do rows that are not usable move the count too."""
+        """The booleans that the design names: only for them does the count include rows that are not usable."""
         return tuple(schema.coordinates[coordinate] for coordinate in self.booleans)

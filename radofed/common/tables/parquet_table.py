@@ -7,7 +7,6 @@ import pyarrow.parquet as pq
 
 from dpcore.errors import DataError
 from dpcore.records.features import TRIMMED
-from radofed.common.tables.columns import is_text
 
 _BATCH_ROWS = 1 << 14
 # Bytes that Arrow reads ahead in a column of a row group. Without it Arrow holds whole row groups, at last the file.
@@ -54,3 +53,8 @@ class ParquetTable:
 
     def _unreadable(self) -> DataError:
         return self.error("is not a readable Parquet file (truncated, damaged or of another kind); write it again")
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds texts that are not dictionary-encoded."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))

@@ -65,7 +65,7 @@ def test_a_limit_out_of_range_is_refused(epsilon, delta):
 
 
 def test_a_loss_is_not_negative_and_a_bound_that_fails_too_often_is_none():
-    with pytest.raises(PlanError, match="not negative"):
+    with pytest.raises(PlanError, match="is negative"):
         Loss(Fraction(-1), ZERO, ZERO, ZERO)
     with pytest.raises(PlanError, match="larger delta"):
         Loss.of_concentrated(Concentrated(Fraction(1), Fraction(1, 1000)), Fraction(1, 1000))

@@ -198,5 +198,5 @@ def test_questions_without_an_answer_are_refused(noise):
     for failure in (0, 1, -0.1, math.nan):
         with pytest.raises(PlanError, match="between 0 and 1"):
             noise.half_width(1, 1, failure)
-    with pytest.raises(PlanError, match="not negative"):
+    with pytest.raises(PlanError, match="0 or more"):
         LaplaceShares(Fraction(5), 2).epsilon(-1)

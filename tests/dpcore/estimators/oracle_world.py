@@ -8,12 +8,12 @@ import numpy as np
 from dpcore.accounting.gaussian import gaussian_mu
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, smallest_scale
 from dpcore.errors import OracleRefusedError
-from dpcore.numbers.fixed_point import store
 from dpcore.predicates.checking import check
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import is_boolean
 from dpcore.randomness.sources import SeededRandom
+from dpcore.records.encoding import store
 from dpcore.records.records import Records
 from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, RealFeature, Schema
 from dpcore.statistics.estimates import Estimates

@@ -15,11 +15,11 @@ from dpcore.estimators import private_newton
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant
 from dpcore.estimators.oracle import GradientEstimate
 from dpcore.estimators.private_newton import CURVATURE, PrivateNewton, Whitening, _Seen, roomy_norm, root
-from dpcore.numbers.fixed_point import store
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.norms import edge_multiplier
 from dpcore.records.clipping import Clip
+from dpcore.records.encoding import store
 from dpcore.records.records import Records
 from dpcore.records.schema import BooleanFeature, Label, RealFeature, Schema
 from dpcore.statistics.moments import Moments

@@ -9,16 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpcore.errors import DataError, PlanError, SlotOverflowError
-from dpcore.numbers.fixed_point import (
-    MAX_VALUE_BITS,
-    STORED_FRACTION_BITS,
-    Encoding,
-    check_fits,
-    from_total,
-    plan_encoding,
-    store,
-    to_residues,
-)
+from dpcore.numbers.fixed_point import MAX_VALUE_BITS, STORED_FRACTION_BITS, Encoding, check_fits, plan_encoding
+from dpcore.paillier.packing import from_total, to_residues
+from dpcore.records.encoding import store
 from dpcore.records.records import Records, edges
 
 

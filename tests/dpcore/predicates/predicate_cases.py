@@ -8,7 +8,6 @@ from functools import cache
 import numpy as np
 from hypothesis import strategies as st
 
-from dpcore.numbers.fixed_point import store
 from dpcore.predicates.expressions import (
     Above,
     Affine,
@@ -24,7 +23,7 @@ from dpcore.predicates.expressions import (
     Or,
     Predicate,
 )
-from dpcore.records.encoding import Numbers, encode, source_of
+from dpcore.records.encoding import Numbers, encode, source_of, store
 from dpcore.records.features import BooleanFeature, CategoryFeature, Label, RealFeature, ThresholdFeature
 from dpcore.records.records import ONE, Records
 from dpcore.records.schema import Schema

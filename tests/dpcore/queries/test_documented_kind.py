@@ -1,4 +1,4 @@
-"""The kind that docs/adding-a-query.md adds is one: it computes, costs, calibrates and states like any other."""
+"""The kind that docs/adding-a-query.md adds computes, costs, calibrates and states like any other kind."""
 
 import textwrap
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ SCHEMA = Schema(
 )
 SETTING = Setting(SCHEMA.d, 0, 2)
 DELTA = Fraction(1, 10**6)
-# What the page's code needs, and nothing else.
+# Only what the page's code needs.
 NAMES = {
     "Any": Any,
     "ClassVar": ClassVar,

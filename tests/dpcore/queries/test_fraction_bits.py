@@ -1,4 +1,4 @@
-"""Fraction bits by statistics: what fixed point moves is bounded as claimed, and no choice takes fewer ciphertexts."""
+"""Fraction bits of a query: the fixed-point error is within its bound, and no choice takes fewer ciphertexts."""
 
 import math
 
@@ -36,7 +36,7 @@ def test_the_usual_number_of_rados_takes_nine():
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 999), bits=st.integers(1, 12), shape=st.sampled_from([0.1, 0.5, 1.0, 5.0]))
 def test_products_move_by_no_more_than_the_bound(seed, bits, shape):
-    """Of signed and of one-sided features, alone and with the bias: the docstring's second step."""
+    """The second step of the docstring, for signed and one-sided features, with and without the bias."""
     random = np.random.default_rng(seed)
     rows = random.beta(shape, 1.0, size=(200, 4)) * np.array([1, 1, -1, 1])
     rows[:, 1] *= random.choice([-1.0, 1.0], size=200)
@@ -45,14 +45,14 @@ def test_products_move_by_no_more_than_the_bound(seed, bits, shape):
     unit, r = 2.0**-bits, np.sqrt(np.mean(rows**2, axis=0))
     moved = np.abs(rows.T @ rows - cut.T @ cut)
     assert (moved <= unit * len(rows) * np.add.outer(r, r)).all()
-    # The bound is of the right size: where all features have one sign, half of it is reached in the mean.
+    # The bound has the right size: if all features have one sign, the mean error is half of it.
     assert moved[0, 0] >= 0.2 * unit * len(rows) * np.abs(rows[:, 0]).mean() or (rows[:, 0] < unit).mean() > 0.1
     theta = random.normal(size=4)
     assert (np.abs((rows - cut) @ theta) <= unit * np.abs(theta).sum()).all()
 
 
 def test_a_tenth_of_what_chance_leaves_is_measured():
-    """Products of all rados move by far less than those of n rados are uncertain, at the bits that are chosen."""
+    """At the chosen bits, the fixed-point error of products is far below the sampling error of n rados."""
     random, n = np.random.default_rng(1), 400
     rows = np.hstack([random.uniform(-1, 1, size=(4000, 5)), random.uniform(0, 1, size=(4000, 5))])
     bits = least_fraction_bits(n)

@@ -1,4 +1,4 @@
-"""The gradient query: what a record contributes, how it is bounded, and that parties' parts add up exactly."""
+"""The gradient query: what a record contributes, its bound, and that the parties' sums add up exactly."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from dpcore.accounting.sensitivity import gradient_squared
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
-from dpcore.numbers.fixed_point import store
 from dpcore.queries.base import QueryLimits
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.basis import BASIS_BITS, Basis
 from dpcore.records.computation import Computation
+from dpcore.records.encoding import store
 from dpcore.records.margin_weights import WEIGHT_BITS, clip_squared, shortened, weights
 from dpcore.records.records import Records
 
@@ -78,7 +78,7 @@ def test_logistic_weights_are_within_the_stated_error_and_fall() -> None:
 
 
 def test_basis_is_a_change_of_coordinates() -> None:
-    """With P, the gradient at theta is P times that of edges at P^T theta, where nothing is clipped."""
+    """With P and without clipping, the gradient at theta is P times that of edges at P^T theta."""
     rng = np.random.default_rng(5)
     basis = Basis.of(np.linalg.qr(rng.normal(size=(D, D)))[0] * 1.5)
     whole = records(1)
@@ -170,7 +170,7 @@ def test_contribution_has_noise_and_stays_within_largest_sum() -> None:
         ({"theta": ()}, PlanError, "empty"),
         ({"theta": (1 << 40,)}, PlanError, "scaled down"),
         ({"share_sigma": 2}, PlanError, "3"),
-        ({"basis": Basis.of(np.eye(3))}, PlanError, "give as many"),
+        ({"basis": Basis.of(np.eye(3))}, PlanError, "make them equal"),
     ],
 )
 def test_bad_fields_are_refused(change: dict[str, object], error: type[Exception], words: str) -> None:

@@ -1,4 +1,4 @@
-"""The moments query: what a record gives, exact sums, and what a total decodes to."""
+"""The moments query: what a record contributes, exact sums, and what a total decodes to."""
 
 from fractions import Fraction
 
@@ -43,7 +43,7 @@ def by_hand(query: MomentsQuery, held: Records, bits: int) -> list[int]:
         edge = query.clip.apply(np.array([edge], dtype=np.int64), bits)[0].tolist()
         vector = [query.edge_multiplier * value for value in edge]
         products = [(5 if j == k else 7) * edge[j] * edge[k] for j in range(held.d) for k in range(j, held.d)]
-        # The last one is the bias square.
+        # The last one is the square of the bias.
         vector += products[:-1] if query.clip.bias else products
         total = [a + b for a, b in zip(total, vector, strict=True)]
     return total
@@ -71,7 +71,7 @@ def test_a_contribution_is_the_sums_and_one_share_of_noise():
 
 
 def test_products_are_exact_where_a_block_is_as_large_as_it_gets():
-    """BLOCK_ROWS records of all ones at the most fraction bits: one more bit would leave double precision."""
+    """BLOCK_ROWS records of all ones at the most fraction bits: one more bit would exceed double precision."""
     ones = Records(np.full((BLOCK_ROWS, 2), ONE, np.int32), np.ones(BLOCK_ROWS, np.int8), np.ones(BLOCK_ROWS, bool))
     odd = ones.features.copy()
     odd[0, 0] -= 1 << (30 - MOST_FRACTION_BITS)
@@ -129,7 +129,7 @@ def test_a_learner_is_told_the_rows_the_bound_and_the_noise():
     held = party(50, 1)
     moments = QUERY.moments(QUERY.sums(held, BITS), BITS, rows=50, parties=4)
     assert (moments.rows, moments.bias, moments.norm_bound, moments.d) == (50, True, 1.75, 5)
-    # The bias square is public: the row count, without noise.
+    # The square of the bias is public: the row count, without noise.
     assert moments.product_sum[-1, -1] == 50
     assert moments.product_noise[-1, -1] == 0
     sigma = 40 * 4**0.5
@@ -140,7 +140,7 @@ def test_a_learner_is_told_the_rows_the_bound_and_the_noise():
     bare = BARE.moments(BARE.sums(held, BITS), BITS, rows=50, parties=4)
     assert not bare.bias
     assert bare.product_noise[-1, -1] == pytest.approx(sigma / 5 / 4**BITS, rel=1e-12)
-    # Without a bias it is a square like all others.
+    # Without a bias it is a square like any other.
     assert bare.product_sum[-1, -1] == BARE.decode(BARE.sums(held, BITS), BITS)[1][-1, -1] > 30
 
 
@@ -153,7 +153,7 @@ def test_length_and_coordinates_are_inverse(d, bias):
     assert query.shape(d) == (length,)
     for wrong in (length - 1, length + 1):
         if wrong not in (query.length(1), query.length(2)):
-            with pytest.raises(ShapeError, match="no total of moments"):
+            with pytest.raises(ShapeError, match="not a total of moments"):
                 query.coordinates(wrong)
 
 

@@ -1,4 +1,4 @@
-"""Norm bounds that a schema makes, against what encoded records reach."""
+"""Clipping norms from a schema, compared with the norms of encoded records."""
 
 import math
 from fractions import Fraction

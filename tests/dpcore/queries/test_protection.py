@@ -1,4 +1,4 @@
-"""What a release costs, against the accounts that it is put together from, and how it moves with its setting."""
+"""The cost of a release, compared with the accountants it uses, and how it depends on its setting."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -50,7 +50,7 @@ def release_delta(kind, rows, epsilon, setting):
 
 
 def mu(squared: Fraction | int, sigma: int, shares: int) -> float:
-    """Delta over sigma of the continuous noise that the shares' sum is counted as."""
+    """Delta over sigma of the continuous noise that stands for the sum of the shares."""
     return root_up(Fraction(squared) / (shares * sigma**2 - ROUNDING_VARIANCE))
 
 
@@ -248,7 +248,7 @@ def test_a_record_that_hardly_ever_enters_is_not_paid_for_by_delta():
 
 
 def test_an_exact_split_takes_a_party_of_any_size():
-    """The pool's set is met, though a party alone would have nothing to give or everything."""
+    """The pool's set is met, although a single party would contribute nothing or everything."""
     pooled = replace(FIXED.design, split="exact")
     cost = release_cost(RadosQuery(50, pooled), (400, 1), DELTA, SETTING)
     assert cost is not None
@@ -261,7 +261,7 @@ def test_delta_for_the_stated_epsilon_is_the_delta_it_was_stated_for(name):
     cost = release_cost(kind, ROWS, DELTA, SETTING)
     found = release_delta(kind, ROWS, cost.epsilon, SETTING)
     assert found.lower <= found.upper <= DELTA * (1 + 1e-9)
-    # Within the bracket's 1 % of epsilon, which moves delta by some per cent.
+    # Within the bracket's 1 % of epsilon, which changes delta by a few per cent.
     assert found.upper > 0.85 * DELTA
     assert release_delta(kind, ROWS, cost.epsilon * 0.8, SETTING).upper > DELTA
 

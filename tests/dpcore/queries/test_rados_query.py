@@ -1,4 +1,4 @@
-"""The rados query: what each design sums, what it adds, and what it tells a learner."""
+"""The rados query: what each design sums, the noise it adds, and the distribution it reports."""
 
 import math
 import pickle
@@ -74,7 +74,7 @@ def secret_of(number: int) -> PartySecret:
 
 
 def noise_of(design, rados: int, random: SeededRandom) -> np.ndarray:
-    """The share that is added after the sums, from the rest of a party's randomness."""
+    """The share of noise, drawn after the sums from the same source of randomness."""
     noise = np.zeros((rados, 5), dtype=np.int64)
     RadosQuery(rados, design).add_noise(noise, random)
     return noise
@@ -95,7 +95,7 @@ def summed_by_hand(design, held: Records, number: int) -> np.ndarray:
 
 @ALL
 def test_federated_sums_equal_the_pooled_rados(design):
-    """P6: parties of unequal size, row counts that are no multiples of 8, some rows not usable."""
+    """P6: parties of unequal size, row counts that are not multiples of 8, some rows not usable."""
     query = RadosQuery(40, design)
     total, expected = np.zeros(200, dtype=np.int64), np.zeros((40, 5), dtype=np.int64)
     bits, summed = [], []
@@ -113,7 +113,7 @@ def test_federated_sums_equal_the_pooled_rados(design):
 
 @pytest.mark.parametrize("design", [PLAIN, DP_FEAT, GAUSSIAN, BARE], ids=["plain", "dp-feat", "gaussian", "bare"])
 def test_one_pool_of_records_sums_to_the_same(design):
-    """The parties' sums for given signatures are the pool's for the signatures side by side."""
+    """The parties' sums for given rado signatures equal the pool's for the concatenated ones."""
     pooled = Records(
         *(np.concatenate([getattr(held, name) for held in PARTIES]) for name in ("features", "labels", "usable"))
     )
@@ -128,7 +128,7 @@ def test_one_pool_of_records_sums_to_the_same(design):
 
 
 def test_edges_are_clipped_before_they_are_summed():
-    """Were sums clipped, or nothing, both would show: the sum of many short edges is longer than the bound."""
+    """Fails if sums are clipped, or nothing is: the sum of many short edges is longer than the clipping norm."""
     held = party(200, 8)
     everything = np.packbits(np.ones((1, 200), dtype=np.uint8), axis=1, bitorder="little")
     single = np.packbits(np.eye(200, dtype=np.uint8), axis=1, bitorder="little")
@@ -153,7 +153,7 @@ def test_noise_is_added_after_the_sums_where_the_design_says(design):
 
 @pytest.mark.parametrize("design", [THINNED, FIXED, BARE], ids=["subsampled", "fixed", "bare"])
 def test_a_rado_takes_exactly_its_share_of_a_partys_rows(design):
-    """The bias of unclipped rows counts how many were taken."""
+    """The bias of unclipped rows counts the selected rows."""
     held = party(31, 3)
     features = np.zeros_like(held.features)
     features[:, 4] = ONE
@@ -179,7 +179,7 @@ def test_a_secret_is_asked_for_exactly_where_draws_repeat(design):
 
 
 def in_runs(blocks: int, threads: int) -> RowSums:
-    """Runs of so many blocks, the last ones first, on so many threads."""
+    """Runs of a given number of blocks, in reverse order, on a given number of threads."""
 
     def summed(part, records, progress=None):
         part = pickle.loads(pickle.dumps(part))
@@ -206,7 +206,7 @@ NARROW = {
 
 @pytest.mark.parametrize("design", (DESIGNS | NARROW).values(), ids=(DESIGNS | NARROW).keys())
 def test_a_contribution_is_its_definition_on_any_threads_and_in_any_runs(design):
-    """Bit for bit: whole signatures of the same description, unpacked, times the edges; noise is drawn after them."""
+    """Bit for bit: the same rado signatures drawn whole, times the edges; noise is drawn after them."""
     query, random = RadosQuery(21, design), SeededRandom(7)
     held = query.prepare(LARGE, BITS, secret_of(2)).records
     bits = np.unpackbits(whole(signatures_of(design, held, 21, random)), axis=1, count=held.rows, bitorder="little")
@@ -219,7 +219,7 @@ def test_a_contribution_is_its_definition_on_any_threads_and_in_any_runs(design)
             summed = summed + table.noise(first, summed.shape)
         expected += bits[:, first : first + len(block)].astype(np.int64) @ summed
     query.add_noise(expected, random)
-    # Rounding takes a party long, and knows nothing of threads.
+    # Rounding is slow and does not depend on threads.
     for way in WAYS if design is not DESIGNS["several"] else WAYS[:2]:
         found = query.contribution(LARGE, BITS, Computation(SeededRandom(7), secret_of(2), way))
         assert np.array_equal(found.reshape(21, 5), expected)
@@ -227,7 +227,7 @@ def test_a_contribution_is_its_definition_on_any_threads_and_in_any_runs(design)
 
 @pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1, 100), Fraction(1, 500)])
 def test_summing_candidates_or_counting_first_gives_the_same(epsilon, monkeypatch):
-    """The same draws, the same signatures, whichever way is cheaper for the truncation."""
+    """The same draws give the same rado signatures, whichever method is cheaper for the truncation."""
     design, held = DpFeatDesign((SMOKER,), epsilon), party(2 * BLOCK_ROWS + 3, 4)
     monkeypatch.setattr(signatures, "CANDIDATE_BYTES", 512 * 20)
     found = []
@@ -240,7 +240,7 @@ def test_summing_candidates_or_counting_first_gives_the_same(epsilon, monkeypatc
 
 
 def test_truncated_sums_count_rows_that_are_not_usable_as_plus_one():
-    """A truncation to two thirds of the spread: were k counted wrongly, rados beyond it would be kept."""
+    """A truncation to two thirds of the spread: with a wrong k, rados outside it would be kept."""
     held, low = party(999, 12, unusable=0.4), truncation(999, Fraction(2, 25))[0]
     design = DpFeatDesign((SMOKER,), Fraction(2, 25))
     totals = RadosQuery(400, design).contribution(held, BITS, Computation(SeededRandom(5))).reshape(400, 5)

@@ -99,7 +99,7 @@ def test_gaussian_releases_add_their_squared_shifts():
 
 
 def test_marginals_of_two_designs_compose_like_one_of_all_rados():
-    """Plain rados and untruncated dp-feat have one distribution, so 25 and 40 of them are 65."""
+    """Plain and untruncated dp-feat rados have the same distribution, so 25 and 40 of them cost as 65."""
     together = composed_cost([released(SMOKER), released(PLAIN)], DELTA, feature="smoker")
     counted = account(tuple(ROWS.values()), 65, None, DELTA)
     assert together.epsilon == pytest.approx(counted.epsilon, rel=0.01)
@@ -112,7 +112,7 @@ def test_counts_and_noise_together_cost_more_than_either_and_less_than_both():
     single = [composed_cost([released(kind)], DELTA, feature="smoker").epsilon for kind in (SMOKER, JOINT)]
     both = composed_cost([released(SMOKER), released(JOINT)], DELTA, feature="smoker")
     assert both.epsilon_lower <= both.epsilon <= 1.02 * both.epsilon_lower
-    # Both are nearly Gaussian: near the root of the sum of squares, far from the sum.
+    # Both are nearly Gaussian, so the composition is near the root of the sum of squares, far from the sum.
     assert math.hypot(*single) * 0.9 < both.epsilon < 0.95 * sum(single)
 
 

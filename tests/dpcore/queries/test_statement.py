@@ -107,12 +107,12 @@ def test_unit_and_scope_are_said(kind, unit, within):
 @pytest.mark.parametrize("kind", [BOOLEANS, DP_FEAT, SEVERAL])
 def test_a_marginal_says_what_is_not_covered(kind):
     statement = state(kind)
-    assert "whoever knows a record's other columns can read the value" in words(statement)
+    assert "anyone who knows a record's other columns can read the value" in words(statement)
     assert {NO_RECORD, RADOS_LEAK} <= set(statement.warnings)
     assert "labels, all other columns and row counts stay as they are" in words(statement)
     several = len(statement.unit.split("', '")) > 1
-    assert (" each by itself;" in words(statement)) == several
-    assert (" by themselves;" in words(statement)) == (not several)
+    assert (" each on its own;" in words(statement)) == several
+    assert (" on their own;" in words(statement)) == (not several)
     assert "If the learner, the coordinator and all other parties collude" in statement.sentences()[1]
 
 
@@ -134,11 +134,11 @@ def test_record_level_releases_warn_of_nothing_that_is_bounded(kind):
 def test_a_delta_that_is_large_for_so_many_records_is_called_so(kind):
     rows = sum(ROWS)
     large, small = (state(kind, delta=Fraction(1, rows + change)) for change in (0, 1))
-    said = [text for text in large.warnings if "leaves room for some of them to be given away" in text]
+    said = [text for text in large.warnings if "allows some of them to be disclosed" in text]
     assert len(said) == 1
     assert f"With {rows} records" in said[0]
     assert said[0].endswith("well below 8e-05.")
-    assert "given away:" not in words(small)
+    assert "disclosed:" not in words(small)
 
 
 @pytest.mark.parametrize("kind", [JOINT, GAUSSIAN, MOMENTS])
@@ -147,14 +147,14 @@ def test_shares_that_are_counted_are_said(kind, honest, counted):
     text = words(state(kind, setting=replace(SETTING, honest_parties=honest)))
     assert "one from each of the 3 parties" in text
     assert f"counts {counted}, the record's own party among them: all parties but {counted} may collude" in text
-    assert "If other parties collude with the learner and the coordinator, as many as is said below" in text
+    assert "If other parties collude with the learner and the coordinator, as many as stated below" in text
 
 
 def test_fixed_support_says_that_its_noise_is_paid_once():
     statement = state(FIXED)
     assert statement.epsilon == statement.epsilon_if_others_collude
-    assert "All releases over the same noised tables together cost this once" in words(statement)
-    assert "the two figures are the same, and all parties but the record's own may collude" in words(statement)
+    assert "All releases over the same noised tables cost this once in total" in words(statement)
+    assert "the two figures are the same, and all parties except the record's own may collude" in words(statement)
     assert "shares" not in words(statement)
 
 
@@ -211,8 +211,8 @@ def test_a_release_without_a_bound_says_why(kind, unit):
     statement = without_bound(kind, SCHEMA, "A party has one row.")
     assert (statement.scope, statement.epsilon, statement.delta) == ("none", None, None)
     assert statement.warnings[0] == "A party has one row."
-    assert f"nothing bounds what this release tells about {unit}." in statement.sentences()[0]
-    # Moments are no rados: what leaks from rados is not said of them.
+    assert f"nothing bounds what this release reveals about {unit}." in statement.sentences()[0]
+    # The warnings about rados do not apply to moments.
     assert (RADOS_LEAK in statement.warnings) == (kind is not MOMENTS)
 
 

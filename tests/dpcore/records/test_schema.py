@@ -232,15 +232,15 @@ def test_a_difference_shows_both_values():
     [
         ("schema_version = 1", "schema_version = 2", "schema_version", "2 is not 1"),
         ("schema_version = 1", "schema_version = true", "schema_version", "is not 1"),
-        ("schema_version = 1\n", "", "schema_version", "is absent"),
+        ("schema_version = 1\n", "", "schema_version", "is missing"),
         ('name = "clinic"', 'name = "clinic"\nbais = true', "bais", "did you mean 'bias'"),
         ('name = "clinic"', 'name = "clinic"\nbias = 1', "bias", "not a boolean"),
         ('name = "clinic"', 'name = ""', "name", "is empty"),
         ('column = "ill"', 'colunm = "ill"', "label.colunm", "did you mean 'column'"),
-        ('column = "ill"', "", "label.column", "is absent"),
-        ('column = "ill"', 'column = "ill"\nmissing = "impute"', "label.missing", "none of"),
+        ('column = "ill"', "", "label.column", "is missing"),
+        ('column = "ill"', 'column = "ill"\nmissing = "impute"', "label.missing", "not one of"),
         ('column = "ill"', 'column = "ill"\nnegative = ["yes"]', "label.positive", "both positive and negative"),
-        ('["yes", 1]', "[]", "label.positive", "values in it"),
+        ('["yes", 1]', "[]", "label.positive", "list of values"),
         ('["yes", 1]', '["1", 1]', "label.positive", "twice"),
         ('["yes", 1]', '[" yes"]', "label.positive", "blanks around"),
         ('["yes", 1]', "[1979-05-27]", "label.positive", "neither a text nor a number"),
@@ -251,19 +251,19 @@ def test_a_difference_shows_both_values():
         ("upper = 120.0", "uper = 120.0", "features.age.uper", "did you mean 'upper'"),
         ("upper = 120.0", f"upper = {'9' * 400}", "features.age.upper", "finite"),
         ("lower = 0\nupper = 120.0", "lower = -1.7e308\nupper = 1.7e308", "features.age.upper", "too far"),
-        ("impute = 40", "impute = 400", "features.age.impute", "beyond the bounds"),
+        ("impute = 40", "impute = 400", "features.age.impute", "outside the bounds"),
         ("impute = 40", "", "features.age.impute", "is needed"),
         ('missing = "impute"', 'missing = "refuse"', "features.age.impute", "no policy"),
         ('missing = "impute"', 'missing = "imputed"', "features.age.missing", "did you mean 'impute'"),
-        ('type = "real"', "", "features.age.type", "is absent"),
+        ('type = "real"', "", "features.age.type", "is missing"),
         ('type = "real"', 'type = "reel"', "features.age.type", "did you mean 'real'"),
-        ('name = "age"', "", "features[1].name", "is absent"),
+        ('name = "age"', "", "features[1].name", "is missing"),
         ('name = "age"', 'name = "a\\nge"', "features[1].name", "control characters"),
         ('name = "age"', 'name = "smoker"\ncolumn = "age"', "features.smoker.name", "two features"),
-        ('name = "age"', 'name = "bias"', "features.bias.name", "also that of the bias"),
-        ('name = "age"', 'name = "job=clerk"', "features.job.name", "also that of feature 'job=clerk'"),
-        ('name = "age"', 'name = "age"\ncolumn = "ill"', "features.age.column", "give the label away"),
-        ('name = "age"', 'name = "age"\ncolumn = "pixel"', "features.dark.column", "in place of its source"),
+        ('name = "age"', 'name = "bias"', "features.bias.name", "also a coordinate of the bias"),
+        ('name = "age"', 'name = "job=clerk"', "features.job.name", "also a coordinate of feature 'job=clerk'"),
+        ('name = "age"', 'name = "age"\ncolumn = "ill"', "features.age.column", "reveal the label"),
+        ('name = "age"', 'name = "age"\ncolumn = "pixel"', "features.dark.column", "replaces its source"),
         ('["yes", true]', '["yes", "no"]', "features.smoker.true", "both true and false"),
         ('["nurse", "clerk"]', '["nurse", "nurse"]', "features.job.values", "twice"),
         ('unknown = "zero"', 'unknown = "impute"\nimpute = "nurs"', "features.job.impute", "did you mean 'nurse'"),
@@ -282,7 +282,7 @@ def test_what_is_refused_is_named(old, new, field, sentence):
 
 
 def test_a_threshold_may_not_share_the_label_either():
-    with pytest.raises(SchemaFieldError, match="give the label away"):
+    with pytest.raises(SchemaFieldError, match="reveal the label"):
         Schema.from_toml(TOML.replace('column = "pixel"', 'column = "ill"'))
 
 
@@ -301,9 +301,9 @@ def test_an_integer_of_thousands_of_digits_is_a_schema_error():
 
 def test_no_features_and_no_toml():
     head = TOML.split("[[features]]", maxsplit=1)[0]
-    with pytest.raises(SchemaFieldError, match="features: is absent"):
+    with pytest.raises(SchemaFieldError, match="features: is missing"):
         Schema.from_toml(head)
-    with pytest.raises(SchemaFieldError, match="there are none"):
+    with pytest.raises(SchemaFieldError, match="features: is empty"):
         Schema.from_toml("features = []\n" + head)
     with pytest.raises(SchemaError, match=r"x\.toml: not valid TOML"):
         Schema.from_toml("a = ", source="x.toml")

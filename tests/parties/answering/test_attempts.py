@@ -15,7 +15,7 @@ COHORT, SPOOL, MASKED, MASK_KEY = b"c" * 32, b"s" * 32, b"m" * 32, bytes(range(2
 def accept(ada: Ada, *, attempt: int = 1, not_after: int = 10_000, query_id: bytes = b"q" * 32):
     envelope = ada.world.acceptance(query_id, "ada", attempt=attempt, rows=40)
     acceptance = Acceptance.from_bytes(envelope.payload)
-    # A tenth of what the basic filter admits, and nothing for the other.
+    # A tenth of what the basic filter allows, and nothing for the other filter.
     charge = Charge(((SMOKER, Loss(Fraction(100), Fraction(1, 20_000), Fraction(10**6), Fraction(0))),), "lea")
     return ada.attempts.accept(
         acceptance, envelope, charge, mask_key=MASK_KEY, not_after_unix_s=not_after, now_unix_s=0.0
@@ -39,7 +39,7 @@ def test_the_first_answer_is_kept_byte_for_byte(ada):
     assert reserved(ada) == 100
 
 
-def test_the_whole_way_survives_restarts(ada):
+def test_all_states_survive_restarts(ada):
     held = accept(ada)
     ada.attempts.answer_arrived(held)
     ada.attempts.ready(held, SPOOL)
@@ -56,7 +56,7 @@ def test_the_whole_way_survives_restarts(ada):
     assert spent(ada) == 100
 
 
-def test_a_charge_and_its_state_are_one(ada):
+def test_a_charge_and_its_state_change_together(ada):
     held = accept(ada)
     with pytest.raises(LedgerConflictError):
         charge(ada, held)
@@ -77,7 +77,7 @@ def test_an_acceptance_that_is_not_covered_is_not_kept(ada):
     assert ada.attempts.find(b"q" * 32, 11) is None
 
 
-def test_ending_gives_back_what_was_not_charged(ada):
+def test_ending_releases_what_was_not_charged(ada):
     held = accept(ada)
     ada.attempts.ready(held, SPOOL)
     assert ada.attempts.end(held)
@@ -96,7 +96,7 @@ def test_an_ended_attempt_is_never_accepted_again(ada):
     assert reserved(ada) == 0
 
 
-def test_a_burnt_attempt_stays_burnt_and_paid(ada):
+def test_a_burnt_attempt_stays_burnt_and_charged(ada):
     held = accept(ada)
     ada.attempts.ready(held, SPOOL)
     charge(ada, held)
@@ -119,7 +119,7 @@ def test_unfinished_and_forgotten(ada):
     assert ada.attempts.find(second.query_id, 2) == second
 
 
-def test_the_mask_key_is_kept_until_the_charge_and_then_is_nowhere(ada):
+def test_the_mask_key_is_kept_until_the_charge_and_then_erased(ada):
     held = accept(ada)
     ada.attempts.ready(held, SPOOL)
     assert again(ada, held).mask_key == MASK_KEY

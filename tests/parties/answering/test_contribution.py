@@ -1,4 +1,4 @@
-"""What is packed is what was computed: promise P6 at one party, through the real encryption."""
+"""The packed integers are the computed ones: promise P6 at one party, through the real encryption."""
 
 import numpy as np
 import pytest
@@ -64,7 +64,7 @@ def test_the_integers_are_the_query_kinds(world):
     assert not np.array_equal(vector, integer_vector(opened, records, Computation(SeededRandom(2))))
 
 
-def test_equal_values_travel_as_different_bytes(world):
+def test_equal_values_are_sent_as_different_bytes(world):
     opened = world.open(world.ask(world.plain_query(2)))
     values = np.zeros(6, dtype=np.int64)
     source = small_obfuscator(opened)
@@ -73,7 +73,7 @@ def test_equal_values_travel_as_different_bytes(world):
 
 
 @pytest.mark.usefixtures("several_chunks")
-def test_progress_is_told_and_may_stop_the_work(world):
+def test_progress_is_reported_and_may_stop_the_work(world):
     opened = world.open(world.ask(world.plain_query(150)))
     told = []
     values = np.zeros(450, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""A party on a disk that is full: what was promised to a cohort still comes, and nothing else is begun."""
+"""A party with a full disk: it keeps its promise to a cohort and starts no other work."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("small_comb")
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 4 MiB of its own."""
+    """A separate file system of 4 MiB."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
@@ -37,7 +37,7 @@ def fill(disk):
 
 
 def test_a_disk_that_fills_up_once_the_party_is_ready_loses_nothing(world, small_disk):
-    """The masked contribution and the charge take room that was taken before the party said that it is ready."""
+    """The masked contribution and the charge use space that was reserved before the party reported ready."""
     ada = Ada(world, small_disk)
     envelope, cohort = ready(ada, world.plain_query(150))
     fill(small_disk)
@@ -47,7 +47,7 @@ def test_a_disk_that_fills_up_once_the_party_is_ready_loses_nothing(world, small
     assert ada.hub.opened_receipt().upload_digest == ada.spools.open(envelope.payload_hash, 1, masked=True).digest
 
 
-def test_so_it_does_after_a_restart(world, small_disk):
+def test_a_full_disk_loses_nothing_after_a_restart_either(world, small_disk):
     ada = Ada(world, small_disk)
     envelope, cohort = ready(ada, world.plain_query(150))
     fill(small_disk)

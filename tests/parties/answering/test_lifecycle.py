@@ -1,4 +1,4 @@
-"""A query's way through the party against a coordinator that does what the test says: honest, late, or lying."""
+"""The life of a query at the party, with a coordinator that follows the test: honest, late, or lying."""
 
 import errno
 import os
@@ -28,7 +28,7 @@ S = AttemptState
 pytestmark = pytest.mark.usefixtures("small_comb")
 
 
-def test_the_whole_way(ada):
+def test_a_query_from_start_to_end(ada):
     envelope, cohort = ready(ada)
     assert spent(ada) == 0
     assert ada.hub.accepted == [True]
@@ -56,7 +56,7 @@ def test_plain_rados_are_recorded_as_without_a_bound(ada):
     state = ada.ledger.state()
     assert (state.unbounded_charged, ada.ledger.spent(RECORD)) == (1, NO_LOSS)
     assert "without any privacy bound for whole records" in state.warning
-    # What a boolean feature's own values tell is bounded all the same.
+    # The release of a boolean feature's own values still has a bound.
     assert spent(ada) > 0
 
 
@@ -82,14 +82,14 @@ def test_an_answer_that_came_too_late_is_not_computed_for(ada):
     assert reserved(ada) == 0
 
 
-def test_work_that_is_past_answering_is_left_alone(ada):
+def test_work_past_the_answering_phase_is_ignored(ada):
     for phase in (Phase.PREPARING, Phase.UPLOADING, Phase.ADDING, Phase.COMPLETE, Phase.FAILED):
         assert not ada.go(ada.world.ask(), phase=phase)
     assert not ada.go(ada.world.ask(), state=PartyState.REFUSED)
     assert ada.hub.answers == []
 
 
-def test_a_lost_ready_is_told_again_after_a_restart(ada):
+def test_a_lost_ready_is_sent_again_after_a_restart(ada):
     envelope = ada.world.ask()
     ada.hub.fail["ready"] = [ConnectionLostError("hub", "cut")]
     work = ada.work(envelope)
@@ -102,7 +102,7 @@ def test_a_lost_ready_is_told_again_after_a_restart(ada):
     assert len(ada.hub.readies) == 1
 
 
-def test_computing_cut_off_is_done_anew_after_a_restart(ada):
+def test_an_interrupted_computation_is_repeated_after_a_restart(ada):
     envelope = ada.world.ask()
     work = ada.work(envelope)
     assert ada.lifecycle.advance(work)
@@ -150,7 +150,7 @@ def test_data_that_changed_while_the_party_was_down_end_the_attempt(ada):
     assert ada.state(envelope) is S.ENDED
 
 
-def test_the_next_attempt_is_fresh_and_charged_anew(ada):
+def test_the_next_attempt_is_fresh_and_charged_again(ada):
     envelope, cohort = ready(ada)
     ada.upload(envelope, cohort)
     once = spent(ada)
@@ -159,13 +159,13 @@ def test_the_next_attempt_is_fresh_and_charged_anew(ada):
     ada.upload(envelope, ada.world.cohort(ada.hub.answers[1], attempt=2), attempt=2)
     assert spent(ada) == 2 * once
     assert ada.hub.chunks[1, 0] != ada.hub.chunks[2, 0]
-    # What is old stays over, whatever the coordinator says.
+    # An old attempt stays over, for any message of the coordinator.
     ada.upload(envelope, cohort)
     assert ada.state(envelope, 1) is S.ENDED
     assert len(ada.hub.receipts) == 2
 
 
-def test_an_attempt_that_ends_without_a_charge_gives_everything_back(ada):
+def test_an_attempt_that_ends_without_a_charge_releases_everything(ada):
     envelope, _ = ready(ada)
     assert reserved(ada) > 0
     ada.lifecycle.advance(ada.work(envelope, attempt=2, phase=Phase.PREPARING))

@@ -1,4 +1,4 @@
-"""A party's obfuscators lie ready: from acceptance on what a query needs, between queries the spare ones."""
+"""A party prepares obfuscators: those of a query from its acceptance, spare ones between queries."""
 
 import time
 
@@ -47,7 +47,7 @@ def test_the_last_keys_are_kept_and_older_ones_forgotten(obfuscators):
     assert obfuscators.source(KEYS[0]) is first
     assert obfuscators.source(KEYS[2]) is third
     assert obfuscators.source(KEYS[1]) is not second
-    # A contribution that was being encrypted from the forgotten one goes on.
+    # A contribution that was being encrypted from the discarded pool continues.
     second.prepare(5)
     assert len(set(second.draw_many(3))) == 3
     assert second.ready == 0
@@ -112,6 +112,6 @@ def test_a_query_is_prepared_for_when_it_is_accepted_and_not_when_it_is_refused(
 
 
 @pytest.mark.parametrize("spare", [-1, (1 << 16) + 1, "many"])
-def test_a_number_of_spare_ones_that_cannot_be_is_refused(spare):
+def test_an_impossible_number_of_spare_ones_is_refused(spare):
     with pytest.raises(ValidationError, match="spare_obfuscators"):
         PartyConfig.model_validate({"spare_obfuscators": spare})

@@ -1,4 +1,4 @@
-"""What a party refuses: with which code, what it costs, and what it remembers of it."""
+"""Refusals of a party: their codes, their cost, and what the party stores about them."""
 
 import secrets
 import time
@@ -91,7 +91,7 @@ def test_another_coordinate_of_the_same_column_is_refused(world, tmp_path):
     assert ada.hub.refusal_code is Code.QUERY_INVALID
 
 
-def test_an_internal_failure_while_answering_is_told_as_unavailable(ada, monkeypatch):
+def test_an_internal_failure_while_answering_is_reported_as_unavailable(ada, monkeypatch):
     monkeypatch.setattr("parties.answering.lifecycle.decide", lambda *_, **__: 1 / 0)
     ada.go(ada.world.ask())
     assert ada.hub.refusal_code is Code.UNAVAILABLE
@@ -122,21 +122,21 @@ def test_the_last_refusals_are_remembered_each_attempt_once(ada):
 @pytest.mark.parametrize(
     "content", ["", "[]", '{"format": 2, "refusals": []}', '{"format": 1, "refusals": [{"code": "X"}]}']
 )
-def test_a_file_that_is_not_what_was_written_begins_anew(ada, content):
+def test_a_damaged_file_is_replaced(ada, content):
     (ada.directory / FILE).write_text(content)
     assert ada.refusals.kept() == ()
     ada.go(ada.world.ask(ada.world.query(max_attempts=4)))
     assert len(ada.refusals.kept()) == 1
 
 
-def test_a_refusal_that_cannot_be_remembered_is_told_all_the_same(ada, caplog):
+def test_a_refusal_that_cannot_be_stored_is_still_sent(ada, caplog):
     (ada.directory / FILE).mkdir()
     ada.go(ada.world.ask(ada.world.query(max_attempts=4)))
     assert ada.hub.refusal_code is Code.POLICY_LIMITS
     assert "refusal not remembered" in [record.getMessage() for record in caplog.records]
 
 
-def test_a_learner_that_asks_without_end_does_not_fill_the_log(ada, caplog):
+def test_a_learner_that_sends_queries_endlessly_does_not_fill_the_log(ada, caplog):
     query = ada.world.query(max_attempts=4)
     for _ in range(REFUSALS_LOGGED + 7):
         ada.go(ada.world.ask(replace(query, nonce=secrets.token_bytes(16))))

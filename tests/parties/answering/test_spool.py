@@ -154,7 +154,7 @@ def write_bare(spools, values):
     return spools.write(QUERY, 1, iter(CHUNKS), needed_bytes=3000, width=500, values=values)
 
 
-def test_a_bare_contribution_keeps_its_integers_and_goes_by_itself(spools):
+def test_a_bare_contribution_keeps_its_integers_and_is_removed_separately(spools):
     values = np.array([-(2**40), 0, 7], dtype=np.int64)
     write_bare(spools, values)
     masked = write(spools)
@@ -173,7 +173,7 @@ def test_a_bare_contribution_keeps_its_integers_and_goes_by_itself(spools):
 
 
 def test_a_bare_contribution_keeps_the_room_that_its_masked_one_will_take(spools):
-    """Otherwise another query could take it, and the cohort would wait for this party in vain."""
+    """Otherwise another query could take the space, and the cohort would wait for this party in vain."""
     write_bare(spools, np.arange(3))
     assert spools.used_bytes() == 2 * 2500 + 24
     with pytest.raises(SpoolFullError):
@@ -210,7 +210,7 @@ def test_the_masked_one_is_written_into_room_that_was_taken_with_the_bare_one(sp
     assert {file.name: (file.stat().st_ino, file.stat().st_size) for file in masked.path.iterdir()} == {
         name: (stat.st_ino, stat.st_size) for name, stat in taken.items()
     }
-    # The charge did not come, and the cohort is another: the same room again.
+    # There was no charge, and the cohort differs: the same space is used again.
     again = write(spools, [chunk.replace(b"b", b"n") for chunk in CHUNKS])
     again.verify()
     assert again.digest != masked.digest
@@ -220,7 +220,7 @@ def test_the_masked_one_is_written_into_room_that_was_taken_with_the_bare_one(sp
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_room_outlives_masking_that_was_cut_off(spools, monkeypatch, restarts):
+def test_reserved_space_survives_an_interrupted_masking(spools, monkeypatch, restarts):
     write_bare(spools, np.arange(3))
 
     def cut_off():
@@ -262,8 +262,8 @@ def test_room_is_taken_where_the_system_cannot_allocate(spools, monkeypatch, lac
     write(spools).verify()
 
 
-def test_a_bare_contribution_without_room_is_masked_all_the_same(spools):
-    """One that a version before this wrote."""
+def test_a_bare_contribution_without_reserved_space_is_still_masked(spools):
+    """As an earlier version wrote it."""
     room = write_bare(spools, np.arange(3)).path / "room"
     for file in room.iterdir():
         file.unlink()

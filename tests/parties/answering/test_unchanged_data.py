@@ -1,4 +1,4 @@
-"""What is computed is what was reserved, whatever changed on the party's disk while it was down."""
+"""The party computes only what it reserved, even if its disk changed while it was down."""
 
 from dataclasses import replace
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Masking, charging and uploading: what leaves, in which bytes, and what a cut at any place does."""
+"""Masking, charging and uploading: which bytes are sent, and the effect of an interruption at any point."""
 
 import errno
 import os
@@ -80,7 +80,7 @@ def test_chunks_that_the_coordinator_lost_are_sent_again(ada):
     assert ada.state(envelope) is S.UPLOADED
 
 
-def test_a_lost_receipt_is_told_again_in_the_same_bytes(ada):
+def test_a_lost_receipt_is_sent_again_with_the_same_bytes(ada):
     envelope, cohort = ready(ada)
     ada.upload(envelope, cohort)
     ada.restart()
@@ -123,7 +123,7 @@ def test_an_expired_query_is_not_uploaded(ada):
     assert (ada.state(envelope), spent(ada)) == (S.ENDED, 0)
 
 
-def test_what_may_pass_is_left_to_the_caller(ada):
+def test_temporary_failures_are_left_to_the_caller(ada):
     envelope, cohort = ready(ada)
     ada.hub.fail["upload_chunk"] = [refused_with(Code.SPOOL_FULL), refused_with(Code.CHUNK_CONFLICT)]
     with pytest.raises(WireError):
@@ -173,7 +173,7 @@ def test_the_contribution_is_over_exactly_the_accepted_rows(ada, secret_key):
 
 
 def test_a_crash_between_masking_and_charging_sends_the_same_bytes_or_another_cohort_s(ada, monkeypatch):
-    """Until the charge nothing is bound: the masks are made anew, of the bare contribution, for what is shown then."""
+    """Nothing is bound before the charge: the masks are computed again for each cohort, from the bare contribution."""
     envelope, cohort = ready(ada)
 
     def crash(*_arguments, **_options):

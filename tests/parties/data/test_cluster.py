@@ -1,4 +1,4 @@
-"""A party's sums over rows on a Ray cluster of three nodes: what is lost is made again, and the sums are the same."""
+"""A party's sums over rows on a Ray cluster of three nodes: lost work is repeated, and the sums are the same."""
 
 from dataclasses import replace
 from functools import partial
@@ -34,7 +34,7 @@ def records():
 @pytest.fixture(autouse=True)
 def one_block_an_item(monkeypatch):
     monkeypatch.setattr("parties.data.cluster.ITEM_BYTES", 1)
-    # Another process beside each test.
+    # Another process next to each test.
     monkeypatch.setattr("radofed.common.cluster.jobs.check_cluster", lambda _: None)
 
 
@@ -79,7 +79,7 @@ def on_workers(monkeypatch, function=None):
         pytest.param("kill_busy_worker", marks=pytest.mark.slow),
     ],
 )
-def test_the_sums_are_the_same_whatever_is_lost(nodes, sums, records, monkeypatch, caplog, loss):
+def test_the_sums_are_the_same_after_any_loss(nodes, sums, records, monkeypatch, caplog, loss):
     """A node, or a worker's process, is killed while it computes; its rows are sent again."""
     _, sent = on_workers(monkeypatch, slowly if loss != "none" else None)
     told = []
@@ -177,7 +177,7 @@ def test_the_configuration_has_a_cluster_only_where_it_is_written(tmp_path):
         PartyConfig.load(path)
 
 
-def test_whoever_the_party_name_sums(ada, small_comb):
+def test_the_configured_summation_is_used(ada, small_comb):
     """And a node whose configuration has a cluster names it."""
     summed = []
 

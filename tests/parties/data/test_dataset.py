@@ -1,4 +1,4 @@
-"""A party's table as records: every policy does what it declares; test_table_errors.py has what is refused."""
+"""A party's table as records: every policy does what it declares. test_table_errors.py tests refusals."""
 
 import gzip
 import math
@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import DataError
-from dpcore.numbers.fixed_point import store
-from dpcore.records.encoding import CellError, Numbers, Texts, WantedColumn, encode, encode_stored
+from dpcore.records.encoding import CellError, Numbers, Texts, WantedColumn, encode, encode_stored, store
 from dpcore.records.schema import RealFeature, Schema
 from parties.data.dataset import check, load
 from radofed.common.tables.tables import open_table, read_observations
@@ -144,7 +143,7 @@ def test_a_one_class_party_takes_part_with_a_warning(csv_file, policy):
     assert f"all 3 usable rows are {'positive' if policy == 'yes' else 'negative'}" in warning
 
 
-def test_a_party_without_a_usable_row_is_told(csv_file):
+def test_a_party_without_a_usable_row_is_warned(csv_file):
     dataset = load(csv_file(HEADER + ",yes,clerk,1,yes\n"), schema_with(real=ZERO))
     assert dataset.report.warnings == ("no row is usable: every row becomes a zero vector and contributes nothing",)
 
@@ -240,7 +239,7 @@ def test_many_blocks_keep_their_order_and_report_progress(csv_file, monkeypatch)
 
 @pytest.mark.parametrize("name", ["data.csv", "data.parquet"])
 @pytest.mark.parametrize("slab_rows", [1, 7, 500, 1000])
-def test_slabs_change_nothing_and_nothing_is_kept_beside_the_records(csv_file, monkeypatch, name, slab_rows):
+def test_slabs_do_not_change_the_records_and_need_no_further_memory(csv_file, monkeypatch, name, slab_rows):
     monkeypatch.setattr("radofed.common.tables.csv_table._BLOCK_BYTES", 256)
     monkeypatch.setattr("radofed.common.tables.parquet_table._BATCH_ROWS", 64)
     monkeypatch.setattr("parties.data.dataset._SLAB_BYTES", slab_rows * 4 * STRICT.d)

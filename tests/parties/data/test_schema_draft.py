@@ -63,7 +63,7 @@ def test_each_kind_of_column(table):
     assert "'sex' has the values 'f' and 'm': 'm' is taken as true" in said
     assert "'flag'" not in said
     for column, reason in {
-        "id": "every row has another text",
+        "id": "every row has a different text",
         "row": "it counts the rows",
         "same": "it is constant",
         "nothing": "it is empty",
@@ -73,7 +73,7 @@ def test_each_kind_of_column(table):
     assert Schema.from_toml(schema.to_toml(notes)) == schema
 
 
-def test_missing_cells_are_imputed_and_said(table):
+def test_missing_cells_are_imputed_and_noted(table):
     path = table(
         x=["", 1.5, 2.5, 9.5],
         b=["yes", "yes", "no", ""],
@@ -96,7 +96,7 @@ def test_missing_cells_are_imputed_and_said(table):
     assert report.zero_vectors == 1
 
 
-def test_marks_for_missing_numbers_are_said(table):
+def test_marks_for_missing_numbers_are_noted(table):
     path = table(x=[1, 2, "?", 8], y=[0, 1, 1, 0])
     features, notes, schema = drafted(path)
     assert features["x"] == RealFeature(name="x", lower=1, upper=8, missing="impute", impute=2.0)

@@ -1,4 +1,4 @@
-"""What is wrong with a table is said with its place and the rule that is broken, and never with a cell's value."""
+"""An error of a table names its place and the rule that is broken, and never quotes a cell's value."""
 
 import gzip
 import traceback
@@ -20,14 +20,14 @@ from tests.parties.data.test_dataset import GOOD, HEADER, STRICT, ZERO, schema_w
         ('"1,5",yes,clerk,1,yes', "age", "is not a number"),
         ("0x10,yes,clerk,1,yes", "age", "is not a number"),
         ("NA,yes,clerk,1,yes", "age", "is not a number"),
-        ("nan,yes,clerk,1,yes", "age", "is not a finite number; leave the cell empty where nothing is known"),
+        ("nan,yes,clerk,1,yes", "age", "is not a finite number; leave the cell empty if the value is not known"),
         ("inf,yes,clerk,1,yes", "age", "is not a finite number"),
         ("1e999,yes,clerk,1,yes", "age", "is not a finite number"),
         ("1,yes,clerk,-inf,yes", "pixel", "is not a finite number"),
         (
             "130,yes,clerk,1,yes",
             "age",
-            'is above the schema\'s upper bound 100; set out_of_bounds = "clip" or "zero-vector", or mend the file',
+            'is above the schema\'s upper bound 100; set out_of_bounds = "clip" or "zero-vector", or correct the file',
         ),
         ("-0.5,yes,clerk,1,yes", "age", "is below the schema's lower bound 0"),
         (",yes,clerk,1,yes", "age", "the cell is empty"),
@@ -79,7 +79,7 @@ CANARY = "kanary61803398"
     ],
 )
 def test_no_error_quotes_a_cell(csv_file, text, name):
-    """Errors end on screens and in logs: what stands there is where to look and which rule is broken."""
+    """Errors end up on screens and in logs: they say only where to look and which rule is broken."""
     path = csv_file(text, name)
     for read in (lambda: load(path, STRICT), lambda: check(STRICT, path)):
         with pytest.raises(DataError) as caught:
@@ -136,7 +136,7 @@ def test_one_row_is_a_table(csv_file, label):
     assert dataset.records.rows == 1
     side = "positive" if label == "yes" else "negative"
     assert dataset.report.warnings == (
-        f"the only usable row is {side}: this party can take part but alone could learn nothing",
+        f"the only usable row is {side}: this party can take part but cannot learn alone",
     )
 
 

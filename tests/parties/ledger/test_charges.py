@@ -1,4 +1,4 @@
-"""What each design is charged, beside figures that are computed without the ledger."""
+"""The charge of each design, compared with figures that are computed without the ledger."""
 
 import math
 from fractions import Fraction
@@ -89,7 +89,7 @@ def test_plain_rados_are_charged_nothing_for_a_boolean_that_another_coordinate_s
 
 @pytest.mark.parametrize(("rows", "refused"), [(2_000_000, True), (2_000, True), (1_000, False)])
 def test_delta_does_not_pay_for_a_record_without_noise(world, rows, refused):
-    """A rado of one record in two million, without noise to speak of, is (0, 1e-6)-private."""
+    """A rado of one record in two million, with almost no noise, is (0, 1e-6)-private."""
     kind = RadosQuery(1, GaussianDesign(CLIP, 50_000, Fraction(1, rows)))
     encoding = plan_encoding(largest_sum=1 << 50, max_parties=3, fraction_bits=10)
     query = world.query(kind=kind, schema=SCHEMA, encoding=encoding, max_rows=10_000_000)
@@ -144,7 +144,7 @@ def test_noise_on_everything_is_charged_for_records_with_the_shares_of_the_hones
     assert (scope, found.is_bounded) == (RECORD, True)
     counted = kind.protection(setting_of(query)).distribution(200, shares=2)
     assert float(loss.epsilon) == counted.epsilon(DELTA).upper
-    # The two bounds say the same, but for what concentration gives away.
+    # The two bounds are equal, except for what concentration loses.
     other = concentrated_epsilon(loss.rho, DELTA - loss.failure)
     assert float(loss.epsilon) < other < 2 * float(loss.epsilon)
 
@@ -166,7 +166,7 @@ def test_fixed_support_names_its_table_and_without_noise_bounds_nothing(world):
     ],
 )
 def test_a_delta_that_is_no_decimal_is_rounded_up(world, kind):
-    """Sums of what a learner makes up would take a ledger longer with every query."""
+    """Sums of arbitrary fractions of a learner would slow the ledger down with every query."""
     odd = Fraction(1_000_003, (1 << 61) - 1)
     _, found = charge(world, kind, delta=odd)
     for _, loss in found.bounds:

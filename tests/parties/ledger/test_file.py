@@ -1,4 +1,4 @@
-"""The ledger's file holds every charge by itself: what happens to the files beside it loses none and leaks no key."""
+"""The ledger's file alone holds every charge: damage to other files loses no charge and leaks no key."""
 
 import os
 import secrets
@@ -56,7 +56,7 @@ def spend(ledger: Ledger, number: int) -> None:
 
 
 def beside(path: Path) -> list[Path]:
-    """What SQLite keeps beside the file."""
+    """Other files that SQLite keeps for the ledger."""
     return [found for found in path.parent.glob(f"{path.name}-*") if found.stat().st_size]
 
 
@@ -67,7 +67,7 @@ def path(tmp_path):
 
 @pytest.fixture(scope="module", params=["between transactions", "inside a transaction"])
 def left_by_kill(request, tmp_path_factory):
-    """What a process leaves that charged six times and was then killed."""
+    """The files of a process that charged six times and was then killed."""
     directory = tmp_path_factory.mktemp("killed")
     root = Path(__file__).resolve().parents[2]
     process = subprocess.Popen(
@@ -117,7 +117,7 @@ def one_bit_flipped(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("harm", [unharmed, removed, copied_without, cut_in_half, one_bit_flipped])
-def test_every_charge_outlives_a_kill_and_the_files_beside_the_ledger(killed, harm):
+def test_every_charge_survives_a_kill_and_the_loss_of_other_files(killed, harm):
     path = harm(killed)
     for create in (False, True):
         ledger = Ledger.open(path, OWNER, LIMIT, create=create)
@@ -157,7 +157,7 @@ def weak_defaults(monkeypatch):
 
 
 @pytest.mark.usefixtures("weak_defaults")
-def test_what_durability_and_erasure_rest_on_is_set_whatever_sqlite_s_defaults_are(path):
+def test_settings_for_durability_and_erasure_do_not_depend_on_sqlite_s_defaults(path):
     Ledger.open(path, OWNER, LIMIT).database.close()
     ledger = Ledger.open(path, OWNER, LIMIT)
     with ledger.database.transaction() as connection:
@@ -221,7 +221,7 @@ def test_a_ledger_with_a_write_ahead_log_is_read_and_left_as_it_is(older):
     assert older.read_bytes()[JOURNAL_BYTE] == 2
 
 
-def test_a_party_carries_a_write_ahead_log_over_into_the_file(older):
+def test_a_party_merges_a_write_ahead_log_into_the_file(older):
     ledger = Ledger.open(older, OWNER, LIMIT)
     assert older.read_bytes()[JOURNAL_BYTE] == 1
     assert beside(older) == []

@@ -1,4 +1,4 @@
-"""Ledgers of the first format: brought over whole, counted as strictly, and left alone by whoever only looks."""
+"""Ledgers of the first format: converted completely, counted as strictly, and unchanged by a reader."""
 
 import sqlite3
 from fractions import Fraction
@@ -67,7 +67,7 @@ def check(ledger: Ledger) -> None:
     assert ledger.verify() == []
 
 
-def test_an_old_ledger_is_brought_over_and_goes_on(old):
+def test_an_old_ledger_is_converted_and_continues(old):
     allowed = limits("5", "1e-5", unbounded=5)
     ledger = Ledger.open(old, OWNER, allowed)
     check(ledger)
@@ -77,7 +77,7 @@ def test_an_old_ledger_is_brought_over_and_goes_on(old):
     one = Charge(((SMOKER, Loss.of_epsilon(Fraction(1), Fraction(0))),), "lea")
     with pytest.raises(BudgetExceededError):
         ledger.reserve(b"e" * 32, 1, one, lapses_at_unix_s=1e12, now_unix_s=6.0)
-    # A joint charge of the feature's column counts for it once an event tells the column.
+    # A joint charge of the feature's column counts for it once an event names the column.
     ledger.reserve(
         b"f" * 32,
         1,
@@ -92,7 +92,7 @@ def test_an_old_ledger_is_brought_over_and_goes_on(old):
     assert Ledger.open(old, OWNER, allowed).spent(SMOKER).epsilon == Fraction(41, 10)
 
 
-def test_looking_leaves_an_old_ledger_as_it_is(old):
+def test_reading_leaves_an_old_ledger_unchanged(old):
     before = old.read_bytes()
     ledger = Ledger.open(old, OWNER, limits("5", "1e-5"), create=False)
     check(ledger)
@@ -101,7 +101,7 @@ def test_looking_leaves_an_old_ledger_as_it_is(old):
     assert old.read_bytes() == before
 
 
-def test_a_crash_while_it_is_brought_over_leaves_it_old(old, monkeypatch):
+def test_a_crash_during_the_conversion_leaves_it_old(old, monkeypatch):
     calls = []
 
     def fails(*given):
@@ -142,7 +142,7 @@ def test_a_charge_is_read_back_as_it_was():
     assert read_charge(bounds_text(charge), "lea", b"\0\1") == charge
 
 
-def test_verify_names_what_cannot_be(tmp_path):
+def test_verify_names_impossible_entries(tmp_path):
     ledger = Ledger.open(tmp_path / "ledger.sqlite", OWNER, limits("5", "1e-5"))
     ledger.reserve(b"a" * 32, 1, Charge(), lapses_at_unix_s=1e12, now_unix_s=0.0)
     assert ledger.verify() == []

@@ -33,7 +33,7 @@ def query(number: int) -> bytes:
 
 
 def cost(epsilon: str | Fraction, delta: str = "1e-6", feature: str = "smoker") -> Charge:
-    """What only the basic filter can admit: its rho is far beyond every limit."""
+    """A loss that only the basic filter can allow: its rho is far beyond every limit."""
     loss = Loss(Fraction(epsilon), Fraction(delta), Fraction(10**6), Fraction(0))
     return Charge(((marginal(feature), loss),), "lea")
 
@@ -134,7 +134,7 @@ def test_the_same_reservation_again_changes_nothing_and_another_is_refused(ledge
     assert spent(ledger) == 4
 
 
-def test_a_charge_binds_for_ever(path):
+def test_a_charge_binds_permanently(path):
     ledger = opened(path)
     reserve(ledger, 1, cost("4"))
     spend(ledger, 1)
@@ -329,7 +329,7 @@ def test_any_list_of_operations_keeps_to_the_limit(tmp_path_factory, steps):
 
 
 def test_threads_cannot_overdraw_together(ledger):
-    """Eight threads of one process, each wanting 30 tenths, of 100 that there are."""
+    """Eight threads of one process, each requesting 30 of 100 available tenths."""
 
     def want(thread: int) -> int:
         done = 0
@@ -382,7 +382,7 @@ def spender(path: Path, process: int, count: int) -> subprocess.Popen:
 
 
 def test_processes_cannot_overdraw_together(path):
-    """Four processes, each wanting 60 tenths, of 100 that there are; they also race to make the file."""
+    """Four processes, each requesting 60 of 100 available tenths. They also race to create the file."""
     processes = [spender(path, number, 60) for number in range(4)]
     done = [len(process.communicate(timeout=120)[0].split()) for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0, 0]
@@ -390,7 +390,7 @@ def test_processes_cannot_overdraw_together(path):
     assert spent(opened(path)) == 10
 
 
-def test_what_was_said_to_be_charged_survives_kill_9(path):
+def test_a_reported_charge_survives_kill_9(path):
     """Killed at 5 different moments, between any two statements: no charge that was reported is lost."""
     reported, lowest = 0, 0
     for number in range(5):

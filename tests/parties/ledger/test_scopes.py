@@ -21,7 +21,7 @@ DAY_S = 24 * 3600
 
 
 def loss(epsilon, delta="0") -> Loss:
-    """What only the basic filter can admit."""
+    """A loss that only the basic filter can allow."""
     return Loss(Fraction(epsilon), Fraction(delta), Fraction(10**6), Fraction(0))
 
 
@@ -81,7 +81,7 @@ def test_a_bound_for_a_column_bounds_its_features_and_no_other(make):
     assert made.ledger.unbounded() == 2
 
 
-def test_the_columns_bound_reaches_a_feature_whose_column_another_event_told(make):
+def test_the_columns_bound_reaches_a_feature_whose_column_is_known_from_another_event(make):
     made = make()
     made.spend(charge((joint("smokes"), loss("1"))))
     made.spend(charge((SMOKER, loss("2"))))
@@ -132,16 +132,16 @@ def test_events_without_a_bound_for_records_are_limited_in_number(make):
     made.spend(charge())
     made.reserve(charge((SMOKER, loss("1"))))
     for more in (charge(), charge((joint("age"), loss("1")))):
-        with pytest.raises(UnboundedExceededError, match="unbounded_queries admits 2 such events and 2") as caught:
+        with pytest.raises(UnboundedExceededError, match="unbounded_queries allows 2 such events and 2") as caught:
             made.reserve(more)
         assert (caught.value.limit, caught.value.held) == (2, 2)
-    # What bounds records is not stopped by that limit, nor an unbounded event by those of epsilon.
+    # That limit does not stop an event that bounds records; limits on epsilon do not stop an unbounded event.
     made.spend(charge((RECORD, loss("1"))))
     made.ledger.limits = LedgerLimits(PrivacyLimit(Fraction(0), Fraction(0)), 3)
     made.spend(charge())
 
 
-def test_an_event_without_a_bound_is_told_ever_after(make):
+def test_an_event_without_a_bound_is_reported_from_then_on(make):
     made = make()
     first = made.reserve(charge())
     assert made.ledger.state().warning == ""
@@ -162,7 +162,7 @@ def test_an_epoch_is_one_release(make):
     made.pay(first)
     made.pay(second)
     assert made.spent(RECORD) == 4
-    # Given back, the others still hold it.
+    # After one release, the others still reserve it.
     made.ledger.release(third, 1)
     with pytest.raises(BudgetExceededError):
         made.reserve(charge((RECORD, loss("4")), epoch=b"two"))
@@ -197,7 +197,7 @@ def test_an_epoch_counts_the_most_that_its_events_say(make):
 
 def test_learners_have_limits_of_their_own(make):
     made = make(lifetime=limit("10"), per_learner=limit("4"))
-    # Whose learner is not known counts for all.
+    # An event with an unknown learner counts for every learner.
     made.spend(charge((RECORD, loss("1")), learner=""))
     made.spend(charge((RECORD, loss("2"))))
     with pytest.raises(BudgetExceededError, match="of each learner"):
@@ -219,7 +219,7 @@ def test_days_have_limits_of_their_own(make):
         with pytest.raises(BudgetExceededError, match="of each day"):
             made.reserve(charge((RECORD, loss("1"))), now=now)
     waiting = made.reserve(charge((RECORD, loss("1"))), now=DAY_S + 101.0)
-    # What is reserved may be charged on any day.
+    # A reservation may be charged on any day.
     with pytest.raises(BudgetExceededError, match="of each day"):
         made.reserve(charge((RECORD, loss("1.5"))), now=3.0 * DAY_S)
     made.spend(charge((RECORD, loss("1"))), now=3.0 * DAY_S)
@@ -253,7 +253,7 @@ def test_many_releases_with_gaussian_noise_cost_less_than_their_sum(make):
 
 
 @pytest.mark.parametrize("kind", [ScopeKind.JOINT, ScopeKind.MARGINAL])
-def test_scopes_have_a_name_where_they_need_one(kind):
+def test_scopes_have_a_name_if_they_need_one(kind):
     with pytest.raises(ValueError, match="not a scope"):
         Scope(kind)
     with pytest.raises(ValueError, match="not a scope"):
@@ -282,7 +282,7 @@ def test_any_run_of_charges_keeps_to_every_limit(tmp_path_factory, run):
     all_limits = LedgerLimits(limit("6"), 4, record=limit("3"), features={"smoker": limit("4")}, per_learner=limit("5"))
     ledger = Ledger.open(tmp_path_factory.mktemp("ledger") / "ledger.sqlite", OWNER, all_limits)
     admitted: list[Charge] = []
-    # The first tells which columns the features have.
+    # The first event shows which columns the features have.
     columns = charge((RECORD, loss("0")), (SMOKER, loss("0")), (AGE, loss("0")))
     for number, what in enumerate([columns, *run]):
         key = number.to_bytes(32, "big")

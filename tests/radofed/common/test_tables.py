@@ -14,8 +14,7 @@ from dpcore.errors import DataError
 from dpcore.numbers.processors import processors
 from dpcore.records.encoding import CellError, WantedColumn
 from radofed.common.tables import csv_table, parquet_table
-from radofed.common.tables.columns import numbers, texts
-from radofed.common.tables.tables import open_table, read_blocks
+from radofed.common.tables.tables import numbers, open_table, read_blocks, texts
 
 X, Z = WantedColumn("x", "numbers"), WantedColumn("z", "texts")
 

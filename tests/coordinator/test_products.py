@@ -1,11 +1,12 @@
-"""What the coordinator computes: chunks are checked whole, and products encrypt sums."""
+"""The coordinator's computations: every ciphertext of a chunk is checked, and products encrypt sums."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.aggregate import check_chunk, chunk_bytes, multiply
+from coordinator.totals import check_chunk
 from dpcore.errors import ShapeError
+from dpcore.paillier.public import multiply
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SeededRandom
 from tests.coordinator.world import MANY_RADOS, refused
@@ -78,19 +79,19 @@ def test_chunks_that_do_not_match_are_refused(threads):
             multiply(key, chunks, threads=threads)
 
 
-def test_no_thread_multiplies_nothing():
+def test_less_than_one_thread_is_refused():
     with pytest.raises(ValueError, match="at least 1"):
         multiply(TEST_KEY.public_key, uploads_of(2, 1), threads=0)
 
 
 def test_lengths_follow_from_the_query(world):
     opened = world.open(world.query(rados=MANY_RADOS))
-    lengths = [chunk_bytes(opened, index) for index in range(opened.chunks)]
+    lengths = [opened.chunk_bytes(index) for index in range(opened.chunks)]
     assert sum(lengths) == opened.ciphertexts * opened.public_key.ciphertext_bytes
     assert lengths[0] == lengths[1] == 512 * 1024
     assert 0 < lengths[2] < lengths[0]
     for index in (-1, opened.chunks):
-        refused(Code.CHUNK_MALFORMED, chunk_bytes, opened, index)
+        refused(Code.CHUNK_MALFORMED, opened.chunk_bytes, index)
 
 
 def test_one_bad_ciphertext_refuses_the_chunk_and_is_named(world):
