@@ -23,11 +23,11 @@ from wire.status import PartyState, Phase, Work
 
 
 @pytest.fixture
-def show(served, test_secret_key, monkeypatch):
+def show(served, secret_key, monkeypatch):
     """Lets the coordinator show queries of these schemas, "forged" for one that does not open; the check's finding."""
-    world = World(test_secret_key, learner_key=SigningKey.load(served.learner.directory / "signing.key"))
+    world = World(secret_key, learner_key=SigningKey.load(served.learner.directory / "signing.key"))
     now = int(time.time())
-    certificate = PaillierKey("learner", test_secret_key.public_key, now - 10, now + 10_000).sign(world.learner_key)
+    certificate = PaillierKey("learner", secret_key.public_key, now - 10, now + 10_000).sign(world.learner_key)
 
     def look(*schemas, unreadable=0):
         works = []
@@ -56,7 +56,7 @@ def test_an_open_query_with_another_schema_says_which_field_differs(show):
 def test_a_query_that_does_not_open_is_named_and_the_others_are_checked(show):
     found, (forged, good, other) = show("forged", SCHEMA, OTHER, unreadable=2)
     assert found.status == "failed"
-    assert f"query {forged} does not open: The signature does not hold" in found.detail
+    assert f"query {forged} cannot be opened: The signature is not valid" in found.detail
     assert f"query {other} of learner: features.age.upper" in found.detail
     assert "2 could not be read" in found.detail
     assert good not in found.detail

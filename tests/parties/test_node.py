@@ -17,27 +17,12 @@ from parties.policy import Policy
 from radofed.common.logs import Log
 from radofed.templates import PolicyChoices
 from tests.federation import Federation, wait_until
+from tests.schemas import STAYS
 from wire.envelopes import Envelope
 from wire.errors import ConnectionLostError
 from wire.status import PartyState, Phase, Work
 
-SCHEMA = """
-schema_version = 1
-name = "stays"
-[label]
-column = "stayed"
-positive = ["yes"]
-[[features]]
-name = "age"
-type = "real"
-lower = 0
-upper = 100
-[[features]]
-name = "smoker"
-type = "boolean"
-true = ["yes"]
-false = ["no"]
-"""
+SCHEMA = STAYS.to_toml()
 CANARY = "61.803398"
 ROWS = f"age,smoker,stayed\n{CANARY},yes,yes\n20,no,no\n30,yes,no\n"
 ALLOWED = PolicyChoices(designs=("plain", "dp-feat"), allow_unprotected=True)
