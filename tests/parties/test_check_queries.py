@@ -56,7 +56,7 @@ def test_an_open_query_with_another_schema_says_which_field_differs(show):
 def test_a_query_that_does_not_open_is_named_and_the_others_are_checked(show):
     found, (forged, good, other) = show("forged", SCHEMA, OTHER, unreadable=2)
     assert found.status == "failed"
-    assert f"query {forged} does not open: The signature does not hold" in found.detail
+    assert f"query {forged} cannot be opened: The signature is not valid" in found.detail
     assert f"query {other} of learner: features.age.upper" in found.detail
     assert "2 could not be read" in found.detail
     assert good not in found.detail
