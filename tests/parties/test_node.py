@@ -123,7 +123,7 @@ def test_it_drains_immediately_while_it_waits_and_a_new_ledger_with_an_old_roste
     assert "new ledger created" in caplog.messages
 
 
-def test_sighup_reads_the_policy_again_and_keeps_it_where_the_new_one_is_faulty(federation):
+def test_sighup_reloads_the_policy_and_keeps_it_if_the_new_one_is_invalid(federation):
     policy = federation.directory("ada") / "policy.toml"
     federation.start("ada")
     wait_until(lambda: '"started"' in federation.log("ada"), what="the node")
@@ -195,11 +195,11 @@ def test_a_ledger_of_another_source_is_refused(federation):
         pass
 
 
-def test_a_remembered_roster_that_does_not_verify_is_refused(federation):
+def test_a_stored_roster_that_does_not_verify_is_refused(federation):
     state = federation.directory("ada") / "state"
     state.mkdir()
     (state / "roster.signed").write_bytes(b"not a roster")
-    with pytest.raises(ConfigurationError, match="remembered roster"):
+    with pytest.raises(ConfigurationError, match="stored roster"):
         PartyNode(config(federation))
 
 
