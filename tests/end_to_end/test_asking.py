@@ -99,7 +99,7 @@ def test_a_statistic_is_one_saved_release(federation):
     saved = json.loads((where / "release.json").read_text())
     assert saved["statistic"]["predicates"] == [ILL, '~x["smoker"]']
     refused = rado("learner", "train", str(where), "-o", str(federation.root / "no.json"), code=4)
-    assert "one answer of those that a learner asks for" in refused["error"]["message"]
+    assert "is a single answer to an estimator" in refused["error"]["message"]
 
 
 def test_rounds_go_on_where_they_were_interrupted(federation, capsys):
