@@ -1,12 +1,16 @@
 """For all tests: no test fails because the machine is busy, and what takes long to start is started once."""
 
 import gc
+import time
 
 import pytest
 from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
 from dpcore.numbers.processors import processors
+from dpcore.paillier.secret import SecretKey
+from dpcore.randomness.sources import SystemRandom
+from learner.keys import LearnerKey
 from tests.ray_nodes import RayNodes
 
 # Hypothesis fails an example that takes longer than 0.2 s by default, and so would a first call that compiles.
@@ -48,6 +52,17 @@ def pytest_xdist_make_scheduler(config, log):
             return "Ray cluster" if "cluster" in file.rpartition("/")[2] else file
 
     return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.fixture(scope="session")
+def secret_key():
+    """A 2048-bit test key, the shortest that a query may carry. It is not for tests that need a fresh one."""
+    return SecretKey.generate(SystemRandom(), bits=2048)
+
+
+@pytest.fixture(scope="session")
+def learner_key(secret_key):
+    return LearnerKey(secret_key, int(time.time()) - 60)
 
 
 @pytest.fixture(scope="session")

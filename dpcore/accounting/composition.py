@@ -172,14 +172,14 @@ class Composed:
     slack: Slack
 
     def epsilon_upper(self, delta: float) -> float:
-        """The end to state; inf where no finite epsilon can be shown."""
+        """The end to state; inf if no finite epsilon can be shown."""
         budget = delta / self.slack.factor - self.infinite - self.slack.delta
         if budget <= self.cut:
             return math.inf
         return self.finite.epsilon(budget) + self.slack.epsilon
 
     def epsilon_lower(self, delta: float) -> float:
-        """0 where nothing better can be shown."""
+        """0 if nothing better can be shown."""
         budget = delta * self.slack.factor - self.infinite + self.slack.delta + 2 * self.cut + self.given_away
         if budget >= 1:
             return 0.0

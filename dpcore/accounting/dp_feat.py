@@ -149,7 +149,7 @@ def theorem_epsilon(rados: int, epsilon_per_rado: Fraction) -> float:
 def delta_per_rado(rows: int, epsilon_per_rado: Fraction | None) -> float:
     """Probability, in one rado of one party, of a k that only one of two neighbours can produce.
 
-    p(low) of the truncated distribution, relative error below 1e-9 (0 where it underflows); 2^-m without truncation.
+    p(low) of the truncated distribution, relative error below 1e-9 (0 if it underflows); 2^-m without truncation.
     Raises PlanError as `account` does.
     """
     ((_, low),) = _parties([rows], epsilon_per_rado)

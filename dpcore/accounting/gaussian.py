@@ -94,7 +94,7 @@ class ShiftDistribution:
         """The least epsilon at which the releases are (epsilon, delta)-private.
 
         Raises WeakNoiseError above LARGEST_EPSILON, DeltaTooSmallError below 1e-100 (1e-37 where distributions were
-        added), PlanError where delta is not in (0, 1).
+        added), PlanError if delta is not in (0, 1).
         """
         budget = check_delta(delta)
         if budget <= 2 * self.trimmed:
@@ -277,7 +277,7 @@ def subsampled_rados(mu: float, p: Fraction | float, epsilon: Fraction | float, 
 def check_delta(delta: Fraction | float) -> float:
     """Delta in double precision, rounded down: the counted delta is never above the requested one.
 
-    Raises PlanError if it is not in (0, 1), DeltaTooSmallError where it is too small to count.
+    Raises PlanError if it is not in (0, 1), DeltaTooSmallError if it is too small to count.
     """
     if not 0 < delta < 1:
         raise PlanError(f"delta is {float(delta):.6g}: choose a number between 0 and 1")

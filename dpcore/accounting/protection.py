@@ -235,7 +235,7 @@ class NoiseProtection(Protection):
     def distribution(self, rows: int, *, shares: int) -> NoiseDistribution:
         """The effect of replacing a record of a party with `rows` rows, if `shares` noise shares count.
 
-        Raises PlanError if there are too few shares, SupportError where the party is too small for its set.
+        Raises PlanError if there are too few shares, SupportError if the party is too small for its set.
         """
 
     def most_exposed(self, party_rows: Sequence[int]) -> int:

@@ -75,7 +75,7 @@ def smallest_epsilon_per_rado(rows: int) -> float:
 def truncation(rows: int, epsilon_per_rado: Fraction | None) -> tuple[int, int]:
     """The [low, high] that a party of m = rows admits for its k; [0, m] without truncation.
 
-    Raises EmptyTruncationError if Algorithm 2 admits nothing, PlanError where an argument is out of range.
+    Raises EmptyTruncationError if Algorithm 2 admits nothing, PlanError if an argument is out of range.
     """
     if epsilon_per_rado is None:
         if rows < 1:

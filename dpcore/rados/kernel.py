@@ -28,7 +28,7 @@ def rado_sums(edges: NDArray[np.int64], selection: NDArray[np.uint8]) -> NDArray
     edges: (m, d) int64, any unit. selection: (n, ceil(m/8)) uint8, row i in bit i mod 8 of byte i div 8; bits beyond
     row m must be zero. Nock, Patrini, Friedman (ICML 2015), Definition 1, in the form sum of e_i over sigma_i = y_i.
 
-    Raises ShapeError if the arrays do not fit, SlotOverflowError where a sum might leave int64.
+    Raises ShapeError if the arrays do not fit, SlotOverflowError if a sum might leave int64.
     """
     _check(edges, selection.T)
     check_room(largest(edges) * len(edges))
@@ -48,7 +48,7 @@ def add_rado_sums(total: NDArray[np.int64], edges: NDArray[np.int64], selection:
 
     Runs without the interpreter's lock: several threads may add at once, each to its own total.
 
-    Raises ShapeError if the arrays do not fit, SlotOverflowError where a sum might leave int64; the total is then
+    Raises ShapeError if the arrays do not fit, SlotOverflowError if a sum might leave int64; the total is then
     unchanged.
     """
     _check(edges, selection)

@@ -30,7 +30,7 @@ def dp_feat_design(
     """DP-FEAT for the named features, in the order of their coordinates.
 
     rounded: those of them that are real-valued and are rounded to a sign. Raises SchemaError if there is no such
-    coordinate, PlanError where one cannot be protected or another coordinate would reveal it.
+    coordinate, PlanError if one cannot be protected or another coordinate would reveal it.
     """
     rounding = frozenset(rounded)
     if stray := sorted(rounding - set(sensitive)):

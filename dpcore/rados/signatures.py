@@ -254,7 +254,7 @@ def signatures_of(
     already be rounded. sum_over_rows: counts their k.
 
     Raises PlanError if rados < 1 or the design is drawn by a coordinator, EmptyTruncationError, RejectionError or
-    SupportError where the design cannot be met, ShapeError or SchemaError where a sensitive coordinate is missing or
+    SupportError if the design cannot be met, ShapeError or SchemaError where a sensitive coordinate is missing or
     not coded -1/+1; all before the first draw.
     """
     check_drawable(design, rados)

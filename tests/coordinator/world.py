@@ -26,7 +26,6 @@ from dpcore.numbers.fixed_point import plan_encoding
 from dpcore.paillier.packing import open_total, pack
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import PlainDesign
-from dpcore.records.schema import BooleanFeature, Label, RealFeature, Schema
 from rado.v1 import (
     learner_service_pb2,
     learner_service_pb2_grpc,
@@ -37,6 +36,7 @@ from rado.v1 import (
 )
 from radofed.certificates import Authority, make_request
 from radofed.provision import provision
+from tests.schemas import STAYS as SCHEMA
 from wire.cohort import Acceptance, Cohort, Ready, Receipt, Refusal, check_receipts, sign
 from wire.envelopes import Envelope, Kind, SigningKey, load_public_key
 from wire.errors import Code, WireError
@@ -51,14 +51,6 @@ FEDERATION = "test"
 PARTIES = ("ann", "bob", "cat", "dan")
 LEARNERS = ("lea", "lou")
 ROWS = {"ann": 10, "bob": 20, "cat": 30, "dan": 40}
-SCHEMA = Schema(
-    name="stays",
-    label=Label(column="stayed", positive=("yes",), negative=("no",)),
-    features=(
-        RealFeature(name="age", lower=0.0, upper=100.0),
-        BooleanFeature(name="smoker", true=("yes",), false=("no",)),
-    ),
-)
 # d = 3, and 62 values to a ciphertext of a 2048-bit key: 3 chunks, the last one not full.
 MANY_RADOS = 50_000
 

@@ -36,9 +36,9 @@ from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.encoding import store
 from dpcore.records.records import Records
-from dpcore.records.schema import Schema
 from learner.opening import open_total
 from parties.answering.contribution import encrypted_chunks, integer_vector, masked_chunks
+from tests.schemas import SMALL as SCHEMA
 from wire.cohort import Acceptance, Cohort, Receipt, sign
 from wire.envelopes import Kind, SigningKey, sha256
 from wire.query import OpenedQuery, PaillierKey, Query, open_query
@@ -46,23 +46,6 @@ from wire.roster import Member, Role, Roster, certificate_san
 from wire.status import Total
 from wire.upload import Chunk, upload_digest
 
-SCHEMA = Schema.from_toml("""
-schema_version = 1
-name = "small"
-[label]
-column = "y"
-positive = ["1"]
-[[features]]
-name = "x0"
-type = "real"
-lower = 0.0
-upper = 1.0
-[[features]]
-name = "s"
-type = "boolean"
-true = ["1"]
-false = ["0"]
-""")
 ROWS = {"a": 40, "b": 9, "c": 133}
 FRACTION_BITS = 16
 

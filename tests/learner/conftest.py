@@ -1,17 +1,7 @@
-import time
-
 import pytest
 
-from dpcore.paillier.secret import SecretKey
-from dpcore.randomness.sources import SystemRandom
-from learner.keys import LearnerKey
 from tests.learner.setting import Setting
 from tests.learner.totals import World
-
-
-@pytest.fixture(scope="session")
-def learner_key():
-    return LearnerKey(SecretKey.generate(SystemRandom(), bits=2048), int(time.time()) - 60)
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import numpy as np
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.packing import pack
 from dpcore.randomness.sources import SystemRandom
-from dpcore.records.schema import BooleanFeature, Label, RealFeature, Schema
 from learner.keys import LearnerKey
 from learner.planning import Plan, plan_query
 from learner.requests import RadosRequest, Request
+from tests.schemas import STAYS as SCHEMA
 from wire.cohort import Acceptance, Cohort, Receipt, sign
 from wire.envelopes import Kind, SigningKey, sha256
 from wire.query import OpenedQuery, open_query
@@ -22,14 +22,6 @@ from wire.upload import chunk_ranges, upload_digest
 
 FEDERATION = "clinics"
 
-SCHEMA = Schema(
-    name="stays",
-    label=Label(column="stayed", positive=("yes",), negative=("no",)),
-    features=(
-        RealFeature(name="age", lower=0.0, upper=100.0, missing="zero-vector"),
-        BooleanFeature(name="smoker", true=("yes",), false=("no",)),
-    ),
-)
 
 # With the fraction bits that a plan chooses, the total would have only one chunk.
 REQUEST = RadosRequest(schema=SCHEMA, rados=40, design="dp-feat", sensitive="smoker", max_rows=10_000, fraction_bits=16)

@@ -3,23 +3,15 @@ from functools import partial
 import pytest
 
 from dpcore.paillier.pool import ObfuscatorPool
-from dpcore.paillier.secret import SecretKey
-from dpcore.randomness.sources import SystemRandom
 from tests.federation import Federation, wait_until
 from tests.parties.check_world import ALLOWED, PARTIES
 from tests.parties.party_world import Ada, World
 from tests.parties.test_node import ROWS, SCHEMA
 
 
-@pytest.fixture(scope="session")
-def test_secret_key():
-    """A 2048-bit test key: the shortest that the wire allows."""
-    return SecretKey.generate(SystemRandom(), bits=2048)
-
-
 @pytest.fixture
-def world(test_secret_key):
-    return World(test_secret_key)
+def world(secret_key):
+    return World(secret_key)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from dpcore.rados.schema_designs import dp_feat_design, plain_design
 from dpcore.randomness.sources import SystemRandom
 from dpcore.records.computation import PartySecret
 from dpcore.records.records import Records
-from dpcore.records.schema import BooleanFeature, Label, RealFeature, Schema
+from dpcore.records.schema import Schema
 from parties.answering.attempts import Attempts, AttemptState
 from parties.answering.coordinator_calls import WorkBatch
 from parties.answering.decisions import Party
@@ -31,6 +31,7 @@ from parties.ledger.limits import LedgerLimits
 from parties.policy import Policy
 from parties.rosters import Rosters
 from radofed.common.logs import Log
+from tests.schemas import STAYS as SCHEMA
 from wire.cohort import Acceptance, Cohort, Receipt, Refusal, open_statement, sign
 from wire.envelopes import Envelope, Kind, SigningKey, fingerprint
 from wire.errors import Code, WireError
@@ -42,15 +43,6 @@ FEDERATION = "clinics"
 PARTIES = ("ada", "bo", "cy")
 OWNER = LedgerOwner(FEDERATION, "ada", "data.csv")
 SMOKER = marginal("smoker", "smoker")
-
-SCHEMA = Schema(
-    name="stays",
-    label=Label(column="stayed", positive=("yes",), negative=("no",)),
-    features=(
-        RealFeature(name="age", lower=0.0, upper=100.0, missing="zero-vector"),
-        BooleanFeature(name="smoker", true=("yes",), false=("no",)),
-    ),
-)
 
 
 def make_records(rows: int = 40, seed: int = 0, *, usable: bool = True) -> Records:

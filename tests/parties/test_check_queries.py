@@ -23,11 +23,11 @@ from wire.status import PartyState, Phase, Work
 
 
 @pytest.fixture
-def show(served, test_secret_key, monkeypatch):
+def show(served, secret_key, monkeypatch):
     """Lets the coordinator show queries of these schemas, "forged" for one that does not open; the check's finding."""
-    world = World(test_secret_key, learner_key=SigningKey.load(served.learner.directory / "signing.key"))
+    world = World(secret_key, learner_key=SigningKey.load(served.learner.directory / "signing.key"))
     now = int(time.time())
-    certificate = PaillierKey("learner", test_secret_key.public_key, now - 10, now + 10_000).sign(world.learner_key)
+    certificate = PaillierKey("learner", secret_key.public_key, now - 10, now + 10_000).sign(world.learner_key)
 
     def look(*schemas, unreadable=0):
         works = []

@@ -17,27 +17,12 @@ from parties.policy import Policy
 from radofed.common.logs import Log
 from radofed.templates import PolicyChoices
 from tests.federation import Federation, wait_until
+from tests.schemas import STAYS
 from wire.envelopes import Envelope
 from wire.errors import ConnectionLostError
 from wire.status import PartyState, Phase, Work
 
-SCHEMA = """
-schema_version = 1
-name = "stays"
-[label]
-column = "stayed"
-positive = ["yes"]
-[[features]]
-name = "age"
-type = "real"
-lower = 0
-upper = 100
-[[features]]
-name = "smoker"
-type = "boolean"
-true = ["yes"]
-false = ["no"]
-"""
+SCHEMA = STAYS.to_toml()
 CANARY = "61.803398"
 ROWS = f"age,smoker,stayed\n{CANARY},yes,yes\n20,no,no\n30,yes,no\n"
 ALLOWED = PolicyChoices(designs=("plain", "dp-feat"), allow_unprotected=True)
@@ -138,7 +123,7 @@ def test_it_drains_immediately_while_it_waits_and_a_new_ledger_with_an_old_roste
     assert "new ledger created" in caplog.messages
 
 
-def test_sighup_reads_the_policy_again_and_keeps_it_where_the_new_one_is_faulty(federation):
+def test_sighup_reloads_the_policy_and_keeps_it_if_the_new_one_is_invalid(federation):
     policy = federation.directory("ada") / "policy.toml"
     federation.start("ada")
     wait_until(lambda: '"started"' in federation.log("ada"), what="the node")
@@ -210,11 +195,11 @@ def test_a_ledger_of_another_source_is_refused(federation):
         pass
 
 
-def test_a_remembered_roster_that_does_not_verify_is_refused(federation):
+def test_a_stored_roster_that_does_not_verify_is_refused(federation):
     state = federation.directory("ada") / "state"
     state.mkdir()
     (state / "roster.signed").write_bytes(b"not a roster")
-    with pytest.raises(ConfigurationError, match="remembered roster"):
+    with pytest.raises(ConfigurationError, match="stored roster"):
         PartyNode(config(federation))
 
 

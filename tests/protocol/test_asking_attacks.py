@@ -1,7 +1,6 @@
 """Attacks on the asking path: queries that cost a party far more than they hold, and journals that ask twice."""
 
 import json
-import time
 from fractions import Fraction
 
 import numpy as np
@@ -11,16 +10,13 @@ from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
 from dpcore.accounting.protection import Setting as CostSetting
 from dpcore.accounting.protection import loss_of
 from dpcore.accounting.pure import PureLoss
-from dpcore.paillier.secret import SecretKey
 from dpcore.predicates import disjoint
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.expressions import And, AtLeast, Constant, Flag, Not, PredicateError
 from dpcore.predicates.facts import MOST_LOOKED_AT
 from dpcore.queries.several_releases import CountedRelease, composed_cost
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.randomness.sources import SystemRandom
 from learner.journal import JournalError, SessionSource
-from learner.keys import LearnerKey
 from learner.requests import StatisticRequest
 from tests.learner.setting import Setting
 from tests.parties.party_world import SCHEMA, World
@@ -32,11 +28,6 @@ from wire.status import Phase
 # Python reduces every rational modulo this prime to hash it.
 _HASH_MODULUS = (1 << 61) - 1
 _DELTA = Fraction(1, 10**6)
-
-
-@pytest.fixture(scope="module")
-def learner_key():
-    return LearnerKey(SecretKey.generate(SystemRandom(), bits=2048), int(time.time()) - 60)
 
 
 @pytest.fixture

@@ -9,30 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpcore.records.schema import Schema
 from parties.data.dataset import load
 from radofed.templates import PolicyChoices
 from tests.federation import Federation, wait_until
+from tests.schemas import SMALL
 
 HERE = Path(__file__).resolve().parent / "node"
 PROTOS = Path(__file__).resolve().parents[2] / "protos"
-SCHEMA = """
-schema_version = 1
-name = "small"
-[label]
-column = "y"
-positive = ["1"]
-[[features]]
-name = "x0"
-type = "real"
-lower = 0.0
-upper = 4.0
-[[features]]
-name = "s"
-type = "boolean"
-true = ["1"]
-false = ["0"]
-"""
 
 
 @pytest.fixture(scope="module")
@@ -55,19 +38,18 @@ def test_node_asks_follows_verifies_and_opens(node_learner, tmp_path):
     random = np.random.RandomState(5)
     parties = {
         name: "x0,s,y\n"
-        + "".join(f"{random.uniform(0, 4):.3f},{random.randint(2)},{random.randint(2)}\n" for _ in range(n))
+        + "".join(f"{random.uniform(0, 1):.3f},{random.randint(2)},{random.randint(2)}\n" for _ in range(n))
         for name, n in {"a": 25, "b": 31, "c": 12}.items()
     }
     # Plain rados of a dozen rows tell much by the boolean feature, and its limit counts them.
     policy = PolicyChoices(
         designs=("plain",), allow_unprotected=True, smallest_cohort=3, epsilon="150", delta="1e-5", unbounded_queries=10
     )
-    with Federation(tmp_path, parties=parties, schema=SCHEMA, policy=policy) as federation:
+    with Federation(tmp_path, parties=parties, schema=SMALL.to_toml(), policy=policy) as federation:
         federation.start_all("coordinator")
         wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")
         federation.start_all("a", "b", "c")
-        schema = Schema.from_toml(SCHEMA)
-        (tmp_path / "schema.json").write_bytes(schema.canonical_bytes())
+        (tmp_path / "schema.json").write_bytes(SMALL.canonical_bytes())
         environment = {
             k: v for k, v in os.environ.items() if k not in {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "GRPC_TRACE"}
         }
@@ -81,7 +63,7 @@ def test_node_asks_follows_verifies_and_opens(node_learner, tmp_path):
         assert (answer["parties"], answer["rows"]) == (["a", "b", "c"], 68)
         rados = np.array(answer["rados"])
         assert rados.shape == (40, 3)
-        records = [load(federation.directory(name) / "data.csv", schema).records for name in "abc"]
+        records = [load(federation.directory(name) / "data.csv", SMALL).records for name in "abc"]
         edges = np.vstack([(r.features >> 14) * r.labels[:, None].astype(np.int64) for r in records])
         assert (rados >= np.minimum(edges, 0).sum(0)).all()
         assert (rados <= np.maximum(edges, 0).sum(0)).all()

@@ -3,6 +3,7 @@
 import gzip
 import json
 from csv import DictReader
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.predicates.expressions import AtLeast, Flag, LabelIs
 from dpcore.records.records import Records
-from dpcore.records.schema import Schema
+from dpcore.records.schema import CategoryFeature
 from learner.estimators import BY_QUERIES, make_estimator
 from learner.requests import StatisticRequest
 from radofed.cli.entry_point import run
@@ -326,28 +327,8 @@ def test_rounds_go_to_learners_that_have_them(table, name):
         asked(table, estimators=name, rounds=0)
 
 
-SMALL = Schema.from_toml("""
-schema_version = 1
-name = "small"
-[label]
-column = "y"
-positive = ["in"]
-[[features]]
-name = "x0"
-type = "real"
-lower = -3.0
-upper = 3.0
-out_of_bounds = "clip"
-[[features]]
-name = "member"
-type = "boolean"
-true = ["yes"]
-false = ["no"]
-[[features]]
-name = "kind"
-type = "category"
-values = ["a", "b", "c"]
-""")
+X0, _, MEMBER = SCHEMA.features
+SMALL = replace(SCHEMA, features=(X0, MEMBER, CategoryFeature(name="kind", values=("a", "b", "c"))))
 NEEDED = {
     "conjunction": {"require_rows": False},
     "point": {"feature": "kind", "require_rows": False},

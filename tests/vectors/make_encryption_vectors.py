@@ -1,4 +1,4 @@
-"""Writes the vectors of packing and Paillier encryption beside this file.
+"""Write the vectors of packing and Paillier encryption next to this file.
 
 Run it with `python tests/vectors/make_encryption_vectors.py`. Everything is drawn from seeds, so that a second run
 writes the same bytes (tests/dpcore/paillier/test_encryption_vectors.py compares). Expected values are computed here
@@ -33,7 +33,7 @@ def hexadecimal(number):
 
 
 def packed(values, rows, masks, *, w, slot_bits, slots):
-    """Plaintexts of one contribution, slot by slot; masks: one number a slot, or None."""
+    """Plaintexts of one contribution, slot by slot; masks: one number per slot, or None."""
     plaintexts = []
     for index in range(-(-len(values) // (slots - 1))):
         chunk = values[index * (slots - 1) : (index + 1) * (slots - 1)]
@@ -111,7 +111,7 @@ def packing(random):
 
 
 def bad_totals(source):
-    """Spoilt forms of one good case."""
+    """Invalid variants of one valid case."""
     totals = [int(p, 16) for p in source["total_plaintexts"]]
     shares = [[int(p, 16) for p in c["plaintexts"]] for c in source["contributions"]]
     slots, slot_bits = source["slots_per_ciphertext"], source["encoding"]["slot_bits"]
@@ -157,7 +157,7 @@ def product(ciphertexts, n):
 
 
 def short_exponents(random, n):
-    """Obfuscators H^a for H = h^n mod n^2, h = -x^2 mod n, as a comb or any other way must give them."""
+    """Obfuscators H^a for H = h^n mod n^2, h = -x^2 mod n, as a comb or any other method must compute them."""
     x, length = 2 + random.below(n - 2), -(-n.bit_length() // 2)
     base = power(-x * x % n, n, n * n)
     exponents = [0, 1, 2 ** (length - 1), 2**length - 1, random.below(2**length), random.below(2**length)]
@@ -170,7 +170,7 @@ def short_exponents(random, n):
 
 
 def masked(random, n, ciphertext, plaintext):
-    """A ciphertext to which a plaintext is added, below zero as well, as a member's masks are."""
+    """A ciphertext to which a plaintext, also a negative one, is added, as a member's masks are."""
     numbers = [random.below(n), -random.below(n), 0]
     return [
         {
@@ -183,7 +183,7 @@ def masked(random, n, ciphertext, plaintext):
 
 
 def total(random, n, parties=3, w=30, slot_bits=32):
-    """Values all the way: packed, encrypted under given obfuscators, multiplied, decrypted, unpacked."""
+    """Values through all steps: packed, encrypted under given obfuscators, multiplied, decrypted, unpacked."""
     slots = (n.bit_length() - 1) // slot_bits
     bound = (2 ** (w - 1) - 1) // parties
     contributions = []

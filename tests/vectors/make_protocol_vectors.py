@@ -1,4 +1,4 @@
-"""Writes the protocol's vectors beside this file: python tests/vectors/make_protocol_vectors.py
+"""Write the protocol's vectors next to this file: python tests/vectors/make_protocol_vectors.py
 
 Run from the root of the repository. Keys come from fixed seeds, so that a second run writes the same bytes
 (tests/protocol/test_protocol_vectors.py compares). Payloads, signatures and digests are computed here from the protobuf
@@ -58,7 +58,7 @@ def mask_public(name):
 
 
 def mask_stream(name, peer, query_id, attempt, cohort_digest, count, value_bits):
-    """The stream that `name` adds, one number a slot: negated at the member whose name sorts last."""
+    """The stream that `name` adds, one number per slot: negated at the member whose name sorts last."""
     lesser, greater = sorted((name, peer))
     parts = [bytes([len(text)]) + text.encode() for text in (lesser, greater)]
     info = b"rado.v1/mask\0" + query_id + u32(attempt) + b"".join(parts)
@@ -106,7 +106,7 @@ def roster():
 
 
 def paillier_key(**changes):
-    # Any odd number of 2048 bits will do: no vector of this file is decrypted.
+    # Any odd number of 2048 bits is enough: no vector of this file is decrypted.
     modulus = int.from_bytes(b"".join(sha(b"modulus", u32(i)) for i in range(8)), "big") | (1 << 2047) | 1
     fields = {
         "learner": "learner",
@@ -267,7 +267,7 @@ def gradient_of_records():
     most = int(clip**2 * 4 ** (bits + 12))
     sums, weights = [0, 0, 0], []
     for x, y in records:
-        # int() truncates toward zero, as it must.
+        # int() truncates toward zero, as required.
         z = [int(Fraction(sum(p * y * v for p, v in zip(row, x, strict=True)), 4096)) for row in basis]
         margin = sum(t * v for t, v in zip(theta, z, strict=True))
         step = margin // 2 ** (bits + 20 - 10)

@@ -22,7 +22,6 @@ from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.numbers import processors
 from dpcore.numbers.fixed_point import plan_encoding
 from dpcore.numbers.processors import one_blas_thread
-from dpcore.paillier.secret import SecretKey
 from dpcore.predicates.expressions import Flag
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsPart, MomentsQuery
@@ -30,7 +29,7 @@ from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.designs import FixedSupportDesign
 from dpcore.rados.schema_designs import dp_feat_design, plain_design
-from dpcore.randomness.sources import SeededRandom, SystemRandom
+from dpcore.randomness.sources import SeededRandom
 from dpcore.records import row_sums
 from dpcore.records.basis import Basis
 from dpcore.records.clipping import Clip
@@ -68,11 +67,6 @@ def three_threads():
         assert blas_threads() == {THREADS}
         yield
         assert blas_threads() == {THREADS}, "not restored"
-
-
-@pytest.fixture(scope="module")
-def secret_key():
-    return SecretKey.generate(SystemRandom(), bits=2048)
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ def test_it_computes(query):
     assert query.largest_sum(QueryLimits(1000, 3, SCHEMA.d), 0) > 1000 + 9 * 3
 
 
-def test_it_costs_what_its_noise_says(query):
+def test_its_cost_follows_from_its_noise(query):
     calibrated = query.calibrated(SETTING, (), Fraction(1, 10), DELTA)
     cost = calibrated.protection(SETTING).cost((100, 200, 300), DELTA)
     assert 0.095 < cost.epsilon_if_others_collude <= 0.1

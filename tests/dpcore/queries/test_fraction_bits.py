@@ -120,7 +120,7 @@ def test_few_values_take_all_the_bits():
     assert found.fraction_bits == MOST_FRACTION_BITS
 
 
-def test_what_fits_no_slot_is_refused_at_the_least_bits():
+def test_sums_that_fit_no_slot_are_refused_at_the_least_bits():
     query = RadosQuery(100, PlainDesign())
     with pytest.raises(SlotOverflowError):
         fewest_ciphertexts(query, QueryLimits(1 << 60, 3, 3), FractionBits.for_rados(100), 3072)

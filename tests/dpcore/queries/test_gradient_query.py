@@ -101,7 +101,7 @@ def test_parts_add_up_to_the_whole_bit_for_bit(basis: Basis | None) -> None:
     assert np.array_equal(kind.sums(mixed, BITS), kind.sums(whole, BITS))
 
 
-def test_unusable_rows_add_nothing() -> None:
+def test_unusable_rows_add_zero() -> None:
     whole, kind = records(), query(THETA)
     kept = np.flatnonzero(whole.usable)
     only = Records(whole.features[kept], whole.labels[kept], whole.usable[kept])

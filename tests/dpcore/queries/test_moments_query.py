@@ -89,7 +89,7 @@ def test_products_are_exact_where_a_block_is_as_large_as_it_gets():
     assert BLOCK_ROWS * one**2 <= 1 << 53 < 4 * BLOCK_ROWS * one**2
 
 
-def test_rows_that_are_not_usable_add_nothing():
+def test_unusable_rows_add_zero_moments():
     held = party(60, 7, unusable=0.4)
     kept = Records(held.features[held.usable], held.labels[held.usable], held.usable[held.usable])
     assert 0 < kept.rows < 60
@@ -125,7 +125,7 @@ def test_weights_and_units_are_taken_out_again():
     assert products.tolist() == [[1.0, 3.0], [3.0, 0.0]]
 
 
-def test_a_learner_is_told_the_rows_the_bound_and_the_noise():
+def test_moments_report_the_rows_the_bound_and_the_noise():
     held = party(50, 1)
     moments = QUERY.moments(QUERY.sums(held, BITS), BITS, rows=50, parties=4)
     assert (moments.rows, moments.bias, moments.norm_bound, moments.d) == (50, True, 1.75, 5)
@@ -157,7 +157,7 @@ def test_length_and_coordinates_are_inverse(d, bias):
                 query.coordinates(wrong)
 
 
-def test_a_total_of_no_length_is_refused():
+def test_a_total_of_an_impossible_length_is_refused():
     for wrong in (0, 2, 10):
         with pytest.raises(ShapeError):
             QUERY.decode(np.zeros(wrong, dtype=np.int64), BITS)

@@ -32,7 +32,7 @@ def test_the_usual_norm_is_that_of_a_uniform_row(reals, booleans, categories, bi
     assert usual <= math.sqrt(square) + 0.01
 
 
-def test_it_always_leaves_room_beside_the_bias():
+def test_it_always_leaves_room_for_more_than_the_bias():
     for held in (schema(1), schema(0, 1), schema(1, bias=False)):
         Clip(usual_norm(held), held.bias)
 

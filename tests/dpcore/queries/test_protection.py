@@ -111,7 +111,7 @@ def test_a_tables_noise_is_one_share_and_is_paid_once():
 
 
 @pytest.mark.parametrize("rows", [ROWS, (150, 4000)])
-def test_marginals_are_what_the_exact_account_says(rows):
+def test_marginals_equal_the_exact_account(rows):
     kinds = {
         None: [RadosQuery(20, PlainDesign((1, 4))), RadosQuery(20, DpFeatDesign((SMOKER,)))],
         MILD: [DP_FEAT],
@@ -173,7 +173,7 @@ def test_a_party_whose_rows_are_included_more_often_is_the_one_counted():
 
 
 @pytest.mark.parametrize("name", NOISED)
-def test_the_most_exposed_of_parties_of_all_sizes_is_counted_and_no_other(name, monkeypatch):
+def test_only_the_most_exposed_of_parties_of_all_sizes_is_counted(name, monkeypatch):
     kind, sizes = NOISED[name], (12, 14, 15, 100, 104, 250, 999)
     shares = {"alone": len(sizes), "others": 2}
     every = {
@@ -195,7 +195,7 @@ def test_the_most_exposed_of_parties_of_all_sizes_is_counted_and_no_other(name, 
     assert len(counted) == 2
 
 
-def test_what_the_distribution_of_the_shift_says_is_what_is_stated():
+def test_the_stated_cost_is_that_of_the_shift_distribution():
     distribution = GAUSSIAN.protection(SETTING).distribution(400, shares=3)
     cost = release_cost(GAUSSIAN, ROWS, DELTA, SETTING)
     assert distribution.delta(cost.epsilon).upper <= DELTA

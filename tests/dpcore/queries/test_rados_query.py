@@ -141,7 +141,7 @@ def test_edges_are_clipped_before_they_are_summed():
 
 
 @pytest.mark.parametrize("design", [JOINT, GAUSSIAN], ids=["joint", "gaussian"])
-def test_noise_is_added_after_the_sums_where_the_design_says(design):
+def test_noise_is_added_after_the_sums_if_the_design_has_noise(design):
     noise = noise_of(design, 200, SeededRandom(3))
     noised = list(range(5)) if design is GAUSSIAN else [0, 3]
     assert (noise[:, noised] != 0).mean() > 0.9
@@ -168,7 +168,7 @@ def test_a_rado_takes_exactly_its_share_of_a_partys_rows(design):
 
 
 @ALL
-def test_a_secret_is_asked_for_exactly_where_draws_repeat(design):
+def test_a_secret_is_required_only_where_draws_repeat(design):
     query, repeats = RadosQuery(3, design), design is FIXED or bool(getattr(design, "rounded", ()))
     if repeats:
         with pytest.raises(ConfigurationError, match="secret"):
@@ -309,7 +309,7 @@ def test_the_bound_is_reached():
     assert query.prepare(ones, BITS).sums_of(everything)[0, 0] == query.largest_sum(QueryLimits(8, 1, 1), BITS)
 
 
-def test_a_learner_is_told_how_rados_were_drawn():
+def test_the_distribution_of_rados_is_that_of_the_design():
     unit = 900 / 4.0**BITS
     for design in (PLAIN, DP_FEAT):
         distribution = RadosQuery(1, design).distribution(5, (120, 60, 240), BITS)
@@ -333,7 +333,7 @@ def test_a_learner_is_told_how_rados_were_drawn():
     assert (fixed.inclusion, fixed.fixed_support, fixed.rado_noise) == (1 / 3, True, None)
 
 
-def test_a_learner_is_told_how_a_truncated_count_varies():
+def test_the_distribution_gives_the_variance_of_a_truncated_count():
     """Against the definition: k is binomial given low <= k <= m - low, coins exchangeable given k."""
     tight = Fraction(1, 10)
 

@@ -108,7 +108,7 @@ def test_marginals_of_two_designs_compose_like_one_of_all_rados():
     assert together.epsilon < 0.95 * apart
 
 
-def test_counts_and_noise_together_cost_more_than_either_and_less_than_both():
+def test_the_composition_of_counts_and_noise_costs_more_than_either_and_less_than_both():
     single = [composed_cost([released(kind)], DELTA, feature="smoker").epsilon for kind in (SMOKER, JOINT)]
     both = composed_cost([released(SMOKER), released(JOINT)], DELTA, feature="smoker")
     assert both.epsilon_lower <= both.epsilon <= 1.02 * both.epsilon_lower
@@ -116,7 +116,7 @@ def test_counts_and_noise_together_cost_more_than_either_and_less_than_both():
     assert math.hypot(*single) * 0.9 < both.epsilon < 0.95 * sum(single)
 
 
-def test_a_party_that_took_no_part_is_told_nothing_of():
+def test_a_release_without_a_party_costs_the_party_nothing():
     first, second = ({"a": 2000, "b": 3000, "c": 2500}, {"d": 2500, "e": 2500, "f": 2500})
     apart = composed_cost([released(MOMENTS, first), released(MOMENTS, second)], DELTA)
     assert apart.epsilon == pytest.approx(composed_cost([released(MOMENTS, first)], DELTA).epsilon)
@@ -150,7 +150,7 @@ def test_a_wider_bound_holds_for_what_is_within():
         ),
     ],
 )
-def test_what_bounds_nothing_is_named(kinds, scope, says):
+def test_a_release_without_a_bound_is_named(kinds, scope, says):
     with pytest.raises(PlanError, match=says):
         composed_cost([released(kind) for kind in kinds], DELTA, **scope)
 

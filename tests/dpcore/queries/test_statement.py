@@ -159,7 +159,7 @@ def test_fixed_support_says_that_its_noise_is_paid_once():
 
 
 @pytest.mark.parametrize("kind", [PLAIN, UNNOISED])
-def test_what_bounds_nothing_claims_nothing(kind):
+def test_a_kind_without_a_bound_claims_nothing(kind):
     statement = state(kind, delta=None)
     assert statement.scope == "none"
     assert "No differential privacy is claimed" in statement.sentences()[0]
@@ -185,7 +185,7 @@ def test_a_large_epsilon_is_called_one(kind):
     assert statement.warnings[1:] == modest.warnings or kind is DP_FEAT
 
 
-def test_a_lone_party_is_told_so():
+def test_a_single_party_is_stated():
     statement = state(DP_FEAT, (4000,))
     assert "one party" in statement.assumptions[0]
     for kind in (DP_FEAT, GAUSSIAN, MOMENTS):

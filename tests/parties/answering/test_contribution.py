@@ -39,7 +39,7 @@ def several_chunks(monkeypatch):
 
 
 @pytest.mark.usefixtures("several_chunks")
-def test_the_decoded_total_is_the_sum_of_the_integer_vectors(world, test_secret_key):
+def test_the_decoded_total_is_the_sum_of_the_integer_vectors(world, secret_key):
     opened = world.open(world.ask(world.plain_query(150)))
     parts = [make_records(40, seed=1), make_records(70, seed=2), make_records(1, seed=3)]
     values = [integer_vector(opened, records, Computation(SystemRandom())) for records in parts]
@@ -51,7 +51,7 @@ def test_the_decoded_total_is_the_sum_of_the_integer_vectors(world, test_secret_
         assert len(chunks) == opened.chunks > 2
         assert {len(chunk) for chunk in chunks[:-1]} == {1024}
         assert sum(map(len, chunks)) == opened.ciphertexts * opened.public_key.ciphertext_bytes
-    np.testing.assert_array_equal(decode(opened, test_secret_key, uploads, 111), sum(values))
+    np.testing.assert_array_equal(decode(opened, secret_key, uploads, 111), sum(values))
 
 
 def test_the_integers_are_the_query_kinds(world):

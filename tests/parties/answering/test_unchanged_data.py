@@ -11,7 +11,6 @@ from dpcore.rados.designs import FixedSupportDesign
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import PartySecret
 from dpcore.records.records import Records
-from dpcore.records.schema import BooleanFeature, RealFeature, Schema
 from parties.answering.attempts import AttemptState
 from parties.ledger.charges import RECORD
 from tests.parties.party_world import SCHEMA, Ada, make_records
@@ -19,14 +18,8 @@ from tests.parties.party_world import SCHEMA, Ada, make_records
 pytestmark = pytest.mark.usefixtures("small_comb")
 TABLE = RadosQuery(20, FixedSupportDesign(Fraction(1, 2), Clip(Fraction(2), bias=True), 400_000))
 # The same number of coordinates, and another meaning.
-SAME_SIZE = Schema(
-    name="stays",
-    label=SCHEMA.label,
-    features=(
-        RealFeature(name="age", lower=0.0, upper=50.0, missing="zero-vector"),
-        BooleanFeature(name="smoker", true=("yes",), false=("no",)),
-    ),
-)
+AGE, SMOKER = SCHEMA.features
+SAME_SIZE = replace(SCHEMA, features=(replace(AGE, upper=50.0), SMOKER))
 
 
 @pytest.fixture

@@ -134,7 +134,7 @@ def test_temporary_failures_are_left_to_the_caller(ada):
     assert ada.state(envelope) is S.UPLOADED
 
 
-def test_the_contribution_is_over_exactly_the_accepted_rows(ada, test_secret_key):
+def test_the_contribution_is_over_exactly_the_accepted_rows(ada, secret_key):
     """With its peers' masks, what was uploaded opens to this party's row count in every check slot; else to nothing."""
     from tests.parties.answering.test_contribution import decode, small_obfuscator
 
@@ -143,7 +143,7 @@ def test_the_contribution_is_over_exactly_the_accepted_rows(ada, test_secret_key
     opened = ada.world.open(envelope)
     chunks = [sent[0] for _, sent in sorted(ada.hub.chunks.items())]
     with pytest.raises(CheckSlotError):
-        decode(opened, test_secret_key, [chunks], ada.records.rows)
+        decode(opened, secret_key, [chunks], ada.records.rows)
     nothing = np.zeros(opened.query.length, dtype=np.int64)
     acceptances = cohort.open(ada.world.roster)
     uploads = [chunks]
@@ -162,7 +162,7 @@ def test_the_contribution_is_over_exactly_the_accepted_rows(ada, test_secret_key
                 )
             )
         )
-    values = decode(opened, test_secret_key, uploads, ada.records.rows + 100)
+    values = decode(opened, secret_key, uploads, ada.records.rows + 100)
     edges = ada.records.features / 2.0**30 * ada.records.labels[:, None]
     rados = opened.query.kind.decode(values, 16)
     slack = 40 * 2.0**-16
