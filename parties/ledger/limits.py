@@ -160,7 +160,7 @@ def check_admits(limits: LedgerLimits, held: Sequence[Event], more: Charge, *, n
     if unbounded < scopes.total(_with(lifetime, more), RECORD).unbounded > limits.unbounded_events:
         raise UnboundedExceededError(limit=limits.unbounded_events, held=unbounded)
     windows = [
-        ("of each learner", limits.per_learner, Counter(event.charge for event in held if _same_learner(event, more))),
+        *(("of each learner", limits.per_learner, _of_learner(held, name)) for name in _learners(held, more)),
         ("of each day", limits.per_day, Counter(event.charge for event in held if _same_day(event, now_unix_s))),
     ]
     for scope in scopes.all:
@@ -184,9 +184,14 @@ def _with(charges: Counter[Charge], more: Charge) -> Counter[Charge]:
     return charges + Counter((more,))
 
 
-def _same_learner(event: Event, more: Charge) -> bool:
-    # An event with an unknown learner counts for every learner.
-    return event.charge.learner == more.learner or "" in (event.charge.learner, more.learner)
+def _learners(held: Sequence[Event], more: Charge) -> list[str]:
+    """The learners to whose limit `more` adds: its own, or every one where it is not known."""
+    return [more.learner] if more.learner else sorted({"", *(event.charge.learner for event in held)})
+
+
+def _of_learner(held: Sequence[Event], learner: str) -> Counter[Charge]:
+    """The charges of a learner. An event with an unknown learner counts for every learner."""
+    return Counter(event.charge for event in held if event.charge.learner in ("", learner))
 
 
 def _same_day(event: Event, now_unix_s: float) -> bool:

@@ -275,6 +275,15 @@ charges = st.builds(
 )
 
 
+def test_a_release_of_an_unknown_learner_counts_for_each_learner_separately(make):
+    """The table's release is counted for lea already, and not yet for max."""
+    made = make(lifetime=limit("10"), per_learner=limit("5"))
+    made.spend(charge((RECORD, loss("3")), learner="lea", epoch=b"table"))
+    made.spend(charge((RECORD, loss("3")), learner="max"))
+    with pytest.raises(BudgetExceededError, match="of each learner"):
+        made.spend(charge((RECORD, loss("3")), learner="", epoch=b"table"))
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.lists(charges, max_size=12))
 def test_any_run_of_charges_keeps_to_every_limit(tmp_path_factory, run):
