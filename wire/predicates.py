@@ -108,6 +108,8 @@ class _Writer:
             case Clipped(form, scale):
                 self._form(form, node.clipped.form)
                 node.clipped.scale = scale
+            case _:
+                raise AssertionError(predicate)
 
     def _real(self, feature: str, bound: Fraction, test: query_pb2.RealTest) -> None:
         test.feature = self._features[feature]

@@ -25,6 +25,7 @@ MESSAGES_AT_ONCE = 32
 MESSAGE_WITHIN_S = 120.0
 """How long a server waits for a message to be complete: as long as the longest timeout of our callers."""
 LONG_POLL_S = 25
+"""The longest wait that a party or a learner asks for and the coordinator grants; docs/protocol.md states it."""
 # A long poll must end before its deadline, also over a slow line.
 LONG_POLL_GRACE_S = 15
 FIRST_PAUSE_S = 0.2

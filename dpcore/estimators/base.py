@@ -1,6 +1,6 @@
-"""Base of the rado estimators: releases in, a linear classifier out, with scikit-learn's interface.
+"""Base of the linear classifiers: releases, answers or rows in, a classifier out, with scikit-learn's interface.
 
-An estimator is trained in one of two ways.
+An estimator is trained in one of four ways: `fit_release`, `fit_moments(moments)`, `fit_queries(oracle)` and `fit`.
 
 `fit_release(release)` sees rados only. Its coordinates are those of the release, including the bias if there is one, so
 `coef_` has shape (1, d), `intercept_` is zero, `classes_` is [-1, 1], and `predict` takes rows exactly as the schema
