@@ -72,7 +72,7 @@ _HOMES = {
 }
 
 # Names of the version before, accepted in this one.
-_FORMER = {"composed_privacy": "composed_privacy"}
+_FORMER = {"privacy_together": "composed_privacy"}
 
 __all__ = [
     "Federation",

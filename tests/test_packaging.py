@@ -121,4 +121,4 @@ def test_the_wheel_holds_the_packages_and_nothing_else(tmp_path):
 
 def test_a_former_name_of_the_api_works_with_a_warning():
     with pytest.warns(DeprecationWarning, match="is now radofed.composed_privacy"):
-        assert radofed.composed_privacy is radofed.composed_privacy
+        assert radofed.privacy_together is radofed.composed_privacy

@@ -100,7 +100,7 @@ def test_a_statistic_is_one_saved_release(federation):
     saved = json.loads((where / "release.json").read_text())
     assert saved["statistic"]["predicates"] == [ILL, '~x["smoker"]']
     refused = rado("learner", "train", str(where), "-o", str(federation.root / "no.json"), code=4)
-    assert "one of several answers that an estimator asks for" in refused["error"]["message"]
+    assert "a single answer to an estimator that sends queries" in refused["error"]["message"]
 
 
 def test_rounds_go_on_where_they_were_interrupted(federation, capsys):

@@ -156,7 +156,7 @@ def test_a_round_that_goes_on_is_not_asked_anew(setting, tmp_path, code):
     with setting.session() as session:
         setting.stub.phases = [Phase.ANSWERING]
         source = SessionSource(session, journal, timeout_s=0.2)
-        with pytest.raises(TimedOutError, match="goes on"):
+        with pytest.raises(TimedOutError, match="continues"):
             source.answer(source.plan(asked_about(10)))
     with setting.session() as session:
         source = SessionSource(session, journal, timeout_s=0.2)

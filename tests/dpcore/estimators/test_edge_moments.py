@@ -224,7 +224,7 @@ def test_an_impossible_truncation_is_refused():
         with pytest.raises(ConfigurationError, match="correlation"):
             CentralCount(coordinate, correlation)
     for other in ({"inclusion": 0.4}, {"fixed_support": True}, {"rado_noise": np.ones(3)}, {"edge_noise": np.ones(3)}):
-        with pytest.raises(ConfigurationError, match="truncates uniform signatures"):
+        with pytest.raises(ConfigurationError, match="truncation of uniform signatures"):
             RadoDistribution(central=CentralCount(0, -0.1), **other)
     with pytest.raises(ShapeError, match="truncated coordinate"):
         restored(np.eye(3), 4, RadoDistribution(central=CentralCount(3, -0.1)))
