@@ -33,6 +33,8 @@ def federation(tmp_path_factory):
         (root / "schema.toml").write_text(SCHEMA)
         federation.start_all()
         wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")
+        # A party makes its ledger before it says so.
+        wait_until(lambda: all("started" in federation.log(name) for name in ROWS), what="the parties")
         # With 3072 bits, the same commands run in tests/docs/test_examples.py.
         rado("learner", "keygen", "--config", str(federation.learner.config), "--bits", "2048")
         yield federation
