@@ -17,13 +17,15 @@ ROOT = Path(__file__).parents[1]
 
 
 def python(code, *arguments, cwd=ROOT, **environment):
+    # Measuring coverage would load modules of its own.
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
         capture_output=True,
         text=True,
         check=False,
         cwd=cwd,
-        env=os.environ | environment,
+        env=inherited | environment,
     )
 
 
