@@ -1,6 +1,7 @@
 """For all tests: no test fails because the machine is busy, and what takes long to start is started once."""
 
 import gc
+import sys
 import time
 
 import pytest
@@ -17,6 +18,15 @@ from tests.ray_nodes import RayNodes
 settings.register_profile("quick", deadline=None, max_examples=50)
 settings.register_profile("thorough", deadline=None, max_examples=200)
 settings.load_profile("quick")
+
+
+@pytest.fixture(autouse=True)
+def keep_tracing():
+    """Python turns a tracer off that meets a RecursionError, as in tests of deep input; coverage needs it after them."""
+    tracer = sys.gettrace()
+    yield
+    if sys.gettrace() is not tracer:
+        sys.settrace(tracer)
 
 
 def pytest_collection_modifyitems(items):
