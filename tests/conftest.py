@@ -22,7 +22,7 @@ settings.load_profile("quick")
 
 @pytest.fixture(autouse=True)
 def keep_tracing():
-    """Python turns a tracer off that meets a RecursionError, as in tests of deep input; coverage needs it after them."""
+    """Python turns off a tracer that meets a RecursionError, as in tests of deep input. Coverage needs it again."""
     tracer = sys.gettrace()
     yield
     if sys.gettrace() is not tracer:
