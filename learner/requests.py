@@ -142,7 +142,8 @@ class RadosRequest(Terms):
     rados: n. For dp-feat without `joint` it may be omitted; n is then the most that stay within `epsilon`, up to
     USUAL_RADOS.
 
-    design:
+    The designs:
+
     - "plain" protects the marginal of each boolean coordinate.
     - "dp-feat" protects the features in `sensitive`: boolean or threshold features, or real-valued ones that are also
       in `rounded`. With `joint`, noise protects a single source column within the whole release.
