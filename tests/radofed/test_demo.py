@@ -212,7 +212,7 @@ def test_the_policy_for_rados_says_that_it_is_a_demonstration(shown):
 
 
 def test_no_process_is_left(shown):
-    assert processes_about(shown[0]) == []
+    wait_until(lambda: processes_about(shown[0]) == [], what="the end of what the demo started")
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_everything_ends_with_the_demo(tmp_path):
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 1
         assert json.loads(process.stdout.read())["error"]["code"] == "INTERRUPTED"
-    assert processes_about(tmp_path) == []
+    wait_until(lambda: processes_about(tmp_path) == [], what="the end of what the demo started")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -346,7 +346,7 @@ class TestChildren:
             with pytest.raises(ChildError, match="north ended early"):
                 children.run("learner", "learner", "list", "--config", str(made.of(Role.LEARNER)[0].config))
             assert time.monotonic() - start < 30
-        assert processes_about(tmp_path) == []
+        wait_until(lambda: processes_about(tmp_path) == [], what="the end of what the demo started")
 
 
 class TestTables:
