@@ -281,7 +281,7 @@ def test_a_party_that_never_returns_ends_the_attempt_and_the_next_is_charged_ane
 
 
 def test_a_party_and_a_coordinator_ended_in_the_middle_of_an_upload_go_on(federation, charged, line):
-    """The coordinator is stopped, then killed, then the party: nobody is charged twice, no chunk is lost or doubled."""
+    """The coordinator is stopped, then killed, then the party: none is charged twice, no chunk is lost or doubled."""
     learner, query_id, held = stalled_upload(federation, line, "abc", upload_within_s=200, answer_within_s=8)
     with learner:
         for number, code in ((signal.SIGTERM, 0), (signal.SIGKILL, -signal.SIGKILL)):
