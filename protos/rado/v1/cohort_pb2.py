@@ -25,21 +25,27 @@ _sym_db = _symbol_database.Default()
 from rado.v1 import envelope_pb2 as rado_dot_v1_dot_envelope__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14rado/v1/cohort.proto\x12\x07rado.v1\x1a\x16rado/v1/envelope.proto\"^\n\nAcceptance\x12\x10\n\x08query_id\x18\x01 \x01(\x0c\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05party\x18\x03 \x01(\t\x12\x0c\n\x04rows\x18\x04 \x01(\x04\x12\x10\n\x08mask_key\x18\x05 \x01(\x0c\"I\n\x07Refusal\x12\x10\n\x08query_id\x18\x01 \x01(\x0c\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05party\x18\x03 \x01(\t\x12\x0c\n\x04\x63ode\x18\x04 \x01(\t\"9\n\x05Ready\x12\x10\n\x08query_id\x18\x01 \x01(\x0c\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05party\x18\x03 \x01(\t\"Q\n\x06\x43ohort\x12\x10\n\x08query_id\x18\x01 \x01(\x0c\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12$\n\x0b\x61\x63\x63\x65ptances\x18\x03 \x03(\x0b\x32\x0f.rado.v1.Signed\"\x8e\x01\n\x07Receipt\x12\x10\n\x08query_id\x18\x01 \x01(\x0c\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05party\x18\x03 \x01(\t\x12\x15\n\rcohort_digest\x18\x04 \x01(\x0c\x12\x15\n\rupload_digest\x18\x05 \x01(\x0c\x12\x0e\n\x06\x63hunks\x18\x06 \x01(\r\x12\x13\n\x0b\x63iphertexts\x18\x07 \x01(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14rado/v1/cohort.proto\x12\x07rado.v1\x1a\x16rado/v1/envelope.proto\"B\n\nLedgerHead\x12\x0f\n\x07\x65ntries\x18\x01 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\x12\x13\n\x0bsealed_sums\x18\x03 \x01(\x0c\"\xa0\x01\n\nAcceptance\x12\x10\n\x08query_id\x18\x01 \x01(\x0c\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05party\x18\x03 \x01(\t\x12\x0c\n\x04rows\x18\x04 \x01(\x04\x12\x10\n\x08mask_key\x18\x05 \x01(\x0c\x12\x16\n\x0eroster_version\x18\x06 \x01(\x04\x12(\n\x0bledger_head\x18\x07 \x01(\x0b\x32\x13.rado.v1.LedgerHead\"I\n\x07Refusal\x12\x10\n\x08query_id\x18\x01 \x01(\x0c\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05party\x18\x03 \x01(\t\x12\x0c\n\x04\x63ode\x18\x04 \x01(\t\"9\n\x05Ready\x12\x10\n\x08query_id\x18\x01 \x01(\x0c\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05party\x18\x03 \x01(\t\"Q\n\x06\x43ohort\x12\x10\n\x08query_id\x18\x01 \x01(\x0c\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12$\n\x0b\x61\x63\x63\x65ptances\x18\x03 \x03(\x0b\x32\x0f.rado.v1.Signed\"\xb8\x01\n\x07Receipt\x12\x10\n\x08query_id\x18\x01 \x01(\x0c\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\r\n\x05party\x18\x03 \x01(\t\x12\x15\n\rcohort_digest\x18\x04 \x01(\x0c\x12\x15\n\rupload_digest\x18\x05 \x01(\x0c\x12\x0e\n\x06\x63hunks\x18\x06 \x01(\r\x12\x13\n\x0b\x63iphertexts\x18\x07 \x01(\r\x12(\n\x0bledger_head\x18\x08 \x01(\x0b\x32\x13.rado.v1.LedgerHead\"W\n\tChallenge\x12\x12\n\nfederation\x18\x01 \x01(\t\x12\r\n\x05party\x18\x02 \x01(\t\x12\r\n\x05nonce\x18\x03 \x01(\x0c\x12\x18\n\x10signed_at_unix_s\x18\x04 \x01(\x03\"m\n\x07Witness\x12\x12\n\nfederation\x18\x01 \x01(\t\x12\r\n\x05party\x18\x02 \x01(\t\x12\x0f\n\x07subject\x18\x03 \x01(\t\x12\r\n\x05nonce\x18\x04 \x01(\x0c\x12\x1f\n\x06newest\x18\x05 \x01(\x0b\x32\x0f.rado.v1.Signedb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'rado.v1.cohort_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ACCEPTANCE']._serialized_start=57
-  _globals['_ACCEPTANCE']._serialized_end=151
-  _globals['_REFUSAL']._serialized_start=153
-  _globals['_REFUSAL']._serialized_end=226
-  _globals['_READY']._serialized_start=228
-  _globals['_READY']._serialized_end=285
-  _globals['_COHORT']._serialized_start=287
-  _globals['_COHORT']._serialized_end=368
-  _globals['_RECEIPT']._serialized_start=371
-  _globals['_RECEIPT']._serialized_end=513
+  _globals['_LEDGERHEAD']._serialized_start=57
+  _globals['_LEDGERHEAD']._serialized_end=123
+  _globals['_ACCEPTANCE']._serialized_start=126
+  _globals['_ACCEPTANCE']._serialized_end=286
+  _globals['_REFUSAL']._serialized_start=288
+  _globals['_REFUSAL']._serialized_end=361
+  _globals['_READY']._serialized_start=363
+  _globals['_READY']._serialized_end=420
+  _globals['_COHORT']._serialized_start=422
+  _globals['_COHORT']._serialized_end=503
+  _globals['_RECEIPT']._serialized_start=506
+  _globals['_RECEIPT']._serialized_end=690
+  _globals['_CHALLENGE']._serialized_start=692
+  _globals['_CHALLENGE']._serialized_end=779
+  _globals['_WITNESS']._serialized_start=781
+  _globals['_WITNESS']._serialized_end=890
 # @@protoc_insertion_point(module_scope)

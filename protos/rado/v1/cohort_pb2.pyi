@@ -20,6 +20,34 @@ else:
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
+class LedgerHead(google.protobuf.message.Message):
+    """LedgerHead is where a party's ledger stands. Others keep the newest that they saw, so that a party notices when its
+    ledger was set back. It says nothing of the party's data, and its sums are readable to that party alone.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: builtins.int
+    DIGEST_FIELD_NUMBER: builtins.int
+    SEALED_SUMS_FIELD_NUMBER: builtins.int
+    entries: builtins.int
+    """How many entries the ledger's chain has."""
+    digest: builtins.bytes
+    """The chain's digest after that many entries, 32 bytes."""
+    sealed_sums: builtins.bytes
+    """What is charged and reserved in each scope, encrypted by the party to itself; at most 4096 bytes."""
+    def __init__(
+        self,
+        *,
+        entries: builtins.int = ...,
+        digest: builtins.bytes = ...,
+        sealed_sums: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["digest", b"digest", "entries", b"entries", "sealed_sums", b"sealed_sums"]) -> None: ...
+
+Global___LedgerHead: typing_extensions.TypeAlias = LedgerHead
+
+@typing.final
 class Acceptance(google.protobuf.message.Message):
     """Acceptance is a party's word that it will contribute to one attempt (type "Acceptance", role "party")."""
 
@@ -30,6 +58,8 @@ class Acceptance(google.protobuf.message.Message):
     PARTY_FIELD_NUMBER: builtins.int
     ROWS_FIELD_NUMBER: builtins.int
     MASK_KEY_FIELD_NUMBER: builtins.int
+    ROSTER_VERSION_FIELD_NUMBER: builtins.int
+    LEDGER_HEAD_FIELD_NUMBER: builtins.int
     query_id: builtins.bytes
     """The query's id."""
     attempt: builtins.int
@@ -40,6 +70,12 @@ class Acceptance(google.protobuf.message.Message):
     """m_p, the number of rows that the party's sum is over."""
     mask_key: builtins.bytes
     """An ephemeral X25519 public key, 32 bytes, fresh in every acceptance."""
+    roster_version: builtins.int
+    """The newest roster version that the party has; 0 in an answer to a query without the feature "fresh-rosters"."""
+    @property
+    def ledger_head(self) -> Global___LedgerHead:
+        """Where its ledger stands with this reservation; absent in an answer to a query without the feature "ledger-heads"."""
+
     def __init__(
         self,
         *,
@@ -48,8 +84,11 @@ class Acceptance(google.protobuf.message.Message):
         party: builtins.str = ...,
         rows: builtins.int = ...,
         mask_key: builtins.bytes = ...,
+        roster_version: builtins.int = ...,
+        ledger_head: Global___LedgerHead | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "mask_key", b"mask_key", "party", b"party", "query_id", b"query_id", "rows", b"rows"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["ledger_head", b"ledger_head"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "ledger_head", b"ledger_head", "mask_key", b"mask_key", "party", b"party", "query_id", b"query_id", "roster_version", b"roster_version", "rows", b"rows"]) -> None: ...
 
 Global___Acceptance: typing_extensions.TypeAlias = Acceptance
 
@@ -155,6 +194,7 @@ class Receipt(google.protobuf.message.Message):
     UPLOAD_DIGEST_FIELD_NUMBER: builtins.int
     CHUNKS_FIELD_NUMBER: builtins.int
     CIPHERTEXTS_FIELD_NUMBER: builtins.int
+    LEDGER_HEAD_FIELD_NUMBER: builtins.int
     query_id: builtins.bytes
     """The query's id."""
     attempt: builtins.int
@@ -169,6 +209,10 @@ class Receipt(google.protobuf.message.Message):
     """How many chunks there are."""
     ciphertexts: builtins.int
     """How many ciphertexts there are in all."""
+    @property
+    def ledger_head(self) -> Global___LedgerHead:
+        """Where its ledger stands with this charge; absent as in an Acceptance."""
+
     def __init__(
         self,
         *,
@@ -179,7 +223,80 @@ class Receipt(google.protobuf.message.Message):
         upload_digest: builtins.bytes = ...,
         chunks: builtins.int = ...,
         ciphertexts: builtins.int = ...,
+        ledger_head: Global___LedgerHead | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "chunks", b"chunks", "ciphertexts", b"ciphertexts", "cohort_digest", b"cohort_digest", "party", b"party", "query_id", b"query_id", "upload_digest", b"upload_digest"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["ledger_head", b"ledger_head"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "chunks", b"chunks", "ciphertexts", b"ciphertexts", "cohort_digest", b"cohort_digest", "ledger_head", b"ledger_head", "party", b"party", "query_id", b"query_id", "upload_digest", b"upload_digest"]) -> None: ...
 
 Global___Receipt: typing_extensions.TypeAlias = Receipt
+
+@typing.final
+class Challenge(google.protobuf.message.Message):
+    """Challenge asks the other parties for the newest statement of this party that they hold (type "Challenge", role
+    "party"). A party sends it when it starts, before its first acceptance.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FEDERATION_FIELD_NUMBER: builtins.int
+    PARTY_FIELD_NUMBER: builtins.int
+    NONCE_FIELD_NUMBER: builtins.int
+    SIGNED_AT_UNIX_S_FIELD_NUMBER: builtins.int
+    federation: builtins.str
+    """The federation's name."""
+    party: builtins.str
+    """The party's member name."""
+    nonce: builtins.bytes
+    """32 random bytes, fresh in every challenge."""
+    signed_at_unix_s: builtins.int
+    """When it was signed, Unix seconds."""
+    def __init__(
+        self,
+        *,
+        federation: builtins.str = ...,
+        party: builtins.str = ...,
+        nonce: builtins.bytes = ...,
+        signed_at_unix_s: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["federation", b"federation", "nonce", b"nonce", "party", b"party", "signed_at_unix_s", b"signed_at_unix_s"]) -> None: ...
+
+Global___Challenge: typing_extensions.TypeAlias = Challenge
+
+@typing.final
+class Witness(google.protobuf.message.Message):
+    """Witness answers a challenge (type "Witness", role "party")."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FEDERATION_FIELD_NUMBER: builtins.int
+    PARTY_FIELD_NUMBER: builtins.int
+    SUBJECT_FIELD_NUMBER: builtins.int
+    NONCE_FIELD_NUMBER: builtins.int
+    NEWEST_FIELD_NUMBER: builtins.int
+    federation: builtins.str
+    """The federation's name."""
+    party: builtins.str
+    """The answering party's member name."""
+    subject: builtins.str
+    """The member name of the party that asked."""
+    nonce: builtins.bytes
+    """The challenge's nonce."""
+    @property
+    def newest(self) -> rado.v1.envelope_pb2.Signed:
+        """The Signed Acceptance of the subject with the most ledger entries that this party has verified in a cohort; absent if
+        it has none.
+        """
+
+    def __init__(
+        self,
+        *,
+        federation: builtins.str = ...,
+        party: builtins.str = ...,
+        subject: builtins.str = ...,
+        nonce: builtins.bytes = ...,
+        newest: rado.v1.envelope_pb2.Signed | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["newest", b"newest"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["federation", b"federation", "newest", b"newest", "nonce", b"nonce", "party", b"party", "subject", b"subject"]) -> None: ...
+
+Global___Witness: typing_extensions.TypeAlias = Witness

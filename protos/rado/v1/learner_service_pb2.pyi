@@ -177,6 +177,39 @@ class CancelQueryResponse(google.protobuf.message.Message):
 Global___CancelQueryResponse: typing_extensions.TypeAlias = CancelQueryResponse
 
 @typing.final
+class RetryQueryRequest(google.protobuf.message.Message):
+    """RetryQueryRequest carries one Retry."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RETRY_FIELD_NUMBER: builtins.int
+    @property
+    def retry(self) -> rado.v1.envelope_pb2.Signed:
+        """A Signed Retry."""
+
+    def __init__(
+        self,
+        *,
+        retry: rado.v1.envelope_pb2.Signed | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["retry", b"retry"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["retry", b"retry"]) -> None: ...
+
+Global___RetryQueryRequest: typing_extensions.TypeAlias = RetryQueryRequest
+
+@typing.final
+class RetryQueryResponse(google.protobuf.message.Message):
+    """RetryQueryResponse is empty."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___RetryQueryResponse: typing_extensions.TypeAlias = RetryQueryResponse
+
+@typing.final
 class FetchTotalRequest(google.protobuf.message.Message):
     """FetchTotalRequest names a query."""
 

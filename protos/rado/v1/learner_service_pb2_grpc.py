@@ -55,6 +55,11 @@ class LearnerServiceStub(object):
                 request_serializer=rado_dot_v1_dot_learner__service__pb2.CancelQueryRequest.SerializeToString,
                 response_deserializer=rado_dot_v1_dot_learner__service__pb2.CancelQueryResponse.FromString,
                 _registered_method=True)
+        self.RetryQuery = channel.unary_unary(
+                '/rado.v1.LearnerService/RetryQuery',
+                request_serializer=rado_dot_v1_dot_learner__service__pb2.RetryQueryRequest.SerializeToString,
+                response_deserializer=rado_dot_v1_dot_learner__service__pb2.RetryQueryResponse.FromString,
+                _registered_method=True)
         self.FetchTotal = channel.unary_unary(
                 '/rado.v1.LearnerService/FetchTotal',
                 request_serializer=rado_dot_v1_dot_learner__service__pb2.FetchTotalRequest.SerializeToString,
@@ -99,6 +104,13 @@ class LearnerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RetryQuery(self, request, context):
+        """RetryQuery starts the next attempt of a query in PHASE_LOST. Repeating the same bytes is harmless.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def FetchTotal(self, request, context):
         """FetchTotal describes a complete total.
         """
@@ -135,6 +147,11 @@ def add_LearnerServiceServicer_to_server(servicer, server):
                     servicer.CancelQuery,
                     request_deserializer=rado_dot_v1_dot_learner__service__pb2.CancelQueryRequest.FromString,
                     response_serializer=rado_dot_v1_dot_learner__service__pb2.CancelQueryResponse.SerializeToString,
+            ),
+            'RetryQuery': grpc.unary_unary_rpc_method_handler(
+                    servicer.RetryQuery,
+                    request_deserializer=rado_dot_v1_dot_learner__service__pb2.RetryQueryRequest.FromString,
+                    response_serializer=rado_dot_v1_dot_learner__service__pb2.RetryQueryResponse.SerializeToString,
             ),
             'FetchTotal': grpc.unary_unary_rpc_method_handler(
                     servicer.FetchTotal,
@@ -256,6 +273,33 @@ class LearnerService(object):
             '/rado.v1.LearnerService/CancelQuery',
             rado_dot_v1_dot_learner__service__pb2.CancelQueryRequest.SerializeToString,
             rado_dot_v1_dot_learner__service__pb2.CancelQueryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RetryQuery(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rado.v1.LearnerService/RetryQuery',
+            rado_dot_v1_dot_learner__service__pb2.RetryQueryRequest.SerializeToString,
+            rado_dot_v1_dot_learner__service__pb2.RetryQueryResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -89,6 +89,22 @@ _LearnerServiceCancelQueryType = typing_extensions.TypeVar(
     ],
 )
 
+_LearnerServiceRetryQueryType = typing_extensions.TypeVar(
+    '_LearnerServiceRetryQueryType',
+    grpc.UnaryUnaryMultiCallable[
+        rado.v1.learner_service_pb2.RetryQueryRequest,
+        rado.v1.learner_service_pb2.RetryQueryResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        rado.v1.learner_service_pb2.RetryQueryRequest,
+        rado.v1.learner_service_pb2.RetryQueryResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        rado.v1.learner_service_pb2.RetryQueryRequest,
+        rado.v1.learner_service_pb2.RetryQueryResponse,
+    ],
+)
+
 _LearnerServiceFetchTotalType = typing_extensions.TypeVar(
     '_LearnerServiceFetchTotalType',
     grpc.UnaryUnaryMultiCallable[
@@ -121,7 +137,7 @@ _LearnerServiceFetchTotalChunkType = typing_extensions.TypeVar(
     ],
 )
 
-class LearnerServiceStub(typing.Generic[_LearnerServiceSubmitQueryType, _LearnerServiceWatchQueryType, _LearnerServiceListQueriesType, _LearnerServiceCancelQueryType, _LearnerServiceFetchTotalType, _LearnerServiceFetchTotalChunkType]):
+class LearnerServiceStub(typing.Generic[_LearnerServiceSubmitQueryType, _LearnerServiceWatchQueryType, _LearnerServiceListQueriesType, _LearnerServiceCancelQueryType, _LearnerServiceRetryQueryType, _LearnerServiceFetchTotalType, _LearnerServiceFetchTotalChunkType]):
     """LearnerService is what a learner calls. Served by the coordinator; a learner sees its own queries only."""
 
     @typing.overload
@@ -141,6 +157,10 @@ class LearnerServiceStub(typing.Generic[_LearnerServiceSubmitQueryType, _Learner
         grpc.UnaryUnaryMultiCallable[
             rado.v1.learner_service_pb2.CancelQueryRequest,
             rado.v1.learner_service_pb2.CancelQueryResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            rado.v1.learner_service_pb2.RetryQueryRequest,
+            rado.v1.learner_service_pb2.RetryQueryResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             rado.v1.learner_service_pb2.FetchTotalRequest,
@@ -171,6 +191,10 @@ class LearnerServiceStub(typing.Generic[_LearnerServiceSubmitQueryType, _Learner
             rado.v1.learner_service_pb2.CancelQueryResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            rado.v1.learner_service_pb2.RetryQueryRequest,
+            rado.v1.learner_service_pb2.RetryQueryResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             rado.v1.learner_service_pb2.FetchTotalRequest,
             rado.v1.learner_service_pb2.FetchTotalResponse,
         ],
@@ -191,6 +215,9 @@ class LearnerServiceStub(typing.Generic[_LearnerServiceSubmitQueryType, _Learner
 
     CancelQuery: _LearnerServiceCancelQueryType
     """CancelQuery ends a query that has no total yet."""
+
+    RetryQuery: _LearnerServiceRetryQueryType
+    """RetryQuery starts the next attempt of a query in PHASE_LOST. Repeating the same bytes is harmless."""
 
     FetchTotal: _LearnerServiceFetchTotalType
     """FetchTotal describes a complete total."""
@@ -214,6 +241,10 @@ LearnerServiceAsyncStub: typing_extensions.TypeAlias = LearnerServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         rado.v1.learner_service_pb2.CancelQueryRequest,
         rado.v1.learner_service_pb2.CancelQueryResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        rado.v1.learner_service_pb2.RetryQueryRequest,
+        rado.v1.learner_service_pb2.RetryQueryResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         rado.v1.learner_service_pb2.FetchTotalRequest,
@@ -259,6 +290,14 @@ class LearnerServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[rado.v1.learner_service_pb2.CancelQueryResponse, collections.abc.Awaitable[rado.v1.learner_service_pb2.CancelQueryResponse]]:
         """CancelQuery ends a query that has no total yet."""
+
+    @abc.abstractmethod
+    def RetryQuery(
+        self,
+        request: rado.v1.learner_service_pb2.RetryQueryRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[rado.v1.learner_service_pb2.RetryQueryResponse, collections.abc.Awaitable[rado.v1.learner_service_pb2.RetryQueryResponse]]:
+        """RetryQuery starts the next attempt of a query in PHASE_LOST. Repeating the same bytes is harmless."""
 
     @abc.abstractmethod
     def FetchTotal(

@@ -4,7 +4,9 @@ isort:skip_file
 """
 
 import builtins
+import collections.abc
 import google.protobuf.descriptor
+import google.protobuf.internal.containers
 import google.protobuf.message
 import rado.v1.envelope_pb2
 import sys
@@ -53,3 +55,41 @@ class FetchRosterResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["roster", b"roster", "server_time_unix_ms", b"server_time_unix_ms"]) -> None: ...
 
 Global___FetchRosterResponse: typing_extensions.TypeAlias = FetchRosterResponse
+
+@typing.final
+class FetchFeaturesRequest(google.protobuf.message.Message):
+    """FetchFeaturesRequest asks for all."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___FetchFeaturesRequest: typing_extensions.TypeAlias = FetchFeaturesRequest
+
+@typing.final
+class FetchFeaturesResponse(google.protobuf.message.Message):
+    """FetchFeaturesResponse carries them."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PARTIES_FIELD_NUMBER: builtins.int
+    COORDINATOR_FIELD_NUMBER: builtins.int
+    @property
+    def parties(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[rado.v1.envelope_pb2.Signed]:
+        """The newest Signed Features of every party that sent one."""
+
+    @property
+    def coordinator(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The features of the coordinator itself. It signs nothing; what a query needs of it shows in the query's course."""
+
+    def __init__(
+        self,
+        *,
+        parties: collections.abc.Iterable[rado.v1.envelope_pb2.Signed] | None = ...,
+        coordinator: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["coordinator", b"coordinator", "parties", b"parties"]) -> None: ...
+
+Global___FetchFeaturesResponse: typing_extensions.TypeAlias = FetchFeaturesResponse

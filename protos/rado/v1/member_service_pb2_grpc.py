@@ -40,6 +40,11 @@ class MemberServiceStub(object):
                 request_serializer=rado_dot_v1_dot_member__service__pb2.FetchRosterRequest.SerializeToString,
                 response_deserializer=rado_dot_v1_dot_member__service__pb2.FetchRosterResponse.FromString,
                 _registered_method=True)
+        self.FetchFeatures = channel.unary_unary(
+                '/rado.v1.MemberService/FetchFeatures',
+                request_serializer=rado_dot_v1_dot_member__service__pb2.FetchFeaturesRequest.SerializeToString,
+                response_deserializer=rado_dot_v1_dot_member__service__pb2.FetchFeaturesResponse.FromString,
+                _registered_method=True)
 
 
 class MemberServiceServicer(object):
@@ -53,6 +58,13 @@ class MemberServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FetchFeatures(self, request, context):
+        """FetchFeatures returns what every party stated of its node.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_MemberServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -60,6 +72,11 @@ def add_MemberServiceServicer_to_server(servicer, server):
                     servicer.FetchRoster,
                     request_deserializer=rado_dot_v1_dot_member__service__pb2.FetchRosterRequest.FromString,
                     response_serializer=rado_dot_v1_dot_member__service__pb2.FetchRosterResponse.SerializeToString,
+            ),
+            'FetchFeatures': grpc.unary_unary_rpc_method_handler(
+                    servicer.FetchFeatures,
+                    request_deserializer=rado_dot_v1_dot_member__service__pb2.FetchFeaturesRequest.FromString,
+                    response_serializer=rado_dot_v1_dot_member__service__pb2.FetchFeaturesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -90,6 +107,33 @@ class MemberService(object):
             '/rado.v1.MemberService/FetchRoster',
             rado_dot_v1_dot_member__service__pb2.FetchRosterRequest.SerializeToString,
             rado_dot_v1_dot_member__service__pb2.FetchRosterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FetchFeatures(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rado.v1.MemberService/FetchFeatures',
+            rado_dot_v1_dot_member__service__pb2.FetchFeaturesRequest.SerializeToString,
+            rado_dot_v1_dot_member__service__pb2.FetchFeaturesResponse.FromString,
             options,
             channel_credentials,
             insecure,

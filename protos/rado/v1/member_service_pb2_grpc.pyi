@@ -41,7 +41,23 @@ _MemberServiceFetchRosterType = typing_extensions.TypeVar(
     ],
 )
 
-class MemberServiceStub(typing.Generic[_MemberServiceFetchRosterType]):
+_MemberServiceFetchFeaturesType = typing_extensions.TypeVar(
+    '_MemberServiceFetchFeaturesType',
+    grpc.UnaryUnaryMultiCallable[
+        rado.v1.member_service_pb2.FetchFeaturesRequest,
+        rado.v1.member_service_pb2.FetchFeaturesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        rado.v1.member_service_pb2.FetchFeaturesRequest,
+        rado.v1.member_service_pb2.FetchFeaturesResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        rado.v1.member_service_pb2.FetchFeaturesRequest,
+        rado.v1.member_service_pb2.FetchFeaturesResponse,
+    ],
+)
+
+class MemberServiceStub(typing.Generic[_MemberServiceFetchRosterType, _MemberServiceFetchFeaturesType]):
     """MemberService is for every member. Served by the coordinator."""
 
     @typing.overload
@@ -49,6 +65,10 @@ class MemberServiceStub(typing.Generic[_MemberServiceFetchRosterType]):
         grpc.UnaryUnaryMultiCallable[
             rado.v1.member_service_pb2.FetchRosterRequest,
             rado.v1.member_service_pb2.FetchRosterResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            rado.v1.member_service_pb2.FetchFeaturesRequest,
+            rado.v1.member_service_pb2.FetchFeaturesResponse,
         ],
     ], channel: grpc.Channel) -> None: ...
 
@@ -58,15 +78,26 @@ class MemberServiceStub(typing.Generic[_MemberServiceFetchRosterType]):
             rado.v1.member_service_pb2.FetchRosterRequest,
             rado.v1.member_service_pb2.FetchRosterResponse,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            rado.v1.member_service_pb2.FetchFeaturesRequest,
+            rado.v1.member_service_pb2.FetchFeaturesResponse,
+        ],
     ], channel: grpc.aio.Channel) -> None: ...
 
     FetchRoster: _MemberServiceFetchRosterType
     """FetchRoster returns the newest roster."""
 
+    FetchFeatures: _MemberServiceFetchFeaturesType
+    """FetchFeatures returns what every party stated of its node."""
+
 MemberServiceAsyncStub: typing_extensions.TypeAlias = MemberServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         rado.v1.member_service_pb2.FetchRosterRequest,
         rado.v1.member_service_pb2.FetchRosterResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        rado.v1.member_service_pb2.FetchFeaturesRequest,
+        rado.v1.member_service_pb2.FetchFeaturesResponse,
     ],
 ]
 
@@ -80,5 +111,13 @@ class MemberServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[rado.v1.member_service_pb2.FetchRosterResponse, collections.abc.Awaitable[rado.v1.member_service_pb2.FetchRosterResponse]]:
         """FetchRoster returns the newest roster."""
+
+    @abc.abstractmethod
+    def FetchFeatures(
+        self,
+        request: rado.v1.member_service_pb2.FetchFeaturesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[rado.v1.member_service_pb2.FetchFeaturesResponse, collections.abc.Awaitable[rado.v1.member_service_pb2.FetchFeaturesResponse]]:
+        """FetchFeatures returns what every party stated of its node."""
 
 def add_MemberServiceServicer_to_server(servicer: MemberServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

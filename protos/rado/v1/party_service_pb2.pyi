@@ -56,6 +56,7 @@ class Work(google.protobuf.message.Message):
     STATE_FIELD_NUMBER: builtins.int
     COHORT_FIELD_NUMBER: builtins.int
     CHUNKS_HELD_FIELD_NUMBER: builtins.int
+    RETRY_FIELD_NUMBER: builtins.int
     attempt: builtins.int
     """The present attempt, from 1."""
     phase: rado.v1.release_pb2.Phase.ValueType
@@ -74,6 +75,10 @@ class Work(google.protobuf.message.Message):
     def chunks_held(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Indices of this party's chunks that the coordinator has."""
 
+    @property
+    def retry(self) -> rado.v1.envelope_pb2.Signed:
+        """The Signed Retry that started this attempt; absent in attempt 1."""
+
     def __init__(
         self,
         *,
@@ -83,9 +88,10 @@ class Work(google.protobuf.message.Message):
         state: rado.v1.release_pb2.PartyState.ValueType = ...,
         cohort: rado.v1.cohort_pb2.Cohort | None = ...,
         chunks_held: collections.abc.Iterable[builtins.int] | None = ...,
+        retry: rado.v1.envelope_pb2.Signed | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["cohort", b"cohort", "query", b"query"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "chunks_held", b"chunks_held", "cohort", b"cohort", "phase", b"phase", "query", b"query", "state", b"state"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["cohort", b"cohort", "query", b"query", "retry", b"retry"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "chunks_held", b"chunks_held", "cohort", b"cohort", "phase", b"phase", "query", b"query", "retry", b"retry", "state", b"state"]) -> None: ...
 
 Global___Work: typing_extensions.TypeAlias = Work
 
@@ -97,21 +103,171 @@ class FetchWorkResponse(google.protobuf.message.Message):
 
     WORK_FIELD_NUMBER: builtins.int
     CURSOR_FIELD_NUMBER: builtins.int
+    CHALLENGES_FIELD_NUMBER: builtins.int
     cursor: builtins.int
     """The cursor to pass next."""
     @property
     def work(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Work]:
         """What changed."""
 
+    @property
+    def challenges(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[rado.v1.envelope_pb2.Signed]:
+        """Signed Challenges of other parties that this party has not answered."""
+
     def __init__(
         self,
         *,
         work: collections.abc.Iterable[Global___Work] | None = ...,
         cursor: builtins.int = ...,
+        challenges: collections.abc.Iterable[rado.v1.envelope_pb2.Signed] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cursor", b"cursor", "work", b"work"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["challenges", b"challenges", "cursor", b"cursor", "work", b"work"]) -> None: ...
 
 Global___FetchWorkResponse: typing_extensions.TypeAlias = FetchWorkResponse
+
+@typing.final
+class SubmitFeaturesRequest(google.protobuf.message.Message):
+    """SubmitFeaturesRequest carries one statement."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FEATURES_FIELD_NUMBER: builtins.int
+    @property
+    def features(self) -> rado.v1.envelope_pb2.Signed:
+        """A Signed Features."""
+
+    def __init__(
+        self,
+        *,
+        features: rado.v1.envelope_pb2.Signed | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["features", b"features"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["features", b"features"]) -> None: ...
+
+Global___SubmitFeaturesRequest: typing_extensions.TypeAlias = SubmitFeaturesRequest
+
+@typing.final
+class SubmitFeaturesResponse(google.protobuf.message.Message):
+    """SubmitFeaturesResponse is empty."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___SubmitFeaturesResponse: typing_extensions.TypeAlias = SubmitFeaturesResponse
+
+@typing.final
+class AskWitnessesRequest(google.protobuf.message.Message):
+    """AskWitnessesRequest carries one challenge."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CHALLENGE_FIELD_NUMBER: builtins.int
+    @property
+    def challenge(self) -> rado.v1.envelope_pb2.Signed:
+        """A Signed Challenge."""
+
+    def __init__(
+        self,
+        *,
+        challenge: rado.v1.envelope_pb2.Signed | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["challenge", b"challenge"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["challenge", b"challenge"]) -> None: ...
+
+Global___AskWitnessesRequest: typing_extensions.TypeAlias = AskWitnessesRequest
+
+@typing.final
+class AskWitnessesResponse(google.protobuf.message.Message):
+    """AskWitnessesResponse is empty."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___AskWitnessesResponse: typing_extensions.TypeAlias = AskWitnessesResponse
+
+@typing.final
+class SubmitWitnessRequest(google.protobuf.message.Message):
+    """SubmitWitnessRequest carries one answer."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WITNESS_FIELD_NUMBER: builtins.int
+    @property
+    def witness(self) -> rado.v1.envelope_pb2.Signed:
+        """A Signed Witness."""
+
+    def __init__(
+        self,
+        *,
+        witness: rado.v1.envelope_pb2.Signed | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["witness", b"witness"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["witness", b"witness"]) -> None: ...
+
+Global___SubmitWitnessRequest: typing_extensions.TypeAlias = SubmitWitnessRequest
+
+@typing.final
+class SubmitWitnessResponse(google.protobuf.message.Message):
+    """SubmitWitnessResponse is empty."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___SubmitWitnessResponse: typing_extensions.TypeAlias = SubmitWitnessResponse
+
+@typing.final
+class FetchWitnessesRequest(google.protobuf.message.Message):
+    """FetchWitnessesRequest names the challenge."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NONCE_FIELD_NUMBER: builtins.int
+    nonce: builtins.bytes
+    """The nonce of this party's newest challenge."""
+    def __init__(
+        self,
+        *,
+        nonce: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["nonce", b"nonce"]) -> None: ...
+
+Global___FetchWitnessesRequest: typing_extensions.TypeAlias = FetchWitnessesRequest
+
+@typing.final
+class FetchWitnessesResponse(google.protobuf.message.Message):
+    """FetchWitnessesResponse carries what has arrived."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WITNESSES_FIELD_NUMBER: builtins.int
+    NEWEST_FIELD_NUMBER: builtins.int
+    @property
+    def witnesses(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[rado.v1.envelope_pb2.Signed]:
+        """Signed Witnesses, one from each party that answered."""
+
+    @property
+    def newest(self) -> rado.v1.envelope_pb2.Signed:
+        """The Signed Acceptance or Receipt of this party with the most ledger entries that the coordinator holds."""
+
+    def __init__(
+        self,
+        *,
+        witnesses: collections.abc.Iterable[rado.v1.envelope_pb2.Signed] | None = ...,
+        newest: rado.v1.envelope_pb2.Signed | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["newest", b"newest"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["newest", b"newest", "witnesses", b"witnesses"]) -> None: ...
+
+Global___FetchWitnessesResponse: typing_extensions.TypeAlias = FetchWitnessesResponse
 
 @typing.final
 class SubmitAnswerRequest(google.protobuf.message.Message):

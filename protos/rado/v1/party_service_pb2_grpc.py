@@ -40,6 +40,26 @@ class PartyServiceStub(object):
                 request_serializer=rado_dot_v1_dot_party__service__pb2.FetchWorkRequest.SerializeToString,
                 response_deserializer=rado_dot_v1_dot_party__service__pb2.FetchWorkResponse.FromString,
                 _registered_method=True)
+        self.SubmitFeatures = channel.unary_unary(
+                '/rado.v1.PartyService/SubmitFeatures',
+                request_serializer=rado_dot_v1_dot_party__service__pb2.SubmitFeaturesRequest.SerializeToString,
+                response_deserializer=rado_dot_v1_dot_party__service__pb2.SubmitFeaturesResponse.FromString,
+                _registered_method=True)
+        self.AskWitnesses = channel.unary_unary(
+                '/rado.v1.PartyService/AskWitnesses',
+                request_serializer=rado_dot_v1_dot_party__service__pb2.AskWitnessesRequest.SerializeToString,
+                response_deserializer=rado_dot_v1_dot_party__service__pb2.AskWitnessesResponse.FromString,
+                _registered_method=True)
+        self.SubmitWitness = channel.unary_unary(
+                '/rado.v1.PartyService/SubmitWitness',
+                request_serializer=rado_dot_v1_dot_party__service__pb2.SubmitWitnessRequest.SerializeToString,
+                response_deserializer=rado_dot_v1_dot_party__service__pb2.SubmitWitnessResponse.FromString,
+                _registered_method=True)
+        self.FetchWitnesses = channel.unary_unary(
+                '/rado.v1.PartyService/FetchWitnesses',
+                request_serializer=rado_dot_v1_dot_party__service__pb2.FetchWitnessesRequest.SerializeToString,
+                response_deserializer=rado_dot_v1_dot_party__service__pb2.FetchWitnessesResponse.FromString,
+                _registered_method=True)
         self.SubmitAnswer = channel.unary_unary(
                 '/rado.v1.PartyService/SubmitAnswer',
                 request_serializer=rado_dot_v1_dot_party__service__pb2.SubmitAnswerRequest.SerializeToString,
@@ -68,6 +88,34 @@ class PartyServiceServicer(object):
 
     def FetchWork(self, request, context):
         """FetchWork returns the queries that changed since the cursor, or waits for one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SubmitFeatures(self, request, context):
+        """SubmitFeatures states the features of the party's node. Repeating the same bytes is harmless.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AskWitnesses(self, request, context):
+        """AskWitnesses shows a challenge to all other parties. A newer challenge of a party replaces its older one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SubmitWitness(self, request, context):
+        """SubmitWitness answers another party's challenge. Repeating the same bytes is harmless.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FetchWitnesses(self, request, context):
+        """FetchWitnesses returns the answers to this party's challenge.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -109,6 +157,26 @@ def add_PartyServiceServicer_to_server(servicer, server):
                     servicer.FetchWork,
                     request_deserializer=rado_dot_v1_dot_party__service__pb2.FetchWorkRequest.FromString,
                     response_serializer=rado_dot_v1_dot_party__service__pb2.FetchWorkResponse.SerializeToString,
+            ),
+            'SubmitFeatures': grpc.unary_unary_rpc_method_handler(
+                    servicer.SubmitFeatures,
+                    request_deserializer=rado_dot_v1_dot_party__service__pb2.SubmitFeaturesRequest.FromString,
+                    response_serializer=rado_dot_v1_dot_party__service__pb2.SubmitFeaturesResponse.SerializeToString,
+            ),
+            'AskWitnesses': grpc.unary_unary_rpc_method_handler(
+                    servicer.AskWitnesses,
+                    request_deserializer=rado_dot_v1_dot_party__service__pb2.AskWitnessesRequest.FromString,
+                    response_serializer=rado_dot_v1_dot_party__service__pb2.AskWitnessesResponse.SerializeToString,
+            ),
+            'SubmitWitness': grpc.unary_unary_rpc_method_handler(
+                    servicer.SubmitWitness,
+                    request_deserializer=rado_dot_v1_dot_party__service__pb2.SubmitWitnessRequest.FromString,
+                    response_serializer=rado_dot_v1_dot_party__service__pb2.SubmitWitnessResponse.SerializeToString,
+            ),
+            'FetchWitnesses': grpc.unary_unary_rpc_method_handler(
+                    servicer.FetchWitnesses,
+                    request_deserializer=rado_dot_v1_dot_party__service__pb2.FetchWitnessesRequest.FromString,
+                    response_serializer=rado_dot_v1_dot_party__service__pb2.FetchWitnessesResponse.SerializeToString,
             ),
             'SubmitAnswer': grpc.unary_unary_rpc_method_handler(
                     servicer.SubmitAnswer,
@@ -159,6 +227,114 @@ class PartyService(object):
             '/rado.v1.PartyService/FetchWork',
             rado_dot_v1_dot_party__service__pb2.FetchWorkRequest.SerializeToString,
             rado_dot_v1_dot_party__service__pb2.FetchWorkResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SubmitFeatures(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rado.v1.PartyService/SubmitFeatures',
+            rado_dot_v1_dot_party__service__pb2.SubmitFeaturesRequest.SerializeToString,
+            rado_dot_v1_dot_party__service__pb2.SubmitFeaturesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AskWitnesses(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rado.v1.PartyService/AskWitnesses',
+            rado_dot_v1_dot_party__service__pb2.AskWitnessesRequest.SerializeToString,
+            rado_dot_v1_dot_party__service__pb2.AskWitnessesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SubmitWitness(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rado.v1.PartyService/SubmitWitness',
+            rado_dot_v1_dot_party__service__pb2.SubmitWitnessRequest.SerializeToString,
+            rado_dot_v1_dot_party__service__pb2.SubmitWitnessResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FetchWitnesses(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rado.v1.PartyService/FetchWitnesses',
+            rado_dot_v1_dot_party__service__pb2.FetchWitnessesRequest.SerializeToString,
+            rado_dot_v1_dot_party__service__pb2.FetchWitnessesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,70 @@ _PartyServiceFetchWorkType = typing_extensions.TypeVar(
     ],
 )
 
+_PartyServiceSubmitFeaturesType = typing_extensions.TypeVar(
+    '_PartyServiceSubmitFeaturesType',
+    grpc.UnaryUnaryMultiCallable[
+        rado.v1.party_service_pb2.SubmitFeaturesRequest,
+        rado.v1.party_service_pb2.SubmitFeaturesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        rado.v1.party_service_pb2.SubmitFeaturesRequest,
+        rado.v1.party_service_pb2.SubmitFeaturesResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        rado.v1.party_service_pb2.SubmitFeaturesRequest,
+        rado.v1.party_service_pb2.SubmitFeaturesResponse,
+    ],
+)
+
+_PartyServiceAskWitnessesType = typing_extensions.TypeVar(
+    '_PartyServiceAskWitnessesType',
+    grpc.UnaryUnaryMultiCallable[
+        rado.v1.party_service_pb2.AskWitnessesRequest,
+        rado.v1.party_service_pb2.AskWitnessesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        rado.v1.party_service_pb2.AskWitnessesRequest,
+        rado.v1.party_service_pb2.AskWitnessesResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        rado.v1.party_service_pb2.AskWitnessesRequest,
+        rado.v1.party_service_pb2.AskWitnessesResponse,
+    ],
+)
+
+_PartyServiceSubmitWitnessType = typing_extensions.TypeVar(
+    '_PartyServiceSubmitWitnessType',
+    grpc.UnaryUnaryMultiCallable[
+        rado.v1.party_service_pb2.SubmitWitnessRequest,
+        rado.v1.party_service_pb2.SubmitWitnessResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        rado.v1.party_service_pb2.SubmitWitnessRequest,
+        rado.v1.party_service_pb2.SubmitWitnessResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        rado.v1.party_service_pb2.SubmitWitnessRequest,
+        rado.v1.party_service_pb2.SubmitWitnessResponse,
+    ],
+)
+
+_PartyServiceFetchWitnessesType = typing_extensions.TypeVar(
+    '_PartyServiceFetchWitnessesType',
+    grpc.UnaryUnaryMultiCallable[
+        rado.v1.party_service_pb2.FetchWitnessesRequest,
+        rado.v1.party_service_pb2.FetchWitnessesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        rado.v1.party_service_pb2.FetchWitnessesRequest,
+        rado.v1.party_service_pb2.FetchWitnessesResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        rado.v1.party_service_pb2.FetchWitnessesRequest,
+        rado.v1.party_service_pb2.FetchWitnessesResponse,
+    ],
+)
+
 _PartyServiceSubmitAnswerType = typing_extensions.TypeVar(
     '_PartyServiceSubmitAnswerType',
     grpc.UnaryUnaryMultiCallable[
@@ -105,7 +169,7 @@ _PartyServiceSubmitReceiptType = typing_extensions.TypeVar(
     ],
 )
 
-class PartyServiceStub(typing.Generic[_PartyServiceFetchWorkType, _PartyServiceSubmitAnswerType, _PartyServiceSubmitReadyType, _PartyServiceUploadChunkType, _PartyServiceSubmitReceiptType]):
+class PartyServiceStub(typing.Generic[_PartyServiceFetchWorkType, _PartyServiceSubmitFeaturesType, _PartyServiceAskWitnessesType, _PartyServiceSubmitWitnessType, _PartyServiceFetchWitnessesType, _PartyServiceSubmitAnswerType, _PartyServiceSubmitReadyType, _PartyServiceUploadChunkType, _PartyServiceSubmitReceiptType]):
     """PartyService is what a party calls. Served by the coordinator; parties dial out."""
 
     @typing.overload
@@ -113,6 +177,22 @@ class PartyServiceStub(typing.Generic[_PartyServiceFetchWorkType, _PartyServiceS
         grpc.UnaryUnaryMultiCallable[
             rado.v1.party_service_pb2.FetchWorkRequest,
             rado.v1.party_service_pb2.FetchWorkResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            rado.v1.party_service_pb2.SubmitFeaturesRequest,
+            rado.v1.party_service_pb2.SubmitFeaturesResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            rado.v1.party_service_pb2.AskWitnessesRequest,
+            rado.v1.party_service_pb2.AskWitnessesResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            rado.v1.party_service_pb2.SubmitWitnessRequest,
+            rado.v1.party_service_pb2.SubmitWitnessResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            rado.v1.party_service_pb2.FetchWitnessesRequest,
+            rado.v1.party_service_pb2.FetchWitnessesResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             rado.v1.party_service_pb2.SubmitAnswerRequest,
@@ -139,6 +219,22 @@ class PartyServiceStub(typing.Generic[_PartyServiceFetchWorkType, _PartyServiceS
             rado.v1.party_service_pb2.FetchWorkResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            rado.v1.party_service_pb2.SubmitFeaturesRequest,
+            rado.v1.party_service_pb2.SubmitFeaturesResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            rado.v1.party_service_pb2.AskWitnessesRequest,
+            rado.v1.party_service_pb2.AskWitnessesResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            rado.v1.party_service_pb2.SubmitWitnessRequest,
+            rado.v1.party_service_pb2.SubmitWitnessResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            rado.v1.party_service_pb2.FetchWitnessesRequest,
+            rado.v1.party_service_pb2.FetchWitnessesResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             rado.v1.party_service_pb2.SubmitAnswerRequest,
             rado.v1.party_service_pb2.SubmitAnswerResponse,
         ],
@@ -159,6 +255,18 @@ class PartyServiceStub(typing.Generic[_PartyServiceFetchWorkType, _PartyServiceS
     FetchWork: _PartyServiceFetchWorkType
     """FetchWork returns the queries that changed since the cursor, or waits for one."""
 
+    SubmitFeatures: _PartyServiceSubmitFeaturesType
+    """SubmitFeatures states the features of the party's node. Repeating the same bytes is harmless."""
+
+    AskWitnesses: _PartyServiceAskWitnessesType
+    """AskWitnesses shows a challenge to all other parties. A newer challenge of a party replaces its older one."""
+
+    SubmitWitness: _PartyServiceSubmitWitnessType
+    """SubmitWitness answers another party's challenge. Repeating the same bytes is harmless."""
+
+    FetchWitnesses: _PartyServiceFetchWitnessesType
+    """FetchWitnesses returns the answers to this party's challenge."""
+
     SubmitAnswer: _PartyServiceSubmitAnswerType
     """SubmitAnswer gives an acceptance or a refusal. Repeating the same bytes is harmless."""
 
@@ -177,6 +285,22 @@ PartyServiceAsyncStub: typing_extensions.TypeAlias = PartyServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         rado.v1.party_service_pb2.FetchWorkRequest,
         rado.v1.party_service_pb2.FetchWorkResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        rado.v1.party_service_pb2.SubmitFeaturesRequest,
+        rado.v1.party_service_pb2.SubmitFeaturesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        rado.v1.party_service_pb2.AskWitnessesRequest,
+        rado.v1.party_service_pb2.AskWitnessesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        rado.v1.party_service_pb2.SubmitWitnessRequest,
+        rado.v1.party_service_pb2.SubmitWitnessResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        rado.v1.party_service_pb2.FetchWitnessesRequest,
+        rado.v1.party_service_pb2.FetchWitnessesResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         rado.v1.party_service_pb2.SubmitAnswerRequest,
@@ -206,6 +330,38 @@ class PartyServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[rado.v1.party_service_pb2.FetchWorkResponse, collections.abc.Awaitable[rado.v1.party_service_pb2.FetchWorkResponse]]:
         """FetchWork returns the queries that changed since the cursor, or waits for one."""
+
+    @abc.abstractmethod
+    def SubmitFeatures(
+        self,
+        request: rado.v1.party_service_pb2.SubmitFeaturesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[rado.v1.party_service_pb2.SubmitFeaturesResponse, collections.abc.Awaitable[rado.v1.party_service_pb2.SubmitFeaturesResponse]]:
+        """SubmitFeatures states the features of the party's node. Repeating the same bytes is harmless."""
+
+    @abc.abstractmethod
+    def AskWitnesses(
+        self,
+        request: rado.v1.party_service_pb2.AskWitnessesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[rado.v1.party_service_pb2.AskWitnessesResponse, collections.abc.Awaitable[rado.v1.party_service_pb2.AskWitnessesResponse]]:
+        """AskWitnesses shows a challenge to all other parties. A newer challenge of a party replaces its older one."""
+
+    @abc.abstractmethod
+    def SubmitWitness(
+        self,
+        request: rado.v1.party_service_pb2.SubmitWitnessRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[rado.v1.party_service_pb2.SubmitWitnessResponse, collections.abc.Awaitable[rado.v1.party_service_pb2.SubmitWitnessResponse]]:
+        """SubmitWitness answers another party's challenge. Repeating the same bytes is harmless."""
+
+    @abc.abstractmethod
+    def FetchWitnesses(
+        self,
+        request: rado.v1.party_service_pb2.FetchWitnessesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[rado.v1.party_service_pb2.FetchWitnessesResponse, collections.abc.Awaitable[rado.v1.party_service_pb2.FetchWitnessesResponse]]:
+        """FetchWitnesses returns the answers to this party's challenge."""
 
     @abc.abstractmethod
     def SubmitAnswer(

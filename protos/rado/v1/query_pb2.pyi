@@ -671,6 +671,52 @@ class GradientQuery(google.protobuf.message.Message):
 Global___GradientQuery: typing_extensions.TypeAlias = GradientQuery
 
 @typing.final
+class SealedSeed(google.protobuf.message.Message):
+    """SealedSeed is the seed of the tag's coefficient for one party (see the protocol document)."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PARTY_FIELD_NUMBER: builtins.int
+    SEED_FIELD_NUMBER: builtins.int
+    party: builtins.str
+    """The party's member name."""
+    seed: builtins.bytes
+    """32 bytes, encrypted to the party's signing key."""
+    def __init__(
+        self,
+        *,
+        party: builtins.str = ...,
+        seed: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["party", b"party", "seed", b"seed"]) -> None: ...
+
+Global___SealedSeed: typing_extensions.TypeAlias = SealedSeed
+
+@typing.final
+class Binding(google.protobuf.message.Message):
+    """Binding binds the total to the query, the attempt and the cohort."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    OPENING_KEY_FIELD_NUMBER: builtins.int
+    SEEDS_FIELD_NUMBER: builtins.int
+    opening_key: builtins.bytes
+    """An X25519 public key, 32 bytes, fresh in every query. Its private half opens the total's tag."""
+    @property
+    def seeds(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___SealedSeed]:
+        """The tag's seed for every party of the roster, in ascending order of names."""
+
+    def __init__(
+        self,
+        *,
+        opening_key: builtins.bytes = ...,
+        seeds: collections.abc.Iterable[Global___SealedSeed] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["opening_key", b"opening_key", "seeds", b"seeds"]) -> None: ...
+
+Global___Binding: typing_extensions.TypeAlias = Binding
+
+@typing.final
 class Query(google.protobuf.message.Message):
     """Query is what a learner asks, signed (type "Query", role "learner"). Its id is the SHA-256 of the payload. A receiver
     refuses a query in which any field, at any depth, is unknown to it.
@@ -701,6 +747,8 @@ class Query(google.protobuf.message.Message):
     PREPARE_WITHIN_S_FIELD_NUMBER: builtins.int
     UPLOAD_WITHIN_S_FIELD_NUMBER: builtins.int
     MAX_ATTEMPTS_FIELD_NUMBER: builtins.int
+    FEATURES_FIELD_NUMBER: builtins.int
+    BINDING_FIELD_NUMBER: builtins.int
     federation: builtins.str
     """The federation's name."""
     learner: builtins.str
@@ -761,6 +809,14 @@ class Query(google.protobuf.message.Message):
     def delta(self) -> Global___Rational:
         """The delta at which parties count and charge epsilon."""
 
+    @property
+    def features(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The features that this query uses, ascending, each once. A party refuses a query with a feature that it lacks."""
+
+    @property
+    def binding(self) -> Global___Binding:
+        """Present exactly if the features contain "bound-totals"."""
+
     def __init__(
         self,
         *,
@@ -787,12 +843,40 @@ class Query(google.protobuf.message.Message):
         prepare_within_s: builtins.int = ...,
         upload_within_s: builtins.int = ...,
         max_attempts: builtins.int = ...,
+        features: collections.abc.Iterable[builtins.str] | None = ...,
+        binding: Global___Binding | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["delta", b"delta", "encoding", b"encoding", "gradient", b"gradient", "kind", b"kind", "moments", b"moments", "paillier_key", b"paillier_key", "rados", b"rados", "statistic", b"statistic"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["answer_within_s", b"answer_within_s", "cohort_min", b"cohort_min", "created_at_unix_s", b"created_at_unix_s", "delta", b"delta", "encoding", b"encoding", "federation", b"federation", "gradient", b"gradient", "honest_parties", b"honest_parties", "kind", b"kind", "learner", b"learner", "max_attempts", b"max_attempts", "max_parties", b"max_parties", "max_rows", b"max_rows", "moments", b"moments", "nonce", b"nonce", "not_after_unix_s", b"not_after_unix_s", "paillier_key", b"paillier_key", "prepare_within_s", b"prepare_within_s", "rados", b"rados", "roster_version", b"roster_version", "schema", b"schema", "schema_digest", b"schema_digest", "statistic", b"statistic", "upload_within_s", b"upload_within_s"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["binding", b"binding", "delta", b"delta", "encoding", b"encoding", "gradient", b"gradient", "kind", b"kind", "moments", b"moments", "paillier_key", b"paillier_key", "rados", b"rados", "statistic", b"statistic"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["answer_within_s", b"answer_within_s", "binding", b"binding", "cohort_min", b"cohort_min", "created_at_unix_s", b"created_at_unix_s", "delta", b"delta", "encoding", b"encoding", "features", b"features", "federation", b"federation", "gradient", b"gradient", "honest_parties", b"honest_parties", "kind", b"kind", "learner", b"learner", "max_attempts", b"max_attempts", "max_parties", b"max_parties", "max_rows", b"max_rows", "moments", b"moments", "nonce", b"nonce", "not_after_unix_s", b"not_after_unix_s", "paillier_key", b"paillier_key", "prepare_within_s", b"prepare_within_s", "rados", b"rados", "roster_version", b"roster_version", "schema", b"schema", "schema_digest", b"schema_digest", "statistic", b"statistic", "upload_within_s", b"upload_within_s"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["rados", "moments", "statistic", "gradient"] | None: ...
 
 Global___Query: typing_extensions.TypeAlias = Query
+
+@typing.final
+class Retry(google.protobuf.message.Message):
+    """Retry is the learner's decision to make another attempt (type "Retry", role "learner"). Each attempt is charged."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    QUERY_ID_FIELD_NUMBER: builtins.int
+    LEARNER_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    query_id: builtins.bytes
+    """The query's id."""
+    learner: builtins.str
+    """The learner's member name."""
+    attempt: builtins.int
+    """The attempt that it starts, from 2."""
+    def __init__(
+        self,
+        *,
+        query_id: builtins.bytes = ...,
+        learner: builtins.str = ...,
+        attempt: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "learner", b"learner", "query_id", b"query_id"]) -> None: ...
+
+Global___Retry: typing_extensions.TypeAlias = Retry
 
 @typing.final
 class Cancel(google.protobuf.message.Message):

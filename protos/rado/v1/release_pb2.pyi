@@ -41,6 +41,8 @@ class _PhaseEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumType
     """The total is there to be fetched."""
     PHASE_FAILED: _Phase.ValueType  # 6
     """It ended without a total."""
+    PHASE_LOST: _Phase.ValueType  # 7
+    """The attempt was lost. It waits for the learner's Retry, until the query expires."""
 
 class Phase(_Phase, metaclass=_PhaseEnumTypeWrapper):
     """Phase is where an attempt stands."""
@@ -59,6 +61,8 @@ PHASE_COMPLETE: Phase.ValueType  # 5
 """The total is there to be fetched."""
 PHASE_FAILED: Phase.ValueType  # 6
 """It ended without a total."""
+PHASE_LOST: Phase.ValueType  # 7
+"""The attempt was lost. It waits for the learner's Retry, until the query expires."""
 Global___Phase: typing_extensions.TypeAlias = Phase
 
 class _PartyState:

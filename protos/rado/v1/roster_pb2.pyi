@@ -93,12 +93,15 @@ class Roster(google.protobuf.message.Message):
     VERSION_FIELD_NUMBER: builtins.int
     ISSUED_AT_UNIX_S_FIELD_NUMBER: builtins.int
     MEMBERS_FIELD_NUMBER: builtins.int
+    NOT_AFTER_UNIX_S_FIELD_NUMBER: builtins.int
     federation: builtins.str
     """The federation's name, in the form of a member's name."""
     version: builtins.int
     """Grows with every issue; parties refuse one older than the newest that they have seen."""
     issued_at_unix_s: builtins.int
     """When it was signed, Unix seconds."""
+    not_after_unix_s: builtins.int
+    """After this no member uses the roster, Unix seconds; 0 in rosters that were made before this field existed."""
     @property
     def members(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Member]:
         """All members; exactly one coordinator."""
@@ -110,7 +113,46 @@ class Roster(google.protobuf.message.Message):
         version: builtins.int = ...,
         issued_at_unix_s: builtins.int = ...,
         members: collections.abc.Iterable[Global___Member] | None = ...,
+        not_after_unix_s: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["federation", b"federation", "issued_at_unix_s", b"issued_at_unix_s", "members", b"members", "version", b"version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["federation", b"federation", "issued_at_unix_s", b"issued_at_unix_s", "members", b"members", "not_after_unix_s", b"not_after_unix_s", "version", b"version"]) -> None: ...
 
 Global___Roster: typing_extensions.TypeAlias = Roster
+
+@typing.final
+class Features(google.protobuf.message.Message):
+    """Features lists the optional parts of this protocol that a party's node has (type "Features", role "party"). A learner
+    asks a query that needs a feature only if every party of the roster states it.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FEDERATION_FIELD_NUMBER: builtins.int
+    PARTY_FIELD_NUMBER: builtins.int
+    FEATURES_FIELD_NUMBER: builtins.int
+    VERSION_FIELD_NUMBER: builtins.int
+    SIGNED_AT_UNIX_S_FIELD_NUMBER: builtins.int
+    federation: builtins.str
+    """The federation's name."""
+    party: builtins.str
+    """The party's member name."""
+    version: builtins.str
+    """The version of the node's program, for people."""
+    signed_at_unix_s: builtins.int
+    """When it was signed, Unix seconds. A newer statement replaces an older one."""
+    @property
+    def features(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The names of features, ascending, each once: 1 to 63 of a-z, 0-9 and "-"."""
+
+    def __init__(
+        self,
+        *,
+        federation: builtins.str = ...,
+        party: builtins.str = ...,
+        features: collections.abc.Iterable[builtins.str] | None = ...,
+        version: builtins.str = ...,
+        signed_at_unix_s: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["features", b"features", "federation", b"federation", "party", b"party", "signed_at_unix_s", b"signed_at_unix_s", "version", b"version"]) -> None: ...
+
+Global___Features: typing_extensions.TypeAlias = Features
