@@ -27,6 +27,7 @@ from coordinator.events import (
     Finished,
     FixCohort,
     ReceiptGiven,
+    Retried,
     StartAdding,
     Ticked,
 )
@@ -293,7 +294,7 @@ class Core:
                 self._background(self._add(live))
             case DropUploads(attempt):
                 self._background(asyncio.to_thread(self.spool.drop_attempt, live.query_id, attempt))
-                if attempt != live.round.attempt:
+                if attempt != live.round.attempt or live.round.phase is Phase.LOST:
                     self._log.warning("attempt lost", query=live.query_id, attempt=attempt)
             case Finished(""):
                 self._log.info("complete", **about)
@@ -316,6 +317,8 @@ class Core:
                 self._log.info("added", **about, attempt=attempt, chunks=live.chunks)
             case Cancelled():
                 self._log.info("cancelled", **about)
+            case Retried(attempt):
+                self._log.info("retried", **about, attempt=attempt)
             case Ticked() | AddingFailed():
                 self._log.info("phase ended", **about, attempt=live.round.attempt, phase=live.round.phase.word)
 

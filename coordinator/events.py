@@ -67,11 +67,18 @@ class Cancelled:
 
 
 @dataclass(frozen=True)
+class Retried:
+    """The learner decided to make this attempt, after the one before it was lost."""
+
+    attempt: int
+
+
+@dataclass(frozen=True)
 class Ticked:
     """Time has passed."""
 
 
-Event = Answered | BecameReady | ReceiptGiven | Added | AddingFailed | Cancelled | Ticked
+Event = Answered | BecameReady | ReceiptGiven | Added | AddingFailed | Cancelled | Retried | Ticked
 
 
 @dataclass(frozen=True)

@@ -6,22 +6,25 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from coordinator.core import Core
-from coordinator.events import Answered, BecameReady, Cancelled, PartyAnswer, ReceiptGiven
+from coordinator.events import Answered, BecameReady, Cancelled, PartyAnswer, ReceiptGiven, Retried
 from coordinator.live import LiveQuery, check_size
 from coordinator.rounds import Rules
 from coordinator.store import Statement
 from coordinator.totals import check_chunk
 from radofed.common.logs import Log
 from wire.cohort import Acceptance, Ready, Receipt, Refusal, S, check_receipt, open_statement
-from wire.envelopes import Envelope
+from wire.envelopes import Envelope, Kind
 from wire.errors import Code, WireError
-from wire.query import OpenedQuery, open_query
+from wire.features import Feature
+from wire.ledger_head import MAX_SEALED_BYTES
+from wire.query import OpenedQuery, Retry, check_features_known, open_query, open_retry
 from wire.roster import Member, Roster
 from wire.status import Phase
 from wire.upload import Chunk, upload_digest
 
-# A statement needs at most 185. A payload may repeat fields without limit, and every member receives the cohort's.
-STATEMENT_BYTES = 320
+# A statement needs at most 185, and its ledger head 45 and the sealed sums. A payload may repeat fields without limit,
+# and every member receives the cohort's.
+STATEMENT_BYTES = 400 + MAX_SEALED_BYTES
 CHUNKS_AT_ONCE = 16
 QUERIES_AT_ONCE = 4
 
@@ -52,6 +55,7 @@ class Intake:
 
         def open_it() -> OpenedQuery:
             opened = open_query(envelope, roster, now_unix_s=self._core.wall_clock())
+            check_features_known(opened.query)
             check_size(opened)
             return opened
 
@@ -69,6 +73,7 @@ class Intake:
             query.prepare_within_s,
             query.upload_within_s,
             query.max_attempts,
+            Feature.SIGNED_RETRIES in query.features,
         )
         await self._core.take(opened, rules)
         return opened.query_id
@@ -79,6 +84,16 @@ class Intake:
         if self._core.find(query_id).learner != caller.name:
             raise WireError(Code.QUERY_UNKNOWN)
         await self._core.move(query_id, Cancelled())
+
+    async def retry(self, envelope: Envelope, caller: Member) -> None:
+        """Start another attempt by its learner's decision. Raises WireError."""
+        query_id = Retry.from_bytes(envelope.payload).query_id
+        live = self._core.find(query_id)
+        if live.learner != caller.name:
+            raise WireError(Code.QUERY_UNKNOWN)
+        retry = open_retry(envelope, live.opened, self._roster())
+        statement = Statement(retry.attempt, retry.learner, Kind.RETRY, envelope)
+        await self._core.move(query_id, Retried(retry.attempt), statement=statement)
 
     async def acceptance(self, envelope: Envelope, caller: Member) -> None:
         """Process a party's acceptance. Raises WireError."""
@@ -98,7 +113,8 @@ class Intake:
         return said
 
     async def _answer(self, said: Acceptance | Refusal, answer: PartyAnswer, envelope: Envelope) -> None:
-        statement = Statement(said.attempt, said.party, said.KIND, envelope)
+        head = said.ledger_head if isinstance(said, Acceptance) else None
+        statement = Statement(said.attempt, said.party, said.KIND, envelope, head.entries if head else 0)
         await self._core.move(said.query_id, Answered(said.attempt, said.party, answer), statement=statement)
 
     async def ready(self, envelope: Envelope, caller: Member) -> None:
@@ -113,7 +129,8 @@ class Intake:
         Raises WireError, CHUNK_MISSING or RECEIPT_INVALID among others.
         """
         said = self._open(Receipt, envelope, caller)
-        statement = Statement(said.attempt, said.party, said.KIND, envelope)
+        head = said.ledger_head
+        statement = Statement(said.attempt, said.party, said.KIND, envelope, head.entries if head else 0)
         event = ReceiptGiven(said.attempt, said.party, envelope.payload_hash.hex())
         await self._core.move(
             said.query_id, event, statement=statement, check=lambda live: self._check_receipt(live, said)

@@ -18,7 +18,10 @@ _CHUNK_BITS = 32
 
 @dataclass(frozen=True)
 class LiveQuery:
-    """A query with its round and the envelopes of the current attempt, as in the store."""
+    """A query with its round and the envelopes of the current attempt, as in the store.
+
+    retry: the learner's decision on this attempt, None in attempt 1 and without signed retries.
+    """
 
     opened: OpenedQuery
     round: Round
@@ -27,6 +30,7 @@ class LiveQuery:
     finished_at_unix_s: float | None = None
     acceptances: Mapping[str, Envelope] = field(default_factory=dict)
     receipts: Mapping[str, Envelope] = field(default_factory=dict)
+    retry: Envelope | None = None
 
     @cached_property
     def query_id(self) -> bytes:
@@ -83,8 +87,10 @@ class LiveQuery:
         same_attempt = to.attempt == self.round.attempt
         acceptances = dict(self.acceptances) if same_attempt else {}
         receipts = dict(self.receipts) if same_attempt else {}
+        retry = self.retry if same_attempt else None
         if statement is not None and statement.attempt == to.attempt:
             _file(statement, acceptances, receipts)
+            retry = statement.envelope if statement.kind is Kind.RETRY else retry
         return replace(
             self,
             round=to,
@@ -92,6 +98,7 @@ class LiveQuery:
             finished_at_unix_s=finished_at,
             acceptances=acceptances,
             receipts=receipts,
+            retry=retry,
         )
 
     def work_for(self, party: str, chunks_held: frozenset[int]) -> Work:
@@ -105,6 +112,7 @@ class LiveQuery:
             state,
             self.cohort if member else None,
             chunks_held,
+            self.retry,
         )
 
     def status(self, count: Callable[[str], int], now: float) -> QueryStatus:
@@ -163,6 +171,7 @@ def restore(stored: StoredQuery, *, now: float, now_unix_s: float) -> LiveQuery:
         stored.finished_at_unix_s,
         acceptances,
         receipts,
+        next((statement.envelope for statement in stored.statements if statement.kind is Kind.RETRY), None),
     )
 
 

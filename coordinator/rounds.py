@@ -3,7 +3,11 @@
     ANSWERING --all answered, or time--> PREPARING --all acceptors ready, or time--> UPLOADING
     UPLOADING --all receipts--> ADDING --added--> COMPLETE
     ANSWERING --too many refused for a cohort--> FAILED
-    UPLOADING --time--> ANSWERING of the next attempt, or FAILED after the last
+    UPLOADING --time--> LOST, or FAILED after the last attempt
+    LOST --the learner's signed retry--> ANSWERING of the next attempt
+
+A query without the feature of signed retries (version 0.1) goes from UPLOADING to the next attempt by itself. Parties
+of this version refuse such an attempt.
 
 Any phase before COMPLETE may end in FAILED: too few parties, cancelled, expired. Every phase that is not terminal has a
 deadline, at latest the query's expiry. This module reads no clock, file or network: `now`, deadlines and `expires_at`
@@ -28,6 +32,7 @@ from coordinator.events import (
     FixCohort,
     PartyAnswer,
     ReceiptGiven,
+    Retried,
     StartAdding,
     Ticked,
 )
@@ -41,8 +46,9 @@ _OPEN_COHORT = (Phase.ANSWERING, Phase.PREPARING)
 class Rules:
     """Rules of the signed query and the roster for all attempts. Durations are in seconds.
 
-    parties: names in the roster's order. Raises WireError(QUERY_INVALID) if the roster has fewer parties than a cohort
-    needs.
+    parties: names in the roster's order. signed_retries: whether another attempt needs the learner's decision.
+
+    Raises WireError(QUERY_INVALID) if the roster has fewer parties than a cohort needs.
     """
 
     parties: tuple[str, ...]
@@ -53,6 +59,7 @@ class Rules:
     prepare_within_s: float
     upload_within_s: float
     max_attempts: int
+    signed_retries: bool = False
 
     def __post_init__(self) -> None:
         if len(set(self.parties)) != len(self.parties) or not 1 <= self.cohort_min <= self.max_parties:
@@ -190,6 +197,8 @@ def step(round_: Round, event: Event, now: float) -> Outcome:
             return _fail(round_, Code.INTERNAL, detail) if at_work else (round_, ())
         case Cancelled():
             return _cancelled(round_)
+        case Retried(attempt):
+            return _retried(round_, attempt, now)
         case Ticked():
             return _ticked(round_, now)
     return (round_, ()) if changed is round_ else _settle(changed, now)
@@ -251,6 +260,19 @@ def _added(round_: Round, attempt: int) -> Outcome:
     if round_.phase is not Phase.ADDING or attempt != round_.attempt:
         return round_, ()
     return replace(round_, phase=Phase.COMPLETE), (DropUploads(attempt), Finished(""))
+
+
+def _retried(round_: Round, attempt: int, now: float) -> Outcome:
+    if attempt == round_.attempt and attempt > 1:
+        return round_, ()
+    if round_.phase.is_terminal:
+        raise WireError(Code.QUERY_CLOSED)
+    if round_.phase is not Phase.LOST:
+        raise WireError(Code.PHASE_MISMATCH, f"It is in phase {round_.phase.word}, so there is nothing to retry.")
+    if attempt != round_.attempt + 1:
+        raise WireError(Code.ATTEMPT_MISMATCH, f"Attempt {round_.attempt} was lost.")
+    following = begin(round_.rules, now=now, expires_at=round_.expires_at)
+    return replace(following, attempt=attempt), ()
 
 
 def _cancelled(round_: Round) -> Outcome:
@@ -324,6 +346,10 @@ def _end_attempt(round_: Round, now: float) -> Outcome:
     if round_.attempt == round_.rules.max_attempts:
         detail = f"In attempt {round_.attempt} of {round_.rules.max_attempts} these did not finish: {_list(missing)}."
         return _fail(round_, Code.ATTEMPTS_EXHAUSTED, detail)
+    if round_.rules.signed_retries:
+        detail = f"In attempt {round_.attempt} of {round_.rules.max_attempts} these did not finish: {_list(missing)}."
+        lost = replace(round_, phase=Phase.LOST, deadline=round_.expires_at, detail=detail)
+        return lost, (DropUploads(round_.attempt),)
     following = begin(round_.rules, now=now, expires_at=round_.expires_at)
     return replace(following, attempt=round_.attempt + 1), (DropUploads(round_.attempt),)
 

@@ -23,6 +23,7 @@ from coordinator.spool import UploadSpool
 from coordinator.store import Store
 from coordinator.totals import ClusterSum
 from coordinator.views import Views
+from coordinator.witnesses import WitnessExchange
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.processors import one_blas_thread
 from radofed.common.files.writing import BY_UMASK, write_durably
@@ -91,6 +92,7 @@ class Node:
         config.address_file.unlink(missing_ok=True)
         store = Store(config.store_file, config.federation)
         stack.callback(store.close)
+        self._store = store
         self._membership = membership = Membership(
             config.roster,
             federation=config.federation,
@@ -126,11 +128,12 @@ class Node:
         self._gate = Gate(lambda: membership.roster, self._log)
         server = grpc.aio.server(interceptors=(self._gate,), options=SERVER_OPTIONS)
         intake = Intake(core, lambda: membership.roster, self._log)
-        views = Views(core)
+        witnesses = WitnessExchange(self._store, lambda: membership.roster, core.clock)
+        views = Views(core, witnesses)
         register(
             server,
-            MemberService(membership, core.wall_clock),
-            PartyService(intake, views),
+            MemberService(membership, witnesses, core.wall_clock),
+            PartyService(intake, views, witnesses),
             LearnerService(intake, views),
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)

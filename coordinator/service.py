@@ -5,6 +5,7 @@ wire.transport.Gate has authenticated the caller and checked its role before a m
 
 # ruff: noqa: ARG002, N802 - gRPC fixes the names and the arguments of these methods.
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -13,6 +14,7 @@ import grpc.aio
 from coordinator.intake import Intake
 from coordinator.membership import Membership
 from coordinator.views import Views
+from coordinator.witnesses import WitnessExchange
 from rado.v1 import (
     learner_service_pb2,
     learner_service_pb2_grpc,
@@ -23,6 +25,7 @@ from rado.v1 import (
 )
 from wire.envelopes import Envelope, Kind
 from wire.errors import Code, WireError
+from wire.features import OWN_FEATURES
 from wire.query import Cancel
 from wire.roster import open_from
 from wire.transport import MAX_MESSAGE_BYTES, current_caller
@@ -45,8 +48,9 @@ RESPONSE_BYTES = MAX_MESSAGE_BYTES - 16 * 1024
 class MemberService(member_service_pb2_grpc.MemberServiceServicer):
     """Calls of every member."""
 
-    def __init__(self, membership: Membership, wall_clock: Callable[[], float]) -> None:
+    def __init__(self, membership: Membership, witnesses: WitnessExchange, wall_clock: Callable[[], float]) -> None:
         self._membership = membership
+        self._witnesses = witnesses
         self._wall_clock = wall_clock
 
     async def FetchRoster(
@@ -57,20 +61,65 @@ class MemberService(member_service_pb2_grpc.MemberServiceServicer):
             roster=self._membership.envelope.to_proto(), server_time_unix_ms=int(self._wall_clock() * 1000)
         )
 
+    async def FetchFeatures(
+        self, request: member_service_pb2.FetchFeaturesRequest, context: Context
+    ) -> member_service_pb2.FetchFeaturesResponse:
+        """What every party stated of its node, and the features of this one."""
+        stated = await asyncio.to_thread(self._witnesses.features)
+        return member_service_pb2.FetchFeaturesResponse(
+            parties=[envelope.to_proto() for envelope in stated], coordinator=OWN_FEATURES
+        )
+
 
 class PartyService(party_service_pb2_grpc.PartyServiceServicer):
     """Calls of parties."""
 
-    def __init__(self, intake: Intake, views: Views) -> None:
+    def __init__(self, intake: Intake, views: Views, witnesses: WitnessExchange) -> None:
         self._intake = intake
         self._views = views
+        self._witnesses = witnesses
+
+    async def SubmitFeatures(
+        self, request: party_service_pb2.SubmitFeaturesRequest, context: Context
+    ) -> party_service_pb2.SubmitFeaturesResponse:
+        """Store what the party states of its node."""
+        envelope = Envelope.from_proto(request.features)
+        await asyncio.to_thread(self._witnesses.state_features, envelope, current_caller())
+        return party_service_pb2.SubmitFeaturesResponse()
+
+    async def AskWitnesses(
+        self, request: party_service_pb2.AskWitnessesRequest, context: Context
+    ) -> party_service_pb2.AskWitnessesResponse:
+        """Show the party's challenge to the others."""
+        self._witnesses.ask(Envelope.from_proto(request.challenge), current_caller())
+        await self._views.wake()
+        return party_service_pb2.AskWitnessesResponse()
+
+    async def SubmitWitness(
+        self, request: party_service_pb2.SubmitWitnessRequest, context: Context
+    ) -> party_service_pb2.SubmitWitnessResponse:
+        """Take an answer to another party's challenge."""
+        self._witnesses.answer(Envelope.from_proto(request.witness), current_caller())
+        return party_service_pb2.SubmitWitnessResponse()
+
+    async def FetchWitnesses(
+        self, request: party_service_pb2.FetchWitnessesRequest, context: Context
+    ) -> party_service_pb2.FetchWitnessesResponse:
+        """The answers to the party's own challenge so far."""
+        caller = current_caller()
+        answers = self._witnesses.answers(request.nonce, caller)
+        newest = await asyncio.to_thread(self._witnesses.newest, caller)
+        return party_service_pb2.FetchWitnessesResponse(
+            witnesses=[answer.to_proto() for answer in answers], newest=None if newest is None else newest.to_proto()
+        )
 
     async def FetchWork(
         self, request: party_service_pb2.FetchWorkRequest, context: Context
     ) -> party_service_pb2.FetchWorkResponse:
         """Changes, oldest first, as many as fit into one response. The next call returns the rest."""
         items, cursor = await self._views.work(current_caller(), request.cursor, request.wait_s)
-        response = party_service_pb2.FetchWorkResponse(cursor=cursor)
+        challenges = [challenge.to_proto() for challenge in self._witnesses.show(current_caller())]
+        response = party_service_pb2.FetchWorkResponse(cursor=cursor, challenges=challenges)
         size_bytes, reached = 0, 0
         for work, stands_after in items:
             message = work.to_proto()
@@ -161,6 +210,13 @@ class LearnerService(learner_service_pb2_grpc.LearnerServiceServicer):
         cancel = Cancel.from_bytes(open_from(Envelope.from_proto(request.cancel), Kind.CANCEL, caller))
         await self._intake.cancel(cancel.query_id, cancel.learner, caller)
         return learner_service_pb2.CancelQueryResponse()
+
+    async def RetryQuery(
+        self, request: learner_service_pb2.RetryQueryRequest, context: Context
+    ) -> learner_service_pb2.RetryQueryResponse:
+        """Start another attempt of a query whose last one was lost."""
+        await self._intake.retry(Envelope.from_proto(request.retry), current_caller())
+        return learner_service_pb2.RetryQueryResponse()
 
     async def FetchTotal(
         self, request: learner_service_pb2.FetchTotalRequest, context: Context

@@ -45,16 +45,29 @@ CREATE TABLE statements (
 ) WITHOUT ROWID;
 CREATE TABLE forgotten (query_id BLOB PRIMARY KEY, not_after_unix_s INTEGER NOT NULL) WITHOUT ROWID;
 """
+# Added after version 1 of the format; a program that does not know them leaves them alone.
+_ADDED_TABLES = """
+CREATE TABLE IF NOT EXISTS features (
+    party TEXT PRIMARY KEY, signed_at_unix_s INTEGER NOT NULL, envelope BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS heads (
+    party TEXT PRIMARY KEY, entries INTEGER NOT NULL, envelope BLOB NOT NULL
+) WITHOUT ROWID
+"""
 
 
 @dataclass(frozen=True)
 class Statement:
-    """A party's signed statement on one attempt."""
+    """A party's signed statement on one attempt, or the learner's retry that started it.
+
+    party: the signer. ledger_entries: of the ledger head that it carries, 0 for none.
+    """
 
     attempt: int
     party: str
     kind: Kind
     envelope: Envelope
+    ledger_entries: int = 0
 
 
 @dataclass(frozen=True)
@@ -111,6 +124,9 @@ class Store:
             raise ConfigurationError(
                 f"{path}: has version {version}, this program reads {SCHEMA_VERSION}; use the program that wrote it"
             )
+        with self._transaction() as cursor:
+            for statement in _ADDED_TABLES.split(";"):
+                cursor.execute(statement)
         owner = self._fact("federation")
         if owner != federation:
             raise ConfigurationError(
@@ -160,6 +176,28 @@ class Store:
         with self._transaction() as cursor:
             cursor.execute("INSERT OR REPLACE INTO roster VALUES (1, ?, ?)", (version, envelope.to_bytes()))
 
+    def remember_features(self, party: str, signed_at_unix_s: int, envelope: Envelope) -> None:
+        """Store a party's statement of its features, unless a newer one is stored."""
+        with self._transaction() as cursor:
+            cursor.execute(
+                "INSERT INTO features VALUES (?, ?, ?) ON CONFLICT (party) DO UPDATE SET"
+                " signed_at_unix_s = excluded.signed_at_unix_s, envelope = excluded.envelope"
+                " WHERE excluded.signed_at_unix_s > features.signed_at_unix_s",
+                (party, signed_at_unix_s, envelope.to_bytes()),
+            )
+
+    def features(self) -> dict[str, Envelope]:
+        """The newest statement of features of every party that sent one."""
+        with self._lock:
+            rows = self._connection.execute("SELECT party, envelope FROM features").fetchall()
+        return {party: Envelope.from_bytes(envelope) for party, envelope in rows}
+
+    def newest_head(self, party: str) -> Envelope | None:
+        """The party's statement with the most ledger entries."""
+        with self._lock:
+            row = self._connection.execute("SELECT envelope FROM heads WHERE party = ?", (party,)).fetchone()
+        return None if row is None else Envelope.from_bytes(row[0])
+
     def was_forgotten(self, query_id: bytes) -> bool:
         """Whether this query ran, ended and was forgotten: it must never run again."""
         with self._lock:
@@ -202,7 +240,7 @@ class Store:
         finished_at_unix_s: float | None,
         statement: Statement | None = None,
     ) -> Revisions:
-        """Store a query's next state, with the statement that caused it."""
+        """Store a query's next state, with the statement that caused it, and the ledger head that this carries."""
         with self._transaction() as cursor:
             revision = _next_revision(cursor)
             if statement is not None:
@@ -210,6 +248,13 @@ class Store:
                     "INSERT INTO statements VALUES (?, ?, ?, ?, ?)",
                     (query_id, statement.attempt, statement.party, statement.kind, statement.envelope.to_bytes()),
                 )
+                if statement.ledger_entries:
+                    cursor.execute(
+                        "INSERT INTO heads VALUES (?, ?, ?) ON CONFLICT (party) DO UPDATE SET"
+                        " entries = excluded.entries, envelope = excluded.envelope"
+                        " WHERE excluded.entries > heads.entries",
+                        (statement.party, statement.ledger_entries, statement.envelope.to_bytes()),
+                    )
             (work_revision,) = cursor.execute(
                 "UPDATE queries SET round = ?, revision = ?, finished_at_unix_s = ?,"
                 " work_revision = CASE WHEN ? THEN ? ELSE work_revision END WHERE query_id = ? RETURNING work_revision",

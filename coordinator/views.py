@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from coordinator.core import Core
 from coordinator.live import LiveQuery
+from coordinator.witnesses import WitnessExchange
 from wire.errors import Code, WireError
 from wire.roster import Member
 from wire.status import Phase, QueryStatus, Total, Work
@@ -25,12 +26,15 @@ class Views:
     At most WAITING_PER_MEMBER long polls of a member wait at one time; further ones return immediately.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, witnesses: WitnessExchange) -> None:
         self._core = core
+        self._witnesses = witnesses
         self._waiting: Counter[str] = Counter()
 
     async def work(self, caller: Member, cursor: int, wait_s: float) -> tuple[tuple[tuple[Work, int], ...], int]:
         """A party's changed work since the cursor, each entry with the cursor after it; and the next cursor.
+
+        The wait also ends once another party's challenge is due.
 
         Cursor 0 gives all open queries. A cursor above the current one (the coordinator lost its state) counts as 0.
         """
@@ -45,11 +49,20 @@ class Views:
                 and caller.name in live.round.rules.parties
             )
 
-        found = await self._wait(caller, self._core.work_changed, changed, wait_s)
-        in_order = sorted(found, key=lambda live: live.revisions.work_revision)
+        def look() -> tuple[tuple[LiveQuery, ...], tuple[str, ...]] | None:
+            seen = changed(), self._witnesses.due(caller)
+            return seen if any(seen) else None
+
+        await self._wait(caller, self._core.work_changed, look, wait_s)
+        in_order = sorted(changed(), key=lambda live: live.revisions.work_revision)
         items = tuple((self._work(live, caller.name), live.revisions.work_revision) for live in in_order)
         # There was no await since the queries were read: no change is between them and this revision.
         return items, self._core.revision
+
+    async def wake(self) -> None:
+        """Let the long polls of parties look again."""
+        async with self._core.work_changed:
+            self._core.work_changed.notify_all()
 
     def _work(self, live: LiveQuery, party: str) -> Work:
         uploading = live.round.phase is Phase.UPLOADING and party in live.round.cohort

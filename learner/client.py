@@ -48,6 +48,15 @@ class Coordinator:
         answer = self._call(self._members.FetchRoster, member_service_pb2.FetchRosterRequest())
         return Envelope.from_proto(answer.roster)
 
+    def fetch_features(self) -> tuple[tuple[Envelope, ...], tuple[str, ...]]:
+        """What every party stated of its node, not yet verified; and the coordinator's own features."""
+        answer = self._call(self._members.FetchFeatures, member_service_pb2.FetchFeaturesRequest())
+        return tuple(Envelope.from_proto(stated) for stated in answer.parties), tuple(answer.coordinator)
+
+    def retry_query(self, retry: Envelope) -> None:
+        """Start another attempt of a query of this learner whose last attempt was lost."""
+        self._call(self._learner.RetryQuery, messages.RetryQueryRequest(retry=retry.to_proto()))
+
     def submit_query(self, query: Envelope) -> None:
         """Send a query. Raises WireError(MESSAGE_MALFORMED) if the coordinator returns an id that is not its hash."""
         answer = self._call(self._learner.SubmitQuery, messages.SubmitQueryRequest(query=query.to_proto()))

@@ -1,9 +1,14 @@
-"""Opening a total: verify every signature and count, decrypt, and verify the check slots.
+"""Opening a total: verify every signature and count, decrypt, and verify the tag and the check slots.
 
-Guarantee: the total fails if an upload was lost, duplicated or damaged, or if the cohort is not the one its members
-signed. The masks then do not cancel and the check slots are random (dpcore.paillier.masks; the probability that they
-pass: dpcore.paillier.packing.open_total). Limit: a coordinator that adds known numbers to a whole total, which needs
-no key, is not detected. It can spoil, shift or scale what the learner opens, but learns nothing by that (promise P2).
+Guarantee, if the query has a binding: the values are the sum that the cohort's members sent for this query, attempt
+and cohort. Any other total opens with a probability below 2^-101 (dpcore.paillier.tag; promise P2). A member that
+colludes with the coordinator can shift the values, as it could by sending others. The check slots name the ciphertext
+that was lost, duplicated or damaged.
+
+Without a binding (queries of version 0.1): the total fails if an upload was lost, duplicated or damaged, or if the
+cohort is not the one its members signed, because the masks then do not cancel and the check slots are random
+(dpcore.paillier.masks; the probability that they pass: dpcore.paillier.packing.open_total). A coordinator that adds
+known numbers to a whole total, or replaces it by a total that it made, is not detected.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,9 +19,12 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, TotalError
 from dpcore.paillier import packing
+from dpcore.paillier.masks import CohortAttempt
 from dpcore.paillier.public import InvalidCiphertextError
 from dpcore.paillier.secret import SecretKey
+from dpcore.paillier.tag import check_tag, coefficient, pad
 from dpcore.progress import Progress
+from wire.binding import OpeningSecret
 from wire.cohort import Acceptance, Cohort, check_receipts
 from wire.query import OpenedQuery
 from wire.roster import Roster
@@ -73,16 +81,19 @@ def open_total(
     roster: Roster,
     secret: SecretKey,
     progress: Progress | None = None,
+    *,
+    opening: OpeningSecret | None = None,
 ) -> OpenedTotal:
     """The decrypted total of a cohort.
 
     chunks: each chunk's ciphertexts, in order. They are read after all signatures are verified, and all of them before
     the first is decrypted, so that their sender cannot time a decryption. roster: verifies the cohort's signatures.
-    progress: callback `(chunks decrypted, total)`. The module's docstring says which attacks by the coordinator are
-    detected.
+    progress: callback `(chunks decrypted, total)`. opening: the secret of the query's binding. The module's docstring
+    says which attacks by the coordinator are detected.
 
-    Raises ConfigurationError if the key is not the query's, what `check_cohort` and `check_receipts` raise, and
-    TotalError if chunks or ciphertexts are malformed or a check slot fails (the error names the ciphertext).
+    Raises ConfigurationError if a key is not the query's, what `check_cohort` and `check_receipts` raise, and
+    TotalError if chunks or ciphertexts are malformed or a check slot fails (the error names the ciphertext), TagError
+    if the tag does not match.
     """
     if secret.public_key != opened.public_key:
         raise ConfigurationError(
@@ -97,17 +108,38 @@ def open_total(
         )
     check_receipts(total.receipts, total.cohort, roster, chunks=total.chunks, ciphertexts=total.ciphertexts)
     query = opened.query
+    pads = _pads(opened, total.cohort, acceptances, opening)
+    plaintexts = _decrypted(_drawn(chunks, opened), opened, secret, progress)
     values = packing.open_total(
-        _decrypted(_drawn(chunks, opened), opened, secret, progress),
+        plaintexts[: opened.value_ciphertexts],
         query.length,
         len(acceptances),
         query.encoding,
         opened.public_key.bits,
         rows=sum(acceptance.rows for acceptance in acceptances),
     )
+    if opening is not None and pads:
+        alpha = coefficient(opening.seed, query_id=opened.query_id, attempt=total.cohort.attempt)
+        check_tag(plaintexts[-1], values, alpha, pads)
     # Read-only from here on: a release uses it without a copy.
     values.setflags(write=False)
     return OpenedTotal(acceptances, values)
+
+
+def _pads(
+    opened: OpenedQuery, cohort: Cohort, acceptances: Sequence[Acceptance], opening: OpeningSecret | None
+) -> list[int]:
+    """The pad of every member's tag, empty if the query has no binding. Raises ConfigurationError, MaskKeyError."""
+    binding = opened.query.binding
+    if binding is None:
+        return []
+    if opening is None or opening.public_bytes != binding.opening_key:
+        raise ConfigurationError(
+            "the query's total is bound to an opening key that is not here: open it with the state directory that sent "
+            "the query; the key is erased once its total was opened"
+        )
+    attempt = CohortAttempt(opened.query_id, cohort.attempt, cohort.digest)
+    return [pad(opening.key, acceptance.mask_key, acceptance.party, attempt) for acceptance in acceptances]
 
 
 def _drawn(chunks: Iterable[bytes], opened: OpenedQuery) -> list[bytes]:

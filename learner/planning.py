@@ -6,6 +6,7 @@ or the roster is too small for its cohort. The error says what would work.
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -18,7 +19,9 @@ from dpcore.queries.base import QueryLimits
 from dpcore.queries.fraction_bits import fewest_ciphertexts
 from dpcore.randomness.sources import RandomSource, SystemRandom
 from learner.requests import GROWTH, Request
-from wire.envelopes import Envelope, sha256
+from wire.binding import Binding, OpeningSecret
+from wire.envelopes import KEY_BYTES, Envelope, sha256
+from wire.features import Feature
 from wire.query import MAX_QUERY_BYTES, PaillierKey, Query, setting_of
 from wire.roster import Roster
 
@@ -31,6 +34,7 @@ class Plan:
     """A query that can be sent, and its cost. A plan is one query, however often it is sent.
 
     cost: the exact privacy cost at the parties' stated sizes; None if the design has no bound or a party states none.
+    opening: the secret of the query's binding, None if it has none.
     """
 
     query: Query
@@ -38,6 +42,7 @@ class Plan:
     colluders: int
     party_rows: tuple[int, ...] | None
     cost: ReleaseCost | None
+    opening: OpeningSecret | None = None
 
     @cached_property
     def query_id(self) -> bytes:
@@ -47,7 +52,8 @@ class Plan:
     @property
     def ciphertexts(self) -> int:
         """Number of ciphertexts that each party uploads."""
-        return ciphertext_count(self.query.length, self.query.encoding, self.public_key.bits)
+        values = ciphertext_count(self.query.length, self.query.encoding, self.public_key.bits)
+        return values + (self.query.binding is not None)
 
     @property
     def upload_bytes_per_party(self) -> int:
@@ -101,12 +107,14 @@ def plan_query(
     certificate: Envelope,
     random: RandomSource | None = None,
     now_unix_s: float | None = None,
+    features: Sequence[str] = (),
 ) -> Plan:
     """The plan of a request for this roster.
 
-    learner: the member's name. certificate: its signed Paillier key (learner.keys). random: for the nonce; None for the
-    operating system's source. Raises PlanError (SlotOverflowError if sums do not fit), ConfigurationError, SchemaError
-    or WireError(QUERY_INVALID), each with what would work. Nothing is sent.
+    learner: the member's name. certificate: its signed Paillier key (learner.keys). random: for the nonce and the
+    opening key; None for the operating system's source. features: those that the query uses. Raises PlanError
+    (SlotOverflowError if sums do not fit), ConfigurationError, SchemaError or WireError(QUERY_INVALID), each with what
+    would work. Nothing is sent.
     """
     created = int(time.time() if now_unix_s is None else now_unix_s)
     colluders, cohort_min, max_parties = _cohort(request, len(roster.parties))
@@ -123,10 +131,13 @@ def plan_query(
             "the Paillier key expires before the query; make a new key with `rado learner keygen`, and keep the old "
             "one for its totals"
         )
+    draw = SystemRandom() if random is None else random
+    nonce = draw.bytes(NONCE_BYTES)
+    opening = OpeningSecret(draw.bytes(KEY_BYTES)) if Feature.BOUND_TOTALS in features else None
     query = Query(
         federation=roster.federation,
         learner=learner,
-        nonce=(SystemRandom() if random is None else random).bytes(NONCE_BYTES),
+        nonce=nonce,
         roster_version=roster.version,
         schema=request.schema,
         kind=kind,
@@ -143,10 +154,12 @@ def plan_query(
         prepare_within_s=request.prepare_within_s,
         upload_within_s=request.upload_within_s,
         max_attempts=request.attempts,
+        features=tuple(sorted(features)),
+        binding=None if opening is None else Binding.seal(opening, roster.parties, nonce),
     )
     _check_size(query)
     complete = stated if len(stated) == len(rows) else None
-    return Plan(query, key.public_key, colluders, complete, _cost(query, stated, complete))
+    return Plan(query, key.public_key, colluders, complete, _cost(query, stated, complete), opening)
 
 
 def _check_size(query: Query) -> None:

@@ -79,7 +79,8 @@ class Terms(ABC):
     cohort; by default max(c + 2, parties - 1). colluders: c, the number of parties assumed to collude with coordinator
     and learner; by default min(1, parties - 2). fraction_bits: of a coordinate, or of a statistic's value. By default,
     rados without noise use the fraction bits with the fewest ciphertexts, at most 16 (dpcore.queries.fraction_bits),
-    and other kinds a fixed number.
+    and other kinds a fixed number. attempts: the most that the learner may start; each is
+    charged. allow_older_nodes: whether to do without features of the protocol that a node does not state.
 
     Raises ConfigurationError if an option is invalid for every roster.
     """
@@ -92,6 +93,7 @@ class Terms(ABC):
     cohort_min: int | None = None
     colluders: int | None = None
     attempts: int = 3
+    allow_older_nodes: bool = False
     answer_within_s: int = 600
     prepare_within_s: int = 3600
     upload_within_s: int = 3600

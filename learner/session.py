@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from dpcore.errors import ConfigurationError, PlanError
+from dpcore.errors import ConfigurationError, PlanError, RadofedError
 from dpcore.progress import Progress
 from dpcore.queries.statement import PrivacyStatement, statement_for, without_bound
 from learner.client import GIVE_UP_AFTER_S, Coordinator
@@ -26,7 +26,8 @@ from learner.requests import Request
 from learner.state import AskedQuery, LearnerState
 from wire.envelopes import Envelope, Kind, SigningKey, load_public_key
 from wire.errors import Code, TimedOutError, WireError
-from wire.query import OpenedQuery, Query, open_query, setting_of
+from wire.features import OWN_FEATURES, open_features
+from wire.query import OpenedQuery, Query, Retry, open_query, setting_of
 from wire.roster import Role, Roster, open_roster
 from wire.status import Phase, QueryStatus, Total
 from wire.transport import LONG_POLL_S
@@ -97,7 +98,44 @@ class Session:
     def plan(self, request: Request) -> Plan:
         """The plan of a request for the newest roster; sends no query. Raises what `plan_query` raises."""
         certificate = self.key.certify(self.config.name, self._signing_key)
-        return plan_query(request, roster=self.fetch_roster(), learner=self.config.name, certificate=certificate)
+        roster = self.fetch_roster()
+        return plan_query(
+            request,
+            roster=roster,
+            learner=self.config.name,
+            certificate=certificate,
+            features=self._features(roster, older_nodes=request.allow_older_nodes),
+        )
+
+    def _features(self, roster: Roster, *, older_nodes: bool) -> tuple[str, ...]:
+        """The features of a query: all of this version, which every party and the coordinator must state.
+
+        older_nodes: use those that all state, and no more. Raises WireError(FEATURE_MISSING) with who lacks what.
+        """
+        try:
+            envelopes, coordinator = self._coordinator.fetch_features()
+        except WireError as error:
+            # A coordinator of version 0.1 does not know the call, which no role may then make.
+            if error.code is not Code.ROLE_FORBIDDEN:
+                raise
+            envelopes, coordinator = (), ()
+        stated: dict[str, frozenset[str]] = {party.name: frozenset() for party in roster.parties}
+        stated["the coordinator"] = frozenset(coordinator)
+        for envelope in envelopes:
+            try:
+                statement, member = open_features(envelope, roster)
+            except WireError:
+                continue
+            stated[member.name] = frozenset(statement.features)
+        common = frozenset(OWN_FEATURES).intersection(*stated.values())
+        if older_nodes or len(common) == len(OWN_FEATURES):
+            return tuple(sorted(common))
+        lacking = "; ".join(
+            f"{name}: {', '.join(sorted(missing))}"
+            for name, features in stated.items()
+            if (missing := frozenset(OWN_FEATURES) - features)
+        )
+        raise WireError(Code.FEATURE_MISSING, f"Not stated by these members: {lacking}.")
 
     def ask(self, plan: Plan) -> bytes:
         """Sign a plan's query, write it to disk, send it, and return its id.
@@ -116,7 +154,7 @@ class Session:
             raise WireError(Code.ROSTER_STALE, "The plan was made with a roster that this learner has not stored.")
         asked = AskedQuery(self._signing_key.sign(Kind.QUERY, plan.query.to_bytes()), roster)
         self._open(asked)
-        self._state.remember(asked)
+        self._state.remember(asked, plan.opening)
         return asked.query_id
 
     def send(self, query_id: bytes) -> None:
@@ -150,12 +188,35 @@ class Session:
         """Cancel a query that has no total yet. Charges of parties remain."""
         self._coordinator.cancel_query(query_id, self.config.name, self._signing_key)
 
-    def watch(self, query_id: bytes, on_status: OnStatus | None = None, timeout_s: float | None = None) -> QueryStatus:
+    def retry(self, query_id: bytes) -> int:
+        """Start another attempt of a query whose last attempt was lost, and return its number.
+
+        Each party that was charged for an earlier attempt is charged again. Raises WireError(PHASE_MISMATCH) if no
+        attempt was lost.
+        """
+        status = self.status(query_id)
+        if status.phase is not Phase.LOST:
+            raise WireError(Code.PHASE_MISMATCH, f"It is in phase {status.phase.word}, so there is nothing to retry.")
+        retry = Retry(query_id, self.config.name, status.attempt + 1)
+        self._coordinator.retry_query(retry.sign(self._signing_key))
+        return retry.attempt
+
+    def watch(
+        self,
+        query_id: bytes,
+        on_status: OnStatus | None = None,
+        timeout_s: float | None = None,
+        *,
+        retries: int = 0,
+    ) -> QueryStatus:
         """Follow a query until its total is complete, and return its last status.
 
-        on_status: called with each status that differs from the last. Raises QueryEndedError with the query's code and
-        detail if it fails, TimedOutError after `timeout_s` (the query continues), ConfigurationError if `timeout_s` is
-        not a positive number.
+        on_status: called with each status that differs from the last. retries: how many attempts to start without
+        asking after an attempt is lost; each is charged.
+
+        Raises QueryEndedError with the query's code and detail if it fails, AttemptLostError if an attempt is lost and
+        no retry is left (the query waits), TimedOutError after `timeout_s` (the query continues), ConfigurationError if
+        `timeout_s` is not a positive number.
         """
         check_timeout(timeout_s)
         end = None if timeout_s is None else time.monotonic() + timeout_s
@@ -170,6 +231,12 @@ class Session:
                 return status
             if status.phase is Phase.FAILED:
                 raise failure(status)
+            if status.phase is Phase.LOST:
+                if not retries:
+                    raise AttemptLostError(status)
+                retries -= 1
+                self.retry(query_id)
+                continue
             if end is not None and time.monotonic() >= end:
                 raise TimedOutError(
                     f"query {query_id.hex()[:RELEASE_NAME_DIGITS]} is in phase {status.phase.name.lower()} after "
@@ -200,6 +267,7 @@ class Session:
             open_roster(roster, self._federation_key),
             self.key.secret,
             progress,
+            opening=self._state.opening(query_id),
         )
         release = Release(
             query_envelope=asked.query,
@@ -217,6 +285,7 @@ class Session:
                 raise
             # Another process fetched it in the meantime.
             return self._saved(query_id)
+        self._state.erase_opening(query_id)
         return release
 
     def _saved(self, query_id: bytes) -> Release:
@@ -232,11 +301,16 @@ class Session:
         on_status: OnStatus | None = None,
         timeout_s: float | None = None,
         progress: Progress | None = None,
+        *,
+        retries: int = 0,
     ) -> Release:
-        """Send, follow and fetch. Raises what these raise. Checks `timeout_s` before anything is sent."""
+        """Send, follow and fetch; see `watch` for the options. Checks `timeout_s` before anything is sent.
+
+        Raises what these raise.
+        """
         check_timeout(timeout_s)
         query_id = self.ask(plan)
-        self.watch(query_id, on_status, timeout_s)
+        self.watch(query_id, on_status, timeout_s, retries=retries)
         return self.fetch(query_id, progress)
 
     def _open(self, asked: AskedQuery) -> OpenedQuery:
@@ -276,6 +350,21 @@ def check_timeout(timeout_s: float | None) -> None:
 
 class QueryEndedError(WireError):
     """A query ended without a total; carries the query's code and detail."""
+
+
+class AttemptLostError(RadofedError):
+    """An attempt was lost after parties were charged. The query waits for a decision until it expires."""
+
+    exit_code = 6
+
+    def __init__(self, status: QueryStatus) -> None:
+        self.status = status
+        query = status.query_id.hex()[:RELEASE_NAME_DIGITS]
+        super().__init__(
+            f"attempt {status.attempt} of query {query} was lost. {status.detail} Parties may have been charged for "
+            f"it, and another attempt is charged again: start it with `rado learner retry {query}`, or end the query with "
+            f"`rado learner cancel {query}`"
+        )
 
 
 def failure(status: QueryStatus) -> QueryEndedError:

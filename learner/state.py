@@ -3,6 +3,7 @@
 roster.signed            the newest roster seen
 queries/ID/query.signed  a query, on disk before it is sent
 queries/ID/roster.signed the roster that it was planned with
+queries/ID/opening.key   the secret of its binding; erased once its total was opened, or cannot be opened any more
 queries/ID/sent          exists once the coordinator has acknowledged the query
 """
 
@@ -12,13 +13,15 @@ from pathlib import Path
 
 from dpcore.errors import ConfigurationError
 from radofed.common.files.reading import FileKind, read_bytes, with_remedy
-from radofed.common.files.writing import sync_directory, write_durably
-from wire.envelopes import Envelope
+from radofed.common.files.writing import overwrite_durably, sync_directory, write_durably
+from wire.binding import OpeningSecret
+from wire.envelopes import KEY_BYTES, Envelope
 from wire.errors import Code, WireError
 from wire.roster import Roster, open_roster
 
-_ROSTER, _QUERY, _SENT = "roster.signed", "query.signed", "sent"
+_ROSTER, _QUERY, _SENT, _OPENING = "roster.signed", "query.signed", "sent", "opening.key"
 _ENVELOPE = FileKind(with_remedy("restore the state directory from its copy"), limit_bytes=4 << 20)
+_SECRET = FileKind(with_remedy("restore it from its copy, or send a new query"), limit_bytes=KEY_BYTES, secret=True)
 _ID = re.compile(r"[0-9a-f]{64}")
 
 
@@ -74,8 +77,8 @@ class LearnerState:
             _write(self._directory / _ROSTER, envelope.to_bytes())
         return roster
 
-    def remember(self, asked: AskedQuery) -> None:
-        """Write a query to disk. Idempotent."""
+    def remember(self, asked: AskedQuery, opening: OpeningSecret | None = None) -> None:
+        """Write a query and the secret of its binding to disk. Idempotent."""
         directory = self._directory_of(asked.query_id)
         try:
             directory.mkdir(exist_ok=True)
@@ -83,8 +86,32 @@ class LearnerState:
         except OSError as error:
             raise _unusable(directory, error) from error
         _write(directory / _ROSTER, asked.roster.to_bytes())
+        if opening is not None:
+            _write(directory / _OPENING, opening.private_bytes)
         # Last: a directory without its query does not count.
         _write(directory / _QUERY, asked.query.to_bytes())
+
+    def opening(self, query_id: bytes) -> OpeningSecret | None:
+        """The secret of a query's binding; None if it has none or was erased."""
+        path = self._directory_of(query_id) / _OPENING
+        if not path.exists():
+            return None
+        secret = read_bytes(path, _SECRET)
+        if len(secret) != KEY_BYTES:
+            raise _SECRET.error(path, "not an opening key")
+        return OpeningSecret(secret)
+
+    def erase_opening(self, query_id: bytes) -> None:
+        """Overwrite and delete the secret of a query's binding. A file system may keep older copies of its blocks."""
+        path = self._directory_of(query_id) / _OPENING
+        if not path.exists():
+            return
+        try:
+            overwrite_durably(path, bytes(KEY_BYTES))
+            path.unlink()
+            sync_directory(path.parent)
+        except OSError as error:
+            raise _unusable(path, error) from error
 
     def mark_sent(self, query_id: bytes) -> None:
         """Record that the coordinator has acknowledged the query."""

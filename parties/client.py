@@ -64,6 +64,24 @@ class CoordinatorClient:
         response = self._call(self._members.FetchRoster, member_service_pb2.FetchRosterRequest())
         return Envelope.from_proto(response.roster), response.server_time_unix_ms / 1000
 
+    def state_features(self, features: Envelope) -> None:
+        """See parties.answering.coordinator_calls.CoordinatorCalls."""
+        self._call(self._party.SubmitFeatures, party_service_pb2.SubmitFeaturesRequest(features=features.to_proto()))
+
+    def ask_witnesses(self, challenge: Envelope) -> None:
+        """See parties.answering.coordinator_calls.CoordinatorCalls."""
+        self._call(self._party.AskWitnesses, party_service_pb2.AskWitnessesRequest(challenge=challenge.to_proto()))
+
+    def witness(self, witness: Envelope) -> None:
+        """See parties.answering.coordinator_calls.CoordinatorCalls."""
+        self._call(self._party.SubmitWitness, party_service_pb2.SubmitWitnessRequest(witness=witness.to_proto()))
+
+    def fetch_witnesses(self, nonce: bytes) -> tuple[tuple[Envelope, ...], Envelope | None]:
+        """See parties.answering.coordinator_calls.CoordinatorCalls."""
+        response = self._call(self._party.FetchWitnesses, party_service_pb2.FetchWitnessesRequest(nonce=nonce))
+        newest = Envelope.from_proto(response.newest) if response.HasField("newest") else None
+        return tuple(Envelope.from_proto(witness) for witness in response.witnesses), newest
+
     def fetch_work(self, cursor: int, wait_s: int) -> WorkBatch:
         """See parties.answering.coordinator_calls.CoordinatorCalls."""
         response = self._call(
@@ -79,7 +97,8 @@ class CoordinatorClient:
             except WireError:
                 # One entry that cannot be read must not hide the others.
                 continue
-        return WorkBatch(tuple(work), response.cursor, len(response.work) - len(work))
+        challenges = tuple(Envelope.from_proto(challenge) for challenge in response.challenges)
+        return WorkBatch(tuple(work), response.cursor, len(response.work) - len(work), challenges)
 
     def answer(self, answer: Envelope, *, accepts: bool) -> None:
         """See parties.answering.coordinator_calls.CoordinatorCalls."""

@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from contextlib import ExitStack
+from importlib.metadata import version
 from pathlib import Path
 from typing import Self
 
@@ -40,6 +41,8 @@ from parties.secret import load_or_create
 from radofed.common.files.schemas import load_schema
 from radofed.common.logs import Log, start_logging
 from wire.envelopes import SigningKey, load_public_key
+from wire.errors import WireError
+from wire.features import OWN_FEATURES, Features
 from wire.roster import Role
 from wire.transport import LONG_POLL_S
 
@@ -120,7 +123,7 @@ class PartyNode:
         )
         row_sums: RowSums = sum_on_threads if config.cluster is None else ClusterRowSums(config.cluster, self._log)
         signing_key = SigningKey.load(config.signing_key)
-        self._own_key = signing_key.public_bytes
+        self._signing_key = signing_key
         dataset = self._load()
         secret = PartySecret(load_or_create(config.state_directory / "secret", random_source), dataset.schema.digest)
         self._ledger = self._open_ledger(policy)
@@ -231,6 +234,7 @@ class PartyNode:
             try:
                 if begun - asked_roster_at > ROSTER_EVERY_S:
                     self._refresh_roster()
+                    self._state_features()
                     asked_roster_at = begun
                 wait_s = 0 if self._sweep is not None else LONG_POLL_S
                 batch = self._poll_client.fetch_work(self._cursor, wait_s)
@@ -253,8 +257,17 @@ class PartyNode:
         self._rosters.refresh(self._poll_client)
         known = self._rosters.current
         member = known.find(self._config.name, Role.PARTY)
-        if member is None or member.signing_key != self._own_key:
+        if member is None or member.signing_key != self._signing_key.public_bytes:
             self._log.error("not in the roster", party=self._config.name, version=known.version)
+
+    def _state_features(self) -> None:
+        """Send what this node can do. A coordinator of version 0.1 does not take it, and nothing depends on it here."""
+        config = self._config
+        stated = Features(config.federation, config.name, OWN_FEATURES, version("radofed"), int(time.time()))
+        try:
+            self._poll_client.state_features(stated.sign(self._signing_key))
+        except WireError as error:
+            self._log.warning("features not stated", code=error.code, detail=error.detail)
 
     def _take(self, batch: WorkBatch) -> None:
         """Dispatch fetched work. A sweep from cursor 0 lists all open queries; all others are closed."""

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
+from dpcore.paillier.tag import is_low_order
 from rado.v1 import cohort_pb2
 from wire.envelopes import KEY_BYTES, Envelope, Kind, SigningKey, parse, sha256
 from wire.errors import Code, WireError
+from wire.ledger_head import LedgerHead
 from wire.roster import Member, Role, Roster, open_from
 
 HASH_BYTES = 32
@@ -19,7 +21,11 @@ def _check_attempt(query_id: bytes, attempt: int) -> None:
 
 @dataclass(frozen=True)
 class Acceptance:
-    """A party will contribute `rows` rows. `mask_key`: an ephemeral X25519 public key."""
+    """A party will contribute `rows` rows. `mask_key`: an ephemeral X25519 public key.
+
+    roster_version: the newest that the party has, 0 if the query does not have the feature. ledger_head: with this
+    reservation, None if the query does not have the feature.
+    """
 
     KIND: ClassVar[Kind] = Kind.ACCEPTANCE
     query_id: bytes
@@ -27,23 +33,34 @@ class Acceptance:
     party: str
     rows: int
     mask_key: bytes
+    roster_version: int = 0
+    ledger_head: LedgerHead | None = None
 
     def __post_init__(self) -> None:
         _check_attempt(self.query_id, self.attempt)
-        if self.rows < 1 or len(self.mask_key) != KEY_BYTES:
-            raise WireError(Code.MESSAGE_MALFORMED, "An acceptance must have at least one row and a 32-byte key.")
+        if self.rows < 1 or len(self.mask_key) != KEY_BYTES or is_low_order(self.mask_key):
+            raise WireError(
+                Code.MESSAGE_MALFORMED, "An acceptance must have at least one row and a 32-byte key of high order."
+            )
 
     def to_bytes(self) -> bytes:
         """The payload to be signed."""
         return cohort_pb2.Acceptance(
-            query_id=self.query_id, attempt=self.attempt, party=self.party, rows=self.rows, mask_key=self.mask_key
+            query_id=self.query_id,
+            attempt=self.attempt,
+            party=self.party,
+            rows=self.rows,
+            mask_key=self.mask_key,
+            roster_version=self.roster_version,
+            ledger_head=None if self.ledger_head is None else self.ledger_head.to_proto(),
         ).SerializeToString(deterministic=True)
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> "Acceptance":
         """Raises WireError."""
         m = parse(cohort_pb2.Acceptance, payload)
-        return cls(m.query_id, m.attempt, m.party, m.rows, m.mask_key)
+        head = LedgerHead.from_proto(m.ledger_head) if m.HasField("ledger_head") else None
+        return cls(m.query_id, m.attempt, m.party, m.rows, m.mask_key, m.roster_version, head)
 
 
 @dataclass(frozen=True)
@@ -101,7 +118,10 @@ class Ready:
 
 @dataclass(frozen=True)
 class Receipt:
-    """A party's statement of what it uploaded and for which cohort."""
+    """A party's statement of what it uploaded and for which cohort.
+
+    ledger_head: with this charge, None if the query does not have the feature.
+    """
 
     KIND: ClassVar[Kind] = Kind.RECEIPT
     query_id: bytes
@@ -111,6 +131,7 @@ class Receipt:
     upload_digest: bytes
     chunks: int
     ciphertexts: int
+    ledger_head: LedgerHead | None = None
 
     def __post_init__(self) -> None:
         _check_attempt(self.query_id, self.attempt)
@@ -127,13 +148,15 @@ class Receipt:
             upload_digest=self.upload_digest,
             chunks=self.chunks,
             ciphertexts=self.ciphertexts,
+            ledger_head=None if self.ledger_head is None else self.ledger_head.to_proto(),
         ).SerializeToString(deterministic=True)
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> "Receipt":
         """Raises WireError."""
         m = parse(cohort_pb2.Receipt, payload)
-        return cls(m.query_id, m.attempt, m.party, m.cohort_digest, m.upload_digest, m.chunks, m.ciphertexts)
+        head = LedgerHead.from_proto(m.ledger_head) if m.HasField("ledger_head") else None
+        return cls(m.query_id, m.attempt, m.party, m.cohort_digest, m.upload_digest, m.chunks, m.ciphertexts, head)
 
 
 Statement = Acceptance | Refusal | Ready | Receipt

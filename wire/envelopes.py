@@ -13,6 +13,7 @@ from typing import TypeVar
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
@@ -45,6 +46,10 @@ class Kind(StrEnum):
     REFUSAL = "Refusal"
     READY = "Ready"
     RECEIPT = "Receipt"
+    FEATURES = "Features"
+    CHALLENGE = "Challenge"
+    WITNESS = "Witness"
+    RETRY = "Retry"
 
 
 SIGNER_ROLE: dict[Kind, str] = {
@@ -56,6 +61,10 @@ SIGNER_ROLE: dict[Kind, str] = {
     Kind.REFUSAL: "party",
     Kind.READY: "party",
     Kind.RECEIPT: "party",
+    Kind.FEATURES: "party",
+    Kind.CHALLENGE: "party",
+    Kind.WITNESS: "party",
+    Kind.RETRY: "learner",
 }
 
 
@@ -169,6 +178,11 @@ class SigningKey:
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
         create_durably(path, pem)
+
+    def agreement_key(self) -> X25519PrivateKey:
+        """The X25519 private key of the same key pair (RFC 8032, section 5.1.5, and RFC 7748)."""
+        digest = hashlib.sha512(self._private_key.private_bytes_raw()).digest()
+        return X25519PrivateKey.from_private_bytes(digest[:KEY_BYTES])
 
     def sign(self, kind: Kind, payload: bytes) -> Envelope:
         """Sign a payload as this kind of message."""

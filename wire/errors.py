@@ -29,6 +29,7 @@ class Code(StrEnum):
     # The message.
     MESSAGE_MALFORMED = "MESSAGE_MALFORMED"
     FIELD_UNKNOWN = "FIELD_UNKNOWN"
+    FEATURE_MISSING = "FEATURE_MISSING"
     MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
     CALLS_TOO_MANY = "CALLS_TOO_MANY"
     FEDERATION_MISMATCH = "FEDERATION_MISMATCH"
@@ -118,6 +119,12 @@ CATALOGUE: dict[Code, Entry] = {
         _S.INVALID_ARGUMENT,
         "The message has a field that this node does not know.",
         "Update the older of the two nodes.",
+        4,
+    ),
+    Code.FEATURE_MISSING: Entry(
+        _S.FAILED_PRECONDITION,
+        "The query uses a feature of the protocol that this node lacks.",
+        "Update the node, or send a query without the feature.",
         4,
     ),
     Code.MESSAGE_TOO_LARGE: Entry(

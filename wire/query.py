@@ -11,8 +11,10 @@ from dpcore.paillier.public import PublicKey
 from dpcore.queries.base import MAX_PARTIES, MAX_VALUES, QueryLimits
 from dpcore.records.schema import Schema
 from rado.v1 import query_pb2
+from wire.binding import Binding
 from wire.envelopes import Envelope, Kind, SigningKey, parse
 from wire.errors import Code, WireError
+from wire.features import OWN_FEATURES, Feature, check_features
 from wire.query_kinds import Kind as QueryKind
 from wire.query_kinds import read_kind, write_kind
 from wire.rationals import rational_from_proto, rational_to_proto
@@ -62,7 +64,8 @@ class Query:
     """A learner's query. Valid from construction: raises WireError(QUERY_INVALID or ENCODING_OVERFLOW) otherwise.
 
     Times are Unix seconds, durations seconds. Parties compute and charge epsilon at `delta`. Slots are planned for
-    `max_rows` and `max_parties`, not for the cohort that forms.
+    `max_rows` and `max_parties`, not for the cohort that forms. features: the names of wire.features that it uses.
+    binding: present exactly if the total carries a tag.
     """
 
     federation: str
@@ -84,6 +87,8 @@ class Query:
     prepare_within_s: int
     upload_within_s: int
     max_attempts: int
+    features: tuple[str, ...] = ()
+    binding: Binding | None = None
 
     def __post_init__(self) -> None:
         checks = {
@@ -95,6 +100,8 @@ class Query:
             "honest_parties is from 1 to cohort_min": 1 <= self.honest_parties <= self.cohort_min,
             "not_after is after created_at": self.not_after_unix_s > self.created_at_unix_s,
             f"max_attempts is from 1 to {MAX_ATTEMPTS}": 1 <= self.max_attempts <= MAX_ATTEMPTS,
+            "it has a binding exactly if it has the feature of bound totals": (self.binding is not None)
+            == (Feature.BOUND_TOTALS in self.features),
             f"the query's total has at most {MAX_VALUES} values": self.length <= MAX_VALUES,
         } | {
             f"{name} is from 1 to {MAX_PHASE_S}": 1 <= value <= MAX_PHASE_S
@@ -104,6 +111,7 @@ class Query:
                 ("upload_within_s", self.upload_within_s),
             )
         }
+        check_features(self.features)
         for rule, holds in checks.items():
             if not holds:
                 raise WireError(Code.QUERY_INVALID, f"It must hold that {rule}.")
@@ -152,6 +160,8 @@ class Query:
             prepare_within_s=self.prepare_within_s,
             upload_within_s=self.upload_within_s,
             max_attempts=self.max_attempts,
+            features=self.features,
+            binding=None if self.binding is None else self.binding.to_proto(),
         )
         write_kind(self.kind, message)
         return message.SerializeToString(deterministic=True)
@@ -190,6 +200,8 @@ class Query:
             prepare_within_s=message.prepare_within_s,
             upload_within_s=message.upload_within_s,
             max_attempts=message.max_attempts,
+            features=tuple(message.features),
+            binding=Binding.from_proto(message.binding) if message.HasField("binding") else None,
         )
 
 
@@ -224,6 +236,46 @@ class Cancel:
 
 
 @dataclass(frozen=True)
+class Retry:
+    """A learner's decision to make another attempt. attempt: the one that it starts, from 2."""
+
+    query_id: bytes
+    learner: str
+    attempt: int
+
+    def sign(self, signing_key: SigningKey) -> Envelope:
+        """The envelope that travels."""
+        message = query_pb2.Retry(query_id=self.query_id, learner=self.learner, attempt=self.attempt)
+        return signing_key.sign(Kind.RETRY, message.SerializeToString(deterministic=True))
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> "Retry":
+        """Raises WireError."""
+        message = parse(query_pb2.Retry, payload)
+        return cls(message.query_id, message.learner, message.attempt)
+
+
+def check_features_known(query: Query) -> None:
+    """Raise WireError(FEATURE_MISSING) if the query has a feature that this version lacks."""
+    if missing := sorted(set(query.features) - set(OWN_FEATURES)):
+        raise WireError(Code.FEATURE_MISSING, f"Missing here: {', '.join(missing)}.")
+
+
+def open_retry(envelope: Envelope, opened: "OpenedQuery", roster: Roster) -> Retry:
+    """The learner's verified decision on a query. Raises WireError if it is another query's or another learner's."""
+    retry = Retry.from_bytes(envelope.payload)
+    learner = roster.find(opened.query.learner, Role.LEARNER)
+    if learner is None:
+        raise WireError(Code.PEER_UNKNOWN, f"The roster has no learner {opened.query.learner!r}.")
+    open_from(envelope, Kind.RETRY, learner)
+    if (retry.query_id, retry.learner) != (opened.query_id, opened.query.learner):
+        raise WireError(Code.QUERY_INVALID, "The retry is of another query.")
+    if not 2 <= retry.attempt <= opened.query.max_attempts:
+        raise WireError(Code.ATTEMPT_MISMATCH, f"The query allows {opened.query.max_attempts} attempts.")
+    return retry
+
+
+@dataclass(frozen=True)
 class OpenedQuery:
     """A query whose signatures were verified against a roster."""
 
@@ -237,9 +289,14 @@ class OpenedQuery:
         return self.envelope.payload_hash
 
     @property
-    def ciphertexts(self) -> int:
-        """The number of ciphertexts in each upload and in the total."""
+    def value_ciphertexts(self) -> int:
+        """The number of ciphertexts that carry values."""
         return ciphertext_count(self.query.length, self.query.encoding, self.public_key.bits)
+
+    @property
+    def ciphertexts(self) -> int:
+        """The number of ciphertexts in each upload and in the total; the last one is the tag if there is a binding."""
+        return self.value_ciphertexts + (self.query.binding is not None)
 
     @property
     def ciphertexts_per_chunk(self) -> int:

@@ -51,12 +51,13 @@ class Member:
 
 @dataclass(frozen=True)
 class Roster:
-    """All members, in one version."""
+    """All members, in one version. not_after_unix_s: 0 if it does not expire, as those of version 0.1."""
 
     federation: str
     version: int
     issued_at_unix_s: int
     members: tuple[Member, ...]
+    not_after_unix_s: int = 0
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.federation) or self.version < 1:
@@ -75,6 +76,10 @@ class Roster:
     def parties(self) -> tuple[Member, ...]:
         """The parties, in the roster's order."""
         return tuple(m for m in self.members if m.role is Role.PARTY)
+
+    def is_expired(self, now_unix_s: float) -> bool:
+        """Whether no member may use it any more."""
+        return self.not_after_unix_s != 0 and now_unix_s > self.not_after_unix_s
 
     def find(self, name: str, role: Role) -> Member | None:
         """The member of this name and role, or None."""
@@ -100,6 +105,7 @@ class Roster:
                 )
                 for m in self.members
             ],
+            not_after_unix_s=self.not_after_unix_s,
         ).SerializeToString(deterministic=True)
 
     @classmethod
@@ -122,6 +128,7 @@ class Roster:
                 )
                 for m in message.members
             ),
+            message.not_after_unix_s,
         )
 
     def sign(self, federation_key: SigningKey) -> Envelope:

@@ -18,6 +18,7 @@ class Phase(Enum):
     ADDING = release_pb2.PHASE_ADDING
     COMPLETE = release_pb2.PHASE_COMPLETE
     FAILED = release_pb2.PHASE_FAILED
+    LOST = release_pb2.PHASE_LOST
 
     @property
     def word(self) -> str:
@@ -63,6 +64,7 @@ class Work:
     """A query as one party sees it. A party believes nothing in it before it has checked it.
 
     cohort: from Phase.UPLOADING on, and only for its members. chunks_held: this party's chunks that have arrived.
+    retry: the learner's signed decision on this attempt, None in attempt 1.
     """
 
     query: Envelope
@@ -71,6 +73,7 @@ class Work:
     state: PartyState
     cohort: Cohort | None
     chunks_held: frozenset[int]
+    retry: Envelope | None = None
 
     @property
     def query_id(self) -> bytes:
@@ -86,6 +89,7 @@ class Work:
             state=self.state.value,
             cohort=None if self.cohort is None else self.cohort.to_proto(),
             chunks_held=sorted(self.chunks_held),
+            retry=None if self.retry is None else self.retry.to_proto(),
         )
 
     @classmethod
@@ -103,6 +107,7 @@ class Work:
             state,
             Cohort.from_proto(m.cohort) if m.HasField("cohort") else None,
             frozenset(m.chunks_held),
+            Envelope.from_proto(m.retry) if m.HasField("retry") else None,
         )
 
 

@@ -20,6 +20,9 @@ from wire.identity import TlsFiles
 from wire.roster import Member, Role, Roster
 
 MAX_MESSAGE_BYTES = 1024 * 1024
+"""The most bytes of a request. A coordinator receives from every member at once."""
+MAX_RESPONSE_BYTES = 4 * 1024 * 1024
+"""The most bytes of a response: the statements of a cohort of a thousand parties, and the longest query."""
 MESSAGES_AT_ONCE = 32
 """The most incomplete messages that a server receives from one member at a time. A party node sends at most 17."""
 MESSAGE_WITHIN_S = 120.0
@@ -32,7 +35,7 @@ FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 20.0
 
 CHANNEL_OPTIONS: list[tuple[str, Any]] = [
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_RESPONSE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
@@ -43,7 +46,7 @@ CHANNEL_OPTIONS: list[tuple[str, Any]] = [
 ]
 SERVER_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_RESPONSE_BYTES),
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
@@ -68,6 +71,11 @@ ALLOWED_ROLES: dict[str, frozenset[Role]] = {
     "/grpc.health.v1.Health/Watch": _EVERYONE,
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": _EVERYONE,
     "/rado.v1.MemberService/FetchRoster": _EVERYONE,
+    "/rado.v1.MemberService/FetchFeatures": _EVERYONE,
+    "/rado.v1.PartyService/SubmitFeatures": _PARTIES,
+    "/rado.v1.PartyService/AskWitnesses": _PARTIES,
+    "/rado.v1.PartyService/SubmitWitness": _PARTIES,
+    "/rado.v1.PartyService/FetchWitnesses": _PARTIES,
     "/rado.v1.PartyService/FetchWork": _PARTIES,
     "/rado.v1.PartyService/SubmitAnswer": _PARTIES,
     "/rado.v1.PartyService/SubmitReady": _PARTIES,
@@ -77,6 +85,7 @@ ALLOWED_ROLES: dict[str, frozenset[Role]] = {
     "/rado.v1.LearnerService/WatchQuery": _LEARNERS,
     "/rado.v1.LearnerService/ListQueries": _LEARNERS,
     "/rado.v1.LearnerService/CancelQuery": _LEARNERS,
+    "/rado.v1.LearnerService/RetryQuery": _LEARNERS,
     "/rado.v1.LearnerService/FetchTotal": _LEARNERS,
     "/rado.v1.LearnerService/FetchTotalChunk": _LEARNERS,
 }

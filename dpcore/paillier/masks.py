@@ -21,6 +21,7 @@ coordinator shows two members different cohorts, their streams do not cancel.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -32,6 +33,28 @@ from dpcore.errors import RadofedError
 from dpcore.randomness.sources import KeyedRandom
 
 _DOMAIN = b"rado.v1/mask\0"
+
+
+@dataclass(frozen=True)
+class CohortAttempt:
+    """One attempt with one cohort: what masks and pads are derived for. number: from 1. cohort_digest: 32 bytes."""
+
+    query_id: bytes
+    number: int
+    cohort_digest: bytes
+
+    def derive(
+        self, own_key: X25519PrivateKey, peer_key: bytes, domain: bytes, *names: str, peer: str, length: int
+    ) -> bytes:
+        """`length` bytes that only the holders of the two keys can derive (the module's docstring).
+
+        names: of the two parties in the order of code points, or of the one party. peer: named in the error. Raises
+        MaskKeyError if the peer's key is of low order.
+        """
+        octets = [name.encode() for name in names]
+        named = b"".join(len(name).to_bytes(1, "big") + name for name in octets)
+        info = domain + self.query_id + self.number.to_bytes(4, "big") + named
+        return HKDF(SHA256(), length, self.cohort_digest, info).derive(agreed(own_key, peer_key, peer))
 
 
 class MaskKeyError(RadofedError):
@@ -46,17 +69,15 @@ def cohort_mask(
     own_name: str,
     own_key: X25519PrivateKey,
     peers: Mapping[str, bytes],
+    attempt: CohortAttempt,
     *,
-    query_id: bytes,
-    attempt: int,
-    cohort_digest: bytes,
     shape: tuple[int, int],
     value_bits: int,
 ) -> NDArray[np.uint64]:
     """One member's mask: uint64 `shape` = (ciphertexts, slots), each entry below 2^value_bits.
 
     peers: the raw X25519 public keys of all other members, by name. The masks of all members sum to zero mod
-    2^value_bits. own_key must be fresh for this attempt and used for this cohort digest only.
+    2^value_bits. own_key must be fresh for this attempt and used for this cohort only.
 
     Raises MaskKeyError if a peer's key is of low order, ValueError if own_name is among the peers.
     """
@@ -65,13 +86,8 @@ def cohort_mask(
     total, stream = np.zeros(shape, dtype=np.uint64), np.empty(shape, dtype="<u8")
     for peer, public in peers.items():
         lesser, greater = sorted((own_name, peer))
-        info = _DOMAIN + query_id + attempt.to_bytes(4, "big") + _named(lesser) + _named(greater)
-        try:
-            shared = own_key.exchange(X25519PublicKey.from_public_bytes(public))
-        except ValueError as error:
-            raise MaskKeyError(peer) from error
         # The array is reused for each peer: a cohort of hundreds has a stream for every two members.
-        KeyedRandom(HKDF(SHA256(), 32, cohort_digest, info).derive(shared)).fill(stream)
+        KeyedRandom(attempt.derive(own_key, public, _DOMAIN, lesser, greater, peer=peer, length=32)).fill(stream)
         # Unsigned arithmetic is mod 2^64, of which 2^w is a divisor.
         if own_name == lesser:
             total += stream
@@ -80,6 +96,9 @@ def cohort_mask(
     return np.asarray(total & np.uint64((1 << value_bits) - 1), dtype=np.uint64)
 
 
-def _named(name: str) -> bytes:
-    octets = name.encode()
-    return len(octets).to_bytes(1, "big") + octets
+def agreed(own_key: X25519PrivateKey, peer_key: bytes, peer: str) -> bytes:
+    """The X25519 agreement with a peer's raw public key, 32 bytes. Raises MaskKeyError if that is of low order."""
+    try:
+        return own_key.exchange(X25519PublicKey.from_public_bytes(peer_key))
+    except ValueError as error:
+        raise MaskKeyError(peer) from error

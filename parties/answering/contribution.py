@@ -2,6 +2,8 @@
 
     records -> integer vector (the query's kind) -> slots -> ciphertexts -> chunks -> masked chunks
 
+If the query has a binding, the last ciphertext carries the tag of the values (dpcore.paillier.tag).
+
 The packed integers are those that the query's kind computed, noise included. Nothing is rounded, clipped or added in
 between, so that the decoded total equals the sum over all parties bit for bit (P6).
 """
@@ -10,17 +12,20 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from dpcore.errors import ShapeError
 from dpcore.numbers.processors import one_blas_thread
-from dpcore.paillier.masks import cohort_mask
+from dpcore.paillier.masks import CohortAttempt, cohort_mask
 from dpcore.paillier.packing import mask_addends, pack
 from dpcore.paillier.public import ObfuscatorSource
+from dpcore.paillier.tag import PRIME, coefficient, pad, polynomial, tag_mask
 from dpcore.progress import Progress
 from dpcore.records.computation import Computation
 from dpcore.records.records import Records
 from wire.cohort import Acceptance
+from wire.envelopes import SigningKey
 from wire.query import OpenedQuery
 from wire.upload import chunk_ranges
 
@@ -51,18 +56,35 @@ def encrypted_chunks(
     rows: int,
     obfuscator: ObfuscatorSource,
     progress: Progress | None = None,
+    *,
+    alpha: int | None = None,
 ) -> Iterator[bytes]:
     """The chunks of an upload in order, each a run of fixed-width ciphertexts.
 
     values: (length,) from integer_vector. rows: m_p, for the check slots. obfuscator: for the query's key.
-    progress: callback (ciphertexts done, ciphertexts) after each chunk. Raises what pack and encrypt_many raise.
+    progress: callback (ciphertexts done, ciphertexts) after each chunk. alpha: from `tag_coefficient`. Raises what pack
+    and encrypt_many raise.
     """
     key = opened.public_key
     plaintexts = pack(values, rows, opened.query.encoding, key.bits)
+    if alpha is not None:
+        plaintexts.append(mpz(polynomial(values, alpha)))
     for run in chunk_ranges(len(plaintexts), opened.ciphertexts_per_chunk):
         yield key.to_wire(key.encrypt_many(plaintexts[run.start : run.stop], obfuscator))
         if progress is not None:
             progress(run.stop, len(plaintexts))
+
+
+def tag_coefficient(opened: OpenedQuery, attempt: int, party: str, signing_key: SigningKey) -> int | None:
+    """The coefficient of an attempt's tag, None if the query has no binding.
+
+    party, signing_key: of this party. Raises WireError(QUERY_INVALID) if the query has no seed for it.
+    """
+    binding = opened.query.binding
+    if binding is None:
+        return None
+    seed = binding.unseal(party, signing_key, opened.query.nonce)
+    return coefficient(seed, query_id=opened.query_id, attempt=attempt)
 
 
 def masked_chunks(
@@ -74,25 +96,30 @@ def masked_chunks(
     own_key: X25519PrivateKey,
     acceptances: Sequence[Acceptance],
     cohort_digest: bytes,
+    alpha: int | None = None,
 ) -> Iterator[bytes]:
     """The chunks with this member's masks multiplied in. Deterministic: the same cohort gives the same bytes.
 
-    values, chunks: of the bare contribution. acceptances: of all members, this one included, verified. Raises
-    MaskKeyError if a peer's key is of low order.
+    values, chunks: of the bare contribution. acceptances: of all members, this one included, verified. alpha: as
+    for `encrypted_chunks`. Raises MaskKeyError if a peer's key is of low order.
     """
     key, encoding = opened.public_key, opened.query.encoding
     own = next(acceptance for acceptance in acceptances if acceptance.party == own_name)
+    peers = {acceptance.party: acceptance.mask_key for acceptance in acceptances if acceptance.party != own_name}
+    attempt = CohortAttempt(opened.query_id, own.attempt, cohort_digest)
     mask = cohort_mask(
         own_name,
         own_key,
-        {acceptance.party: acceptance.mask_key for acceptance in acceptances if acceptance.party != own_name},
-        query_id=opened.query_id,
-        attempt=own.attempt,
-        cohort_digest=cohort_digest,
-        shape=(opened.ciphertexts, encoding.slots_per_ciphertext(key.bits)),
+        peers,
+        attempt,
+        shape=(opened.value_ciphertexts, encoding.slots_per_ciphertext(key.bits)),
         value_bits=encoding.value_bits,
     )
     addends = mask_addends(values, own.rows, encoding, key.bits, mask)
+    if opened.query.binding is not None and alpha is not None:
+        bare = polynomial(values, alpha)
+        padded = bare + pad(own_key, opened.query.binding.opening_key, own_name, attempt)
+        addends.append(mpz((padded + tag_mask(own_name, own_key, peers, attempt)) % PRIME - bare))
     done = 0
     for chunk in chunks:
         ciphertexts = key.from_wire(chunk)

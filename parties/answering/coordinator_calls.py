@@ -10,11 +10,15 @@ from wire.upload import Chunk
 
 @dataclass(frozen=True)
 class WorkBatch:
-    """Result of one fetch: work in order, the cursor to pass next, and the number of unreadable entries."""
+    """Result of one fetch: work in order, the cursor to pass next, and the number of unreadable entries.
+
+    challenges: of other parties, not verified.
+    """
 
     work: tuple[Work, ...]
     cursor: int
     unreadable: int = 0
+    challenges: tuple[Envelope, ...] = ()
 
 
 class CoordinatorCalls(Protocol):
@@ -22,6 +26,22 @@ class CoordinatorCalls(Protocol):
 
     def fetch_roster(self) -> tuple[Envelope, float]:
         """The newest roster, unverified, and the coordinator's clock in Unix seconds."""
+        ...
+
+    def state_features(self, features: Envelope) -> None:
+        """Send the signed statement of this node's features."""
+        ...
+
+    def ask_witnesses(self, challenge: Envelope) -> None:
+        """Send a signed challenge to the other parties."""
+        ...
+
+    def witness(self, witness: Envelope) -> None:
+        """Answer another party's challenge."""
+        ...
+
+    def fetch_witnesses(self, nonce: bytes) -> tuple[tuple[Envelope, ...], Envelope | None]:
+        """The unverified answers to this party's challenge so far, and its newest statement at the coordinator."""
         ...
 
     def fetch_work(self, cursor: int, wait_s: int) -> WorkBatch:

@@ -11,7 +11,7 @@ from parties.policy import Policy, check_cohort, check_query
 from wire.cohort import Acceptance, Cohort
 from wire.envelopes import Envelope, SigningKey
 from wire.errors import Code, WireError
-from wire.query import OpenedQuery, Query
+from wire.query import OpenedQuery, Query, check_features_known, open_retry
 from wire.roster import Roster
 
 
@@ -28,20 +28,34 @@ class Party:
     row_sums: RowSums = sum_on_threads
 
 
-def decide(opened: OpenedQuery, attempt: int, party: Party, roster: Roster) -> Charge:
-    """Cost of one attempt, if policy, schema and design allow it.
+def decide(opened: OpenedQuery, attempt: int, party: Party, roster: Roster, retry: Envelope | None = None) -> Charge:
+    """Cost of one attempt, if policy, schema and design allow it, and from attempt 2 on the learner's signed retry.
 
     Raises WireError with the code of the refusal: one of the policy's, SCHEMA_MISMATCH, ATTEMPT_MISMATCH or
     PLAN_INFEASIBLE.
     """
     query, rows = opened.query, party.records.rows
+    check_features_known(query)
     check_query(party.policy, opened, roster, party.name)
     if not 1 <= attempt <= query.max_attempts:
         raise WireError(Code.ATTEMPT_MISMATCH, f"Attempt {attempt} of {query.max_attempts}.")
+    if attempt > 1:
+        check_retry(opened, attempt, roster, retry)
     check_schema(query, party.schema)
     if rows > query.max_rows:
         raise WireError(Code.PLAN_INFEASIBLE, f"This party has {rows} rows and max_rows is {query.max_rows}.")
     return charge_for(query, rows, epoch_of(query, party))
+
+
+def check_retry(opened: OpenedQuery, attempt: int, roster: Roster, retry: Envelope | None) -> None:
+    """Refuse an attempt that the learner did not sign: every attempt is charged, and a coordinator could start more.
+
+    Raises WireError(ATTEMPT_MISMATCH), and what open_retry raises.
+    """
+    if retry is None:
+        raise WireError(Code.ATTEMPT_MISMATCH, f"The learner has not signed attempt {attempt}.")
+    if (signed := open_retry(retry, opened, roster).attempt) != attempt:
+        raise WireError(Code.ATTEMPT_MISMATCH, f"The learner has signed attempt {signed}, not attempt {attempt}.")
 
 
 def check_schema(query: Query, schema: Schema) -> None:

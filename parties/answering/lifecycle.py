@@ -13,7 +13,7 @@ from dpcore.paillier.masks import MaskKeyError
 from dpcore.randomness.sources import RandomSource, require_system
 from dpcore.records.computation import Computation
 from parties.answering.attempts import Attempt, Attempts, AttemptState
-from parties.answering.contribution import encrypted_chunks, integer_vector
+from parties.answering.contribution import encrypted_chunks, integer_vector, tag_coefficient
 from parties.answering.coordinator_calls import CoordinatorCalls
 from parties.answering.decisions import Party, check_unchanged, decide
 from parties.answering.failures import StoppedError, may_pass, named
@@ -152,7 +152,7 @@ class QueryLifecycle:
     def _accept(self, work: Work) -> Attempt:
         party = self._party
         opened = self._open(work)
-        charge = decide(opened, work.attempt, party, self._rosters.current)
+        charge = decide(opened, work.attempt, party, self._rosters.current, work.retry)
         mask_key = X25519PrivateKey.from_private_bytes(self._random.bytes(32))
         public = mask_key.public_key().public_bytes_raw()
         acceptance = Acceptance(opened.query_id, work.attempt, party.name, party.records.rows, public)
@@ -238,7 +238,8 @@ class QueryLifecycle:
         width = opened.public_key.ciphertext_bytes
         upload_bytes = opened.ciphertexts * width
         source = self._obfuscators.source(opened.public_key)
-        chunks = encrypted_chunks(opened, values, party.records.rows, source, progress)
+        alpha = tag_coefficient(opened, held.attempt, party.name, party.signing_key)
+        chunks = encrypted_chunks(opened, values, party.records.rows, source, progress, alpha=alpha)
         # Includes room for the masked contribution: once there is a cohort, the other members wait for this party.
         needed_bytes = 2 * upload_bytes + values.nbytes
         spool = self._spools.write(

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from parties.answering.attempts import Attempt, Attempts
-from parties.answering.contribution import masked_chunks
+from parties.answering.contribution import masked_chunks, tag_coefficient
 from parties.answering.coordinator_calls import CoordinatorCalls
 from parties.answering.decisions import Party, verify_cohort
 from parties.answering.failures import StoppedError
@@ -83,6 +83,7 @@ class Uploads:
             own_key=X25519PrivateKey.from_private_bytes(held.mask_key),
             acceptances=acceptances,
             cohort_digest=cohort.digest,
+            alpha=tag_coefficient(opened, held.attempt, party.name, party.signing_key),
         )
         width = opened.public_key.ciphertext_bytes
         needed_bytes = spool.ciphertexts * width

@@ -27,6 +27,7 @@ from radofed.simulation.workers import Hosts
 from wire.cohort import Cohort
 from wire.envelopes import Envelope, SigningKey
 from wire.envelopes import Kind as Message
+from wire.features import Feature
 from wire.query import PaillierKey, open_query
 from wire.query_kinds import Kind
 from wire.roster import Member, Role, Roster, certificate_san
@@ -103,6 +104,7 @@ class SimulatedFederation:
             certificate=self._certificate,
             random=seeded(self._seed, fold, LEARNER, "nonce", question),
             now_unix_s=NOW_UNIX_S,
+            features=() if self._secret is None else (Feature.BOUND_TOTALS,),
         )
         envelope = self._learner.sign(Message.QUERY, plan.query.to_bytes())
         opened = open_query(envelope, roster, now_unix_s=NOW_UNIX_S)
@@ -150,7 +152,7 @@ class SimulatedFederation:
         cohort = Cohort(opened.query_id, ATTEMPT, tuple(self._hosts.acceptances(planned.ask, shares)))
         total, receipts = self._product(planned, shares, cohort, progress)
         header = Total(cohort, receipts, opened.chunks, opened.ciphertexts)
-        return open_total(header, total, opened, planned.roster, secret).values
+        return open_total(header, total, opened, planned.roster, secret, opening=planned.plan.opening).values
 
     def _product(
         self, planned: PlannedFold, shares: Sequence[Share], cohort: Cohort, progress: Progress | None

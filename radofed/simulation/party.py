@@ -20,7 +20,7 @@ from dpcore.queries.rados import RadosQuery
 from dpcore.randomness.sources import SeededRandom, SystemRandom
 from dpcore.records.computation import SECRET_BYTES, Computation, PartySecret
 from dpcore.records.records import Records
-from parties.answering.contribution import encrypted_chunks, integer_vector, masked_chunks
+from parties.answering.contribution import encrypted_chunks, integer_vector, masked_chunks, tag_coefficient
 from radofed.simulation.exact_split import divided_contribution
 from wire.cohort import Acceptance, Receipt, sign
 from wire.envelopes import Envelope, SigningKey, sha256
@@ -125,7 +125,8 @@ class Host:
             # Shared by all parties of this host: its table takes a third of a second and 27 MB.
             self._obfuscator = Obfuscator(opened.public_key, SystemRandom())
         values = self._values(ask, share)
-        bare = encrypted_chunks(opened, values, len(share.rows), self._obfuscator)
+        alpha = tag_coefficient(opened, ATTEMPT, share.party, self._keys[share.party])
+        bare = encrypted_chunks(opened, values, len(share.rows), self._obfuscator, alpha=alpha)
         masked = masked_chunks(
             opened,
             values,
@@ -134,6 +135,7 @@ class Host:
             own_key=self._mask_key(opened.query_id, share.party),
             acceptances=acceptances,
             cohort_digest=cohort_digest,
+            alpha=alpha,
         )
         chunks = tuple(masked)
         digest = upload_digest([sha256(chunk) for chunk in chunks])

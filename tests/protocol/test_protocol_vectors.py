@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from dpcore.paillier.masks import cohort_mask
+from dpcore.paillier.masks import CohortAttempt, cohort_mask
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.notation import parse
 from dpcore.queries.gradient import GradientQuery
@@ -153,9 +153,7 @@ def test_masks(roster):
             name,
             keys[name],
             {peer: acceptances[peer].mask_key},
-            query_id=bytes.fromhex(cohort["query_id"]),
-            attempt=cohort["attempt"],
-            cohort_digest=bytes.fromhex(cohort["digest"]),
+            CohortAttempt(bytes.fromhex(cohort["query_id"]), cohort["attempt"], bytes.fromhex(cohort["digest"])),
             shape=(vector["ciphertexts"], vector["slots"]),
             value_bits=vector["value_bits"],
         )

@@ -35,7 +35,7 @@ class LedgerHead(google.protobuf.message.Message):
     digest: builtins.bytes
     """The chain's digest after that many entries, 32 bytes."""
     sealed_sums: builtins.bytes
-    """What is charged and reserved in each scope, encrypted by the party to itself; at most 4096 bytes."""
+    """What is charged and reserved in each scope, encrypted by the party to itself; at most 512 bytes."""
     def __init__(
         self,
         *,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dpcore.errors import TotalError
 from dpcore.numbers.fixed_point import Encoding
-from dpcore.paillier.masks import MaskKeyError, cohort_mask
+from dpcore.paillier.masks import CohortAttempt, MaskKeyError, cohort_mask
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.packing import ciphertext_count, mask_addends, open_total, pack, unpack_total
 from dpcore.paillier.secret import SecretKey
@@ -30,9 +30,7 @@ def masks(names, shape, value_bits, *, attempt=1, digest=DIGEST, keys=None):
             name,
             keys[name],
             {peer: public[peer] for peer in names if peer != name},
-            query_id=QUERY_ID,
-            attempt=attempt,
-            cohort_digest=digest,
+            CohortAttempt(QUERY_ID, attempt, digest),
             shape=shape,
             value_bits=value_bits,
         )
@@ -116,10 +114,10 @@ def test_the_stream_is_what_the_protocol_says():
     key = hmac.digest(extracted, info + b"\1", "sha256")
     octets = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor().update(bytes(2 * 3 * 8))
     stream = [int.from_bytes(octets[i : i + 8], "little") for i in range(0, 48, 8)]
-    arguments = {"query_id": QUERY_ID, "attempt": 2, "cohort_digest": DIGEST, "shape": (2, 3), "value_bits": 33}
-    east = cohort_mask("east", mine, {"north": public}, **arguments)
+    attempt, arguments = CohortAttempt(QUERY_ID, 2, DIGEST), {"shape": (2, 3), "value_bits": 33}
+    east = cohort_mask("east", mine, {"north": public}, attempt, **arguments)
     assert east.reshape(-1).tolist() == [value % 2**33 for value in stream]
-    north = cohort_mask("north", theirs, {"east": mine.public_key().public_bytes_raw()}, **arguments)
+    north = cohort_mask("north", theirs, {"east": mine.public_key().public_bytes_raw()}, attempt, **arguments)
     assert north.reshape(-1).tolist() == [-value % 2**33 for value in stream]
 
 
@@ -129,9 +127,7 @@ def test_a_key_of_low_order_is_refused():
             "a",
             X25519PrivateKey.generate(),
             {"mallory": bytes(32)},
-            query_id=QUERY_ID,
-            attempt=1,
-            cohort_digest=DIGEST,
+            CohortAttempt(QUERY_ID, 1, DIGEST),
             shape=(1, 2),
             value_bits=8,
         )

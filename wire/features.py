@@ -1,0 +1,95 @@
+"""Features: optional parts of the protocol, which every party states for its own node, and which a query names.
+
+Unknown fields are refused, so a new field may only reach nodes that know it. A party signs the features of its node. A
+learner uses a feature if every party of the roster states it, and otherwise says who does not. A coordinator that
+withholds statements can therefore stop a query, but not weaken it in silence.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+from rado.v1 import roster_pb2
+from wire.envelopes import Envelope, Kind, SigningKey, parse
+from wire.errors import Code, WireError
+from wire.roster import Member, Role, Roster, open_from
+
+MAX_FEATURES = 64
+_NAME = re.compile(r"[a-z0-9-]{1,63}")
+
+
+class Feature(StrEnum):
+    """The features of this version. The value is the name that travels."""
+
+    BOUND_TOTALS = "bound-totals"
+    """The total carries a tag that binds it to query, attempt and cohort (Query.binding)."""
+    SIGNED_RETRIES = "signed-retries"
+    """A second attempt needs the learner's signed Retry."""
+    FRESH_ROSTERS = "fresh-rosters"
+    """Acceptances carry the newest roster version that the party has."""
+    LEDGER_HEADS = "ledger-heads"
+    """Acceptances and receipts carry the head of the party's ledger, and parties witness one another's."""
+
+
+OWN_FEATURES: tuple[str, ...] = tuple(sorted(feature.value for feature in Feature))
+"""The features of a node of this version."""
+
+
+def check_features(names: Iterable[str]) -> tuple[str, ...]:
+    """The names, if they are well formed. Raises WireError(MESSAGE_MALFORMED)."""
+    features = tuple(names)
+    well_formed = all(_NAME.fullmatch(name) for name in features)
+    if len(features) > MAX_FEATURES or list(features) != sorted(set(features)) or not well_formed:
+        raise WireError(Code.MESSAGE_MALFORMED, "A list of features is not well formed.")
+    return features
+
+
+@dataclass(frozen=True)
+class Features:
+    """What a party's node can do. version: of its program, for people."""
+
+    KIND: ClassVar[Kind] = Kind.FEATURES
+    federation: str
+    party: str
+    features: tuple[str, ...]
+    version: str
+    signed_at_unix_s: int
+
+    def __post_init__(self) -> None:
+        check_features(self.features)
+        if len(self.version) > 64 or not self.version.isprintable():
+            raise WireError(Code.MESSAGE_MALFORMED, "A version has at most 64 printable characters.")
+
+    def to_bytes(self) -> bytes:
+        """The payload to be signed."""
+        return roster_pb2.Features(
+            federation=self.federation,
+            party=self.party,
+            features=self.features,
+            version=self.version,
+            signed_at_unix_s=self.signed_at_unix_s,
+        ).SerializeToString(deterministic=True)
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> "Features":
+        """Raises WireError."""
+        m = parse(roster_pb2.Features, payload)
+        return cls(m.federation, m.party, tuple(m.features), m.version, m.signed_at_unix_s)
+
+    def sign(self, signing_key: SigningKey) -> Envelope:
+        """The envelope that travels."""
+        return signing_key.sign(self.KIND, self.to_bytes())
+
+
+def open_features(envelope: Envelope, roster: Roster) -> tuple[Features, Member]:
+    """The verified statement of a party of the roster, and the party. Raises WireError."""
+    statement = Features.from_bytes(envelope.payload)
+    if statement.federation != roster.federation:
+        raise WireError(Code.FEDERATION_MISMATCH)
+    member = roster.find(statement.party, Role.PARTY)
+    if member is None:
+        raise WireError(Code.PEER_UNKNOWN, f"The roster has no party {statement.party!r}.")
+    open_from(envelope, Kind.FEATURES, member)
+    return statement, member

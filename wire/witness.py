@@ -1,0 +1,116 @@
+"""Witnesses of a party's ledger: others keep the newest head that they saw, and show it when the party starts.
+
+A party that was set back to an older copy of itself holds fewer ledger entries than its own signed statements show.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rado.v1 import cohort_pb2
+from wire.cohort import Acceptance, Receipt, open_statement
+from wire.envelopes import KEY_BYTES, Envelope, Kind, SigningKey, parse
+from wire.errors import Code, WireError
+from wire.ledger_head import LedgerHead
+from wire.roster import Member, Role, Roster, open_from
+
+NONCE_BYTES = KEY_BYTES
+
+
+@dataclass(frozen=True)
+class Challenge:
+    """A party asks the others for the newest statement of it that they hold."""
+
+    KIND: ClassVar[Kind] = Kind.CHALLENGE
+    federation: str
+    party: str
+    nonce: bytes
+    signed_at_unix_s: int
+
+    def __post_init__(self) -> None:
+        if len(self.nonce) != NONCE_BYTES:
+            raise WireError(Code.MESSAGE_MALFORMED, "A challenge's nonce must have 32 bytes.")
+
+    def to_bytes(self) -> bytes:
+        """The payload to be signed."""
+        return cohort_pb2.Challenge(
+            federation=self.federation, party=self.party, nonce=self.nonce, signed_at_unix_s=self.signed_at_unix_s
+        ).SerializeToString(deterministic=True)
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> "Challenge":
+        """Raises WireError."""
+        m = parse(cohort_pb2.Challenge, payload)
+        return cls(m.federation, m.party, m.nonce, m.signed_at_unix_s)
+
+    def sign(self, signing_key: SigningKey) -> Envelope:
+        """The envelope that travels."""
+        return signing_key.sign(self.KIND, self.to_bytes())
+
+
+@dataclass(frozen=True)
+class Witness:
+    """A party's answer. newest: the subject's signed Acceptance with the most ledger entries; None if it has none."""
+
+    KIND: ClassVar[Kind] = Kind.WITNESS
+    federation: str
+    party: str
+    subject: str
+    nonce: bytes
+    newest: Envelope | None
+
+    def to_bytes(self) -> bytes:
+        """The payload to be signed."""
+        return cohort_pb2.Witness(
+            federation=self.federation,
+            party=self.party,
+            subject=self.subject,
+            nonce=self.nonce,
+            newest=None if self.newest is None else self.newest.to_proto(),
+        ).SerializeToString(deterministic=True)
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> "Witness":
+        """Raises WireError."""
+        m = parse(cohort_pb2.Witness, payload)
+        newest = Envelope.from_proto(m.newest) if m.HasField("newest") else None
+        return cls(m.federation, m.party, m.subject, m.nonce, newest)
+
+    def sign(self, signing_key: SigningKey) -> Envelope:
+        """The envelope that travels."""
+        return signing_key.sign(self.KIND, self.to_bytes())
+
+
+def open_challenge(envelope: Envelope, roster: Roster) -> tuple[Challenge, Member]:
+    """The verified challenge of a party of the roster, and the party. Raises WireError."""
+    challenge = Challenge.from_bytes(envelope.payload)
+    return challenge, _open(envelope, Kind.CHALLENGE, challenge.federation, challenge.party, roster)
+
+
+def open_witness(envelope: Envelope, roster: Roster) -> tuple[Witness, Member]:
+    """The verified answer of a party of the roster, and the party. Raises WireError."""
+    witness = Witness.from_bytes(envelope.payload)
+    return witness, _open(envelope, Kind.WITNESS, witness.federation, witness.party, roster)
+
+
+def witnessed_head(envelope: Envelope, party: str, roster: Roster) -> LedgerHead | None:
+    """The ledger head in a party's own signed acceptance or receipt; None if it carries none.
+
+    Raises WireError if it is neither, not signed with the party's key in the roster, or another party's.
+    """
+    try:
+        statement: Acceptance | Receipt = open_statement(Acceptance, envelope, roster)[0]
+    except WireError:
+        statement = open_statement(Receipt, envelope, roster)[0]
+    if statement.party != party:
+        raise WireError(Code.SENDER_MISMATCH)
+    return statement.ledger_head
+
+
+def _open(envelope: Envelope, kind: Kind, federation: str, party: str, roster: Roster) -> Member:
+    if federation != roster.federation:
+        raise WireError(Code.FEDERATION_MISMATCH)
+    member = roster.find(party, Role.PARTY)
+    if member is None:
+        raise WireError(Code.PEER_UNKNOWN, f"The roster has no party {party!r}.")
+    open_from(envelope, kind, member)
+    return member
