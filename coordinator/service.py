@@ -41,7 +41,7 @@ SERVICES = tuple(
         (learner_service_pb2, "LearnerService"),
     )
 )
-# A response fits into one message, with room for its other fields.
+# Several entries fill a response up to this size. A single entry may be larger: a query with a cohort of a thousand.
 RESPONSE_BYTES = MAX_MESSAGE_BYTES - 16 * 1024
 
 

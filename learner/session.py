@@ -26,7 +26,7 @@ from learner.requests import Request
 from learner.state import AskedQuery, LearnerState
 from wire.envelopes import Envelope, Kind, SigningKey, load_public_key
 from wire.errors import Code, TimedOutError, WireError
-from wire.features import OWN_FEATURES, open_features
+from wire.features import OWN_FEATURES, Stated, check_cohort_able, open_features, usable_features
 from wire.query import OpenedQuery, Query, Retry, open_query, setting_of
 from wire.roster import Role, Roster, open_roster
 from wire.status import Phase, QueryStatus, Total
@@ -99,18 +99,21 @@ class Session:
         """The plan of a request for the newest roster; sends no query. Raises what `plan_query` raises."""
         certificate = self.key.certify(self.config.name, self._signing_key)
         roster = self.fetch_roster()
-        return plan_query(
+        stated = self._stated_features(roster)
+        plan = plan_query(
             request,
             roster=roster,
             learner=self.config.name,
             certificate=certificate,
-            features=self._features(roster, older_nodes=request.allow_older_nodes),
+            features=usable_features(stated, older_nodes=request.allow_older_nodes),
         )
+        check_cohort_able(plan.query.features, plan.query.cohort_min, stated)
+        return plan
 
-    def _features(self, roster: Roster, *, older_nodes: bool) -> tuple[str, ...]:
-        """The features of a query: all of this version, which every party and the coordinator must state.
+    def _stated_features(self, roster: Roster) -> Stated:
+        """What each party of the roster states of its node, verified; None for a party that states nothing.
 
-        older_nodes: use those that all state, and no more. Raises WireError(FEATURE_MISSING) with who lacks what.
+        Raises WireError(FEATURE_MISSING) if the coordinator lacks a feature of this version.
         """
         try:
             envelopes, coordinator = self._coordinator.fetch_features()
@@ -118,24 +121,17 @@ class Session:
             # A coordinator of version 0.1 does not know the call, which no role may then make.
             if error.code is not Code.ROLE_FORBIDDEN:
                 raise
-            envelopes, coordinator = (), ()
-        stated: dict[str, frozenset[str]] = {party.name: frozenset() for party in roster.parties}
-        stated["the coordinator"] = frozenset(coordinator)
+            raise WireError(Code.FEATURE_MISSING, "The coordinator runs version 0.1.") from error
+        if missing := set(OWN_FEATURES) - set(coordinator):
+            raise WireError(Code.FEATURE_MISSING, f"The coordinator lacks: {', '.join(sorted(missing))}.")
+        stated: dict[str, frozenset[str] | None] = {party.name: None for party in roster.parties}
         for envelope in envelopes:
             try:
                 statement, member = open_features(envelope, roster)
             except WireError:
-                continue
+                continue  # of a key that the roster has replaced
             stated[member.name] = frozenset(statement.features)
-        common = frozenset(OWN_FEATURES).intersection(*stated.values())
-        if older_nodes or len(common) == len(OWN_FEATURES):
-            return tuple(sorted(common))
-        lacking = "; ".join(
-            f"{name}: {', '.join(sorted(missing))}"
-            for name, features in stated.items()
-            if (missing := frozenset(OWN_FEATURES) - features)
-        )
-        raise WireError(Code.FEATURE_MISSING, f"Not stated by these members: {lacking}.")
+        return stated
 
     def ask(self, plan: Plan) -> bytes:
         """Sign a plan's query, write it to disk, send it, and return its id.
@@ -362,8 +358,8 @@ class AttemptLostError(RadofedError):
         query = status.query_id.hex()[:RELEASE_NAME_DIGITS]
         super().__init__(
             f"attempt {status.attempt} of query {query} was lost. {status.detail} Parties may have been charged for "
-            f"it, and another attempt is charged again: start it with `rado learner retry {query}`, or end the query with "
-            f"`rado learner cancel {query}`"
+            f"it, and another attempt is charged again: start it with `rado learner retry {query}`, or end the query "
+            f"with `rado learner cancel {query}`"
         )
 
 

@@ -1,12 +1,12 @@
 """Features: optional parts of the protocol, which every party states for its own node, and which a query names.
 
 Unknown fields are refused, so a new field may only reach nodes that know it. A party signs the features of its node. A
-learner uses a feature if every party of the roster states it, and otherwise says who does not. A coordinator that
-withholds statements can therefore stop a query, but not weaken it in silence.
+learner uses all features of its version, and refuses to plan if too few parties for a cohort can have them. It does
+without a feature only if it is asked to, so that a coordinator that withholds statements cannot weaken a query.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
@@ -93,3 +93,23 @@ def open_features(envelope: Envelope, roster: Roster) -> tuple[Features, Member]
         raise WireError(Code.PEER_UNKNOWN, f"The roster has no party {statement.party!r}.")
     open_from(envelope, Kind.FEATURES, member)
     return statement, member
+
+
+Stated = Mapping[str, frozenset[str] | None]
+"""What each party of a roster states, by name; None for a party that states nothing: an older node, or a new member."""
+
+
+def usable_features(stated: Stated, *, older_nodes: bool) -> tuple[str, ...]:
+    """The features for a query: all of this version; with `older_nodes` those that every party states."""
+    common = [features or frozenset() for features in stated.values()] if older_nodes else []
+    return tuple(sorted(frozenset(OWN_FEATURES).intersection(*common)))
+
+
+def check_cohort_able(features: Iterable[str], cohort_min: int, stated: Stated) -> None:
+    """Raise WireError(FEATURE_MISSING) if so many parties state that they lack a feature that no cohort can form."""
+    lacking = {
+        name: sorted(set(features) - own) for name, own in stated.items() if own is not None and set(features) - own
+    }
+    if len(stated) - len(lacking) < cohort_min:
+        who = "; ".join(f"{name} lacks {', '.join(missing)}" for name, missing in lacking.items())
+        raise WireError(Code.FEATURE_MISSING, f"A cohort needs {cohort_min} parties, and {who}.")

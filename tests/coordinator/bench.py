@@ -10,6 +10,7 @@ from coordinator.intake import Intake
 from coordinator.spool import UploadSpool
 from coordinator.store import Store
 from coordinator.views import Views
+from coordinator.witnesses import WitnessExchange
 from radofed.common.logs import Log
 from tests.coordinator.world import PARTIES
 from wire.errors import WireError
@@ -33,7 +34,8 @@ class Bench:
         )
         await self.core.start()
         self.intake = Intake(self.core, lambda: self.world.roster, Log("core"))
-        self.views = Views(self.core)
+        self.witnesses = WitnessExchange(self.store, lambda: self.world.roster, lambda: self.now)
+        self.views = Views(self.core, self.witnesses)
         return self
 
     async def crash(self, *, down_s=0.0):

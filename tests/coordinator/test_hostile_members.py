@@ -3,11 +3,11 @@
 import secrets
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from gmpy2 import mpz
 
 from coordinator.intake import STATEMENT_BYTES
 from coordinator.membership import MOST_PARTIES
-from coordinator.service import RESPONSE_BYTES
 from dpcore.paillier.packing import pack
 from dpcore.paillier.public import PublicKey
 from rado.v1 import cohort_pb2, envelope_pb2, learner_service_pb2, party_service_pb2, query_pb2
@@ -15,8 +15,10 @@ from tests.coordinator.world import PARTIES, ROWS, refused
 from wire.cohort import Acceptance, Cohort, Ready, Receipt, Refusal
 from wire.envelopes import Envelope, Kind
 from wire.errors import Code
+from wire.ledger_head import MAX_SEALED_BYTES, LedgerHead
 from wire.query import MAX_QUERY_BYTES, MAX_VALUES, Query
 from wire.status import PartyState, Phase, Total, Work
+from wire.transport import MAX_RESPONSE_BYTES
 from wire.upload import Chunk
 
 LAST_U32 = (1 << 32) - 1
@@ -64,11 +66,13 @@ def test_a_statement_blown_up_by_repeated_fields_does_not_reach_the_cohort(world
 def test_the_largest_statements_are_taken():
     longest, most = "p" * 63, (1 << 64) - 1
     digest = b"\1" * 32
+    head = LedgerHead(most, digest, bytes(MAX_SEALED_BYTES))
+    key = X25519PrivateKey.generate().public_key().public_bytes_raw()
     for statement in (
-        Acceptance(digest, LAST_U32, longest, most, digest),
+        Acceptance(digest, LAST_U32, longest, most, key, most, head),
         Refusal(digest, LAST_U32, longest, max(Code, key=len)),
         Ready(digest, LAST_U32, longest),
-        Receipt(digest, LAST_U32, longest, digest, digest, LAST_U32, LAST_U32),
+        Receipt(digest, LAST_U32, longest, digest, digest, LAST_U32, LAST_U32, head),
     ):
         assert len(statement.to_bytes()) <= STATEMENT_BYTES
 
@@ -85,9 +89,10 @@ def test_the_largest_cohort_fits_a_message_with_the_largest_query():
     work = Work(
         largest(MAX_QUERY_BYTES), LAST_U32, Phase.UPLOADING, PartyState.UPLOADING, cohort, chunks_held=chunks_held
     )
-    assert work.to_proto().ByteSize() <= RESPONSE_BYTES
+    other_fields_bytes = 16 * 1024
+    assert work.to_proto().ByteSize() <= MAX_RESPONSE_BYTES - other_fields_bytes
     total = Total(cohort, (statement,) * MOST_PARTIES, LAST_U32, LAST_U32)
-    assert total.to_proto().ByteSize() <= RESPONSE_BYTES
+    assert total.to_proto().ByteSize() <= MAX_RESPONSE_BYTES - other_fields_bytes
 
 
 @pytest.mark.parametrize("query_id", [b"", b"\1" * 31, b"\1" * 33, b"\1" * 1000], ids=len)

@@ -10,6 +10,7 @@ from rado.v1.learner_service_pb2_grpc import LearnerServiceServicer, add_Learner
 from rado.v1.member_service_pb2_grpc import MemberServiceServicer, add_MemberServiceServicer_to_server
 from wire.envelopes import Envelope
 from wire.errors import CODE_METADATA_KEY, Code, WireError
+from wire.features import OWN_FEATURES
 from wire.status import Phase, QueryStatus
 from wire.upload import Chunk
 
@@ -19,6 +20,9 @@ class CoordinatorStub(LearnerServiceServicer, MemberServiceServicer):
 
     def __init__(self, roster: Envelope) -> None:
         self.roster = roster
+        self.features: list[Envelope] = []
+        self.own_features = OWN_FEATURES
+        self.retried: list[Envelope] = []
         self.submitted: list[Envelope] = []
         self.cancelled: list[Envelope] = []
         self.phases = [Phase.ANSWERING, Phase.UPLOADING, Phase.COMPLETE]
@@ -49,6 +53,11 @@ class CoordinatorStub(LearnerServiceServicer, MemberServiceServicer):
         self._guard("FetchRoster", context)
         return member_service_pb2.FetchRosterResponse(roster=self.roster.to_proto())
 
+    def FetchFeatures(self, request, context):  # noqa: N802
+        self._guard("FetchFeatures", context)
+        stated = [envelope.to_proto() for envelope in self.features]
+        return member_service_pb2.FetchFeaturesResponse(parties=stated, coordinator=self.own_features)
+
     def SubmitQuery(self, request, context):  # noqa: N802
         self._guard("SubmitQuery", context)
         envelope = Envelope.from_proto(request.query)
@@ -73,6 +82,11 @@ class CoordinatorStub(LearnerServiceServicer, MemberServiceServicer):
         self._guard("CancelQuery", context)
         self.cancelled.append(Envelope.from_proto(request.cancel))
         return messages.CancelQueryResponse()
+
+    def RetryQuery(self, request, context):  # noqa: N802
+        self._guard("RetryQuery", context)
+        self.retried.append(Envelope.from_proto(request.retry))
+        return messages.RetryQueryResponse()
 
     def FetchTotal(self, request, context):  # noqa: N802
         self._guard("FetchTotal", context)

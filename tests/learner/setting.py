@@ -48,6 +48,7 @@ class Setting:
                 "key": directories["coordinator"] / "tls.key",
             }
         )
+        self.stub.features = [self.world.features(name) for name in ROWS]
         address = self.stub.start(coordinator.files)
         self.config = config.model_copy(update={"coordinator": address})
         self.config_file = directories["learner"] / "learner.toml"
@@ -62,7 +63,8 @@ class Setting:
         contributions = [(random_values(opened, seed), m) for seed, m in enumerate(self.rows.values())]
         self.expected = sum(values for values, _ in contributions)
         total = self.world.total(opened, self.rows, attempt=self.attempt)
-        self.stub.totals[opened.query_id] = (total, to_chunks(opened, encrypt(opened, contributions)))
+        tag = self.world.tag(opened, total.cohort, self.expected)
+        self.stub.totals[opened.query_id] = (total, to_chunks(opened, encrypt(opened, contributions, tag)))
 
     def session(self, **changes):
         return Session(self.config.model_copy(update=changes), give_up_after_s=1.0)

@@ -1,20 +1,24 @@
 """Federations in memory: signed queries, encrypted contributions and totals, valid and forged."""
 
-import secrets
 import time
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from gmpy2 import mpz
 
+from dpcore.paillier.masks import CohortAttempt
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.packing import pack
+from dpcore.paillier.tag import PRIME, coefficient, pad, polynomial
 from dpcore.randomness.sources import SystemRandom
 from learner.keys import LearnerKey
 from learner.planning import Plan, plan_query
 from learner.requests import RadosRequest, Request
 from tests.schemas import STAYS as SCHEMA
 from wire.cohort import Acceptance, Cohort, Receipt, sign
-from wire.envelopes import Kind, SigningKey, sha256
+from wire.envelopes import Envelope, Kind, SigningKey, sha256
+from wire.features import OWN_FEATURES, Features
 from wire.query import OpenedQuery, open_query
 from wire.roster import Member, Role, Roster, certificate_san
 from wire.status import Total
@@ -38,6 +42,7 @@ class World:
     party_keys: dict[str, SigningKey] = field(default_factory=dict)
     version: int = 1
     fixed_roster: Roster | None = None
+    mask_keys: dict[tuple[bytes, int, str], X25519PrivateKey] = field(default_factory=dict)
 
     def __post_init__(self):
         for name in self.rows:
@@ -62,16 +67,20 @@ class World:
     def roster_envelope(self):
         return self.roster.sign(self.federation_key)
 
-    def plan(self, request: Request = REQUEST) -> Plan:
+    def features(self, party: str, features=OWN_FEATURES) -> Envelope:
+        return Features(FEDERATION, party, tuple(features), "0.2.0", 1_700_000_000).sign(self.party_keys[party])
+
+    def plan(self, request: Request = REQUEST, features=()) -> Plan:
         certificate = self.key.certify("learner", self.learner_key)
-        return plan_query(request, roster=self.roster, learner="learner", certificate=certificate)
+        return plan_query(request, roster=self.roster, learner="learner", certificate=certificate, features=features)
 
     def ask(self, request: Request = REQUEST) -> OpenedQuery:
         envelope = self.learner_key.sign(Kind.QUERY, self.plan(request).query.to_bytes())
         return open_query(envelope, self.roster, now_unix_s=time.time())
 
     def acceptance(self, opened: OpenedQuery, party: str, rows: int, *, attempt: int = 1, key=None):
-        said = Acceptance(opened.query_id, attempt, party, rows, secrets.token_bytes(32))
+        mask_key = self.mask_keys[opened.query_id, attempt, party] = X25519PrivateKey.generate()
+        said = Acceptance(opened.query_id, attempt, party, rows, mask_key.public_key().public_bytes_raw())
         return sign(said, key or self.party_keys[party])
 
     def receipt(self, opened: OpenedQuery, cohort: Cohort, party: str, key=None, **changes):
@@ -93,14 +102,29 @@ class World:
         receipts = tuple(self.receipt(opened, cohort, name) for name in rows)
         return Total(cohort, receipts, opened.chunks, opened.ciphertexts)
 
+    def tag(self, opened: OpenedQuery, cohort: Cohort, values) -> int | None:
+        """The tag of an honest total over these values, None without a binding."""
+        binding = opened.query.binding
+        if binding is None:
+            return None
+        members = [Acceptance.from_bytes(envelope.payload).party for envelope in cohort.acceptances]
+        seed = binding.unseal(members[0], self.party_keys[members[0]], opened.query.nonce)
+        alpha = coefficient(seed, query_id=opened.query_id, attempt=cohort.attempt)
+        attempt = CohortAttempt(opened.query_id, cohort.attempt, cohort.digest)
+        pads = [
+            pad(self.mask_keys[opened.query_id, cohort.attempt, name], binding.opening_key, name, attempt)
+            for name in members
+        ]
+        return (sum(pads) + polynomial(values, alpha)) % PRIME
+
 
 def obfuscator(opened: OpenedQuery) -> Obfuscator:
     # A small comb: these tests encrypt little.
     return Obfuscator(opened.public_key, SystemRandom(), short_exponent_bits=512, teeth=4, tables=2)
 
 
-def encrypt(opened: OpenedQuery, contributions) -> list[int]:
-    """The products of the ciphertexts of (values, rows) pairs."""
+def encrypt(opened: OpenedQuery, contributions, tag: int | None = None) -> list[int]:
+    """The products of the ciphertexts of (values, rows) pairs, and the ciphertext of the tag if there is one."""
     source = obfuscator(opened)
     key, query = opened.public_key, opened.query
     products = None
@@ -111,6 +135,8 @@ def encrypt(opened: OpenedQuery, contributions) -> list[int]:
             products = list(ciphertexts)
         else:
             key.add_many(products, ciphertexts)
+    if tag is not None:
+        products += key.encrypt_many([mpz(tag)], source)
     return products
 
 

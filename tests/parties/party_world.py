@@ -35,7 +35,7 @@ from tests.schemas import STAYS as SCHEMA
 from wire.cohort import Acceptance, Cohort, Receipt, Refusal, open_statement, sign
 from wire.envelopes import Envelope, Kind, SigningKey, fingerprint
 from wire.errors import Code, WireError
-from wire.query import OpenedQuery, PaillierKey, Query, open_query
+from wire.query import OpenedQuery, PaillierKey, Query, Retry, open_query
 from wire.roster import Member, Role, Roster, certificate_san
 from wire.status import PartyState, Phase, Work
 
@@ -133,6 +133,9 @@ class World:
 
     def ask(self, query: Query | None = None, key: SigningKey | None = None) -> Envelope:
         return (key or self.learner_key).sign(Kind.QUERY, (query or self.query()).to_bytes())
+
+    def retry(self, query_id: bytes, attempt: int, key: SigningKey | None = None, learner: str = "lea") -> Envelope:
+        return Retry(query_id, learner, attempt).sign(key or self.learner_key)
 
     def open(self, envelope: Envelope) -> OpenedQuery:
         return open_query(envelope, self.roster, now_unix_s=time.time())
@@ -251,6 +254,8 @@ class Ada:
 
     def work(self, envelope: Envelope, **changes) -> Work:
         plain = Work(envelope, 1, Phase.ANSWERING, PartyState.SILENT, None, frozenset())
+        if (attempt := changes.get("attempt", 1)) > 1:
+            plain = replace(plain, retry=self.world.retry(envelope.payload_hash, attempt))
         return replace(plain, **changes)
 
     def go(self, envelope: Envelope, **changes) -> bool:

@@ -10,8 +10,10 @@ from dpcore.paillier.packing import CheckSlotError
 from parties.answering.attempts import AttemptState
 from parties.answering.contribution import encrypted_chunks, masked_chunks
 from parties.answering.failures import StoppedError
+from rado.v1 import cohort_pb2
 from tests.parties.party_world import ready, refused_with, reserved, spent
-from wire.cohort import Acceptance, Cohort, sign
+from wire.cohort import Cohort
+from wire.envelopes import Kind
 from wire.errors import Code, ConnectionLostError, WireError
 from wire.status import PartyState, Phase
 
@@ -206,8 +208,9 @@ def test_after_the_charge_the_bare_contribution_is_gone(ada):
 
 def test_a_peer_s_key_of_low_order_ends_the_attempt_uncharged(ada):
     envelope, cohort = ready(ada)
-    forged = Acceptance(envelope.payload_hash, 1, "bo", 50, bytes(32))
-    others = (sign(forged, ada.world.party_keys["bo"]), cohort.acceptances[2])
+    forged = cohort_pb2.Acceptance(query_id=envelope.payload_hash, attempt=1, party="bo", rows=50, mask_key=bytes(32))
+    signed = ada.world.party_keys["bo"].sign(Kind.ACCEPTANCE, forged.SerializeToString())
+    others = (signed, cohort.acceptances[2])
     ada.upload(envelope, Cohort(envelope.payload_hash, 1, (cohort.acceptances[0], *others)))
     assert ada.state(envelope) is S.ENDED
     assert (spent(ada), ada.hub.chunks) == (0, {})
