@@ -117,8 +117,8 @@ def policy_toml(learners: Mapping[str, str], accepted: Mapping[str, str], choice
 #   whole records     "statistic", "gradient", "moments", "gaussian", and "fixed-support" with noise
 #   a source column   "dp-feat-joint"
 #   single features   "dp-feat": each feature's own values; "plain": those of boolean features
-# The last two kinds leave whole records without a bound: they also need allow_unprotected = true, and
-# unbounded_queries below.
+# The last two kinds, and "fixed-support" without noise, leave whole records without a bound. They also need
+# these: allow_unprotected = true, and unbounded_queries below.
 designs = {_list(choices.designs)}
 allow_unprotected = {json.dumps(choices.allow_unprotected)}
 
