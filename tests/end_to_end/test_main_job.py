@@ -193,6 +193,6 @@ def test_a_party_without_scikit_learn_ray_or_a_secret_key(federation):
         assert forbidden not in maps
 
 
-def test_everything_stops_when_told(federation):
+def test_every_process_ends_on_a_signal(federation):
     for name in ["a", "b", "c", "d", "coordinator"]:
         assert federation.stop(name) == 0, federation.log(name)[-2000:]
