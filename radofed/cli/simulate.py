@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from radofed.cli.arguments import OldEstimator, estimator_option, named_option
+from radofed.cli.arguments import EpsilonPerRado, KeyBits, OldEstimator, Support, estimator_option, named_option
 from radofed.cli.framework import check_directory, check_new, command
 from radofed.cli.output import Output, Result
 
@@ -23,8 +23,10 @@ def simulate(
     output: Output,
     data: Annotated[Path, typer.Option(help="A CSV (also gzipped) or Parquet file.", show_default=False)],
     parties: Annotated[int, typer.Option(help="Number of parties, 2 to 1,000.", show_default=False)],
-    label: Annotated[str | None, typer.Option(help="The label's column.")] = None,
-    positive: Annotated[str | None, typer.Option(help="The label's positive values, VALUE[,VALUE...].")] = None,
+    label: Annotated[str | None, typer.Option(help="The label's column. Needed without --schema.")] = None,
+    positive: Annotated[
+        str | None, typer.Option(help="The label's positive values, VALUE[,VALUE...]. Needed without --schema.")
+    ] = None,
     schema: Annotated[
         Path | None, typer.Option(help="A schema file. Default: inferred from the table, not privately.")
     ] = None,
@@ -43,14 +45,12 @@ def simulate(
         typer.Option(help="Total epsilon of a release, and of each estimator that queries; exact."),
     ] = None,
     delta: Annotated[str, typer.Option(help="The delta of epsilon, exact; may be 0 if all estimators query.")] = "1e-6",
-    epsilon_per_rado: Annotated[
-        str | None, typer.Option(help="dp-feat: epsilon of one rado, by truncation (Algorithm 2).")
-    ] = None,
+    epsilon_per_rado: EpsilonPerRado = None,
     split: Annotated[str, typer.Option(help="local: each party draws; exact: one draw over the pool.")] = "local",
-    norm_bound: Annotated[str | None, typer.Option(help="The clipping norm R of records.")] = None,
-    support: Annotated[
-        str | None, typer.Option(help="fixed-support, gaussian: the fraction of its records that a rado takes.")
+    norm_bound: Annotated[
+        str | None, typer.Option(help="The clipping norm R of records; exact. Default: by the schema.")
     ] = None,
+    support: Support = None,
     estimator: Annotated[
         str | None,
         typer.Option(
@@ -67,7 +67,7 @@ def simulate(
     folds: Annotated[int, typer.Option(help="Number of stratified folds.")] = 10,
     seed: Annotated[int, typer.Option(help="Seed of folds, partition and draws.")] = 0,
     encrypt: Annotated[bool, typer.Option("--encrypt", help="Encrypt and mask. Changes no figure.")] = False,
-    key_bits: Annotated[int, typer.Option(help="Size of the Paillier modulus, in bits.")] = 3072,
+    key_bits: KeyBits = 3072,
     workers: Annotated[
         int | None,
         typer.Option(help="Ray workers that share the parties; 0: this process alone. Default: one for each CPU."),
