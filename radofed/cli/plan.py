@@ -28,57 +28,68 @@ def add_to(app: typer.Typer) -> None:
     command(app, "plan")(plan)
 
 
+# The options of `plan`.
+_Rows = Annotated[int | None, typer.Option(help="Rows of all parties, split equally over --parties.")]
+_Parties = Annotated[int | None, typer.Option(help="With --rows: number of parties; 1 is a pool, for accounting only.")]
+_PartyRows = Annotated[str | None, typer.Option(help="Instead of --rows: each party's rows, M1,M2,...")]
+_Epsilon = Annotated[
+    str | None,
+    typer.Option(
+        help="The most that the total epsilon may be; designs with noise calibrate it to this, for parties that "
+        "collude."
+    ),
+]
+_Delta = Annotated[str, typer.Option(help="The delta of every epsilon.")]
+_Joint = Annotated[bool, typer.Option("--joint", help="dp-feat: protect a whole source column, by noise.")]
+_Source = Annotated[str, typer.Option(help="With --joint: the column's type, boolean, numeric or category.")]
+_ShareSd = Annotated[
+    int | None,
+    typer.Option(help="Instead of --epsilon: standard deviation of each party's noise, in integer units."),
+]
+_Honest = Annotated[
+    int | None,
+    typer.Option(
+        help="Number of parties whose noise counts under collusion. Default: those of the smallest cohort of a "
+        "query that are not assumed to collude."
+    ),
+]
+_NormBound = Annotated[
+    str | None, typer.Option(help="The clipping norm R of records. Default: that of real-valued features.")
+]
+_NoBias = Annotated[bool, typer.Option("--no-bias", help="Records have no constant coordinate.")]
+_Split = Annotated[str, typer.Option(help="local: each party truncates; exact: the pool does, in simulation only.")]
+_Coordinates = Annotated[
+    int | None,
+    typer.Option(help="Coordinates of a row, for noise, bytes and seconds. Default: leave bytes and seconds out."),
+]
+_Picture = Annotated[
+    Path | None, typer.Option(help="Draw epsilon against n, and error against epsilon, into this new PNG file.")
+]
+
+
 def plan(
     _output: Output,
     rados: Rados = None,
     design: Design = "dp-feat",
-    rows: Annotated[int | None, typer.Option(help="Rows of all parties, split equally over --parties.")] = None,
-    parties: Annotated[
-        int | None, typer.Option(help="With --rows: number of parties; 1 is a pool, for accounting only.")
-    ] = None,
-    party_rows: Annotated[str | None, typer.Option(help="Instead of --rows: each party's rows, M1,M2,...")] = None,
+    rows: _Rows = None,
+    parties: _Parties = None,
+    party_rows: _PartyRows = None,
     epsilon_per_rado: EpsilonPerRado = None,
-    epsilon: Annotated[
-        str | None,
-        typer.Option(
-            help="The most that the total epsilon may be; designs with noise calibrate it to this, for parties that "
-            "collude."
-        ),
-    ] = None,
-    delta: Annotated[str, typer.Option(help="The delta of every epsilon.")] = "1e-6",
-    joint: Annotated[bool, typer.Option("--joint", help="dp-feat: protect a whole source column, by noise.")] = False,
-    source: Annotated[str, typer.Option(help="With --joint: the column's type, boolean, numeric or category.")] = (
-        "boolean"
-    ),
-    share_sd: Annotated[
-        int | None,
-        typer.Option(help="Instead of --epsilon: standard deviation of each party's noise, in integer units."),
-    ] = None,
-    honest: Annotated[
-        int | None,
-        typer.Option(
-            help="Number of parties whose noise counts under collusion. Default: those of the smallest cohort of a "
-            "query that are not assumed to collude."
-        ),
-    ] = None,
-    norm_bound: Annotated[
-        str | None, typer.Option(help="The clipping norm R of records. Default: that of real-valued features.")
-    ] = None,
+    epsilon: _Epsilon = None,
+    delta: _Delta = "1e-6",
+    joint: _Joint = False,
+    source: _Source = ("boolean"),
+    share_sd: _ShareSd = None,
+    honest: _Honest = None,
+    norm_bound: _NormBound = None,
     support: Support = None,
     edge_weight: EdgeWeight = None,
-    no_bias: Annotated[bool, typer.Option("--no-bias", help="Records have no constant coordinate.")] = False,
+    no_bias: _NoBias = False,
     fraction_bits: FractionBits = None,
-    split: Annotated[
-        str, typer.Option(help="local: each party truncates; exact: the pool does, in simulation only.")
-    ] = "local",
-    coordinates: Annotated[
-        int | None,
-        typer.Option(help="Coordinates of a row, for noise, bytes and seconds. Default: leave bytes and seconds out."),
-    ] = None,
+    split: _Split = "local",
+    coordinates: _Coordinates = None,
     key_bits: KeyBits = 3072,
-    picture: Annotated[
-        Path | None, typer.Option(help="Draw epsilon against n, and error against epsilon, into this new PNG file.")
-    ] = None,
+    picture: _Picture = None,
 ) -> Result:
     """Compute the cost of a query before it is sent.
 

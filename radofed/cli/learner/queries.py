@@ -59,58 +59,61 @@ def keygen(
     return Result(data, f"{loaded.paillier_key}: a key of {key.public_key.bits} bits, fingerprint {fingerprint}")
 
 
+# The options of `query`.
+_Schema = Annotated[Path, typer.Option(help="The schema that the parties share.", show_default=False)]
+_Sensitive = Annotated[
+    list[str] | None,
+    typer.Option(help="dp-feat: a boolean or threshold feature; repeatable. With --joint: a source column."),
+]
+_Joint = Annotated[bool, typer.Option("--joint", help="dp-feat: protect the column in the whole release, by noise.")]
+_Rounded = Annotated[
+    list[str] | None, typer.Option(help="dp-feat: a real-valued sensitive feature, rounded to a sign; repeatable.")
+]
+_Epsilon = Annotated[
+    str | None,
+    typer.Option(
+        help="Total epsilon; exact. dp-feat without --joint: the most against the learner alone. Other designs: "
+        "noise is calibrated to it, for parties that collude."
+    ),
+]
+_NormBound = Annotated[str | None, typer.Option(help="The clipping norm R of records; exact. Default: by the schema.")]
+_Delta = Annotated[str, typer.Option(help="The delta of epsilon; exact.")]
+_MaxParties = Annotated[int | None, typer.Option(help="Most parties in a cohort. Default: all of the roster.")]
+_Attempts = Annotated[int | None, typer.Option(help="Most attempts; parties charge each. Default: 3.")]
+_AnswerWithinS = Annotated[int | None, typer.Option(help="Time for parties to answer, in seconds. Default: 600.")]
+_PrepareWithinS = Annotated[int | None, typer.Option(help="Time for parties to get ready, in seconds. Default: 3600.")]
+_UploadWithinS = Annotated[int | None, typer.Option(help="Time for parties to upload, in seconds. Default: 3600.")]
+_ExpiresAfterS = Annotated[int | None, typer.Option(help="Time until the query expires, in seconds. Default: 86400.")]
+_Wait = Annotated[bool, typer.Option(help="Follow the query and fetch its release.")]
+
+
 @command(app, "query")
 def query(
     output: Output,
     config: ConfigOption,
-    schema: Annotated[Path, typer.Option(help="The schema that the parties share.", show_default=False)],
+    schema: _Schema,
     rados: Rados = None,
     design: Design = "dp-feat",
-    sensitive: Annotated[
-        list[str] | None,
-        typer.Option(help="dp-feat: a boolean or threshold feature; repeatable. With --joint: a source column."),
-    ] = None,
-    joint: Annotated[
-        bool, typer.Option("--joint", help="dp-feat: protect the column in the whole release, by noise.")
-    ] = False,
-    rounded: Annotated[
-        list[str] | None, typer.Option(help="dp-feat: a real-valued sensitive feature, rounded to a sign; repeatable.")
-    ] = None,
-    epsilon: Annotated[
-        str | None,
-        typer.Option(
-            help="Total epsilon; exact. dp-feat without --joint: the most against the learner alone. Other designs: "
-            "noise is calibrated to it, for parties that collude."
-        ),
-    ] = None,
-    norm_bound: Annotated[
-        str | None, typer.Option(help="The clipping norm R of records; exact. Default: by the schema.")
-    ] = None,
+    sensitive: _Sensitive = None,
+    joint: _Joint = False,
+    rounded: _Rounded = None,
+    epsilon: _Epsilon = None,
+    norm_bound: _NormBound = None,
     support: Support = None,
     edge_weight: EdgeWeight = None,
     epsilon_per_rado: EpsilonPerRado = None,
-    delta: Annotated[str, typer.Option(help="The delta of epsilon; exact.")] = "1e-6",
+    delta: _Delta = "1e-6",
     fraction_bits: FractionBits = None,
     max_rows: MaxRows = None,
-    max_parties: Annotated[
-        int | None, typer.Option(help="Most parties in a cohort. Default: all of the roster.")
-    ] = None,
+    max_parties: _MaxParties = None,
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
-    attempts: Annotated[int | None, typer.Option(help="Most attempts; parties charge each. Default: 3.")] = None,
-    answer_within_s: Annotated[
-        int | None, typer.Option(help="Time for parties to answer, in seconds. Default: 600.")
-    ] = None,
-    prepare_within_s: Annotated[
-        int | None, typer.Option(help="Time for parties to get ready, in seconds. Default: 3600.")
-    ] = None,
-    upload_within_s: Annotated[
-        int | None, typer.Option(help="Time for parties to upload, in seconds. Default: 3600.")
-    ] = None,
-    expires_after_s: Annotated[
-        int | None, typer.Option(help="Time until the query expires, in seconds. Default: 86400.")
-    ] = None,
-    wait: Annotated[bool, typer.Option(help="Follow the query and fetch its release.")] = True,
+    attempts: _Attempts = None,
+    answer_within_s: _AnswerWithinS = None,
+    prepare_within_s: _PrepareWithinS = None,
+    upload_within_s: _UploadWithinS = None,
+    expires_after_s: _ExpiresAfterS = None,
+    wait: _Wait = True,
     timeout_s: Timeout = None,
 ) -> Result:
     """Plan a query, send it, and fetch its release.
