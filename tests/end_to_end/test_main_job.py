@@ -116,7 +116,7 @@ def test_a_model_from_rows_that_never_left(federation):
 
 
 def test_the_documented_python_runs(federation, monkeypatch):
-    """As it stands, in a learner's directory."""
+    """Unchanged, in a learner's directory."""
     examples = (Path(__file__).resolve().parents[2] / "docs/how-to/use-python.md").read_text()
     (snippet,) = (part for part in re.findall(r"```python\n(.*?)```", examples, re.DOTALL) if "with Session(" in part)
     directory = federation.learner.directory

@@ -42,7 +42,7 @@ def vectors():
 
 def test_vectors_are_there_or_the_skip_says_so():
     if not VECTORS.exists():
-        pytest.skip("the shared vectors are not beside this checkout")
+        pytest.skip("the shared vectors are not next to this checkout")
     assert len(vectors()) >= 10
 
 
@@ -186,7 +186,7 @@ def test_plain_has_no_bound(capsys):
     text = capsys.readouterr().out
     assert "Warning: plain rados have no bound" in text
     assert "coded -1/+1 is bounded" in text
-    # Each -1/+1 coordinate by itself is bounded as DP-FEAT's is without truncation.
+    # Each single -1/+1 coordinate has the bound of DP-FEAT without truncation.
     counted = dp_feat.account([300] * 3, 10, None, Fraction("1e-6"))
     assert found["scope"] == "none"
     assert found["marginal_epsilon"] == counted.epsilon
