@@ -35,7 +35,7 @@ _PartyRows = Annotated[str | None, typer.Option(help="Instead of --rows: each pa
 _Epsilon = Annotated[
     str | None,
     typer.Option(
-        help="The most that the total epsilon may be; designs with noise calibrate it to this, for parties that "
+        help="Limit of the total epsilon. For designs with noise: the noise is calibrated to it, if other parties "
         "collude."
     ),
 ]

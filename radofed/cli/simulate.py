@@ -22,9 +22,9 @@ def add_to(app: typer.Typer) -> None:
 # The options of `simulate`.
 _Data = Annotated[Path, typer.Option(help="A CSV (also gzipped) or Parquet file.", show_default=False)]
 _Parties = Annotated[int, typer.Option(help="Number of parties, 2 to 1,000.", show_default=False)]
-_Label = Annotated[str | None, typer.Option(help="The label's column. Needed without --schema.")]
+_Label = Annotated[str | None, typer.Option(help="The label's column. Required without --schema.")]
 _Positive = Annotated[
-    str | None, typer.Option(help="The label's positive values, VALUE[,VALUE...]. Needed without --schema.")
+    str | None, typer.Option(help="The label's positive values, VALUE[,VALUE...]. Required without --schema.")
 ]
 _Schema = Annotated[Path | None, typer.Option(help="A schema file. Default: inferred from the table, not privately.")]
 _Partition = Annotated[

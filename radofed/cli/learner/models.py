@@ -36,10 +36,10 @@ ESTIMATOR_HELP = (
 DEFAULT_ESTIMATOR = "mean-variance"
 
 Config = Annotated[
-    Path | None, typer.Option("--config", "-c", help="The learner's configuration file. Needed.", show_default=False)
+    Path | None, typer.Option("--config", "-c", help="The learner's configuration file. Required.", show_default=False)
 ]
 Epsilon = Annotated[
-    str | None, typer.Option(help="Total epsilon of all answers, for parties that collude; exact. Needed.")
+    str | None, typer.Option(help="Total epsilon of all answers, if other parties collude; exact. Required.")
 ]
 Delta = Annotated[str, typer.Option(help="The delta of epsilon, exact; 0 allows Laplace noise only.")]
 
@@ -68,7 +68,7 @@ def train(
     ] = None,
     schema: Annotated[Path | None, typer.Option(help="To query: the schema that the parties share.")] = None,
     epsilon: Annotated[
-        str | None, typer.Option(help="To query: total epsilon of all answers, for parties that collude; exact.")
+        str | None, typer.Option(help="To query: total epsilon of all answers, if other parties collude; exact.")
     ] = None,
     delta: Delta = "1e-6",
     rounds: Annotated[

@@ -73,7 +73,7 @@ _Epsilon = Annotated[
     str | None,
     typer.Option(
         help="Total epsilon; exact. dp-feat without --joint: the most against the learner alone. Other designs: "
-        "noise is calibrated to it, for parties that collude."
+        "noise is calibrated to it, if other parties collude."
     ),
 ]
 _NormBound = Annotated[str | None, typer.Option(help="The clipping norm R of records; exact. Default: by the schema.")]
