@@ -83,6 +83,27 @@ log_level = "info"
 """
 
 
+_OPTIONAL_LIMITS = """\
+# Optional limits: for whole records, for one source column, for one feature; and, in addition to the lifetime's, for
+# each learner and for any 24 hours.
+# [limits.record]
+# epsilon = "3"
+# delta = "1e-6"
+# [limits.columns.COLUMN]
+# epsilon = "3"
+# delta = "1e-6"
+# [limits.features.FEATURE]
+# epsilon = "1"
+# delta = "1e-6"
+# [limits.per_learner]
+# epsilon = "5"
+# delta = "1e-5"
+# [limits.per_day]
+# epsilon = "1"
+# delta = "1e-5"
+"""
+
+
 @dataclass(frozen=True)
 class PolicyChoices:
     """What a party's policy allows. The defaults deny every query. `reason` is a comment at the top of the file."""
@@ -150,24 +171,7 @@ delta_per_query = {_text(choices.delta_per_query)}
 attempts_per_query = {choices.attempts_per_query}
 lifetime_per_query_s = {choices.lifetime_per_query_s:_}
 
-# Optional limits: for whole records, for one source column, for one feature; and, in addition to the lifetime's, for
-# each learner and for any 24 hours.
-# [limits.record]
-# epsilon = "3"
-# delta = "1e-6"
-# [limits.columns.COLUMN]
-# epsilon = "3"
-# delta = "1e-6"
-# [limits.features.FEATURE]
-# epsilon = "1"
-# delta = "1e-6"
-# [limits.per_learner]
-# epsilon = "5"
-# delta = "1e-5"
-# [limits.per_day]
-# epsilon = "1"
-# delta = "1e-5"
-
+{_OPTIONAL_LIMITS}
 # Learners that may ask, pinned by the fingerprints of their signing keys.
 {pinned}"""
 
