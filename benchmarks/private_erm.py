@@ -42,7 +42,7 @@ from benchmarks.record_level import (
     splits_of,
     without_privacy,
 )
-from dpcore.accounting.gaussian import ShiftDistribution, gaussian_mu, together
+from dpcore.accounting.gaussian import ShiftDistribution, composed_shift, gaussian_mu
 from dpcore.accounting.integer_noise import ROUNDING_VARIANCE, IntegerNoise
 from dpcore.accounting.sensitivity import gradient_squared, moments_squared
 from dpcore.estimators.oracle import WHOLE, GradientEstimate
@@ -133,7 +133,7 @@ class PartiesOracle:
 
     def counted(self) -> float:
         """Epsilon of the composition of all answers, at DELTA."""
-        return together(self.distributions).epsilon(DELTA).upper
+        return composed_shift(self.distributions).epsilon(DELTA).upper
 
 
 def parties_of(split: Split) -> list[Records]:

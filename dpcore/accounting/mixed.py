@@ -37,7 +37,7 @@ from dpcore.accounting.composition import (
     is_narrow,
     spread,
 )
-from dpcore.accounting.gaussian import ShiftDistribution, check_delta, together
+from dpcore.accounting.gaussian import ShiftDistribution, check_delta, composed_shift
 from dpcore.numbers.count_distributions import ROUND_OFF, CountDistribution
 
 _ATOMS = 256
@@ -64,8 +64,8 @@ def mixed_epsilon(
     """
     budget, distributions = check_delta(delta), tuple(gaussians)
     if not counts:
-        return together(distributions).epsilon(delta)
-    family = together(distributions).binned(_ATOMS) if distributions else None
+        return composed_shift(distributions).epsilon(delta)
+    family = composed_shift(distributions).binned(_ATOMS) if distributions else None
     infinite = -math.expm1(
         sum(math.log1p(-min(infinite_mass(one.distribution, one.n), 1 - ROUND_OFF)) for one in counts)
     )
