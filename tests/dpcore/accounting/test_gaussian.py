@@ -259,8 +259,8 @@ class TestSeveral:
     def test_one_kind_alone_is_what_its_own_module_says(self):
         own = epsilon_for([4177], 100, None, DELTA)
         alone = mixed_epsilon([CountRelease(binomial_distribution(4177), 100)], [], DELTA)
-        beside = mixed_epsilon([CountRelease(binomial_distribution(4177), 100)], [shift_distribution(1e-7)], DELTA)
-        for found in (alone, beside):
+        mixed = mixed_epsilon([CountRelease(binomial_distribution(4177), 100)], [shift_distribution(1e-7)], DELTA)
+        for found in (alone, mixed):
             assert found.lower <= own.upper
             assert own.lower <= found.upper < 1.01 * own.upper
         assert mixed_epsilon([], [shift_distribution(0.5)], DELTA).upper == gaussian_epsilon(0.5, DELTA).upper
@@ -359,8 +359,8 @@ class TestIntegerNoise:
         assert slacked.delta(1.0).upper == pytest.approx(bare.delta(1.0 - 2e-4).upper * math.exp(1e-4) + 2e-4, rel=1e-9)
         assert slacked.epsilon(1e-2).upper > bare.epsilon(1e-2).upper
         assert composed_shift([slacked, slacked]).slack == 2e-4
-        beside = [CountRelease(binomial_distribution(4177), 10)]
-        assert mixed_epsilon(beside, [slacked], 1e-2).upper > 1.0001 * mixed_epsilon(beside, [bare], 1e-2).upper
+        counts = [CountRelease(binomial_distribution(4177), 10)]
+        assert mixed_epsilon(counts, [slacked], 1e-2).upper > 1.0001 * mixed_epsilon(counts, [bare], 1e-2).upper
 
     @pytest.mark.parametrize("squared", [Fraction(1, 3), 1, 36, 4 * (7 << 16) ** 2 * 10**6, Fraction(10**40, 7)])
     def test_mu_is_rounded_up(self, squared):
