@@ -55,7 +55,7 @@ from dpcore.records.basis import Basis
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation
 from dpcore.records.encoding import store
-from dpcore.records.margin_weights import WEIGHT_BITS, Loss
+from dpcore.records.margin_weights import WEIGHT_BITS, LossName
 from dpcore.records.records import Records
 from dpcore.records.schema import CategoryFeature, Label, RealFeature, Schema
 from dpcore.statistics.moments import Moments
@@ -117,7 +117,7 @@ class PartiesOracle:
         *,
         clip: Fraction,
         part: Fraction = WHOLE,
-        loss: Loss = "logistic",
+        loss: LossName = "logistic",
         basis: Basis | None = None,
     ) -> GradientEstimate:
         """See dpcore.estimators.oracle.Oracle."""
