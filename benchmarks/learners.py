@@ -173,7 +173,7 @@ class Compared:
 
     @property
     def medians(self) -> dict[str, float]:
-        """The spread of the repeats' errors, in %."""
+        """The median of the repeats' errors, in %, by candidate."""
         return {way: statistics.median(values) for way, values in self.errors.items()}
 
     def excess(self, way: str) -> Measure:

@@ -42,7 +42,7 @@ from benchmarks.record_level import (
     splits_of,
     without_privacy,
 )
-from dpcore.accounting.gaussian import ShiftDistribution, gaussian_mu, together
+from dpcore.accounting.gaussian import ShiftDistribution, composed_shift, gaussian_mu
 from dpcore.accounting.integer_noise import ROUNDING_VARIANCE, IntegerNoise
 from dpcore.accounting.sensitivity import gradient_squared, moments_squared
 from dpcore.estimators.oracle import WHOLE, GradientEstimate
@@ -55,7 +55,7 @@ from dpcore.records.basis import Basis
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation
 from dpcore.records.encoding import store
-from dpcore.records.margin_weights import WEIGHT_BITS, Loss
+from dpcore.records.margin_weights import WEIGHT_BITS, LossName
 from dpcore.records.records import Records
 from dpcore.records.schema import CategoryFeature, Label, RealFeature, Schema
 from dpcore.statistics.moments import Moments
@@ -117,7 +117,7 @@ class PartiesOracle:
         *,
         clip: Fraction,
         part: Fraction = WHOLE,
-        loss: Loss = "logistic",
+        loss: LossName = "logistic",
         basis: Basis | None = None,
     ) -> GradientEstimate:
         """See dpcore.estimators.oracle.Oracle."""
@@ -133,7 +133,7 @@ class PartiesOracle:
 
     def counted(self) -> float:
         """Epsilon of the composition of all answers, at DELTA."""
-        return together(self.distributions).epsilon(DELTA).upper
+        return composed_shift(self.distributions).epsilon(DELTA).upper
 
 
 def parties_of(split: Split) -> list[Records]:

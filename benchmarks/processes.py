@@ -203,7 +203,7 @@ def _growth_table(found: dict[str, Growth]) -> Table:
             time_grows, work_grows = growth.of_time(count), growth.of_work(count, found[HASHING])
             spread = f"{number(time_grows.minimum)} to {number(time_grows.maximum)}"
             rows.append((f"{name}, {_words(count)}", number(time_grows.median), spread, number(work_grows)))
-    return Table("Growth beside one process", ("", "time", "min to max", "work"), rows)
+    return Table("Growth relative to one process", ("", "time", "min to max", "work"), rows)
 
 
 def _beside(theirs: Growth, ours: Growth, count: int) -> Measure:

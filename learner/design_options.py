@@ -19,7 +19,7 @@ class _Rules:
     needs: tuple[tuple[str, ...], ...]
 
 
-# The last three designs that take a share_sd take it only in a plan, which may state the noise instead of an epsilon.
+# share_sd, honest, source and bias are options of a plan only: it may state the noise instead of an epsilon.
 _RULES = {
     "plain": _Rules(frozenset({"rados"}), (("rados",),)),
     "dp-feat": _Rules(

@@ -28,7 +28,7 @@ from dpcore.queries.several_releases import CountedRelease
 from dpcore.queries.statement import PrivacyStatement, rounded_up
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.records.basis import Basis
-from dpcore.records.margin_weights import WEIGHT_BITS, Loss
+from dpcore.records.margin_weights import WEIGHT_BITS, LossName
 from dpcore.records.schema import Schema
 from dpcore.statistics.estimates import Estimates
 from dpcore.statistics.label_noise import Correction, corrected_batch
@@ -256,7 +256,7 @@ class BudgetedOracle:
         *,
         clip: Fraction,
         part: Fraction = WHOLE,
-        loss: Loss = "logistic",
+        loss: LossName = "logistic",
         basis: Basis | None = None,
     ) -> GradientEstimate:
         """See dpcore.estimators.oracle.Oracle."""

@@ -178,7 +178,13 @@ def _digest_of(query: Query) -> str:
 
 
 def _read(path: Path) -> list[dict[str, str]]:
-    text = read_text(path, _JOURNAL) if path.exists() else ""
+    try:
+        text = read_text(path, _JOURNAL)
+    except JournalError as error:
+        # `path.exists()` would raise OSError for a name that is too long or a directory that cannot be searched.
+        if isinstance(error.__cause__, FileNotFoundError):
+            return []
+        raise
     # Empty: created and locked by a run that sent nothing.
     if not text:
         return []

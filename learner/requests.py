@@ -29,7 +29,7 @@ from dpcore.rados.support import check_support
 from dpcore.randomness.discrete_gaussian import SMALLEST_SHARE_SIGMA
 from dpcore.records.basis import Basis
 from dpcore.records.clipping import Clip
-from dpcore.records.margin_weights import Loss
+from dpcore.records.margin_weights import LossName
 from dpcore.records.schema import Schema
 from learner.design_options import check_delta, check_figures, check_options, given_options
 
@@ -342,7 +342,7 @@ class GradientRequest(NoisyTerms):
     """
 
     theta: tuple[float, ...] = field(kw_only=False)
-    loss: Loss = "logistic"
+    loss: LossName = "logistic"
     clip: Fraction | None = None
     basis: Basis | None = None
 

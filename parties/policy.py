@@ -92,7 +92,8 @@ class PolicyLimits(Configuration):
     per_day: ScopeLimit | None = None
     """Additional limit in every scope, for any 24 hours by this party's clock."""
     unbounded_queries: int = Field(default=0, ge=0)
-    """Largest number of charged attempts without a bound for whole records (`plain` and every `dp-feat`)."""
+    """Largest number of charged attempts without a bound for whole records: `plain`, every `dp-feat`, and
+    `fixed-support` without noise."""
     rados_per_query: int = Field(default=1000, ge=1)
     """Largest number of rados in one query."""
     predicates_per_query: int = Field(default=10_000, ge=1)

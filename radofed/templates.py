@@ -83,6 +83,27 @@ log_level = "info"
 """
 
 
+_OPTIONAL_LIMITS = """\
+# Optional limits: for whole records, for one source column, for one feature; and, in addition to the lifetime's, for
+# each learner and for any 24 hours.
+# [limits.record]
+# epsilon = "3"
+# delta = "1e-6"
+# [limits.columns.COLUMN]
+# epsilon = "3"
+# delta = "1e-6"
+# [limits.features.FEATURE]
+# epsilon = "1"
+# delta = "1e-6"
+# [limits.per_learner]
+# epsilon = "5"
+# delta = "1e-5"
+# [limits.per_day]
+# epsilon = "1"
+# delta = "1e-5"
+"""
+
+
 @dataclass(frozen=True)
 class PolicyChoices:
     """What a party's policy allows. The defaults deny every query. `reason` is a comment at the top of the file."""
@@ -117,8 +138,8 @@ def policy_toml(learners: Mapping[str, str], accepted: Mapping[str, str], choice
 #   whole records     "statistic", "gradient", "moments", "gaussian", and "fixed-support" with noise
 #   a source column   "dp-feat-joint"
 #   single features   "dp-feat": each feature's own values; "plain": those of boolean features
-# The last two kinds leave whole records without a bound: they also need allow_unprotected = true, and
-# unbounded_queries below.
+# The last two kinds, and "fixed-support" without noise, leave whole records without a bound. They also need
+# these: allow_unprotected = true, and unbounded_queries below.
 designs = {_list(choices.designs)}
 allow_unprotected = {json.dumps(choices.allow_unprotected)}
 
@@ -150,24 +171,7 @@ delta_per_query = {_text(choices.delta_per_query)}
 attempts_per_query = {choices.attempts_per_query}
 lifetime_per_query_s = {choices.lifetime_per_query_s:_}
 
-# Optional limits: for whole records, for one source column, for one feature; and, in addition to the lifetime's, for
-# each learner and for any 24 hours.
-# [limits.record]
-# epsilon = "3"
-# delta = "1e-6"
-# [limits.columns.COLUMN]
-# epsilon = "3"
-# delta = "1e-6"
-# [limits.features.FEATURE]
-# epsilon = "1"
-# delta = "1e-6"
-# [limits.per_learner]
-# epsilon = "5"
-# delta = "1e-5"
-# [limits.per_day]
-# epsilon = "1"
-# delta = "1e-5"
-
+{_OPTIONAL_LIMITS}
 # Learners that may ask, pinned by the fingerprints of their signing keys.
 {pinned}"""
 

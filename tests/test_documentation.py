@@ -75,7 +75,7 @@ def asking() -> str:
 
 
 def prose() -> str:
-    """The text of asking.md, wherever its lines break."""
+    """The text of asking.md, without its line breaks."""
     return " ".join(asking().split())
 
 

@@ -19,14 +19,14 @@ from dpcore.rados.designs import (
 from dpcore.rados.schema_designs import dp_feat_design, joint_design, plain_design
 from dpcore.records.basis import Basis
 from dpcore.records.clipping import Clip
-from dpcore.records.margin_weights import Loss
+from dpcore.records.margin_weights import LossName
 from dpcore.records.schema import Schema
 from rado.v1 import query_pb2
 from wire.errors import Code, WireError
 from wire.predicates import read_predicates, write_predicates
 from wire.rationals import rational_from_proto, rational_to_proto
 
-_LOSSES: dict[Loss, query_pb2.Loss.ValueType] = {
+_LOSSES: dict[LossName, query_pb2.Loss.ValueType] = {
     "logistic": query_pb2.LOSS_LOGISTIC,
     "hinge": query_pb2.LOSS_HINGE,
 }

@@ -35,7 +35,7 @@ LARGEST_GRID = 1 << 22
 # log2 of the points of any composed grid: LARGEST_GRID with a margin, as a grid is cut a little wider than requested.
 LOG2_GRID = 24
 # Shares of delta: the lower end uses one for Hoeffding's inequality, the upper end the other for the composed tail.
-GIVEN_AWAY = 1e-3
+HOEFFDING_SHARE = 1e-3
 CUT_SHARE = 1e-4
 
 
@@ -161,13 +161,13 @@ class GridLosses:
 class Composed:
     """The composition of n releases on a grid of step h, without infinite losses.
 
-    `shift` and `given_away` belong to the lower end.
+    `shift` and `hoeffding`, the q of the module's docstring, belong to the lower end.
     """
 
     finite: GridLosses
     cut: float
     shift: float
-    given_away: float
+    hoeffding: float
     infinite: float
     slack: Slack
 
@@ -180,7 +180,7 @@ class Composed:
 
     def epsilon_lower(self, delta: float) -> float:
         """0 if nothing better can be shown."""
-        budget = delta * self.slack.factor - self.infinite + self.slack.delta + 2 * self.cut + self.given_away
+        budget = delta * self.slack.factor - self.infinite + self.slack.delta + 2 * self.cut + self.hoeffding
         if budget >= 1:
             return 0.0
         epsilon = self.finite.epsilon(budget)
@@ -194,12 +194,12 @@ class Composed:
     def delta_lower(self, epsilon: float) -> float:
         """Never below 0."""
         finite = self.finite.delta(epsilon + self.shift + self.slack.epsilon)
-        sure = finite + self.infinite - self.slack.delta - 2 * self.cut - self.given_away
+        sure = finite + self.infinite - self.slack.delta - 2 * self.cut - self.hoeffding
         return max(0.0, sure / self.slack.factor)
 
 
-def compose(distribution: CountDistribution, n: int, h: float, cut: float, given_away: float) -> Composed:
-    """The composition of n releases with losses on a grid of step h.
+def compose(distribution: CountDistribution, n: int, h: float, cut: float, hoeffding: float) -> Composed:
+    """The composition of n releases with losses on a grid of step h; hoeffding: q of the lower end.
 
     At most `cut` of the composed mass moves to infinity, or wraps around to another place on the grid.
     """
@@ -216,8 +216,8 @@ def compose(distribution: CountDistribution, n: int, h: float, cut: float, given
         # The largest mass that the tails can have counts as infinite.
         finite=GridLosses(h, first * n + offset, composed, cut),
         cut=cut,
-        shift=n * h * h / 8 + h * math.sqrt(n * math.log(1 / given_away) / 2),
-        given_away=given_away,
+        shift=n * h * h / 8 + h * math.sqrt(n * math.log(1 / hoeffding) / 2),
+        hoeffding=hoeffding,
         infinite=infinite_mass(distribution, n),
         slack=_slack(distribution, n),
     )
@@ -278,9 +278,9 @@ def spread(distribution: CountDistribution, n: int) -> float:
     return math.sqrt(n * float(distribution.masses[1:] @ np.square(distribution.losses)))
 
 
-def _step(distribution: CountDistribution, n: int, epsilon: float, given_away: float) -> float:
+def _step(distribution: CountDistribution, n: int, epsilon: float, hoeffding: float) -> float:
     """A grid step whose shift is about a third of a hundredth of epsilon."""
-    wanted = RELATIVE_WIDTH / 3 * epsilon / math.sqrt(n * math.log(1 / given_away) / 2)
+    wanted = RELATIVE_WIDTH / 3 * epsilon / math.sqrt(n * math.log(1 / hoeffding) / 2)
     return max(wanted, finest_step(distribution, n))
 
 
@@ -314,10 +314,10 @@ def epsilon_bracket(distribution: CountDistribution, n: int, delta: float) -> Br
         raise DeltaTooSmallError(delta=delta, smallest_delta=10 * (infinite + rounding.delta))
     mu = spread(distribution, n)
     guess = max(mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / min(left, 0.5))), 1e-9)
-    given_away = GIVEN_AWAY * delta
-    h = _step(distribution, n, guess, given_away)
+    hoeffding = HOEFFDING_SHARE * delta
+    h = _step(distribution, n, guess, hoeffding)
     while True:
-        composed = compose(distribution, n, h, CUT_SHARE * left, given_away)
+        composed = compose(distribution, n, h, CUT_SHARE * left, hoeffding)
         bracket = Bracket(composed.epsilon_lower(delta), composed.epsilon_upper(delta))
         if bracket.lower > LARGEST_EPSILON:
             raise VoidEpsilonError(rados=n)
@@ -351,15 +351,15 @@ def delta_bracket(distribution: CountDistribution, n: int, epsilon: float) -> Br
     if len(distribution.masses) == 1:
         return Bracket(1.0, 1.0)
     rounding = _slack(distribution, n)
-    given_away = CUT_SHARE
-    h = _step(distribution, n, max(epsilon, spread(distribution, n)), given_away)
+    hoeffding = CUT_SHARE
+    h = _step(distribution, n, max(epsilon, spread(distribution, n)), hoeffding)
     while True:
-        composed = compose(distribution, n, h, max(CUT_SHARE * given_away, rounding.delta / 16), given_away)
+        composed = compose(distribution, n, h, max(CUT_SHARE * hoeffding, rounding.delta / 16), hoeffding)
         bracket = Bracket(composed.delta_lower(epsilon), composed.delta_upper(epsilon))
         wide = bracket.upper - bracket.lower
         if wide <= RELATIVE_WIDTH * bracket.upper or bracket.upper <= 16 * rounding.delta:
             return bracket
-        smaller = max(min(given_away, GIVEN_AWAY * bracket.upper), 1e-30)
-        if h <= finest_step(distribution, n) and smaller >= given_away / 2:
+        smaller = max(min(hoeffding, HOEFFDING_SHARE * bracket.upper), 1e-30)
+        if h <= finest_step(distribution, n) and smaller >= hoeffding / 2:
             return bracket
-        given_away, h = smaller, max(h / 4, finest_step(distribution, n))
+        hoeffding, h = smaller, max(h / 4, finest_step(distribution, n))

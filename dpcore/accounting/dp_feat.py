@@ -77,7 +77,7 @@ def account(
     others = max(epsilon_bracket(binomial_distribution(*party), n, budget).upper for party in _worst(parties))
     alone = epsilon_bracket(pooled_distribution(parties), n, budget)
     return DpFeatAccount(
-        # Who knows more than the learner bounds the learner: the pool's k is the party's plus independent ones.
+        # A bound against more knowledge holds against the learner: the pool's k is the party's plus independent ones.
         epsilon=min(alone.upper, others),
         epsilon_lower=alone.lower,
         delta=float(delta),
@@ -163,20 +163,25 @@ def delta_per_rado(rows: int, epsilon_per_rado: Fraction | None) -> float:
 
 
 def largest_rados(
-    party_rows: Sequence[int], epsilon_per_rado: Fraction | None, epsilon: float, delta: Fraction | float
+    party_rows: Sequence[int],
+    epsilon_per_rado: Fraction | None,
+    epsilon: Fraction | float,
+    delta: Fraction | float,
+    most: int = MOST_RADOS,
 ) -> int:
-    """The largest n whose stated epsilon, against the learner alone, is at most `epsilon` at `delta`; 0 if none.
+    """The largest n up to `most` whose stated epsilon against the learner alone is at most `epsilon`; 0 if none.
 
-    Bisection, up to MOST_RADOS: epsilon grows with n, since dropping a rado is post-processing. Raises PlanError if an
+    Bisection: epsilon grows with n, since dropping a rado is post-processing. Raises PlanError if an
     argument is out of range or the truncation is empty.
     """
     if not epsilon > 0:
         raise PlanError(f"epsilon is {epsilon}: make it positive")
     distribution, budget = pooled_distribution(_parties(party_rows, epsilon_per_rado)), _delta(delta)
     below, above = 0, 1
-    while above <= MOST_RADOS and _affordable(distribution, above, epsilon, budget):
+    most = min(most, MOST_RADOS)
+    while above <= most and _affordable(distribution, above, epsilon, budget):
         below, above = above, 2 * above
-    above = min(above, MOST_RADOS + 1)
+    above = min(above, most + 1)
     while above - below > 1:
         middle = (below + above) // 2
         if _affordable(distribution, middle, epsilon, budget):
@@ -220,25 +225,11 @@ def dp_feat_range(rows: int, *, delta: Fraction, epsilon: Fraction, most_rados: 
         one = own_epsilon(rows, 1, None, delta)
     except InfiniteEpsilonError:
         return DpFeatRange(rows, delta, None, 0, needed)
-    # Epsilon grows with the rados: bisect for the last that fits.
-    below, above = 0, most_rados + 1
-    while above - below > 1:
-        middle = (below + above) // 2
-        if _fits(rows, middle, delta, epsilon):
-            below = middle
-        else:
-            above = middle
-    return DpFeatRange(rows, delta, one, below, needed)
+    largest = largest_rados([rows], None, epsilon, delta, most_rados) if epsilon > 0 else 0
+    return DpFeatRange(rows, delta, one, largest, needed)
 
 
-def _fits(rows: int, rados: int, delta: Fraction, epsilon: Fraction) -> bool:
-    try:
-        return own_epsilon(rows, rados, None, delta) <= epsilon
-    except PlanError:
-        return False
-
-
-def _affordable(distribution: CountDistribution, n: int, epsilon: float, delta: float) -> bool:
+def _affordable(distribution: CountDistribution, n: int, epsilon: Fraction | float, delta: float) -> bool:
     try:
         return epsilon_bracket(distribution, n, delta).upper <= epsilon
     except PlanError:

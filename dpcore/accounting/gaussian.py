@@ -176,7 +176,7 @@ def shift_distribution(mu: float, n: int = 1, p: Fraction | float = 1, slack: fl
     )
 
 
-def together(distributions: Iterable[ShiftDistribution]) -> ShiftDistribution:
+def composed_shift(distributions: Iterable[ShiftDistribution]) -> ShiftDistribution:
     """The distribution of the composition of independent releases. Raises PlanError if there is none."""
     found = list(distributions)
     if not found:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dpcore.accounting.composition import (
     CUT_SHARE,
-    GIVEN_AWAY,
+    HOEFFDING_SHARE,
     LARGEST_EPSILON,
     LOG2_GRID,
     RELATIVE_WIDTH,
@@ -37,7 +37,7 @@ from dpcore.accounting.composition import (
     is_narrow,
     spread,
 )
-from dpcore.accounting.gaussian import ShiftDistribution, check_delta, together
+from dpcore.accounting.gaussian import ShiftDistribution, check_delta, composed_shift
 from dpcore.numbers.count_distributions import ROUND_OFF, CountDistribution
 
 _ATOMS = 256
@@ -64,8 +64,8 @@ def mixed_epsilon(
     """
     budget, distributions = check_delta(delta), tuple(gaussians)
     if not counts:
-        return together(distributions).epsilon(delta)
-    family = together(distributions).binned(_ATOMS) if distributions else None
+        return composed_shift(distributions).epsilon(delta)
+    family = composed_shift(distributions).binned(_ATOMS) if distributions else None
     infinite = -math.expm1(
         sum(math.log1p(-min(infinite_mass(one.distribution, one.n), 1 - ROUND_OFF)) for one in counts)
     )
@@ -77,7 +77,7 @@ def mixed_epsilon(
         variance += float(family.masses @ family.upper)
     guess = variance / 2 + math.sqrt(variance * 2 * math.log(1 / min(budget, 0.5)))
     finest = max(finest_step(one.distribution, one.n) for one in counts)
-    step = max(RELATIVE_WIDTH / 4 * guess / math.sqrt(n * math.log(1 / (GIVEN_AWAY * budget)) / 2), finest)
+    step = max(RELATIVE_WIDTH / 4 * guess / math.sqrt(n * math.log(1 / (HOEFFDING_SHARE * budget)) / 2), finest)
     while True:
         upper, lower = (_composed(counts, family, step, budget, pessimistic=side) for side in (True, False))
         if upper.slack.delta + upper.cut >= budget / 2:
@@ -96,8 +96,8 @@ def _composed(
 ) -> Composed:
     """All parts on one grid; `pessimistic` chooses the end of each S of the Gaussian part."""
     cut = CUT_SHARE * budget
-    given_away = GIVEN_AWAY * budget / len(counts)
-    parts = [compose(one.distribution, one.n, step, cut, given_away) for one in counts]
+    hoeffding = HOEFFDING_SHARE * budget / len(counts)
+    parts = [compose(one.distribution, one.n, step, cut, hoeffding) for one in counts]
     pieces = [part.finite for part in parts]
     shift, lost = sum(part.shift for part in parts), 0.0
     trimmed, factor, slack = 0.0, 1.0, 0.0
@@ -114,7 +114,7 @@ def _composed(
         finite=reduce(_both, pieces),
         cut=2 * cut * len(pieces) + lost,
         shift=shift,
-        given_away=given_away * len(counts),
+        hoeffding=hoeffding * len(counts),
         infinite=-math.expm1(sum(math.log1p(-part.infinite) for part in parts)),
         slack=Slack(
             delta=sum(part.slack.delta for part in parts) + trimmed + transforms,

@@ -31,7 +31,7 @@ Scope = Literal["none", "marginal", "joint", "record"]
 NoiseDistribution = ShiftDistribution | PureLoss
 """The effect of replacing one record on a release with noise."""
 
-FAILURE_SHARE = Fraction(1, 1024)
+CHARGE_FAILURE_SHARE = Fraction(1, 1024)
 """The failure probability of a charge's concentrated bound, as a share of its delta, where it can be chosen."""
 
 
@@ -208,7 +208,7 @@ class CountProtection(Protection):
 @lru_cache(maxsize=64)
 def plain_loss(rows: int, rados: int, delta: Fraction) -> Loss:
     """The cost of plain rados to each boolean coordinate's own values. Raises PlanError if no bound holds at delta."""
-    return Loss.of_concentrated(of_count(binomial_distribution(rows), rados, FAILURE_SHARE * delta), delta)
+    return Loss.of_concentrated(of_count(binomial_distribution(rows), rados, CHARGE_FAILURE_SHARE * delta), delta)
 
 
 @lru_cache(maxsize=64)
@@ -218,7 +218,7 @@ def _count_loss(rows: int, rados: int, epsilon_per_rado: Fraction | None, delta:
     if not math.isfinite(epsilon):
         raise PlanError("the design has no finite bound: ask for fewer rados, or truncate less")
     distribution = binomial_distribution(rows, truncation(rows, epsilon_per_rado)[0])
-    return Loss.of_concentrated(of_count(distribution, rados, FAILURE_SHARE * delta), delta, epsilon)
+    return Loss.of_concentrated(of_count(distribution, rados, CHARGE_FAILURE_SHARE * delta), delta, epsilon)
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,7 @@ def loss_of(distribution: NoiseDistribution, delta: Fraction) -> Loss:
         rho = math.nextafter(float(distribution.concentrated.rho), math.inf)
         epsilon = Fraction(distribution.epsilon(0).upper)
         return Loss(epsilon, Fraction(0), Fraction(rho), distribution.concentrated.failure)
-    concentrated = of_shift(distribution, FAILURE_SHARE * delta)
+    concentrated = of_shift(distribution, CHARGE_FAILURE_SHARE * delta)
     return Loss.of_concentrated(concentrated, delta, distribution.epsilon(delta).upper)
 
 

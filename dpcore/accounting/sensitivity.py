@@ -38,7 +38,7 @@ def moments_squared(clip: Clip, fraction_bits: int, edge_multiplier: int) -> Fra
         |v - v'|^2 <= k^2 (2 S - 2 c) + 25 (2 S^2 - 2 c^2),   -S <= c <= S,
 
     because |F - F'|^2 = |e|^4 + |e'|^4 - 2 c^2. The right side is concave in c, with its maximum at c = -k^2 / 50, or
-    at c = -S if that is larger.
+    at c = -S if -k^2 / 50 < -S.
     """
     longest = clip.squared_units(fraction_bits)
     square = edge_multiplier**2

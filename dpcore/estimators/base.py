@@ -18,9 +18,10 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from dpcore.errors import ConfigurationError, DataError, ShapeError
 from dpcore.numbers.frozen import frozen
@@ -149,8 +150,15 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         self._keep(theta, bias=False)
 
     def decision_function(self, X: ArrayLike) -> Vector:
-        """Margins theta . x, shape (rows,): positive means classes_[1]. X: (rows, n_features_in_)."""
-        check_is_fitted(self)
+        """Margins theta . x, shape (rows,): positive means classes_[1]. X: (rows, n_features_in_).
+
+        Raises NotFittedError before fitting, ValueError for rows of another width, as scikit-learn does.
+        """
+        # scikit-learn's check_is_fitted refuses estimators without `fit`, which those that learn from answers lack.
+        if not hasattr(self, "theta_"):
+            raise NotFittedError(
+                f"this {type(self).__name__} has no theta_: fit it to rows, a release or answers first"
+            )
         rows = validate_data(self, X, dtype=np.float64, reset=False)
         margins: Vector = rows @ self.coef_[0] + self.intercept_[0]
         return margins

@@ -30,7 +30,7 @@ from dpcore.estimators.convex_set import Ball
 from dpcore.estimators.oracle import GradientOracle
 from dpcore.estimators.row_oracle import RowOracle
 from dpcore.queries.norms import usual_norm
-from dpcore.records.margin_weights import Loss
+from dpcore.records.margin_weights import LossName
 from dpcore.records.schema import Schema
 
 _STEP = 16.0
@@ -120,7 +120,7 @@ class FederatedDescent(GradientLearner):
 
     @property
     @abstractmethod
-    def loss(self) -> Loss:
+    def loss(self) -> LossName:
         """The loss whose gradients are queried."""
 
     def fit_queries(self, oracle: GradientOracle) -> Self:
@@ -190,10 +190,10 @@ class FederatedDescent(GradientLearner):
 class LogisticDescent(FederatedDescent):
     """Descent on the logistic loss, log(1 + exp(-theta . e))."""
 
-    loss: Loss = "logistic"
+    loss: LossName = "logistic"
 
 
 class HingeDescent(FederatedDescent):
     """Descent on the hinge loss, max(0, 1 - theta . e), by subgradients."""
 
-    loss: Loss = "hinge"
+    loss: LossName = "hinge"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.records.margin_weights import Loss, check_loss
+from dpcore.records.margin_weights import LossName, check_loss
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -24,7 +24,7 @@ class MarginLoss:
     value: l(z), element by element. weight: w(z) = -l'(z), within [0, 1]; for the hinge a subgradient.
     """
 
-    name: Loss
+    name: LossName
     value: Callable[[Vector], Vector]
     weight: Callable[[Vector], Vector]
 

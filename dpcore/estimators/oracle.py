@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError, DataError
 from dpcore.predicates.expressions import Predicate
 from dpcore.records.basis import Basis
-from dpcore.records.margin_weights import Loss
+from dpcore.records.margin_weights import LossName
 from dpcore.records.schema import Schema
 from dpcore.statistics.estimates import Estimates
 from dpcore.statistics.moments import Moments
@@ -118,7 +118,7 @@ class GradientOracle(Asked, Protocol):
         *,
         clip: Fraction,
         part: Fraction = WHOLE,
-        loss: Loss = "logistic",
+        loss: LossName = "logistic",
         basis: Basis | None = None,
     ) -> GradientEstimate:
         """The mean over records of the gradient of `loss` at theta (d,), each record's clipped to length `clip`.

@@ -13,7 +13,7 @@ from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import Predicate, is_boolean
 from dpcore.records.basis import Basis
 from dpcore.records.encoding import store
-from dpcore.records.margin_weights import Loss
+from dpcore.records.margin_weights import LossName
 from dpcore.records.records import Records
 from dpcore.records.schema import BooleanFeature, Feature, Label, RealFeature, Schema
 from dpcore.statistics.estimates import Estimates
@@ -117,7 +117,7 @@ class RowOracle:
         *,
         clip: Fraction,
         part: Fraction = WHOLE,  # noqa: ARG002  (nothing is spent)
-        loss: Loss = "logistic",
+        loss: LossName = "logistic",
         basis: Basis | None = None,
     ) -> GradientEstimate:
         """The exact mean."""

@@ -20,7 +20,7 @@ Where = Literal["at one party or a curator", "federated"]
 
 
 class TooFewRowsError(PlanError):
-    """There are fewer rows than the guarantee needs."""
+    """There are fewer `rows` than the guarantee needs: `needed` would suffice."""
 
     def __init__(self, rows: int, needed: int) -> None:
         self.rows, self.needed = rows, needed

@@ -147,13 +147,13 @@ class _Grouping:
 
     def _across(self, clusters: Sequence[Sequence[Facts]], alike: Collection[int], depth: int) -> list[int]:
         """Sizes for clusters whose members exclude all members of other clusters: one group of each merge into one."""
-        together: list[int] = []
+        sums: list[int] = []
         for cluster in clusters:
             sizes = sorted(self.sizes(cluster, alike, depth), reverse=True)
-            together += [0] * (len(sizes) - len(together))
+            sums += [0] * (len(sizes) - len(sums))
             for place, size in enumerate(sizes):
-                together[place] += size
-        return together
+                sums[place] += size
+        return sums
 
     def _first_fit(self, members: Sequence[Facts]) -> list[int]:
         groups: list[list[Facts]] = []

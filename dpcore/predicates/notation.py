@@ -80,8 +80,10 @@ class _Writer:
                 return " & ".join(self._part(part) for part in parts)
             case Or(parts):
                 return " | ".join(self._part(part) for part in parts)
+            case Not(AtLeast() | Above() | Equals() | LabelIs() | NonNegative() as part):
+                return _comparison(part, negated=True)
             case Not(part):
-                return _comparison(part, negated=True) or f"~{self._part(part)}"
+                return f"~{self._part(part)}"
             case Constant(value):
                 return "true" if value else "false"
             case Flag(feature):
@@ -93,7 +95,7 @@ class _Writer:
 
 
 def _comparison(predicate: Predicate, *, negated: bool) -> str:
-    """The text of the predicate, or of its complement, if that is a comparison; else empty."""
+    """The text of a comparison, or of its complement. Raises TypeError for a kind of predicate without notation."""
     match predicate:
         case AtLeast(feature, bound):
             return f"x[{_quoted(feature)}] {'<' if negated else '>='} {_number(bound)}"
@@ -106,7 +108,7 @@ def _comparison(predicate: Predicate, *, negated: bool) -> str:
         case NonNegative(form):
             return f"{_form(form)} {'<' if negated else '>='} 0"
         case _:
-            return ""
+            raise TypeError(f"{type(predicate).__name__} has no notation: add it to the writer and the parser")
 
 
 def _quoted(text: str) -> str:

@@ -19,7 +19,7 @@ from dpcore.queries.kind import QueryKind
 from dpcore.randomness.discrete_gaussian import check_share, discrete_gaussian, tail_bound
 from dpcore.records.basis import Basis
 from dpcore.records.computation import Computation
-from dpcore.records.margin_weights import WEIGHT_BITS, Loss, check_loss, clip_squared, shortened, weights
+from dpcore.records.margin_weights import WEIGHT_BITS, LossName, check_loss, clip_squared, shortened, weights
 from dpcore.records.records import BLOCK_ROWS, Records, edges
 
 MOST_FRACTION_BITS = 16
@@ -56,7 +56,7 @@ class GradientQuery(QueryKind):
     shorter: ClassVar[str] = "leave the basis out, or shorten the schema"
     assumptions: ClassVar[tuple[str, ...]] = (QUESTION_SEEN,)
 
-    loss: Loss
+    loss: LossName
     theta: tuple[int, ...] = field(repr=False)
     clip: Fraction
     share_sigma: int

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, PlanError
 
-Loss = Literal["logistic", "hinge"]
-LOSSES: tuple[str, ...] = get_args(Loss)
+LossName = Literal["logistic", "hinge"]
+LOSSES: tuple[str, ...] = get_args(LossName)
 WEIGHT_BITS = 12
 STEP_BITS = 10
 LARGEST_MARGIN = 16
@@ -34,7 +34,7 @@ def check_loss(loss: str) -> None:
         raise ConfigurationError(f"no loss is called {loss!r}; choose one of {', '.join(LOSSES)}")
 
 
-def weights(margins: NDArray[np.int64], margin_bits: int, loss: Loss) -> NDArray[np.int64]:
+def weights(margins: NDArray[np.int64], margin_bits: int, loss: LossName) -> NDArray[np.int64]:
     """Weights in units of 2^-WEIGHT_BITS: int64, the shape of `margins`, from 0 to 2^WEIGHT_BITS.
 
     margins: in units of 2^-margin_bits, which is at least STEP_BITS.
@@ -76,7 +76,7 @@ def shortened(weight: NDArray[np.int64], squares: NDArray[np.int64], most: int) 
 
 
 @cache
-def _table(loss: Loss) -> NDArray[np.int64]:
+def _table(loss: LossName) -> NDArray[np.int64]:
     half = LARGEST_MARGIN << STEP_BITS
     if loss == "hinge":
         table = np.where(np.arange(-half, half) < 1 << STEP_BITS, 1 << WEIGHT_BITS, 0).astype(np.int64)

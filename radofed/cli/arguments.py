@@ -24,6 +24,11 @@ def exact(text: str, option: str) -> Fraction:
         raise ConfigurationError(f"--{option} {text!r} is not a number; write, say, 1e-6 or 1/2") from error
 
 
+def exact_or_none(text: str | None, option: str) -> Fraction | None:
+    """`exact` of an option that may be left out."""
+    return None if text is None else exact(text, option)
+
+
 def named_option(text: str) -> tuple[str, Any]:
     """Split NAME=VALUE. VALUE is read as JSON or as Python's True, False or None; anything else is a text."""
     import json
@@ -41,6 +46,54 @@ def named_option(text: str) -> tuple[str, Any]:
     except (ValueError, RecursionError):
         return name.replace("-", "_"), value
 
+
+Rados = Annotated[
+    int | None,
+    typer.Option(
+        help="Number of rados; not for moments. Default for dp-feat: as many as --epsilon allows, at most 1,000."
+    ),
+]
+Design = Annotated[str, typer.Option(help="plain, dp-feat, fixed-support, gaussian or moments.")]
+EpsilonPerRado = Annotated[
+    str | None,
+    typer.Option(help="dp-feat: epsilon of one rado, by truncation (Algorithm 2); exact. Default: no truncation."),
+]
+Support = Annotated[
+    str | None,
+    typer.Option(
+        help="fixed-support, gaussian: the fraction of its records that a party draws for a rado; exact. Default: 1/2 "
+        "for fixed-support, uniform signatures for gaussian."
+    ),
+]
+EdgeWeight = Annotated[
+    str | None,
+    typer.Option(help="moments: the precision of edges relative to products; exact. Default: chosen by R."),
+]
+FractionBits = Annotated[
+    int | None,
+    typer.Option(
+        help="Binary digits after the point, in an edge's coordinates. Default: 16; for moments 10; for plain and "
+        "dp-feat without --joint those with the fewest ciphertexts, at most 16."
+    ),
+]
+KeyBits = Annotated[int, typer.Option(help="Size of the Paillier modulus, in bits.")]
+
+CohortMin = Annotated[
+    int | None, typer.Option(help="Fewest parties in a cohort. Default: all but one, and at least colluders + 2.")
+]
+Colluders = Annotated[
+    int | None, typer.Option(help="Number of parties assumed to collude. Default: 1; 0 if there are only two parties.")
+]
+MaxRows = Annotated[
+    int | None,
+    typer.Option(
+        help="Most rows in a cohort. Default: four times what the roster states, and 1,000,000 for a party without "
+        "stated rows."
+    ),
+]
+Timeout = Annotated[
+    float | None, typer.Option(help="Longest wait, in seconds; the query continues. Default: no limit.")
+]
 
 OldEstimator = Annotated[str | None, typer.Option("--learner", hidden=True)]
 """The former spelling of --estimator, accepted in this version."""

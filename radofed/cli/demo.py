@@ -22,9 +22,14 @@ def demo(
     split: Annotated[
         str, typer.Option(help="With --data: how rows are split over parties, iid or label-skew.")
     ] = "label-skew",
-    sensitive: Annotated[str | None, typer.Option(help="The boolean feature that the second part protects.")] = None,
+    sensitive: Annotated[
+        str | None, typer.Option(help="The boolean feature that the second part protects. Default: the schema's first.")
+    ] = None,
     epsilon_per_rado: Annotated[
-        str | None, typer.Option(help="Second part: epsilon of one rado, by truncation (Algorithm 2).")
+        str | None,
+        typer.Option(
+            help="Second part: epsilon of one rado, by truncation (Algorithm 2); exact. Default: 4, without --data."
+        ),
     ] = None,
     keep: Annotated[
         Path | None, typer.Option(help="Keep keys, configurations, logs and models in this new directory.")
@@ -37,7 +42,7 @@ def demo(
     With --data both parts use your own table.
     """
     from dpcore.errors import ConfigurationError
-    from radofed.cli.arguments import exact
+    from radofed.cli.arguments import exact_or_none
     from radofed.common.files.schemas import load_schema
     from radofed.demo.options import DemoOptions
     from radofed.demo.report import report
@@ -52,7 +57,7 @@ def demo(
         rados=rados,
         split="iid" if split == "iid" else "label-skew",
         sensitive=sensitive,
-        epsilon_per_rado=None if epsilon_per_rado is None else exact(epsilon_per_rado, "epsilon-per-rado"),
+        epsilon_per_rado=exact_or_none(epsilon_per_rado, "epsilon-per-rado"),
         keep=None if keep is None else keep.absolute(),
     )
     result = run_demo(options, output.note)

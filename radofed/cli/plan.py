@@ -1,12 +1,22 @@
 """`rado plan`: the cost of a query, before it is sent."""
 
 import re
-from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, cast
 
 import typer
 
+from radofed.cli.arguments import (
+    Design,
+    EdgeWeight,
+    EpsilonPerRado,
+    FractionBits,
+    KeyBits,
+    Rados,
+    Support,
+    exact,
+    exact_or_none,
+)
 from radofed.cli.framework import check_new, command
 from radofed.cli.output import Output, Result
 
@@ -18,55 +28,68 @@ def add_to(app: typer.Typer) -> None:
     command(app, "plan")(plan)
 
 
+# The options of `plan`.
+_Rows = Annotated[int | None, typer.Option(help="Rows of all parties, split equally over --parties.")]
+_Parties = Annotated[int | None, typer.Option(help="With --rows: number of parties; 1 is a pool, for accounting only.")]
+_PartyRows = Annotated[str | None, typer.Option(help="Instead of --rows: each party's rows, M1,M2,...")]
+_Epsilon = Annotated[
+    str | None,
+    typer.Option(
+        help="Limit of the total epsilon. For designs with noise: the noise is calibrated to it, if other parties "
+        "collude."
+    ),
+]
+_Delta = Annotated[str, typer.Option(help="The delta of every epsilon.")]
+_Joint = Annotated[bool, typer.Option("--joint", help="dp-feat: protect a whole source column, by noise.")]
+_Source = Annotated[str, typer.Option(help="With --joint: the column's type, boolean, numeric or category.")]
+_ShareSd = Annotated[
+    int | None,
+    typer.Option(help="Instead of --epsilon: standard deviation of each party's noise, in integer units."),
+]
+_Honest = Annotated[
+    int | None,
+    typer.Option(
+        help="Number of parties whose noise counts under collusion. Default: those of the smallest cohort of a "
+        "query that are not assumed to collude."
+    ),
+]
+_NormBound = Annotated[
+    str | None, typer.Option(help="The clipping norm R of records. Default: that of real-valued features.")
+]
+_NoBias = Annotated[bool, typer.Option("--no-bias", help="Records have no constant coordinate.")]
+_Split = Annotated[str, typer.Option(help="local: each party truncates; exact: the pool does, in simulation only.")]
+_Coordinates = Annotated[
+    int | None,
+    typer.Option(help="Coordinates of a row, for noise, bytes and seconds. Default: leave bytes and seconds out."),
+]
+_Picture = Annotated[
+    Path | None, typer.Option(help="Draw epsilon against n, and error against epsilon, into this new PNG file.")
+]
+
+
 def plan(
     _output: Output,
-    rados: Annotated[
-        int | None,
-        typer.Option(help="Number of rados; not for moments. Default for dp-feat: as many as --epsilon allows."),
-    ] = None,
-    design: Annotated[str, typer.Option(help="plain, dp-feat, fixed-support, gaussian or moments.")] = "dp-feat",
-    rows: Annotated[int | None, typer.Option(help="Rows of all parties, split equally over --parties.")] = None,
-    parties: Annotated[
-        int | None, typer.Option(help="With --rows: number of parties; 1 is a pool, for accounting only.")
-    ] = None,
-    party_rows: Annotated[str | None, typer.Option(help="Instead of --rows: each party's rows, M1,M2,...")] = None,
-    epsilon_per_rado: Annotated[
-        str | None, typer.Option(help="dp-feat: epsilon of one rado, by truncation (Algorithm 2). Default: none.")
-    ] = None,
-    epsilon: Annotated[str | None, typer.Option(help="The total epsilon; noise is calibrated to it.")] = None,
-    delta: Annotated[str, typer.Option(help="The delta of every epsilon.")] = "1e-6",
-    joint: Annotated[bool, typer.Option("--joint", help="dp-feat: protect a whole source column, by noise.")] = False,
-    source: Annotated[str, typer.Option(help="With --joint: the column's type, boolean, numeric or category.")] = (
-        "boolean"
-    ),
-    share_sd: Annotated[
-        int | None,
-        typer.Option(help="Instead of --epsilon: standard deviation of each party's noise, in integer units."),
-    ] = None,
-    honest: Annotated[
-        int | None, typer.Option(help="Parties whose noise counts under collusion. Default: as in a query.")
-    ] = None,
-    norm_bound: Annotated[
-        str | None, typer.Option(help="The clipping norm R of records. Default: that of real-valued features.")
-    ] = None,
-    support: Annotated[
-        str | None, typer.Option(help="gaussian, fixed-support: the fraction of its rows that a party draws.")
-    ] = None,
-    edge_weight: Annotated[
-        str | None, typer.Option(help="moments: the precision of edges relative to products.")
-    ] = None,
-    no_bias: Annotated[bool, typer.Option("--no-bias", help="Records have no constant coordinate.")] = False,
-    fraction_bits: Annotated[
-        int | None, typer.Option(help="Binary digits after the point, in an edge's coordinates.")
-    ] = None,
-    split: Annotated[
-        str, typer.Option(help="local: each party truncates; exact: the pool does, in simulation only.")
-    ] = "local",
-    coordinates: Annotated[int | None, typer.Option(help="Coordinates of a row: for noise, bytes and seconds.")] = None,
-    key_bits: Annotated[int, typer.Option(help="Size of the Paillier modulus, in bits.")] = 3072,
-    picture: Annotated[
-        Path | None, typer.Option(help="Draw epsilon against n, and error against epsilon, into this new PNG file.")
-    ] = None,
+    rados: Rados = None,
+    design: Design = "dp-feat",
+    rows: _Rows = None,
+    parties: _Parties = None,
+    party_rows: _PartyRows = None,
+    epsilon_per_rado: EpsilonPerRado = None,
+    epsilon: _Epsilon = None,
+    delta: _Delta = "1e-6",
+    joint: _Joint = False,
+    source: _Source = ("boolean"),
+    share_sd: _ShareSd = None,
+    honest: _Honest = None,
+    norm_bound: _NormBound = None,
+    support: Support = None,
+    edge_weight: EdgeWeight = None,
+    no_bias: _NoBias = False,
+    fraction_bits: FractionBits = None,
+    split: _Split = "local",
+    coordinates: _Coordinates = None,
+    key_bits: KeyBits = 3072,
+    picture: _Picture = None,
 ) -> Result:
     """Compute the cost of a query before it is sent.
 
@@ -82,14 +105,14 @@ def plan(
         rados=rados,
         joint=joint,
         source=cast("Source", source),
-        epsilon_per_rado=_optional(epsilon_per_rado, "epsilon-per-rado"),
-        epsilon=_optional(epsilon, "epsilon"),
+        epsilon_per_rado=exact_or_none(epsilon_per_rado, "epsilon-per-rado"),
+        epsilon=exact_or_none(epsilon, "epsilon"),
         share_sd=share_sd,
-        delta=_exact(delta, "delta"),
+        delta=exact(delta, "delta"),
         honest=honest,
-        norm_bound=_optional(norm_bound, "norm-bound"),
-        support=_optional(support, "support"),
-        edge_weight=_optional(edge_weight, "edge-weight"),
+        norm_bound=exact_or_none(norm_bound, "norm-bound"),
+        support=exact_or_none(support, "support"),
+        edge_weight=exact_or_none(edge_weight, "edge-weight"),
         bias=not no_bias,
         fraction_bits=fraction_bits,
         split=cast("Split", split),
@@ -121,13 +144,3 @@ def _party_rows(rows: int | None, parties: int | None, party_rows: str | None) -
     if parties not in (None, len(stated)):
         raise ConfigurationError(f"--party-rows has {len(stated)} parties and --parties says {parties}: leave one out")
     return stated
-
-
-def _optional(text: str | None, option: str) -> Fraction | None:
-    return None if text is None else _exact(text, option)
-
-
-def _exact(text: str, option: str) -> Fraction:
-    from radofed.cli.arguments import exact
-
-    return exact(text, option)

@@ -22,7 +22,9 @@ def infer(
     label: Annotated[str | None, typer.Option(help="The label's column. Default: the last one.")] = None,
     positive: Annotated[list[str] | None, typer.Option(help="A positive value of the label; repeatable.")] = None,
     name: Annotated[str | None, typer.Option(help="The schema's name. Default: the file's.")] = None,
-    to: Annotated[Path | None, typer.Option("--output", "-o", help="Write the schema to this new file.")] = None,
+    to: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the schema to this new file. Default: print it.")
+    ] = None,
 ) -> Result:
     """Draft a schema from a table.
 

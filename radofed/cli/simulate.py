@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from radofed.cli.arguments import OldEstimator, estimator_option, named_option
+from radofed.cli.arguments import EpsilonPerRado, KeyBits, OldEstimator, Support, estimator_option, named_option
 from radofed.cli.framework import check_directory, check_new, command
 from radofed.cli.output import Output, Result
 
@@ -19,63 +19,79 @@ def add_to(app: typer.Typer) -> None:
     command(app, "simulate")(simulate)
 
 
+# The options of `simulate`.
+_Data = Annotated[Path, typer.Option(help="A CSV (also gzipped) or Parquet file.", show_default=False)]
+_Parties = Annotated[int, typer.Option(help="Number of parties, 2 to 1,000.", show_default=False)]
+_Label = Annotated[str | None, typer.Option(help="The label's column. Required without --schema.")]
+_Positive = Annotated[
+    str | None, typer.Option(help="The label's positive values, VALUE[,VALUE...]. Required without --schema.")
+]
+_Schema = Annotated[Path | None, typer.Option(help="A schema file. Default: inferred from the table, not privately.")]
+_Partition = Annotated[
+    str, typer.Option(help="How rows are split over parties: iid, size-skew, label-skew or by-column:NAME.")
+]
+_Design = Annotated[
+    str | None,
+    typer.Option(help="Design of the release: plain, dp-feat, fixed-support, gaussian or moments. Default: plain."),
+]
+_Rados = Annotated[int | None, typer.Option(help="Number of rados. Default: min(1000, m/2) for m rows.")]
+_Sensitive = Annotated[list[str] | None, typer.Option(help="dp-feat: a feature to protect; repeatable.")]
+_Joint = Annotated[bool, typer.Option("--joint", help="dp-feat: protect its column in the whole release.")]
+_Epsilon = Annotated[
+    str | None,
+    typer.Option(help="Total epsilon of a release, and of each estimator that queries; exact."),
+]
+_Delta = Annotated[str, typer.Option(help="The delta of epsilon, exact; may be 0 if all estimators query.")]
+_Split = Annotated[str, typer.Option(help="local: each party draws; exact: one draw over the pool.")]
+_NormBound = Annotated[str | None, typer.Option(help="The clipping norm R of records; exact. Default: by the schema.")]
+_Estimator = Annotated[
+    str | None,
+    typer.Option(help="NAME[,NAME...]: those of `rado learner train`, and adaboost.", show_default=DEFAULT_ESTIMATOR),
+]
+_Rounds = Annotated[
+    int | None, typer.Option(help="Rounds of estimators that query in rounds. Default: the estimator's.")
+]
+_Option = Annotated[list[str] | None, typer.Option(help="An option of the only estimator, NAME=VALUE; repeatable.")]
+_Folds = Annotated[int, typer.Option(help="Number of stratified folds.")]
+_Seed = Annotated[int, typer.Option(help="Seed of folds, partition and draws.")]
+_Encrypt = Annotated[bool, typer.Option("--encrypt", help="Encrypt and mask. Changes no figure.")]
+_Workers = Annotated[
+    int | None,
+    typer.Option(help="Ray workers that share the parties; 0: this process alone. Default: one for each CPU."),
+]
+_TimeoutS = Annotated[float, typer.Option(help="Longest wait for a worker, in seconds.")]
+_PerFold = Annotated[Path | None, typer.Option(help="Write a row for each fold and estimator to this Parquet file.")]
+
+
 def simulate(
     output: Output,
-    data: Annotated[Path, typer.Option(help="A CSV (also gzipped) or Parquet file.", show_default=False)],
-    parties: Annotated[int, typer.Option(help="Number of parties, 2 to 1,000.", show_default=False)],
-    label: Annotated[str | None, typer.Option(help="The label's column.")] = None,
-    positive: Annotated[str | None, typer.Option(help="The label's positive values, VALUE[,VALUE...].")] = None,
-    schema: Annotated[
-        Path | None, typer.Option(help="A schema file. Default: inferred from the table, not privately.")
-    ] = None,
-    partition: Annotated[
-        str, typer.Option(help="How rows are split over parties: iid, size-skew, label-skew or by-column:NAME.")
-    ] = "iid",
-    design: Annotated[
-        str | None,
-        typer.Option(help="Design of the release: plain, dp-feat, fixed-support, gaussian or moments. Default: plain."),
-    ] = None,
-    rados: Annotated[int | None, typer.Option(help="Number of rados. Default: min(1000, m/2) for m rows.")] = None,
-    sensitive: Annotated[list[str] | None, typer.Option(help="dp-feat: a feature to protect; repeatable.")] = None,
-    joint: Annotated[bool, typer.Option("--joint", help="dp-feat: protect its column in the whole release.")] = False,
-    epsilon: Annotated[
-        str | None,
-        typer.Option(help="Total epsilon of a release, and of each estimator that queries; exact."),
-    ] = None,
-    delta: Annotated[str, typer.Option(help="The delta of epsilon, exact; may be 0 if all estimators query.")] = "1e-6",
-    epsilon_per_rado: Annotated[
-        str | None, typer.Option(help="dp-feat: epsilon of one rado, by truncation (Algorithm 2).")
-    ] = None,
-    split: Annotated[str, typer.Option(help="local: each party draws; exact: one draw over the pool.")] = "local",
-    norm_bound: Annotated[str | None, typer.Option(help="The clipping norm R of records.")] = None,
-    support: Annotated[
-        str | None, typer.Option(help="fixed-support, gaussian: the fraction of its records that a rado takes.")
-    ] = None,
-    estimator: Annotated[
-        str | None,
-        typer.Option(
-            help="NAME[,NAME...]: those of `rado learner train`, and adaboost.", show_default=DEFAULT_ESTIMATOR
-        ),
-    ] = None,
+    data: _Data,
+    parties: _Parties,
+    label: _Label = None,
+    positive: _Positive = None,
+    schema: _Schema = None,
+    partition: _Partition = "iid",
+    design: _Design = None,
+    rados: _Rados = None,
+    sensitive: _Sensitive = None,
+    joint: _Joint = False,
+    epsilon: _Epsilon = None,
+    delta: _Delta = "1e-6",
+    epsilon_per_rado: EpsilonPerRado = None,
+    split: _Split = "local",
+    norm_bound: _NormBound = None,
+    support: Support = None,
+    estimator: _Estimator = None,
     learner: OldEstimator = None,
-    rounds: Annotated[
-        int | None, typer.Option(help="Rounds of estimators that query in rounds. Default: the estimator's.")
-    ] = None,
-    option: Annotated[
-        list[str] | None, typer.Option(help="An option of the only estimator, NAME=VALUE; repeatable.")
-    ] = None,
-    folds: Annotated[int, typer.Option(help="Number of stratified folds.")] = 10,
-    seed: Annotated[int, typer.Option(help="Seed of folds, partition and draws.")] = 0,
-    encrypt: Annotated[bool, typer.Option("--encrypt", help="Encrypt and mask. Changes no figure.")] = False,
-    key_bits: Annotated[int, typer.Option(help="Size of the Paillier modulus, in bits.")] = 3072,
-    workers: Annotated[
-        int | None,
-        typer.Option(help="Ray workers that share the parties; 0: this process alone. Default: one for each CPU."),
-    ] = None,
-    timeout_s: Annotated[float, typer.Option(help="Longest wait for a worker, in seconds.")] = 3600.0,
-    per_fold: Annotated[
-        Path | None, typer.Option(help="Write a row for each fold and estimator to this Parquet file.")
-    ] = None,
+    rounds: _Rounds = None,
+    option: _Option = None,
+    folds: _Folds = 10,
+    seed: _Seed = 0,
+    encrypt: _Encrypt = False,
+    key_bits: KeyBits = 3072,
+    workers: _Workers = None,
+    timeout_s: _TimeoutS = 3600.0,
+    per_fold: _PerFold = None,
 ) -> Result:
     """Measure estimators over a simulated federation, by cross-validation."""
     if per_fold is not None:

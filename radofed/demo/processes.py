@@ -72,7 +72,7 @@ class Children:
     def run(self, name: str, *arguments: str, on_line: Callable[[str], None] | None = None) -> dict[str, Any]:
         """Run a command to its end and return the `data` of its JSON output.
 
-        on_line: receives every line of its standard error. Raises ChildError if it fails, or a node ends meanwhile.
+        on_line: receives every line of its standard error. Raises ChildError if it fails, or if a node ends first.
         """
         log = self._logs / f"{name}.log"
         answer = self._logs / f"{name}.json"

@@ -43,7 +43,7 @@ def dp_feat_cost(request: PlanRequest) -> Cost:
         scope="marginal",
         delta=float(request.delta),
         theorem_epsilon=_theorem(request),
-        delta_per_rado=_given_away(request),
+        delta_per_rado=_delta_per_rado(request),
         acceptance_rate=_acceptance(request),
         largest_rados=None
         if request.epsilon is None
@@ -120,7 +120,7 @@ def _acceptance(request: PlanRequest) -> float:
     return binomial_mass(rows, admissible_range(rows, request.epsilon_per_rado)[0])
 
 
-def _given_away(request: PlanRequest) -> float | None:
+def _delta_per_rado(request: PlanRequest) -> float | None:
     """The mass of the pool's least admitted count: the product of the parties' masses if each truncates its own.
 
     None if a truncation admits nothing.

@@ -206,30 +206,16 @@ def run_simulation(
         # Before any query: this refuses what has no finite bound.
         privacy = None if options.design is None else _privacy(options.design, planned)
         note(_set_up(planned[0], options))
-        rows: list[FoldRow] = []
-        asked: list[dict[str, PrivacyStatement]] = []
-        asking_s = 0.0
-        for number, (each, (training, test)) in enumerate(zip(planned, splits, strict=True), start=1):
-            started = time.perf_counter()
-            progress = _uploads(note, number)
-            release, oracles = None, None
-            if options.design is not None:
-                release = _release(each, federation.ask(each, progress), table.schema)
-            asked_s = time.perf_counter() - started
-            if options.budget is not None:
-                oracles = Oracles(federation, table.schema, each.parts, number, options.budget, progress)
-            fold = _fold(table, release, oracles, number, training, test)
-            rows += measure(learners, fold, options.seed)
-            if oracles is not None:
-                asked.append(oracles.statements())
-                asked_s += oracles.seconds()
-            asking_s += asked_s
-            note(f"fold {number} of {options.folds}: queries {asked_s:.2f} s, training {_learned(rows, number):.2f} s")
-        facts = _facts(options, planned, hosts, asking_s)
+        measured = [
+            _measured(federation, each, _FoldRows(table, number, *split), options, learners, note)
+            for number, (each, split) in enumerate(zip(planned, splits, strict=True), start=1)
+        ]
+        facts = _facts(options, planned, hosts, sum(fold.query_s for fold in measured))
+    rows = [row for fold in measured for row in fold.rows]
     return SimulationResult(
         rows=tuple(rows),
         privacy=privacy,
-        asked=_worst_of_each(asked),
+        asked=_worst_of_each([fold.asked for fold in measured]),
         federation=facts,
         table_rows=table.records.rows,
         unusable_rows=int((~table.records.usable).sum()),
@@ -243,6 +229,50 @@ def run_simulation(
             *learners_warnings(rows, options.folds),
         ),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _FoldRows:
+    """One fold of the table. number: from 1. training, test: indices of its rows."""
+
+    table: SimulationTable
+    number: int
+    training: NDArray[np.int64]
+    test: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """The results of one fold. asked: the statements of estimators that queried. query_s: time of the federation."""
+
+    rows: list[FoldRow]
+    asked: dict[str, PrivacyStatement]
+    query_s: float
+
+
+def _measured(
+    federation: SimulatedFederation,
+    planned: PlannedFold,
+    fold: _FoldRows,
+    options: SimulationOptions,
+    learners: Mapping[str, Any],
+    note: Note,
+) -> _Measured:
+    """Query the federation and measure every estimator on one fold."""
+    started = time.perf_counter()
+    progress, schema = _uploads(note, fold.number), fold.table.schema
+    release, oracles = None, None
+    if options.design is not None:
+        release = _release(planned, federation.ask(planned, progress), schema)
+    query_s = time.perf_counter() - started
+    if options.budget is not None:
+        oracles = Oracles(federation, schema, planned.parts, fold.number, options.budget, progress)
+    rows = measure(learners, _fold(fold, release, oracles), options.seed)
+    asked = {} if oracles is None else oracles.statements()
+    query_s += 0.0 if oracles is None else oracles.seconds()
+    training_s = sum(row.seconds for row in rows)
+    note(f"fold {fold.number} of {options.folds}: queries {query_s:.2f} s, training {training_s:.2f} s")
+    return _Measured(rows, asked, query_s)
 
 
 def party_names(parties: int) -> tuple[str, ...]:
@@ -336,22 +366,16 @@ def _parts(
     return tuple(training[part] for part in divided)
 
 
-def _fold(
-    table: SimulationTable,
-    release: RadoSample | Moments | None,
-    oracles: Oracles | None,
-    number: int,
-    training: NDArray[np.int64],
-    test: NDArray[np.int64],
-) -> Fold:
-    usable = training[table.records.usable[training]]
+def _fold(fold: _FoldRows, release: RadoSample | Moments | None, oracles: Oracles | None) -> Fold:
+    table = fold.table
+    usable = fold.training[table.records.usable[fold.training]]
     labels = table.records.labels
     return Fold(
-        number=number,
+        number=fold.number,
         training=_rows(table, usable),
         labels=labels[usable],
-        test=_rows(table, test),
-        test_labels=labels[test],
+        test=_rows(table, fold.test),
+        test_labels=labels[fold.test],
         bias=table.schema.bias,
         release=release,
         oracles=oracles,
@@ -421,10 +445,6 @@ def _uploads(note: Note, number: int) -> Progress:
             note(f"fold {number}: {done} of {whole} uploads multiplied in")
 
     return note_tenths
-
-
-def _learned(rows: Sequence[FoldRow], number: int) -> float:
-    return sum(row.seconds for row in rows if row.fold == number)
 
 
 def _facts(options: SimulationOptions, planned: Sequence[PlannedFold], hosts: Hosts, seconds: float) -> FederationFacts:

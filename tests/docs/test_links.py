@@ -31,7 +31,7 @@ def anchors(text: str) -> set[str]:
 
 
 def broken(path: Path, text: str) -> list[str]:
-    """Links of the text that lead nowhere; path: where the text stands."""
+    """Links of the text that lead nowhere. path: the file of the text."""
     targets = re.findall(r"\]\(<?([^)\s>]+)>?[^)]*\)", without_code(text))
     found = []
     for target in targets:

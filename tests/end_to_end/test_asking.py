@@ -120,7 +120,7 @@ def test_rounds_go_on_where_they_were_interrupted(federation, capsys):
     error = rado("learner", "predict", str(model), str(held_out))["data"]["error_rate"]
     first = json.loads(model.read_text())
     paid = spent(federation)
-    # As if it had been killed after the second round: the third is asked anew, the others are not.
+    # As if it had been killed after the second round: the third is sent again, the others are not.
     journal = Path(f"{model}.journal")
     content = json.loads(journal.read_text())
     model.unlink()
@@ -176,7 +176,7 @@ REFUSED = [
 ]
 
 
-def test_what_cannot_be_is_refused_before_anybody_is_asked(federation, tmp_path, capsys):
+def test_impossible_queries_are_refused_before_anything_is_sent(federation, tmp_path, capsys):
     before = queries(federation)
     for arguments, says in REFUSED:
         given = [str(tmp_path / "x.json") if text == "x.json" else text for text in arguments]

@@ -143,8 +143,8 @@ def test_moments(federation, edges):
     drawn = federation.root / "synthetic.json"
     rado("learner", "train", where, "--estimator", "radoboost", "--option", "synthetic_rados=500", "-o", str(drawn))
     assert rado("learner", "predict", str(drawn), str(held_out))["data"]["error_rate"] < 0.4
-    together = rado("learner", "privacy", where)["data"]
-    assert together["epsilon"] == pytest.approx(release.statement.epsilon)
+    composed = rado("learner", "privacy", where)["data"]
+    assert composed["epsilon"] == pytest.approx(release.statement.epsilon)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_moments(federation, edges):
         (("--rados", "3", "--sensitive", "ward=north"), "not coded -1/+1"),
     ],
 )
-def test_a_plan_that_cannot_be_is_refused_before_anybody_is_asked(federation, options, says, capsys):
+def test_an_impossible_plan_is_refused_before_anything_is_sent(federation, options, says, capsys):
     config, schema = str(federation.learner.config), str(federation.root / "schema.toml")
     before = rado("learner", "list", "--config", config)["data"]["queries"]
     code = run(["learner", "query", "--config", config, "--schema", schema, *options, "--format", "json"])

@@ -1,4 +1,4 @@
-"""Faults between real processes: who is down, killed or restarted when, and what of it everybody is told.
+"""Faults between real processes: parties that are down, killed or restarted, and what every member learns of it.
 
 Every total that comes out is checked twice: its check slots hold the cohort's rows exactly, so that a contribution
 counted twice or lost shows, and the rados lie where the cohort's rows allow.
@@ -59,7 +59,7 @@ def table(rows: int, seed: int) -> str:
 
 @pytest.fixture(scope="module")
 def key_file(tmp_path_factory):
-    """A 2048-bit test key, federation by the federations of this file; the main job's test has 3072 bits."""
+    """A 2048-bit test key, shared by the federations of this file; the main job's test has 3072 bits."""
     path = tmp_path_factory.mktemp("key") / "paillier.jwk"
     create_key(path, bits=2048)
     return path
@@ -156,7 +156,7 @@ def charged(federation):
     return lambda: [charges(federation, name) - before[name] for name in ROWS]
 
 
-def test_too_few_parties_says_who_is_missing_and_charges_nobody(federation, charged):
+def test_too_few_parties_says_who_is_missing_and_charges_no_one(federation, charged):
     with running(federation, "ab") as learner:
         with pytest.raises(WireError) as caught:
             learner.run(learner.plan(request(answer_within_s=2)), timeout_s=60)
@@ -166,7 +166,7 @@ def test_too_few_parties_says_who_is_missing_and_charges_nobody(federation, char
         assert charged() == [0, 0, 0, 0]
 
 
-def test_a_cancelled_query_ends_for_everybody(federation, charged):
+def test_a_cancelled_query_ends_for_every_party(federation, charged):
     with running(federation, "ab") as learner:
         query_id = learner.ask(learner.plan(request(answer_within_s=60)))
         learner.cancel(query_id)
@@ -232,8 +232,8 @@ def test_two_queries_at_once_share_one_ledger(federation, charged):
         assert charged() == [3, 3, 3, 3]
 
 
-def test_a_party_lost_before_it_is_ready_costs_nobody_anything(federation):
-    # d starts afresh, with nothing made ahead, so that it is not ready at once.
+def test_a_party_lost_before_it_is_ready_charges_no_one(federation):
+    # d starts again, with nothing made ahead, so that it is not ready at once.
     running(federation, "abc").close()
     with running(federation, "abcd") as learner:
         plan = learner.plan(request(rados=400, prepare_within_s=8))
@@ -270,7 +270,7 @@ def stalled_upload(
     return learner, query_id, held
 
 
-def test_a_party_that_never_returns_ends_the_attempt_and_the_next_is_charged_anew(federation, charged, line):
+def test_a_party_that_never_returns_ends_the_attempt_and_the_next_is_charged_again(federation, charged, line):
     learner, query_id, _ = stalled_upload(federation, line, "abcd", upload_within_s=10, answer_within_s=8, attempts=2)
     with learner:
         federation.kill("b")
@@ -281,7 +281,7 @@ def test_a_party_that_never_returns_ends_the_attempt_and_the_next_is_charged_ane
 
 
 def test_a_party_and_a_coordinator_ended_in_the_middle_of_an_upload_go_on(federation, charged, line):
-    """The coordinator is stopped, then killed, then the party: none is charged twice, no chunk is lost or doubled."""
+    """The coordinator is stopped, then killed, then the party is killed: no charge or chunk is lost or doubled."""
     learner, query_id, held = stalled_upload(federation, line, "abc", upload_within_s=200, answer_within_s=8)
     with learner:
         for number, code in ((signal.SIGTERM, 0), (signal.SIGKILL, -signal.SIGKILL)):

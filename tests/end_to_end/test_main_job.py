@@ -116,7 +116,7 @@ def test_a_model_from_rows_that_never_left(federation):
 
 
 def test_the_documented_python_runs(federation, monkeypatch):
-    """As it stands, in a learner's directory."""
+    """Unchanged, in a learner's directory."""
     examples = (Path(__file__).resolve().parents[2] / "docs/how-to/use-python.md").read_text()
     (snippet,) = (part for part in re.findall(r"```python\n(.*?)```", examples, re.DOTALL) if "with Session(" in part)
     directory = federation.learner.directory
@@ -193,6 +193,6 @@ def test_a_party_without_scikit_learn_ray_or_a_secret_key(federation):
         assert forbidden not in maps
 
 
-def test_everything_stops_when_told(federation):
+def test_every_process_ends_on_a_signal(federation):
     for name in ["a", "b", "c", "d", "coordinator"]:
         assert federation.stop(name) == 0, federation.log(name)[-2000:]

@@ -196,7 +196,7 @@ def secret() -> SecretKey:
 
 @pytest.fixture(scope="module")
 def obfuscator(secret) -> Obfuscator:
-    """One table for the one key: each obfuscator is drawn anew, whatever the kind."""
+    """One table for the one key: each obfuscator is a new draw, for every kind."""
     return Obfuscator(secret.public_key, SystemRandom())
 
 

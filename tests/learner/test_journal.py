@@ -42,6 +42,11 @@ def test_a_missing_journal_is_created(tmp_path):
     assert json.loads(path.read_text()) == GOOD
 
 
+def test_a_name_that_is_too_long_is_refused(tmp_path):
+    with pytest.raises(JournalError, match="give another file"):
+        SessionSource(None, tmp_path / ("x" * 300))
+
+
 def test_a_directory_is_not_a_journal(tmp_path):
     with pytest.raises(JournalError):
         SessionSource(None, tmp_path)

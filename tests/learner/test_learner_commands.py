@@ -1,9 +1,12 @@
 """`rado learner` with a coordinator: what is saved, sent, followed, fetched, and never overwritten."""
 
 import json
+import re
+from dataclasses import fields
 
 import pytest
 
+from learner.requests import EDGE_FRACTION_BITS, MOMENT_FRACTION_BITS, USUAL_RADOS, Terms
 from learner.session import Session
 from radofed.cli.entry_point import run
 from tests.learner.setting import ROWS
@@ -44,6 +47,17 @@ class Learner:
 @pytest.fixture
 def learner(setting, capsys, tmp_path):
     return Learner(setting, capsys, tmp_path)
+
+
+def test_the_help_states_the_defaults_of_a_query(capsys):
+    assert run(["learner", "query", "--help"]) == 0
+    help_text = " ".join(capsys.readouterr().out.split())
+    defaults = {field.name: field.default for field in fields(Terms)}
+    for name in ("attempts", "answer_within_s", "prepare_within_s", "upload_within_s", "expires_after_s"):
+        (said,) = re.findall(rf"--{name.replace('_', '-')} <int> .*?Default: (\d+)\.", help_text)
+        assert int(said) == defaults[name], name
+    assert f"at most {USUAL_RADOS:,}." in help_text
+    assert f"Default: {EDGE_FRACTION_BITS}; for moments {MOMENT_FRACTION_BITS};" in help_text
 
 
 def test_a_query_returns_a_release(learner):

@@ -181,8 +181,8 @@ def test_the_composition_of_all_parts_is_the_whole_budget(learner_key):
     requests = [GradientRequest(SCHEMA, (0.5, -1.0, 0.0), epsilon=EPSILON, clip=Fraction(1, 2), part=fifth)] * 4
     plans = [world.plan(request) for request in (*requests, replace(REQUESTS["statistic"], part=fifth))]
     counted = [CountedRelease(plan.query.kind, FOUR, SCHEMA, setting_of(plan.query)) for plan in plans]
-    together = composed_cost(counted, EPSILON / 10**6)
-    assert 0.999 < together.epsilon_if_others_collude <= 1
+    composed = composed_cost(counted, EPSILON / 10**6)
+    assert 0.999 < composed.epsilon_if_others_collude <= 1
     # One of them alone costs far less than a fifth of the epsilon's square would suggest, and less than the whole.
     assert plans[0].cost.epsilon_if_others_collude < 0.5
 

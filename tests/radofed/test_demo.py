@@ -182,7 +182,7 @@ def test_the_privacy_statement_is_the_exact_one(shown):
     assert privacy["theorem_epsilon"] == 4000
 
 
-def test_progress_was_told_to_people(shown):
+def test_progress_was_printed(shown):
     lines = shown[2].splitlines()
     for words in ("mutual TLS", "4 of 4 answered", "0 refused", "4 ready", "chunks uploaded", "complete"):
         assert any(words in line for line in lines), words
@@ -439,7 +439,7 @@ class TestTables:
             run_demo(DemoOptions(keep=tmp_path / "kept", **options), lambda sentence: None)
         assert [path.name for path in (tmp_path / "kept").glob("*/*")] == ["data"]
 
-    def test_small_parties_draw_withouttruncation_for(self):
+    def test_small_parties_draw_without_truncation(self):
         said = []
         assert truncation_for(DemoOptions(), 179, said.append) == DIGITS_EPSILON_PER_RADO
         assert said == []

@@ -42,7 +42,7 @@ def vectors():
 
 def test_vectors_are_there_or_the_skip_says_so():
     if not VECTORS.exists():
-        pytest.skip("the shared vectors are not beside this checkout")
+        pytest.skip("the shared vectors are not next to this checkout")
     assert len(vectors()) >= 10
 
 
@@ -89,7 +89,7 @@ def test_rows_are_split_as_equally_as_can_be(capsys):
     free = data(capsys, "--rows", "4177", "--parties", "10", "--rados", "100")
     assert free["feasible"]
     assert free["epsilon_if_others_collude"] > 2 * free["epsilon"] > 2
-    # Only the least counts of all ten together give a record away to the learner.
+    # Only the least counts of all ten parties at once reveal a record to the learner.
     one = [dp_feat.delta_per_rado(m, Fraction(1, 2)) for m in (418, 417)]
     assert found["delta_per_rado"] == pytest.approx(one[0] ** 7 * one[1] ** 3, rel=1e-9, abs=0)
     assert split_equally(7, 7) == (1,) * 7
@@ -146,9 +146,9 @@ def test_an_epsilon_alone_gives_the_number_of_rados(capsys):
     assert allowed
     assert data(capsys, "--rows", "40", "--parties", "1", "--epsilon", allowed[1])["feasible"]
     assert run(["plan", "--rows", "40", "--parties", "1", "--epsilon", "0.01"]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith("1 rado of design dp-feat")
-    assert "Within epsilon 0.01 there is no room for a rado." in told
+    printed = capsys.readouterr().out
+    assert printed.startswith("1 rado of design dp-feat")
+    assert "Within epsilon 0.01 there is no room for a rado." in printed
 
 
 def test_what_is_suggested_works(capsys):
@@ -186,7 +186,7 @@ def test_plain_has_no_bound(capsys):
     text = capsys.readouterr().out
     assert "Warning: plain rados have no bound" in text
     assert "coded -1/+1 is bounded" in text
-    # Each -1/+1 coordinate by itself is bounded as DP-FEAT's is without truncation.
+    # Each single -1/+1 coordinate has the bound of DP-FEAT without truncation.
     counted = dp_feat.account([300] * 3, 10, None, Fraction("1e-6"))
     assert found["scope"] == "none"
     assert found["marginal_epsilon"] == counted.epsilon

@@ -95,7 +95,7 @@ def test_a_party_too_small_for_its_set_is_refused_without_noise_too(capsys):
     assert data(capsys, *small, "--support", "1/3")["feasible"]
 
 
-def test_weak_noise_is_told_what_the_epsilon_needs(capsys):
+def test_weak_noise_is_refused_with_what_the_epsilon_needs(capsys):
     weak = ("--design", "moments", *FOUR, "--epsilon", "1")
     found = data(capsys, *weak, "--share-sd", "5")
     enough = re.search(r"at least (\d+) units; that gives an epsilon of 1$", found["suggestion"])

@@ -93,7 +93,7 @@ def test_configurations_load_and_point_at_files_that_are_there(made):
         assert not learner.paillier_key.exists()
 
 
-def test_a_fresh_policy_denies_everything_and_pins_everybody(made):
+def test_a_fresh_policy_denies_everything_and_pins_every_member(made):
     for member in made.of(Role.PARTY):
         policy = Policy.load(member.directory / "policy.toml")
         assert policy.designs == ()
@@ -273,7 +273,7 @@ class TestRequests:
     @pytest.mark.parametrize(
         ("role", "name"), [(Role.PARTY, "south"), (Role.LEARNER, "north"), (Role.COORDINATOR, "north")]
     )
-    def test_a_request_for_somebody_else_is_refused(self, role, name):
+    def test_a_request_for_another_member_is_refused(self, role, name):
         request = make_request("trial", Role.PARTY, "north")
         hosts = ["localhost"] if role is Role.COORDINATOR else []
         with pytest.raises(ConfigurationError, match="the request is for"):

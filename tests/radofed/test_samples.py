@@ -51,7 +51,7 @@ def test_samples_load(name, model):
 
 
 def test_commented_settings_are_settings_too(tmp_path):
-    """What a sample shows commented out is accepted where somebody takes the comment away."""
+    """What a sample shows in a comment is accepted without the comment sign."""
     models = {"coordinator.toml": CoordinatorConfig, "party.toml": PartyConfig, "policy.toml": Policy}
     for name, model in models.items():
         lines = (SAMPLES / name).read_text().splitlines()

@@ -134,7 +134,7 @@ def test_what_is_asked_travels_encrypted(table, monkeypatch):
         asked(table, encrypt=True, key_bits=2048)
 
 
-def test_all_answers_of_a_learner_together_cost_at_most_its_budget(table):
+def test_the_composition_of_a_learners_answers_costs_at_most_its_budget(table):
     result, seen = asked(table, estimators={"mine": Asker(), "other": Asker(rounds=1)})
     assert result.privacy is None
     assert result.federation.design is None

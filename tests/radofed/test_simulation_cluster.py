@@ -61,7 +61,7 @@ print(json.dumps(found), flush=True)
 
 @needs_ray
 def test_a_thousand_parties_need_two_actors_and_a_node_that_is_lost_changes_nothing(nodes, tmp_path):
-    """Uploads are under way when a node is killed: its parties go on elsewhere under the same keys."""
+    """Uploads are under way when a node is killed: its parties continue on another node with the same keys."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     errors = tmp_path / "errors"
     with (

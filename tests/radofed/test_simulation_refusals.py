@@ -104,8 +104,8 @@ def test_a_learner_s_own_refusal_keeps_its_exit_code(table):
     assert refused.value.exit_code == 4
 
 
-def test_what_has_no_bound_is_refused_before_anybody_is_asked(table, monkeypatch):
-    monkeypatch.setattr(federation_module.SimulatedFederation, "ask", lambda *_: pytest.fail("somebody was asked"))
+def test_what_has_no_bound_is_refused_before_anything_is_sent(table, monkeypatch):
+    monkeypatch.setattr(federation_module.SimulatedFederation, "ask", lambda *_: pytest.fail("a query was sent"))
     with pytest.raises(PlanError, match="no finite epsilon"):
         simulate(
             table, design="dp-feat", sensitive="member", epsilon_per_rado=0.5, split="exact", delta=1e-9, rados=100

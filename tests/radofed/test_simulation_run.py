@@ -170,7 +170,7 @@ def test_an_exact_split_of_counts_does_not_cover_the_coordinator(table):
     options = {"design": "dp-feat", "sensitive": "member", "rados": 20, "epsilon_per_rado": "3", "delta": "0.01"}
     counts = simulate(table, split="exact", **options)
     assert any("does not cover the coordinator" in text for text in counts.privacy.assumptions)
-    # A noised table costs the same whoever knows the counts.
+    # A noised table costs the same, no matter who knows the counts.
     noised = simulate(table, design="fixed-support", epsilon=3, rados=5, split="exact")
     assert not any("does not cover the coordinator" in text for text in noised.privacy.assumptions)
 

@@ -69,8 +69,8 @@ def optimal_delta(epsilon: Fraction, delta: Fraction, mechanisms: int, total_eps
                 break
             total -= mass * gmpy2.expm1(gmpy2.mpfr(gmpy2.mpq(-excess)))
         stick = min(Fraction(1), rational(total) * (1 + _ERROR))
-    given_away = _given_away(delta, mechanisms)
-    return min(1.0, _up(rational(given_away + (1 - given_away) * gmpy2.mpq(stick))))
+    revealed = _revealed(delta, mechanisms)
+    return min(1.0, _up(rational(revealed + (1 - revealed) * gmpy2.mpq(stick))))
 
 
 def optimal_epsilon(epsilon: Fraction, delta: Fraction, mechanisms: int, total_delta: Fraction) -> float:
@@ -81,8 +81,8 @@ def optimal_epsilon(epsilon: Fraction, delta: Fraction, mechanisms: int, total_d
     PlanError if an argument is out of range or total_delta is below 1 - (1 - delta)^k, for which no epsilon is enough.
     """
     _check(epsilon, delta, mechanisms)
-    given_away = _given_away(delta, mechanisms)
-    allowed = (gmpy2.mpq(total_delta) - given_away) / (1 - given_away)
+    revealed = _revealed(delta, mechanisms)
+    allowed = (gmpy2.mpq(total_delta) - revealed) / (1 - revealed)
     if not 0 <= total_delta < 1 or allowed < 0:
         raise PlanError(
             f"a total delta of {float(total_delta):.3g} for {mechanisms} mechanisms of delta {float(delta):.3g}: give "
@@ -112,7 +112,7 @@ def _outcomes(epsilon: Fraction, mechanisms: int) -> Iterator[tuple[Any, Any]]:
         mass, other = mass * ratio / e, other * ratio * e
 
 
-def _given_away(delta: Fraction, mechanisms: int) -> Any:
+def _revealed(delta: Fraction, mechanisms: int) -> Any:
     """1 - (1 - delta)^k as an mpq, which is faster than a Fraction for its millions of bits."""
     return 1 - (1 - gmpy2.mpq(delta)) ** mechanisms
 

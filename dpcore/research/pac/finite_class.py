@@ -47,12 +47,12 @@ def learn_finite_class(predictions: ArrayLike, labels: ArrayLike, epsilon: Fract
     Raises ConfigurationError if the class is empty or labels are neither, ShapeError if shapes do not fit, PlanError if
     epsilon is not a positive Fraction.
     """
-    positive, said = labels_of(labels), np.asarray(predictions)
-    if said.ndim != 2 or said.shape[1] != len(positive):
-        raise ShapeError(f"predictions have shape {said.shape}: give (concepts, n) for {len(positive)} labels")
-    if said.dtype != np.bool_ and not ((said == 0) | (said == 1)).all():
+    positive, predicted = labels_of(labels), np.asarray(predictions)
+    if predicted.ndim != 2 or predicted.shape[1] != len(positive):
+        raise ShapeError(f"predictions have shape {predicted.shape}: give (concepts, n) for {len(positive)} labels")
+    if predicted.dtype != np.bool_ and not ((predicted == 0) | (predicted == 1)).all():
         raise ConfigurationError("a prediction is neither 0 nor 1: give Booleans")
-    right = (said.astype(np.bool_) == positive).sum(axis=1, dtype=np.int64)
+    right = (predicted.astype(np.bool_) == positive).sum(axis=1, dtype=np.int64)
     chosen, _ = choose(np.ones(len(right), dtype=np.int64), right, epsilon, random)
     return chosen
 
@@ -64,13 +64,13 @@ def predictions_of(concepts: Sequence[Concept], points: Points) -> NDArray[np.bo
     """
     if not concepts:
         raise ConfigurationError("the class is empty: give at least one concept")
-    said = np.empty((len(concepts), len(points)), dtype=np.bool_)
+    predicted = np.empty((len(concepts), len(points)), dtype=np.bool_)
     for index, concept in enumerate(concepts):
         labels = labels_of(concept(points))
         if len(labels) != len(points):
             raise ShapeError(f"concept {index} gives {len(labels)} labels for {len(points)} points: give one for each")
-        said[index] = labels
-    return said
+        predicted[index] = labels
+    return predicted
 
 
 def finite_class_guarantee(

@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from radofed.cli.arguments import OldEstimator, estimator_option, exact, named_option
+from radofed.cli.arguments import (
+    CohortMin,
+    Colluders,
+    MaxRows,
+    OldEstimator,
+    Timeout,
+    estimator_option,
+    exact,
+    named_option,
+)
 from radofed.cli.framework import check_directory, check_new, command
-from radofed.cli.learner.queries import Timeout
 from radofed.cli.output import Output, QueryProgress, Result
 
 if TYPE_CHECKING:
@@ -27,14 +35,13 @@ ESTIMATOR_HELP = (
 
 DEFAULT_ESTIMATOR = "mean-variance"
 
-MaybeConfig = Annotated[
-    Path | None, typer.Option("--config", "-c", help="To query: the learner's configuration file.", show_default=False)
+Config = Annotated[
+    Path | None, typer.Option("--config", "-c", help="The learner's configuration file. Required.", show_default=False)
 ]
-Epsilon = Annotated[str | None, typer.Option(help="To query: total epsilon, if the other parties collude; exact.")]
+Epsilon = Annotated[
+    str | None, typer.Option(help="Total epsilon of all answers, if other parties collude; exact. Required.")
+]
 Delta = Annotated[str, typer.Option(help="The delta of epsilon, exact; 0 allows Laplace noise only.")]
-CohortMin = Annotated[int | None, typer.Option(help="Fewest parties in a cohort.")]
-Colluders = Annotated[int | None, typer.Option(help="Number of parties assumed to collude.")]
-MaxRows = Annotated[int | None, typer.Option(help="Most rows in a cohort.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -56,14 +63,21 @@ def train(
         list[str] | None,
         typer.Option(help="An option of the estimator, NAME=VALUE, such as n_rounds=500; repeatable."),
     ] = None,
-    config: MaybeConfig = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="To query: the learner's configuration file.")
+    ] = None,
     schema: Annotated[Path | None, typer.Option(help="To query: the schema that the parties share.")] = None,
-    epsilon: Epsilon = None,
+    epsilon: Annotated[
+        str | None, typer.Option(help="To query: total epsilon of all answers, if other parties collude; exact.")
+    ] = None,
     delta: Delta = "1e-6",
-    rounds: Annotated[int | None, typer.Option(help="To query: number of rounds, if the estimator has them.")] = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option(help="To query: number of rounds, if the estimator has them. Default: the estimator's."),
+    ] = None,
     journal: Annotated[
         Path | None,
-        typer.Option(help="To query: file with the queries so far, to continue from. Default: beside the model."),
+        typer.Option(help="To query: file with the queries so far, to continue from. Default: OUTPUT.journal."),
     ] = None,
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
@@ -78,7 +92,7 @@ def train(
     """
     from dpcore.errors import ConfigurationError
     from dpcore.records.features import nearest
-    from learner.estimators import BY_QUERIES, FROM_RELEASES, make_estimator
+    from learner.estimators import BY_QUERIES, FROM_RELEASES
 
     name = estimator_option(output, estimator, learner) or DEFAULT_ESTIMATOR
     check_new(to)
@@ -97,21 +111,48 @@ def train(
         raise ConfigurationError(f"{name} queries the parties and takes no release: leave the release out")
     if schema is None:
         raise ConfigurationError(f"{name} queries the parties: give the --schema that they share")
+    if rounds is not None:
+        options["rounds"] = rounds
+    return _train_by_queries(
+        output,
+        to,
+        name,
+        options,
+        schema=schema,
+        config=config,
+        budget=(epsilon, delta),
+        journal=journal or to.with_name(f"{to.name}.journal"),
+        terms=_terms(cohort_min, colluders, max_rows),
+        timeout_s=timeout_s,
+    )
+
+
+def _train_by_queries(
+    output: Output,
+    to: Path,
+    name: str,
+    options: dict[str, Any],
+    *,
+    schema: Path,
+    config: Path | None,
+    budget: tuple[str | None, str],
+    journal: Path,
+    terms: dict[str, Any],
+    timeout_s: float | None,
+) -> Result:
+    """Train the estimator `name` by queries. budget: the texts of --epsilon and --delta."""
+    from learner.estimators import make_estimator
     from learner.training import model_of_answers
     from radofed.common.files.schemas import load_schema
 
-    if rounds is not None:
-        options["rounds"] = rounds
-    asking = make_estimator(name, **options)
-    journal = journal or to.with_name(f"{to.name}.journal")
-    terms = _terms(cohort_min, colluders, max_rows)
+    estimator = make_estimator(name, **options)
     with _federation(output, config, load_schema(schema), terms, timeout_s, journal) as federation:
-        oracle = _within(federation, name, epsilon, delta)
-        asking.fit_queries(oracle)
-        model = model_of_answers(asking, oracle, name)
+        oracle = _within(federation, name, *budget)
+        estimator.fit_queries(oracle)
+        model = model_of_answers(estimator, oracle, name)
     answers = len(oracle.answers)
     rows = max(sum(answer.party_rows.values()) for answer in oracle.answers)
-    data = {**_saved(output, model, asking, to), "answers": answers}
+    data = {**_saved(output, model, estimator, to), "answers": answers}
     words = f"{to}: {name} over {rows} rows, {answers} answer{'s' * (answers != 1)}"
     return Result(data, "\n".join([words, *model.statement.sentences()]))
 
@@ -133,6 +174,7 @@ def _saved(output: Output, model: "Model", estimator: Any, to: Path) -> dict[str
 
 
 def _train_on(output: Output, release: Path, to: Path, name: str, options: dict[str, Any]) -> Result:
+    """Train the estimator `name` on a saved release."""
     from learner.estimators import make_estimator
     from learner.release import Release
     from learner.training import fitted, model_of
@@ -149,7 +191,7 @@ def _train_on(output: Output, release: Path, to: Path, name: str, options: dict[
 def evaluate(
     output: Output,
     model: Annotated[Path, typer.Argument(help="A model that train wrote.", show_default=False)],
-    config: MaybeConfig = None,
+    config: Config = None,
     epsilon: Epsilon = None,
     delta: Delta = "1e-6",
     confidence: Annotated[float, typer.Option(help="Confidence of all intervals together.")] = 0.95,
@@ -185,7 +227,7 @@ def statistic(
         typer.Argument(help="Such as '(x[\"age\"] >= 65) & (y == 1)'; several make one batch.", show_default=False),
     ],
     schema: Annotated[Path, typer.Option(help="The schema that the parties share.", show_default=False)],
-    config: MaybeConfig = None,
+    config: Config = None,
     epsilon: Epsilon = None,
     delta: Delta = "1e-6",
     tolerance: Annotated[

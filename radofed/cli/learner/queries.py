@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from radofed.cli.arguments import exact
+from radofed.cli.arguments import (
+    CohortMin,
+    Colluders,
+    Design,
+    EdgeWeight,
+    EpsilonPerRado,
+    FractionBits,
+    MaxRows,
+    Rados,
+    Support,
+    Timeout,
+    exact_or_none,
+)
 from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.output import Output, QueryProgress, Result, progress_sentence
 
@@ -24,7 +36,6 @@ if TYPE_CHECKING:
 app = group("Send queries, fetch releases, train models and use them.")
 
 _QueryId = Annotated[str, typer.Argument(help="The query's id, or its first digits.", show_default=False)]
-Timeout = Annotated[float | None, typer.Option(help="Longest wait, in seconds; the query continues.")]
 
 
 @command(app, "keygen")
@@ -48,54 +59,61 @@ def keygen(
     return Result(data, f"{loaded.paillier_key}: a key of {key.public_key.bits} bits, fingerprint {fingerprint}")
 
 
+# The options of `query`.
+_Schema = Annotated[Path, typer.Option(help="The schema that the parties share.", show_default=False)]
+_Sensitive = Annotated[
+    list[str] | None,
+    typer.Option(help="dp-feat: a boolean or threshold feature; repeatable. With --joint: a source column."),
+]
+_Joint = Annotated[bool, typer.Option("--joint", help="dp-feat: protect the column in the whole release, by noise.")]
+_Rounded = Annotated[
+    list[str] | None, typer.Option(help="dp-feat: a real-valued sensitive feature, rounded to a sign; repeatable.")
+]
+_Epsilon = Annotated[
+    str | None,
+    typer.Option(
+        help="Total epsilon; exact. dp-feat without --joint: the most against the learner alone. Other designs: "
+        "noise is calibrated to it, if other parties collude."
+    ),
+]
+_NormBound = Annotated[str | None, typer.Option(help="The clipping norm R of records; exact. Default: by the schema.")]
+_Delta = Annotated[str, typer.Option(help="The delta of epsilon; exact.")]
+_MaxParties = Annotated[int | None, typer.Option(help="Most parties in a cohort. Default: all of the roster.")]
+_Attempts = Annotated[int | None, typer.Option(help="Most attempts; parties charge each. Default: 3.")]
+_AnswerWithinS = Annotated[int | None, typer.Option(help="Time for parties to answer, in seconds. Default: 600.")]
+_PrepareWithinS = Annotated[int | None, typer.Option(help="Time for parties to get ready, in seconds. Default: 3600.")]
+_UploadWithinS = Annotated[int | None, typer.Option(help="Time for parties to upload, in seconds. Default: 3600.")]
+_ExpiresAfterS = Annotated[int | None, typer.Option(help="Time until the query expires, in seconds. Default: 86400.")]
+_Wait = Annotated[bool, typer.Option(help="Follow the query and fetch its release.")]
+
+
 @command(app, "query")
 def query(
     output: Output,
     config: ConfigOption,
-    schema: Annotated[Path, typer.Option(help="The schema that the parties share.", show_default=False)],
-    rados: Annotated[
-        int | None,
-        typer.Option(help="Number of rados; not for moments. Default for dp-feat: as many as --epsilon allows."),
-    ] = None,
-    design: Annotated[str, typer.Option(help="plain, dp-feat, fixed-support, gaussian or moments.")] = "dp-feat",
-    sensitive: Annotated[
-        list[str] | None,
-        typer.Option(help="dp-feat: a boolean or threshold feature; repeatable. With --joint: a source column."),
-    ] = None,
-    joint: Annotated[
-        bool, typer.Option("--joint", help="dp-feat: protect the column in the whole release, by noise.")
-    ] = False,
-    rounded: Annotated[
-        list[str] | None, typer.Option(help="dp-feat: a real-valued sensitive feature, rounded to a sign; repeatable.")
-    ] = None,
-    epsilon: Annotated[
-        str | None, typer.Option(help="Total epsilon, if the other parties collude; noise is calibrated to it; exact.")
-    ] = None,
-    norm_bound: Annotated[str | None, typer.Option(help="The clipping norm R of records; exact.")] = None,
-    support: Annotated[
-        str | None, typer.Option(help="fixed-support, gaussian: the fraction of its records that a party draws; exact.")
-    ] = None,
-    edge_weight: Annotated[
-        str | None, typer.Option(help="moments: the precision of edges relative to products; exact.")
-    ] = None,
-    epsilon_per_rado: Annotated[
-        str | None,
-        typer.Option(help="dp-feat: epsilon of one rado, by truncation (Algorithm 2); exact. Default: none."),
-    ] = None,
-    delta: Annotated[str, typer.Option(help="The delta of epsilon; exact.")] = "1e-6",
-    fraction_bits: Annotated[
-        int | None, typer.Option(help="Binary digits after the point, in an edge's coordinates.")
-    ] = None,
-    max_rows: Annotated[int | None, typer.Option(help="Most rows in a cohort.")] = None,
-    max_parties: Annotated[int | None, typer.Option(help="Most parties in a cohort.")] = None,
-    cohort_min: Annotated[int | None, typer.Option(help="Fewest parties in a cohort.")] = None,
-    colluders: Annotated[int | None, typer.Option(help="Number of parties assumed to collude.")] = None,
-    attempts: Annotated[int | None, typer.Option(help="Most attempts; parties charge each.")] = None,
-    answer_within_s: Annotated[int | None, typer.Option(help="Time for parties to answer, in seconds.")] = None,
-    prepare_within_s: Annotated[int | None, typer.Option(help="Time for them to get ready, in seconds.")] = None,
-    upload_within_s: Annotated[int | None, typer.Option(help="Time for them to upload, in seconds.")] = None,
-    expires_after_s: Annotated[int | None, typer.Option(help="Query expiry, in seconds.")] = None,
-    wait: Annotated[bool, typer.Option(help="Follow the query and fetch its release.")] = True,
+    schema: _Schema,
+    rados: Rados = None,
+    design: Design = "dp-feat",
+    sensitive: _Sensitive = None,
+    joint: _Joint = False,
+    rounded: _Rounded = None,
+    epsilon: _Epsilon = None,
+    norm_bound: _NormBound = None,
+    support: Support = None,
+    edge_weight: EdgeWeight = None,
+    epsilon_per_rado: EpsilonPerRado = None,
+    delta: _Delta = "1e-6",
+    fraction_bits: FractionBits = None,
+    max_rows: MaxRows = None,
+    max_parties: _MaxParties = None,
+    cohort_min: CohortMin = None,
+    colluders: Colluders = None,
+    attempts: _Attempts = None,
+    answer_within_s: _AnswerWithinS = None,
+    prepare_within_s: _PrepareWithinS = None,
+    upload_within_s: _UploadWithinS = None,
+    expires_after_s: _ExpiresAfterS = None,
+    wait: _Wait = True,
     timeout_s: Timeout = None,
 ) -> Result:
     """Plan a query, send it, and fetch its release.
@@ -108,7 +126,11 @@ def query(
     from radofed.common.files.schemas import load_schema
 
     check_timeout(timeout_s)
-    chosen: dict[str, Any] = {
+    options: dict[str, Any] = {
+        "rados": rados,
+        "sensitive": tuple(sensitive or ()),
+        "rounded": tuple(rounded or ()),
+        "joint": joint,
         "fraction_bits": fraction_bits,
         "max_rows": max_rows,
         "max_parties": max_parties,
@@ -128,9 +150,8 @@ def query(
         "edge_weight": edge_weight,
         "delta": delta,
     }
-    chosen |= {name: None if text is None else exact(text, name.replace("_", "-")) for name, text in figures.items()}
-    chosen |= {"rados": rados, "sensitive": tuple(sensitive or ()), "rounded": tuple(rounded or ()), "joint": joint}
-    request = release_request(load_schema(schema), design, chosen)
+    options |= {name: exact_or_none(text, name.replace("_", "-")) for name, text in figures.items()}
+    request = release_request(load_schema(schema), design, options)
     with Session(LearnerConfig.load(config)) as session:
         plan = session.plan(request)
         for sentence in plan.sentences():

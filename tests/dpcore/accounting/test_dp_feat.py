@@ -20,6 +20,7 @@ from dpcore.accounting.dp_feat import (
     account,
     delta_for,
     delta_per_rado,
+    dp_feat_range,
     epsilon_for,
     largest_rados,
     own_epsilon,
@@ -221,7 +222,26 @@ def test_largest_rados_is_the_last_that_fits():
     assert n > 10
     assert epsilon_for([4177], n, HALF, 1e-6).upper <= 1.0
     assert epsilon_for([4177], n + 1, HALF, 1e-6).upper > 1.0
+    assert largest_rados([4177], HALF, 1.0, 1e-6, most=n) == n
+    assert largest_rados([4177], HALF, 1.0, 1e-6, most=n - 3) == n - 3
     assert largest_rados([10], None, 1.0, 1e-6) == 0
+
+
+def test_the_range_of_a_party_is_what_it_charges():
+    delta = Fraction(1, 10**6)
+    found = dp_feat_range(4177, delta=delta, epsilon=Fraction(2), most_rados=10**6)
+    assert found.one_rado == own_epsilon(4177, 1, None, delta)
+    assert own_epsilon(4177, found.largest, None, delta) <= 2 < own_epsilon(4177, found.largest + 1, None, delta)
+    assert dp_feat_range(4177, delta=delta, epsilon=Fraction(2), most_rados=7).largest == 7
+    assert dp_feat_range(4177, delta=delta, epsilon=Fraction(0), most_rados=7).largest == 0
+
+
+def test_the_range_names_the_rows_that_a_finite_bound_needs():
+    delta = Fraction(1, 10**6)
+    short = dp_feat_range(19, delta=delta, epsilon=Fraction(100), most_rados=7)
+    assert (short.one_rado, short.largest, short.delta_needed) == (None, 0, 2.0**-19)
+    assert short.rows_needed == 20
+    assert dp_feat_range(20, delta=delta, epsilon=Fraction(100), most_rados=7).one_rado is not None
 
 
 def test_infinite_epsilon_is_refused_with_what_works():

@@ -15,6 +15,7 @@ from dpcore.accounting.composition import DeltaTooSmallError, InfiniteEpsilonErr
 from dpcore.accounting.dp_feat import epsilon_for
 from dpcore.accounting.gaussian import (
     WeakNoiseError,
+    composed_shift,
     gaussian_delta,
     gaussian_epsilon,
     gaussian_mu,
@@ -23,7 +24,6 @@ from dpcore.accounting.gaussian import (
     subsampled_epsilon,
     subsampled_mu,
     subsampled_rados,
-    together,
 )
 from dpcore.accounting.integer_noise import IntegerNoise, log_ratio, smallest_share
 from dpcore.accounting.mixed import CountRelease, mixed_epsilon
@@ -98,7 +98,7 @@ class TestOneRelease:
             lambda: subsampled_delta(1.0, 0, 0.5, 1.0),
             lambda: subsampled_delta(1.0, 5, 0, 1.0),
             lambda: subsampled_delta(1.0, 5, 1.5, 1.0),
-            lambda: together([]),
+            lambda: composed_shift([]),
             lambda: shift_distribution(1.0, slack=2.0),
         ):
             with pytest.raises(PlanError):
@@ -196,13 +196,13 @@ class TestCoins:
 
 class TestSeveral:
     def test_gaussians_add_their_squares(self):
-        found = together([shift_distribution(0.3), shift_distribution(0.4)]).epsilon(DELTA)
+        found = composed_shift([shift_distribution(0.3), shift_distribution(0.4)]).epsilon(DELTA)
         assert found.lower <= gaussian_epsilon(0.5, DELTA).upper <= found.upper * (1 + 1e-12)
         assert found.upper < gaussian_epsilon(0.5, DELTA).upper * (1 + 1e-9)
 
     def test_equal_coins_are_more_rados(self):
         whole = subsampled_epsilon(0.02, 3000, 0.5, DELTA)
-        found = together(
+        found = composed_shift(
             [
                 shift_distribution(0.02, 1000, 0.5),
                 shift_distribution(0.02, 1800, 0.5),
@@ -247,7 +247,7 @@ class TestSeveral:
         found = mixed_epsilon(counts, [shift_distribution(0.05, 1000, 0.5), shift_distribution(0.2)], DELTA)
         assert found.upper - found.lower < 0.01 * found.upper
         # The counts alone are nearly Gaussian, of mu^2 = 4 n / m.
-        near = together(
+        near = composed_shift(
             [
                 shift_distribution(math.sqrt(0.2 + 40 / 4177)),
                 shift_distribution(0.05, 1000, 0.5),
@@ -259,8 +259,8 @@ class TestSeveral:
     def test_one_kind_alone_is_what_its_own_module_says(self):
         own = epsilon_for([4177], 100, None, DELTA)
         alone = mixed_epsilon([CountRelease(binomial_distribution(4177), 100)], [], DELTA)
-        beside = mixed_epsilon([CountRelease(binomial_distribution(4177), 100)], [shift_distribution(1e-7)], DELTA)
-        for found in (alone, beside):
+        mixed = mixed_epsilon([CountRelease(binomial_distribution(4177), 100)], [shift_distribution(1e-7)], DELTA)
+        for found in (alone, mixed):
             assert found.lower <= own.upper
             assert own.lower <= found.upper < 1.01 * own.upper
         assert mixed_epsilon([], [shift_distribution(0.5)], DELTA).upper == gaussian_epsilon(0.5, DELTA).upper
@@ -358,9 +358,9 @@ class TestIntegerNoise:
         bare, slacked = shift_distribution(0.5), shift_distribution(0.5, slack=1e-4)
         assert slacked.delta(1.0).upper == pytest.approx(bare.delta(1.0 - 2e-4).upper * math.exp(1e-4) + 2e-4, rel=1e-9)
         assert slacked.epsilon(1e-2).upper > bare.epsilon(1e-2).upper
-        assert together([slacked, slacked]).slack == 2e-4
-        beside = [CountRelease(binomial_distribution(4177), 10)]
-        assert mixed_epsilon(beside, [slacked], 1e-2).upper > 1.0001 * mixed_epsilon(beside, [bare], 1e-2).upper
+        assert composed_shift([slacked, slacked]).slack == 2e-4
+        counts = [CountRelease(binomial_distribution(4177), 10)]
+        assert mixed_epsilon(counts, [slacked], 1e-2).upper > 1.0001 * mixed_epsilon(counts, [bare], 1e-2).upper
 
     @pytest.mark.parametrize("squared", [Fraction(1, 3), 1, 36, 4 * (7 << 16) ** 2 * 10**6, Fraction(10**40, 7)])
     def test_mu_is_rounded_up(self, squared):

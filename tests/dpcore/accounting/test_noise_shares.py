@@ -32,7 +32,7 @@ def beyond(masses: np.ndarray, b: int) -> float:
     return float(2 * masses[b + 1 :].sum())
 
 
-LAWS = [
+CASES = [
     (Fraction(1, 3), 2, 2),
     (Fraction(2), 1, 1),
     (Fraction(2), 3, 4),
@@ -43,7 +43,7 @@ LAWS = [
 ]
 
 
-@pytest.mark.parametrize(("scale", "shares", "parties"), LAWS)
+@pytest.mark.parametrize(("scale", "shares", "parties"), CASES)
 @pytest.mark.parametrize("values", [1, 1000])
 def test_a_laplace_tail_is_bounded_and_not_by_much(scale, shares, parties, values):
     noise = LaplaceShares(scale, shares)
@@ -55,7 +55,7 @@ def test_a_laplace_tail_is_bounded_and_not_by_much(scale, shares, parties, value
     assert beyond(masses, bound - spare) * values > SMALL
 
 
-@pytest.mark.parametrize(("scale", "shares", "parties"), [*LAWS, (Fraction(60), 3, 4), (Fraction(50), 2, 30)])
+@pytest.mark.parametrize(("scale", "shares", "parties"), [*CASES, (Fraction(60), 3, 4), (Fraction(50), 2, 30)])
 @pytest.mark.parametrize(("values", "failure"), [(1, 0.05), (1, Fraction(1, 3)), (20, 0.01), (50_000, 0.05)])
 def test_a_laplace_half_width_holds_and_is_close(scale, shares, parties, values, failure):
     width = LaplaceShares(scale, shares).half_width(parties, values, failure)
@@ -85,7 +85,7 @@ def test_widths_scale_with_the_noise(scale, shares, parties):
     assert wide.deviation(parties) / float(scale) == pytest.approx(narrow.deviation(parties) / 2000, rel=1e-6)
 
 
-@pytest.mark.parametrize(("scale", "shares", "parties"), LAWS)
+@pytest.mark.parametrize(("scale", "shares", "parties"), CASES)
 def test_a_laplace_deviation_is_that_of_the_masses(scale, shares, parties):
     masses = laplace_total(scale, parties / shares, math.ceil(100 * scale) + 40)
     x = np.arange(len(masses))

@@ -174,9 +174,9 @@ def test_squares_and_products_weigh_what_the_proof_needs():
     "design", [PlainDesign, DpFeatDesign, JointDesign, FixedSupportDesign, GaussianDesign, MomentsQuery]
 )
 def test_every_design_states_its_sensitivity_and_where_its_proof_is(design):
-    _, found, said = str(design.__doc__).partition("Sensitivity: ")
+    _, found, proof = str(design.__doc__).partition("Sensitivity: ")
     assert found
-    sources = re.findall(r"dpcore(?:\.\w+)+", said.partition("Proof:")[2])
+    sources = re.findall(r"dpcore(?:\.\w+)+", proof.partition("Proof:")[2])
     assert sources
     for source in sources:
         assert len(str(pkgutil.resolve_name(source).__doc__)) > 100

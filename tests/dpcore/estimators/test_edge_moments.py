@@ -41,7 +41,7 @@ def draw(edges, n, distribution, random):
 
 
 NOISE = np.array([0.5, 0.0, 2.0, 0.3])
-LAWS = {
+DISTRIBUTIONS = {
     "plain": PLAIN_DISTRIBUTION,
     "sparse": RadoDistribution(inclusion=0.2),
     "rado noise": RadoDistribution(rado_noise=100 * NOISE),
@@ -71,14 +71,14 @@ def z_scores(table, distribution, assumed_distribution, *, bias, n=30, repeats=4
 
 
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_moments_are_unbiased_under_every_distribution(table, name, bias):
-    assert np.abs(z_scores(table, LAWS[name], LAWS[name], bias=bias)).max() < 4.5
+    assert np.abs(z_scores(table, DISTRIBUTIONS[name], DISTRIBUTIONS[name], bias=bias)).max() < 4.5
 
 
-@pytest.mark.parametrize("name", [name for name in LAWS if name != "plain"])
+@pytest.mark.parametrize("name", [name for name in DISTRIBUTIONS if name != "plain"])
 def test_a_wrong_distribution_is_detected(table, name):
-    assert np.abs(z_scores(table, LAWS[name], PLAIN_DISTRIBUTION, bias=True)).max() > 9
+    assert np.abs(z_scores(table, DISTRIBUTIONS[name], PLAIN_DISTRIBUTION, bias=True)).max() > 9
     larger = {
         "sparse": RadoDistribution(inclusion=0.25),
         "rado noise": RadoDistribution(rado_noise=130 * NOISE),
@@ -88,7 +88,7 @@ def test_a_wrong_distribution_is_detected(table, name):
             inclusion=0.25, fixed_support=True, edge_noise=1.3 * NOISE, rado_noise=50 * NOISE
         ),
     }
-    assert np.abs(z_scores(table, LAWS[name], larger[name], bias=True)).max() > 6
+    assert np.abs(z_scores(table, DISTRIBUTIONS[name], larger[name], bias=True)).max() > 6
 
 
 def test_a_known_bias_makes_the_estimate_better(table):

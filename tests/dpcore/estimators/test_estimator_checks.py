@@ -1,15 +1,17 @@
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dpcore.errors import ConfigurationError, DataError, ShapeError
 from dpcore.estimators.adaboost import AdaBoost
-from dpcore.estimators.base import RadoSample, draw_plain_rados
+from dpcore.estimators.base import LinearClassifier, RadoSample, draw_plain_rados
 from dpcore.estimators.mean_variance import MeanVariance
 from dpcore.estimators.radoboost import RadoBoost
 from dpcore.estimators.regularised import RadoBoostL2, RadoBoostSlope
+from dpcore.statistics.moments import Moments
 
 LEARNERS = [RadoBoost(n_rounds=200), MeanVariance(), RadoBoostL2(n_rounds=20), RadoBoostSlope(n_rounds=20)]
 
@@ -109,6 +111,21 @@ def test_progress_counts_up_to_its_total(learner, release):
     clone(learner).fit_release(release, progress=lambda done, total: steps.append((done, total)))
     assert [done for done, _ in steps] == list(range(1, len(steps) + 1))
     assert steps[-1][0] == steps[-1][1]
+
+
+class LastSum(LinearClassifier):
+    """Learns from moments only: it has no `fit`."""
+
+    def fit_moments(self, moments):
+        self._keep_encoded(moments.edge_sum)
+        return self
+
+
+def test_an_estimator_needs_no_fit_to_predict():
+    moments = Moments(np.array([1.0, -2.0]), np.eye(2), 10, False, 1.0, 0.0, np.zeros((2, 2)))
+    with pytest.raises(NotFittedError, match=r"LastSum has no theta_: fit it"):
+        LastSum().predict(np.eye(2))
+    assert LastSum().fit_moments(moments).predict(np.eye(2)).tolist() == [1, -1]
 
 
 @pytest.mark.parametrize("count", [0, 1, -3])

@@ -83,6 +83,6 @@ def test_separated_classes_and_a_single_class_give_finite_results():
     theta = fit_gaussian_logistic(apart, np.array([1.0, 0.0]))
     assert 1.0 < theta[0] < 20.0
     assert abs(theta[1]) < 1e-6
-    lone = fit_gaussian_logistic([EdgeGroup(50.0, np.array([0.0, 1.0]), tight)], np.array([1.0, 0.0]))
-    assert np.isfinite(lone).all()
-    assert lone[1] > 3.0
+    single = fit_gaussian_logistic([EdgeGroup(50.0, np.array([0.0, 1.0]), tight)], np.array([1.0, 0.0]))
+    assert np.isfinite(single).all()
+    assert single[1] > 3.0

@@ -213,8 +213,8 @@ def test_a_truncated_count_does_not_spoil_the_model():
         heads = np.argsort(random.random((400, 800)), axis=1) < random.integers(395, 406, size=(400, 1))
         rados = (heads == (edges[:, 0] > 0)).astype(float) @ edges
         # Var(k) is 10, that of eleven equally likely counts.
-        told = RadoDistribution(central=CentralCount(0, (4 * 10 - 800) / 799 / 800))
-        for distribution, errors in ((told, aware), (RadoDistribution(), unaware)):
+        truncated = RadoDistribution(central=CentralCount(0, (4 * 10 - 800) / 799 / 800))
+        for distribution, errors in ((truncated, aware), (RadoDistribution(), unaware)):
             fitted = MeanVariance().fit_release(RadoSample(rados=rados, rows=800, distribution=distribution))
             errors.append(np.mean(fitted.predict(rows) != labels))
     assert np.mean(aware) < np.mean(unaware) - 0.03

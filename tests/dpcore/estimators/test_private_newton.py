@@ -330,7 +330,8 @@ def test_root_of_an_isotropic_field_is_found_at_once():
 def test_root_estimates_the_curvature_along_past_steps(steepness):
     """Along the first coordinate curvature is not kappa; one more release there, and a fifth of the error is left.
 
-    No less, for the field may bend: 1/11 of what was told of curvature is held back, whatever the distance walked.
+    Not less, because the field need not be linear: the estimate discounts the observed curvature by 1/11 for a step of
+    any length.
     """
     curvature, at = np.diag([steepness, 1.0, 1.0]), np.array([2.0, 0.0, 0.0])
     seen = [field(curvature, at, np.zeros(3))]

@@ -1,13 +1,85 @@
-"""Shared by the tests of private PAC learners: neighbouring tables, distributions of choices, failed trials."""
+"""Shared by the tests of private PAC learners: concept classes, neighbouring tables, distributions, failed trials."""
 
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import pytest
 from scipy import stats
 
 from dpcore.pac.counts import CountNoise, GaussianCounts, IntervalCounts
+from dpcore.pac.guarantee import PacGuarantee
+from dpcore.pac.point_counts import point_counts, point_counts_guarantee, point_from_counts
+from dpcore.pac.threshold_counts import threshold_counts, threshold_counts_guarantee, threshold_from_counts
+
+HARD_BITS = 6
+"""Bits of the domain of the hard distributions."""
+
+
+@dataclass(frozen=True)
+class ConceptClass:
+    """A class of concepts c_j on integers, its estimator from counts, and a distribution that is hard for it.
+
+    target: the concept of the hard distribution. rare, common: its two labelled values; with probability alpha of the
+    rare one, every other concept errs at least with probability alpha. needed_part: 1 / needed_part of the guaranteed
+    rows is certainly too few for noisy counts.
+    """
+
+    name: str
+    concept: Callable[[int, np.ndarray], np.ndarray]
+    size: Callable[[int], int]
+    counts: Callable[[int], IntervalCounts]
+    from_counts: Callable[[np.ndarray], int]
+    counts_guarantee: Callable[..., PacGuarantee]
+    target: int
+    rare: tuple[int, int]
+    common: tuple[int, int]
+    needed_part: int
+
+    def errors(self, j: int, values: np.ndarray, labels: np.ndarray) -> int:
+        """The rows on which c_j errs."""
+        return int((self.concept(j, np.asarray(values)) != (np.asarray(labels) == 1)).sum())
+
+    def hard_rows(self, n: int, alpha: float, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """n labelled values of the hard distribution."""
+        is_rare = generator.random(n) < alpha
+        return tuple(np.where(is_rare, rare, common) for rare, common in zip(self.rare, self.common, strict=True))
+
+    def hard_counts(self, n: int, alpha: float, generator: np.random.Generator) -> np.ndarray:
+        """The counts of n rows of the hard distribution, without noise."""
+        asked, rare = self.counts(HARD_BITS), generator.binomial(n, alpha)
+        one = [counts_of(*np.array([row]).T, asked) for row in (self.rare, self.common)]
+        return rare * one[0] + (n - rare) * one[1]
+
+
+POINTS = ConceptClass(
+    "points",
+    lambda j, values: values == j,
+    lambda bits: 1 << bits,
+    point_counts,
+    point_from_counts,
+    point_counts_guarantee,
+    target=37,
+    rare=(37, 1),
+    common=(5, 0),
+    needed_part=2,
+)
+# All concepts except c_0 and the last err with probability alpha.
+THRESHOLDS = ConceptClass(
+    "thresholds",
+    lambda j, values: values < j,
+    lambda bits: (1 << bits) + 1,
+    threshold_counts,
+    threshold_from_counts,
+    threshold_counts_guarantee,
+    target=0,
+    rare=(0, 0),
+    common=((1 << HARD_BITS) - 1, 0),
+    needed_part=3,
+)
+each_class = pytest.mark.parametrize("concepts", [POINTS, THRESHOLDS], ids=lambda concepts: concepts.name)
 
 
 def neighbours(tables: Sequence[tuple]) -> Iterator[tuple[tuple, tuple]]:

@@ -18,8 +18,8 @@ def test_ranges_cover_all_in_order(threads, count, size):
 
 
 def test_several_threads_work_at_once():
-    together = threading.Barrier(3)
-    list(over_ranges(lambda _start, _stop: together.wait(20), 3, size=1, threads=3))
+    barrier = threading.Barrier(3)
+    list(over_ranges(lambda _start, _stop: barrier.wait(20), 3, size=1, threads=3))
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -71,8 +71,8 @@ def test_sums_of_parts_in_any_order_add_up(batch: list[Predicate], f: int, cut: 
         Records(RECORDS.features[rows], RECORDS.labels[rows], RECORDS.usable[rows])
         for rows in (order[:cut], order[cut:])
     ]
-    together = sum(sums(batch, SCHEMA, part, f) for part in parts)
-    assert (together == sums(batch, SCHEMA, RECORDS, f)).all()
+    added = sum(sums(batch, SCHEMA, part, f) for part in parts)
+    assert (added == sums(batch, SCHEMA, RECORDS, f)).all()
 
 
 def test_blocks_change_nothing(monkeypatch):

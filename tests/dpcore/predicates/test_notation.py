@@ -29,9 +29,10 @@ from dpcore.predicates.expressions import (
     Or,
     Predicate,
     PredicateError,
+    _Predicate,
 )
 from dpcore.predicates.frontend import as_predicate, clip, x, y, z
-from dpcore.predicates.notation import MOST_TEXT, PredicateSyntaxError, parse, to_text
+from dpcore.predicates.notation import MOST_TEXT, PredicateSyntaxError, described, parse, to_text
 from tests.dpcore.predicates.predicate_cases import SCHEMA, atoms, predicates, random_records, trees
 
 YES, NO = LabelIs(positive=True), LabelIs(positive=False)
@@ -65,6 +66,17 @@ def test_every_text_is_python_that_means_the_same(predicate: Predicate):
         return  # Python computes a form without coordinates by itself
     meant = as_predicate(eval(text, {"__builtins__": {}}, PYTHON))
     assert (values([meant], SCHEMA, RECORDS, 16) == values([predicate], SCHEMA, RECORDS, 16)).all()
+
+
+class Novel(_Predicate):
+    """A kind of predicate that the notation does not know."""
+
+
+@pytest.mark.parametrize("wrap", [lambda part: part, Not, lambda part: And((ILL, part)), lambda part: Or((part, ILL))])
+@pytest.mark.parametrize("write", [to_text, described])
+def test_a_kind_of_predicate_without_notation_has_no_text(write, wrap):
+    with pytest.raises(TypeError, match="Novel has no notation"):
+        write(wrap(Novel()))
 
 
 def forms_of(predicate: Predicate) -> list[Affine]:

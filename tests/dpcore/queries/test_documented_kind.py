@@ -83,6 +83,6 @@ def test_its_cost_follows_from_its_noise(query):
 
 
 def test_it_is_stated(query):
-    said = statement_for(query.with_noise(50), (100, 200, 300), DELTA, schema=SCHEMA, setting=SETTING)
-    assert (said.unit, said.scope, said.warnings) == ("one record", "record", ())
-    assert "a sum of shares, one from each of the 3 parties" in " ".join(said.assumptions)
+    statement = statement_for(query.with_noise(50), (100, 200, 300), DELTA, schema=SCHEMA, setting=SETTING)
+    assert (statement.unit, statement.scope, statement.warnings) == ("one record", "record", ())
+    assert "a sum of shares, one from each of the 3 parties" in " ".join(statement.assumptions)

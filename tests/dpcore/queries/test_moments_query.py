@@ -183,11 +183,11 @@ def test_largest_sum_grows_with_the_crowd():
 
 
 def test_progress_reaches_the_end():
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     QUERY.contribution(
-        party(BLOCK_ROWS + 3, 1), BITS, Computation(SeededRandom(1), progress=lambda *at: told.append(at))
+        party(BLOCK_ROWS + 3, 1), BITS, Computation(SeededRandom(1), progress=lambda *at: reported.append(at))
     )
-    assert told == [(BLOCK_ROWS, BLOCK_ROWS + 3), (BLOCK_ROWS + 3, BLOCK_ROWS + 3)]
+    assert reported == [(BLOCK_ROWS, BLOCK_ROWS + 3), (BLOCK_ROWS + 3, BLOCK_ROWS + 3)]
 
 
 def test_it_is_a_sum_query_and_refuses_nonsense():

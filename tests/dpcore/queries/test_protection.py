@@ -34,11 +34,11 @@ SMOKER, MILD = SensitiveFeature(1, "smoker"), Fraction(4)
 
 MOMENTS = MomentsQuery(CLIP, 1000, 40_000_000)
 GAUSSIAN = RadosQuery(50, GaussianDesign(CLIP, 20_000))
-THINNED = RadosQuery(50, GaussianDesign(CLIP, 20_000, Fraction(1, 10)))
+SUBSAMPLED = RadosQuery(50, GaussianDesign(CLIP, 20_000, Fraction(1, 10)))
 JOINT = RadosQuery(50, JointDesign("c", (1, 2), 2, 8_000))
 FIXED = RadosQuery(50, FixedSupportDesign(Fraction(1, 4), CLIP, 4_000))
 DP_FEAT = RadosQuery(20, DpFeatDesign((SMOKER,), MILD))
-NOISED = {"moments": MOMENTS, "gaussian": GAUSSIAN, "subsampled": THINNED, "joint": JOINT, "fixed": FIXED}
+NOISED = {"moments": MOMENTS, "gaussian": GAUSSIAN, "subsampled": SUBSAMPLED, "joint": JOINT, "fixed": FIXED}
 
 
 def release_cost(kind, rows, delta, setting):
@@ -82,7 +82,7 @@ def test_the_scope_is_what_the_design_bounds(kind, scope):
     [
         (MOMENTS, moments_squared(CLIP, 10, 1000), 40_000_000, 1),
         (GAUSSIAN, edge_squared(CLIP, 10), 20_000, Fraction(1, 2)),
-        (THINNED, edge_squared(CLIP, 10), 20_000, Fraction(1, 10)),
+        (SUBSAMPLED, edge_squared(CLIP, 10), 20_000, Fraction(1, 10)),
         (JOINT, joint_squared(2, 10), 8_000, Fraction(1, 2)),
     ],
 )
@@ -151,7 +151,7 @@ def test_more_shares_cost_less(kind):
     assert others[2] == others[3] == honest[0].epsilon
 
 
-@pytest.mark.parametrize("kind", [GAUSSIAN, JOINT, THINNED], ids=["gaussian", "joint", "subsampled"])
+@pytest.mark.parametrize("kind", [GAUSSIAN, JOINT, SUBSAMPLED], ids=["gaussian", "joint", "subsampled"])
 def test_more_rados_cost_more(kind):
     few, many = (release_cost(replace(kind, rados=n), ROWS, DELTA, SETTING) for n in (10, 1000))
     assert few.epsilon * 2 < many.epsilon
@@ -208,7 +208,7 @@ def test_the_stated_cost_is_that_of_the_shift_distribution():
 def test_releases_that_cannot_be_met_are_refused():
     for kind, rows, error in (
         (FIXED, (400, 1), SupportError),
-        (THINNED, (400, 4), SupportError),
+        (SUBSAMPLED, (400, 4), SupportError),
         (RadosQuery(20, DpFeatDesign((SMOKER,), Fraction(1, 1000))), (100, 100), EmptyTruncationError),
         (RadosQuery(50, GaussianDesign(CLIP, 3)), ROWS, WeakNoiseError),
         (GAUSSIAN, (), PlanError),

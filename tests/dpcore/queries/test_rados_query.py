@@ -38,7 +38,7 @@ SMOKER = SensitiveFeature(1, "smoker")
 PLAIN, DP_FEAT = PlainDesign((1,)), DpFeatDesign((SMOKER,), Fraction(1))
 CLIP = Clip(Fraction(5, 4), bias=True)
 GAUSSIAN = GaussianDesign(CLIP, 30)
-THINNED = GaussianDesign(CLIP, 30, Fraction(1, 3))
+SUBSAMPLED = GaussianDesign(CLIP, 30, Fraction(1, 3))
 JOINT = JointDesign("column", (0, 3), 2, 30)
 FIXED = FixedSupportDesign(Fraction(1, 3), CLIP, 30)
 BARE = FixedSupportDesign(Fraction(1, 3), CLIP, 0)
@@ -48,7 +48,7 @@ DESIGNS = {
     "several": DpFeatDesign((SensitiveFeature(0, "age", rounded=True), SMOKER)),
     "joint": JOINT,
     "gaussian": GAUSSIAN,
-    "subsampled": THINNED,
+    "subsampled": SUBSAMPLED,
     "fixed": FIXED,
     "bare": BARE,
 }
@@ -123,8 +123,8 @@ def test_one_pool_of_records_sums_to_the_same(design):
         query.prepare(held, BITS).sums_of(np.packbits(bits, axis=1, bitorder="little"))
         for held, bits in zip(PARTIES, chosen, strict=True)
     ]
-    together = np.packbits(np.concatenate(chosen, axis=1), axis=1, bitorder="little")
-    assert np.array_equal(sum(parts), query.prepare(pooled, BITS).sums_of(together))
+    joined = np.packbits(np.concatenate(chosen, axis=1), axis=1, bitorder="little")
+    assert np.array_equal(sum(parts), query.prepare(pooled, BITS).sums_of(joined))
 
 
 def test_edges_are_clipped_before_they_are_summed():
@@ -151,7 +151,7 @@ def test_noise_is_added_after_the_sums_if_the_design_has_noise(design):
         assert not noise_of(quiet, 20, SeededRandom(3)).any()
 
 
-@pytest.mark.parametrize("design", [THINNED, FIXED, BARE], ids=["subsampled", "fixed", "bare"])
+@pytest.mark.parametrize("design", [SUBSAMPLED, FIXED, BARE], ids=["subsampled", "fixed", "bare"])
 def test_a_rado_takes_exactly_its_share_of_a_partys_rows(design):
     """The bias of unclipped rows counts the selected rows."""
     held = party(31, 3)
@@ -274,15 +274,15 @@ def test_work_that_is_stopped_stops(monkeypatch):
     monkeypatch.setattr(row_sums, "processors", lambda: 2)
     before = threading.active_count()
     for design in (PLAIN, NARROW["most admitted"], NARROW["few admitted"], FIXED):
-        told = []
+        reported = []
 
-        def stop(done: int, of: int, told=told) -> None:
-            told.append((done, of))
+        def stop(done: int, of: int, reported=reported) -> None:
+            reported.append((done, of))
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
             RadosQuery(3, design).contribution(LARGE, BITS, Computation(SeededRandom(1), secret_of(1), progress=stop))
-        assert len(told) == 1
+        assert len(reported) == 1
         assert threading.active_count() == before
 
 
@@ -292,7 +292,7 @@ def test_contribution_is_bounded_by_largest_sum(design):
     assert query.length(5) == 100
     assert query.shape(5) == (20, 5)
     bound = query.largest_sum(QueryLimits(50, 1, 5), BITS)
-    noise = {JOINT: (30, 1), GAUSSIAN: (30, 1), THINNED: (30, 1), FIXED: (30, 50)}.get(design)
+    noise = {JOINT: (30, 1), GAUSSIAN: (30, 1), SUBSAMPLED: (30, 1), FIXED: (30, 50)}.get(design)
     assert bound == (50 << BITS) + (tail_bound(*noise, 100) if noise else 0)
     assert np.abs(query.contribution(held, BITS, Computation(SeededRandom(1), secret_of(1)))).max() <= bound
     if noise:
@@ -324,7 +324,7 @@ def test_the_distribution_of_rados_is_that_of_the_design():
     gaussian = RadosQuery(1, GAUSSIAN).distribution(5, (120, 60, 240), BITS)
     assert gaussian.rado_noise.tolist() == pytest.approx([3 * unit] * 5)
     assert (gaussian.inclusion, gaussian.fixed_support) == (0.5, False)
-    subsampled = RadosQuery(1, THINNED).distribution(5, (120, 60, 240), BITS)
+    subsampled = RadosQuery(1, SUBSAMPLED).distribution(5, (120, 60, 240), BITS)
     assert subsampled.rado_noise.tolist() == pytest.approx([3 * unit] * 5)
     assert (subsampled.inclusion, subsampled.fixed_support) == (1 / 3, True)
     # A table's noise is each party's own: it does not grow with their number.
@@ -366,14 +366,14 @@ def test_decoding_divides_by_the_unit():
 
 @pytest.mark.parametrize("design", (DESIGNS | NARROW).values(), ids=(DESIGNS | NARROW).keys())
 def test_progress_ascends_to_the_end(design):
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     RadosQuery(30, design).contribution(
-        LARGE, BITS, Computation(SeededRandom(1), secret_of(1), progress=lambda *at: told.append(at))
+        LARGE, BITS, Computation(SeededRandom(1), secret_of(1), progress=lambda *at: reported.append(at))
     )
-    done = [rows for rows, _ in told]
+    done = [rows for rows, _ in reported]
     assert done == sorted(done)
-    assert told[-1] == (LARGE.rows, LARGE.rows)
-    assert {of for _, of in told} == {LARGE.rows}
+    assert reported[-1] == (LARGE.rows, LARGE.rows)
+    assert {of for _, of in reported} == {LARGE.rows}
     assert len(set(done)) > 3
 
 

@@ -54,10 +54,10 @@ def released(kind, rows=ROWS) -> CountedRelease:
 @pytest.mark.parametrize("kind", [MOMENTS, GAUSSIAN, GRADIENT, STATISTIC, PURE])
 def test_one_release_costs_what_it_costs(kind):
     single = kind.protection(SETTING).cost(tuple(ROWS.values()), DELTA)
-    together = composed_cost([released(kind)], DELTA)
-    assert together.scope == "record"
-    assert together.epsilon == pytest.approx(single.epsilon, rel=1e-9)
-    assert together.epsilon_if_others_collude == pytest.approx(single.epsilon_if_others_collude, rel=1e-9)
+    composed = composed_cost([released(kind)], DELTA)
+    assert composed.scope == "record"
+    assert composed.epsilon == pytest.approx(single.epsilon, rel=1e-9)
+    assert composed.epsilon_if_others_collude == pytest.approx(single.epsilon_if_others_collude, rel=1e-9)
 
 
 def test_rounds_of_gaussian_noise_add_their_squared_mus():
@@ -85,27 +85,27 @@ def test_pure_releases_add_their_epsilons_and_have_no_delta():
 
 def test_one_marginal_costs_what_it_costs():
     counted = account(tuple(ROWS.values()), 40, None, DELTA)
-    together = composed_cost([released(SMOKER)], DELTA, feature="smoker")
-    assert together.epsilon == pytest.approx(counted.epsilon, rel=0.01)
-    assert together.epsilon_if_others_collude == pytest.approx(counted.epsilon_if_others_collude, rel=0.01)
+    composed = composed_cost([released(SMOKER)], DELTA, feature="smoker")
+    assert composed.epsilon == pytest.approx(counted.epsilon, rel=0.01)
+    assert composed.epsilon_if_others_collude == pytest.approx(counted.epsilon_if_others_collude, rel=0.01)
 
 
 def test_gaussian_releases_add_their_squared_shifts():
     shares = len(ROWS)
     noise = IntegerNoise(MOMENTS.share_sigma, shares, MOMENTS.length(4))
     mu = noise.mu(moments_squared(CLIP, 10, MOMENTS.edge_multiplier))
-    together = composed_cost([released(MOMENTS)] * 4, DELTA)
-    assert together.epsilon == pytest.approx(gaussian_epsilon(2 * mu, DELTA).upper, rel=1e-6)
+    composed = composed_cost([released(MOMENTS)] * 4, DELTA)
+    assert composed.epsilon == pytest.approx(gaussian_epsilon(2 * mu, DELTA).upper, rel=1e-6)
 
 
 def test_marginals_of_two_designs_compose_like_one_of_all_rados():
     """Plain and untruncated dp-feat rados have the same distribution, so 25 and 40 of them cost as 65."""
-    together = composed_cost([released(SMOKER), released(PLAIN)], DELTA, feature="smoker")
+    composed = composed_cost([released(SMOKER), released(PLAIN)], DELTA, feature="smoker")
     counted = account(tuple(ROWS.values()), 65, None, DELTA)
-    assert together.epsilon == pytest.approx(counted.epsilon, rel=0.01)
-    assert together.epsilon_if_others_collude == pytest.approx(counted.epsilon_if_others_collude, rel=0.01)
+    assert composed.epsilon == pytest.approx(counted.epsilon, rel=0.01)
+    assert composed.epsilon_if_others_collude == pytest.approx(counted.epsilon_if_others_collude, rel=0.01)
     apart = sum(account(tuple(ROWS.values()), n, None, DELTA).epsilon for n in (25, 40))
-    assert together.epsilon < 0.95 * apart
+    assert composed.epsilon < 0.95 * apart
 
 
 def test_the_composition_of_counts_and_noise_costs_more_than_either_and_less_than_both():
@@ -159,5 +159,5 @@ def test_a_noised_table_is_counted_each_time():
     """The learner cannot see whether a party's table was the same."""
     kind = RadosQuery(5, FixedSupportDesign(Fraction(1, 2), CLIP, 50_000))
     mu = IntegerNoise(50_000, 1, 4).mu(edge_squared(CLIP, 10))
-    together = composed_cost([released(kind)] * 2, DELTA)
-    assert together.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(2) * mu, DELTA).upper, rel=1e-6)
+    composed = composed_cost([released(kind)] * 2, DELTA)
+    assert composed.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(2) * mu, DELTA).upper, rel=1e-6)

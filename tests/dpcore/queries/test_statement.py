@@ -134,10 +134,10 @@ def test_record_level_releases_warn_of_nothing_that_is_bounded(kind):
 def test_a_delta_that_is_large_for_so_many_records_is_called_so(kind):
     rows = sum(ROWS)
     large, small = (state(kind, delta=Fraction(1, rows + change)) for change in (0, 1))
-    said = [text for text in large.warnings if "allows some of them to be disclosed" in text]
-    assert len(said) == 1
-    assert f"With {rows} records" in said[0]
-    assert said[0].endswith("well below 8e-05.")
+    warnings = [text for text in large.warnings if "allows some of them to be disclosed" in text]
+    assert len(warnings) == 1
+    assert f"With {rows} records" in warnings[0]
+    assert warnings[0].endswith("well below 8e-05.")
     assert "disclosed:" not in words(small)
 
 

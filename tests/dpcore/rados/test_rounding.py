@@ -74,16 +74,16 @@ def test_a_sign_goes_with_its_record_and_not_with_its_place():
 def test_a_sign_does_not_depend_on_what_else_is_rounded():
     """Otherwise a learner who queries x0, then x0 and x1, then x0 and x2, averages the rounding of x0 away."""
     for others in ([0, 1], [1, 0], [0, 1, 2], [2, 0]):
-        together = rounded(HELD, others, PARTY_SECRET)
+        found = rounded(HELD, others, PARTY_SECRET)
         for coordinate in others:
-            assert np.array_equal(together.features[:, coordinate], signs(coordinate))
+            assert np.array_equal(found.features[:, coordinate], signs(coordinate))
     both, alone = (RadosQuery(1, design(*names)).prepare(HELD, 16, PARTY_SECRET) for names in ((0, 1), (1,)))
     assert np.array_equal(both.records.features[:, 1], alone.records.features[:, 1])
 
 
 def test_the_signs_of_two_coordinates_are_independent():
-    together = rounded(HELD, [0, 1], PARTY_SECRET).features[HELD.usable] // ONE
-    assert abs((together[:, 0] * together[:, 1]).mean()) < 0.25
+    both = rounded(HELD, [0, 1], PARTY_SECRET).features[HELD.usable] // ONE
+    assert abs((both[:, 0] * both[:, 1]).mean()) < 0.25
 
 
 def test_records_with_the_same_content_have_signs_of_their_own():

@@ -81,9 +81,9 @@ def test_blocks_get_as_many_as_drawing_without_replacement_gives(coin, monkeypat
     wrong_seen = np.array([(wrong == place).all(axis=1).sum() for place in cells])
     merged[0] = np.bincount(cell.astype(int), weights=wrong_seen * count / wrong_seen.sum())
     assert stats.chisquare(merged[0][merged[0] > 0], merged[1] * 1.0).pvalue < 1e-9
-    together = (bits.T.astype(np.int64) @ bits)[np.triu_indices(20, 1)]
+    pairs = (bits.T.astype(np.int64) @ bits)[np.triu_indices(20, 1)]
     share = size * (size - 1) / (20 * 19)
-    assert np.abs(together - count * share).max() < 5 * np.sqrt(count * share * (1 - share))
+    assert np.abs(pairs - count * share).max() < 5 * np.sqrt(count * share * (1 - share))
 
 
 @pytest.mark.parametrize("rows", [9, 64, 201, 4095, 4096, 4097, 13_000])

@@ -14,7 +14,7 @@ from dpcore.randomness import coins, polya
 from dpcore.randomness.polya import LARGEST_SCALE, SMALLEST_SCALE, laplace_share, negative_binomial
 from dpcore.randomness.sources import SeededRandom
 
-LAWS = [
+CASES = [
     (SMALLEST_SCALE, 1),
     (Fraction(1, 3), 2),
     (Fraction(1), 1),
@@ -73,7 +73,7 @@ def test_log_weights_in_double_precision_stay_within_the_tolerance(shares):
         assert abs(Fraction(float(rounded)) - polya._log_weight(1 << i, shares, 100)[0]) < 2.0**-45
 
 
-@pytest.mark.parametrize(("scale", "shares"), LAWS)
+@pytest.mark.parametrize(("scale", "shares"), CASES)
 def test_kept_candidates_have_the_negative_binomial_distribution(scale, shares):
     """Without sampling: P(candidate is k and kept) / P(candidate is 0 and kept) is w(k) q^k."""
     pieces = polya._Pieces(scale, shares)
@@ -95,7 +95,7 @@ def test_kept_candidates_have_the_negative_binomial_distribution(scale, shares):
         assert proposed * accepted == pytest.approx(expected, rel=1e-11, abs=1e-290)
 
 
-@pytest.mark.parametrize(("scale", "shares"), LAWS)
+@pytest.mark.parametrize(("scale", "shares"), CASES)
 def test_bounds_of_the_choice_are_those_of_the_totals(scale, shares):
     pieces = polya._Pieces(scale, shares)
     totals = np.array([float(low) for low, _ in pieces._totals(80)])
@@ -105,7 +105,7 @@ def test_bounds_of_the_choice_are_those_of_the_totals(scale, shares):
         assert low / 2**100 == pytest.approx(chance, rel=1e-13)
 
 
-@pytest.mark.parametrize(("scale", "shares"), [*LAWS[:6], (Fraction(LARGEST_SCALE), 3), (Fraction(10**9, 7), 100)])
+@pytest.mark.parametrize(("scale", "shares"), [*CASES[:6], (Fraction(LARGEST_SCALE), 3), (Fraction(10**9, 7), 100)])
 def test_double_precision_decides_as_exact_arithmetic_does(monkeypatch, scale, shares):
     fast = negative_binomial(scale, shares, 150, SeededRandom(shares))
     monkeypatch.setattr(coins, "TOLERANCE", math.inf)
@@ -114,7 +114,7 @@ def test_double_precision_decides_as_exact_arithmetic_does(monkeypatch, scale, s
 
 
 def test_an_undecided_choice_is_located_exactly():
-    for scale, shares in LAWS:
+    for scale, shares in CASES:
         fast = polya._Pieces(scale, shares).choose(100, SeededRandom(5))
         slow = polya._Pieces(scale, shares)
         ends = len(slow.bounds(64))

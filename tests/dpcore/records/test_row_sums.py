@@ -36,13 +36,13 @@ class Numbers:
 @pytest.mark.parametrize("rows", [1, BLOCK_ROWS, BLOCK_ROWS + 1, 50 * BLOCK_ROWS + 3])
 def test_every_row_is_added_once_in_its_place(rows, threads, monkeypatch):
     monkeypatch.setattr(row_sums, "processors", lambda: threads)
-    told = []
-    numbers, runs, added, misplaced = sum_on_threads(Numbers(), numbered(rows), lambda *at: told.append(at))
+    reported = []
+    numbers, runs, added, misplaced = sum_on_threads(Numbers(), numbered(rows), lambda *at: reported.append(at))
     assert numbers == rows * (rows + 1) // 2
     assert (added, misplaced) == (rows, 0)
-    assert runs == len(told)
-    assert [done for done, _ in told] == sorted({done for done, _ in told})
-    assert told[-1] == (rows, rows)
+    assert runs == len(reported)
+    assert [done for done, _ in reported] == sorted({done for done, _ in reported})
+    assert reported[-1] == (rows, rows)
     blocks = -(-rows // BLOCK_ROWS)
     # Enough runs for all threads, and none longer than documented.
     assert runs >= min(blocks, 4 * threads)

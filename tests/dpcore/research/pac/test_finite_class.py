@@ -100,10 +100,12 @@ def test_more_of_anything_never_needs_more_rows(size, epsilon, agnostic):
 
 def test_concepts_as_callables():
     points = np.array([0.0, 1.0, 2.0])
-    said = predictions_of([lambda x: x > 0.5, lambda x: np.where(x > 1.5, 1, -1), lambda x: np.zeros(len(x))], points)
-    assert said.tolist() == [[False, True, True], [False, False, True], [False, False, False]]
+    predicted = predictions_of(
+        [lambda x: x > 0.5, lambda x: np.where(x > 1.5, 1, -1), lambda x: np.zeros(len(x))], points
+    )
+    assert predicted.tolist() == [[False, True, True], [False, False, True], [False, False, False]]
     labels = np.array([-1, -1, 1])
-    chosen = learn_finite_class(np.tile(said, 50), np.tile(labels, 50), Fraction(2), SeededRandom(1))
+    chosen = learn_finite_class(np.tile(predicted, 50), np.tile(labels, 50), Fraction(2), SeededRandom(1))
     assert chosen == 1
 
 

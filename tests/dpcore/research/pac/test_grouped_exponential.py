@@ -96,7 +96,7 @@ def test_a_draw_beyond_all_near_groups_goes_on():
 
 def test_double_precision_agrees_with_the_brackets():
     generator = np.random.default_rng(5)
-    told = 0
+    distinguished = 0
     for _ in range(300):
         levels = int(generator.integers(1, 6))
         held = generator.integers(1, 1 << int(generator.integers(1, 60)), size=levels)
@@ -104,9 +104,9 @@ def test_double_precision_agrees_with_the_brackets():
         epsilon = Fraction(int(generator.integers(1, 300)), 100)
         word = int.from_bytes(generator.bytes(16), "little")
         likely = _likely(held, gaps, epsilon, word)
-        told += likely is not None
+        distinguished += likely is not None
         assert likely in {None, _decided(held, gaps, epsilon, word, 128)}
-    assert told > 290
+    assert distinguished > 290
 
 
 def test_a_tiny_epsilon_and_large_gaps_stay_exact():
