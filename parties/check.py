@@ -403,6 +403,8 @@ def _fix_for(code: Code) -> str:
     match code:
         case Code.SCHEMA_MISMATCH:
             return "Agree with the learner on one schema file."
+        case Code.COHORT_EXCLUDED | Code.ATTEMPT_MISMATCH:
+            return "Ask the operator to check the coordinator: it differs from what this party answered."
         case Code.UNAVAILABLE:
             return "Read this party's log for the cause."
         case _ if code.value.startswith("POLICY_") or code is Code.BUDGET_EXCEEDED:

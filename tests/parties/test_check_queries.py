@@ -88,6 +88,19 @@ def test_a_refusal_is_reported_after_the_query_is_gone(offline):
     assert run(offline, now=now + 8 * 86_400)["refusals"].detail == "none in the last 7 days"
 
 
+def test_a_cohort_that_was_refused_is_reported_with_what_to_do(offline):
+    now = time.time()
+    detail = "After it was accepted: The cohort does not contain this party's acceptance unchanged."
+    assert run(offline)["refusals"].status == "ok"
+    refusals = Refusals(offline.directory("ada") / "state")
+    refusals.note(Refused.now(now - 9, b"d" * 32, 2, Code.COHORT_EXCLUDED, detail))
+    found = run(offline)["refusals"]
+    assert found.status == "advice"
+    assert found.detail.startswith("COHORT_EXCLUDED at ")
+    assert found.detail.endswith(detail)
+    assert "Ask the operator to check the coordinator" in found.mend
+
+
 def test_a_roster_older_than_the_one_that_was_seen_is_a_failure(served, tmp_path):
     """Like a coordinator that lost its state and received an old file."""
     operator = served.root / "federation" / "federation"
