@@ -216,7 +216,7 @@ CATALOGUE: dict[Code, Entry] = {
     Code.CIPHERTEXT_INVALID: Entry(
         _S.INVALID_ARGUMENT,
         "A ciphertext is not a unit modulo n^2.",
-        "Encrypt under the query's key; the party's spool may be damaged.",
+        "Encrypt under the query's key, and check the party's program and machine.",
         4,
     ),
     Code.RECEIPT_INVALID: Entry(
