@@ -143,7 +143,7 @@ def test_a_journal_with_another_state_directory_is_not_overwritten(setting, tmp_
     elsewhere = {"state_directory": tmp_path / "state", "releases_directory": tmp_path / "elsewhere"}
     with setting.session(**elsewhere) as session:
         source = SessionSource(session, journal)
-        # The first round was answered, for there is a second: whoever asks it anew pays twice and loses the record.
+        # The first round was answered, for there is a second: asking it again would cost twice and lose the record.
         with pytest.raises(JournalError):
             source.answer(source.plan(asked_about(10)))
     assert rounds(journal) == before

@@ -50,6 +50,18 @@ def test_a_changed_cut_or_missing_chunk_is_noticed(spools):
             found_again(spools).verify()
 
 
+def test_a_lack_of_memory_is_no_lost_contribution(spools, monkeypatch):
+    spool = spools.write(QUERY, 1, iter(CHUNKS), needed_bytes=2500, width=500, values=np.arange(5))
+
+    def full(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("radofed.common.files.reading._open_regular", full)
+    for read in (spool.verify, spool.values):
+        with pytest.raises(MemoryError):
+            read()
+
+
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"chunks": ["zz"], "ciphertexts": 1}', b'{"chunks": []}'])
 def test_a_damaged_manifest_is_noticed(spools, content):
     spool = write(spools)
