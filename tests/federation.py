@@ -44,7 +44,7 @@ def rado(*arguments: str, code: int = 0) -> dict:
     return json.loads(printed.getvalue())
 
 
-class Federation:
+class ProcessFederation:
     """Members in directories under `root`, their processes, and their logs."""
 
     def __init__(self, root: Path, *, parties: dict[str, str], schema: str, **provisioning) -> None:
