@@ -45,7 +45,7 @@ def rado(*arguments: str, code: int = 0) -> dict:
 
 
 class ProcessFederation:
-    """Members in directories under `root`, their processes, and their logs."""
+    """A federation of processes: members in directories under `root`, their processes, and their logs."""
 
     def __init__(self, root: Path, *, parties: dict[str, str], schema: str, **provisioning) -> None:
         self.root = root

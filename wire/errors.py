@@ -1,8 +1,8 @@
 """The error catalogue: every code that crosses the wire, with its gRPC status, public sentence and hint.
 
-If a party's own data is at fault, it reports only the code `UNAVAILABLE`. File, line, value and class balance stay in
-its own log. A code travels in the trailing metadata of a failed call under `rado-code`, the sentence as the status
-message.
+For an error of its own, a party reports only the code `UNAVAILABLE`. File, line, value and class balance stay in its
+log. A code travels in the trailing metadata of a failed call under `rado-code`, the sentence and the detail as the
+status message.
 """
 
 from dataclasses import dataclass

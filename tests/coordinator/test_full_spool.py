@@ -1,4 +1,4 @@
-"""No room at the coordinator, between real processes: parties keep trying, go on when there is room, nothing twice."""
+"""A full spool at the coordinator, with real processes: parties retry, continue later, and send nothing twice."""
 
 import json
 import re
@@ -82,7 +82,7 @@ def test_uploads_wait_for_room_and_count_once(federation):
         )
         plan = learner.plan(request)
         query_id = learner.ask(plan)
-        # Taken with room for all; the disk that it finds has room for two of three.
+        # Accepted with space for all; then the disk has space for only two of three.
         restart_with(federation, 2 * plan.upload_bytes_per_party)
         federation.start_all(*ROWS)
         (late,) = wait_until(lambda: refused_chunks(federation), timeout_s=60, what="a refused chunk")

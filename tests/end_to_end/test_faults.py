@@ -75,9 +75,8 @@ def give_key(federation: ProcessFederation, key_file) -> None:
 def federation(tmp_path_factory, key_file):
     """One for all faults: a test says which parties run. Party b is on a line."""
     parties = {name: table(rows, seed) for seed, (name, rows) in enumerate(ROWS.items())}
-    with ProcessFederation(
-        tmp_path_factory.mktemp("faults"), parties=parties, schema=SCHEMA, policy=POLICY
-    ) as federation:
+    root = tmp_path_factory.mktemp("faults")
+    with ProcessFederation(root, parties=parties, schema=SCHEMA, policy=POLICY) as federation:
         give_key(federation, key_file)
         federation.put_on_a_line("b")
         start_coordinator(federation)

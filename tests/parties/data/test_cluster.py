@@ -131,7 +131,7 @@ def test_a_result_of_another_shape_is_not_added(sums, records, monkeypatch, capl
     "ends", ["driver", pytest.param("cluster", marks=[pytest.mark.slow, pytest.mark.ends_cluster])]
 )
 def test_a_cluster_that_is_gone_leaves_the_sums_to_this_machine(nodes, sums, records, monkeypatch, caplog, ends):
-    """Ray ends the process that speaks with the cluster where the cluster is gone."""
+    """Ray ends the process that connects to the cluster if the cluster is gone."""
     # Ray's own patience with a head that does not answer is a minute.
     monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "3")
     jobs, _ = on_workers(monkeypatch, slowly)
