@@ -193,7 +193,8 @@ class UploadSpool:
         try:
             data = read_bytes(self._path(key, index, stored.content_hash), _CHUNK)
         except SpoolUnreadableError as error:
-            if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, FileNotFoundError):
+            cause = error.__cause__
+            if isinstance(cause, OSError | MemoryError) and not isinstance(cause, FileNotFoundError):
                 raise
             raise SpoolDamagedError(key[2], index) from error
         if sha256(data) != stored.content_hash:

@@ -39,14 +39,14 @@ _UNBOUNDED_DESIGNS = frozenset({"plain", "dp-feat", "dp-feat-joint"})
 class Finding:
     """Result of one check.
 
-    ok: the check passed; a `mend` that is not empty is then advice. ran: False if the check did not run, because a
-    check that it depends on failed. mend: how to fix the problem.
+    ok: the check passed; a `fix` that is not empty is then advice. ran: False if the check did not run, because a
+    check that it depends on failed. fix: how to fix the problem.
     """
 
     name: str
     ok: bool
     detail: str
-    mend: str = ""
+    fix: str = ""
     ran: bool = True
 
     @property
@@ -56,15 +56,15 @@ class Finding:
             return "not run"
         if not self.ok:
             return "failed"
-        return "advice" if self.mend else "ok"
+        return "advice" if self.fix else "ok"
 
 
 class CheckFailedError(RadofedError):
     """A problem that a check found, with its fix."""
 
-    def __init__(self, detail: str, mend: str) -> None:
-        self.detail, self.mend = detail, mend
-        super().__init__(f"{detail}; {mend}")
+    def __init__(self, detail: str, fix: str) -> None:
+        self.detail, self.fix = detail, fix
+        super().__init__(f"{detail}; {fix}")
 
 
 def preflight(
@@ -111,8 +111,8 @@ class _Run:
     def time(self) -> float:
         return time.time() if self.now is None else self.now
 
-    def add(self, name: str, detail: str, mend: str = "") -> None:
-        self.findings.append(Finding(name, True, detail, mend))
+    def add(self, name: str, detail: str, fix: str = "") -> None:
+        self.findings.append(Finding(name, True, detail, fix))
 
     def step(self, name: str, check: Callable[[], None], needs: tuple[str, ...] = ()) -> None:
         """Run a check, unless one that it needs has not passed."""
@@ -124,7 +124,7 @@ class _Run:
         try:
             check()
         except CheckFailedError as error:
-            self.findings.append(Finding(name, False, error.detail, error.mend))
+            self.findings.append(Finding(name, False, error.detail, error.fix))
         except WireError as error:
             self.findings.append(Finding(name, False, error.public_sentence, error.hint))
         except RadofedError as error:
@@ -403,6 +403,8 @@ def _fix_for(code: Code) -> str:
     match code:
         case Code.SCHEMA_MISMATCH:
             return "Agree with the learner on one schema file."
+        case Code.COHORT_EXCLUDED | Code.ATTEMPT_MISMATCH:
+            return "Ask the operator to check the coordinator: it differs from what this party answered."
         case Code.UNAVAILABLE:
             return "Read this party's log for the cause."
         case _ if code.value.startswith("POLICY_") or code is Code.BUDGET_EXCEEDED:

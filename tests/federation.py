@@ -37,15 +37,15 @@ def wait_until(condition, *, timeout_s: float = 30.0, what: str = "it"):
 
 def rado(*arguments: str, code: int = 0) -> dict:
     """Run `rado ... --format json` in this process, to save its start, and return the object that it prints."""
-    printed, told = io.StringIO(), io.StringIO()
-    with redirect_stdout(printed), redirect_stderr(told):
+    printed, errors = io.StringIO(), io.StringIO()
+    with redirect_stdout(printed), redirect_stderr(errors):
         found = run([*arguments, "--format", "json"])
-    assert found == code, printed.getvalue() + told.getvalue()
+    assert found == code, printed.getvalue() + errors.getvalue()
     return json.loads(printed.getvalue())
 
 
-class Federation:
-    """Members in directories under `root`, their processes, and their logs."""
+class ProcessFederation:
+    """A federation of processes: members in directories under `root`, their processes, and their logs."""
 
     def __init__(self, root: Path, *, parties: dict[str, str], schema: str, **provisioning) -> None:
         self.root = root

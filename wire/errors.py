@@ -1,8 +1,8 @@
 """The error catalogue: every code that crosses the wire, with its gRPC status, public sentence and hint.
 
-If a party's own data is at fault, it reports only the code `UNAVAILABLE`. File, line, value and class balance stay in
-its own log. A code travels in the trailing metadata of a failed call under `rado-code`, the sentence as the status
-message.
+For an error of its own, a party reports only the code `UNAVAILABLE`. File, line, value and class balance stay in its
+log. A code travels in the trailing metadata of a failed call under `rado-code`, the sentence and the detail as the
+status message.
 """
 
 from dataclasses import dataclass
@@ -223,7 +223,7 @@ CATALOGUE: dict[Code, Entry] = {
     Code.CIPHERTEXT_INVALID: Entry(
         _S.INVALID_ARGUMENT,
         "A ciphertext is not a unit modulo n^2.",
-        "Encrypt under the query's key; the party's spool may be damaged.",
+        "Encrypt under the query's key, and check the party's program and machine.",
         4,
     ),
     Code.RECEIPT_INVALID: Entry(

@@ -141,8 +141,7 @@ def translate(failure: grpc.RpcError, target: str) -> tuple[RadofedError, bool]:
     details = failure.details() or ""
     if name is not None and name in set(Code):
         code = Code(name)
-        detail = details.removeprefix(CATALOGUE[code].sentence).strip()
-        return WireError(code, detail), CATALOGUE[code].retry
+        return WireError(code, _detail(details, code)), CATALOGUE[code].retry
     match failure.code():
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return TimedOutError(f"{target} did not answer in time; check its load and the network"), True
@@ -150,6 +149,15 @@ def translate(failure: grpc.RpcError, target: str) -> tuple[RadofedError, bool]:
             return WireError(Code.MESSAGE_TOO_LARGE, details), False
         case status:
             return ConnectionLostError(target, details or status.name), status is grpc.StatusCode.UNAVAILABLE
+
+
+def _detail(details: str, code: Code) -> str:
+    """A status message without the code's sentence, which a peer of another version may word differently."""
+    sentence = CATALOGUE[code].sentence
+    if details.startswith(sentence):
+        return details.removeprefix(sentence).strip()
+    # No sentence of the catalogue has a full stop inside. A message without a detail has only the sentence.
+    return details.partition(". ")[2].strip()
 
 
 _caller: ContextVar[Member] = ContextVar("caller")

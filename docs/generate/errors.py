@@ -15,6 +15,21 @@ from radofed.cli.output import local_code
 from wire.errors import CATALOGUE, PAGES, Code, Entry, WireError, page_of
 
 CAUSES = "## Why it happens\n"
+REFUSALS = frozenset(
+    {
+        *(error for error in Code if error.value.startswith("POLICY_")),
+        Code.BUDGET_EXCEEDED,
+        Code.SCHEMA_MISMATCH,
+        Code.PLAN_INFEASIBLE,
+        Code.UNAVAILABLE,
+    }
+)
+"""Codes that only a party's refusal carries, so that no command of the learner ends with one."""
+AT_THE_LEARNER = (
+    "**At the learner.** `rado learner status` shows this code beside the party that refused. The query continues "
+    "without this party. If too few parties remain, the query ends with [COHORT_TOO_SMALL](COHORT_TOO_SMALL.md), whose "
+    "detail lists the parties that refused and their codes. At the party, `rado party check` shows the reason.\n\n"
+)
 PACKAGES = ("dpcore", "wire", "parties", "coordinator", "learner", "radofed")
 INDEX = """# Error codes
 
@@ -48,9 +63,10 @@ def error_pages(root: Path) -> dict[Path, str]:
 
 def _page(error: Code, entry: Entry, file: Path) -> str:
     _, _, causes = file.read_text(encoding="utf-8").partition(CAUSES) if file.exists() else ("", "", "\n")
+    at_the_learner = AT_THE_LEARNER if error in REFUSALS else ""
     facts = [(code(entry.status.name), str(entry.exit_code), "yes" if entry.retry else "no")]
     return (
-        f"# {error.value}\n\n{entry.sentence}\n\n**What to do.** {entry.hint}\n\n"
+        f"# {error.value}\n\n{entry.sentence}\n\n**What to do.** {entry.hint}\n\n{at_the_learner}"
         f"{table(('gRPC status', 'exit code of `rado`', 'retried by itself'), facts)}\n{CAUSES}{causes}"
     )
 

@@ -71,7 +71,7 @@ class Attempt:
 
 
 class Attempts:
-    """The attempts of one party. Every change is one transaction, together with its change of the ledger."""
+    """The attempts of one party. Every change is one transaction, which includes its change of the ledger."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger

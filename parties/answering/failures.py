@@ -5,7 +5,7 @@ from dpcore.paillier.masks import MaskKeyError
 from parties.answering.spool import SpoolLostError
 from parties.database import LedgerBusyError, LedgerFileError
 from parties.ledger.ledger import LedgerConflictError
-from wire.errors import CATALOGUE, ConnectionLostError, TimedOutError, WireError
+from wire.errors import CATALOGUE, Code, ConnectionLostError, TimedOutError, WireError
 
 
 class StoppedError(RadofedError):
@@ -30,3 +30,11 @@ def named(error: Exception) -> dict[str, str]:
         trace = trace.tb_next
     place = "" if trace is None else f"{trace.tb_frame.f_code.co_qualname}, line {trace.tb_lineno}"
     return {"error": type(error).__name__, "place": place}
+
+
+def as_refusal(error: Exception) -> tuple[Code, str]:
+    """Code and detail of an error for which the party does not contribute. The detail never quotes data."""
+    if isinstance(error, WireError):
+        return error.code, error.detail
+    fields = named(error)
+    return Code.UNAVAILABLE, fields.get("detail", fields["error"])

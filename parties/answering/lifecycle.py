@@ -16,7 +16,7 @@ from parties.answering.attempts import Attempt, Attempts, AttemptState
 from parties.answering.contribution import encrypted_chunks, integer_vector, tag_coefficient
 from parties.answering.coordinator_calls import CoordinatorCalls
 from parties.answering.decisions import Party, check_unchanged, decide
-from parties.answering.failures import StoppedError, may_pass, named
+from parties.answering.failures import StoppedError, as_refusal, may_pass, named
 from parties.answering.obfuscators import Obfuscators
 from parties.answering.refusals import Refusals, Refused
 from parties.answering.spool import Spool, SpoolLostError, Spools
@@ -26,7 +26,7 @@ from parties.policy import Policy
 from parties.rosters import Rosters
 from radofed.common.logs import Log
 from wire.cohort import Acceptance, Cohort, Ready, Refusal, sign
-from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
+from wire.errors import CATALOGUE, Code, ConnectionLostError, TimedOutError, WireError
 from wire.query import OpenedQuery, check_time, open_query
 from wire.roster import Roster
 from wire.status import PartyState, Phase, Work
@@ -109,7 +109,7 @@ class QueryLifecycle:
         except Exception as error:  # noqa: BLE001 - one query's failure must not stop the others
             self._given_up.add((work.query_id, work.attempt))
             self._log.error("contribution failed", query=work.query_id, attempt=work.attempt, **named(error))
-            self._end(held, "the contribution failed")
+            self._withdraw(work, held, error, "the contribution failed")
 
     def end_absent(self, open_queries: Iterable[bytes]) -> None:
         """End every attempt at a query that is no longer open at the coordinator."""
@@ -146,7 +146,7 @@ class QueryLifecycle:
             raise
         except Exception as error:  # noqa: BLE001 - on any error, the others must not wait for this party
             self._log.error("answering failed", query=work.query_id, attempt=work.attempt, **named(error))
-            self._refuse(work, Code.UNAVAILABLE, type(error).__name__)
+            self._refuse(work, *as_refusal(error))
         return None
 
     def _accept(self, work: Work) -> Attempt:
@@ -180,12 +180,26 @@ class QueryLifecycle:
         self._log.refused("refused", peer=asks, code=code, query=work.query_id, attempt=work.attempt, reason=reason)
         if work.attempt < 1:
             return
+        self._note(work, code, detail)
+        refusal = Refusal(work.query_id, work.attempt, self._party.name, code)
+        self._tell(work, lambda: self._coordinator.answer(sign(refusal, self._party.signing_key), accepts=False))
+
+    def _withdraw(self, work: Work, held: Attempt, error: Exception, reason: str) -> None:
+        """End an attempt that this party accepted and cannot continue, unless it is charged. Store the error.
+
+        No code is sent: an attempt has one answer, and the coordinator's deadline passes.
+        """
+        code, detail = as_refusal(error)
+        self._note(work, code, f"After it was accepted: {detail or CATALOGUE[code].sentence}")
+        if held.state in (AttemptState.ACCEPTED, AttemptState.READY):
+            self._end(held, reason)
+
+    def _note(self, work: Work, code: Code, detail: str) -> None:
+        """Store the reason for `rado party check`."""
         try:
             self._refusals.note(Refused.now(self._clock(), work.query_id, work.attempt, code, detail))
         except OSError as error:
             self._log.warning("refusal not remembered", query=work.query_id, reason=str(error))
-        refusal = Refusal(work.query_id, work.attempt, self._party.name, code)
-        self._tell(work, lambda: self._coordinator.answer(sign(refusal, self._party.signing_key), accepts=False))
 
     def _deliver(self, work: Work, held: Attempt) -> bool:
         """Ensure that the coordinator has the acceptance. Returns whether it has."""
@@ -271,8 +285,7 @@ class QueryLifecycle:
             if may_pass(error):
                 raise
             self._log.error("cohort refused", query=held.query_id, attempt=held.attempt, **named(error))
-            if held.state is AttemptState.READY:
-                self._end(held, "the cohort was refused")
+            self._withdraw(work, held, error, "the cohort was refused")
         except SpoolLostError as error:
             self._lose(held, error)
         else:

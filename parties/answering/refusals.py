@@ -1,6 +1,7 @@
 """The last refusals of this party, in a file in its state directory, for `rado party check`.
 
-For information only: the ledger counts; this file explains why the party did not answer a query that is now gone.
+For information only: the ledger counts; this file explains why the party did not take part in a query that is now gone,
+because it refused the query, or accepted it and later refused its cohort or failed to compute.
 """
 
 import json

@@ -80,22 +80,22 @@ class Spool:
         return upload_digest(self.hashes)
 
     def chunk(self, index: int) -> Chunk:
-        """One chunk, verified by its hash in the manifest. Raises SpoolLostError."""
+        """One chunk, verified by its hash in the manifest. Raises SpoolLostError or MemoryError."""
         path = _chunk_path(self.path, index)
-        data = read_bytes(path, _CHUNK)
+        data = _read(path, _CHUNK)
         if sha256(data) != self.hashes[index]:
             raise SpoolLostError(path, "was changed")
         return Chunk(index, data, self.hashes[index])
 
     def values(self) -> NDArray[np.int64]:
-        """The integers that a bare contribution encrypts, (length,). Raises SpoolLostError."""
-        data = read_bytes(self.path / _VALUES, _INTEGERS)
+        """The integers that a bare contribution encrypts, (length,). Raises SpoolLostError or MemoryError."""
+        data = _read(self.path / _VALUES, _INTEGERS)
         if sha256(data) != self.values_hash or len(data) % 8:
             raise SpoolLostError(self.path / _VALUES, "was changed")
         return np.frombuffer(data, dtype="<i8").astype(np.int64)
 
     def verify(self) -> None:
-        """Read and verify every chunk. Raises SpoolLostError."""
+        """Read and verify every chunk. Raises SpoolLostError or MemoryError."""
         for index in range(len(self.hashes)):
             self.chunk(index)
 
@@ -238,6 +238,16 @@ def _size(directory: Path, pattern: str) -> int:
         with suppress(FileNotFoundError):
             total += file.stat().st_size
     return total
+
+
+def _read(path: Path, kind: FileKind) -> bytes:
+    """The content of a file. Raises SpoolLostError, or MemoryError: a charged attempt must not be lost by that."""
+    try:
+        return read_bytes(path, kind)
+    except SpoolLostError as error:
+        if isinstance(error.__cause__, MemoryError):
+            raise error.__cause__ from None
+        raise
 
 
 def _chunk_path(directory: Path, index: int) -> Path:

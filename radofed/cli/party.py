@@ -46,8 +46,8 @@ def check(
     lines = []
     for finding in findings:
         lines.append(f"{finding.status:8}  {finding.name}: {finding.detail}")
-        if finding.mend:
-            lines.append(f"{'':10}{finding.mend}")
+        if finding.fix:
+            lines.append(f"{'':10}{finding.fix}")
     statuses = [finding.status for finding in findings]
     bad = [status for status in statuses if status in ("failed", "not run")]
     lines.append(
@@ -55,6 +55,7 @@ def check(
         if bad
         else "this party can take part"
     )
-    fields = ("name", "status", "detail", "mend")
-    data = {"ok": not bad, "findings": [{field: getattr(f, field) for field in fields} for f in findings]}
+    # The key "mend" is that of 0.1.0.
+    found = [{"name": f.name, "status": f.status, "detail": f.detail, "mend": f.fix} for f in findings]
+    data = {"ok": not bad, "findings": found}
     return Result(data, "\n".join(lines), exit_code=EXIT_FAILED if bad else 0)

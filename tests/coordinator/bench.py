@@ -39,7 +39,7 @@ class Bench:
         return self
 
     async def crash(self, *, down_s=0.0):
-        """Nothing is said good-bye to; the machine may boot with another monotonic clock."""
+        """No connection is closed; the machine may boot with another monotonic clock."""
         self.store.close()
         self.wall += down_s
         self.now = 5.0

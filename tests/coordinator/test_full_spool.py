@@ -1,4 +1,4 @@
-"""No room at the coordinator, between real processes: parties keep trying, go on when there is room, nothing twice."""
+"""A full spool at the coordinator, with real processes: parties retry, continue later, and send nothing twice."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from learner.keys import create_key
 from learner.requests import RadosRequest
 from learner.session import Session
 from radofed.templates import PolicyChoices
-from tests.federation import Federation, wait_until
+from tests.federation import ProcessFederation, wait_until
 from wire.status import PartyState
 
 SCHEMA = """
@@ -44,13 +44,13 @@ PLENTY_BYTES = 50_000_000_000
 @pytest.fixture
 def federation(tmp_path):
     tables = {name: "x,y\n" + "1,1\n0,0\n" * (rows // 2) for name, rows in ROWS.items()}
-    with Federation(tmp_path, parties=tables, schema=SCHEMA, policy=POLICY) as federation:
+    with ProcessFederation(tmp_path, parties=tables, schema=SCHEMA, policy=POLICY) as federation:
         # A 2048-bit test key.
         create_key(federation.learner.directory / "paillier.jwk", bits=2048)
         yield federation
 
 
-def restart_with(federation: Federation, spool_bytes: int) -> None:
+def restart_with(federation: ProcessFederation, spool_bytes: int) -> None:
     """Start the coordinator with this much room; the operator edits its file in between."""
     config = federation.member("coordinator").config
     text, changed = re.subn(r"(?m)^spool_bytes = [0-9_]+", f"spool_bytes = {spool_bytes}", config.read_text())
@@ -63,7 +63,7 @@ def restart_with(federation: Federation, spool_bytes: int) -> None:
     wait_until(lambda: federation.log("coordinator").count("listening") > begun, what="the coordinator")
 
 
-def refused_chunks(federation: Federation) -> set[str]:
+def refused_chunks(federation: ProcessFederation) -> set[str]:
     lines = [json.loads(line) for line in federation.log("coordinator").splitlines()]
     return {line["peer"] for line in lines if line["event"] == "chunk refused" and line["code"] == "SPOOL_FULL"}
 
@@ -82,7 +82,7 @@ def test_uploads_wait_for_room_and_count_once(federation):
         )
         plan = learner.plan(request)
         query_id = learner.ask(plan)
-        # Taken with room for all; the disk that it finds has room for two of three.
+        # Accepted with space for all; then the disk has space for only two of three.
         restart_with(federation, 2 * plan.upload_bytes_per_party)
         federation.start_all(*ROWS)
         (late,) = wait_until(lambda: refused_chunks(federation), timeout_s=60, what="a refused chunk")

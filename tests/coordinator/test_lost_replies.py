@@ -45,7 +45,7 @@ class LosingLine(Line):
 
 
 def _end(*ends) -> None:
-    """Shut down before closing: a close alone says nothing to the peer while a thread still reads."""
+    """Shut down before closing: a close alone does not notify the peer while a thread still reads."""
     for end in ends:
         with suppress(OSError):
             end.shutdown(socket.SHUT_RDWR)
@@ -66,7 +66,7 @@ class Lossy:
         self.line.close()
 
     def twice(self, call, *args) -> None:
-        """Make a call whose reply is lost; it is repeated, and leaves what it left the first time."""
+        """Make a call whose reply is lost; the repeated call leaves the same state."""
         client, line = self.client, self.line
         client.call(client.members.FetchRoster, member_service_pb2.FetchRosterRequest())
         before, connections = durable(self.world), line.connections

@@ -259,7 +259,7 @@ def whole_way(attempt):
 
 
 def weave(order, dropped, noise):
-    """An honest course, out of order by a little, with events lost, and others (also repeats) put in anywhere."""
+    """An honest sequence, slightly out of order, with events lost and others (also repeats) inserted anywhere."""
     steps = [event for at, event in enumerate(order) if at not in dropped]
     for at, event in noise:
         steps.insert(at % (len(steps) + 1), event)

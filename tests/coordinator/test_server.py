@@ -81,7 +81,7 @@ def start(world):
             process.stop(signal.SIGKILL)
 
 
-def test_killed_in_the_middle_of_an_upload_it_goes_on_and_the_total_is_exact(world, start):
+def test_a_party_killed_during_an_upload_resumes_and_the_total_is_exact(world, start):
     opened = world.open(world.query(rados=MANY_RADOS))
     first = start()
     first.clients["lea"].submit(opened.envelope)

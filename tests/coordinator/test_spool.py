@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from coordinator.spool import SpoolDamagedError, UploadSpool, scan
+from coordinator.spool import SpoolDamagedError, SpoolUnreadableError, UploadSpool, scan
 from tests.coordinator.world import refused
 from wire.errors import Code
 from wire.upload import Chunk
@@ -197,6 +197,19 @@ def test_damage_is_noticed_at_reading(spool, tmp_path):
         spool.read(ID, 1, "ann", 0)
     with pytest.raises(SpoolDamagedError):
         spool.read(ID, 1, "ann", 5)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), MemoryError()])
+def test_a_read_that_may_succeed_later_is_not_damage(spool, monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    spool.put(ID, 1, "ann", chunk(0))
+    with monkeypatch.context() as broken:
+        broken.setattr("radofed.common.files.reading._open_regular", fail)
+        with pytest.raises(SpoolUnreadableError):
+            spool.read(ID, 1, "ann", 0)
+    assert spool.read(ID, 1, "ann", 0) == b"0123456789"
 
 
 def test_after_a_restart_only_what_is_of_use_stays(tmp_path):

@@ -60,7 +60,7 @@ def test_an_expelled_member_cannot_fill_the_memory(world):
             assert codes(connection) == [Code.PEER_UNKNOWN] * STREAMS
             connection.close()
         events = [event for event in process.events() if event["level"] != "debug"]
-        # Neither gRPC nor asyncio has anything to say of it.
+        # Neither gRPC nor asyncio logs anything about it.
         assert {event["node"] for event in events} == {"coordinator"}
         said = [event for event in events if event["event"] == "call refused"]
         assert [event["code"] for event in said] == [Code.PEER_UNKNOWN] * REFUSALS_LOGGED

@@ -1,7 +1,7 @@
 """A federation whose keys the test holds, clients that can misbehave, and a coordinator to try them on.
 
-Contributions here are packed and valid but not obfuscated (obfuscator 1): the coordinator treats them alike, and
-thousands cost nothing.
+Contributions here are packed and valid but not obfuscated (obfuscator 1): the coordinator does not see the
+difference, and thousands are fast.
 """
 
 import asyncio
@@ -88,7 +88,7 @@ class World:
         return next(member for member in self.roster.members if member.name == name)
 
     def certified(self, role: Role, name: str, now: dt.datetime | None = None) -> TlsFiles:
-        """TLS files that the federation's own authority made, for whomever."""
+        """TLS files that the federation's own authority issued, for any name."""
         offline, home = self.root / "federation" / "federation", self.root / f"{role.value}-{name}-{now}"
         ca = x509.load_pem_x509_certificate((offline / "ca.pem").read_bytes())
         key = serialization.load_pem_private_key((offline / "ca.key").read_bytes(), None)
@@ -148,7 +148,7 @@ class World:
         return sign(Ready(query_id, attempt, party), self.keys[party])
 
     def values(self, opened: OpenedQuery, party: str) -> np.ndarray:
-        """A contribution that no other party's, nor twice its own, could be taken for: a digit of base 16 each."""
+        """A contribution that differs from any other party's and from twice its own: one digit of base 16 each."""
         return np.full(opened.query.length, 16 ** PARTIES.index(party)) + np.arange(opened.query.length) % 7
 
     def chunks(self, opened: OpenedQuery, party: str) -> list[Chunk]:

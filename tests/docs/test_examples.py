@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from learner.federation import Federation as Asked
+from learner.federation import Federation
 from radofed.cli.entry_point import run
 from radofed.templates import PolicyChoices
-from tests.federation import Federation, wait_until
+from tests.federation import ProcessFederation, wait_until
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 # A block of Python or a command, and what it prints where the next block shows it.
@@ -88,7 +88,7 @@ def test_python_prints_what_the_page_says(asked):
     _, names, printed = asked
     for found, (_, said) in zip(printed, PYTHON, strict=True):
         assert_says(found, said)
-    assert isinstance(names["federation"], Asked)
+    assert isinstance(names["federation"], Federation)
 
 
 @pytest.mark.parametrize(("command", "said"), SIMULATIONS, ids=lambda value: value[-60:])
@@ -113,7 +113,7 @@ def test_commands_for_organisations(asked, tmp_path):
     tables = {name: "\n".join([header, *rows[place::3]]) + "\n" for place, name in enumerate(PARTIES)}
     policy = PolicyChoices(designs=("statistic", "gradient", "moments"), epsilon="10", delta="1e-4")
     sizes = dict.fromkeys(PARTIES, 2600)
-    with Federation(tmp_path, parties=tables, schema=schema, policy=policy, rows_at_least=sizes) as federation:
+    with ProcessFederation(tmp_path, parties=tables, schema=schema, policy=policy, rows_at_least=sizes) as federation:
         lab = federation.learner.directory
         (lab / "schema.toml").write_text(schema)
         federation.start_all()

@@ -9,7 +9,7 @@ import pytest
 
 from dpcore.records.schema import Schema
 from learner.config import LearnerConfig
-from learner.federation import Federation as Asked
+from learner.federation import Federation
 from learner.journal import SessionSource
 from learner.release import Release
 from learner.session import Session
@@ -17,7 +17,7 @@ from parties.data.dataset import load
 from radofed.cli.entry_point import run
 from radofed.templates import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA, table
-from tests.federation import Federation, rado, wait_until
+from tests.federation import ProcessFederation, rado, wait_until
 from wire.envelopes import load_public_key
 
 ROWS = {"a": 900, "b": 1300, "c": 700}
@@ -29,7 +29,7 @@ OLD, ILL = '(x["age"] >= 65536) & (y == 1)', "y == 1"
 def federation(tmp_path_factory):
     root = tmp_path_factory.mktemp("asking")
     parties = {name: table(rows, seed) for seed, (name, rows) in enumerate(ROWS.items())}
-    with Federation(root, parties=parties, schema=SCHEMA, policy=ALLOWING, rows_at_least=ROWS) as federation:
+    with ProcessFederation(root, parties=parties, schema=SCHEMA, policy=ALLOWING, rows_at_least=ROWS) as federation:
         (root / "schema.toml").write_text(SCHEMA)
         federation.start_all()
         wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")
@@ -91,7 +91,7 @@ def test_statistics(federation, rows, delta):
 def test_a_statistic_is_one_saved_release(federation):
     with Session(LearnerConfig.load(federation.learner.config)) as session:
         schema = Schema.from_toml(SCHEMA)
-        asked = Asked(SessionSource(session), schema)
+        asked = Federation(SessionSource(session), schema)
         found = asked.statistic([ILL, '~x["smoker"]'], epsilon=Fraction(4), confidence=0.9)
         (release,) = asked.answers
         where = session.release_directory(release.query_id)

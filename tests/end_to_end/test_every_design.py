@@ -12,7 +12,7 @@ from parties.data.dataset import load
 from radofed.cli.entry_point import run
 from radofed.templates import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA, table
-from tests.federation import Federation, rado, wait_until
+from tests.federation import ProcessFederation, rado, wait_until
 from wire.envelopes import load_public_key
 
 ROWS = {"a": 150, "b": 220, "c": 90}
@@ -31,7 +31,7 @@ EPSILON = "12"
 def federation(tmp_path_factory):
     root = tmp_path_factory.mktemp("every_design")
     parties = {name: table(rows, seed) for seed, (name, rows) in enumerate(ROWS.items())}
-    with Federation(root, parties=parties, schema=SCHEMA, policy=ALLOWING) as federation:
+    with ProcessFederation(root, parties=parties, schema=SCHEMA, policy=ALLOWING) as federation:
         (root / "schema.toml").write_text(SCHEMA)
         federation.start_all()
         wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")

@@ -21,7 +21,7 @@ from learner.requests import RadosRequest
 from learner.session import Session
 from parties.data.dataset import load
 from radofed.templates import PolicyChoices
-from tests.federation import Federation, Line, wait_until
+from tests.federation import Line, ProcessFederation, wait_until
 from wire.errors import Code, WireError
 from wire.status import PartyState
 from wire.upload import CHUNK_BYTES
@@ -65,7 +65,7 @@ def key_file(tmp_path_factory):
     return path
 
 
-def give_key(federation: Federation, key_file) -> None:
+def give_key(federation: ProcessFederation, key_file) -> None:
     path = federation.learner.directory / "paillier.jwk"
     path.write_bytes(key_file.read_bytes())
     path.chmod(0o600)
@@ -75,7 +75,8 @@ def give_key(federation: Federation, key_file) -> None:
 def federation(tmp_path_factory, key_file):
     """One for all faults: a test says which parties run. Party b is on a line."""
     parties = {name: table(rows, seed) for seed, (name, rows) in enumerate(ROWS.items())}
-    with Federation(tmp_path_factory.mktemp("faults"), parties=parties, schema=SCHEMA, policy=POLICY) as federation:
+    root = tmp_path_factory.mktemp("faults")
+    with ProcessFederation(root, parties=parties, schema=SCHEMA, policy=POLICY) as federation:
         give_key(federation, key_file)
         federation.put_on_a_line("b")
         start_coordinator(federation)
@@ -89,13 +90,13 @@ def line(federation):
     line.release()
 
 
-def start_coordinator(federation: Federation) -> None:
+def start_coordinator(federation: ProcessFederation) -> None:
     listened = federation.log("coordinator").count('"listening"')
     federation.start("coordinator")
     wait_until(lambda: federation.log("coordinator").count('"listening"') > listened, what="the coordinator")
 
 
-def session(federation: Federation) -> Session:
+def session(federation: ProcessFederation) -> Session:
     return Session(LearnerConfig.load(federation.learner.config), give_up_after_s=30)
 
 
@@ -112,7 +113,7 @@ def request(**changes) -> RadosRequest:
     return RadosRequest(**fields | changes)
 
 
-def running(federation: Federation, parties: str) -> Session:
+def running(federation: ProcessFederation, parties: str) -> Session:
     """Starts and stops parties so that these run, and no others."""
     for name in (set(federation.processes) & set(ROWS)) - set(parties):
         federation.kill(name)
@@ -129,7 +130,7 @@ def running(federation: Federation, parties: str) -> Session:
     return session(federation)
 
 
-def check_release(federation: Federation, release, members: str) -> None:
+def check_release(federation: ProcessFederation, release, members: str) -> None:
     assert sorted(release.party_rows) == sorted(members)
     assert release.rows == sum(ROWS[name] for name in members)
     schema = Schema.from_toml(SCHEMA)
@@ -140,7 +141,7 @@ def check_release(federation: Federation, release, members: str) -> None:
     assert (release.rados <= np.maximum(edges, 0).sum(0) + slack).all()
 
 
-def charges(federation: Federation, name: str) -> int:
+def charges(federation: ProcessFederation, name: str) -> int:
     """How many charges stand in a party's ledger, read from its file."""
     path = federation.directory(name) / "state" / "ledger.sqlite"
     if not path.exists():
@@ -254,7 +255,7 @@ def test_a_party_lost_before_it_is_ready_charges_no_one(federation):
 
 
 def stalled_upload(
-    federation: Federation, line: Line, parties: str, **changes
+    federation: ProcessFederation, line: Line, parties: str, **changes
 ) -> tuple[Session, bytes, Callable[[], int]]:
     """A query in which one chunk of b is in and the next waits on its line; how many chunks of b are in."""
     learner = running(federation, parties)
@@ -311,7 +312,7 @@ def test_many_rados_of_500_features_work(tmp_path, key_file, rados):
         for name in "ab"
     }
     policy = replace(POLICY, smallest_cohort=2, assumed_colluders=0, rados_per_query=2000)
-    with Federation(tmp_path, parties=parties, schema=schema, policy=policy) as federation:
+    with ProcessFederation(tmp_path, parties=parties, schema=schema, policy=policy) as federation:
         give_key(federation, key_file)
         start_coordinator(federation)
         with running(federation, "ab") as learner:

@@ -12,7 +12,7 @@ import pytest
 from dpcore.records.schema import Schema
 from parties.data.dataset import load
 from radofed.templates import PolicyChoices
-from tests.federation import Federation, wait_until
+from tests.federation import ProcessFederation, wait_until
 
 SCHEMA = """
 schema_version = 1
@@ -80,7 +80,7 @@ def federation(tmp_path_factory):
     parties = {
         name: table(rows, seed) for seed, (name, rows) in enumerate({"a": 150, "b": 220, "c": 90, "d": 60}.items())
     }
-    with Federation(root, parties=parties, schema=SCHEMA, policy=ALLOWING) as federation:
+    with ProcessFederation(root, parties=parties, schema=SCHEMA, policy=ALLOWING) as federation:
         (root / "schema.toml").write_text(SCHEMA)
         federation.start_all()
         wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")

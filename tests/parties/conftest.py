@@ -3,7 +3,7 @@ from functools import partial
 import pytest
 
 from dpcore.paillier.pool import ObfuscatorPool
-from tests.federation import Federation, wait_until
+from tests.federation import ProcessFederation, wait_until
 from tests.parties.check_world import ALLOWED, PARTIES
 from tests.parties.party_world import Ada, World
 from tests.parties.test_node import ROWS, SCHEMA
@@ -40,7 +40,7 @@ def csv_file(tmp_path):
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     """A federation with a running coordinator. Tests must not change its files."""
-    with Federation(
+    with ProcessFederation(
         tmp_path_factory.mktemp("served"), parties=dict.fromkeys(PARTIES, ROWS), schema=SCHEMA, policy=ALLOWED
     ) as made:
         made.start("coordinator")
@@ -51,5 +51,5 @@ def served(tmp_path_factory):
 @pytest.fixture
 def offline(tmp_path):
     """A federation without running nodes. Tests may change its files."""
-    with Federation(tmp_path, parties=dict.fromkeys(PARTIES, ROWS), schema=SCHEMA, policy=ALLOWED) as made:
+    with ProcessFederation(tmp_path, parties=dict.fromkeys(PARTIES, ROWS), schema=SCHEMA, policy=ALLOWED) as made:
         yield made

@@ -259,7 +259,7 @@ class Ada:
         return replace(plain, **changes)
 
     def go(self, envelope: Envelope, **changes) -> bool:
-        """Advance, and compute where that is asked for, and advance again."""
+        """Advance, compute if requested, and advance again."""
         work = self.work(envelope, **changes)
         wants = self.lifecycle.advance(work)
         if wants:
@@ -282,7 +282,7 @@ def refused_with(code: Code):
 
 
 def ready(ada: Ada, query=None):
-    """An envelope that ada has accepted, computed and said to be ready for; and a cohort with it."""
+    """A query that ada accepted, computed and reported ready, and a cohort that contains it."""
     answers = len(ada.hub.answers)
     envelope = ada.world.ask(query)
     assert ada.go(envelope)

@@ -68,7 +68,7 @@ def test_a_clock_that_is_off_is_a_failure(served):
         found = run(served, now=time.time() + offset_s)
         assert found["clock"].status == status, offset_s
     assert "behind" in found["clock"].detail
-    assert "NTP" in found["clock"].mend
+    assert "NTP" in found["clock"].fix
 
 
 def test_another_schema_is_compared_field_by_field(served, tmp_path):
@@ -120,7 +120,7 @@ def test_each_spoilt_file_is_named(offline, case):
     found = run(offline)
     assert found[finding].status == "failed"
     assert expected in found[finding].detail
-    assert found[finding].mend
+    assert found[finding].fix
     failed = {n for n, f in found.items() if f.status == "failed"}
     assert failed <= {finding, "coordinator"}
 
@@ -137,7 +137,7 @@ def test_a_key_that_others_can_read_is_advice(offline):
     path.chmod(0o644)
     found = run(offline)["key-permissions"]
     assert found.status == "advice"
-    assert f"chmod 600 {path}" in found.mend
+    assert f"chmod 600 {path}" in found.fix
 
 
 def test_anothers_certificate_is_refused(offline):
@@ -157,20 +157,20 @@ def test_a_policy_that_admits_nothing_is_advice(offline):
     (offline.directory("ada") / "policy.toml").write_text("")
     found = run(offline)["policy"]
     assert found.status == "advice"
-    assert "learners and designs" in found.mend
+    assert "learners and designs" in found.fix
 
 
 def test_a_design_that_can_never_be_answered_is_advised(offline):
     assert run(offline)["policy"].status == "ok"
     replace_in(offline.directory("ada") / "policy.toml", "unbounded_queries = 1", "unbounded_queries = 0")
-    assert "unbounded_queries = 0 refuses every query of plain and dp-feat" in run(offline)["policy"].mend
+    assert "unbounded_queries = 0 refuses every query of plain and dp-feat" in run(offline)["policy"].fix
 
 
 def test_a_one_class_party_is_advised(offline):
     (offline.directory("ada") / "data.csv").write_text("age,smoker,stayed\n30,yes,no\n40,no,no\n")
     found = run(offline)["data"]
     assert found.status == "advice"
-    assert "negative" in found.mend
+    assert "negative" in found.fix
 
 
 def test_the_ledger_shows_what_remains_and_the_check_does_not_create_it(offline):
@@ -188,7 +188,7 @@ def test_the_ledger_shows_what_remains_and_the_check_does_not_create_it(offline)
     found = run(offline)["ledger"]
     assert found.status == "advice"
     assert "marginal:smoker: spent epsilon 4, with reservations 4, remaining 6" in found.detail
-    assert "without any privacy bound" in found.mend
+    assert "without any privacy bound" in found.fix
     path.write_bytes(b"no ledger")
     assert run(offline)["ledger"].status == "failed"
 
@@ -204,9 +204,9 @@ def test_members_not_yet_accepted_are_listed_to_copy(tmp_path_factory, served):
     finally:
         (ada / "policy.toml").write_text(text)
     assert found.status == "advice"
-    assert f'"{bo}"' in found.mend
-    assert f'"{learner}"' in found.mend
-    assert served.member("cy").fingerprint not in found.mend
+    assert f'"{bo}"' in found.fix
+    assert f'"{learner}"' in found.fix
+    assert served.member("cy").fingerprint not in found.fix
     assert "1 of 2 other parties" in found.detail
 
 

@@ -60,8 +60,8 @@ def test_a_query_that_does_not_open_is_named_and_the_others_are_checked(show):
     assert f"query {other} of learner: features.age.upper" in found.detail
     assert "2 could not be read" in found.detail
     assert good not in found.detail
-    for mend in ("signing key", "one schema file", "Update the older"):
-        assert mend in found.mend
+    for fix in ("signing key", "one schema file", "Update the older"):
+        assert fix in found.fix
 
 
 def test_a_refusal_is_reported_after_the_query_is_gone(offline):
@@ -83,9 +83,22 @@ def test_a_refusal_is_reported_after_the_query_is_gone(offline):
     )
     assert second.startswith("POLICY_LIMITS at ")
     assert f"query {'61' * 8}: rados is 2000" in second
-    assert "Agree with the learner on one schema file." in found.mend
-    assert "data officer" in found.mend
+    assert "Agree with the learner on one schema file." in found.fix
+    assert "data officer" in found.fix
     assert run(offline, now=now + 8 * 86_400)["refusals"].detail == "none in the last 7 days"
+
+
+def test_a_cohort_that_was_refused_is_reported_with_what_to_do(offline):
+    now = time.time()
+    detail = "After it was accepted: The cohort does not contain this party's acceptance unchanged."
+    assert run(offline)["refusals"].status == "ok"
+    refusals = Refusals(offline.directory("ada") / "state")
+    refusals.note(Refused.now(now - 9, b"d" * 32, 2, Code.COHORT_EXCLUDED, detail))
+    found = run(offline)["refusals"]
+    assert found.status == "advice"
+    assert found.detail.startswith("COHORT_EXCLUDED at ")
+    assert found.detail.endswith(detail)
+    assert "Ask the operator to check the coordinator" in found.fix
 
 
 def test_a_roster_older_than_the_one_that_was_seen_is_a_failure(served, tmp_path):
@@ -103,7 +116,7 @@ def test_a_roster_older_than_the_one_that_was_seen_is_a_failure(served, tmp_path
     found = check(replace(roster, version=3, members=[m for m in roster.members if m.name != "cy"]))
     assert found["roster"].status == "failed"
     assert "serves roster version 1; this party has seen version 3 and keeps it" in found["roster"].detail
-    assert "higher version" in found["roster"].mend
+    assert "higher version" in found["roster"].fix
     # The later checks use the roster that the party keeps.
     assert found["membership"].status == "ok"
     assert "1 of 1 other parties" in found["accepted-members"].detail
@@ -121,7 +134,7 @@ def test_a_table_too_small_for_any_dp_feat_query_is_advised(offline):
     small = look(12)
     assert small.status == "advice"
     assert small.detail == "at 12 rows and delta 1e-06 not even a query of 1 rado has a finite bound"
-    assert small.mend == "Provide at least 20 rows, or a delta_per_query above 0.00024."
+    assert small.fix == "Provide at least 20 rows, or a delta_per_query above 0.00024."
     assert look(18).status == "advice"
     enough = look(20)
     assert (enough.status, enough.detail) == (

@@ -16,7 +16,7 @@ from parties.node import PartyNode
 from parties.policy import Policy
 from radofed.common.logs import Log
 from radofed.templates import PolicyChoices
-from tests.federation import Federation, wait_until
+from tests.federation import ProcessFederation, wait_until
 from tests.schemas import STAYS
 from wire.envelopes import Envelope
 from wire.errors import ConnectionLostError
@@ -30,11 +30,13 @@ ALLOWED = PolicyChoices(designs=("plain", "dp-feat"), allow_unprotected=True)
 
 @pytest.fixture
 def federation(tmp_path):
-    with Federation(tmp_path, parties=dict.fromkeys(("ada", "bo", "cy"), ROWS), schema=SCHEMA, policy=ALLOWED) as made:
+    with ProcessFederation(
+        tmp_path, parties=dict.fromkeys(("ada", "bo", "cy"), ROWS), schema=SCHEMA, policy=ALLOWED
+    ) as made:
         yield made
 
 
-def config(federation: Federation) -> PartyConfig:
+def config(federation: ProcessFederation) -> PartyConfig:
     return PartyConfig.load(federation.member("ada").config)
 
 

@@ -143,7 +143,7 @@ def test_a_journal_with_another_state_directory_is_not_overwritten(setting, tmp_
     elsewhere = {"state_directory": tmp_path / "state", "releases_directory": tmp_path / "elsewhere"}
     with setting.session(**elsewhere) as session:
         source = SessionSource(session, journal)
-        # The first round was answered, for there is a second: whoever asks it anew pays twice and loses the record.
+        # The first round was answered, for there is a second: asking it again would cost twice and lose the record.
         with pytest.raises(JournalError):
             source.answer(source.plan(asked_about(10)))
     assert rounds(journal) == before
@@ -151,7 +151,7 @@ def test_a_journal_with_another_state_directory_is_not_overwritten(setting, tmp_
 
 
 @pytest.mark.parametrize("code", [Code.INTERNAL, Code.DRAINING])
-def test_a_round_that_goes_on_is_not_asked_anew(setting, tmp_path, code):
+def test_a_round_that_continues_is_not_asked_again(setting, tmp_path, code):
     journal = tmp_path / "journal"
     with setting.session() as session:
         setting.stub.phases = [Phase.ANSWERING]
@@ -185,7 +185,7 @@ def test_what_was_paid_can_be_saved(setting):
         try:
             plan = session.plan(request)
         except PredicateError:
-            # To refuse it before anybody is asked is as good.
+            # Refusing it before any party is asked is equally good.
             return
         release = session.run(plan)
     assert release.rows == sum(setting.rows.values())

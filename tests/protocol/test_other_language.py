@@ -11,7 +11,7 @@ import pytest
 
 from parties.data.dataset import load
 from radofed.templates import PolicyChoices
-from tests.federation import Federation, wait_until
+from tests.federation import ProcessFederation, wait_until
 from tests.schemas import SMALL
 
 HERE = Path(__file__).resolve().parent / "node"
@@ -45,7 +45,7 @@ def test_node_asks_follows_verifies_and_opens(node_learner, tmp_path):
     policy = PolicyChoices(
         designs=("plain",), allow_unprotected=True, smallest_cohort=3, epsilon="150", delta="1e-5", unbounded_queries=10
     )
-    with Federation(tmp_path, parties=parties, schema=SMALL.to_toml(), policy=policy) as federation:
+    with ProcessFederation(tmp_path, parties=parties, schema=SMALL.to_toml(), policy=policy) as federation:
         federation.start_all("coordinator")
         wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")
         federation.start_all("a", "b", "c")

@@ -16,7 +16,7 @@ from wire.roster import Role
 from wire.transport import ALLOWED_ROLES, open_channel
 
 EVERYONE, PARTY, LEARNER = {"party", "learner", "coordinator"}, {"party"}, {"learner"}
-# Said here once more, and not taken from the table under test.
+# Repeated here, not taken from the table under test.
 MAY_CALL = {
     "rado.v1.MemberService": EVERYONE,
     "rado.v1.PartyService": PARTY,
@@ -112,7 +112,7 @@ def test_reflection_lists_what_is_served(channels):
     assert {service.name for service in listed} == set(MAY_CALL)
 
 
-def test_health_is_told_for_every_service(channels):
+def test_health_is_reported_for_every_service(channels):
     check = channels["learner"].unary_unary(
         "/grpc.health.v1.Health/Check",
         health_pb2.HealthCheckRequest.SerializeToString,
@@ -147,7 +147,7 @@ def test_without_a_certificate_of_the_authority_there_is_no_connection(world, no
 
 
 def test_a_certificate_of_one_role_does_not_serve_for_another(world, node):
-    """The name stands in the roster as a party: a certificate that calls it a learner is a stranger's."""
+    """The roster lists the name as a party: a certificate for a learner of this name belongs to no member."""
     path = "/rado.v1.LearnerService/ListQueries"
     with open_channel(node.address, world.certified(Role.LEARNER, "ann")) as channel:
         assert outcome(channel, path, METHODS[path][1]) == Code.PEER_UNKNOWN

@@ -5,8 +5,8 @@ from tests.structure.sources import circles, imports, modules
 
 def test_no_import_circles():
     found = circles(imports(modules()))
-    told = [" -> ".join([*circle, circle[0]]) for circle in found]
-    assert not told, "files import one another:\n" + "\n".join(told)
+    paths = [" -> ".join([*circle, circle[0]]) for circle in found]
+    assert not paths, "files import one another:\n" + "\n".join(paths)
 
 
 def made(tmp_path, **files):

@@ -6,7 +6,8 @@ import pytest
 
 from dpcore import errors as shared_errors
 from dpcore.errors import RadofedError
-from wire.errors import CATALOGUE, Code, WireError, exit_code_of
+from wire.errors import CATALOGUE, CODE_METADATA_KEY, Code, WireError, exit_code_of
+from wire.transport import translate
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -18,6 +19,8 @@ def test_catalogue_is_complete_and_public():
         assert isinstance(entry.status, grpc.StatusCode)
         assert entry.status is not grpc.StatusCode.OK
         assert entry.sentence.endswith(".")
+        # A node of another version takes the detail from what follows the first sentence.
+        assert ". " not in entry.sentence
         assert entry.hint.endswith(".")
         assert entry.exit_code in {1, 2, 3, 4, 5, 6}
 
@@ -44,6 +47,31 @@ def test_an_error_says_what_to_do():
     assert str(error) == "Too few parties are ready. Missing: b. " + CATALOGUE[Code.COHORT_TOO_SMALL].hint
     assert error.public_sentence == "Too few parties are ready. Missing: b."
     assert exit_code_of(error) == 6
+
+
+class FailedCall(grpc.RpcError):
+    """A failed call as gRPC reports it: the metadata and the status message of the peer."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        self.trailing_metadata = lambda: ((CODE_METADATA_KEY, code.value),)
+        self.details = lambda: message
+
+
+@pytest.mark.parametrize(
+    ("message", "detail"),
+    [
+        ("The query is not valid. It must hold that a. And b.", "It must hold that a. And b."),
+        ("The query is not valid.", ""),
+        # The sentences of 0.1.0.
+        ("The query contradicts itself. It must hold that a. And b.", "It must hold that a. And b."),
+        ("The query contradicts itself.", ""),
+        ("", ""),
+    ],
+)
+def test_the_detail_of_a_peer_of_any_version_is_read_without_its_sentence(message, detail):
+    error, may_pass = translate(FailedCall(Code.QUERY_INVALID, message), "here:1")
+    assert isinstance(error, WireError)
+    assert (error.code, error.detail, may_pass) == (Code.QUERY_INVALID, detail, False)
 
 
 @pytest.mark.parametrize("cls", [c for c in vars(shared_errors).values() if isinstance(c, type)])

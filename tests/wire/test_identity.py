@@ -75,7 +75,7 @@ class Echo(grpc.GenericRpcHandler):
         return grpc.unary_unary_rpc_method_handler(getattr(self, details.method.rsplit("/", 1)[1].lower()))
 
     def name(self, request, context):
-        return (peer_san(context) or "nobody").encode()
+        return (peer_san(context) or "no name").encode()
 
     def busy(self, request, context):
         with self.lock:

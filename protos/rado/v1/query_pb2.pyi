@@ -145,7 +145,7 @@ Global___Encoding: typing_extensions.TypeAlias = Encoding
 @typing.final
 class PlainDesign(google.protobuf.message.Message):
     """PlainDesign draws signatures uniformly from all of them. It protects no record; a boolean coordinate of a row that is
-    not usable is +1, so that each one's marginal follows the binomial law.
+    not usable is +1, so that its marginal distribution is binomial.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -780,7 +780,7 @@ class Query(google.protobuf.message.Message):
     upload_within_s: builtins.int
     """How long the cohort has to upload, seconds."""
     max_attempts: builtins.int
-    """How many attempts may be made; each charges anew."""
+    """Largest number of attempts. Each is charged separately."""
     @property
     def rados(self) -> Global___RadosQuery:
         """Rademacher observations."""

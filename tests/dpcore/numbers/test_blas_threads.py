@@ -44,7 +44,7 @@ from radofed.simulation.party import Host
 from radofed.simulation.workers import _Guarded
 from tests.coordinator.world import RunningNode
 from tests.coordinator.world import World as CoordinatorWorld
-from tests.federation import Federation
+from tests.federation import ProcessFederation
 from tests.parties import party_world
 from tests.parties import test_node as test_party_node
 from tests.radofed.simulation_world import made_up, simulate
@@ -262,7 +262,7 @@ def test_a_library_that_is_loaded_later_is_limited_on_the_next_entry():
 
 def test_a_party_node_has_one_from_its_start_to_its_stop(tmp_path):
     parties = dict.fromkeys(("ada", "bo", "cy"), test_party_node.ROWS)
-    with Federation(
+    with ProcessFederation(
         tmp_path, parties=parties, schema=test_party_node.SCHEMA, policy=test_party_node.ALLOWED
     ) as federation:
         config = PartyConfig.load(federation.member("ada").config)

@@ -75,11 +75,11 @@ def test_equal_values_are_sent_as_different_bytes(world):
 @pytest.mark.usefixtures("several_chunks")
 def test_progress_is_reported_and_may_stop_the_work(world):
     opened = world.open(world.ask(world.plain_query(150)))
-    told = []
+    reported = []
     values = np.zeros(450, dtype=np.int64)
-    list(encrypted_chunks(opened, values, 5, small_obfuscator(opened), lambda done, of: told.append((done, of))))
-    assert told[-1] == (opened.ciphertexts, opened.ciphertexts)
-    assert [done for done, _ in told] == sorted({done for done, _ in told})
+    list(encrypted_chunks(opened, values, 5, small_obfuscator(opened), lambda done, of: reported.append((done, of))))
+    assert reported[-1] == (opened.ciphertexts, opened.ciphertexts)
+    assert [done for done, _ in reported] == sorted({done for done, _ in reported})
 
     def stop(done, of):
         raise KeyboardInterrupt

@@ -11,9 +11,11 @@ from dpcore.accounting.dp_feat import own_epsilon
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.schema_designs import dp_feat_design
 from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, Schema
+from parties.answering.attempts import AttemptState
+from parties.answering.failures import StoppedError
 from parties.answering.refusals import FILE, KEPT
 from radofed.common.logs import REFUSALS_LOGGED
-from tests.parties.party_world import SCHEMA, Ada, limits, reserved
+from tests.parties.party_world import SCHEMA, Ada, limits, make_records, ready, reserved
 from wire.envelopes import SigningKey
 from wire.errors import Code
 
@@ -117,6 +119,46 @@ def test_the_last_refusals_are_remembered_each_attempt_once(ada):
     assert [kept.query_id for kept in ada.refusals.kept()].count(envelopes[7].payload_hash.hex()) == 1
     assert ada.refusals.kept()[-1].query_id == envelopes[7].payload_hash.hex()
     assert len(ada.refusals.kept()) == KEPT
+
+
+def test_a_refused_cohort_is_remembered_with_its_reason(ada):
+    envelope, cohort = ready(ada)
+    ada.upload(envelope, replace(cohort, acceptances=cohort.acceptances[1:]))
+    assert ada.state(envelope) is AttemptState.ENDED
+    ada.restart()
+    (kept,) = ada.refusals.kept()
+    assert (kept.code, kept.query_id, kept.attempt) == (Code.COHORT_EXCLUDED, envelope.payload_hash.hex(), 1)
+    assert kept.detail == "After it was accepted: The cohort does not contain this party's acceptance unchanged."
+    assert ada.hub.accepted == [True]
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "reason"),
+    [
+        ({"schema": OTHER_SCHEMA}, Code.SCHEMA_MISMATCH, "These differ: name."),
+        ({"records": make_records(39)}, Code.UNAVAILABLE, "The number of rows changed after this party accepted"),
+        ({"records": None}, Code.UNAVAILABLE, "AttributeError"),
+    ],
+)
+def test_a_contribution_that_fails_is_remembered_with_its_reason(ada, changes, code, reason):
+    envelope = ada.world.ask()
+    work = ada.work(envelope)
+    assert ada.lifecycle.advance(work)
+    ada.lifecycle._party = replace(ada.lifecycle._party, **changes)
+    ada.lifecycle.compute(work)
+    assert ada.state(envelope) is AttemptState.ENDED
+    (kept,) = ada.refusals.kept()
+    assert (kept.code, kept.query_id, kept.attempt) == (code, envelope.payload_hash.hex(), 1)
+    assert kept.detail.startswith(f"After it was accepted: {reason}")
+    assert ada.hub.accepted == [True]
+
+
+def test_a_contribution_that_is_no_longer_wanted_is_not_remembered(ada):
+    work = ada.work(ada.world.ask())
+    assert ada.lifecycle.advance(work)
+    with pytest.raises(StoppedError):
+        ada.lifecycle.compute(work, lambda: False)
+    assert ada.refusals.kept() == ()
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,18 @@ def test_a_changed_cut_or_missing_chunk_is_noticed(spools):
             found_again(spools).verify()
 
 
+def test_a_lack_of_memory_is_no_lost_contribution(spools, monkeypatch):
+    spool = spools.write(QUERY, 1, iter(CHUNKS), needed_bytes=2500, width=500, values=np.arange(5))
+
+    def full(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("radofed.common.files.reading._open_regular", full)
+    for read in (spool.verify, spool.values):
+        with pytest.raises(MemoryError):
+            read()
+
+
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"chunks": ["zz"], "ciphertexts": 1}', b'{"chunks": []}'])
 def test_a_damaged_manifest_is_noticed(spools, content):
     spool = write(spools)
@@ -172,7 +184,7 @@ def test_a_bare_contribution_keeps_its_integers_and_is_removed_separately(spools
     assert leftovers(spools) == []
 
 
-def test_a_bare_contribution_keeps_the_room_that_its_masked_one_will_take(spools):
+def test_a_bare_contribution_reserves_the_space_of_its_masked_one(spools):
     """Otherwise another query could take the space, and the cohort would wait for this party in vain."""
     write_bare(spools, np.arange(3))
     assert spools.used_bytes() == 2 * 2500 + 24
@@ -200,7 +212,7 @@ def full_but_for_what_is_taken(path, content):
     overwrite_durably(path, content)
 
 
-def test_the_masked_one_is_written_into_room_that_was_taken_with_the_bare_one(spools, monkeypatch):
+def test_the_masked_one_is_written_into_the_space_reserved_with_the_bare_one(spools, monkeypatch):
     bare = write_bare(spools, np.arange(3)).path
     taken = {file.name: file.stat() for file in (bare / "room").iterdir()}
     assert all(stat.st_blocks * 512 >= stat.st_size > 0 for stat in taken.values())

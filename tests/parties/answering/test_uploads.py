@@ -37,7 +37,7 @@ def test_nothing_leaves_before_the_charge_is_on_disk(ada):
 
 
 @pytest.mark.usefixtures("several_chunks")
-def test_a_killed_upload_goes_on_with_the_same_bytes(ada):
+def test_a_killed_upload_resumes_with_the_same_bytes(ada):
     envelope, cohort = ready(ada, ada.world.plain_query(150))
     opened = ada.world.open(envelope)
     assert opened.chunks > 3
@@ -64,7 +64,7 @@ def test_a_killed_upload_goes_on_with_the_same_bytes(ada):
 
 
 @pytest.mark.usefixtures("several_chunks")
-def test_an_upload_stops_between_chunks_and_goes_on(ada):
+def test_an_upload_stops_between_chunks_and_resumes(ada):
     envelope, cohort = ready(ada, ada.world.plain_query(150))
     work = ada.work(envelope, phase=Phase.UPLOADING, state=PartyState.UPLOADING, cohort=cohort)
     with pytest.raises(StoppedError):

@@ -82,19 +82,19 @@ def on_workers(monkeypatch, function=None):
 def test_the_sums_are_the_same_after_any_loss(nodes, sums, records, monkeypatch, caplog, loss):
     """A node, or a worker's process, is killed while it computes; its rows are sent again."""
     _, sent = on_workers(monkeypatch, slowly if loss != "none" else None)
-    told = []
+    reported = []
 
     def progress(done, rows):
-        told.append(done)
-        if len(told) == 1 and loss != "none":
+        reported.append(done)
+        if len(reported) == 1 and loss != "none":
             getattr(nodes, loss)()
 
     expected = contribution(records, sum_on_threads)
     np.testing.assert_array_equal(contribution(records, sums, progress), expected)
     assert set(sent) == set(range(10))
     assert (len(sent) > 10) == (loss != "none")
-    assert told == sorted(told)
-    assert told[-1] == ROWS
+    assert reported == sorted(reported)
+    assert reported[-1] == ROWS
     assert not [record for record in caplog.records if "cluster failed" in record.getMessage()]
 
 
@@ -131,17 +131,17 @@ def test_a_result_of_another_shape_is_not_added(sums, records, monkeypatch, capl
     "ends", ["driver", pytest.param("cluster", marks=[pytest.mark.slow, pytest.mark.ends_cluster])]
 )
 def test_a_cluster_that_is_gone_leaves_the_sums_to_this_machine(nodes, sums, records, monkeypatch, caplog, ends):
-    """Ray ends the process that speaks with the cluster where the cluster is gone."""
+    """Ray ends the process that connects to the cluster if the cluster is gone."""
     # Ray's own patience with a head that does not answer is a minute.
     monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "3")
     jobs, _ = on_workers(monkeypatch, slowly)
-    told = []
+    reported = []
 
     def progress(done, rows):
-        told.append(done)
-        if len(told) == 1 and ends == "driver":
+        reported.append(done)
+        if len(reported) == 1 and ends == "driver":
             jobs[0]._process.kill()
-        elif len(told) == 1:
+        elif len(reported) == 1:
             nodes.end()
 
     np.testing.assert_array_equal(contribution(records, sums, progress), contribution(records, sum_on_threads))
