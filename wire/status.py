@@ -30,6 +30,11 @@ class Phase(Enum):
         """Whether the query has ended."""
         return self in (Phase.COMPLETE, Phase.FAILED)
 
+    @property
+    def ends_attempt(self) -> bool:
+        """Whether the attempt has ended, with a total or without one."""
+        return self.is_terminal or self is Phase.LOST
+
 
 class PartyState(Enum):
     """The state of one party in an attempt."""

@@ -79,9 +79,9 @@ class QueryLifecycle:
         if any(held.attempt > work.attempt for held in known):
             return False
         for held in known:
-            if held.attempt < work.attempt or work.phase.is_terminal:
+            if held.attempt < work.attempt or work.phase.ends_attempt:
                 self._end(held, f"the attempt ended ({work.phase.name.lower()} at attempt {work.attempt})")
-        if work.phase.is_terminal or work.phase is Phase.ADDING:
+        if work.phase.ends_attempt or work.phase is Phase.ADDING:
             return False
         present = next((held for held in known if held.attempt == work.attempt), None) or self._answer(work)
         if present is None or present.state.is_over or not self._deliver(work, present):

@@ -91,6 +91,9 @@ MaxRows = Annotated[
         "stated rows."
     ),
 ]
+Retries = Annotated[
+    int, typer.Option(min=0, help="Attempts to start without asking after one is lost; parties charge each.")
+]
 Timeout = Annotated[
     float | None, typer.Option(help="Longest wait, in seconds; the query continues. Default: no limit.")
 ]

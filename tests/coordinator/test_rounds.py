@@ -17,6 +17,7 @@ from coordinator.events import (
     FixCohort,
     PartyAnswer,
     ReceiptGiven,
+    Retried,
     StartAdding,
     Ticked,
 )
@@ -156,6 +157,44 @@ def test_a_lost_upload_starts_the_next_attempt_and_the_last_one_names_the_missin
     assert "these did not finish: b." in failed.detail
 
 
+def lost_round():
+    round_, _ = play(to_uploading(signed_retries=True)[0], receipt("a"), receipt("b"))
+    return play(round_, Ticked(), now=31.0)
+
+
+def test_a_lost_attempt_waits_for_the_learner_s_retry():
+    lost, actions = lost_round()
+    assert (lost.attempt, lost.phase, lost.deadline) == (1, Phase.LOST, EXPIRES_AT)
+    assert actions == [DropUploads(1)]
+    assert lost.detail == "In attempt 1 of 2 these did not finish: c."
+    assert play(lost, Ticked(), now=EXPIRES_AT - 1) == (lost, [])
+    refused(Code.PHASE_MISMATCH, step, lost, receipt("c"), 32.0)
+    second, actions = play(lost, Retried(2), now=500.0)
+    assert (second.attempt, second.phase, second.deadline, actions) == (2, Phase.ANSWERING, 510.0, [])
+    fresh = (second.answers, second.ready, second.cohort, second.receipts, second.detail)
+    assert not any(fresh)
+    assert step(second, Retried(2), 501.0) == (second, ())
+
+
+def test_a_retry_fits_only_the_attempt_after_a_lost_one():
+    for round_ in (start(signed_retries=True), to_uploading(signed_retries=True)[0]):
+        for attempt in (1, 2):
+            refused(Code.PHASE_MISMATCH, step, round_, Retried(attempt), 1.0)
+    lost, _ = lost_round()
+    for attempt in (0, 1, 3):
+        refused(Code.ATTEMPT_MISMATCH, step, lost, Retried(attempt), 32.0)
+    cancelled, _ = play(lost, Cancelled(), now=32.0)
+    refused(Code.QUERY_CLOSED, step, cancelled, Retried(2), 33.0)
+
+
+def test_a_lost_attempt_without_a_decision_expires_and_the_last_attempt_is_not_waited_for():
+    lost, _ = lost_round()
+    expired, _ = play(lost, Ticked(), now=EXPIRES_AT)
+    assert (expired.phase, expired.code) == (Phase.FAILED, Code.QUERY_EXPIRED)
+    only, _ = play(to_uploading(signed_retries=True, max_attempts=1)[0], Ticked(), now=31.0)
+    assert (only.phase, only.code) == (Phase.FAILED, Code.ATTEMPTS_EXHAUSTED)
+
+
 def test_repeated_statements_change_nothing_in_any_phase():
     round_, _ = play(start(), accept("a"))
     assert step(round_, accept("a"), 1.0) == (round_, ())
@@ -243,6 +282,7 @@ events = st.one_of(
     st.builds(ReceiptGiven, attempts, parties, digests),
     st.builds(Added, attempts),
     st.builds(AddingFailed, attempts, st.just("why")),
+    st.builds(Retried, attempts),
     st.just(Ticked()),
     st.just(Cancelled()),
 )
@@ -268,18 +308,30 @@ def weave(order, dropped, noise):
 
 courses = st.builds(
     weave,
-    st.sampled_from([whole_way(1), [*whole_way(1)[:-2], *[Ticked()] * 2, *whole_way(2)], whole_way(1)[::-1]]),
+    st.sampled_from(
+        [
+            whole_way(1),
+            [*whole_way(1)[:-2], *[Ticked()] * 2, *whole_way(2)],
+            [*whole_way(1)[:-2], *[Ticked()] * 2, Retried(2), *whole_way(2)],
+            whole_way(1)[::-1],
+        ]
+    ),
     st.sets(st.integers(0, 24), max_size=3),
     st.lists(st.tuples(st.integers(0, 40), events), max_size=12),
 )
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.one_of(courses, st.lists(events, max_size=30)), st.lists(st.sampled_from([0.0, 0.5, 4.0, 31.0]), min_size=1))
-@example(whole_way(1), [0.1])
-@example([*whole_way(1)[:-2], Ticked(), *whole_way(2)], [0.0] * 11 + [31.0] + [0.0] * 20)
-def test_no_list_of_events_breaks_a_round(course, pauses):
-    round_, now = start(), 0.0
+@given(
+    st.one_of(courses, st.lists(events, max_size=30)),
+    st.lists(st.sampled_from([0.0, 0.5, 4.0, 31.0]), min_size=1),
+    st.booleans(),
+)
+@example(whole_way(1), [0.1], True)
+@example([*whole_way(1)[:-2], Ticked(), *whole_way(2)], [0.0] * 11 + [31.0] + [0.0] * 20, False)
+@example([*whole_way(1)[:-2], Ticked(), Retried(2), *whole_way(2)], [0.0] * 11 + [31.0] + [0.0] * 20, True)
+def test_no_list_of_events_breaks_a_round(course, pauses, signed_retries):
+    round_, now = start(signed_retries=signed_retries), 0.0
     cohorts: dict[int, tuple[str, ...]] = {}
     finished: list[str] = []
     for number, event in enumerate(course):
@@ -311,6 +363,8 @@ def check_step(before: Round, after: Round, event, now: float) -> None:
     if before.phase.is_terminal:
         assert after is before, "terminal phases never leave"
     assert after.attempt in (before.attempt, before.attempt + 1)
+    if before.rules.signed_retries and after.attempt > before.attempt:
+        assert event == Retried(after.attempt), "only the learner starts another attempt"
     if after.attempt == before.attempt:
         assert before.answers.items() <= after.answers.items(), "an answer is never taken back or replaced"
         assert before.receipts.items() <= after.receipts.items()

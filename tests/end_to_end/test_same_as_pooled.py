@@ -4,23 +4,16 @@ The path is the real one from records to the opened total, with a 3072-bit key a
 """
 
 import math
-import time
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from coordinator.totals import check_chunk
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
 from dpcore.errors import TotalError
-from dpcore.numbers.fixed_point import plan_encoding
 from dpcore.paillier.obfuscation import Obfuscator
-from dpcore.paillier.packing import pack
-from dpcore.paillier.public import multiply
 from dpcore.paillier.secret import SecretKey
 from dpcore.predicates.expressions import Affine, AtLeast, Clipped, Flag, LabelIs
-from dpcore.queries.base import QueryLimits
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
@@ -33,141 +26,9 @@ from dpcore.randomness.discrete_gaussian import discrete_gaussian
 from dpcore.randomness.sources import SeededRandom, SystemRandom
 from dpcore.records.basis import Basis
 from dpcore.records.clipping import Clip
-from dpcore.records.computation import Computation, PartySecret
-from dpcore.records.encoding import store
-from dpcore.records.records import Records
-from learner.opening import open_total
-from parties.answering.contribution import encrypted_chunks, integer_vector, masked_chunks
+from tests.end_to_end.cohort_in_memory import FRACTION_BITS, ROWS, CohortInMemory, secret_of
 from tests.schemas import SMALL as SCHEMA
-from wire.cohort import Acceptance, Cohort, Receipt, sign
-from wire.envelopes import Kind, SigningKey, sha256
-from wire.query import OpenedQuery, PaillierKey, Query, open_query
-from wire.roster import Member, Role, Roster, certificate_san
-from wire.status import Total
-from wire.upload import Chunk, upload_digest
-
-ROWS = {"a": 40, "b": 9, "c": 133}
-FRACTION_BITS = 16
-
-
-def records(rows: int, seed: int) -> Records:
-    """Made-up rows; the first cannot be used."""
-    random = np.random.RandomState(seed)
-    x = np.column_stack([random.uniform(-1, 1, rows), random.choice([-1.0, 1.0], rows), np.ones(rows)])
-    x[0] = 0.0
-    labels = random.choice([-1, 1], rows).astype(np.int8)
-    labels[0] = 1
-    usable = np.ones(rows, dtype=bool)
-    usable[0] = False
-    return Records(store(x), labels, usable)
-
-
-def secret_of(name: str) -> PartySecret:
-    return PartySecret(name.encode().ljust(32, b"."), SCHEMA.digest)
-
-
-class Setting:
-    """Keys, a roster and a query; contributions and their product."""
-
-    def __init__(self, kind, secret: SecretKey, obfuscator: Obfuscator, fraction_bits: int = FRACTION_BITS) -> None:
-        now = int(time.time())
-        self.keys = {name: SigningKey.generate() for name in (*ROWS, "learner")}
-        members = [Member(Role.COORDINATOR, "coordinator", b"", certificate_san("f", Role.COORDINATOR, "coordinator"))]
-        for name, key in self.keys.items():
-            role = Role.LEARNER if name == "learner" else Role.PARTY
-            members.append(Member(role, name, key.public_bytes, certificate_san("f", role, name)))
-        self.roster = Roster("f", 1, now, tuple(members))
-        self.secret, self.obfuscator, self.fraction_bits = secret, obfuscator, fraction_bits
-        self.opened = self.ask(kind, now)
-        self.records = {name: records(rows, seed) for seed, (name, rows) in enumerate(ROWS.items())}
-        self.vectors = {
-            name: integer_vector(self.opened, part, Computation(SeededRandom(name.encode()), secret_of(name)))
-            for name, part in self.records.items()
-        }
-        self.contribute()
-
-    def ask(self, kind, now: int) -> OpenedQuery:
-        certificate = PaillierKey("learner", self.secret.public_key, now - 1, now + 9999).sign(self.keys["learner"])
-        largest = max(kind.largest_sum(QueryLimits(1000, 3, SCHEMA.d), self.fraction_bits), 1000)
-        query = Query(
-            federation="f",
-            learner="learner",
-            nonce=SystemRandom().bytes(32),
-            roster_version=1,
-            schema=SCHEMA,
-            kind=kind,
-            encoding=plan_encoding(largest_sum=largest, max_parties=3, fraction_bits=self.fraction_bits),
-            paillier_key=certificate,
-            delta=Fraction(1, 10**6),
-            max_rows=1000,
-            max_parties=3,
-            cohort_min=3,
-            honest_parties=2,
-            created_at_unix_s=now,
-            not_after_unix_s=now + 3600,
-            answer_within_s=60,
-            prepare_within_s=60,
-            upload_within_s=60,
-            max_attempts=1,
-        )
-        envelope = self.keys["learner"].sign(Kind.QUERY, query.to_bytes())
-        return open_query(envelope, self.roster, now_unix_s=now)
-
-    def contribute(self) -> None:
-        """Encrypt every party's vector, form the cohort, and mask."""
-        self.mask_keys = {name: X25519PrivateKey.generate() for name in ROWS}
-        self.acceptances = [
-            Acceptance(self.opened.query_id, 1, name, rows, self.mask_keys[name].public_key().public_bytes_raw())
-            for name, rows in ROWS.items()
-        ]
-        signed = tuple(sign(acceptance, self.keys[acceptance.party]) for acceptance in self.acceptances)
-        self.cohort = Cohort(self.opened.query_id, 1, signed)
-        self.bare = {
-            name: list(encrypted_chunks(self.opened, vector, ROWS[name], self.obfuscator))
-            for name, vector in self.vectors.items()
-        }
-
-        self.chunks = {
-            name: list(
-                masked_chunks(
-                    self.opened,
-                    vector,
-                    self.bare[name],
-                    own_name=name,
-                    own_key=self.mask_keys[name],
-                    acceptances=self.acceptances,
-                    cohort_digest=self.cohort.digest,
-                )
-            )
-            for name, vector in self.vectors.items()
-        }
-
-    def total(self, *uploads: str):
-        """Opens the product of these uploads under the signed statements of the whole cohort."""
-        return self.open([self.chunks[name] for name in uploads])
-
-    def open(self, uploads):
-        receipts = []
-        for name, chunks in self.chunks.items():
-            digest = upload_digest([sha256(chunk) for chunk in chunks])
-            said = Receipt(
-                self.opened.query_id, 1, name, self.cohort.digest, digest, len(chunks), self.opened.ciphertexts
-            )
-            receipts.append(sign(said, self.keys[name]))
-            for index, chunk in enumerate(chunks):
-                check_chunk(self.opened, Chunk.of(index, chunk))
-        products = [multiply(self.opened.public_key, each) for each in zip(*uploads, strict=True)]
-        header = Total(self.cohort, tuple(receipts), self.opened.chunks, self.opened.ciphertexts)
-        return open_total(header, products, self.opened, self.roster, self.secret)
-
-    def repaired(self, name: str, upload):
-        """One party's upload with what the others' rows and offsets would add, as a cheating coordinator can do."""
-        key, encoding = self.opened.public_key, self.opened.query.encoding
-        nothing = np.zeros(self.opened.query.length, dtype=np.int64)
-        absent = [pack(nothing, rows, encoding, key.bits) for other, rows in ROWS.items() if other != name]
-        shift = [sum(plaintexts) for plaintexts in zip(*absent, strict=True)]
-        return [key.to_wire(key.add_plaintexts(key.from_wire(b"".join(upload)), shift))]
-
+from wire.envelopes import sha256
 
 CLIP = Clip(Fraction(5, 4), bias=True)
 PREDICATES = (Flag("s") & LabelIs(True), AtLeast("x0", Fraction(1, 2)), Clipped(Affine((("x0", 3), ("s", -1)), 1), 4))
@@ -201,12 +62,12 @@ def obfuscator(secret) -> Obfuscator:
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def setting(request, secret, obfuscator) -> Setting:
+def setting(request, secret, obfuscator) -> CohortInMemory:
     kind = KINDS[request.param]
-    return Setting(kind, secret, obfuscator, BITS.get(type(kind), FRACTION_BITS))
+    return CohortInMemory(kind, secret, obfuscator, BITS.get(type(kind), FRACTION_BITS))
 
 
-def edges_of(setting: Setting, name: str) -> np.ndarray:
+def edges_of(setting: CohortInMemory, name: str) -> np.ndarray:
     """The definition, in Python integers: y x, truncated, clipped where the kind says so; and the noise of a table."""
     kind, bits, part = setting.opened.query.kind, setting.fraction_bits, setting.records[name]
     design = getattr(kind, "design", None)
@@ -229,7 +90,7 @@ def edges_of(setting: Setting, name: str) -> np.ndarray:
     return found
 
 
-def pooled_rados(setting: Setting) -> np.ndarray:
+def pooled_rados(setting: CohortInMemory) -> np.ndarray:
     """pi_j sums the edges of all parties that signature j selects, and the noise that was added is known."""
     kind, design = setting.opened.query.kind, setting.opened.query.kind.design
     rados = np.zeros((kind.rados, SCHEMA.d), dtype=object)
@@ -248,7 +109,7 @@ def pooled_rados(setting: Setting) -> np.ndarray:
     return rados.reshape(-1)
 
 
-def pooled_moments(setting: Setting) -> np.ndarray:
+def pooled_moments(setting: CohortInMemory) -> np.ndarray:
     kind = setting.opened.query.kind
     values = np.zeros(kind.length(SCHEMA.d), dtype=object)
     for name in setting.records:
@@ -261,7 +122,7 @@ def pooled_moments(setting: Setting) -> np.ndarray:
     return values
 
 
-def pooled_statistics(setting: Setting) -> np.ndarray:
+def pooled_statistics(setting: CohortInMemory) -> np.ndarray:
     """Row by row in exact arithmetic."""
     kind, one = setting.opened.query.kind, 1 << 30
     values = np.zeros(len(PREDICATES), dtype=object)
@@ -275,7 +136,7 @@ def pooled_statistics(setting: Setting) -> np.ndarray:
     return values
 
 
-def pooled_gradient(setting: Setting) -> np.ndarray:
+def pooled_gradient(setting: CohortInMemory) -> np.ndarray:
     """Row by row in exact arithmetic, as docs/protocol.md says."""
     kind, bits = setting.opened.query.kind, setting.fraction_bits
     values = np.zeros(SCHEMA.d, dtype=object)
@@ -316,24 +177,19 @@ def test_a_part_of_the_cohort_or_one_member_twice_fails_the_check_slots(setting,
         setting.total(*uploads)
 
 
-def test_a_coordinator_cannot_pass_one_party_off_as_the_cohort(setting):
-    """It knows n, the encoding and every row count; without the masks it would get away with it."""
-    opened = setting.open([setting.repaired("a", setting.bare["a"])])
-    assert np.array_equal(opened.values, setting.vectors["a"])
+def test_a_coordinator_cannot_pass_one_party_off_as_the_cohort(setting, secret, obfuscator):
+    """It knows n, the encoding and every row count; without masks and tag it would get away with it."""
+    unbound = CohortInMemory(setting.opened.query.kind, secret, obfuscator, setting.fraction_bits, bound=False)
+    opened = unbound.open([unbound.repaired("a", unbound.bare["a"])])
+    assert np.array_equal(opened.values, unbound.vectors["a"])
+    with pytest.raises(TotalError):
+        unbound.open([unbound.repaired("a", unbound.chunks["a"])])
     with pytest.raises(TotalError):
         setting.open([setting.repaired("a", setting.chunks["a"])])
 
 
 def test_an_upload_for_another_cohort_does_not_cancel(setting):
     """A coordinator that shows one member another cohort gets masks that do not fit the others'."""
-    other = masked_chunks(
-        setting.opened,
-        setting.vectors["a"],
-        setting.bare["a"],
-        own_name="a",
-        own_key=setting.mask_keys["a"],
-        acceptances=setting.acceptances,
-        cohort_digest=sha256(b"another cohort"),
-    )
+    other = setting.masked("a", sha256(b"another cohort"))
     with pytest.raises(TotalError):
-        setting.open([list(other), setting.chunks["b"], setting.chunks["c"]])
+        setting.open([other, setting.chunks["b"], setting.chunks["c"]])

@@ -311,3 +311,49 @@ def test_a_party_of_zero_vectors_looks_like_any_other(world, tmp_path, plain):
     # A boolean coordinate of an unusable row counts as +1, so that k is a fair coin for every row.
     assert not rados[:, [0, 2]].any()
     assert rados[:, 1].any()
+
+
+def signed_for_another_attempt(world, query_id):
+    return world.retry(query_id, 3)
+
+
+def signed_for_another_query(world, _query_id):
+    return world.retry(bytes(32), 2)
+
+
+def signed_by_another_learner(world, query_id):
+    return world.retry(query_id, 2, key=SigningKey.generate())
+
+
+def signed_by_a_party(world, query_id):
+    return world.retry(query_id, 2, key=world.party_keys["bo"])
+
+
+def unsigned(_world, _query_id):
+    return None
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        unsigned,
+        signed_for_another_attempt,
+        signed_for_another_query,
+        signed_by_another_learner,
+        signed_by_a_party,
+    ],
+)
+def test_an_attempt_that_the_learner_did_not_start_is_refused_and_costs_nothing(ada, made):
+    """A coordinator that shows another attempt after a complete one cannot make the party pay for it."""
+    envelope, cohort = ready(ada)
+    ada.upload(envelope, cohort)
+    once = spent(ada)
+    assert not ada.go(envelope, attempt=2, retry=made(ada.world, envelope.payload_hash))
+    assert ada.hub.accepted == [True, False]
+    assert (spent(ada), reserved(ada), ada.state(envelope, 2)) == (once, 0, None)
+
+
+def test_a_lost_attempt_ends_at_the_party_and_what_was_not_charged_is_released(ada):
+    envelope, _ = ready(ada)
+    ada.lifecycle.advance(ada.work(envelope, phase=Phase.LOST, state=PartyState.UPLOADING))
+    assert (ada.state(envelope), reserved(ada), ada.spools.used_bytes()) == (AttemptState.ENDED, 0, 0)

@@ -18,6 +18,7 @@ from radofed.cli.arguments import (
     FractionBits,
     MaxRows,
     Rados,
+    Retries,
     Support,
     Timeout,
     exact_or_none,
@@ -79,11 +80,17 @@ _Epsilon = Annotated[
 _NormBound = Annotated[str | None, typer.Option(help="The clipping norm R of records; exact. Default: by the schema.")]
 _Delta = Annotated[str, typer.Option(help="The delta of epsilon; exact.")]
 _MaxParties = Annotated[int | None, typer.Option(help="Most parties in a cohort. Default: all of the roster.")]
-_Attempts = Annotated[int | None, typer.Option(help="Most attempts; parties charge each. Default: 3.")]
+_Attempts = Annotated[
+    int | None, typer.Option(help="Most attempts that may be started; parties charge each. Default: 3.")
+]
 _AnswerWithinS = Annotated[int | None, typer.Option(help="Time for parties to answer, in seconds. Default: 600.")]
 _PrepareWithinS = Annotated[int | None, typer.Option(help="Time for parties to get ready, in seconds. Default: 3600.")]
 _UploadWithinS = Annotated[int | None, typer.Option(help="Time for parties to upload, in seconds. Default: 3600.")]
 _ExpiresAfterS = Annotated[int | None, typer.Option(help="Time until the query expires, in seconds. Default: 86400.")]
+_AllowOlderNodes = Annotated[
+    bool,
+    typer.Option("--allow-older-nodes", help="Do without protections that a member's older version does not have."),
+]
 _Wait = Annotated[bool, typer.Option(help="Follow the query and fetch its release.")]
 
 
@@ -113,8 +120,10 @@ def query(
     prepare_within_s: _PrepareWithinS = None,
     upload_within_s: _UploadWithinS = None,
     expires_after_s: _ExpiresAfterS = None,
+    allow_older_nodes: _AllowOlderNodes = False,
     wait: _Wait = True,
     timeout_s: Timeout = None,
+    retries: Retries = 0,
 ) -> Result:
     """Plan a query, send it, and fetch its release.
 
@@ -141,6 +150,7 @@ def query(
         "prepare_within_s": prepare_within_s,
         "upload_within_s": upload_within_s,
         "expires_after_s": expires_after_s,
+        "allow_older_nodes": allow_older_nodes,
     }
     figures = {
         "epsilon": epsilon,
@@ -157,11 +167,18 @@ def query(
         for sentence in plan.sentences():
             output.note(sentence)
         with _note_how_to_continue(output, session, plan.query_id, config):
-            return _ask(output, session, plan, config, wait=wait, timeout_s=timeout_s)
+            return _ask(output, session, plan, config, wait=wait, timeout_s=timeout_s, retries=retries)
 
 
 def _ask(
-    output: Output, session: "Session", plan: "Plan", config: Path, *, wait: bool, timeout_s: float | None
+    output: Output,
+    session: "Session",
+    plan: "Plan",
+    config: Path,
+    *,
+    wait: bool,
+    timeout_s: float | None,
+    retries: int,
 ) -> Result:
     query_id = session.ask(plan)
     output.note(f"asked: query {query_id.hex()}")
@@ -169,7 +186,7 @@ def _ask(
     if not wait:
         words = f"follow it with: {_again('fetch', query_id, config)}"
         return Result({"query_id": query_id, "plan": cost}, words)
-    session.watch(query_id, QueryProgress(), timeout_s)
+    session.watch(query_id, QueryProgress(), timeout_s, retries=retries)
     fetched = _fetched(session.fetch(query_id), session.release_directory(query_id))
     return Result({**fetched.data, "plan": cost}, fetched.text)
 
@@ -257,6 +274,34 @@ def cancel(_output: Output, query_id: _QueryId, config: ConfigOption) -> Result:
     return Result({"query_id": found}, f"query {found.hex()} is cancelled")
 
 
+@command(app, "retry")
+def retry(
+    output: Output,
+    query_id: _QueryId,
+    config: ConfigOption,
+    wait: Annotated[bool, typer.Option(help="Follow the query and fetch its release.")] = True,
+    timeout_s: Timeout = None,
+) -> Result:
+    """Start another attempt of a query whose last attempt was lost.
+
+    Parties that were charged for the lost attempt are charged again.
+    """
+    from learner.config import LearnerConfig
+    from learner.session import Session, check_timeout
+
+    check_timeout(timeout_s)
+    with Session(LearnerConfig.load(config)) as session:
+        found = _find(session, query_id)
+        attempt = session.retry(found)
+        output.note(f"attempt {attempt} of query {found.hex()} is started")
+        if not wait:
+            words = f"follow it with: {_again('fetch', found, config)}"
+            return Result({"query_id": found, "attempt": attempt}, words)
+        with _note_how_to_continue(output, session, found, config):
+            session.watch(found, QueryProgress(), timeout_s)
+        return _fetched(session.fetch(found), session.release_directory(found))
+
+
 @command(app, "fetch")
 def fetch(
     output: Output,
@@ -306,9 +351,13 @@ def _again(name: str, query_id: bytes, config: Path) -> str:
 
 
 def _status_words(status: "QueryStatus") -> str:
+    from wire.status import Phase
+
     words = progress_sentence(status)
     if status.code:
         return f"{words}: {status.code}: {status.detail}"
+    if status.phase is Phase.LOST:
+        return f"{words}: {status.detail} It waits for `rado learner retry` for {status.remaining_s} s"
     return words if status.phase.is_terminal else f"{words}, {status.remaining_s} s left in this phase"
 
 
