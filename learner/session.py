@@ -45,14 +45,24 @@ class Session:
     coordinator cannot be reached for `give_up_after_s`, and TimedOutError.
     """
 
-    def __init__(self, config: LearnerConfig, *, give_up_after_s: float = GIVE_UP_AFTER_S) -> None:
+    def __init__(
+        self,
+        config: LearnerConfig,
+        *,
+        give_up_after_s: float = GIVE_UP_AFTER_S,
+        coordinator: Coordinator | None = None,
+    ) -> None:
+        """coordinator: an open connection; None to open one to the configured address."""
         self.config = config
-        config.tls.files.check(config.federation, Role.LEARNER, config.name, dt.datetime.now(dt.UTC))
+        if coordinator is None:
+            config.tls.files.check(config.federation, Role.LEARNER, config.name, dt.datetime.now(dt.UTC))
         self._federation_key = load_public_key(config.federation_key)
         self._signing_key = SigningKey.load(config.signing_key)
         self._state = LearnerState(config.state_directory, self._federation_key)
         self._key: LearnerKey | None = None
-        self._coordinator = Coordinator(config.coordinator, config.tls.files, give_up_after_s=give_up_after_s)
+        self._coordinator = coordinator or Coordinator(
+            config.coordinator, config.tls.files, give_up_after_s=give_up_after_s
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -251,7 +261,10 @@ class Session:
         """
         directory = self.release_directory(query_id)
         if directory.exists():
-            return self._saved(query_id)
+            release = self._saved(query_id)
+            # A process may have ended between saving and erasing.
+            self._state.erase_opening(query_id)
+            return release
         asked = self._state.find(query_id)
         opened = self._open(asked)
         total = self._coordinator.fetch_total(query_id)

@@ -250,7 +250,15 @@ class PartyNode:
             except Exception as error:  # noqa: BLE001 - a party must not silently stop polling
                 pause_s = next(waits)
                 self._log.exception("polling failed", error=type(error).__name__)
+            self._end_expired()
             self._stop.wait(pause_s)
+
+    def _end_expired(self) -> None:
+        """End what has expired, also while the coordinator is out of reach or no longer knows this party."""
+        try:
+            self._lifecycle.end_expired()
+        except Exception as error:  # noqa: BLE001 - tried again after the next poll
+            self._log.warning("expired attempts not ended", error=type(error).__name__, reason=str(error))
 
     def _refresh_roster(self) -> None:
         """Raises WireError(ROSTER_STALE) until a roster has verified."""
@@ -275,7 +283,6 @@ class PartyNode:
             self._log.warning("unreadable work", entries=batch.unreadable)
         for work in batch.work:
             self._jobs.offer(work)
-        self._lifecycle.end_expired()
         if batch.cursor < self._cursor:
             self._log.warning("the coordinator restarted its cursor", cursor=self._cursor, its_cursor=batch.cursor)
             self._cursor, self._sweep = 0, set()

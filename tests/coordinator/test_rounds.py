@@ -166,7 +166,7 @@ def test_a_lost_attempt_waits_for_the_learner_s_retry():
     lost, actions = lost_round()
     assert (lost.attempt, lost.phase, lost.deadline) == (1, Phase.LOST, EXPIRES_AT)
     assert actions == [DropUploads(1)]
-    assert lost.detail == "In attempt 1 of 2 these did not finish: c."
+    assert lost.detail == "In attempt 1 of 2 these did not finish: c, d."
     assert play(lost, Ticked(), now=EXPIRES_AT - 1) == (lost, [])
     refused(Code.PHASE_MISMATCH, step, lost, receipt("c"), 32.0)
     second, actions = play(lost, Retried(2), now=500.0)

@@ -142,31 +142,34 @@ def test_a_bound_total_without_its_tag_or_with_another_s(cohort):
             cohort.open_products(edited(cohort, {last: addition}))
 
 
-class TestAColludingMember:
-    """It knows the coefficient and its own pad: it can shift values, as by sending others, and no more."""
+# A colluding member knows the coefficient and its own pad: it can shift values, as by sending others, and no more.
 
-    @pytest.fixture(scope="class")
-    def bound(self, secret, obfuscator):
-        return CohortInMemory(KIND, secret, obfuscator)
 
-    def test_it_can_shift_values_as_it_could_by_lying(self, bound):
-        shift = np.zeros(bound.opened.query.length, dtype=np.int64)
-        shift[1] = 7
-        tag = polynomial(shift, bound.coefficient("a"))
-        slot = bound.opened.query.encoding.slot_bits
-        opened = bound.open_products(edited(bound, {0: 7 << (2 * slot), bound.opened.ciphertexts - 1: tag}))
-        assert np.array_equal(opened.values, honest(bound) + shift)
+@pytest.fixture(scope="module")
+def bound(secret, obfuscator) -> CohortInMemory:
+    return CohortInMemory(KIND, secret, obfuscator)
 
-    def test_it_cannot_make_a_total_without_the_others_uploads(self, bound):
-        wanted = np.arange(bound.opened.query.length, dtype=np.int64)
-        key = bound.opened.public_key
-        forged = key.from_wire(from_the_public_key_alone(bound, wanted)[0])
-        tag = polynomial(wanted, bound.coefficient("a"))
-        shifted = key.add_plaintexts(forged, [0] * (len(forged) - 1) + [tag])
-        with pytest.raises(TotalError):
-            bound.open_products([key.to_wire(shifted)])
 
-    def test_the_members_and_the_learner_derive_one_coefficient(self, bound):
-        assert {bound.coefficient(name) for name in ROWS} == {
-            coefficient(bound.opening.seed, query_id=bound.opened.query_id, attempt=1)
-        }
+def test_a_colluding_member_can_shift_values_as_it_could_by_lying(bound):
+    shift = np.zeros(bound.opened.query.length, dtype=np.int64)
+    shift[1] = 7
+    tag = polynomial(shift, bound.coefficient("a"))
+    slot = bound.opened.query.encoding.slot_bits
+    opened = bound.open_products(edited(bound, {0: 7 << (2 * slot), bound.opened.ciphertexts - 1: tag}))
+    assert np.array_equal(opened.values, honest(bound) + shift)
+
+
+def test_a_colluding_member_cannot_make_a_total_without_the_others_uploads(bound):
+    wanted = np.arange(bound.opened.query.length, dtype=np.int64)
+    key = bound.opened.public_key
+    forged = key.from_wire(from_the_public_key_alone(bound, wanted)[0])
+    tag = polynomial(wanted, bound.coefficient("a"))
+    shifted = key.add_plaintexts(forged, [0] * (len(forged) - 1) + [tag])
+    with pytest.raises(TotalError):
+        bound.open_products([key.to_wire(shifted)])
+
+
+def test_the_members_and_the_learner_derive_one_coefficient(bound):
+    assert {bound.coefficient(name) for name in ROWS} == {
+        coefficient(bound.opening.seed, query_id=bound.opened.query_id, attempt=1)
+    }

@@ -1,0 +1,273 @@
+"""The operations of a simulated run: what nodes do, and what goes wrong.
+
+An operation is a name with texts as arguments. `apply` performs it; one that makes no sense now does nothing. Every
+fault counts under its name when it takes effect, not when it is asked for.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from dpcore.errors import RadofedError
+from tests.simulation.federation import COORDINATOR, LEARNER, Federation
+from wire.cohort import Acceptance
+from wire.query import Retry
+from wire.status import PartyState, Phase
+
+Operation = tuple[str, ...]
+Make = Callable[[random.Random, Sequence[str]], Operation]
+
+NETWORK = ("drop request", "drop reply", "duplicate", "delay")
+
+
+def _member(order: random.Random, names: Sequence[str]) -> str:
+    return order.choice([*names, LEARNER])
+
+
+def _node(order: random.Random, names: Sequence[str]) -> str:
+    return order.choice([*names, LEARNER, COORDINATOR])
+
+
+def _network(kind: str) -> Make:
+    return lambda order, names: ("network", kind, _member(order, names))
+
+
+def _kill(who: Callable[[random.Random, Sequence[str]], str]) -> Make:
+    def make(order: random.Random, names: Sequence[str]) -> Operation:
+        return ("kill", who(order, names), str(order.randrange(12)), str(order.randrange(2)))
+
+    return make
+
+
+FAULTS: dict[str, Make] = {
+    **{kind: _network(kind) for kind in NETWORK},
+    "cut off": lambda order, names: ("cut off", _member(order, names)),
+    "kill party": _kill(lambda order, names: order.choice(list(names))),
+    "kill coordinator": _kill(lambda _order, _names: COORDINATOR),
+    "kill learner": _kill(lambda _order, _names: LEARNER),
+    "lose party": lambda order, names: ("lose party", order.choice(list(names))),
+    "full disk": lambda order, names: ("full disk", _node(order, names)),
+    "expel": lambda order, names: ("expel", order.choice(list(names))),
+    "withhold roster": lambda order, names: ("withhold roster", order.choice(list(names))),
+    "lose log": lambda order, names: ("lose log", order.choice(list(names))),
+    "show next attempt": lambda order, names: ("show next attempt", order.choice(list(names)), str(order.randrange(3))),
+    "forge total": lambda order, _names: ("forge total", str(order.randrange(4))),
+}
+"""Every fault by name."""
+
+# After these, little can happen to the rest of a run.
+_LASTING = frozenset({"cut off", "lose party", "full disk", "expel", "withhold roster"})
+_USUAL: tuple[tuple[int, Make], ...] = (
+    (26, lambda order, names: ("poll", order.choice(list(names)))),
+    (16, lambda _order, _names: ("poll all",)),
+    (3, lambda order, _names: ("ask", str(order.randrange(3)), str(order.randrange(2)))),
+    (8, lambda order, _names: ("look", str(order.randrange(2)))),
+    (6, lambda order, _names: ("time", order.choice(["0.5", "0.5", "5", "5", "21", "21", "121", "700"]))),
+    (8, lambda order, names: ("restart", _node(order, names))),
+    (3, lambda order, _names: ("deliver late", str(order.randrange(1000)))),
+    (8, lambda order, names: ("reconnect", _member(order, names))),
+    (8, lambda order, names: ("free disk", _node(order, names))),
+    (1, lambda _order, _names: ("cancel",)),
+)
+
+
+def any_operation(order: random.Random, names: Sequence[str]) -> Operation:
+    """What usually happens, and a fault three times in ten."""
+    if order.random() < 0.3:
+        kinds = sorted(FAULTS)
+        (kind,) = order.choices(kinds, [1 if kind in _LASTING else 6 for kind in kinds])
+        return FAULTS[kind](order, names)
+    weights = [weight for weight, _ in _USUAL]
+    ((_, make),) = order.choices(_USUAL, weights)
+    return make(order, names)
+
+
+def apply(federation: Federation, operation: Operation) -> None:
+    """Perform an operation."""
+    name, *arguments = operation
+    _ACTS[name](federation, *arguments)
+
+
+def _ask(federation: Federation, attempts: str, short: str) -> None:
+    if len(federation.asked) < 4:
+        federation.ask(max_attempts=1 + int(attempts), short=short == "1")
+
+
+def _look(federation: Federation, retry: str) -> None:
+    for query_id in list(federation.asked):
+        federation.look(query_id, retry=retry == "1")
+
+
+def _poll(federation: Federation, name: str) -> None:
+    federation.parties[name].poll()
+
+
+def _poll_all(federation: Federation) -> None:
+    for party in federation.parties.values():
+        party.poll()
+
+
+def _network_fault(federation: Federation, kind: str, member: str) -> None:
+    federation.network.faults.setdefault(member, deque()).append(kind)
+
+
+def _cut_off(federation: Federation, member: str) -> None:
+    federation.network.cut_off.add(member)
+    federation.happened["cut off"] += 1
+
+
+def _kill_later(federation: Federation, name: str, steps: str, before: str) -> None:
+    machine = federation.nodes()[name].machine
+    machine.kill_after, machine.kill_before = int(steps), before == "1"
+
+
+def _restart(federation: Federation, name: str) -> None:
+    federation.restart(name)
+    federation.happened["restart"] += 1
+
+
+def _lose(federation: Federation, name: str) -> None:
+    if len(federation.lost_for_good) + 3 < len(federation.names) and name not in federation.lost_for_good:
+        federation.parties[name].stop()
+        federation.lost_for_good.add(name)
+        federation.happened["lose party"] += 1
+
+
+def _lose_log(federation: Federation, name: str) -> None:
+    """A party's process ends, and what its database keeps beside the ledger's file is gone."""
+    party = federation.parties[name]
+    if name in federation.lost_for_good:
+        return
+    if party.up:
+        party.machine.freeze(party.stop)
+    else:
+        party.machine.recover()
+    for suffix in ("-wal", "-shm", "-journal"):
+        (party.machine.directory / f"ledger.sqlite{suffix}").unlink(missing_ok=True)
+    party.start()
+    federation.happened["lose log"] += 1
+
+
+def _fill_disk(federation: Federation, name: str) -> None:
+    federation.nodes()[name].machine.disk_full = True
+    federation.happened["full disk"] += 1
+
+
+def _free_disk(federation: Federation, name: str) -> None:
+    federation.nodes()[name].machine.disk_full = False
+
+
+def _expel(federation: Federation, name: str) -> None:
+    """The federation key signs a roster without a member, or with it again."""
+    if name in federation.expelled:
+        federation.expelled.discard(name)
+    elif len(federation.expelled) + 3 < len(federation.names):
+        federation.expelled.add(name)
+    else:
+        return
+    federation.issue_roster()
+    federation.happened["expel"] += 1
+
+
+def _withhold(federation: Federation, name: str) -> None:
+    """A new roster without a member exists, and the coordinator goes on serving the old one."""
+    served, used = federation.served_roster, federation.coordinator.roster
+    _expel(federation, name)
+    federation.served_roster, federation.coordinator.roster = served, used
+    federation.happened["withhold roster"] += 1
+
+
+def _show_next_attempt(federation: Federation, name: str, forged: str) -> None:
+    """A coordinator shows a party the next attempt of every query: without a retry, with an old one, with its own."""
+
+    def spoil(party: str, work):
+        if party != name:
+            return work
+        federation.coordinator.spoil_work = lambda _party, work: work
+        federation.happened["show next attempt"] += 1
+        query_id, attempt = work.query_id, work.attempt + 1
+        key = {"1": federation.keys.federation, "2": federation.keys.parties[name]}.get(forged)
+        retry = work.retry if key is None else Retry(query_id, LEARNER, attempt).sign(key)
+        shown = replace(work, attempt=attempt, phase=Phase.ANSWERING, state=PartyState.SILENT, cohort=None)
+        return replace(shown, retry=retry)
+
+    federation.coordinator.spoil_work = spoil
+
+
+def _forge_total(federation: Federation, how: str) -> None:
+    """A coordinator changes what the learner fetches next."""
+
+    def spoil(query_id: bytes, chunk: bytes) -> bytes:
+        federation.coordinator.spoil_total = lambda _query, chunk: chunk
+        federation.happened["forge total"] += 1
+        key = federation.keys.secret.public_key
+        ciphertexts = key.from_wire(chunk)
+        live = federation.coordinator.core.find(query_id)
+        encoding = live.opened.query.encoding
+        match how:
+            case "0":  # an edit of one value
+                changed = key.add_plaintexts(ciphertexts, [1 << encoding.slot_bits, *[0] * (len(ciphertexts) - 1)])
+            case "1":  # twice the whole total
+                changed = [ciphertext * ciphertext % (key.n * key.n) for ciphertext in ciphertexts]
+            case "2":  # another value in place of all, with the right check slot
+                rows = sum(Acceptance.from_bytes(envelope.payload).rows for envelope in live.cohort.acceptances)
+                changed = _from_nothing(federation, encoding, rows, len(live.cohort.acceptances), len(ciphertexts))
+            case _:  # half of the modulus of a slot
+                half = 1 << (encoding.value_bits - 1)
+                changed = key.add_plaintexts(ciphertexts, [half << encoding.slot_bits, *[0] * (len(ciphertexts) - 1)])
+        return key.to_wire(changed)
+
+    federation.coordinator.spoil_total = spoil
+
+
+def _from_nothing(federation: Federation, encoding, rows: int, parties: int, count: int):
+    """A total without any upload: ones for the first two parties only."""
+    import numpy as np
+
+    from dpcore.paillier.packing import pack
+
+    key = federation.keys.secret.public_key
+    values = np.zeros(len(federation.names), dtype=np.int64)
+    values[:2] = 1
+    nothing = np.zeros_like(values)
+    packed = [pack(values, rows, encoding, key.bits)]
+    packed += [pack(nothing, 0, encoding, key.bits) for _ in range(parties - 1)]
+    plaintexts = [sum(each) for each in zip(*packed, strict=True)]
+    plaintexts += [1] * (count - len(plaintexts))
+    return key.encrypt_many(plaintexts, federation.obfuscators.source(key))
+
+
+def _cancel(federation: Federation) -> None:
+    if federation.asked:
+        federation.learner.guarded(lambda: federation.learner.session.cancel(federation.asked[-1]))
+
+
+def _deliver_late(federation: Federation, seed: str) -> None:
+    with suppress(RadofedError):
+        federation.network.deliver_late(random.Random(int(seed)))
+
+
+_ACTS: dict[str, Callable[..., None]] = {
+    "ask": _ask,
+    "look": _look,
+    "poll": _poll,
+    "poll all": _poll_all,
+    "time": lambda federation, seconds: federation.pass_time(float(seconds)),
+    "restart": _restart,
+    "deliver late": _deliver_late,
+    "reconnect": lambda federation, member: federation.network.cut_off.discard(member),
+    "free disk": _free_disk,
+    "cancel": _cancel,
+    "network": _network_fault,
+    "cut off": _cut_off,
+    "kill": _kill_later,
+    "lose party": _lose,
+    "lose log": _lose_log,
+    "full disk": _fill_disk,
+    "expel": _expel,
+    "withhold roster": _withhold,
+    "show next attempt": _show_next_attempt,
+    "forge total": _forge_total,
+}

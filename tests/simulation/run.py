@@ -1,0 +1,240 @@
+"""Random lists of operations against a simulated federation, their report, and the shrinking of a list that fails.
+
+A run is its seed: options and operations derive from it. An operation carries all its choices, so that a list with some
+operations removed means the same. Every run has a pair of faults that it must contain, in turn over all pairs.
+"""
+
+import itertools
+import json
+import random
+import shutil
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+import coordinator.core
+import learner.planning
+import learner.session
+import parties.answering.lifecycle
+from dpcore.paillier.obfuscation import Obfuscator
+from dpcore.paillier.secret import SecretKey
+from dpcore.randomness.sources import SystemRandom
+from learner.keys import LearnerKey
+from tests.simulation import faults
+from tests.simulation.federation import (
+    START_UNIX_S,
+    Clock,
+    Federation,
+    Keys,
+    SharedObfuscators,
+    ViolationError,
+    one_hot,
+)
+from tests.simulation.machine import Machines
+from wire.envelopes import SigningKey
+
+NAMES = ("ann", "bob", "cid", "dee", "eve")
+OPERATIONS_A_RUN = 80
+Operation = tuple[str, ...]
+"""A name and its arguments, all texts or numbers."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What one run derives from its seed besides its operations."""
+
+    seed: int
+    parties: int
+    limit: str
+    pair: tuple[str, str]
+
+    @classmethod
+    def of(cls, seed: int) -> "Options":
+        order = random.Random(f"options {seed}")
+        pairs = list(itertools.combinations(sorted(faults.FAULTS), 2))
+        return cls(seed, order.choice([3, 4, 4, 5]), order.choice(["0.45", "1", "10"]), pairs[seed % len(pairs)])
+
+
+@dataclass
+class Report:
+    """What happened over all runs."""
+
+    runs: int = 0
+    operations: int = 0
+    happened: Counter[str] = field(default_factory=Counter)
+    pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
+    steps: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+
+    def add(self, other: "Report") -> None:
+        self.runs += other.runs
+        self.operations += other.operations
+        for mine, theirs in ((self.happened, other.happened), (self.pairs, other.pairs), (self.steps, other.steps)):
+            mine.update(theirs)
+
+    @property
+    def rarest_pair(self) -> tuple[tuple[str, str], int]:
+        pairs = itertools.combinations(sorted(faults.FAULTS), 2)
+        return min(((pair, self.pairs[pair]) for pair in pairs), key=lambda each: each[1])
+
+    def lines(self) -> list[str]:
+        pair, count = self.rarest_pair
+        events = [f"  {name}: {count}" for name, count in sorted(self.happened.items())]
+        return [
+            f"{self.operations} operations in {self.runs} runs, {self.seconds:.0f} s of processor time; no violation",
+            f"durable steps: {dict(self.steps)}",
+            f"rarest pair of faults: {' and '.join(pair)}, together in {count} runs",
+            *events,
+        ]
+
+
+@dataclass
+class FailedRunError(AssertionError):
+    """A run that broke a promise, shrunk."""
+
+    options: Options
+    operations: Sequence[Operation]
+    violation: str
+
+    def __str__(self) -> str:
+        lines = [json.dumps(list(operation)) for operation in self.operations]
+        return "\n".join(
+            [
+                self.violation,
+                f"commit {_commit()}, {self.options}",
+                f"{len(self.operations)} operations remain after shrinking:",
+                *lines,
+            ]
+        )
+
+
+def operations_of(options: Options, count: int = OPERATIONS_A_RUN) -> list[Operation]:
+    """The operations of a run."""
+    order = random.Random(f"operations {options.seed}")
+    names = NAMES[: options.parties]
+    listed = [faults.any_operation(order, names) for _ in range(count)]
+    # The pair that this run must contain, at any two places behind the first query.
+    for kind in options.pair:
+        listed.insert(order.randrange(4, len(listed)), faults.FAULTS[kind](order, names))
+    return [("ask", "0", "0"), *listed]
+
+
+class Bench:
+    """Keys, clock and hooks that all runs of a process share."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.patch, self.clock, self.machines = patch, Clock(), Machines()
+        self.machines.install(patch)
+        for module in (learner.session, learner.planning):
+            patch.setattr(module, "time", self.clock)
+        patch.setattr(coordinator.core, "ADD_AGAIN_AFTER_S", 0.0)
+        secret = SecretKey.generate(SystemRandom(), bits=2048)
+        self.keys = Keys(
+            LearnerKey(secret, int(START_UNIX_S) - 1000), parties={name: SigningKey.generate() for name in NAMES}
+        )
+        small = Obfuscator(secret.public_key, SystemRandom(), short_exponent_bits=512, teeth=4, tables=2)
+        self.obfuscators = SharedObfuscators(small)
+
+    def play(self, options: Options, operations: Iterable[Operation]) -> Counter[str]:
+        """Run the operations, heal, and require progress. Raises ViolationError."""
+        self.clock.now = 0.0
+        directory = Path(tempfile.mkdtemp(dir=_memory()))
+        federation = None
+        try:
+            federation = Federation(
+                directory,
+                self.keys,
+                self.machines,
+                self.clock,
+                self.obfuscators,
+                parties=options.parties,
+                limit=Fraction(options.limit),
+            )
+            self.patch.setattr(parties.answering.lifecycle, "integer_vector", one_hot(federation))
+            for operation in operations:
+                faults.apply(federation, operation)
+                federation.check_ledgers()
+            federation.check_progress()
+            return federation.happened
+        finally:
+            if federation is not None:
+                federation.close()
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def run(self, seed: int, report: Report) -> None:
+        """One run; adds to the report. Raises FailedRunError with the shortest list that still fails."""
+        options = Options.of(seed)
+        operations = operations_of(options)
+        try:
+            happened = self.play(options, operations)
+        except ViolationError as violation:
+            raise self.shrunk(options, operations, violation) from violation
+        report.runs += 1
+        report.operations += len(operations)
+        report.happened.update(happened)
+        seen = sorted(name for name in faults.FAULTS if happened[name])
+        report.pairs.update(itertools.combinations(seen, 2))
+
+    def shrunk(self, options: Options, operations: Sequence[Operation], violation: ViolationError) -> FailedRunError:
+        """Remove operations in ever smaller groups while the run still breaks the same promise."""
+
+        def fails(candidate: Sequence[Operation]) -> ViolationError | None:
+            try:
+                self.play(options, candidate)
+            except ViolationError as found:
+                return found if found.promise == violation.promise else None
+            return None
+
+        kept, size, found = list(operations), len(operations) // 2, violation
+        while size:
+            at = 0
+            while at < len(kept):
+                candidate = kept[:at] + kept[at + size :]
+                again = fails(candidate)
+                if again is not None:
+                    kept, found = candidate, again
+                else:
+                    at += size
+            size //= 2
+        return FailedRunError(options, kept, str(found))
+
+
+@contextmanager
+def bench():
+    """A bench whose hooks end with the block."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield Bench(patch)
+
+
+def simulate(first_seed: int, enough: Callable[[Report], bool]) -> Report:
+    """Runs from a seed on until the report says enough."""
+    report, begun = Report(), time.process_time()
+    with bench() as own:
+        for seed in itertools.count(first_seed):
+            if enough(report):
+                break
+            own.run(seed, report)
+        report.steps.update(own.machines.counted)
+    report.seconds = time.process_time() - begun
+    return report
+
+
+def _memory() -> str | None:
+    """A directory in memory where the system has one."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+def _commit() -> str:
+    try:
+        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    except OSError:
+        return "unknown"
+    return done.stdout.strip() or "unknown"
