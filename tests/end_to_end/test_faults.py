@@ -18,7 +18,7 @@ from dpcore.records.schema import Schema
 from learner.config import LearnerConfig
 from learner.keys import create_key
 from learner.requests import RadosRequest
-from learner.session import Session
+from learner.session import AttemptLostError, Session
 from parties.data.dataset import load
 from radofed.templates import PolicyChoices
 from tests.federation import Line, ProcessFederation, wait_until
@@ -275,6 +275,10 @@ def test_a_party_that_never_returns_ends_the_attempt_and_the_next_is_charged_aga
     learner, query_id, _ = stalled_upload(federation, line, "abcd", upload_within_s=10, answer_within_s=8, attempts=2)
     with learner:
         federation.kill("b")
+        with pytest.raises(AttemptLostError, match=r"did not finish: b\. .*rado learner retry"):
+            learner.watch(query_id, timeout_s=240)
+        assert charged() == [1, 1, 1, 1]
+        assert learner.retry(query_id) == 2
         status = learner.watch(query_id, timeout_s=240)
         assert status.attempt == 2
         check_release(federation, learner.fetch(query_id), "acd")

@@ -60,7 +60,9 @@ class Setting:
     def answer(self, envelope):
         """The total of an honest cohort for a query."""
         opened = open_query(envelope, self.world.roster, now_unix_s=time.time())
-        contributions = [(random_values(opened, seed), m) for seed, m in enumerate(self.rows.values())]
+        # Sums that wrap fail the tag.
+        largest = min(1 << 20, opened.query.encoding.largest_sum // len(self.rows))
+        contributions = [(random_values(opened, seed, largest), m) for seed, m in enumerate(self.rows.values())]
         self.expected = sum(values for values, _ in contributions)
         total = self.world.total(opened, self.rows, attempt=self.attempt)
         tag = self.world.tag(opened, total.cohort, self.expected)
