@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from dpcore.paillier.masks import CohortAttempt, cohort_mask
+from dpcore.paillier.tag import PRIME, check_tag, coefficient, pad, polynomial, tag_mask
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.notation import parse
 from dpcore.queries.gradient import GradientQuery
@@ -18,12 +20,15 @@ from dpcore.records.basis import Basis
 from dpcore.records.clipping import Clip
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
+from wire.binding import Binding, OpeningSecret, montgomery_key
 from wire.cohort import Acceptance, Cohort, Ready, Receipt, Refusal, check_receipt, open_statement
-from wire.envelopes import Envelope
+from wire.envelopes import Envelope, SigningKey, sha256
 from wire.errors import Code, WireError
-from wire.query import open_query
+from wire.features import OWN_FEATURES, open_features
+from wire.query import open_query, open_retry
 from wire.roster import open_roster
 from wire.upload import upload_digest
+from wire.witness import open_challenge, open_witness, witnessed_head
 
 VECTORS = Path(__file__).resolve().parents[1] / "vectors"
 GOOD = json.loads((VECTORS / "protocol.json").read_text())
@@ -158,6 +163,59 @@ def test_masks(roster):
             value_bits=vector["value_bits"],
         )
         assert mask.reshape(-1).tolist() == expected
+
+
+def test_tags(roster):
+    """The coefficient, pads, masks and tags of docs/protocol.md, and the total that the learner accepts."""
+    vector = GOOD["tag"]
+    opened = open_query(envelope(vector["query"]), roster, now_unix_s=GOOD["now_unix_s"])
+    binding, query_id = opened.query.binding, opened.query_id
+    attempt = CohortAttempt(query_id, vector["attempt"], bytes.fromhex(vector["cohort_digest"]))
+    opening = OpeningSecret(bytes.fromhex(vector["opening_private_key"]))
+    assert (opening.public_bytes, opening.seed.hex()) == (binding.opening_key, vector["seed"])
+    assert Binding.seal(opening, roster.parties, opened.query.nonce) == binding
+    alpha = coefficient(opening.seed, query_id=query_id, attempt=vector["attempt"])
+    assert alpha == int(vector["coefficient"])
+    keys = {n: X25519PrivateKey.from_private_bytes(bytes.fromhex(k)) for n, k in vector["mask_private_keys"].items()}
+    public = {name: key.public_key().public_bytes_raw() for name, key in keys.items()}
+    values, pads = np.zeros(5, dtype=np.int64), []
+    for name, expected in vector["members"].items():
+        own = np.array(expected["values"], dtype=np.int64)
+        values, pads = values + own, [*pads, pad(opening.key, public[name], name, attempt)]
+        mask = tag_mask(name, keys[name], {n: k for n, k in public.items() if n != name}, attempt)
+        assert pads[-1] == pad(keys[name], binding.opening_key, name, attempt) == int(expected["pad"])
+        assert mask == int(expected["mask"])
+        assert (pads[-1] + mask + polynomial(own, alpha)) % PRIME == int(expected["tag"])
+    check_tag(int(vector["total"]), values, alpha, pads)
+
+
+def test_a_party_unseals_the_seed_with_its_signing_key(roster):
+    vector = GOOD["tag"]
+    binding = open_query(envelope(vector["query"]), roster, now_unix_s=GOOD["now_unix_s"]).query.binding
+    for name in ("a", "b", "c"):
+        signing = SigningKey(Ed25519PrivateKey.from_private_bytes(sha256(b"test key of ", name.encode())))
+        assert signing.public_bytes.hex() == GOOD["keys"][name]
+        assert binding.unseal(name, signing, bytes(range(32))).hex() == vector["seed"]
+        assert montgomery_key(signing.public_bytes) == signing.agreement_key().public_key().public_bytes_raw()
+
+
+def test_statements_of_the_features(roster):
+    vector = GOOD["trust"]
+    opened = open_query(envelope(GOOD["query"]), roster, now_unix_s=GOOD["now_unix_s"])
+    assert open_retry(envelope(vector["Retry"]), opened, roster).attempt == 2
+    assert open_features(envelope(vector["Features"]), roster)[0].features == OWN_FEATURES
+    challenge, _ = open_challenge(envelope(vector["Challenge"]), roster)
+    witness, member = open_witness(envelope(vector["Witness"]), roster)
+    assert (witness.nonce, witness.subject, member.name) == (challenge.nonce, "a", "b")
+    said = open_statement(Acceptance, envelope(vector["Acceptance"]), roster)[0]
+    assert (said.roster_version, said.ledger_head.entries, said.ledger_head.sealed_sums) == (3, 7, b"sealed")
+    assert witnessed_head(witness.newest, "a", roster) == said.ledger_head
+    assert (
+        open_roster(envelope(vector["Roster"]), bytes.fromhex(GOOD["keys"]["federation"])).not_after_unix_s
+        > GOOD["now_unix_s"]
+    )
+    for kind, statement in (("Acceptance", said), ("Witness", witness), ("Challenge", challenge)):
+        assert statement.to_bytes() == envelope(vector[kind]).payload
 
 
 def test_upload_digest():

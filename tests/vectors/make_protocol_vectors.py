@@ -25,7 +25,13 @@ from rado.v1 import cohort_pb2, envelope_pb2, query_pb2, roster_pb2
 
 HERE = Path(__file__).resolve().parent
 NOW = 1_790_000_000
-ROLES = {"Roster": "federation", "Query": "learner", "PaillierKey": "learner", "Cancel": "learner"}
+ROLES = {
+    "Roster": "federation",
+    "Query": "learner",
+    "PaillierKey": "learner",
+    "Cancel": "learner",
+    "Retry": "learner",
+}
 SCHEMA = (
     b'{"bias":true,"features":[{"column":"c","impute":null,"missing":"refuse","name":"big","threshold":"4020000000000000"'
     b',"type":"threshold"}],"label":{"column":"y","missing":"refuse","negative":["0"],"positive":["1"]},"name":"vector",'
@@ -67,6 +73,104 @@ def mask_stream(name, peer, query_id, attempt, cohort_digest, count, value_bits)
     octets = Cipher(algorithms.AES256(secret), modes.CTR(bytes(16))).encryptor().update(bytes(8 * count))
     sign = 1 if name == lesser else -1
     return [sign * int.from_bytes(octets[8 * i : 8 * i + 8], "little") % 2**value_bits for i in range(count)]
+
+
+TAG_PRIME = 2**130 - 5
+TAG_VALUES = {"a": [3, -5, 2**40, -(2**40), 0], "b": [-1, 7, 2**33, 1, 12]}
+
+
+def hkdf(secret, salt, info, length):
+    extracted = hmac.digest(salt, secret, "sha256")
+    found, block = b"", b""
+    for count in range(1, -(-length // 32) + 1):
+        block = hmac.digest(extracted, block + info + bytes([count]), "sha256")
+        found += block
+    return found[:length]
+
+
+def named(*names):
+    return b"".join(bytes([len(name)]) + name.encode() for name in names)
+
+
+def agreement_key(name):
+    """The X25519 private key of a member's Ed25519 key pair."""
+    return X25519PrivateKey.from_private_bytes(hashlib.sha512(sha(b"test key of ", name.encode())).digest()[:32])
+
+
+def opening_key():
+    return X25519PrivateKey.from_private_bytes(sha(b"test opening key"))
+
+
+def tag_seed():
+    return hkdf(sha(b"test opening key"), bytes(32), b"rado.v1/tag-seed-of-query\0", 32)
+
+
+def binding(nonce):
+    opening = opening_key().public_key()
+    seeds = []
+    for name in ("a", "b", "c"):
+        pad = hkdf(agreement_key(name).exchange(opening), nonce, b"rado.v1/tag-seed\0" + named(name), 32)
+        seeds.append(query_pb2.SealedSeed(party=name, seed=bytes(x ^ y for x, y in zip(tag_seed(), pad, strict=True))))
+    return query_pb2.Binding(opening_key=opening.public_bytes_raw(), seeds=seeds)
+
+
+def residue(octets):
+    return int.from_bytes(octets, "big") % TAG_PRIME
+
+
+def tags():
+    """A bound query's coefficient, and for each member of its cohort the pad, the mask and the tag of some values."""
+    changes = {"features": ["bound-totals", "signed-retries"], "binding": binding(bytes(range(32)))}
+    asked = signed("Query", "learner", payload(query(**changes)))
+    query_id, attempt, digest = sha(asked.payload), 2, sha(b"test cohort")
+    where = query_id + u32(attempt)
+    alpha = residue(hkdf(tag_seed(), query_id, b"rado.v1/tag-coefficient\0" + u32(attempt), 48))
+    members = {}
+    for name, peer, sign in (("a", "b", 1), ("b", "a", -1)):
+        opened = mask_key(name).exchange(opening_key().public_key())
+        pad = residue(hkdf(opened, digest, b"rado.v1/tag-pad\0" + where + named(name), 48))
+        shared = mask_key(name).exchange(mask_key(peer).public_key())
+        mask = sign * residue(hkdf(shared, digest, b"rado.v1/tag-mask\0" + where + named("a", "b"), 48)) % TAG_PRIME
+        of_values = sum(pow(alpha, j, TAG_PRIME) * x for j, x in enumerate(TAG_VALUES[name], 1))
+        tag = (pad + mask + of_values) % TAG_PRIME
+        members[name] = {"values": TAG_VALUES[name], "pad": str(pad), "mask": str(mask), "tag": str(tag)}
+    return {
+        "query": describe("Query", asked, query_id=query_id),
+        "opening_private_key": sha(b"test opening key").hex(),
+        "attempt": attempt,
+        "cohort_digest": digest.hex(),
+        "seed": tag_seed().hex(),
+        "coefficient": str(alpha),
+        "mask_private_keys": {name: sha(b"test mask key of ", name.encode()).hex() for name in ("a", "b")},
+        "members": members,
+        "total": str(sum(int(member["tag"]) for member in members.values())),
+    }
+
+
+def trust_statements(query_id):
+    """Statements of the features: retries, features, heads, challenges, witnesses, a roster that expires."""
+    head = cohort_pb2.LedgerHead(entries=7, digest=sha(b"entry 7"), sealed_sums=b"sealed")
+    fields = {"query_id": query_id, "attempt": 1, "party": "a", "rows": 120, "mask_key": mask_public("a")}
+    acceptance = signed("Acceptance", "a", payload(cohort_pb2.Acceptance(**fields, roster_version=3, ledger_head=head)))
+    expiring = roster()
+    expiring.not_after_unix_s = NOW + 90 * 86_400
+    stated = {"federation": "vectors", "party": "a"}
+    features = ["bound-totals", "fresh-rosters", "ledger-heads", "signed-retries"]
+    made = {
+        "Retry": ("learner", query_pb2.Retry(query_id=query_id, learner="learner", attempt=2)),
+        "Features": (
+            "a",
+            roster_pb2.Features(**stated, features=features, version="0.2.0", signed_at_unix_s=NOW),
+        ),
+        "Challenge": ("a", cohort_pb2.Challenge(**stated, nonce=sha(b"nonce"), signed_at_unix_s=NOW)),
+        "Witness": (
+            "b",
+            cohort_pb2.Witness(federation="vectors", party="b", subject="a", nonce=sha(b"nonce"), newest=acceptance),
+        ),
+        "Roster": ("federation", expiring),
+    }
+    described = {kind: describe(kind, signed(kind, who, payload(message))) for kind, (who, message) in made.items()}
+    return described | {"Acceptance": describe("Acceptance", acceptance)}
 
 
 def signed(kind, signer, payload, *, domain_kind=None, role=None):
@@ -382,6 +486,8 @@ def good():
                 for name, peer in (("a", "b"), ("b", "a"))
             },
         },
+        "tag": tags(),
+        "trust": trust_statements(query_id),
         "upload": {"chunk_hashes": [h.hex() for h in hashes], "digest": upload_digest.hex()},
         "receipt": describe("Receipt", signed("Receipt", "a", payload(receipt))),
         "refusal": describe("Refusal", signed("Refusal", "c", payload(refusal))),
