@@ -73,6 +73,8 @@ class CoordinatorStub(LearnerServiceServicer, MemberServiceServicer):
     def status(self, query_id, at=0):
         phase = self.phases[at]
         code, detail = (self.code, self.detail) if phase is Phase.FAILED else ("", "")
+        if phase is Phase.LOST:
+            detail = "In attempt 1 of 3 these did not finish: bo."
         return QueryStatus(query_id, 1, phase, (), code, detail, 60, 0, 1_800_000_000)
 
     def ListQueries(self, request, context):  # noqa: N802

@@ -95,7 +95,7 @@ def test_a_query_that_was_never_acknowledged_is_listed_and_sent(setting, learner
 
 
 def test_an_interrupted_query_continues_and_says_so(setting, learner, monkeypatch):
-    def interrupted(*_arguments):
+    def interrupted(*_arguments, **_options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Session, "watch", interrupted)
@@ -107,7 +107,7 @@ def test_an_interrupted_query_continues_and_says_so(setting, learner, monkeypatc
 
 
 def test_a_query_interrupted_before_it_was_saved_leaves_nothing_to_follow(learner, monkeypatch):
-    def interrupted(*_arguments):
+    def interrupted(*_arguments, **_options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Session, "ask", interrupted)
@@ -207,3 +207,20 @@ def test_a_misspelt_option_sends_nothing(learner, tmp_path, arguments, said):
     assert code == 4
     assert said in err
     assert learner.asked == []
+
+
+def test_retry_starts_another_attempt_and_says_what_to_do_next(learner, setting):
+    setting.stub.phases = [Phase.LOST]
+    code, _, errors = learner.query()
+    (query_id,) = learner.asked
+    assert code == 6
+    assert f"rado learner retry {query_id[:16]}" in errors
+    code, out, _ = learner("status", query_id)
+    assert code == 0
+    assert "these did not finish: bo. It waits for `rado learner retry`" in out
+    code, found = learner.json("retry", query_id, "--no-wait")
+    assert (code, found["data"]["attempt"], len(setting.stub.retried)) == (0, 2, 1)
+    setting.stub.phases = [Phase.COMPLETE]
+    code, _, errors = learner("retry", query_id)
+    assert code == 6
+    assert "nothing to retry" in errors

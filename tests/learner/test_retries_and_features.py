@@ -1,0 +1,167 @@
+"""What a learner decides: another attempt after a lost one, and which features of the protocol a query uses."""
+
+from dataclasses import replace
+
+import pytest
+
+from dpcore.errors import ConfigurationError
+from learner.session import AttemptLostError
+from tests.learner.setting import ROWS
+from tests.learner.totals import REQUEST
+from wire.envelopes import Kind
+from wire.errors import Code, WireError
+from wire.features import OWN_FEATURES, Feature
+from wire.query import open_query, open_retry
+from wire.status import Phase
+
+LOST = [Phase.LOST]
+
+
+@pytest.fixture
+def session(setting):
+    with setting.session() as session:
+        yield session
+
+
+def lost_then_complete(setting):
+    """The query is lost once; it goes on when the learner has sent a retry."""
+    stub = setting.stub
+    real = stub.status
+
+    def status(query_id, at=0):
+        stub.phases = [Phase.UPLOADING, Phase.COMPLETE] if stub.retried else LOST
+        return real(query_id, min(at, len(stub.phases) - 1))
+
+    stub.phases, stub.status = LOST, status
+
+
+def only_lost(setting):
+    setting.stub.phases = [Phase.LOST]
+
+
+# Retries.
+
+
+def test_a_lost_attempt_is_the_learner_s_decision(setting, session):
+    only_lost(setting)
+    query_id = session.ask(session.plan(REQUEST))
+    with pytest.raises(AttemptLostError, match="these did not finish: bo") as caught:
+        session.watch(query_id)
+    assert setting.stub.retried == []
+    assert f"rado learner retry {query_id.hex()[:16]}" in str(caught.value)
+    assert caught.value.exit_code == 6
+
+
+def test_a_retry_is_signed_for_this_query_and_the_next_attempt(setting, session):
+    only_lost(setting)
+    query_id = session.ask(session.plan(REQUEST))
+    assert session.retry(query_id) == 2
+    roster = setting.world.roster
+    query = setting.stub.submitted[0]
+    opened = open_query(query, roster, now_unix_s=session._query(query_id).created_at_unix_s)
+    assert open_retry(setting.stub.retried[0], opened, roster).attempt == 2
+
+
+def test_without_a_lost_attempt_there_is_nothing_to_retry(setting, session):
+    query_id = session.ask(session.plan(REQUEST))
+    with pytest.raises(WireError) as caught:
+        session.retry(query_id)
+    assert caught.value.code is Code.PHASE_MISMATCH
+    assert setting.stub.retried == []
+
+
+def test_retries_that_were_asked_for_start_without_asking(setting, session):
+    lost_then_complete(setting)
+    release = session.run(session.plan(REQUEST), retries=1)
+    assert release.party_rows == ROWS
+    assert len(setting.stub.retried) == 1
+
+
+def test_no_more_retries_than_were_asked_for(setting, session):
+    only_lost(setting)
+    with pytest.raises(AttemptLostError):
+        session.run(session.plan(REQUEST), retries=2)
+    assert len(setting.stub.retried) == 2
+
+
+# The secret of a binding.
+
+
+def opening_file(setting, query_id):
+    return setting.config.state_directory / "queries" / query_id.hex() / "opening.key"
+
+
+def test_the_opening_key_survives_a_restart_and_is_erased_after_opening(setting, session):
+    query_id = session.ask(session.plan(REQUEST))
+    file = opening_file(setting, query_id)
+    assert (file.stat().st_mode & 0o777, file.stat().st_size) == (0o600, 32)
+    with setting.session() as restarted:
+        release = restarted.fetch(query_id)
+    assert release.party_rows == ROWS
+    assert not file.exists()
+
+
+def test_a_total_without_its_opening_key_is_not_opened(setting, session):
+    query_id = session.ask(session.plan(REQUEST))
+    opening_file(setting, query_id).unlink()
+    with pytest.raises(ConfigurationError, match="bound to an opening key that is not here"):
+        session.fetch(query_id)
+
+
+def test_a_process_that_ended_between_saving_and_erasing_erases_at_the_next_fetch(setting, session, monkeypatch):
+    query_id = session.ask(session.plan(REQUEST))
+    monkeypatch.setattr(session._state, "erase_opening", lambda _: None)
+    session.fetch(query_id)
+    assert opening_file(setting, query_id).exists()
+    monkeypatch.undo()
+    session.fetch(query_id)
+    assert not opening_file(setting, query_id).exists()
+
+
+# Features.
+
+
+def test_a_query_uses_all_features(session):
+    assert session.plan(REQUEST).query.features == OWN_FEATURES
+
+
+def test_parties_that_state_nothing_are_asked_with_all_features(setting, session):
+    """A coordinator that withholds statements must not weaken a query."""
+    setting.stub.features = []
+    assert session.plan(REQUEST).query.features == OWN_FEATURES
+
+
+def test_too_few_parties_with_a_feature_are_refused_by_name(setting, session):
+    some = tuple(name for name in OWN_FEATURES if name != Feature.BOUND_TOTALS)
+    setting.stub.features = [setting.world.features(name, some) for name in ("ada", "bo")]
+    with pytest.raises(WireError, match="ada lacks bound-totals; bo lacks bound-totals") as caught:
+        session.plan(REQUEST)
+    assert caught.value.code is Code.FEATURE_MISSING
+
+
+def test_older_nodes_are_asked_with_what_all_have_only_where_the_user_says_so(setting, session):
+    some = (Feature.SIGNED_RETRIES.value,)
+    setting.stub.features = [setting.world.features(name, some) for name in ROWS]
+    plan = session.plan(replace(REQUEST, allow_older_nodes=True))
+    assert (plan.query.features, plan.query.binding, plan.opening) == (some, None, None)
+
+
+def test_statements_that_are_not_the_party_s_own_count_for_nothing(setting, session):
+    forged = setting.world.features("ada", ())
+    setting.stub.features = [
+        forged.__class__(forged.payload, forged.key_id, bytes(64)),
+        setting.world.party_keys["bo"].sign(Kind.FEATURES, forged.payload),
+    ]
+    assert session.plan(REQUEST).query.features == OWN_FEATURES
+
+
+@pytest.mark.parametrize("older", ["no call", "no feature"])
+def test_an_older_coordinator_is_refused_with_a_sentence(setting, session, older):
+    if older == "no call":
+        setting.stub.fail["FetchFeatures"] = Code.ROLE_FORBIDDEN
+    else:
+        setting.stub.own_features = ()
+    with pytest.raises(WireError, match="coordinator") as caught:
+        session.plan(REQUEST)
+    assert caught.value.code is Code.FEATURE_MISSING
+    assert setting.stub.submitted == []
