@@ -191,7 +191,7 @@ class SecretKey:
         ciphertext = theirs.public_key.raw_encrypt(plaintext)
         if self.decrypt_many([ciphertext], threads=1) != [plaintext] or theirs.raw_decrypt(ciphertext) != plaintext:
             raise InvalidKeyError(
-                "radofed and phe open a ciphertext of the key differently: install radofed[learner] again and report this"
+                "radofed and phe open a ciphertext of the key differently: reinstall radofed[learner] and report this"
             )
 
     @classmethod
