@@ -199,7 +199,7 @@ def lower_bounds(often: NDArray[Any], rarely: NDArray[Any], trials: int, *, delt
     return np.asarray(np.log(np.maximum(np.maximum(least - delta, 0.0) / most, 1.0)))
 
 
-def records(*rows: Sequence[float]) -> Records:
+def rows_of(*rows: Sequence[float]) -> Records:
     """Records with these features and label +1, so that the edges are the features."""
     features = np.round(np.array(rows, dtype=np.float64) * ONE).astype(np.int32)
     return Records(features, np.ones(len(rows), dtype=np.int8), np.ones(len(rows), dtype=np.bool_))
@@ -210,10 +210,10 @@ def no_record() -> Records:
     return Records(np.zeros((1, 2), dtype=np.int32), np.ones(1, dtype=np.int8), np.zeros(1, dtype=np.bool_))
 
 
-def in_this_thread(part: RowPart, held: Records, progress: Progress | None = None) -> Integers:  # noqa: ARG001
+def in_this_thread(part: RowPart, records: Records, progress: Progress | None = None) -> Integers:  # noqa: ARG001
     """The sums of a few rows (dpcore.records.row_sums.RowSums) without starting threads for each of many releases."""
     total = np.zeros(part.shape, dtype=np.int64)
-    part.add(total, held, 0)
+    part.add(total, records, 0)
     return total
 
 
@@ -256,12 +256,12 @@ def along(difference: NDArray[Any]) -> Score:
 
 def opposite() -> tuple[Records, Records]:
     """Edges of length 1 in opposite directions."""
-    return records((1.0, 0.0)), records((-1.0, 0.0))
+    return rows_of((1.0, 0.0)), rows_of((-1.0, 0.0))
 
 
 def ends() -> tuple[Records, Records]:
     """One record of SCHEMA, with the bias, at either end of the feature's range."""
-    return records((1.0, 1.0)), records((-1.0, 1.0))
+    return rows_of((1.0, 1.0)), rows_of((-1.0, 1.0))
 
 
 def gradient() -> Audited:
@@ -274,7 +274,7 @@ def moments() -> Audited:
     """The farthest two of many edges of length R in the plane."""
     clip = Clip(Fraction(1), bias=False)
     kind = MomentsQuery(clip, edge_multiplier(clip.norm_bound, FRACTION_BITS), SMALLEST_SHARE_SIGMA)
-    held = [records((math.cos(angle), math.sin(angle))) for angle in np.linspace(-math.pi, math.pi, 49)]
+    held = [rows_of((math.cos(angle), math.sin(angle))) for angle in np.linspace(-math.pi, math.pi, 49)]
     sums = [kind.sums(one, FRACTION_BITS) for one in held]
     vectors = np.array(sums, dtype=np.float64)
     far = np.square(vectors[:, None] - vectors[None]).sum(axis=2)
@@ -336,7 +336,7 @@ def mixture(design: Design) -> Score:
 def fixed_support() -> Audited:
     """One of two records in each rado: the rados have two values, whose sum is that of the noised table."""
     kind = RadosQuery(RADOS, FixedSupportDesign(Fraction(1, 2), Clip(Fraction(1), bias=False), SMALLEST_SHARE_SIGMA))
-    worst = records((1.0, 0.0), (0.0, 1.0)), records((-1.0, 0.0), (0.0, 1.0))
+    worst = rows_of((1.0, 0.0), (0.0, 1.0)), rows_of((-1.0, 0.0), (0.0, 1.0))
 
     def score(totals: Integers) -> Scores:
         values = totals.reshape(len(totals), RADOS, 2)[:, :, 0]
@@ -374,7 +374,7 @@ def counted(kind: RadosQuery, rows: int) -> Score:
 def flipped(rows: int) -> tuple[Cohort, Cohort]:
     """`rows` records with the value +1, or one of them with -1."""
     every = [(1.0, 1.0)] * rows
-    return (records(*every),), (records((-1.0, 1.0), *every[1:]),)
+    return (rows_of(*every),), (rows_of((-1.0, 1.0), *every[1:]),)
 
 
 def audited() -> list[Audited]:

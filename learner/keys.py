@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from dpcore.paillier.secret import SecretKey, phe_is_installed
 from dpcore.randomness.sources import RandomSource, SystemRandom
 from radofed.common.files.reading import FileKind, read_json, with_remedy
 from radofed.common.files.writing import create_durably
+from radofed.common.logs import Log
 from wire.envelopes import Envelope, SigningKey
 from wire.query import PaillierKey
 
@@ -83,6 +85,8 @@ def create_key(
         raise ConfigurationError(f"a key cannot have {bits} bits: use an even number from {MINIMUM_BITS} on") from error
     if phe_is_installed():
         secret.check_with_phe(random)
+    else:
+        note_that_phe_is_missing()
     key = LearnerKey(secret, int(time.time() if now_unix_s is None else now_unix_s))
     content = json.dumps({**secret.to_jwk(), _NOT_BEFORE: key.not_before_unix_s}, indent=2)
     try:
@@ -107,10 +111,18 @@ def load_key(path: Path) -> LearnerKey:
     try:
         secret = SecretKey.from_jwk(jwk)
         if phe_is_installed():
-            _ = secret.to_phe()  # it checks the modulus, and inverts p modulo q
+            _ = secret.phe_key  # it checks the modulus, and inverts p modulo q
     except (InvalidKeyError, ValueError, ZeroDivisionError) as error:
         raise ConfigurationError(f"{path}: {error}") from error
     return LearnerKey(secret, not_before)
+
+
+@cache
+def note_that_phe_is_missing() -> None:
+    """Log, once in a process, that a key or a total is not checked with phe."""
+    Log("learner").warning(
+        "phe is not installed, so no key and no total is checked with it: pip install 'radofed[learner]'"
+    )
 
 
 def _created_unix_s(jwk: Mapping[str, Any], path: Path) -> int:

@@ -18,7 +18,6 @@ remainder theorem for all but the tag.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +30,7 @@ from dpcore.paillier.secret import SecretKey, phe_is_installed
 from dpcore.paillier.tag import check_tag, coefficient, pad
 from dpcore.progress import Progress
 from dpcore.randomness.sources import RandomSource, SystemRandom, require_system
-from radofed.common.logs import Log
+from learner.keys import note_that_phe_is_missing
 from wire.binding import OpeningSecret
 from wire.cohort import Acceptance, Cohort, check_receipts
 from wire.query import OpenedQuery
@@ -213,16 +212,8 @@ def _check_one(ciphertexts: Sequence[int], plaintexts: Sequence[int], secret: Se
     if not ciphertexts:
         return  # a total without ciphertexts is refused by the caller
     if not phe_is_installed():
-        _note_that_phe_is_missing()
+        note_that_phe_is_missing()
         return
     index = random.below(len(ciphertexts))
     if secret.decrypt_with_phe(ciphertexts[index]) != plaintexts[index]:
         raise OpeningsDifferError(ciphertext=index)
-
-
-@cache
-def _note_that_phe_is_missing() -> None:
-    """Log it, once in a process."""
-    Log("learner").warning(
-        "phe is not installed, so no ciphertext of a total is opened a second time: install radofed[learner]"
-    )

@@ -19,7 +19,7 @@ from dpcore.paillier.public import InvalidKeyError
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SeededRandom, SeededRandomRefusedError, SystemRandom
 from learner import opening as opening_module
-from learner.keys import LearnerKey, create_key, load_key
+from learner.keys import LearnerKey, create_key, load_key, note_that_phe_is_missing
 from learner.opening import OpeningsDifferError, open_total
 from tests.learner.test_opening import ROWS
 from tests.learner.totals import World, encrypt, random_values, to_chunks
@@ -139,14 +139,14 @@ class TestOpening:
 
     def test_without_phe_totals_open_and_the_log_says_so_once(self, asked, monkeypatch, caplog):
         monkeypatch.setitem(sys.modules, "phe", None)
-        opening_module._note_that_phe_is_missing.cache_clear()
+        note_that_phe_is_missing.cache_clear()
         for _ in range(2):
             assert np.array_equal(asked.open().values, asked.values)
         said = [record for record in caplog.records if "phe is not installed" in record.getMessage()]
         assert [(record.name, record.levelname) for record in said] == [("learner", "WARNING")]
 
     def test_with_phe_the_log_says_nothing(self, asked, caplog):
-        opening_module._note_that_phe_is_missing.cache_clear()
+        note_that_phe_is_missing.cache_clear()
         asked.open()
         assert not caplog.records
 
@@ -253,16 +253,20 @@ class TestKeys:
         def refuses(self, public_key, p, q):
             raise ValueError("given public key does not match the given p and q.")
 
-        monkeypatch.setattr(SecretKey, "generate", staticmethod(lambda random, bits: learner_key.secret))
+        made = SecretKey(learner_key.secret.p, learner_key.secret.q)
+        monkeypatch.setattr(SecretKey, "generate", staticmethod(lambda random, bits: made))
         monkeypatch.setattr(phe.PaillierPrivateKey, "__init__", refuses)
         with pytest.raises(InvalidKeyError, match="does not take the key"):
             create_key(tmp_path / "key.jwk", 2048)
         assert list(tmp_path.iterdir()) == []
 
-    def test_without_phe_keys_are_made_and_read(self, tmp_path, monkeypatch):
+    def test_without_phe_keys_are_made_and_read_and_the_log_says_so_once(self, tmp_path, monkeypatch, caplog):
         monkeypatch.setitem(sys.modules, "phe", None)
+        note_that_phe_is_missing.cache_clear()
         path = tmp_path / "key.jwk"
         assert create_key(path, 2048) == load_key(path)
+        create_key(tmp_path / "other.jwk", 2048)
+        assert [record.getMessage()[:24] for record in caplog.records] == ["phe is not installed, so"]
 
     def test_a_small_plaintext_has_no_remainder_to_be_wrong(self):
         """Why a wrong constant is noticed for values, which fill a plaintext, and may not be for a tag."""
