@@ -427,7 +427,7 @@ def run(*, everything: bool = False) -> Report:
         proved = one.bound(made, 2 * seed, doubt)
         weaker = halved(one).bound(made // 4, 2 * seed + 1, doubt)
         require(proved <= one.printed, f"{one.name}: epsilon is at least {proved:.3f}, printed is {one.printed:.3f}")
-        if everything:
+        if everything and one.delta != SMALL_DELTA:  # there so few releases find little
             require(weaker > one.printed, f"{one.name}: at half the noise the audit proves only {weaker:.3f}")
         figures = {PRINTED: one.printed, PROVED: proved, HALVED: weaker}
         measures += [Measure(f"{one.name}: {what}", "epsilon", at, at, at, 1) for what, at in figures.items()]
