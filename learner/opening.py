@@ -9,6 +9,11 @@ Without a binding (queries of version 0.1): the total fails if an upload was los
 cohort is not the one its members signed, because the masks then do not cancel and the check slots are random
 (dpcore.paillier.masks; the probability that they pass: dpcore.paillier.packing.open_total). A coordinator that adds
 known numbers to a whole total, or replaces it by a total that it made, is not detected.
+
+An independent opening: where `phe` is installed, one ciphertext of every total, chosen at random once all are here, is
+opened with `phe` as well. A decryption of ours that is wrong for k of N ciphertexts is noticed with probability k / N,
+whatever a sender chose. One with a wrong constant is wrong for all ciphertexts, with a wrong coefficient of the Chinese
+remainder theorem for all but the tag.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,9 +26,11 @@ from dpcore.errors import ConfigurationError, TotalError
 from dpcore.paillier import packing
 from dpcore.paillier.masks import CohortAttempt
 from dpcore.paillier.public import InvalidCiphertextError
-from dpcore.paillier.secret import SecretKey
+from dpcore.paillier.secret import SecretKey, phe_is_installed
 from dpcore.paillier.tag import check_tag, coefficient, pad
 from dpcore.progress import Progress
+from dpcore.randomness.sources import RandomSource, SystemRandom, require_system
+from learner.keys import note_that_phe_is_missing
 from wire.binding import OpeningSecret
 from wire.cohort import Acceptance, Cohort, check_receipts
 from wire.query import OpenedQuery
@@ -34,6 +41,17 @@ from wire.upload import chunk_ranges
 
 class CohortError(TotalError):
     """The query does not allow the total's cohort."""
+
+
+class OpeningsDifferError(TotalError):
+    """Our decryption and phe's give different plaintexts for one ciphertext of a total."""
+
+    def __init__(self, *, ciphertext: int) -> None:
+        self.ciphertext = ciphertext
+        super().__init__(
+            f"radofed and phe open ciphertext {ciphertext} of the total differently, so one of them or this machine is "
+            "faulty: do not use the total, install radofed[learner] again, fetch it again, and report this"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,18 +101,22 @@ def open_total(
     progress: Progress | None = None,
     *,
     opening: OpeningSecret | None = None,
+    random: RandomSource | None = None,
 ) -> OpenedTotal:
     """The decrypted total of a cohort.
 
     chunks: each chunk's ciphertexts, in order. They are read after all signatures are verified, and all of them before
     the first is decrypted, so that their sender cannot time a decryption. roster: verifies the cohort's signatures.
-    progress: callback `(chunks decrypted, total)`. opening: the secret of the query's binding. The module's docstring
-    says which attacks by the coordinator are detected.
+    progress: callback `(chunks decrypted, total)`. opening: the secret of the query's binding. random: chooses the
+    ciphertext that phe opens too; None for the operating system's source, and any other is refused. The module's
+    docstring says which attacks by the coordinator are detected.
 
     Raises ConfigurationError if a key is not the query's, what `check_cohort` and `check_receipts` raise, and
-    TotalError if chunks or ciphertexts are malformed or a check slot fails (the error names the ciphertext), TagError
-    if the tag does not match.
+    TotalError if chunks or ciphertexts are malformed or a check slot fails (the error names the ciphertext),
+    OpeningsDifferError if phe opens the chosen ciphertext differently, TagError if the tag does not match.
     """
+    random = SystemRandom() if random is None else random
+    require_system(random)
     if secret.public_key != opened.public_key:
         raise ConfigurationError(
             f"the query is under the Paillier key {opened.public_key.fingerprint()} and the key file holds "
@@ -109,7 +131,7 @@ def open_total(
     check_receipts(total.receipts, total.cohort, roster, chunks=total.chunks, ciphertexts=total.ciphertexts)
     query = opened.query
     pads = _pads(opened, total.cohort, acceptances, opening)
-    plaintexts = _decrypted(_drawn(chunks, opened), opened, secret, progress)
+    plaintexts = _decrypted(_drawn(chunks, opened), opened, secret, random, progress)
     values = packing.open_total(
         plaintexts[: opened.value_ciphertexts],
         query.length,
@@ -156,7 +178,11 @@ def _drawn(chunks: Iterable[bytes], opened: OpenedQuery) -> list[bytes]:
 
 
 def _decrypted(
-    chunks: Sequence[bytes], opened: OpenedQuery, secret: SecretKey, progress: Progress | None
+    chunks: Sequence[bytes],
+    opened: OpenedQuery,
+    secret: SecretKey,
+    random: RandomSource,
+    progress: Progress | None,
 ) -> Sequence[int]:
     """All plaintexts in order, decrypted in one run, so that no processor waits at the end of a chunk."""
     per_chunk = opened.ciphertexts_per_chunk
@@ -172,8 +198,22 @@ def _decrypted(
 
     try:
         ciphertexts = [ciphertext for chunk in chunks for ciphertext in opened.public_key.from_wire(chunk)]
-        return secret.decrypt_many(ciphertexts, progress=report)
+        plaintexts = secret.decrypt_many(ciphertexts, progress=report)
     except InvalidCiphertextError as error:
         raise TotalError(
             f"ciphertext {error.index} of the total {error.reason}: discard the total and send the query again"
         ) from error
+    _check_one(ciphertexts, plaintexts, secret, random)
+    return plaintexts
+
+
+def _check_one(ciphertexts: Sequence[int], plaintexts: Sequence[int], secret: SecretKey, random: RandomSource) -> None:
+    """Open one ciphertext, each with the same probability, with phe too. Raises OpeningsDifferError."""
+    if not ciphertexts:
+        return  # a total without ciphertexts is refused by the caller
+    if not phe_is_installed():
+        note_that_phe_is_missing()
+        return
+    index = random.below(len(ciphertexts))
+    if secret.decrypt_with_phe(ciphertexts[index]) != plaintexts[index]:
+        raise OpeningsDifferError(ciphertext=index)

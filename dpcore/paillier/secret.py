@@ -1,7 +1,9 @@
 """Paillier with the secret key: keys, decryption, and interoperation with `phe`. Only the learner uses it.
 
 Keys are Blum keys (p = q = 3 mod 4, gcd(p-1, q-1) = 2), which short-exponent obfuscation needs
-(dpcore.paillier.obfuscation). `phe` is imported only when one of its objects is needed.
+(dpcore.paillier.obfuscation). `phe` is imported only when one of its objects is needed. It is the field's reference:
+its own decryption and its own constants, from the primes alone, check ours (`decrypt_with_phe`, `check_with_phe`). Both
+compute with GMP, so a fault of GMP itself may escape.
 
 Decryption is not constant time, so its timing could leak the learner's secret key. It runs on whole totals on the
 learner's own machine, so only the time of a total of many ciphertexts is visible outside. A ciphertext that another
@@ -60,7 +62,7 @@ class SecretKey:
         if self.p % 4 != 3 or self.q % 4 != 3 or gmpy2.gcd(self.p - 1, self.q - 1) != 2:
             raise InvalidKeyError(
                 "not a Blum key (p = q = 3 mod 4, gcd(p-1, q-1) = 2), which the proof of obfuscation needs: "
-                "generate a key with radofed and pass it to phe"
+                "generate a key with radofed, which phe takes too, or with phe again: one in six of its keys is one"
             )
         # Length first: testing a number of any size for primality could take forever.
         _ = self.public_key
@@ -172,6 +174,31 @@ class SecretKey:
         """A `phe.PaillierPrivateKey`. Raises ConfigurationError if phe is not installed."""
         return _phe().PaillierPrivateKey(public_key_to_phe(self.public_key), self.p, self.q)
 
+    @cached_property
+    def phe_key(self) -> Any:
+        """What `to_phe` returns, made once: at 3072 bits that takes longer than a decryption."""
+        return self.to_phe()
+
+    def decrypt_with_phe(self, ciphertext: int) -> int:
+        """The plaintext in [0, n) of a validated ciphertext, by phe. Raises ConfigurationError without phe."""
+        return int(self.phe_key.raw_decrypt(int(ciphertext)))
+
+    def check_with_phe(self, random: RandomSource) -> None:
+        """Check the key with phe: its objects take it, and a random plaintext that phe encrypts opens in both.
+
+        Raises InvalidKeyError if one of these fails, ConfigurationError if phe is not installed.
+        """
+        try:
+            theirs = self.phe_key
+        except (ValueError, ZeroDivisionError) as error:
+            raise InvalidKeyError(f"phe does not take the key ({error}): report this") from error
+        plaintext = random.below(self.public_key.n)
+        ciphertext = theirs.public_key.raw_encrypt(plaintext)
+        if self.decrypt_many([ciphertext], threads=1) != [plaintext] or theirs.raw_decrypt(ciphertext) != plaintext:
+            raise InvalidKeyError(
+                "radofed and phe open a ciphertext of the key differently: reinstall radofed[learner] and report this"
+            )
+
     @classmethod
     def from_phe(cls, private_key: Any) -> Self:
         """The key of a `phe.PaillierPrivateKey`. One in six keys that phe generates is a Blum key.
@@ -187,6 +214,15 @@ class TestSecretKey(SecretKey):
 
     __test__: ClassVar[bool] = False
     public_key_type: ClassVar[Callable[[int], PublicKey]] = PublicKey.for_tests
+
+
+def phe_is_installed() -> bool:
+    """Whether phe can be imported. It belongs to the learner's extra."""
+    try:
+        _phe()
+    except ConfigurationError:
+        return False
+    return True
 
 
 def public_key_to_jwk(public_key: PublicKey) -> dict[str, Any]:
