@@ -25,6 +25,7 @@ _KEY = FileKind(
     with_remedy("restore the key file from its copy, or make a key with `rado learner keygen`"),
     limit_bytes=1 << 16,
     secret=True,
+    private=True,
 )
 
 
@@ -84,7 +85,10 @@ def create_key(
 
 
 def load_key(path: Path) -> LearnerKey:
-    """Read a key file that create_key wrote. Raises ConfigurationError if it is missing, damaged or not a key."""
+    """Read a key file that create_key wrote.
+
+    Raises ConfigurationError if it is missing, damaged or not a key, or if other users can read it.
+    """
     jwk = read_json(path, _KEY)
     not_before = jwk.get(_NOT_BEFORE)
     if type(not_before) is not int or not 0 <= not_before < _LATEST_UNIX_S:
