@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -150,7 +151,7 @@ class BoundedLines(logging.StreamHandler[Any]):
 
     Each event has its own share, so that a flood of one event hides no other. When an event has used MOST_EVENT_BYTES
     within EVENT_WINDOW_S seconds, its further lines are counted and left out. The number is written as event "lines not
-    logged" before the event's next line. Debug lines are not bounded: the operator asks for each.
+    logged" before the event's next line, or at the end. Debug lines are not bounded: the operator asks for each.
     """
 
     def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -168,7 +169,7 @@ class BoundedLines(logging.StreamHandler[Any]):
             if len(line) > MOST_LINE_BYTES:
                 fields = {"of": record.getMessage(), "characters": len(line)}
                 line = self._line(record.name, "line too long", fields)
-            if record.levelno > logging.DEBUG and not self._take(record, len(line.encode())):
+            if record.levelno > logging.DEBUG and not self._take(record, len(line.encode()) + 1):
                 return
             self.stream.write(f"{line}\n")
             self.flush()
@@ -188,6 +189,16 @@ class BoundedLines(logging.StreamHandler[Any]):
             return False
         share.used_bytes += size_bytes
         return True
+
+    def close(self) -> None:
+        """Write how many lines were left out. The stream stays open."""
+        with suppress(ValueError, OSError):  # the stream may be closed
+            for event, share in self._shares.items():
+                if share.left_out:
+                    self._sum_up("log", event, share)
+            self.flush()
+        self._shares.clear()
+        super().close()
 
     def _sum_up(self, node: str, event: str, share: _Share) -> None:
         summary = self._line(node, "lines not logged", {"of": event, "count": share.left_out})
