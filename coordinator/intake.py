@@ -104,6 +104,7 @@ class Intake:
         retry = open_retry(envelope, live.opened, self._valid_roster())
         statement = Statement(retry.attempt, retry.learner, Kind.RETRY, envelope)
         await self._core.move(query_id, Retried(retry.attempt), statement=statement)
+        await self._core.expel(self._roster())
 
     async def acceptance(self, envelope: Envelope, caller: Member) -> None:
         """Process a party's acceptance. Raises WireError."""

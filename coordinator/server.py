@@ -68,6 +68,7 @@ class Node:
         self._health = _Health()
         self._membership: Membership | None = None
         self._gate: Gate | None = None
+        self._core: Core | None = None
 
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:
@@ -82,6 +83,8 @@ class Node:
         """Serve the roster file's version if it is newer. Does nothing before the start."""
         if self._membership is not None and self._membership.reload() and self._gate is not None:
             self._gate.expel()
+            if self._core is not None:
+                self._core.begin_expelling(self._membership.roster)
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         config = self._config
@@ -106,6 +109,8 @@ class Node:
         cluster = None if config.cluster is None else ClusterSum(config.cluster, spool, self._log)
         core = Core(store, spool, config.limits, self._log, cluster=cluster)
         await core.start()
+        self._core = core
+        await core.expel(membership.roster)
         stack.push_async_callback(core.drain)
         server = self._build(core, membership)
         self.address = self._bind(server)

@@ -10,10 +10,11 @@ from rado.v1 import learner_service_pb2
 from tests.coordinator.test_server import served_version, wait_until
 from tests.coordinator.world import PARTIES, Clients, refused
 from wire.cohort import Acceptance, sign
+from wire.envelopes import SigningKey
 from wire.errors import Code
 from wire.query import Retry
 from wire.roster import EXPIRY_SKEW_S
-from wire.status import Phase
+from wire.status import PartyState, Phase
 
 DAY_S = 86_400
 FRESH = ("fresh-rosters",)
@@ -155,3 +156,84 @@ def test_a_party_s_claim_of_a_newer_roster_excludes_that_party_alone(world, node
     assert "ann has version 2" in refused(Code.ROSTER_STALE, clients["ann"].accept, stating(2)).detail
     refused(Code.MESSAGE_MALFORMED, clients["ann"].accept, stating(0))
     clients["ann"].accept(stating(1))
+
+
+def test_a_removed_member_leaves_the_answers_before_the_cohort_is_fixed(world, node, clients):
+    opened = world.open(world.query())
+    clients["lea"].submit(opened.envelope)
+    for party in PARTIES:
+        clients[party].accept(world.acceptance(opened.query_id, party))
+    for party in ("ann", "bob", "dan"):
+        clients[party].ready(world.ready(opened.query_id, party))
+    world.new_roster(2, without=("dan",))
+    reload(world, node, clients, 2)
+    states = {p.party: (p.state, p.code) for p in clients["lea"].until(opened.query_id, Phase.PREPARING).parties}
+    wait_until(lambda: clients["lea"].watch(opened.query_id)[0].parties[3].code == Code.PEER_UNKNOWN)
+    assert states["ann"][0] is PartyState.READY
+    clients["cat"].ready(world.ready(opened.query_id, "cat"))
+    clients["lea"].until(opened.query_id, Phase.UPLOADING)
+    cohort = clients["ann"].cohort()
+    assert [a.party for a in cohort.open(world.roster)] == ["ann", "bob", "cat"]
+    for party in PARTIES[:3]:
+        clients.contribute(opened, cohort, party)
+    clients.check_total(opened, PARTIES[:3])
+
+
+def test_a_removed_member_that_is_silent_is_not_waited_for(world, node, clients):
+    opened = world.open(world.query())
+    clients["lea"].submit(opened.envelope)
+    for party in PARTIES[:3]:
+        clients[party].accept(world.acceptance(opened.query_id, party))
+    world.new_roster(2, without=("dan",))
+    reload(world, node, clients, 2)
+    clients["lea"].until(opened.query_id, Phase.PREPARING)
+
+
+@pytest.mark.parametrize(("features", "phase"), [(("signed-retries",), Phase.LOST), ((), Phase.ANSWERING)])
+def test_an_attempt_with_a_removed_member_is_lost_at_once(world, node, clients, features, phase):
+    """And the next attempt, whoever starts it, does not wait for that member."""
+    opened = world.open(world.query(features=features))
+    clients["lea"].submit(opened.envelope)
+    cohort = clients.to_uploading(opened.query_id)
+    clients.contribute(opened, cohort, "dan")
+    world.new_roster(2, without=("dan",))
+    reload(world, node, clients, 2)
+    clients["lea"].until(opened.query_id, phase)
+    if features:
+        retry = Retry(opened.query_id, "lea", 2).sign(world.keys["lea"])
+        lea = clients["lea"]
+        lea.call(lea.learner.RetryQuery, learner_service_pb2.RetryQueryRequest(retry=retry.to_proto()))
+    for party in PARTIES[:3]:
+        clients[party].accept(world.acceptance(opened.query_id, party, attempt=2))
+    clients["lea"].until(opened.query_id, Phase.PREPARING)
+
+
+def test_a_member_that_changed_its_key_answers_again_only_in_the_next_attempt(world, node, clients):
+    opened = world.open(world.query())
+    clients["lea"].submit(opened.envelope)
+    clients.to_uploading(opened.query_id)
+    fresh = SigningKey.generate()
+    members = tuple(
+        dataclasses.replace(m, signing_key=fresh.public_bytes) if m.name == "dan" else m for m in world.roster.members
+    )
+    roster = dataclasses.replace(world.roster, version=2, members=members)
+    world.config.roster.write_bytes(roster.sign(world.federation_key).to_bytes())
+    reload(world, node, clients, 2)
+    assert clients["lea"].until(opened.query_id, Phase.ANSWERING).attempt == 2
+    world.keys["dan"] = fresh
+    clients["dan"].accept(world.acceptance(opened.query_id, "dan", attempt=2))
+
+
+def test_a_member_that_was_removed_while_the_coordinator_was_down_is_expelled_at_the_start(world, start_node):
+    node = start_node(world.config)
+    clients = Clients(world, node.address)
+    opened = world.open(world.query(features=("signed-retries",)))
+    clients["lea"].submit(opened.envelope)
+    clients.to_uploading(opened.query_id)
+    clients.close()
+    node.close()
+    world.new_roster(2, without=("dan",))
+    node = start_node(world.config)
+    clients = Clients(world, node.address)
+    assert clients["lea"].watch(opened.query_id)[0].phase is Phase.LOST
+    clients.close()
