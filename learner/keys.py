@@ -85,10 +85,7 @@ def create_key(
 
 
 def load_key(path: Path) -> LearnerKey:
-    """Read a key file that create_key wrote.
-
-    Raises ConfigurationError if it is missing, damaged or not a key, or if other users can read it.
-    """
+    """Read a key file that create_key wrote. Raises ConfigurationError if it is missing, damaged or not a key."""
     jwk = read_json(path, _KEY)
     not_before = jwk.get(_NOT_BEFORE)
     if type(not_before) is not int or not 0 <= not_before < _LATEST_UNIX_S:
