@@ -24,6 +24,7 @@ from coordinator.events import (
     Cancelled,
     DropUploads,
     Event,
+    Expelled,
     Finished,
     FixCohort,
     ReceiptGiven,
@@ -38,8 +39,10 @@ from coordinator.store import Statement, Store, StoredQuery
 from coordinator.totals import Adding, ClusterSum
 from dpcore.errors import ConfigurationError, RadofedError
 from radofed.common.logs import Log
+from wire.envelopes import key_id
 from wire.errors import Code, WireError
 from wire.query import CLOCK_SKEW_S, OpenedQuery
+from wire.roster import Role, Roster
 from wire.status import Phase
 
 TICK_S = 0.25
@@ -273,6 +276,19 @@ class Core:
         await self._tell(work=work_changed)
         return live
 
+    def begin_expelling(self, roster: Roster) -> None:
+        """Begin `expel` without waiting for it."""
+        self._background(self.expel(roster))
+
+    async def expel(self, roster: Roster) -> None:
+        """Take parties that this roster does not list, or not with the keys of their answers, out of open queries."""
+        for live in self.queries:
+            # Twice: an attempt that is lost by this may be followed by another, which waits for the same parties.
+            for _ in range(2):
+                current = self._live.get(live.query_id)
+                if current is not None and current.is_open and (parties := _unlisted(current, roster)):
+                    await self.move(live.query_id, Expelled(parties))
+
     async def _tell(self, *, work: bool) -> None:
         async with self.status_changed:
             self.status_changed.notify_all()
@@ -309,6 +325,8 @@ class Core:
                 self._log.info("answer", **about, attempt=attempt, party=party, rows=answer.rows)
             case Answered(attempt, party, answer):
                 self._log.info("refusal", **about, attempt=attempt, party=party, code=answer.code)
+            case Expelled(parties):
+                self._log.warning("removed from the query", **about, parties=sorted(parties))
             case BecameReady(attempt, party):
                 self._log.info("ready", **about, attempt=attempt, party=party)
             case ReceiptGiven(attempt, party, _):
@@ -425,6 +443,16 @@ class Core:
         await self._save_times()
         self._store_thread.shutdown()
         self._adding.close()
+
+
+def _unlisted(live: LiveQuery, roster: Roster) -> frozenset[str]:
+    """The query's parties that the roster does not list, or not with the key that signed their acceptance."""
+
+    def is_listed(name: str) -> bool:
+        member, acceptance = roster.find(name, Role.PARTY), live.acceptances.get(name)
+        return member is not None and (acceptance is None or acceptance.key_id == key_id(member.signing_key))
+
+    return frozenset(name for name in live.round.rules.parties if not is_listed(name))
 
 
 def _attempt_of_use(live: LiveQuery) -> int | None:

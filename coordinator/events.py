@@ -78,7 +78,14 @@ class Ticked:
     """Time has passed."""
 
 
-Event = Answered | BecameReady | ReceiptGiven | Added | AddingFailed | Cancelled | Retried | Ticked
+@dataclass(frozen=True)
+class Expelled:
+    """A newer roster does not list these parties, or lists them with other keys than they answered with."""
+
+    parties: frozenset[str]
+
+
+Event = Answered | BecameReady | ReceiptGiven | Added | AddingFailed | Cancelled | Retried | Ticked | Expelled
 
 
 @dataclass(frozen=True)

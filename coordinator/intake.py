@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 from coordinator.core import Core
 from coordinator.events import Answered, BecameReady, Cancelled, PartyAnswer, ReceiptGiven, Retried
@@ -12,7 +13,7 @@ from coordinator.rounds import Rules
 from coordinator.store import Statement
 from coordinator.totals import check_chunk
 from radofed.common.logs import Log
-from wire.cohort import Acceptance, Ready, Receipt, Refusal, S, check_receipt, open_statement
+from wire.cohort import Acceptance, Ready, Receipt, Refusal, S, check_receipt, check_roster_version, open_statement
 from wire.envelopes import Envelope, Kind
 from wire.errors import Code, WireError
 from wire.features import Feature
@@ -49,6 +50,15 @@ class Intake:
             _check_sender(known.learner, caller)
             return known.query_id
         return await self._core.carry(self._open_and_take(envelope, caller))
+
+    def _valid_roster(self) -> Roster:
+        """The roster, for whatever begins or continues an attempt. Raises WireError(ROSTER_EXPIRED).
+
+        Refusals and the uploads of a cohort do without: parties verified and paid for that cohort under a valid roster.
+        """
+        roster = self._roster()
+        roster.check_unexpired(self._core.wall_clock())
+        return roster
 
     async def _open_and_take(self, envelope: Envelope, caller: Member) -> bytes:
         roster = self._roster()
@@ -91,13 +101,16 @@ class Intake:
         live = self._core.find(query_id)
         if live.learner != caller.name:
             raise WireError(Code.QUERY_UNKNOWN)
-        retry = open_retry(envelope, live.opened, self._roster())
+        retry = open_retry(envelope, live.opened, self._valid_roster())
         statement = Statement(retry.attempt, retry.learner, Kind.RETRY, envelope)
         await self._core.move(query_id, Retried(retry.attempt), statement=statement)
+        await self._core.expel(self._roster())
 
     async def acceptance(self, envelope: Envelope, caller: Member) -> None:
         """Process a party's acceptance. Raises WireError."""
+        roster = self._valid_roster()
         said = self._open(Acceptance, envelope, caller)
+        check_roster_version(said, self._core.find(said.query_id).opened.query.features, roster.version)
         await self._answer(said, PartyAnswer(envelope.payload_hash.hex(), rows=said.rows), envelope)
 
     async def refusal(self, envelope: Envelope, caller: Member) -> None:
@@ -119,6 +132,7 @@ class Intake:
 
     async def ready(self, envelope: Envelope, caller: Member) -> None:
         """Process a party's statement that it is ready. Raises WireError."""
+        self._valid_roster()
         said = self._open(Ready, envelope, caller)
         statement = Statement(said.attempt, said.party, said.KIND, envelope)
         await self._core.move(said.query_id, BecameReady(said.attempt, said.party), statement=statement)
@@ -158,7 +172,7 @@ class Intake:
         await self._core.carry(self._store_chunk(query_id, attempt, chunk, caller.name))
 
     async def _store_chunk(self, query_id: bytes, attempt: int, chunk: Chunk, party: str) -> None:
-        about = {"query": query_id, "attempt": attempt, "chunk": chunk.index}
+        about: dict[str, Any] = {"query": query_id, "attempt": attempt, "chunk": chunk.index}
         try:
             async with self._uploads.take(party):
                 is_new = await self._store_in_turn(query_id, attempt, chunk, party)

@@ -12,6 +12,7 @@ from wire.roster import Role, Roster, open_roster
 
 # One message has room for this many acceptances and receipts in addition to the longest query.
 MOST_PARTIES = 1000
+WARNED_EVERY_S = 86_400.0
 _ROSTER = FileKind(with_remedy("use the roster.signed that the operator made"), limit_bytes=4 << 20)
 
 
@@ -33,6 +34,7 @@ class Membership:
         self._store = store
         self._log = log
         self.envelope, self.roster = self._read()
+        self._warned_at: float | None = None
 
     def _read(self) -> tuple[Envelope, Roster]:
         known = self._store.roster()
@@ -60,6 +62,15 @@ class Membership:
         self._store.remember_roster(roster.version, envelope)
         return envelope, roster
 
+    def warn(self, now_unix_s: float) -> None:
+        """Log, at most once a day for one roster, that the roster expires soon, has expired or never expires."""
+        sentence = self.roster.expiry_warning(now_unix_s)
+        if not sentence or (self._warned_at is not None and now_unix_s - self._warned_at < WARNED_EVERY_S):
+            return
+        self._warned_at = now_unix_s
+        level = self._log.error if self.roster.is_expired(now_unix_s) else self._log.warning
+        level("roster expiry", reason=sentence, version=self.roster.version)
+
     def reload(self) -> bool:
         """Read the file again. Returns whether its roster is newer. Logs a fault in it and keeps the old roster."""
         try:
@@ -68,6 +79,12 @@ class Membership:
             self._log.error("roster refused", file=str(self._file), error=str(error), version=self.roster.version)
             return False
         is_newer = roster.version > self.roster.version
-        self.envelope, self.roster = envelope, roster
-        self._log.info("roster read", version=roster.version, members=len(roster.members), newer=is_newer)
+        self.envelope, self.roster, self._warned_at = envelope, roster, None
+        self._log.info(
+            "roster read",
+            version=roster.version,
+            members=len(roster.members),
+            newer=is_newer,
+            expires=roster.expiry_date,
+        )
         return is_newer

@@ -28,6 +28,7 @@ from coordinator.events import (
     Cancelled,
     DropUploads,
     Event,
+    Expelled,
     Finished,
     FixCohort,
     PartyAnswer,
@@ -199,8 +200,8 @@ def step(round_: Round, event: Event, now: float) -> Outcome:
             return _cancelled(round_)
         case Retried(attempt):
             return _retried(round_, attempt, now)
-        case Ticked():
-            return _ticked(round_, now)
+        case Ticked() | Expelled():
+            return _ticked(round_, now) if isinstance(event, Ticked) else _expelled(round_, event.parties, now)
     return (round_, ()) if changed is round_ else _settle(changed, now)
 
 
@@ -273,6 +274,26 @@ def _retried(round_: Round, attempt: int, now: float) -> Outcome:
         raise WireError(Code.ATTEMPT_MISMATCH, f"Attempt {round_.attempt} was lost.")
     following = begin(round_.rules, now=now, expires_at=round_.expires_at)
     return replace(following, attempt=attempt), ()
+
+
+def _expelled(round_: Round, parties: frozenset[str], now: float) -> Outcome:
+    """Before the cohort is fixed, removed parties count as refusing. Afterwards an attempt with one of them is lost.
+
+    No other party that has the newer roster would upload for that cohort.
+    """
+    match round_.phase:
+        case Phase.ANSWERING | Phase.PREPARING:
+            answers = round_.answers
+            left = {p for p in parties & set(round_.rules.parties) if p not in answers or answers[p].accepted}
+            if not left:
+                return round_, ()
+            refusal = PartyAnswer("", code=Code.PEER_UNKNOWN.value)
+            remaining = replace(round_, answers={**answers, **dict.fromkeys(left, refusal)}, ready=round_.ready - left)
+            return _settle(remaining, now)
+        case Phase.UPLOADING if parties & set(round_.cohort):
+            return _end_attempt(round_, now)
+        case _:
+            return round_, ()
 
 
 def _cancelled(round_: Round) -> Outcome:

@@ -6,7 +6,7 @@ import datetime as dt
 import fcntl
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,6 +33,7 @@ from wire.roster import Role
 from wire.transport import SERVER_OPTIONS, Gate
 
 DRAIN_S = 10.0
+EXPIRY_CHECKED_EVERY_S = 60.0
 CERTIFICATE_WARNING = dt.timedelta(days=14)
 
 
@@ -67,6 +68,7 @@ class Node:
         self._health = _Health()
         self._membership: Membership | None = None
         self._gate: Gate | None = None
+        self._core: Core | None = None
 
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:
@@ -81,6 +83,8 @@ class Node:
         """Serve the roster file's version if it is newer. Does nothing before the start."""
         if self._membership is not None and self._membership.reload() and self._gate is not None:
             self._gate.expel()
+            if self._core is not None:
+                self._core.begin_expelling(self._membership.roster)
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         config = self._config
@@ -105,17 +109,24 @@ class Node:
         cluster = None if config.cluster is None else ClusterSum(config.cluster, spool, self._log)
         core = Core(store, spool, config.limits, self._log, cluster=cluster)
         await core.start()
+        self._core = core
+        await core.expel(membership.roster)
         stack.push_async_callback(core.drain)
         server = self._build(core, membership)
         self.address = self._bind(server)
         await server.start()
         stack.push_async_callback(self._stop, server, core)
-        ticking = asyncio.create_task(core.run())
-        stack.push_async_callback(_cancel, ticking)
+        for task in (core.run(), _watch_expiry(membership, core.wall_clock)):
+            stack.push_async_callback(_cancel, asyncio.create_task(task))
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
         _write_address(config.address_file, self.address)
         stack.callback(config.address_file.unlink, missing_ok=True)
-        self._log.info("listening", address=self.address, roster=membership.roster.version)
+        self._log.info(
+            "listening",
+            address=self.address,
+            roster=membership.roster.version,
+            roster_expires=membership.roster.expiry_date,
+        )
 
     def _check_certificate(self) -> None:
         config = self._config
@@ -170,6 +181,13 @@ class _Health(health.aio.HealthServicer):  # type: ignore[misc] # the library ha
         names = ("", *SERVICES)
         each = [await self.Check(health_pb2.HealthCheckRequest(service=name), context) for name in names]
         return health_pb2.HealthListResponse(statuses=dict(zip(names, each, strict=True)))
+
+
+async def _watch_expiry(membership: Membership, wall_clock: Callable[[], float]) -> None:
+    """Warn at start, and then as long as the roster expires soon."""
+    while True:
+        membership.warn(wall_clock())
+        await asyncio.sleep(EXPIRY_CHECKED_EVERY_S)
 
 
 async def _cancel(task: "asyncio.Task[None]") -> None:

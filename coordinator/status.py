@@ -11,10 +11,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from coordinator.config import CoordinatorConfig
 from coordinator.rounds import Round
 from coordinator.spool import TOTAL, scan
-from coordinator.store import read_queries
+from coordinator.store import read_queries, read_roster
 from dpcore.errors import ConfigurationError
 from radofed.common.files.reading import FileKind, read_text, with_remedy
 from wire.identity import Certificate
+from wire.roster import Roster
 from wire.status import Phase
 from wire.transport import CHANNEL_OPTIONS
 
@@ -26,9 +27,10 @@ _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - recogni
 def read(config: CoordinatorConfig) -> dict[str, Any]:
     """The coordinator's state, safe for JSON. Run it on the coordinator's machine. Changes nothing.
 
-    running: whether it answers. health: "SERVING", "NOT_SERVING" or "UNREACHABLE", the last with a cause. queries: all
-    open queries and finished ones that are not forgotten, with phase, attempt, remaining seconds (as last stored) and
-    every party's state. Raises ConfigurationError if the certificate's files cannot be read.
+    running: whether it answers. health: "SERVING", "NOT_SERVING" or "UNREACHABLE", the last with a cause. roster: the
+    newest that it has served, with its expiry; None before the first. queries: all open queries and finished ones that
+    are not forgotten, with phase, attempt, remaining seconds (as last stored) and every party's state. Raises
+    ConfigurationError if the certificate's files cannot be read.
     """
     address = _address(config)
     health, cause = _health(config, address)
@@ -41,6 +43,7 @@ def read(config: CoordinatorConfig) -> dict[str, Any]:
         "address": address,
         "spool_bytes": sum(c.size_bytes for key, held in chunks.items() if key[1] != TOTAL for c in held.values()),
         "spool_limit_bytes": config.limits.spool_bytes,
+        "roster": _roster(config),
         "queries": _queries(config.store_file, chunks),
     }
 
@@ -70,6 +73,26 @@ def _health(config: CoordinatorConfig, address: str) -> tuple[str, str]:
         except grpc.RpcError as error:
             return "UNREACHABLE", error.details() or error.code().name
     return health_pb2.HealthCheckResponse.ServingStatus.Name(response.status), ""
+
+
+def _roster(config: CoordinatorConfig) -> dict[str, Any] | None:
+    """Version and expiry of the newest roster in the store. warning: empty if there is nothing to do."""
+    if not config.store_file.exists():
+        return None
+    try:
+        envelope = read_roster(config.store_file)
+    except sqlite3.Error:
+        return None
+    if envelope is None:
+        return None
+    roster = Roster.from_bytes(envelope.payload)
+    return {
+        "version": roster.version,
+        "members": len(roster.members),
+        "not_after_unix_s": roster.not_after_unix_s,
+        "expires": roster.expiry_date,
+        "warning": roster.expiry_warning(time.time()),
+    }
 
 
 def _queries(store_file: Path, chunks: dict[Any, dict[int, Any]]) -> list[dict[str, Any]]:

@@ -337,3 +337,13 @@ def read_queries(path: Path) -> list[dict[str, Any]]:
             " ORDER BY submitted_at_unix_s, query_id"
         ).fetchall()
         return [{**dict(row), "round": parse_json(row["round"], path, _STORE)} for row in rows]
+
+
+def read_roster(path: Path) -> Envelope | None:
+    """The newest roster that was served, or None. Changes nothing; a coordinator may be using the file.
+
+    Raises sqlite3.Error if the file cannot be read, WireError if its content is malformed.
+    """
+    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10)) as connection:
+        row = connection.execute("SELECT envelope FROM roster").fetchone()
+    return None if row is None else Envelope.from_bytes(row[0])

@@ -37,6 +37,7 @@ _KEY = FileKind(
     with_remedy("restore the key file from its copy, or make a key with `rado learner keygen`"),
     limit_bytes=1 << 16,
     secret=True,
+    private=True,
 )
 
 

@@ -32,7 +32,7 @@ from dpcore.progress import Progress
 from dpcore.randomness.sources import RandomSource, SystemRandom, require_system
 from learner.keys import note_that_phe_is_missing
 from wire.binding import OpeningSecret
-from wire.cohort import Acceptance, Cohort, check_receipts
+from wire.cohort import Acceptance, Cohort, check_receipts, check_roster_version
 from wire.query import OpenedQuery
 from wire.roster import Roster
 from wire.status import Total
@@ -90,6 +90,16 @@ def check_cohort(cohort: Cohort, opened: OpenedQuery, roster: Roster) -> tuple[A
             sentence = f"the total's cohort has {value} {what} and the query allows {least} to {most}"
             raise CohortError(f"{sentence}: discard it and ask the operator why")
     return acceptances
+
+
+def check_fresh(acceptances: Iterable[Acceptance], opened: OpenedQuery, newest_version: int) -> None:
+    """Raise WireError(ROSTER_STALE) if a member of the cohort has a newer roster than this learner.
+
+    newest_version: the newest that this learner has seen. A coordinator that withholds the next version from a learner
+    is noticed here, as soon as one member of a cohort has it. Raises what `check_roster_version` raises.
+    """
+    for acceptance in acceptances:
+        check_roster_version(acceptance, opened.query.features, newest_version)
 
 
 def open_total(

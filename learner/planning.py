@@ -34,7 +34,8 @@ class Plan:
     """A query that can be sent, and its cost. A plan is one query, however often it is sent.
 
     cost: the exact privacy cost at the parties' stated sizes; None if the design has no bound or a party states none.
-    opening: the secret of the query's binding, None if it has none.
+    opening: the secret of the query's binding, None if it has none. roster_warning: a sentence if the roster expires
+    soon.
     """
 
     query: Query
@@ -43,6 +44,7 @@ class Plan:
     party_rows: tuple[int, ...] | None
     cost: ReleaseCost | None
     opening: OpeningSecret | None = None
+    roster_warning: str = ""
 
     @cached_property
     def query_id(self) -> bytes:
@@ -77,7 +79,8 @@ class Plan:
             f"Parties have {query.answer_within_s} s to answer, {query.prepare_within_s} s to get ready and "
             f"{query.upload_within_s} s to upload; at most {query.max_attempts} attempts, and each attempt is charged."
         )
-        return [what, size, cohort, *self._privacy_words(), times]
+        warnings = [f"Warning: {self.roster_warning}."] if self.roster_warning else []
+        return [what, size, cohort, *self._privacy_words(), times, *warnings]
 
     def _privacy_words(self) -> list[str]:
         scope = self.query.kind.scope

@@ -19,7 +19,7 @@ from dpcore.queries.statement import PrivacyStatement, statement_for, without_bo
 from learner.client import GIVE_UP_AFTER_S, Coordinator
 from learner.config import LearnerConfig
 from learner.keys import LearnerKey, load_key
-from learner.opening import OpenedTotal, open_total
+from learner.opening import OpenedTotal, check_cohort, check_fresh, open_total
 from learner.planning import Plan, plan_query
 from learner.release import Release, ReleaseError
 from learner.requests import Request
@@ -86,8 +86,9 @@ class Session:
     def fetch_roster(self) -> Roster:
         """The newest roster, verified with the pinned federation key, and stored.
 
-        Raises WireError(ROSTER_STALE) if the coordinator sends an older roster than the stored one, and
-        ConfigurationError if the roster does not list this learner with its signing key.
+        It may have expired; `plan` refuses it then. Raises WireError(ROSTER_STALE) if the coordinator sends an older
+        roster than the stored one, and ConfigurationError if the roster does not list this learner with its signing
+        key.
         """
         roster = self._state.accept_roster(self._coordinator.fetch_roster())
         self._check_membership(roster)
@@ -109,6 +110,7 @@ class Session:
         """The plan of a request for the newest roster; sends no query. Raises what `plan_query` raises."""
         certificate = self.key.certify(self.config.name, self._signing_key)
         roster = self.fetch_roster()
+        roster.check_unexpired(time.time())
         stated = self._stated_features(roster)
         plan = plan_query(
             request,
@@ -118,7 +120,7 @@ class Session:
             features=usable_features(stated, older_nodes=request.allow_older_nodes),
         )
         check_cohort_able(plan.query.features, plan.query.cohort_min, stated)
-        return plan
+        return replace(plan, roster_warning=roster.expiry_warning(time.time()))
 
     def _stated_features(self, roster: Roster) -> Stated:
         """What each party of the roster states of its node, verified; None for a party that states nothing.
@@ -158,6 +160,7 @@ class Session:
         roster = self._state.newest_roster()
         if roster is None or open_roster(roster, self._federation_key).version < plan.query.roster_version:
             raise WireError(Code.ROSTER_STALE, "The plan was made with a roster that this learner has not stored.")
+        open_roster(roster, self._federation_key).check_unexpired(time.time())
         asked = AskedQuery(self._signing_key.sign(Kind.QUERY, plan.query.to_bytes()), roster)
         self._open(asked)
         self._state.remember(asked, plan.opening)
@@ -268,7 +271,7 @@ class Session:
         asked = self._state.find(query_id)
         opened = self._open(asked)
         total = self._coordinator.fetch_total(query_id)
-        roster = self._roster_for(total, asked)
+        roster = self._fresh_roster_for(total, asked, opened)
         result = open_total(
             total,
             self._chunks(opened),
@@ -330,6 +333,25 @@ class Session:
 
     def _query(self, query_id: bytes) -> Query:
         return Query.from_bytes(self._state.find(query_id).query.payload)
+
+    def _fresh_roster_for(self, total: Total, asked: AskedQuery, opened: OpenedQuery) -> Envelope:
+        """`_roster_for`, once no member of the cohort has a newer roster than this learner.
+
+        Raises WireError(ROSTER_STALE) if a refresh does not bring the newer one. An expired roster does not matter
+        here: the query's own time counts.
+        """
+        for is_refreshed in (False, True):
+            roster = self._roster_for(total, asked)
+            acceptances = check_cohort(total.cohort, opened, open_roster(roster, self._federation_key))
+            try:
+                check_fresh(acceptances, opened, self._state.newest_version())
+            except WireError as error:
+                if is_refreshed or error.code is not Code.ROSTER_STALE:
+                    raise
+                self.fetch_roster()
+            else:
+                break
+        return roster
 
     def _roster_for(self, total: Total, asked: AskedQuery) -> Envelope:
         """The roster that verifies query and cohort: the newest, or the one that the query was planned with.

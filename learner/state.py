@@ -21,7 +21,12 @@ from wire.roster import Roster, open_roster
 
 _ROSTER, _QUERY, _SENT, _OPENING = "roster.signed", "query.signed", "sent", "opening.key"
 _ENVELOPE = FileKind(with_remedy("restore the state directory from its copy"), limit_bytes=4 << 20)
-_SECRET = FileKind(with_remedy("restore it from its copy, or send a new query"), limit_bytes=KEY_BYTES, secret=True)
+_SECRET = FileKind(
+    with_remedy("restore it from its copy, or send a new query"),
+    limit_bytes=KEY_BYTES,
+    secret=True,
+    private=True,
+)
 _ID = re.compile(r"[0-9a-f]{64}")
 
 
@@ -58,6 +63,11 @@ class LearnerState:
         envelope = _read(path)
         open_roster(envelope, self._federation_key)
         return envelope
+
+    def newest_version(self) -> int:
+        """The version of the newest roster seen, 0 before the first."""
+        envelope = self.newest_roster()
+        return 0 if envelope is None else open_roster(envelope, self._federation_key).version
 
     def accept_roster(self, envelope: Envelope) -> Roster:
         """Verify a roster, and store it if it is the newest.

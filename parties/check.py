@@ -1,7 +1,6 @@
 """`rado party check`: finds what would stop a party from taking part, each problem with its cause and its fix."""
 
 import datetime as dt
-import stat
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ from parties.ledger.ledger import Ledger
 from parties.policy import Policy
 from parties.probe import Served, probe
 from parties.rosters import Rosters
+from radofed.common.files.reading import ExposedKeyError, check_private
 from radofed.common.files.schemas import load_schema
 from radofed.common.logs import Log
 from wire.envelopes import SigningKey, fingerprint, load_public_key
@@ -216,10 +216,15 @@ class _Run:
 
     def _permissions(self) -> None:
         secrets = (self.config.signing_key, self.config.tls.key)
-        loose = [path for path in secrets if stat.S_IMODE(path.stat().st_mode) & 0o077]
-        fix = "".join(f"Run: chmod 600 {path}. " for path in loose).strip()
-        found = "other users can read a private key" if loose else "only the owner can read the keys"
-        self.add("key-permissions", found, fix)
+        exposed = []
+        for path in secrets:
+            try:
+                check_private(path)
+            except ExposedKeyError as error:
+                exposed.append(str(error))
+        if exposed:
+            raise CheckFailedError(" | ".join(exposed), "A party does not start with such a key.")
+        self.add("key-permissions", "other users cannot read the keys")
 
     def _certificate(self) -> None:
         now = dt.datetime.fromtimestamp(self.time(), dt.UTC)
@@ -319,7 +324,12 @@ class _Run:
                 "Ask the operator why the coordinator went back (it may have lost its state) and to issue a higher "
                 "version.",
             ) from error
-        self.add("roster", f"version {self.roster.version}, {len(self.roster.parties)} parties")
+        now, roster = self.time(), self.roster
+        detail = f"version {roster.version}, {len(roster.parties)} parties, expires: {roster.expiry_date}"
+        if roster.is_expired(now):
+            self.provided.add("roster")
+            raise CheckFailedError(detail, f"{roster.expiry_warning(now)}.")
+        self.add("roster", detail, roster.expiry_warning(now))
 
     def _clock(self) -> None:
         ahead = self.clock_ahead_s

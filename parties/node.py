@@ -29,6 +29,7 @@ from parties.answering.lifecycle import QueryLifecycle
 from parties.answering.obfuscators import Obfuscators
 from parties.answering.refusals import Refusals
 from parties.answering.spool import Spools
+from parties.answering.uploads import tidy
 from parties.client import CoordinatorClient
 from parties.config import PartyConfig
 from parties.data.cluster import ClusterRowSums
@@ -36,6 +37,7 @@ from parties.data.dataset import Dataset, load
 from parties.database import LedgerOwner
 from parties.ledger.ledger import Ledger
 from parties.policy import Policy
+from parties.polling import PollingPace
 from parties.rosters import Rosters
 from parties.secret import load_or_create
 from radofed.common.files.schemas import load_schema
@@ -50,6 +52,7 @@ DRAIN_S = 10.0
 # Short: the caller retries after a pause that ends when the node stops.
 CALL_PATIENCE_S = 3.0
 ROSTER_EVERY_S = 600.0
+WARNED_EVERY_S = 86_400.0
 
 
 def run(config: PartyConfig) -> None:
@@ -96,6 +99,8 @@ class PartyNode:
         self._cursor = 0
         # Queries seen in the current sweep from cursor 0, or None.
         self._sweep: set[bytes] | None = set()
+        self._pace = PollingPace()
+        self._warned_of_expiry_at = float("-inf")
         self._poller = threading.Thread(target=self._poll, name="poll")
 
     def _open(self, opened: ExitStack, random_source: RandomSource) -> None:
@@ -129,7 +134,7 @@ class PartyNode:
         self._ledger = self._open_ledger(policy)
         opened.callback(self._ledger.database.close)
         attempts, spools = Attempts(self._ledger), Spools(config.state_directory / "spool", config.spool_bytes)
-        spools.keep_only((held.query_id, held.attempt) for held in attempts.unfinished())
+        tidy(spools, attempts)
         obfuscators = Obfuscators(random_source, config.spare_obfuscators)
         opened.callback(obfuscators.close)
         self._lifecycle = QueryLifecycle(
@@ -177,6 +182,7 @@ class PartyNode:
 
     def __enter__(self) -> Self:
         self._log.info("started", federation=self._config.federation, coordinator=self._config.coordinator)
+        self._warn_of_expiry()
         for sentence in self._ledger.state().sentences():
             self._log.info("ledger", state=sentence)
         self._poller.start()
@@ -230,7 +236,7 @@ class PartyNode:
     def _poll(self) -> None:
         waits, asked_roster_at = pauses(), float("-inf")
         while not self._stop.is_set():
-            begun = time.monotonic()
+            begun, busy_s = time.monotonic(), time.thread_time()
             try:
                 if begun - asked_roster_at > ROSTER_EVERY_S:
                     self._refresh_roster()
@@ -240,8 +246,11 @@ class PartyNode:
                 batch = self._poll_client.fetch_work(self._cursor, wait_s)
                 self._take(batch)
                 waits = pauses()
+                handling_s = time.thread_time() - busy_s
+                pause_s = self._pace.pause_s(handling_s=handling_s, is_unreadable=batch.unreadable > 0)
                 # A coordinator that ignores long polling must not be polled in a tight loop.
-                pause_s = 0.5 if wait_s and not batch.work and time.monotonic() - begun < 0.5 else 0.0
+                if wait_s and not batch.work and time.monotonic() - begun < 0.5:
+                    pause_s = max(pause_s, 0.5)
             except RadofedError as error:
                 if self._stop.is_set():
                     return
@@ -263,10 +272,19 @@ class PartyNode:
     def _refresh_roster(self) -> None:
         """Raises WireError(ROSTER_STALE) until a roster has verified."""
         self._rosters.refresh(self._poll_client)
+        self._warn_of_expiry()
         known = self._rosters.current
         member = known.find(self._config.name, Role.PARTY)
         if member is None or member.signing_key != self._signing_key.public_bytes:
             self._log.error("not in the roster", party=self._config.name, version=known.version)
+
+    def _warn_of_expiry(self) -> None:
+        """Log, at most once a day, that the known roster expires soon, has expired or never expires."""
+        known, now = self._rosters.known, time.time()
+        sentence = "" if known is None else known.expiry_warning(now)
+        if sentence and now - self._warned_of_expiry_at >= WARNED_EVERY_S:
+            self._warned_of_expiry_at = now
+            self._log.warning("roster expiry", reason=sentence)
 
     def _state_features(self) -> None:
         """Send what this node can do. A coordinator of version 0.1 does not take it, and nothing depends on it here."""
@@ -280,11 +298,17 @@ class PartyNode:
     def _take(self, batch: WorkBatch) -> None:
         """Dispatch fetched work. A sweep from cursor 0 lists all open queries; all others are closed."""
         if batch.unreadable:
-            self._log.warning("unreadable work", entries=batch.unreadable)
+            self._log.refused("unreadable work", peer="coordinator", code="UNREADABLE", entries=batch.unreadable)
         for work in batch.work:
             self._jobs.offer(work)
         if batch.cursor < self._cursor:
-            self._log.warning("the coordinator restarted its cursor", cursor=self._cursor, its_cursor=batch.cursor)
+            self._log.refused(
+                "the coordinator restarted its cursor",
+                peer="coordinator",
+                code="RESTARTED",
+                cursor=self._cursor,
+                its_cursor=batch.cursor,
+            )
             self._cursor, self._sweep = 0, set()
             return
         self._cursor = batch.cursor

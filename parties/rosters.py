@@ -18,8 +18,8 @@ _ROSTER = FileKind(
     with_remedy("check federation_key, and remove the file only if the operator confirms which version is the newest"),
     limit_bytes=4 << 20,
 )
-# A member may have joined since this party last fetched the roster.
-_NEWER_MAY_HELP = frozenset({Code.ROSTER_STALE, Code.PEER_UNKNOWN, Code.SIGNATURE_INVALID})
+# A member may have joined, or the roster may have been renewed, since this party last fetched it.
+_NEWER_MAY_HELP = frozenset({Code.ROSTER_STALE, Code.ROSTER_EXPIRED, Code.PEER_UNKNOWN, Code.SIGNATURE_INVALID})
 
 T = TypeVar("T")
 
@@ -80,14 +80,16 @@ class Rosters:
             try:
                 roster = self.check(envelope)
             except WireError as error:
-                self._log.error("roster refused", code=error.code, reason=str(error))
+                self._log.refused("roster refused", peer="coordinator", code=error.code, severe=True, reason=str(error))
                 return False
             if known is not None and roster.version == known.version:
                 return False
             temporary = self._path.with_name(f".{_FILE}.new")
             write_durably(self._path, envelope.to_bytes(), mode=BY_UMASK, temporary=temporary)
             self._envelope, self._roster = envelope, roster
-            self._log.info("roster accepted", version=roster.version, members=len(roster.members))
+            self._log.info(
+                "roster accepted", version=roster.version, members=len(roster.members), expires=roster.expiry_date
+            )
             return True
 
     def check(self, envelope: Envelope) -> Roster:

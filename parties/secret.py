@@ -1,6 +1,5 @@
 """The party's secret: the 32-byte seed of its repeatable draws, kept for the life of its data."""
 
-import stat
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError
@@ -10,15 +9,14 @@ from radofed.common.files.reading import FileKind, read_bytes, with_remedy
 from radofed.common.files.writing import write_durably
 
 _REMEDY = "restore it, or remove it to create a new one, which draws new noise for every table"
-_SECRET = FileKind(with_remedy(_REMEDY), limit_bytes=4096, secret=True)
+_SECRET = FileKind(with_remedy(_REMEDY), limit_bytes=4096, secret=True, private=True)
 
 
 def load_or_create(path: Path, random: RandomSource) -> bytes:
     """The secret in the file. Creates the file if it is missing, readable only by its owner.
 
     A new secret replaces one that was lost. Tables released under the old secret then get new noise and a new charge.
-    Raises ConfigurationError if the file cannot be read or written, is not a secret, or is readable by every user of
-    the machine.
+    Raises ConfigurationError if the file cannot be read or written, is not a secret, or is readable by other users.
     """
     try:
         return _read(path) if path.exists() else _create(path, random)
@@ -27,12 +25,7 @@ def load_or_create(path: Path, random: RandomSource) -> bytes:
 
 
 def _read(path: Path) -> bytes:
-    # A restored copy may have wide permissions. Group access is allowed: the directory's mount may need it.
-    if path.stat().st_mode & stat.S_IRWXO:
-        raise ConfigurationError(
-            f"{path}: every user of this machine can read it and remove the noise that is derived from it; run: "
-            f"chmod 600 {path}"
-        )
+    # A restored copy may have wide permissions: who reads it can remove the noise that is derived from it.
     secret = read_bytes(path, _SECRET)
     if len(secret) != SECRET_BYTES:
         raise ConfigurationError(f"{path}: has {len(secret)} bytes, but a party's secret has {SECRET_BYTES}; {_REMEDY}")

@@ -21,6 +21,7 @@ from dpcore.errors import ConfigurationError
 from radofed import templates
 from radofed.certificates import Authority, make_request, private_pem
 from radofed.common.files.writing import create_durably
+from radofed.provision_roster import ROSTER_DAYS, expiry_unix_s
 from radofed.templates import PolicyChoices
 from wire.envelopes import SigningKey, fingerprint, save_public_key
 from wire.roster import NAME, Member, Role, Roster, certificate_san
@@ -58,6 +59,7 @@ class Provisioned:
     directory: Path
     federation_fingerprint: str
     members: tuple[ProvisionedMember, ...]
+    roster: Roster
 
     def of(self, role: Role) -> tuple[ProvisionedMember, ...]:
         """The members of one role."""
@@ -73,8 +75,10 @@ class Provisioned:
             what = "it has private keys: pass it on sealed, then delete it here"
             key = f"; signing key {member.fingerprint}" if member.fingerprint else ""
             lines.append(f"{member.directory}: for {member.role.value} {member.name}; {what}{key}")
+        expiry, offline = self.roster.expiry_date, self.directory / "federation"
         return [
             *lines,
+            f"The roster expires on {expiry}. Before that, run: rado provision renew-roster {offline}",
             "Every party edits policy.toml, which refuses every query until then, and adds its schema and data.",
             "Every party compares the other members' fingerprints with their owners, then runs `rado party check`.",
         ]
@@ -90,6 +94,7 @@ def provision(
     rows_at_least: Mapping[str, int] | None = None,
     listen: str | None = None,
     policy: PolicyChoices = DENY_EVERYTHING,
+    roster_days: int = ROSTER_DAYS,
     now: dt.datetime | None = None,
 ) -> Provisioned:
     """Make a federation in `directory`, which must be absent or empty. A failure leaves nothing behind.
@@ -97,7 +102,8 @@ def provision(
     coordinator_address: "host:port" as members dial it; the coordinator's certificate names its host. rows_at_least:
     the rows that parties say they have at least, by name, for planning. listen: the "host:port" that the coordinator
     binds; by default the loopback address for a local host and every address otherwise. policy: of every party; the
-    default denies everything. Raises ConfigurationError if names, addresses or the directory cannot be used.
+    default denies everything. roster_days: the roster expires after so many days; `renew_roster` makes the next one.
+    Raises ConfigurationError if names, addresses, days or the directory cannot be used.
     """
     now = dt.datetime.now(dt.UTC) if now is None else now
     rows = dict(rows_at_least or {})
@@ -106,6 +112,7 @@ def provision(
     if listen is not None:
         split_address(listen)
     _check_names(federation, parties, learners, rows)
+    not_after_unix_s = expiry_unix_s(now, roster_days)
     directory = Path(directory).absolute()
     _check_empty(directory)
     roles = [(Role.COORDINATOR, COORDINATOR), *((Role.PARTY, name) for name in parties)]
@@ -121,7 +128,7 @@ def provision(
         )
         for role, name in roles
     )
-    roster = Roster(federation, 1, int(now.timestamp()), members)
+    roster = Roster(federation, 1, int(now.timestamp()), members, not_after_unix_s)
     maker = _Maker(Authority.create(federation, now), SigningKey.generate(), roster, keys, policy, now)
     directory.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
@@ -146,7 +153,8 @@ def _made(directory: Path, maker: "_Maker") -> Provisioned:
         )
         for m in maker.roster.members
     )
-    return Provisioned(maker.roster.federation, directory, fingerprint(maker.federation_key.public_bytes), members)
+    key = fingerprint(maker.federation_key.public_bytes)
+    return Provisioned(maker.roster.federation, directory, key, members, maker.roster)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ _TLS = """
 [tls]
 ca = "ca.pem"                     # the federation's certificate authority
 certificate = "certificate.pem"   # this member's certificate; valid for a year
-key = "tls.key"                   # its private key; never leaves this directory
+key = "tls.key"                   # its private key; mode 0600, stays in this directory
 """
 
 
@@ -60,7 +60,7 @@ federation = {_text(federation)}
 name = {_text(name)}
 coordinator = {_text(coordinator)}   # the party dials out; no one dials in
 federation_key = "federation.pub"     # pinned: only rosters signed by this key are accepted
-signing_key = "signing.key"           # signs this party's messages; never leaves this directory
+signing_key = "signing.key"           # signs this party's messages; mode 0600, stays in this directory
 policy = "policy.toml"                # what this party agrees to
 schema = "schema.toml"                # the same file at every party; draft one with `rado schema infer`
 data = "data.csv"                     # this party's rows, CSV or Parquet; read at start; they stay here
@@ -187,7 +187,7 @@ name = {_text(name)}
 coordinator = {_text(coordinator)}
 federation_key = "federation.pub"     # pinned: only rosters signed by this key are accepted
 signing_key = "signing.key"           # pinned by the parties; it certifies the Paillier key below
-paillier_key = "paillier.jwk"         # decrypts totals; made by `rado learner keygen`, never leaves this directory
+paillier_key = "paillier.jwk"         # decrypts totals; made by `rado learner keygen`; mode 0600, stays here
 state_directory = "state"             # the queries that were sent
 releases_directory = "releases"       # the results, each with its privacy statement
 {_TLS}"""

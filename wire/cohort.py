@@ -1,6 +1,6 @@
 """Parties' signed statements about an attempt, and the cohort that their acceptances form."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
@@ -8,6 +8,7 @@ from dpcore.paillier.tag import is_low_order
 from rado.v1 import cohort_pb2
 from wire.envelopes import KEY_BYTES, Envelope, Kind, SigningKey, parse, sha256
 from wire.errors import Code, WireError
+from wire.features import Feature
 from wire.ledger_head import LedgerHead
 from wire.roster import Member, Role, Roster, open_from
 
@@ -224,6 +225,23 @@ class Cohort:
         if len({a.party for a in opened}) != len(opened):
             raise WireError(Code.MESSAGE_MALFORMED, "A party occurs twice in the cohort.")
         return opened
+
+
+def check_roster_version(acceptance: Acceptance, features: Collection[str], newest_version: int) -> None:
+    """Check which roster a party had when it accepted a query with these features.
+
+    newest_version: the newest that the checking node has seen. A party may have an older one: it is verified against
+    the checking node's roster, and it notices the newer version itself. Raises WireError(ROSTER_STALE) if the party has
+    a newer one, WireError(MESSAGE_MALFORMED) if it states a version exactly where the query does not ask for it.
+    """
+    is_asked = Feature.FRESH_ROSTERS in features
+    if is_asked != (acceptance.roster_version > 0):
+        raise WireError(Code.MESSAGE_MALFORMED, "An acceptance states a roster version exactly if the query asks so.")
+    if acceptance.roster_version > newest_version:
+        raise WireError(
+            Code.ROSTER_STALE,
+            f"{acceptance.party} has version {acceptance.roster_version}, but this node has {newest_version}.",
+        )
 
 
 def check_receipts(

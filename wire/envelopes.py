@@ -31,7 +31,7 @@ SIGNATURE_BYTES = 64
 PEM_BYTES = 1 << 20
 """The most bytes of a PEM file. An authority's file may hold a chain of certificates."""
 
-_KEY = FileKind(with_remedy("give an Ed25519 key in an unencrypted PEM file"), limit_bytes=PEM_BYTES)
+_KEY = FileKind(with_remedy("give an Ed25519 key in an unencrypted PEM file"), limit_bytes=PEM_BYTES, private=True)
 _PUBLIC_KEY = FileKind(with_remedy("ask the operator for the file"), limit_bytes=PEM_BYTES)
 
 
@@ -161,7 +161,7 @@ class SigningKey:
 
     @classmethod
     def load(cls, path: Path) -> "SigningKey":
-        """Read an unencrypted PKCS #8 PEM file. Raises ConfigurationError."""
+        """Read an unencrypted PKCS #8 PEM file. Raises ConfigurationError, also if other users can read the file."""
         pem = read_bytes(path, _KEY)
         try:
             key = serialization.load_pem_private_key(pem, password=None)

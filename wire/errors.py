@@ -34,6 +34,7 @@ class Code(StrEnum):
     CALLS_TOO_MANY = "CALLS_TOO_MANY"
     FEDERATION_MISMATCH = "FEDERATION_MISMATCH"
     ROSTER_STALE = "ROSTER_STALE"
+    ROSTER_EXPIRED = "ROSTER_EXPIRED"
     # Queries and attempts.
     QUERY_UNKNOWN = "QUERY_UNKNOWN"
     QUERY_EXPIRED = "QUERY_EXPIRED"
@@ -148,6 +149,13 @@ CATALOGUE: dict[Code, Entry] = {
         _S.FAILED_PRECONDITION,
         "The roster is older than one already seen.",
         "Fetch the newest roster and try again; if the newest version went back, ask the operator why.",
+        6,
+    ),
+    # Only sent under a roster with an expiry. A version that does not know the code refuses such a roster.
+    Code.ROSTER_EXPIRED: Entry(
+        _S.FAILED_PRECONDITION,
+        "The newest known roster has expired.",
+        "Ask the operator to renew the roster with `rado provision renew-roster`.",
         6,
     ),
     Code.QUERY_UNKNOWN: Entry(

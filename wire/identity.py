@@ -2,7 +2,7 @@
 
 import datetime as dt
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from wire.roster import Role, certificate_san
 SAN_FORM = re.compile(r"rado://(?P<federation>[a-z][a-z0-9-]{0,62})/(?P<role>[a-z]+)/(?P<name>[a-z][a-z0-9-]{0,62})")
 
 _PEM = FileKind(with_remedy("give the PEM file that the operator made for this member"), limit_bytes=PEM_BYTES)
+_KEY = replace(_PEM, secret=True, private=True)
 
 
 @dataclass(frozen=True)
@@ -109,12 +110,12 @@ class TlsFiles:
             raise _PEM.error(self.ca, f"is not a readable certificate ({error})") from error
 
     def _public_key_der(self) -> bytes:
-        pem = read_bytes(self.key, _PEM)
+        pem = read_bytes(self.key, _KEY)
         try:
             return _public_der(serialization.load_pem_private_key(pem, password=None).public_key())
         except Exception as error:
             # The message leaves out the cause, which could reveal something about the secret.
-            raise _PEM.error(self.key, "is not a readable unencrypted key") from error
+            raise _KEY.error(self.key, "is not a readable unencrypted key") from error
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
         """Credentials for a client. Raises ConfigurationError if a file cannot be read."""
@@ -128,7 +129,7 @@ class TlsFiles:
 
     def read(self) -> tuple[bytes, bytes, bytes]:
         """The content of the three files. Raises ConfigurationError if one cannot be read."""
-        return read_bytes(self.ca, _PEM), read_bytes(self.certificate, _PEM), read_bytes(self.key, _PEM)
+        return read_bytes(self.ca, _PEM), read_bytes(self.certificate, _PEM), read_bytes(self.key, _KEY)
 
 
 class TlsConfiguration(Configuration):

@@ -317,14 +317,15 @@ class OpenedQuery:
 
 
 def open_query(envelope: Envelope, roster: Roster, *, now_unix_s: float) -> OpenedQuery:
-    """Check a query's signature, federation, roster version, time and Paillier key. Party and coordinator use it.
+    """Check a query's signature, federation, roster, time and Paillier key. Party and coordinator use it.
 
-    Raises WireError.
+    The roster must not have expired at `now_unix_s`. Raises WireError.
     """
     # The signature comes first: the content of a query is expensive to read, so only members' queries are read.
     said = _parsed(envelope.payload)
     if said.federation != roster.federation:
         raise WireError(Code.FEDERATION_MISMATCH)
+    roster.check_unexpired(now_unix_s)
     learner = roster.find(said.learner, Role.LEARNER)
     if learner is None:
         raise WireError(Code.PEER_UNKNOWN, f"The roster has no learner {said.learner!r}.")

@@ -1,5 +1,6 @@
 """The roster: all members with their signing keys and certificates, signed by the offline federation key."""
 
+import datetime as dt
 import re
 from dataclasses import dataclass
 from enum import Enum
@@ -9,6 +10,12 @@ from wire.envelopes import KEY_BYTES, Envelope, Kind, SigningKey, key_id, parse
 from wire.errors import Code, WireError
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
+EXPIRY_SKEW_S = 300
+"""How long after its expiry a roster is still used: clocks differ a little."""
+EXPIRY_WARNING_DAYS = 14
+"""Every node warns when its roster expires in fewer days than this."""
+_DAY_S = 86_400
+_LATEST_UNIX_S = 253_402_300_799  # the last second of the year 9999, the last that Python can print
 
 
 class Role(Enum):
@@ -51,7 +58,11 @@ class Member:
 
 @dataclass(frozen=True)
 class Roster:
-    """All members, in one version. not_after_unix_s: 0 if it does not expire, as those of version 0.1."""
+    """All members, in one version. not_after_unix_s: 0 if it does not expire, as those of version 0.1.
+
+    No member works with an expired roster: a coordinator that withholds the next version can keep a removed member in
+    the federation only until then.
+    """
 
     federation: str
     version: int
@@ -62,6 +73,8 @@ class Roster:
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.federation) or self.version < 1:
             raise WireError(Code.MESSAGE_MALFORMED, "The roster's federation or version is not valid.")
+        if self.not_after_unix_s and not self.issued_at_unix_s < self.not_after_unix_s <= _LATEST_UNIX_S:
+            raise WireError(Code.MESSAGE_MALFORMED, "The roster expires before it was issued, or after the year 9999.")
         for what, values in (
             ("names", [m.name for m in self.members]),
             ("signing keys", [m.signing_key for m in self.members if m.signing_key]),
@@ -78,8 +91,32 @@ class Roster:
         return tuple(m for m in self.members if m.role is Role.PARTY)
 
     def is_expired(self, now_unix_s: float) -> bool:
-        """Whether no member may use it any more."""
-        return self.not_after_unix_s != 0 and now_unix_s > self.not_after_unix_s
+        """Whether no member may use it any more, with EXPIRY_SKEW_S of tolerance."""
+        return self.not_after_unix_s != 0 and now_unix_s > self.not_after_unix_s + EXPIRY_SKEW_S
+
+    def check_unexpired(self, now_unix_s: float) -> None:
+        """Raise WireError(ROSTER_EXPIRED) if no member may use it any more."""
+        if self.is_expired(now_unix_s):
+            raise WireError(Code.ROSTER_EXPIRED, f"Version {self.version} expired on {self.expiry_date}.")
+
+    @property
+    def expiry_date(self) -> str:
+        """The time of its expiry for people, "never" if it does not expire."""
+        if not self.not_after_unix_s:
+            return "never"
+        return f"{dt.datetime.fromtimestamp(self.not_after_unix_s, dt.UTC):%Y-%m-%d %H:%M} UTC"
+
+    def expiry_warning(self, now_unix_s: float) -> str:
+        """One sentence for operators, empty if the roster is valid for EXPIRY_WARNING_DAYS or longer."""
+        renew = "ask the operator to renew it with `rado provision renew-roster`"
+        if not self.not_after_unix_s:
+            return f"roster version {self.version} never expires, so a withheld newer one is not noticed; {renew}"
+        days_left = (self.not_after_unix_s - now_unix_s) / _DAY_S
+        if days_left >= EXPIRY_WARNING_DAYS:
+            return ""
+        if days_left < 0:
+            return f"roster version {self.version} expired on {self.expiry_date}; {renew}"
+        return f"roster version {self.version} expires in {int(days_left)} days, on {self.expiry_date}; {renew}"
 
     def find(self, name: str, role: Role) -> Member | None:
         """The member of this name and role, or None."""

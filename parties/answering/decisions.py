@@ -8,7 +8,7 @@ from dpcore.records.row_sums import RowSums, sum_on_threads
 from dpcore.records.schema import Schema, differences
 from parties.ledger.charges import Charge, charge_for
 from parties.policy import Policy, check_cohort, check_query
-from wire.cohort import Acceptance, Cohort
+from wire.cohort import Acceptance, Cohort, check_roster_version
 from wire.envelopes import Envelope, SigningKey
 from wire.errors import Code, WireError
 from wire.query import OpenedQuery, Query, check_features_known, open_retry
@@ -92,8 +92,11 @@ def verify_cohort(
     signed each acceptance, for this attempt. This party's own acceptance must be in the cohort byte for byte. The
     cohort's size must satisfy the query and the policy.
 
-    Raises WireError(ATTEMPT_MISMATCH, COHORT_EXCLUDED, QUERY_INVALID, or what check_query, check_cohort and Cohort.open
-    raise).
+    No member may have a newer roster than this party: the coordinator would be withholding it. A member with an older
+    one is accepted: this roster lists it, and that member refuses the cohort itself until it has this roster too.
+
+    Raises WireError(ATTEMPT_MISMATCH, COHORT_EXCLUDED, QUERY_INVALID, or what check_query, check_cohort, Cohort.open
+    and check_roster_version raise).
     """
     query = opened.query
     check_query(party.policy, opened, roster, party.name)
@@ -102,6 +105,8 @@ def verify_cohort(
     acceptances = cohort.open(roster)
     if own_acceptance not in cohort.acceptances:
         raise WireError(Code.COHORT_EXCLUDED, "The cohort does not contain this party's acceptance unchanged.")
+    for acceptance in acceptances:
+        check_roster_version(acceptance, query.features, roster.version)
     rows = sum(acceptance.rows for acceptance in acceptances)
     if not query.cohort_min <= len(acceptances) <= query.max_parties or rows > query.max_rows:
         raise WireError(

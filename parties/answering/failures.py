@@ -2,7 +2,7 @@
 
 from dpcore.errors import RadofedError
 from dpcore.paillier.masks import MaskKeyError
-from parties.answering.spool import SpoolLostError
+from parties.answering.spool import SpoolLostError, SpoolUnreadableError
 from parties.database import LedgerBusyError, LedgerFileError
 from parties.ledger.ledger import LedgerConflictError
 from wire.errors import CATALOGUE, Code, ConnectionLostError, TimedOutError, WireError
@@ -16,7 +16,7 @@ def may_pass(error: RadofedError) -> bool:
     """Whether the failed operation may succeed later without intervention."""
     if isinstance(error, WireError):
         return CATALOGUE[error.code].retry
-    return isinstance(error, ConnectionLostError | TimedOutError | LedgerBusyError)
+    return isinstance(error, ConnectionLostError | TimedOutError | LedgerBusyError | SpoolUnreadableError)
 
 
 def named(error: Exception) -> dict[str, str]:

@@ -67,7 +67,9 @@ class Jobs:
             job = self._jobs.get(work.query_id)
             if job is None:
                 if len(self._jobs) >= MOST_QUERIES:
-                    self._log.warning("too many queries at once", query=work.query_id, most=MOST_QUERIES)
+                    self._log.refused(
+                        "too many queries at once", peer="coordinator", code="TOO_MANY", query=work.query_id
+                    )
                     return
                 job = self._jobs[work.query_id] = _Job(work)
             job.work, job.is_new = work, True
@@ -127,7 +129,13 @@ class Jobs:
             return True
         except RadofedError as error:
             if may_pass(error):
-                self._log.warning("trying again", query=work.query_id, reason=str(error))
+                self._log.refused(
+                    "trying again",
+                    peer="coordinator",
+                    code=type(error).__name__,
+                    query=work.query_id,
+                    reason=str(error),
+                )
                 return False
             self._log.error("query failed", query=work.query_id, reason=str(error))
         except Exception as error:  # noqa: BLE001 - one query's failure must not stop the others

@@ -21,12 +21,14 @@ from parties.answering.obfuscators import Obfuscators
 from parties.answering.refusals import Refusals, Refused
 from parties.answering.spool import Spool, SpoolLostError, Spools
 from parties.answering.uploads import Uploads
+from parties.database import LedgerBusyError
 from parties.ledger.ledger import LedgerConflictError
 from parties.policy import Policy
 from parties.rosters import Rosters
 from radofed.common.logs import Log
 from wire.cohort import Acceptance, Cohort, Ready, Refusal, sign
 from wire.errors import CATALOGUE, Code, ConnectionLostError, TimedOutError, WireError
+from wire.features import Feature
 from wire.query import OpenedQuery, check_time, open_query
 from wire.roster import Roster
 from wire.status import PartyState, Phase, Work
@@ -72,8 +74,8 @@ class QueryLifecycle:
     def advance(self, work: Work, wanted: Callable[[], bool] = lambda: True) -> bool:
         """Advance a query as far as possible without computing. Returns whether to compute a contribution next.
 
-        wanted: whether to continue after the current chunk of an upload. Raises temporary errors of calls, for the
-        caller to retry, StoppedError, and LedgerBusyError.
+        wanted: whether to continue after the current chunk of an upload. Raises StoppedError, and for the caller to
+        retry: temporary errors of calls, LedgerBusyError and SpoolUnreadableError.
         """
         known = self._attempts.of_query(work.query_id)
         if any(held.attempt > work.attempt for held in known):
@@ -142,7 +144,7 @@ class QueryLifecycle:
             if may_pass(error):
                 raise
             self._refuse(work, error.code, error.detail)
-        except (ConnectionLostError, TimedOutError):
+        except (ConnectionLostError, TimedOutError, LedgerBusyError):
             raise
         except Exception as error:  # noqa: BLE001 - on any error, the others must not wait for this party
             self._log.error("answering failed", query=work.query_id, attempt=work.attempt, **named(error))
@@ -152,10 +154,12 @@ class QueryLifecycle:
     def _accept(self, work: Work) -> Attempt:
         party = self._party
         opened = self._open(work)
-        charge = decide(opened, work.attempt, party, self._rosters.current, work.retry)
+        roster = self._rosters.current
+        charge = decide(opened, work.attempt, party, roster, work.retry)
         mask_key = X25519PrivateKey.from_private_bytes(self._random.bytes(32))
         public = mask_key.public_key().public_bytes_raw()
-        acceptance = Acceptance(opened.query_id, work.attempt, party.name, party.records.rows, public)
+        version = roster.version if Feature.FRESH_ROSTERS in opened.query.features else 0
+        acceptance = Acceptance(opened.query_id, work.attempt, party.name, party.records.rows, public, version)
         held = self._attempts.accept(
             acceptance,
             sign(acceptance, party.signing_key),

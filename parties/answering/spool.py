@@ -16,8 +16,8 @@ import errno
 import json
 import shutil
 import threading
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -40,6 +40,7 @@ _SPARE = "spare.bin"
 # A charge changes about ten pages of 4 KiB in the ledger's file; the journal keeps their old content until it ends.
 _SPARE_BYTES = 256 * 1024
 _UNFINISHED = "unfinished-"
+_GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -57,6 +58,14 @@ class SpoolLostError(RadofedError):
     def __init__(self, path: Path, cause: str) -> None:
         self.path, self.cause = path, cause
         super().__init__(f"{path}: {cause}; the attempt cannot be uploaded; send a new query")
+
+
+class SpoolUnreadableError(RadofedError):
+    """A spooled contribution that cannot be read at this time. A retry may succeed, and no attempt is lost by it."""
+
+    def __init__(self, path: Path, cause: str) -> None:
+        self.path, self.cause = path, cause
+        super().__init__(f"{path}: {cause}; check the disk, the open files and the memory of this machine")
 
 
 # The manifest has 68 bytes for each chunk of 512 KiB.
@@ -80,22 +89,25 @@ class Spool:
         return upload_digest(self.hashes)
 
     def chunk(self, index: int) -> Chunk:
-        """One chunk, verified by its hash in the manifest. Raises SpoolLostError or MemoryError."""
+        """One chunk, verified by its hash in the manifest. Raises SpoolLostError or SpoolUnreadableError."""
         path = _chunk_path(self.path, index)
-        data = _read(path, _CHUNK)
+        with _only_lost_files(path):
+            data = read_bytes(path, _CHUNK)
         if sha256(data) != self.hashes[index]:
             raise SpoolLostError(path, "was changed")
         return Chunk(index, data, self.hashes[index])
 
     def values(self) -> NDArray[np.int64]:
-        """The integers that a bare contribution encrypts, (length,). Raises SpoolLostError or MemoryError."""
-        data = _read(self.path / _VALUES, _INTEGERS)
-        if sha256(data) != self.values_hash or len(data) % 8:
-            raise SpoolLostError(self.path / _VALUES, "was changed")
-        return np.frombuffer(data, dtype="<i8").astype(np.int64)
+        """The integers that a bare contribution encrypts, (length,). Raises SpoolLostError or SpoolUnreadableError."""
+        path = self.path / _VALUES
+        with _only_lost_files(path):
+            data = read_bytes(path, _INTEGERS)
+            if sha256(data) != self.values_hash or len(data) % 8:
+                raise SpoolLostError(path, "was changed")
+            return np.frombuffer(data, dtype="<i8").astype(np.int64)
 
     def verify(self) -> None:
-        """Read and verify every chunk. Raises SpoolLostError or MemoryError."""
+        """Read and verify every chunk. Raises SpoolLostError or SpoolUnreadableError."""
         for index in range(len(self.hashes)):
             self.chunk(index)
 
@@ -183,9 +195,13 @@ class Spools:
         return replace(spool, path=final)
 
     def open(self, query_id: bytes, attempt: int, *, masked: bool = False) -> Spool:
-        """The contribution of the manifest. Its contents are verified when they are read. Raises SpoolLostError."""
+        """The contribution of the manifest. Its contents are verified when they are read.
+
+        Raises SpoolLostError or SpoolUnreadableError.
+        """
         path = self._path(query_id, attempt, masked=masked)
-        manifest = read_json(path / _MANIFEST, _MANIFESTS)
+        with _only_lost_files(path / _MANIFEST):
+            manifest = read_json(path / _MANIFEST, _MANIFESTS)
         try:
             hashes = tuple(bytes.fromhex(text) for text in manifest["chunks"])
             return Spool(path, hashes, int(manifest["ciphertexts"]), bytes.fromhex(manifest["values"]))
@@ -240,13 +256,18 @@ def _size(directory: Path, pattern: str) -> int:
     return total
 
 
-def _read(path: Path, kind: FileKind) -> bytes:
-    """The content of a file. Raises SpoolLostError, or MemoryError: a charged attempt must not be lost by that."""
+@contextmanager
+def _only_lost_files(path: Path) -> Iterator[None]:
+    """Raise SpoolUnreadableError for a failure to read that may pass: a charged attempt must not be lost by it."""
     try:
-        return read_bytes(path, kind)
+        yield
+    except MemoryError as error:
+        raise SpoolUnreadableError(path, "does not fit in this machine's memory") from error
     except SpoolLostError as error:
-        if isinstance(error.__cause__, MemoryError):
-            raise error.__cause__ from None
+        cause = error.__cause__
+        may_pass = isinstance(cause, OSError) and cause.errno not in _GONE
+        if may_pass or isinstance(cause, MemoryError):
+            raise SpoolUnreadableError(error.path, error.cause) from cause
         raise
 
 

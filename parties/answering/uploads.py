@@ -22,6 +22,15 @@ from wire.query import OpenedQuery
 from wire.roster import Roster
 
 
+def tidy(spools: Spools, attempts: Attempts) -> None:
+    """Remove what no attempt needs, at start: of attempts that are over all, of charged ones what is not masked."""
+    unfinished = attempts.unfinished()
+    spools.keep_only((held.query_id, held.attempt) for held in unfinished)
+    for held in unfinished:
+        if held.mask_key is None:
+            spools.remove_bare(held.query_id, held.attempt)
+
+
 class Uploads:
     """Uploads spooled contributions. Call it from any thread, one at a time for each attempt."""
 
@@ -43,9 +52,12 @@ class Uploads:
     def charged(self, opened: OpenedQuery, cohort: Cohort, held: Attempt, party: Party) -> Spool:
         """Mask and charge the contribution for a cohort. After the return its bytes may leave.
 
-        Raises WireError for a cohort that this party must not upload for, MaskKeyError, SpoolLostError, and what
-        Attempts.charge raises.
+        Raises WireError for a cohort that this party must not upload for, MaskKeyError, SpoolLostError,
+        SpoolUnreadableError, and what Attempts.charge raises.
         """
+        if held.mask_key is None:
+            # Charged before, and perhaps stopped before it was removed. Also if this cohort is refused below.
+            self._spools.remove_bare(held.query_id, held.attempt)
 
         def verified(roster: Roster) -> tuple[Acceptance, ...]:
             return verify_cohort(cohort, opened, held.attempt, party, roster, held.answer)
@@ -101,7 +113,7 @@ class Uploads:
         """Send the chunks that the coordinator does not have yet, and the receipt.
 
         chunks_held: chunks that the coordinator reports as held. wanted: whether to continue after a chunk. Raises
-        StoppedError, SpoolLostError, and what the calls raise.
+        StoppedError, SpoolLostError, SpoolUnreadableError, and what the calls raise.
         """
         receipt = Receipt(
             held.query_id,

@@ -1,4 +1,4 @@
-"""`rado provision`: make a federation's keys, certificates, roster and configurations."""
+"""`rado provision`: make a federation's keys, certificates, roster and configurations, and renew the roster."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,13 +10,9 @@ from radofed.cli.output import Output, Result
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
-app = group("Make a federation's keys, certificates and configurations.")
+app = group("Make a federation's keys, certificates and configurations, and renew its roster.")
 
-
-@app.callback()
-def _group() -> None:
-    # Without a callback typer turns a group of one command into that command.
-    pass
+_RosterDays = Annotated[int, typer.Option(help="The roster expires after so many days.")]
 
 
 @command(app, "init")
@@ -36,6 +32,7 @@ def init(
         str | None,
         typer.Option(help="HOST:PORT that the coordinator binds. Default: loopback for a local host, otherwise all."),
     ] = None,
+    roster_days: _RosterDays = 90,
 ) -> Result:
     """Make a federation: keys, certificates, the signed roster, and a directory for every member."""
     from dpcore.errors import ConfigurationError
@@ -61,6 +58,7 @@ def init(
         learners=learner or ["learner"],
         rows_at_least=rows,
         listen=listen,
+        roster_days=roster_days,
     )
     members = [
         {"role": m.role.value, "name": m.name, "config": m.config, "fingerprint": m.fingerprint or None}
@@ -70,6 +68,33 @@ def init(
         "federation": federation,
         "directory": made.directory,
         "federation_fingerprint": made.federation_fingerprint,
+        "roster_expires": made.roster.expiry_date,
         "members": members,
     }
     return Result(data, "\n".join(made.sentences()))
+
+
+@command(app, "renew-roster")
+def renew_roster(
+    _output: Output,
+    federation: Annotated[
+        Path,
+        typer.Argument(help="The federation directory, with federation.key and roster.signed.", show_default=False),
+    ],
+    roster: Annotated[
+        Path | None,
+        typer.Option(help="Another signed roster, used if it is newer, such as the coordinator's.", show_default=False),
+    ] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option(help="A party or learner that the next version does not list; repeatable.")
+    ] = None,
+    roster_days: _RosterDays = 90,
+) -> Result:
+    """Sign the next version of the roster, with a new expiry. Run it where the federation key is kept, offline.
+
+    Replaces roster.signed in the federation directory. The coordinator reads its copy of the file on SIGHUP.
+    """
+    from radofed.provision_roster import renew_roster
+
+    renewed = renew_roster(federation, days=roster_days, newest=roster, without=remove or ())
+    return Result(renewed.to_dict(), "\n".join(renewed.sentences()))

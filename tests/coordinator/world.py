@@ -35,6 +35,7 @@ from rado.v1 import (
     query_pb2,
 )
 from radofed.certificates import Authority, make_request
+from radofed.common.files.writing import create_durably
 from radofed.provision import provision
 from tests.schemas import STAYS as SCHEMA
 from wire.cohort import Acceptance, Cohort, Ready, Receipt, Refusal, check_receipts, sign
@@ -98,7 +99,7 @@ class World:
         certificate = Authority(FEDERATION, ca, key).sign_request(request.request_pem, role, name, now, hosts=hosts)
         home.mkdir()
         (home / "certificate.pem").write_bytes(certificate)
-        (home / "tls.key").write_bytes(request.key_pem)
+        create_durably(home / "tls.key", request.key_pem)
         return TlsFiles(offline / "ca.pem", home / "certificate.pem", home / "tls.key")
 
     def new_roster(self, version: int, *, without: tuple[str, ...] = ()) -> Roster:

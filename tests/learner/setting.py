@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from learner.config import LearnerConfig
 from learner.session import Session
+from radofed.common.files.writing import create_durably
 from radofed.provision import provision
 from tests.learner.coordinator_stub import CoordinatorStub
 from tests.learner.totals import World, encrypt, random_values, to_chunks
@@ -39,7 +40,7 @@ class Setting:
             fixed_roster=Roster.from_bytes(signed.payload),
         )
         jwk = {**learner_key.secret.to_jwk(), "not_before_unix_s": learner_key.not_before_unix_s}
-        (directories["learner"] / "paillier.jwk").write_text(json.dumps(jwk))
+        create_durably(directories["learner"] / "paillier.jwk", json.dumps(jwk).encode())
         self.stub = CoordinatorStub(signed)
         config = LearnerConfig.load(directories["learner"] / "learner.toml")
         coordinator = LearnerConfig.load(directories["learner"] / "learner.toml").tls.model_copy(

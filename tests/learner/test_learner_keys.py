@@ -6,6 +6,7 @@ import pytest
 from dpcore.errors import ConfigurationError
 from dpcore.randomness.sources import SeededRandom
 from learner.keys import VALIDITY_S, create_key, load_key
+from radofed.common.files.writing import create_durably
 from wire.envelopes import Kind, SigningKey
 from wire.query import PaillierKey
 
@@ -89,7 +90,7 @@ def test_a_damaged_key_is_refused_without_showing_it(made, tmp_path, change, say
     secret = jwk["p"]
     change(jwk)
     path = tmp_path / "damaged.jwk"
-    path.write_text(json.dumps(jwk))
+    create_durably(path, json.dumps(jwk).encode())
     with pytest.raises(ConfigurationError, match=says) as caught:
         load_key(path)
     assert str(path) in str(caught.value)
@@ -99,7 +100,7 @@ def test_a_damaged_key_is_refused_without_showing_it(made, tmp_path, change, say
 @pytest.mark.parametrize("content", ["", "{", "[]", '"text"'])
 def test_no_key_at_all(tmp_path, content):
     path = tmp_path / "key.jwk"
-    path.write_text(content)
+    create_durably(path, content.encode())
     with pytest.raises(ConfigurationError, match="restore the key file"):
         load_key(path)
 

@@ -18,7 +18,7 @@ from learner.requests import RadosRequest, Request
 from tests.schemas import STAYS as SCHEMA
 from wire.cohort import Acceptance, Cohort, Receipt, sign
 from wire.envelopes import Envelope, Kind, SigningKey, sha256
-from wire.features import OWN_FEATURES, Features
+from wire.features import OWN_FEATURES, Feature, Features
 from wire.query import OpenedQuery, open_query
 from wire.roster import Member, Role, Roster, certificate_san
 from wire.status import Total
@@ -42,6 +42,8 @@ class World:
     party_keys: dict[str, SigningKey] = field(default_factory=dict)
     version: int = 1
     fixed_roster: Roster | None = None
+    # The roster version that acceptances state; None for the roster's own.
+    stated_version: int | None = None
     mask_keys: dict[tuple[bytes, int, str], X25519PrivateKey] = field(default_factory=dict)
 
     def __post_init__(self):
@@ -80,7 +82,10 @@ class World:
 
     def acceptance(self, opened: OpenedQuery, party: str, rows: int, *, attempt: int = 1, key=None):
         mask_key = self.mask_keys[opened.query_id, attempt, party] = X25519PrivateKey.generate()
-        said = Acceptance(opened.query_id, attempt, party, rows, mask_key.public_key().public_bytes_raw())
+        public = mask_key.public_key().public_bytes_raw()
+        version = self.stated_version or self.roster.version
+        stated = version if Feature.FRESH_ROSTERS in opened.query.features else 0
+        said = Acceptance(opened.query_id, attempt, party, rows, public, stated)
         return sign(said, key or self.party_keys[party])
 
     def receipt(self, opened: OpenedQuery, cohort: Cohort, party: str, key=None, **changes):

@@ -24,6 +24,7 @@ from parties.answering.decisions import Party
 from parties.answering.lifecycle import QueryLifecycle
 from parties.answering.refusals import Refusals
 from parties.answering.spool import Spools
+from parties.answering.uploads import tidy
 from parties.database import LedgerOwner
 from parties.ledger.charges import marginal
 from parties.ledger.ledger import Ledger
@@ -227,6 +228,7 @@ class Ada:
         self.ledger = Ledger.open(self.directory / "ledger.sqlite", OWNER, self.limits)
         self.attempts = Attempts(self.ledger)
         self.spools = Spools(self.directory / "spool", self.spool_bytes)
+        tidy(self.spools, self.attempts)
         log = Log("party.test")
         self.rosters = Rosters(
             self.directory, federation=FEDERATION, federation_key=self.world.federation_key.public_bytes, log=log

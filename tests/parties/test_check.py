@@ -17,6 +17,7 @@ from parties.ledger.charges import Charge, marginal
 from parties.ledger.ledger import Ledger
 from parties.ledger.limits import LedgerLimits
 from radofed.certificates import Authority, make_request
+from radofed.common.files.writing import create_durably
 from tests.parties.check_world import replace_in, run
 from tests.parties.test_node import SCHEMA
 from wire.envelopes import SigningKey
@@ -132,12 +133,13 @@ def test_each_missing_file_is_named(offline, name):
     assert any(name in f.detail for f in found.values() if f.status == "failed")
 
 
-def test_a_key_that_others_can_read_is_advice(offline):
+def test_a_key_that_others_can_read_is_a_failure(offline):
     path = offline.directory("ada") / "signing.key"
     path.chmod(0o644)
-    found = run(offline)["key-permissions"]
-    assert found.status == "advice"
-    assert f"chmod 600 {path}" in found.fix
+    found = run(offline)
+    for name in ("signing-key", "key-permissions"):
+        assert found[name].status == "failed"
+        assert f"chmod 600 {path}" in found[name].detail
 
 
 def test_anothers_certificate_is_refused(offline):
@@ -261,7 +263,7 @@ def certificate_files(directory, authority, name, hosts, now):
     request = make_request(authority.federation, Role.COORDINATOR, name)
     pem = authority.sign_request(request.request_pem, Role.COORDINATOR, name, now, hosts=hosts)
     (directory / "proxy.pem").write_bytes(pem)
-    (directory / "proxy.key").write_bytes(request.key_pem)
+    create_durably(directory / "proxy.key", request.key_pem)
     return directory / "proxy.pem", directory / "proxy.key"
 
 

@@ -1,8 +1,17 @@
 """The rosters that a party accepts while it answers queries."""
 
-import pytest
+import time
+from dataclasses import replace
 
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from parties.answering.attempts import AttemptState
+from tests.parties.party_world import reserved, spent
+from wire.cohort import Acceptance, Cohort, Refusal, open_statement, sign
 from wire.envelopes import SigningKey
+from wire.errors import Code, ConnectionLostError
+from wire.roster import EXPIRY_SKEW_S
 
 pytestmark = pytest.mark.usefixtures("small_comb")
 
@@ -27,3 +36,140 @@ def test_a_roster_that_goes_back_is_rejected(ada, world):
     assert not ada.rosters.offer(world.roster_envelope)
     assert ada.rosters.current.version == 3
     assert ada.rosters.current.find("dee", ada.rosters.current.parties[0].role) is None
+
+
+FRESH = ("fresh-rosters",)
+
+
+def signed(world, version: int, *, ends: int = 0, without: tuple[str, ...] = ()):
+    members = tuple(member for member in world.roster.members if member.name not in without)
+    roster = replace(world.roster, version=version, members=members, not_after_unix_s=ends)
+    return roster.sign(world.federation_key)
+
+
+def serve(ada, envelope) -> list[int]:
+    """Let the coordinator serve this roster. Returns a list that grows with every fetch."""
+    fetched: list[int] = []
+
+    def fetch_roster():
+        fetched.append(1)
+        return envelope, time.time()
+
+    ada.hub.fetch_roster = fetch_roster
+    return fetched
+
+
+def accepted(world, query_id: bytes, party: str, version: int):
+    mask_key = world.mask_keys[party, 1] = X25519PrivateKey.generate()
+    public = mask_key.public_key().public_bytes_raw()
+    return sign(Acceptance(query_id, 1, party, 50, public, version), world.party_keys[party])
+
+
+def fresh_cohort(ada, version: int, others: tuple[str, ...] = ("bo", "cy")):
+    """A query that ada is ready for, and a cohort whose other members state this version."""
+    envelope = ada.world.ask(ada.world.query(features=FRESH))
+    assert ada.go(envelope)
+    query_id = envelope.payload_hash
+    theirs = (accepted(ada.world, query_id, name, version) for name in others)
+    return envelope, Cohort(query_id, 1, (ada.hub.answers[-1], *theirs))
+
+
+def test_an_expired_roster_answers_no_query(ada):
+    now = int(time.time())
+    assert ada.rosters.offer(signed(ada.world, 2, ends=now + 100))
+    serve(ada, signed(ada.world, 2, ends=now + 100))
+    assert ada.go(ada.world.ask())
+    ada.offset_s = 100 + EXPIRY_SKEW_S + 1
+    assert not ada.go(ada.world.ask(ada.world.query(created_at_unix_s=now + 300)))
+    assert open_statement(Refusal, ada.hub.answers[-1], ada.world.roster)[0].code is Code.ROSTER_EXPIRED
+    assert reserved(ada) > 0  # of the first query alone
+    assert len(ada.attempts.unfinished()) == 1
+
+
+def test_a_roster_that_expired_is_renewed_on_demand(ada):
+    now = int(time.time())
+    assert ada.rosters.offer(signed(ada.world, 2, ends=now + 100))
+    ada.offset_s = 100 + EXPIRY_SKEW_S + 1
+    serve(ada, signed(ada.world, 3, ends=now + 10_000))
+    assert ada.go(ada.world.ask(ada.world.query(created_at_unix_s=now + 300)))
+    assert ada.rosters.current.version == 3
+
+
+def test_an_expired_roster_charges_nothing(ada):
+    now = int(time.time())
+    assert ada.rosters.offer(signed(ada.world, 2, ends=now + 100))
+    serve(ada, signed(ada.world, 2, ends=now + 100))
+    envelope, cohort = fresh_cohort(ada, 2)
+    ada.offset_s = 100 + EXPIRY_SKEW_S + 1
+    ada.upload(envelope, cohort)
+    assert ada.state(envelope) is AttemptState.ENDED
+    assert (spent(ada), ada.hub.chunks) == (0, {})
+
+
+def test_a_stored_roster_that_expired_still_opens(ada, world):
+    """The node starts, and fetches the next version."""
+    assert ada.rosters.offer(signed(world, 2, ends=world.roster.issued_at_unix_s + 1))
+    world.version = 2
+    ada.restart()
+    assert ada.rosters.current.is_expired(time.time())
+
+
+def test_acceptances_carry_the_newest_version_if_the_query_asks_for_it(ada):
+    assert ada.rosters.offer(signed(ada.world, 5))
+    for features, version in ((FRESH, 5), ((), 0)):
+        assert ada.go(ada.world.ask(ada.world.query(features=features)))
+        assert Acceptance.from_bytes(ada.hub.answers[-1].payload).roster_version == version
+
+
+def test_a_member_ahead_is_followed_by_one_refresh(ada):
+    envelope, cohort = fresh_cohort(ada, 4)
+    fetched = serve(ada, signed(ada.world, 4))
+    ada.upload(envelope, cohort)
+    assert ada.state(envelope) is AttemptState.UPLOADED
+    assert (len(fetched), ada.rosters.current.version) == (1, 4)
+
+
+def test_a_withheld_roster_is_noticed_as_soon_as_one_member_is_ahead(ada):
+    envelope, cohort = fresh_cohort(ada, 4)
+    fetched = serve(ada, signed(ada.world, 3))
+    ada.upload(envelope, cohort)
+    assert (len(fetched), ada.rosters.current.version) == (1, 3)
+    assert ada.state(envelope) is AttemptState.ENDED
+    assert (spent(ada), ada.hub.chunks) == (0, {})
+    (refused,) = ada.refusals.kept()
+    assert refused.code is Code.ROSTER_STALE
+    assert "bo has version 4, but this node has 3" in refused.detail
+
+
+def test_a_member_behind_is_accepted(ada):
+    """This party's own roster lists it; and it refuses the cohort itself until it has that roster too."""
+    assert ada.rosters.offer(signed(ada.world, 9))
+    envelope, cohort = fresh_cohort(ada, 2)
+    ada.upload(envelope, cohort)
+    assert ada.state(envelope) is AttemptState.UPLOADED
+
+
+def test_a_removed_member_is_refused_although_it_is_only_behind(ada):
+    # With a fourth party the roster is large enough for the policy after the removal.
+    ada.world.party_keys["dee"], ada.world.version = SigningKey.generate(), 2
+    ada.restart()
+    envelope, cohort = fresh_cohort(ada, 2)
+    assert ada.rosters.offer(signed(ada.world, 3, without=("cy",)))
+    serve(ada, signed(ada.world, 3, without=("cy",)))
+    ada.upload(envelope, cohort)
+    assert ada.state(envelope) is AttemptState.ENDED
+    assert (spent(ada), ada.hub.chunks) == (0, {})
+    assert ada.refusals.kept()[-1].code is Code.PEER_UNKNOWN
+
+
+def test_a_removed_member_stops_an_upload_that_is_charged(ada):
+    envelope, cohort = fresh_cohort(ada, 1)
+    ada.hub.fail["receipt"] = [ConnectionLostError("hub", "cut")]
+    with pytest.raises(ConnectionLostError):
+        ada.upload(envelope, cohort)
+    sent = sum(map(len, ada.hub.chunks.values()))
+    assert ada.rosters.offer(signed(ada.world, 2, without=("cy",)))
+    serve(ada, signed(ada.world, 2, without=("cy",)))
+    ada.upload(envelope, cohort)
+    assert ada.state(envelope) is AttemptState.CHARGED
+    assert (sum(map(len, ada.hub.chunks.values())), ada.hub.receipts) == (sent, [])

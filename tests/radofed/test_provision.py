@@ -13,6 +13,7 @@ from learner.config import LearnerConfig
 from parties.config import PartyConfig
 from parties.policy import Policy
 from radofed.certificates import Authority, make_request
+from radofed.common.files.writing import create_durably
 from radofed.provision import provision, split_address
 from radofed.templates import PolicyChoices
 from wire.envelopes import Envelope, SigningKey, fingerprint, load_public_key
@@ -267,7 +268,7 @@ class TestRequests:
         request = make_request("trial", Role.PARTY, "north")
         certificate = self.authority.sign_request(request.request_pem, Role.PARTY, "north", NOW)
         for name, content in (("c", certificate), ("k", request.key_pem), ("a", self.authority.certificate_pem)):
-            (tmp_path / name).write_bytes(content)
+            create_durably(tmp_path / name, content)
         TlsFiles(tmp_path / "a", tmp_path / "c", tmp_path / "k").check("trial", Role.PARTY, "north", NOW)
 
     @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from radofed.certificates import Authority, make_request
+from radofed.common.files.writing import create_durably
 from wire.errors import CODE_METADATA_KEY, Code, ConnectionLostError, TimedOutError, WireError
 from wire.identity import TlsFiles
 from wire.roster import Role
@@ -32,7 +33,7 @@ class Files:
         hosts = ["localhost", "127.0.0.1"] if role is Role.COORDINATOR else []
         certificate = self.authority.sign_request(request.request_pem, role, name, now, hosts=hosts)
         (self.directory / f"{name}.pem").write_bytes(certificate)
-        (self.directory / f"{name}.key").write_bytes(request.key_pem)
+        create_durably(self.directory / f"{name}.key", request.key_pem)
         return TlsFiles(self.directory / "ca.pem", self.directory / f"{name}.pem", self.directory / f"{name}.key")
 
 

@@ -8,6 +8,7 @@ to do.
 import json
 import math
 import os
+import shlex
 import stat
 import tomllib
 from collections.abc import Callable, Iterator
@@ -36,13 +37,29 @@ class FileKind:
 
     error: makes the exception from the path and the cause, such as "is a directory". limit_bytes: a larger file is
     refused before it is read; None for streamed files. secret: errors reveal nothing about the content. own: the file
-    must belong to this process's user or to root, and must not be a symbolic link.
+    must belong to this process's user or to root, and must not be a symbolic link. private: no other user may read or
+    change it (`check_private`).
     """
 
     error: Callable[[Path, str], RadofedError]
     limit_bytes: int | None = None
     secret: bool = False
     own: bool = False
+    private: bool = False
+
+
+class ExposedKeyError(ConfigurationError):
+    """A private key that other users of the machine can read or change. mode: of its file."""
+
+    def __init__(self, path: Path, mode: int, is_own: bool) -> None:
+        self.path, self.mode = path, mode
+        fix = f"chmod 600 {shlex.quote(str(path))}"
+        if not is_own:
+            fix = f"chmod 440 {shlex.quote(str(path))} (as the file's owner, or set this mode where it is mounted)"
+        super().__init__(
+            f"{path}: other users can read or change this private key (mode {mode:04o}); if others had access, replace "
+            f"the key; otherwise run: {fix}"
+        )
 
 
 def with_remedy(
@@ -86,8 +103,28 @@ def _check(path: Path, kind: FileKind, found: os.stat_result) -> None:
         raise kind.error(path, "is not a regular file")
     if kind.own and found.st_uid not in (0, os.geteuid()):
         raise kind.error(path, "belongs to another user")
+    if kind.private:
+        _check_mode(path, found)
     if kind.limit_bytes is not None and found.st_size > kind.limit_bytes:
         _refuse_size(path, kind, found.st_size)
+
+
+def check_private(path: Path) -> None:
+    """Raise ExposedKeyError if other users can read or change this file; OSError if there is none.
+
+    A key of this process's user must have no permission for group or others. Deployments mount keys that belong to
+    another user, usually root, and that the process reads as a member of the file's group (Kubernetes: `fsGroup`, mode
+    0440): there the group may read. It must never write, and others must have no permission. A group of one's own files
+    is not accepted: on many systems it contains every user.
+    """
+    _check_mode(path, path.stat())
+
+
+def _check_mode(path: Path, found: os.stat_result) -> None:
+    is_own = found.st_uid == os.geteuid()
+    allowed = 0o700 if is_own else 0o740
+    if (mode := stat.S_IMODE(found.st_mode)) & 0o777 & ~allowed:
+        raise ExposedKeyError(path, mode, is_own)
 
 
 def _refuse_size(path: Path, kind: FileKind, size_bytes: int) -> NoReturn:

@@ -4,7 +4,8 @@ import os
 import numpy as np
 import pytest
 
-from parties.answering.spool import SpoolFullError, SpoolLostError, Spools
+from parties.answering.failures import may_pass
+from parties.answering.spool import SpoolFullError, SpoolLostError, Spools, SpoolUnreadableError
 from radofed.common.files.writing import overwrite_durably
 from wire.envelopes import sha256
 from wire.errors import Code
@@ -57,9 +58,46 @@ def test_a_lack_of_memory_is_no_lost_contribution(spools, monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr("radofed.common.files.reading._open_regular", full)
-    for read in (spool.verify, spool.values):
-        with pytest.raises(MemoryError):
+    for read in (spool.verify, spool.values, lambda: spools.open(QUERY, 1)):
+        with pytest.raises(SpoolUnreadableError):
             read()
+
+
+def test_a_manifest_that_does_not_fit_into_memory_is_no_lost_contribution(spools, monkeypatch):
+    write(spools)
+
+    def full(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr("radofed.common.files.reading.json.loads", full)
+    with pytest.raises(SpoolUnreadableError):
+        found_again(spools)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.EIO, errno.EACCES, errno.ESTALE])
+def test_a_failure_to_read_is_no_lost_contribution(spools, monkeypatch, number):
+    spool = spools.write(QUERY, 1, iter(CHUNKS), needed_bytes=2500, width=500, values=np.arange(5))
+
+    def fails(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("radofed.common.files.reading._open_regular", fails)
+    for read in (spool.verify, spool.values, lambda: spools.open(QUERY, 1)):
+        with pytest.raises(SpoolUnreadableError) as caught:
+            read()
+        assert may_pass(caught.value)
+
+
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.ENOTDIR])
+def test_a_file_that_is_not_there_is_a_lost_contribution(spools, monkeypatch, number):
+    spool = write(spools)
+
+    def fails(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("radofed.common.files.reading._open_regular", fails)
+    with pytest.raises(SpoolLostError):
+        spool.verify()
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"chunks": ["zz"], "ciphertexts": 1}', b'{"chunks": []}'])

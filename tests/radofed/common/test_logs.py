@@ -1,5 +1,6 @@
 """The log: one JSON object a line, and a rate limit so that a refused peer cannot fill it."""
 
+import io
 import json
 import logging
 import os
@@ -9,7 +10,16 @@ import time
 
 import pytest
 
-from radofed.common.logs import REFUSALS_LOGGED, REFUSALS_WINDOW_S, JsonLines, Log
+from radofed.common.logs import (
+    EVENT_WINDOW_S,
+    MOST_EVENT_BYTES,
+    MOST_LINE_BYTES,
+    REFUSALS_LOGGED,
+    REFUSALS_WINDOW_S,
+    BoundedLines,
+    JsonLines,
+    Log,
+)
 from wire.errors import Code
 
 
@@ -147,3 +157,81 @@ def test_grpc_logs_nothing_unless_the_operator_asks(quiet, verbosity, speaks):
     )
     assert done.stdout == "failed\n", done.stderr
     assert bool(done.stderr) is speaks, done.stderr
+
+
+class Lines:
+    """A handler that writes to a string, with a clock that the test moves."""
+
+    def __init__(self):
+        self.now, self.stream = 0.0, io.StringIO()
+        self.handler = BoundedLines(self.stream, clock=lambda: self.now)
+
+    def write(self, event: str, *, times: int = 1, level: int = logging.WARNING, **fields) -> None:
+        for _ in range(times):
+            record = logging.LogRecord("node", level, "", 0, event, None, None)
+            record.fields = fields
+            self.handler.handle(record)
+
+    def read(self) -> list[dict]:
+        return [json.loads(line) for line in self.stream.getvalue().splitlines()]
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.stream.getvalue().encode())
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.WARNING, logging.ERROR])
+def test_no_event_fills_the_disk_and_none_hides_another(level):
+    lines = Lines()
+    lines.write("flood", times=5000, level=level, filler="x" * 500)
+    assert MOST_EVENT_BYTES - 1000 < lines.size_bytes <= MOST_EVENT_BYTES
+    shown = len(lines.read())
+    lines.write("charged", level=logging.INFO)
+    assert lines.read()[-1]["event"] == "charged"
+    lines.now += EVENT_WINDOW_S
+    lines.write("flood", level=level)
+    summary, last = lines.read()[-2:]
+    assert (summary["event"], summary["of"], summary["count"]) == ("lines not logged", "flood", 5000 - shown)
+    assert summary["level"] == "warning"
+    assert last["event"] == "flood"
+
+
+def test_bytes_are_counted_and_not_characters():
+    lines = Lines()
+    lines.write("flood", times=2000, filler="\u20ac" * 500)
+    assert lines.size_bytes <= MOST_EVENT_BYTES
+
+
+def test_what_was_left_out_is_said_when_the_log_ends():
+    lines = Lines()
+    lines.write("flood", times=5000, filler="x" * 500)
+    lines.handler.close()
+    assert lines.read()[-1]["event"] == "lines not logged"
+
+
+def test_a_line_that_is_too_long_is_named_only():
+    lines = Lines()
+    lines.write("roster refused", reason="x" * MOST_LINE_BYTES)
+    (line,) = lines.read()
+    assert (line["event"], line["of"]) == ("line too long", "roster refused")
+    assert line["characters"] > MOST_LINE_BYTES
+
+
+def test_debug_lines_are_not_bounded():
+    lines = Lines()
+    lines.write("chunk", times=2000, level=logging.DEBUG, filler="x" * 500)
+    assert len(lines.read()) == 2000
+
+
+def test_a_node_s_log_is_bounded(tmp_path):
+    code = (
+        "from pathlib import Path; from radofed.common.logs import Log, start_logging\n"
+        f"start_logging('info', Path({str(tmp_path / 'log')!r}))\n"
+        "log = Log('node')\n"
+        "for _ in range(5000): log.error('flood', filler='x' * 500)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert (tmp_path / "log").stat().st_size <= MOST_EVENT_BYTES + 500
+    assert lines[-1]["event"] == "lines not logged"
+    assert len(lines) - 1 + lines[-1]["count"] == 5000

@@ -1,0 +1,103 @@
+"""A learner under rosters that expire or are withheld. Totals and releases outlive their roster."""
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from learner.release import Release
+from tests.learner.test_session import REQUEST
+from wire.errors import Code, WireError
+from wire.roster import EXPIRY_SKEW_S
+
+DAY_S = 86_400
+
+
+@pytest.fixture
+def session(setting):
+    with setting.session() as session:
+        yield session
+
+
+def serve(setting, version: int, *, ends: int | None = None, change=lambda members: members):
+    """Let the coordinator serve this roster from now on."""
+    roster = setting.world.roster
+    ends = roster.not_after_unix_s if ends is None else ends
+    newer = replace(roster, version=version, not_after_unix_s=ends, members=change(roster.members))
+    setting.stub.roster = newer.sign(setting.world.federation_key)
+
+
+def later(monkeypatch, unix_s: float) -> None:
+    monkeypatch.setattr("time.time", lambda: unix_s)
+
+
+def refused(code: Code, function, *arguments) -> WireError:
+    with pytest.raises(WireError) as caught:
+        function(*arguments)
+    assert caught.value.code is code
+    return caught.value
+
+
+def test_nothing_is_planned_or_sent_under_an_expired_roster(setting, session, monkeypatch):
+    plan = session.plan(REQUEST)
+    ends = setting.world.roster.not_after_unix_s
+    later(monkeypatch, ends + EXPIRY_SKEW_S + 1)
+    refused(Code.ROSTER_EXPIRED, session.ask, plan)
+    refused(Code.ROSTER_EXPIRED, session.plan, REQUEST)
+    assert session.asked() == ()
+    serve(setting, 2, ends=ends + 90 * DAY_S)
+    assert session.fetch_roster().version == 2
+
+
+def test_a_total_opens_after_its_roster_expired(setting, session, monkeypatch):
+    query_id = session.ask(session.plan(REQUEST))
+    later(monkeypatch, setting.world.roster.not_after_unix_s + 400 * DAY_S)
+    release = session.fetch(query_id)
+    assert np.array_equal(release.integers.reshape(-1), setting.expected)
+    Release.load(session.release_directory(query_id)).verify(setting.world.federation_key.public_bytes)
+
+
+def test_a_total_opens_under_a_newer_roster_that_is_expired_too(setting, session, monkeypatch):
+    query_id = session.ask(session.plan(REQUEST))
+    ends = setting.world.roster.not_after_unix_s
+    serve(setting, 2, ends=ends + DAY_S)
+    session.fetch_roster()
+    later(monkeypatch, ends + 400 * DAY_S)
+    assert np.array_equal(session.fetch(query_id).integers.reshape(-1), setting.expected)
+
+
+def test_a_member_ahead_is_followed_by_one_refresh(setting, session):
+    setting.world.stated_version = 2
+    query_id = session.ask(session.plan(REQUEST))
+    serve(setting, 2)
+    assert np.array_equal(session.fetch(query_id).integers.reshape(-1), setting.expected)
+    assert session.fetch_roster().version == 2
+
+
+def test_a_withheld_roster_is_noticed_as_soon_as_one_member_is_ahead(setting, session):
+    setting.world.stated_version = 3
+    query_id = session.ask(session.plan(REQUEST))
+    serve(setting, 2)
+    assert "ada has version 3, but this node has 2." in refused(Code.ROSTER_STALE, session.fetch, query_id).detail
+    assert not session.release_directory(query_id).exists()
+    # It opens once the newest version is there.
+    serve(setting, 3)
+    assert np.array_equal(session.fetch(query_id).integers.reshape(-1), setting.expected)
+
+
+def test_a_total_of_a_cohort_with_a_member_that_left_afterwards_opens(setting, session):
+    """The newest roster does not verify it; the one that the query was planned with does, and nobody is ahead."""
+    setting.world.stated_version = 2
+    query_id = session.ask(session.plan(REQUEST))
+    serve(setting, 2, change=lambda members: tuple(m for m in members if m.name != "cy"))
+    assert np.array_equal(session.fetch(query_id).integers.reshape(-1), setting.expected)
+
+
+@pytest.mark.parametrize(("days", "says"), [(20, None), (13.5, "expires in 13 days"), (0, "never expires")])
+def test_a_plan_warns_of_the_roster_s_end(setting, session, days, says):
+    serve(setting, 2, ends=int(time.time() + days * DAY_S) if days else 0)
+    sentences = session.plan(REQUEST).sentences()
+    warnings = [sentence for sentence in sentences if sentence.startswith("Warning: roster version 2")]
+    assert len(warnings) == (says is not None)
+    assert all(says in sentence for sentence in warnings)
