@@ -37,6 +37,7 @@ from parties.answering.decisions import Party
 from parties.answering.lifecycle import QueryLifecycle
 from parties.answering.refusals import Refusals
 from parties.answering.spool import Spools
+from parties.answering.uploads import tidy
 from parties.database import LedgerOwner
 from parties.ledger.ledger import Ledger
 from parties.policy import Policy
@@ -326,7 +327,7 @@ class PartyNodeInMemory:
                 )
                 log = Log(f"party.{self.name}")
                 attempts, spools = Attempts(self.ledger), Spools(directory / "spool", 1 << 24)
-                spools.keep_only((held.query_id, held.attempt) for held in attempts.unfinished())
+                tidy(spools, attempts)
                 self.attempts = attempts
                 self.rosters = Rosters(
                     directory, federation=NAME, federation_key=federation.keys.federation.public_bytes, log=log
