@@ -140,14 +140,16 @@ class SessionSource:
             )
         query_id = bytes.fromhex(entry["query_id"])
         self._unopened = [bytes.fromhex(ended) for ended in entry.get("ended", [])]
-        if self._session.release_directory(query_id).exists():
-            self._note(f"round {self._next + 1}: already answered, query {query_id.hex()[:16]}")
-            return self._session.fetch(query_id)
-        if not {query_id, *self._unopened} <= set(self._session.asked()):
+        released = self._session.release_directory(query_id).exists()
+        wanted = {*self._unopened} if released else {query_id, *self._unopened}
+        if not wanted <= set(self._session.asked()):
             raise JournalError(
                 f"{self._path}: round {self._next + 1} was sent from another state directory: use that one, or give "
                 "another journal; all queries are then sent and charged again"
             )
+        if released:
+            self._note(f"round {self._next + 1}: already answered, query {query_id.hex()[:16]}")
+            return self._session.fetch(query_id)
         self._note(f"round {self._next + 1}: following query {query_id.hex()[:16]}")
         try:
             return self._followed(query_id)

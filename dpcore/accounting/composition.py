@@ -39,6 +39,8 @@ LARGEST_EPSILON = 150.0
 _VAST = 700.0
 # Largest exponent of a tilt: far below overflow.
 _STEEPEST = 300.0
+# A tilt below it changes nothing, as losses that matter are below 150.
+FLATTEST = 1e-4
 RELATIVE_WIDTH = 0.01
 ABSOLUTE_WIDTH = 1e-7
 LARGEST_GRID = 1 << 22
@@ -316,29 +318,51 @@ def _self_convolved(pieces: NDArray[np.float64], n: int, cut: float) -> tuple[in
     return low, np.roll(whole, -(low % length))[: high - low + 1], error
 
 
-def best_tilt(spread: float, epsilon: float, steepest: float, log_scale: Callable[[float], float]) -> float:
-    """The t for the neighbourhood of `epsilon`: the best one if losses are N(mu^2 / 2, mu^2), mu the spread.
-
-    It is smaller where exponentials could overflow. steepest: the largest loss of a part. log_scale: log of the
-    composed mass tilted by t.
-    """
-    if spread <= 0:
-        return 0.0
-    best = (epsilon - spread * spread / 2) / spread / spread
-    tilt = max(0.0, min(best, _STEEPEST / max(steepest, 1e-300)))
-    while log_scale(tilt) > 2 * _STEEPEST:
-        tilt /= 2
-    return tilt
-
-
 def log_tilted(distribution: CountDistribution, n: int, tilt: float) -> float:
     """The log of the mass of n releases, tilted by e^(tilt loss)."""
     return n * math.log(float(distribution.masses[1:] @ np.exp(tilt * distribution.losses)))
 
 
+def tilt_for(log_scale: Callable[[float], float], mu: float, steepest: float, *, delta: float) -> float:
+    """The t that gives the least epsilon by Chernoff's bound, M(t) e^(-t epsilon) <= delta.
+
+    At most the one of losses N(mu^2 / 2, mu^2), as there may be no least one. log_scale: log M(t) of the composition.
+    steepest: the largest loss of a part, whose exponential must not overflow.
+    """
+    if mu <= 0:
+        return 0.0
+    needed = math.log(1 / min(delta, 0.5))
+    most = math.sqrt(2 * needed) / mu
+    return min(most, _best_tilt(log_scale, lambda tilt: (log_scale(tilt) + needed) / tilt, steepest))
+
+
 def _tilt_at(distribution: CountDistribution, n: int, epsilon: float) -> float:
-    steepest = float(np.abs(distribution.losses).max(initial=0.0))
-    return best_tilt(spread(distribution, n), epsilon, steepest, lambda tilt: log_tilted(distribution, n, tilt))
+    """The t that gives the least delta at epsilon by Chernoff's bound."""
+
+    def log_scale(tilt: float) -> float:
+        return log_tilted(distribution, n, tilt)
+
+    mu = spread(distribution, n)
+    if mu <= 0:
+        return 0.0
+    most = max(epsilon - mu * mu / 2, 0.0) / mu**2
+    return min(most, _best_tilt(log_scale, lambda tilt: log_scale(tilt) - tilt * epsilon, steepest_of(distribution)))
+
+
+def steepest_of(distribution: CountDistribution) -> float:
+    """The largest loss."""
+    return float(np.abs(distribution.losses).max(initial=0.0))
+
+
+def _best_tilt(log_scale: Callable[[float], float], objective: Callable[[float], float], steepest: float) -> float:
+    """The t at the minimum of `objective`, as far as nothing overflows: by golden sections of the scale of t."""
+    low, high = -20.0, math.log(_STEEPEST / max(steepest, 1e-3))
+    while high > low and log_scale(math.exp(high)) > 2 * _STEEPEST:
+        high -= 0.5
+    for _ in range(24):
+        left, right = low + 0.382 * (high - low), low + 0.618 * (high - low)
+        low, high = (low, right) if objective(math.exp(left)) <= objective(math.exp(right)) else (left, high)
+    return math.exp((low + high) / 2)
 
 
 def _window(pieces: NDArray[np.float64], n: int, cut: float) -> tuple[int, int]:
@@ -402,7 +426,7 @@ def epsilon_bracket(distribution: CountDistribution, n: int, delta: float) -> Br
         raise _infinite_error(distribution, n, delta)
     mu = spread(distribution, n)
     guess = _guess(mu, delta - infinite)
-    tilt = _tilt_at(distribution, n, guess)
+    tilt = tilt_for(lambda t: log_tilted(distribution, n, t), mu, steepest_of(distribution), delta=delta - infinite)
     rounding = _slack(distribution, n, tilt)
     left = delta / rounding.factor - infinite - rounding.delta
     if left <= 0:
@@ -414,6 +438,9 @@ def epsilon_bracket(distribution: CountDistribution, n: int, delta: float) -> Br
     while True:
         composed = compose(distribution, n, h, tilt, hoeffding)
         bracket = Bracket(composed.epsilon_lower(delta), composed.epsilon_upper(delta))
+        if math.isinf(bracket.upper) and tilt > FLATTEST:
+            tilt /= 4
+            continue
         if bracket.lower > LARGEST_EPSILON:
             raise VoidEpsilonError(rados=n)
         # At this grid the rest of the width is rounding, which a finer grid does not reduce.

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.accounting.composition import (
+    FLATTEST,
     HOEFFDING_SHARE,
     LARGEST_EPSILON,
     RELATIVE_WIDTH,
@@ -29,13 +30,14 @@ from dpcore.accounting.composition import (
     InfiniteEpsilonError,
     Slack,
     VoidEpsilonError,
-    best_tilt,
     compose,
     finest_step,
     infinite_mass,
     is_narrow,
     log_tilted,
     spread,
+    steepest_of,
+    tilt_for,
     tilt_rounding,
 )
 from dpcore.accounting.gaussian import ShiftDistribution, check_delta, composed_shift
@@ -80,17 +82,9 @@ def mixed_epsilon(
     if family is not None:
         variance += float(family.masses @ family.upper)
     guess = variance / 2 + math.sqrt(variance * 2 * math.log(1 / min(budget, 0.5)))
-    losses = [np.abs(one.distribution.losses).max(initial=0.0) for one in counts]
-    steepest = max(map(float, losses)) + (0.0 if family is None else _reach(family, CUT_SHARE * budget))
-    tilt = best_tilt(
-        math.sqrt(variance),
-        guess,
-        steepest,
-        lambda tilt: (
-            sum(log_tilted(one.distribution, one.n, tilt) for one in counts)
-            + (0.0 if family is None else float((family.upper * tilt * (tilt + 1) / 2).max()))
-        ),
-    )
+    reach = 0.0 if family is None else _reach(family, CUT_SHARE * budget)
+    steepest = max(steepest_of(one.distribution) for one in counts) + reach
+    tilt = tilt_for(lambda tilt: _log_scale(counts, family, tilt), math.sqrt(variance), steepest, delta=budget)
     finest = max(finest_step(one.distribution, one.n) for one in counts)
     step = max(RELATIVE_WIDTH / 4 * guess / math.sqrt(n * math.log(1 / (HOEFFDING_SHARE * budget)) / 2), finest)
     while True:
@@ -98,12 +92,25 @@ def mixed_epsilon(
         if upper.slack.delta + upper.cut >= budget / 2:
             raise DeltaTooSmallError(delta=budget, smallest_delta=10 * (upper.slack.delta + upper.cut))
         bracket = Bracket(lower.epsilon_lower(budget), upper.epsilon_upper(budget))
+        if math.isinf(bracket.upper) and tilt > FLATTEST:
+            tilt /= 4
+            continue
         if is_narrow(bracket) or step <= finest or upper.shift <= RELATIVE_WIDTH / 20 * bracket.upper:
             break
         step = max(step / 4, finest)
     if bracket.upper > LARGEST_EPSILON:
         raise VoidEpsilonError(rados=n)
     return bracket
+
+
+def _log_scale(counts: Sequence[CountRelease], family: ShiftDistribution | None, tilt: float) -> float:
+    """Log E[e^(tilt loss)] of the composition, or a little more."""
+    counted = sum(log_tilted(one.distribution, one.n, tilt) for one in counts)
+    if family is None:
+        return counted
+    exponents = family.upper * (tilt * (tilt + 1) / 2)
+    largest = float(exponents.max())
+    return counted + largest + math.log(float(family.masses @ np.exp(exponents - largest)))
 
 
 def _composed(
