@@ -1,4 +1,7 @@
-"""Journals that cannot be read, and queries that ended. tests/end_to_end/test_asking.py tests resuming with real processes."""
+"""Journals that cannot be read, and queries that ended.
+
+tests/end_to_end/test_asking.py tests resuming with real processes.
+"""
 
 import json
 import math
