@@ -110,6 +110,12 @@ class SessionSource:
         return [Unanswered(session.query(query_id), session.attempts(query_id)) for query_id in self._unopened]
 
     def _asked(self, asked: str, plan: Plan) -> Release:
+        if self._unopened:
+            attempts = 1 + sum(query.attempts for query in self.unanswered)
+            self._note(
+                f"round {self._next + 1}: under collusion {attempts} attempts count, with those of the queries that "
+                "ended, so the round exceeds its part of the budget"
+            )
         # On disk here, then in the journal, then sent: every query in the journal can be followed.
         query_id = self._session.prepare(plan)
         self._record(asked, query_id)

@@ -93,7 +93,8 @@ def test_a_query_that_ended_is_kept_and_counted(setting, tmp_path):
     with setting.session() as session:
         # Two attempts were made with the learner's signature before it ended.
         session._state.note_attempt(bytes.fromhex(first["query_id"]), 3)
-        source = SessionSource(session, journal)
+        notes = []
+        source = SessionSource(session, journal, note=notes.append)
         plan = source.plan(REQUEST)
         phases = iter([[Phase.FAILED], done])
         watch = session.watch
@@ -105,6 +106,12 @@ def test_a_query_that_ended_is_kept_and_counted(setting, tmp_path):
         session.watch = followed
         release = source.answer(plan)
         assert [query.attempts for query in source.unanswered] == [3]
+    # Before the query was sent.
+    warned, sent = (
+        next(place for place, note in enumerate(notes) if words in note)
+        for words in ("under collusion 4 attempts count", "sending query")
+    )
+    assert warned < sent
     (again,) = rounds_of(journal)
     assert again["ended"] == [first["query_id"]]
     assert again["query_id"] == release.query_id.hex() != first["query_id"]
