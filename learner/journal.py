@@ -106,8 +106,7 @@ class SessionSource:
     @property
     def unanswered(self) -> list[Unanswered]:
         """The queries of the last round that have no opened total, in the order in which they were sent."""
-        session = self._session
-        return [Unanswered(session.query(query_id), session.attempts(query_id)) for query_id in self._unopened]
+        return [self._session.unanswered(query_id) for query_id in self._unopened]
 
     def _asked(self, asked: str, plan: Plan) -> Release:
         if self._unopened:

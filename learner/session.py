@@ -17,6 +17,7 @@ from dpcore.errors import ConfigurationError, PlanError, RadofedError
 from dpcore.progress import Progress
 from dpcore.queries.statement import PrivacyStatement, statement_for, without_bound
 from learner.client import GIVE_UP_AFTER_S, Coordinator
+from learner.composition import Unanswered
 from learner.config import LearnerConfig
 from learner.keys import LearnerKey, load_key
 from learner.opening import OpenedTotal, open_total
@@ -169,7 +170,7 @@ class Session:
         return tuple(
             query_id
             for query_id in self._state.query_ids()
-            if not self._state.is_sent(query_id) and now_unix_s <= self.query(query_id).not_after_unix_s
+            if not self._state.is_sent(query_id) and now_unix_s <= self._query(query_id).not_after_unix_s
         )
 
     def list(self) -> tuple[QueryStatus, ...]:
@@ -199,16 +200,16 @@ class Session:
         self._coordinator.retry_query(retry.sign(self._signing_key))
         return retry.attempt
 
-    def query(self, query_id: bytes) -> Query:
-        """A query of this state directory. Raises WireError(QUERY_UNKNOWN) if there is none with this id."""
-        return Query.from_bytes(self._state.find(query_id).query.payload)
-
     def attempts(self, query_id: bytes) -> int:
         """How many attempts of a query may have a total, as far as this learner signed them.
 
         See `learner.release.possible_attempts`. Raises WireError(QUERY_UNKNOWN) if the state directory lacks the query.
         """
-        return possible_attempts(self.query(query_id), self._state.attempts_signed(query_id))
+        return possible_attempts(self._query(query_id), self._state.attempts_signed(query_id))
+
+    def unanswered(self, query_id: bytes) -> Unanswered:
+        """A query whose total this learner has not opened, for figures under collusion. Raises as `attempts` does."""
+        return Unanswered(self._query(query_id), self.attempts(query_id))
 
     def watch(
         self,
@@ -329,6 +330,9 @@ class Session:
         roster = open_roster(asked.roster, self._federation_key)
         created = Query.from_bytes(asked.query.payload).created_at_unix_s
         return open_query(asked.query, roster, now_unix_s=created)
+
+    def _query(self, query_id: bytes) -> Query:
+        return Query.from_bytes(self._state.find(query_id).query.payload)
 
     def _roster_for(self, total: Total, asked: AskedQuery) -> Envelope:
         """The roster that verifies query and cohort: the newest, or the one that the query was planned with.
