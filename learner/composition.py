@@ -1,7 +1,7 @@
 """The composition of several releases: exact privacy figures, in words."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -10,22 +10,34 @@ from dpcore.errors import ConfigurationError
 from dpcore.queries.several_releases import CountedRelease, composed_cost
 from dpcore.queries.statement import PrivacyStatement, rounded_up
 from learner.release import Release
-from wire.query import setting_of
+from wire.query import Query, setting_of
 
 if TYPE_CHECKING:
     from learner.federation import Answer
 
 ASSUMED = (
-    "Assumed: the releases are all that the learner saw of these records, each of one attempt; later queries did not "
-    "depend on earlier answers (a party's ledger does not assume that, and charges more); and what each release's own "
-    "statement assumes."
+    "Assumed: {releases} all that the learner opened of these records; later queries, and the number of attempts, did "
+    "not depend on earlier answers (a party's ledger does not assume that, and charges more); and what each release's "
+    "own statement assumes."
 )
 
+COUNTED = (
+    "The figure for the learner alone counts the totals that it opened. The figure under collusion counts every "
+    "attempt that may have a total{attempts}: coordinator, learner and the members of a cohort that did not upload can "
+    "complete the total of a lost attempt. Not counted: queries of other learners, and queries of this one that are "
+    "not named here."
+)
 
 FIXED_NOISE = (
-    "The figures are those of the composition of {count}, all that this learner saw of these records. The ratio of "
-    "each release's noise to its sensitivity was fixed beforehand; queries may depend on earlier answers (adaptive "
-    "composition of Gaussian, and of pure, mechanisms)."
+    "The figures are those of the composition of {count}. The ratio of each release's noise to its sensitivity was "
+    "fixed beforehand; queries may depend on earlier answers (adaptive composition of Gaussian, and of pure, "
+    "mechanisms). Other queries of this learner are not counted."
+)
+
+ALL_ATTEMPTS = (
+    "The figure under collusion also counts {lost}: coordinator, learner and the members of a cohort that did not "
+    "upload can complete such a total. Which attempts were lost, and that the run ended early if it did, is taken not "
+    "to depend on the answers."
 )
 
 WHOLE_BUDGET = (
@@ -34,44 +46,68 @@ WHOLE_BUDGET = (
 )
 
 
+@dataclass(frozen=True, eq=False)
+class Unanswered:
+    """A query that ended, or was left, without a total. attempts: those that may have one."""
+
+    query: Query
+    attempts: int
+
+    def counted(self, party_rows: Mapping[str, int]) -> CountedRelease:
+        """For composition; its cohort is not known: it may be any of these parties."""
+        query = self.query
+        return CountedRelease(
+            query.kind, party_rows, query.schema, setting_of(query), attempts=self.attempts, is_opened=False
+        )
+
+
 def composed_privacy(
     releases: Sequence[Release], delta: Fraction, *, feature: str | None = None, column: str | None = None
 ) -> ReleaseCost:
     """The cost of the composition of these releases, for records, or a source column, or the marginal of one feature.
 
-    Parties are distinguished by name. Raises ConfigurationError if a release is given twice or is not of the first
-    attempt, PlanError as `composed_cost` does.
+    Under collusion, every attempt of each query counts that may have a total (`learner.release.Release.attempts`).
+    Parties are distinguished by name. Raises ConfigurationError if a release is given twice, PlanError as
+    `composed_cost` does.
     """
     if len({release.query_id for release in releases}) < len(releases):
         raise ConfigurationError("a release is given twice; give each release once")
-    if late := [release for release in releases if release.cohort.attempt > 1]:
-        raise ConfigurationError(
-            f"the release of query {late[0].query_id.hex()[:16]} is of attempt {late[0].cohort.attempt}, and the "
-            "release does not say what the learner saw of earlier attempts; see the parties' ledgers"
-        )
-    return composed_cost([_counted(release) for release in releases], delta, feature=feature, column=column)
+    return composed_cost(list(map(counted, releases)), delta, feature=feature, column=column)
 
 
-def cost_of(answers: Sequence["Answer"], delta: Fraction, unspent: CountedRelease | None = None) -> ReleaseCost:
-    """The cost for records of all answers within one budget; `unspent` counts as if it had been answered.
+def cost_of(
+    answers: Sequence["Answer"],
+    delta: Fraction,
+    *,
+    unanswered: Sequence[Unanswered] = (),
+    unspent: CountedRelease | None = None,
+) -> ReleaseCost:
+    """The cost for records of all queries within one budget; `unspent` counts as if it had been answered.
 
     Raises PlanError.
     """
-    return composed_cost([*map(_counted, answers), *([] if unspent is None else [unspent])], delta)
+    rows = rows_of(answers, unanswered)
+    lost = [query.counted(rows) for query in unanswered]
+    return composed_cost([*map(counted, answers), *lost, *([] if unspent is None else [unspent])], delta)
 
 
 def composed_statement(
-    answers: Sequence["Answer"], delta: Fraction, unspent: CountedRelease | None = None
+    answers: Sequence["Answer"],
+    delta: Fraction,
+    *,
+    unanswered: Sequence[Unanswered] = (),
+    unspent: CountedRelease | None = None,
 ) -> PrivacyStatement:
-    """The statement of all answers within one budget, for records; see `cost_of`.
+    """The statement of all queries within one budget, for records; see `cost_of`.
 
     A single answer keeps its own statement. Raises ConfigurationError if there is no answer, PlanError.
     """
     if not answers:
         raise ConfigurationError("nothing was answered, so there is nothing to state")
-    if len(answers) == 1 and unspent is None:
+    if len(answers) == 1 and not unanswered and unspent is None:
         return answers[0].statement
-    cost = cost_of(answers, delta, unspent)
+    cost = cost_of(answers, delta, unanswered=unanswered, unspent=unspent)
+    lost = sum(answer.attempts - 1 for answer in answers) + sum(query.attempts for query in unanswered)
     return replace(
         answers[-1].statement,
         epsilon=cost.epsilon,
@@ -79,6 +115,7 @@ def composed_statement(
         epsilon_if_others_collude=cost.epsilon_if_others_collude,
         assumptions=(
             FIXED_NOISE.format(count=f"{len(answers)} release{'s' * (len(answers) > 1)}"),
+            *([ALL_ATTEMPTS.format(lost=f"{lost} attempt{'s' * (lost > 1)} without an opened total")] if lost else []),
             *([] if unspent is None else [WHOLE_BUDGET]),
             *dict.fromkeys(text for answer in answers for text in answer.statement.assumptions),
         ),
@@ -86,17 +123,34 @@ def composed_statement(
     )
 
 
-def _counted(answer: "Answer") -> CountedRelease:
-    return CountedRelease(answer.query.kind, answer.party_rows, answer.query.schema, setting_of(answer.query))
+def counted(answer: "Answer") -> CountedRelease:
+    """An answer for composition."""
+    query = answer.query
+    return CountedRelease(query.kind, answer.party_rows, query.schema, setting_of(query), attempts=answer.attempts)
 
 
-def sentences(cost: ReleaseCost, releases: int, what: str) -> list[str]:
-    """The figures in words. what: the unit of privacy, such as "one record"."""
-    who = f"The composition of the {releases} releases is" if releases > 1 else "The release is"
+def rows_of(answers: Sequence["Answer"], unanswered: Sequence[Unanswered]) -> dict[str, int]:
+    """The rows of all parties that answered; without an answer, of the smallest cohort that a query allows.
+
+    Queries for records, the only ones within a budget, cost the same for any rows.
+    """
+    known = {party: rows for answer in answers for party, rows in answer.party_rows.items()}
+    smallest = min((query.query.cohort_min for query in unanswered), default=0)
+    return known or {str(place): 1 for place in range(smallest)}
+
+
+def sentences(cost: ReleaseCost, releases: Sequence[Release], what: str) -> list[str]:
+    """The figures of these releases in words. what: the unit of privacy, such as "one record"."""
+    several = len(releases) > 1
+    attempts = sum(release.attempts for release in releases)
+    who = f"The composition of the {len(releases)} releases is" if several else "The release is"
     figures = f"({rounded_up(cost.epsilon)}, {cost.delta!r})"
-    alone = f"{who} {figures}-differentially private for {what} against the learner alone."
-    collusion = (
-        "Under the collusion that their statements assume, epsilon is at most "
-        f"{rounded_up(cost.epsilon_if_others_collude)} at the same delta."
-    )
-    return [alone, collusion, ASSUMED]
+    return [
+        f"{who} {figures}-differentially private for {what} against the learner alone.",
+        (
+            f"Under the collusion that {'their statements assume' if several else 'its statement assumes'}, epsilon is "
+            f"at most {rounded_up(cost.epsilon_if_others_collude)} at the same delta."
+        ),
+        COUNTED.format(attempts=f", {attempts} in all" if attempts > len(releases) else ""),
+        ASSUMED.format(releases="the releases are" if several else "the release is"),
+    ]

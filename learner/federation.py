@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.accounting.protection import ReleaseCost
-from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
+from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError, RadofedError
 from dpcore.estimators.oracle import WHOLE, GradientEstimate
 from dpcore.predicates.expressions import Constant, Predicate
 from dpcore.predicates.frontend import as_predicate
@@ -35,7 +35,7 @@ from dpcore.statistics.label_noise import Correction, corrected_batch
 from dpcore.statistics.moments import Moments
 from dpcore.statistics.noise import SharedNoise
 from dpcore.statistics.sample_size import PLAIN, Batch
-from learner.composition import composed_statement, cost_of
+from learner.composition import Unanswered, composed_statement, cost_of, rows_of
 from learner.planning import Plan
 from learner.requests import GradientRequest, MomentsRequest, Request, StatisticRequest
 from wire.errors import WireError, exit_code_of
@@ -75,6 +75,11 @@ class Answer(Protocol):
         """The privacy statement of this answer alone."""
         ...
 
+    @property
+    def attempts(self) -> int:
+        """How many attempts of the query may have a total that somebody can complete, the opened one included."""
+        ...
+
 
 class AnswerSource(Protocol):
     """Plans requests and provides their answers."""
@@ -89,8 +94,43 @@ class AnswerSource(Protocol):
         ...
 
     def answer(self, plan: Plan) -> Answer:
-        """Send the query and wait for the answer. Raises WireError with exit code 6 if the federation refuses."""
+        """Send the query and wait for the answer.
+
+        Raises WireError with exit code 6 if the federation refuses, RoundLostError if an attempt was lost and another
+        needs the learner's decision.
+        """
         ...
+
+    @property
+    def unanswered(self) -> Sequence[Unanswered]:
+        """The queries of the last round, the one that `answer` was last called for, that have no opened total."""
+        ...
+
+
+class RoundLostError(RadofedError):
+    """An attempt of a round's query was lost, and the query waits for the learner's decision.
+
+    attempts: those that may have a total so far. cost: that of all queries within the budget if another attempt is
+    made, None if no oracle counted it.
+    """
+
+    exit_code = _REFUSED
+
+    def __init__(
+        self, text: str, attempts: int, cost: ReleaseCost | None = None, epsilon: Fraction | None = None
+    ) -> None:
+        self.text, self.attempts, self.cost = text, attempts, cost
+        super().__init__(text if cost is None else f"{text}. {_cost_of_retry(cost, epsilon)}")
+
+
+def _cost_of_retry(cost: ReleaseCost, epsilon: Fraction | None) -> str:
+    figure = rounded_up(cost.epsilon_if_others_collude)
+    within = epsilon is None or cost.epsilon_if_others_collude <= epsilon
+    budget = "" if epsilon is None else f", {'within' if within else 'above'} the budget of {float(epsilon):g}"
+    return (
+        f"With another attempt, and the rest of the budget, epsilon under collusion becomes {figure} at delta "
+        f"{cost.delta:g}{budget}"
+    )
 
 
 class Federation:
@@ -180,6 +220,7 @@ class BudgetedOracle:
         self._federation, self._epsilon, self._delta = federation, epsilon, delta
         self._left, self._refused = WHOLE, False
         self.answers: list[Answer] = []
+        self.unanswered: list[Unanswered] = []
 
     @property
     def schema(self) -> Schema:
@@ -275,28 +316,38 @@ class BudgetedOracle:
         )
 
     def cost(self) -> ReleaseCost | None:
-        """The exact cost of the composition of all answers, at the budget's delta; None before the first.
+        """The cost of the composition of all queries, at the budget's delta; None before the first.
+
+        Against the learner alone it counts the answers. Under collusion it counts every attempt of every query that may
+        have a total, also of queries that were refused or ended without one (`dpcore.queries.several_releases`).
 
         An estimator that stops before it uses its budget may do so because of what it saw. The stopping time then
         depends on the records, so the rest of the budget counts as spent: the figure must hold for every stopping time.
-        A refusal does not: parties refuse without looking at any record.
+        A refusal or a lost attempt does not count the rest: no party looks at a record when it refuses. Assumed: a
+        refusal by budget, which may follow what other learners asked after their own answers, and a loss are not
+        chosen by what this learner saw. What a refusal reveals of answers to other learners is in those learners'
+        figures.
         """
-        if not self.answers:
+        if not self.answers and not self.unanswered:
             return None
-        return cost_of(self.answers, self._counted_at(), self._unspent())
+        return cost_of(self.answers, self._counted_at(), unanswered=self.unanswered, unspent=self._unspent())
 
     def statement(self) -> PrivacyStatement:
-        """The statement of the composition of all answers, see `cost`. Raises ConfigurationError before the first."""
-        return composed_statement(self.answers, self._counted_at(), self._unspent())
+        """The statement of the composition of all queries, see `cost`. Raises ConfigurationError before an answer."""
+        return composed_statement(self.answers, self._counted_at(), unanswered=self.unanswered, unspent=self._unspent())
 
     def _unspent(self) -> CountedRelease | None:
         """A release that uses the rest of the budget; None if nothing is left or a refusal ended the run."""
         if not self._left or self._refused or not self.answers:
             return None
         last = self.answers[-1]
-        honest = last.query.honest_parties
-        request = StatisticRequest(self.schema, (Constant(True),), pure=self._delta == 0, **self._options(self._left))
-        return CountedRelease(request.kind(honest, ()), last.party_rows, self.schema, request.setting(honest))
+        return self._part(self._left, last.query, last.party_rows)
+
+    def _part(self, part: Fraction, like: Query, party_rows: Mapping[str, int]) -> CountedRelease:
+        """A release that uses this part of the budget, for parties as in another query."""
+        honest = like.honest_parties
+        request = StatisticRequest(self.schema, (Constant(True),), pure=self._delta == 0, **self._options(part))
+        return CountedRelease(request.kind(honest, ()), party_rows, self.schema, request.setting(honest))
 
     def _counted_at(self) -> Fraction:
         # With only Laplace noise, the figure does not depend on this delta.
@@ -323,24 +374,40 @@ class BudgetedOracle:
         self._left -= part
         try:
             answer = self._federation.answer(plan)
+        except RoundLostError as error:
+            raise self._cost_before_retry(error) from error
         except WireError as error:
             if exit_code_of(error) != _REFUSED:
                 raise
             self._refused = True
             raise OracleRefusedError(str(error).rstrip("."), spent=self._spent_words()) from error
+        finally:
+            self.unanswered += self._federation.source.unanswered
         self.answers.append(answer)
         return answer
 
+    def _cost_before_retry(self, error: RoundLostError) -> RoundLostError:
+        """The error with the cost of all queries, if the lost one gets another attempt and the whole budget is used."""
+        *before, waiting = [*self.unanswered, *self._federation.source.unanswered]
+        again = Unanswered(waiting.query, waiting.attempts + 1)
+        rest = self._part(self._left, waiting.query, rows_of(self.answers, [waiting])) if self._left else None
+        cost = cost_of(self.answers, self._counted_at(), unanswered=[*before, again], unspent=rest)
+        return RoundLostError(error.text, waiting.attempts, cost, self._epsilon)
+
     def _spent_words(self) -> str:
-        cost = self.cost()
-        if cost is None:
-            return "nothing was released"
-        count = len(self.answers)
-        return (
-            f"{count} answer{' was' if count == 1 else 's were'} released, at a total cost of epsilon "
+        lost = [*self.unanswered, *self._federation.source.unanswered]
+        if not (self.answers or lost):
+            return "nothing was asked"
+        cost = cost_of(self.answers, self._counted_at(), unanswered=lost)
+        count, attempts = len(self.answers), sum(query.attempts for query in lost)
+        words = (
+            f"{count or 'no'} answer{' was' if count == 1 else 's were'} released, at a total cost of epsilon "
             f"{rounded_up(cost.epsilon)} at delta {cost.delta:g} against the learner alone and "
             f"{rounded_up(cost.epsilon_if_others_collude)} under collusion"
         )
+        if not attempts:
+            return words
+        return f"{words}, which counts {attempts} attempt{'s' * (attempts > 1)} without an answer"
 
 
 def _widths(query: Query, correction: Correction, parties: int, failure: float) -> _Widths:

@@ -4,8 +4,9 @@ An estimator is deterministic given its answers. Run again with the same journal
 order. Answers that were fetched are read from the releases on disk and cost nothing. Queries that were sent and not
 fetched are followed. Only then are new queries sent. Each round is charged once, when parties send it.
 
-A journal is one JSON file: format, and for each round the digest of the query (schema and serialised kind) and the
-query's id.
+A journal is one JSON file: format, and for each round the digest of the query (schema and serialised kind), the query's
+id, and the ids of queries of the round that ended without a total and were replaced ("ended", absent where there are
+none). Attempts of these may have been charged, and every figure under collusion counts them.
 """
 
 import fcntl
@@ -14,12 +15,15 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NotRequired, TypedDict
 
 from dpcore.errors import ConfigurationError
+from learner.composition import Unanswered
+from learner.federation import RoundLostError
 from learner.planning import Plan
 from learner.release import Release
 from learner.requests import Request
-from learner.session import OnStatus, QueryEndedError, Session
+from learner.session import AttemptLostError, OnStatus, QueryEndedError, Session
 from radofed.common.files.reading import FileKind, parse_json, read_text, with_remedy
 from radofed.common.files.writing import write_durably
 from wire.envelopes import sha256
@@ -29,6 +33,15 @@ from wire.query_kinds import kind_bytes
 
 FORMAT = "radofed-journal"
 FORMAT_VERSION = 1
+
+
+class Entry(TypedDict):
+    """One round of a journal."""
+
+    asked: str
+    query_id: str
+    ended: NotRequired[list[str]]
+
 
 Note = Callable[[str], None]
 """Callback that receives a sentence about the progress."""
@@ -64,6 +77,7 @@ class SessionSource:
         self._note = note or (lambda _: None)
         self._rounds = [] if journal is None else _read(journal)
         self._next = 0
+        self._unopened: list[bytes] = []
 
     @property
     def rows(self) -> int:
@@ -78,9 +92,10 @@ class SessionSource:
         """The release of this round: read from disk, followed, or newly queried.
 
         Raises JournalError if the journal has another query in this round, another run is using it, or it belongs to
-        another state directory; and what Session.run raises.
+        another state directory; RoundLostError if an attempt was lost; and what Session.run raises.
         """
         asked = _digest_of(plan.query)
+        self._unopened = []
         with self._locked():
             release = self._resumed(asked)
             if release is None:
@@ -88,7 +103,18 @@ class SessionSource:
         self._next += 1
         return release
 
+    @property
+    def unanswered(self) -> list[Unanswered]:
+        """The queries of the last round that have no opened total, in the order in which they were sent."""
+        return [self._session.unanswered(query_id) for query_id in self._unopened]
+
     def _asked(self, asked: str, plan: Plan) -> Release:
+        if self._unopened:
+            attempts = 1 + sum(query.attempts for query in self.unanswered)
+            self._note(
+                f"round {self._next + 1}: under collusion {attempts} attempts count, with those of the queries that "
+                "ended, so the round exceeds its part of the budget"
+            )
         # On disk here, then in the journal, then sent: every query in the journal can be followed.
         query_id = self._session.prepare(plan)
         self._record(asked, query_id)
@@ -96,9 +122,16 @@ class SessionSource:
         return self._followed(query_id)
 
     def _followed(self, query_id: bytes) -> Release:
+        # It may be sent from here on, so it counts until its total is opened.
+        self._unopened.append(query_id)
         self._session.send(query_id)
-        self._session.watch(query_id, self._on_status, self._timeout_s)
-        return self._session.fetch(query_id)
+        try:
+            self._session.watch(query_id, self._on_status, self._timeout_s)
+        except AttemptLostError as error:
+            raise RoundLostError(str(error), self._session.attempts(query_id)) from error
+        release = self._session.fetch(query_id)
+        self._unopened.remove(query_id)
+        return release
 
     def _resumed(self, asked: str) -> Release | None:
         """The release of a round in the journal; None if the round's query must be sent, or sent again."""
@@ -111,20 +144,24 @@ class SessionSource:
                 "give the same estimator, schema, options and members as in that run, or another journal"
             )
         query_id = bytes.fromhex(entry["query_id"])
-        if self._session.release_directory(query_id).exists():
-            self._note(f"round {self._next + 1}: already answered, query {query_id.hex()[:16]}")
-            return self._session.fetch(query_id)
-        if query_id not in self._session.asked():
+        self._unopened = [bytes.fromhex(ended) for ended in entry.get("ended", [])]
+        released = self._session.release_directory(query_id).exists()
+        wanted = {*self._unopened} if released else {query_id, *self._unopened}
+        if not wanted <= set(self._session.asked()):
             raise JournalError(
                 f"{self._path}: round {self._next + 1} was sent from another state directory: use that one, or give "
                 "another journal; all queries are then sent and charged again"
             )
+        if released:
+            self._note(f"round {self._next + 1}: already answered, query {query_id.hex()[:16]}")
+            return self._session.fetch(query_id)
         self._note(f"round {self._next + 1}: following query {query_id.hex()[:16]}")
         try:
             return self._followed(query_id)
         except WireError as error:
-            # The query ended without a total: nothing was released, and the round may be sent again. Other errors may
-            # be temporary, and the query continues.
+            # The query ended without a total: this learner opened nothing, and the round may be sent again. The ended
+            # query stays in the journal, as its attempts may have been charged. Other errors may be temporary, and the
+            # query continues.
             ended = isinstance(error, QueryEndedError) or error.code in (Code.QUERY_EXPIRED, Code.QUERY_UNKNOWN)
             if not (ended and last):
                 raise
@@ -159,8 +196,11 @@ class SessionSource:
             raise JournalError(f"{self._path}: another run is using it: wait until it ends") from error
 
     def _record(self, asked: str, query_id: bytes) -> None:
-        """Record a query durably, before it is sent. A query that is sent again replaces the one that ended."""
-        rounds = [*self._rounds[: self._next], {"asked": asked, "query_id": query_id.hex()}]
+        """Record a query durably, before it is sent. It replaces one of the same round that ended, which is kept."""
+        entry: Entry = {"asked": asked, "query_id": query_id.hex()}
+        if self._unopened:
+            entry["ended"] = [ended.hex() for ended in self._unopened]
+        rounds = [*self._rounds[: self._next], entry]
         if self._path is not None:
             content = {"format": FORMAT, "format_version": FORMAT_VERSION, "rounds": rounds}
             try:
@@ -177,7 +217,7 @@ def _digest_of(query: Query) -> str:
     return sha256(query.schema.digest + kind_bytes(query.kind)).hex()
 
 
-def _read(path: Path) -> list[dict[str, str]]:
+def _read(path: Path) -> list[Entry]:
     try:
         text = read_text(path, _JOURNAL)
     except JournalError as error:
@@ -193,9 +233,17 @@ def _read(path: Path) -> list[dict[str, str]]:
     if not isinstance(rounds, list) or content.get("format_version") != FORMAT_VERSION:
         raise JournalError(f"{path}: not a journal of this version of radofed; give another file")
     for entry in rounds:
-        if not isinstance(entry, dict) or set(entry) != {"asked", "query_id"} or not _is_hex(entry["query_id"]):
+        if not _is_entry(entry):
             raise JournalError(f"{path}: malformed; give another file; all queries are then sent and charged again")
     return rounds
+
+
+def _is_entry(entry: object) -> bool:
+    # Version 0.1 wrote no "ended".
+    if not isinstance(entry, dict) or set(entry) - {"ended"} != {"asked", "query_id"}:
+        return False
+    ended = entry.get("ended", [])
+    return isinstance(ended, list) and all(map(_is_hex, [entry["query_id"], *ended]))
 
 
 def _is_hex(text: object) -> bool:

@@ -17,6 +17,7 @@ from dpcore.paillier.packing import ciphertext_count
 from dpcore.paillier.public import PublicKey
 from dpcore.queries.base import QueryLimits
 from dpcore.queries.fraction_bits import fewest_ciphertexts
+from dpcore.queries.statement import cost_of_attempts
 from dpcore.randomness.sources import RandomSource, SystemRandom
 from learner.requests import GROWTH, Request
 from wire.binding import Binding, OpeningSecret
@@ -80,7 +81,33 @@ class Plan:
             f"{query.upload_within_s} s to upload; at most {query.max_attempts} attempts, and each attempt is charged."
         )
         warnings = [f"Warning: {self.roster_warning}."] if self.roster_warning else []
-        return [what, size, cohort, *self._privacy_words(), times, *warnings]
+        return [what, size, cohort, *self._privacy_words(), times, *self._retry_words(), *warnings]
+
+    def _retry_words(self) -> list[str]:
+        """What a second attempt costs, before it is made; empty if there is no figure for the first."""
+        query = self.query
+        if self.cost is None or self.party_rows is None or query.max_attempts == 1:
+            return []
+        try:
+            twice = cost_of_attempts(
+                query.kind,
+                self.party_rows,
+                query.delta,
+                schema=query.schema,
+                setting=setting_of(query),
+                attempts=2,
+            )
+        except PlanError:
+            figure = "no epsilon holds"
+        else:
+            figure = f"epsilon becomes {_up(twice)}"
+        signed = Feature.SIGNED_RETRIES in query.features
+        who = "is made only if you ask for it" if signed else "may be made by the coordinator alone"
+        sentence = (
+            f"Another attempt {who}. Under collusion every attempt counts, as its total can be completed: with two "
+            f"attempts {figure} there. A budget for several queries covers one attempt of each."
+        )
+        return [sentence]
 
     def _privacy_words(self) -> list[str]:
         scope = self.query.kind.scope

@@ -39,6 +39,7 @@ from radofed.common.files.reading import FileKind, read_array, read_json, with_r
 from radofed.common.files.writing import new_file, publish_directory
 from wire.cohort import Acceptance, Cohort, check_receipts
 from wire.envelopes import Envelope
+from wire.features import Feature
 from wire.query import OpenedQuery, Query, open_query
 from wire.query_kinds import Kind
 from wire.roster import open_roster
@@ -63,7 +64,8 @@ class Release:
     """The total of one query, with its query, cohort, receipts, roster and privacy statement.
 
     integers: int64, read-only: (n, d) rados in units of 2^-fraction_bits, or (length,) of another kind; copied unless
-    they are already read-only. Valid from construction: raises ReleaseError if the parts are not of one query,
+    they are already read-only. attempts_signed: the attempts of the query that the learner had signed when it opened
+    the total. Valid from construction: raises ReleaseError if the parts are not of one query,
     WireError if one is malformed. Opening the total verifies signatures; `verify` verifies them again.
     """
 
@@ -74,6 +76,7 @@ class Release:
     statement: PrivacyStatement
     created_at_unix_s: int
     integers: NDArray[np.int64] = field(repr=False)
+    attempts_signed: int = 1
 
     def __post_init__(self) -> None:
         integers = frozen(self.integers, np.int64)
@@ -83,6 +86,8 @@ class Release:
             raise ReleaseError(f"the values are {found} and the query asked for int64 {expected}; fetch it again")
         if self.cohort.query_id != self.query_id:
             raise ReleaseError("the cohort is another query's; fetch the release again")
+        if not (isinstance(self.attempts_signed, int) and self.attempts_signed >= 1):
+            raise ReleaseError(f"attempts_signed is {self.attempts_signed!r}: a number from 1; fetch the release again")
         if len(self.receipts) != len(self.acceptances):
             raise ReleaseError("there is not one receipt for each member of the cohort; fetch the release again")
         object.__setattr__(self, "integers", integers)
@@ -101,6 +106,11 @@ class Release:
     def acceptances(self) -> tuple[Acceptance, ...]:
         """The cohort's acceptances, in order."""
         return tuple(Acceptance.from_bytes(envelope.payload) for envelope in self.cohort.acceptances)
+
+    @property
+    def attempts(self) -> int:
+        """How many attempts of the query may have a total that somebody can complete; see `possible_attempts`."""
+        return possible_attempts(self.query, max(self.cohort.attempt, self.attempts_signed))
 
     @property
     def party_rows(self) -> dict[str, int]:
@@ -270,6 +280,8 @@ class Release:
             "schema": query.schema.canonical_bytes().decode(),
             "statement": self.statement.to_dict(),
             "attempt": self.cohort.attempt,
+            # Only if it differs, as releases of older versions lack it.
+            **({"attempts_signed": self.attempts_signed} if self.attempts_signed > self.cohort.attempt else {}),
             "query": _envelope_to_json(self.query_envelope),
             "roster": _envelope_to_json(self.roster_envelope),
             "acceptances": [_envelope_to_json(envelope) for envelope in self.cohort.acceptances],
@@ -288,7 +300,18 @@ class Release:
             statement=PrivacyStatement.from_dict(content["statement"]),
             created_at_unix_s=content["created_at_unix_s"],
             integers=integers,
+            attempts_signed=content.get("attempts_signed", 1),
         )
+
+
+def possible_attempts(query: Query, signed: int) -> int:
+    """How many attempts of a query may have a total.
+
+    signed: the last attempt that the learner signed; its query is the signature of the first. With signed retries there
+    are no others: a party refuses an attempt without the learner's signed decision, and any beyond `max_attempts`.
+    Without them a coordinator could start every attempt that the query allows by itself.
+    """
+    return min(signed, query.max_attempts) if Feature.SIGNED_RETRIES in query.features else query.max_attempts
 
 
 def _array_file(array: str) -> str:

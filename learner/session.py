@@ -17,16 +17,17 @@ from dpcore.errors import ConfigurationError, PlanError, RadofedError
 from dpcore.progress import Progress
 from dpcore.queries.statement import PrivacyStatement, statement_for, without_bound
 from learner.client import GIVE_UP_AFTER_S, Coordinator
+from learner.composition import Unanswered
 from learner.config import LearnerConfig
 from learner.keys import LearnerKey, load_key
 from learner.opening import OpenedTotal, check_cohort, check_fresh, open_total
 from learner.planning import Plan, plan_query
-from learner.release import Release, ReleaseError
+from learner.release import Release, ReleaseError, possible_attempts
 from learner.requests import Request
 from learner.state import AskedQuery, LearnerState
 from wire.envelopes import Envelope, Kind, SigningKey, load_public_key
 from wire.errors import Code, TimedOutError, WireError
-from wire.features import OWN_FEATURES, Stated, check_cohort_able, open_features, usable_features
+from wire.features import OWN_FEATURES, Feature, Stated, check_cohort_able, open_features, usable_features
 from wire.query import OpenedQuery, Query, Retry, open_query, setting_of
 from wire.roster import Role, Roster, open_roster
 from wire.status import Phase, QueryStatus, Total
@@ -207,8 +208,21 @@ class Session:
         if status.phase is not Phase.LOST:
             raise WireError(Code.PHASE_MISMATCH, f"It is in phase {status.phase.word}, so there is nothing to retry.")
         retry = Retry(query_id, self.config.name, status.attempt + 1)
+        # On disk first: once it is signed, the attempt may have a total, and every figure counts it.
+        self._state.note_attempt(query_id, retry.attempt)
         self._coordinator.retry_query(retry.sign(self._signing_key))
         return retry.attempt
+
+    def attempts(self, query_id: bytes) -> int:
+        """How many attempts of a query may have a total, as far as this learner signed them.
+
+        See `learner.release.possible_attempts`. Raises WireError(QUERY_UNKNOWN) if the state directory lacks the query.
+        """
+        return possible_attempts(self._query(query_id), self._state.attempts_signed(query_id))
+
+    def unanswered(self, query_id: bytes) -> Unanswered:
+        """A query whose total this learner has not opened, for figures under collusion. Raises as `attempts` does."""
+        return Unanswered(self._query(query_id), self.attempts(query_id))
 
     def watch(
         self,
@@ -281,14 +295,16 @@ class Session:
             progress,
             opening=self._state.opening(query_id),
         )
+        signed = max(total.cohort.attempt, self._state.attempts_signed(query_id))
         release = Release(
             query_envelope=asked.query,
             roster_envelope=roster,
             cohort=total.cohort,
             receipts=total.receipts,
-            statement=_statement(opened.query, result, total.cohort.attempt),
+            statement=_statement(opened.query, result, possible_attempts(opened.query, signed)),
             created_at_unix_s=int(time.time()),
             integers=result.values.reshape(opened.query.kind.shape(opened.query.schema.d)),
+            attempts_signed=signed,
         )
         try:
             release.save(directory)
@@ -404,23 +420,25 @@ def failure(status: QueryStatus) -> QueryEndedError:
     return QueryEndedError(code, status.detail)
 
 
-def _statement(query: Query, result: OpenedTotal, attempt: int) -> PrivacyStatement:
-    """The statement of a release.
+def _statement(query: Query, result: OpenedTotal, attempts: int) -> PrivacyStatement:
+    """The statement of a release. attempts: those of the query that may have a total.
 
     The values are released and every party was charged. If no bound can be given, for example because a party has or
     claims one row, the statement says so, and the release is kept.
     """
     rows = [acceptance.rows for acceptance in result.acceptances]
     try:
-        statement = statement_for(query.kind, rows, query.delta, schema=query.schema, setting=setting_of(query))
+        statement = statement_for(
+            query.kind, rows, query.delta, schema=query.schema, setting=setting_of(query), attempts=attempts
+        )
     except PlanError as error:
         sizes = ", ".join(f"{acceptance.party} {acceptance.rows}" for acceptance in result.acceptances)
-        reason = f"No bound could be counted for this cohort ({sizes} rows): {error}."
+        reason = f"No bound could be counted for this cohort ({sizes} rows, {attempts} attempts): {error}."
         statement = without_bound(query.kind, query.schema, reason)
-    if attempt == 1:
+    if attempts == 1 or Feature.SIGNED_RETRIES in query.features:
         return statement
     warning = (
-        f"This is attempt {attempt}: these figures do not include what a coordinator may have shown the learner of an "
-        "earlier attempt; each party's own ledger counts every attempt that it was charged for."
+        f"Retries of this query did not need the learner's signature, so a coordinator may have started all {attempts} "
+        "attempts that it allows: the figure under collusion counts them all."
     )
     return replace(statement, warnings=(*statement.warnings, warning))

@@ -5,6 +5,7 @@ queries/ID/query.signed  a query, on disk before it is sent
 queries/ID/roster.signed the roster that it was planned with
 queries/ID/opening.key   the secret of its binding; erased once its total was opened, or cannot be opened any more
 queries/ID/sent          exists once the coordinator has acknowledged the query
+queries/ID/attempts      the number of the last attempt that the learner signed, in decimal; absent for the first
 """
 
 import re
@@ -20,12 +21,16 @@ from wire.errors import Code, WireError
 from wire.roster import Roster, open_roster
 
 _ROSTER, _QUERY, _SENT, _OPENING = "roster.signed", "query.signed", "sent", "opening.key"
+_ATTEMPTS = "attempts"
 _ENVELOPE = FileKind(with_remedy("restore the state directory from its copy"), limit_bytes=4 << 20)
 _SECRET = FileKind(
     with_remedy("restore it from its copy, or send a new query"),
     limit_bytes=KEY_BYTES,
     secret=True,
     private=True,
+)
+_NUMBER = FileKind(
+    with_remedy("write the number of the last attempt that was started into it, in decimal"), limit_bytes=8
 )
 _ID = re.compile(r"[0-9a-f]{64}")
 
@@ -130,6 +135,21 @@ class LearnerState:
     def is_sent(self, query_id: bytes) -> bool:
         """Whether the coordinator has acknowledged the query."""
         return (self._directory_of(query_id) / _SENT).exists()
+
+    def note_attempt(self, query_id: bytes, attempt: int) -> None:
+        """Record, before it leaves, that the learner signs an attempt. Attempts are never forgotten."""
+        if attempt > self.attempts_signed(query_id):
+            _write(self._directory_of(query_id) / _ATTEMPTS, str(attempt).encode())
+
+    def attempts_signed(self, query_id: bytes) -> int:
+        """The number of the last attempt that the learner signed; the query itself is the signature of the first."""
+        path = self._directory_of(query_id) / _ATTEMPTS
+        if not path.exists():
+            return 1
+        text = read_bytes(path, _NUMBER)
+        if not text.isdigit() or int(text) < 1:
+            raise _NUMBER.error(path, "not a number of attempts")
+        return int(text)
 
     def find(self, query_id: bytes) -> AskedQuery:
         """A query of this directory. Raises WireError(QUERY_UNKNOWN) if there is none with this id."""

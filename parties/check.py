@@ -14,6 +14,7 @@ from parties.answering.refusals import Refusals, Refused
 from parties.client import CoordinatorClient
 from parties.config import PartyConfig
 from parties.data.dataset import check as check_data
+from parties.data.refusing import advice as advice_on_refusing
 from parties.database import LedgerOwner
 from parties.ledger.ledger import Ledger
 from parties.policy import Policy
@@ -163,7 +164,8 @@ class _Run:
 
     def _schema(self) -> None:
         self.schema = load_schema(self.config.schema_file)
-        self.add("schema", f"{self.schema.name!r}, {self.schema.d} coordinates, digest {self.schema.digest.hex()}")
+        words = f"{self.schema.name!r}, {self.schema.d} coordinates, digest {self.schema.digest.hex()}"
+        self.add("schema", words, advice_on_refusing(self.schema))
 
     def compare_schemas(self, other: Path) -> None:
         found = [f"{d.field}: here {d.mine}, there {d.theirs}" for d in differences(self.schema, load_schema(other))]

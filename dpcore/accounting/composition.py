@@ -13,30 +13,41 @@ P, because the other neighbour's mass is preserved. Hoeffding's lemma gives E[x]
 independent excesses, P(sum x >= n h^2/8 + h sqrt(n log(1/q)/2)) <= q. So the true delta at epsilon is at least the
 split pair's delta at (epsilon + that shift), less q.
 
-Rounding. Cut tails, relative errors of masses, errors of losses and the transform's rounding each widen the bracket by
-a stated amount (`Slack`).
+Tilting. What is convolved are tilted masses p(l) e^(t l) / M, with M their sum; true masses are M^n e^(-t l) times the
+composed ones. With t near the minimum of M(t)^n e^(-t epsilon), an error in the composed masses moves delta at epsilon
+by at most that error times M^n e^(-t epsilon), which is about delta: Chernoff's bound is within a small factor of it.
+So rounding, and mass that the circular convolution puts elsewhere, are small in proportion to any delta. Every t >= 0
+is valid; t only decides where the result is accurate.
+
+Rounding. Every error widens the bracket by a stated amount: cut tails, relative errors of masses and errors of losses
+by `Slack`, the transforms' rounding, which dpcore.accounting.transforms bounds, by `GridLosses.error`.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.accounting.transforms import fast_length, self_convolved
 from dpcore.errors import PlanError
 from dpcore.numbers.count_distributions import ROUND_OFF, CountDistribution
 
 # An epsilon beyond this bounds nothing (e^150 to one), and cut tails are weighed with its exponential.
 LARGEST_EPSILON = 150.0
 _VAST = 700.0
+# Largest exponent of a tilt: far below overflow.
+_STEEPEST = 300.0
+# A tilt below it changes nothing, as losses that matter are below 150.
+FLATTEST = 1e-4
 RELATIVE_WIDTH = 0.01
 ABSOLUTE_WIDTH = 1e-7
 LARGEST_GRID = 1 << 22
-# log2 of the points of any composed grid: LARGEST_GRID with a margin, as a grid is cut a little wider than requested.
-LOG2_GRID = 24
-# Shares of delta: the lower end uses one for Hoeffding's inequality, the upper end the other for the composed tail.
+# The share of delta that the lower end uses for Hoeffding's inequality.
 HOEFFDING_SHARE = 1e-3
-CUT_SHARE = 1e-4
+# The share of the tilted mass that may lie outside the window of a convolution.
+CUT = 1e-12
 
 
 class InfiniteEpsilonError(PlanError):
@@ -90,20 +101,23 @@ class Slack:
     epsilon: float
 
 
-def _slack(distribution: CountDistribution, n: int) -> Slack:
+def _slack(distribution: CountDistribution, n: int, tilt: float) -> Slack:
     """Each n-fold product distribution differs by at most n `trimmed`, and so delta by n trimmed (1 + e^epsilon).
 
-    The transform: the n-th power of a Fourier transform F with |F| <= 1 magnifies F's own round-off, of order log2(grid
-    points), n-fold. The allowance of 2 round-offs for each of n log2(grid points) is not a proved bound: it is some
-    tens of times the observed error, and a test compares the two.
+    tilt: it multiplies masses by exponentials of up to tilt times the largest loss.
     """
-    trimmed = n * distribution.trimmed * (1 + math.exp(LARGEST_EPSILON))
-    transform = 2 * ROUND_OFF * (n + 8) * LOG2_GRID
+    steepest = tilt * float(np.abs(distribution.losses).max(initial=0.0))
+    relative = 4 * (distribution.relative_error + 4 * ROUND_OFF) + tilt_rounding(steepest)
     return Slack(
-        delta=trimmed + transform,
-        factor=math.exp(min(1.0, 4 * n * (distribution.relative_error + 4 * ROUND_OFF))),
+        delta=n * distribution.trimmed * (1 + math.exp(LARGEST_EPSILON)),
+        factor=math.exp(min(1.0, n * relative)),
         epsilon=n * (distribution.loss_error + 4 * ROUND_OFF),
     )
+
+
+def tilt_rounding(steepest: float) -> float:
+    """The relative error of a mass that is multiplied by an exponential of at most `steepest`, and divided."""
+    return (2 * steepest + 8) * ROUND_OFF
 
 
 def infinite_mass(distribution: CountDistribution, n: int) -> float:
@@ -115,18 +129,64 @@ def infinite_mass(distribution: CountDistribution, n: int) -> float:
 
 @dataclass(frozen=True, eq=False)
 class GridLosses:
-    """Privacy losses on a grid: masses[i] at (first + i) step, and `infinite` at infinity."""
+    """Privacy losses on a grid: mass i at the loss l = (first + i) step, and `infinite` at infinity.
+
+    The mass at l is masses[i] e^(log_scale - tilt l). pointwise: bounds the error of each of masses; stray: bounds the
+    sum of further errors, of mass that is missing or at another loss.
+    """
 
     step: float
     first: int
     masses: NDArray[np.float64]
     infinite: float
+    tilt: float = 0.0
+    log_scale: float = 0.0
+    pointwise: float = 0.0
+    stray: float = 0.0
 
     def delta(self, epsilon: float) -> float:
-        """The hockey-stick divergence at `epsilon`: E[max(0, 1 - e^(epsilon - loss))]."""
-        start = min(len(self.masses), max(0, math.floor(epsilon / self.step) - self.first))
-        excess = epsilon - self._losses(start)
-        return self.infinite + float(self.masses[start:] @ -np.expm1(np.minimum(excess, 0)))
+        """The hockey-stick divergence at `epsilon`: E[max(0, 1 - e^(epsilon - loss))], without a bound on its error."""
+        masses, excess = self._above(epsilon)
+        return self.infinite + float(masses @ -np.expm1(np.minimum(excess, 0)))
+
+    def error(self, epsilon: float) -> float:
+        """A bound on the error of `delta`.
+
+        A loss above epsilon weighs at most 1, and a composed mass at it e^(log_scale - tilt epsilon) times its tilted
+        one, e^(-tilt step) less with each step.
+        """
+        masses, _ = self._above(epsilon)
+        decay = -math.expm1(-self.tilt * self.step)
+        reach = min(float(len(masses)), 1 / decay) if decay > 0 else float(len(masses))
+        exponents = abs(self.log_scale) + self.tilt * self.step * (abs(self.first) + len(self.masses))
+        rounding = (len(masses) + 8 + 4 * exponents) * ROUND_OFF * float(np.abs(masses).sum())
+        scale = math.exp(min(_VAST, self.log_scale - self.tilt * epsilon))
+        return scale * (self.stray + self.pointwise * reach) + rounding
+
+    def epsilon_upper(self, delta: float) -> float:
+        """An epsilon at which the divergence, with its error, is at most `delta`; inf if none is found."""
+        epsilon = self.epsilon(delta)
+        if not epsilon < _VAST:
+            return math.inf
+        epsilon = max(epsilon, self.epsilon(delta - 1.01 * self.error(epsilon)))
+        gap = 1e-12 * max(epsilon, self.step)
+        # The result was itself tested, so errors of the search do not matter.
+        while epsilon < _VAST:
+            if self.delta(epsilon) + self.error(epsilon) <= delta:
+                return epsilon
+            epsilon, gap = epsilon + gap, 4 * gap
+        return math.inf
+
+    def epsilon_lower(self, delta: float) -> float:
+        """An epsilon at which the divergence, without its error, is above `delta`; 0 if none is found."""
+        epsilon = min(self.epsilon(delta), _VAST)
+        epsilon = min(epsilon, self.epsilon(delta + 1.01 * self.error(epsilon)))
+        gap = 1e-12 * max(epsilon, self.step)
+        while epsilon > 0:
+            if self.delta(epsilon) - self.error(epsilon) > delta:
+                return epsilon
+            epsilon, gap = epsilon - gap, 4 * gap
+        return 0.0
 
     def epsilon(self, delta: float) -> float:
         """The least epsilon >= 0 whose hockey-stick divergence is at most `delta`; inf if there is none.
@@ -138,7 +198,7 @@ class GridLosses:
         if self.infinite > delta:
             return math.inf
         start = max(0, 1 - self.first)
-        losses, masses = self._losses(start), self.masses[start:]
+        losses, masses = self._losses(start), self._masses(start)
         above = self.infinite + np.cumsum(masses[::-1])[::-1]
         # A loss above _VAST counts as infinite: its exponential would overflow.
         finite = np.minimum(losses, _VAST)
@@ -153,6 +213,16 @@ class GridLosses:
             return float(losses[last])
         return max(0.0, math.log((float(above[last]) - delta) / float(discounted[last])))
 
+    def _above(self, epsilon: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The masses of the losses above epsilon, or just at it, and epsilon less each loss."""
+        start = min(len(self.masses), max(0, math.floor(epsilon / self.step) - self.first))
+        return self._masses(start), epsilon - self._losses(start)
+
+    def _masses(self, start: int) -> NDArray[np.float64]:
+        if not self.tilt and not self.log_scale:
+            return self.masses[start:]
+        return self.masses[start:] * np.exp(np.minimum(self.log_scale - self.tilt * self._losses(start), _VAST))
+
     def _losses(self, start: int) -> NDArray[np.float64]:
         return np.arange(self.first + start, self.first + len(self.masses), dtype=np.float64) * self.step
 
@@ -161,7 +231,8 @@ class GridLosses:
 class Composed:
     """The composition of n releases on a grid of step h, without infinite losses.
 
-    `shift` and `hoeffding`, the q of the module's docstring, belong to the lower end.
+    cut: mass that `finite` counts as infinite, or moved. `shift` and `hoeffding`, the q of the module's docstring,
+    belong to the lower end.
     """
 
     finite: GridLosses
@@ -176,32 +247,34 @@ class Composed:
         budget = delta / self.slack.factor - self.infinite - self.slack.delta
         if budget <= self.cut:
             return math.inf
-        return self.finite.epsilon(budget) + self.slack.epsilon
+        return self.finite.epsilon_upper(budget) + self.slack.epsilon
 
     def epsilon_lower(self, delta: float) -> float:
         """0 if nothing better can be shown."""
         budget = delta * self.slack.factor - self.infinite + self.slack.delta + 2 * self.cut + self.hoeffding
         if budget >= 1:
             return 0.0
-        epsilon = self.finite.epsilon(budget)
+        epsilon = self.finite.epsilon_lower(budget)
         return max(0.0, epsilon - self.shift - self.slack.epsilon)
 
     def delta_upper(self, epsilon: float) -> float:
         """Never above 1."""
-        finite = self.finite.delta(epsilon - self.slack.epsilon)
+        inner = epsilon - self.slack.epsilon
+        finite = self.finite.delta(inner) + self.finite.error(inner)
         return min(1.0, (finite + self.infinite + self.slack.delta) * self.slack.factor)
 
     def delta_lower(self, epsilon: float) -> float:
         """Never below 0."""
-        finite = self.finite.delta(epsilon + self.shift + self.slack.epsilon)
+        outer = epsilon + self.shift + self.slack.epsilon
+        finite = self.finite.delta(outer) - self.finite.error(outer)
         sure = finite + self.infinite - self.slack.delta - 2 * self.cut - self.hoeffding
         return max(0.0, sure / self.slack.factor)
 
 
-def compose(distribution: CountDistribution, n: int, h: float, cut: float, hoeffding: float) -> Composed:
-    """The composition of n releases with losses on a grid of step h; hoeffding: q of the lower end.
+def compose(distribution: CountDistribution, n: int, h: float, tilt: float, hoeffding: float) -> Composed:
+    """The composition of n releases with losses on a grid of step h.
 
-    At most `cut` of the composed mass moves to infinity, or wraps around to another place on the grid.
+    tilt: t >= 0 of the module's docstring; it decides where the result is accurate. hoeffding: q of the lower end.
     """
     masses = distribution.masses[1:]
     below = np.floor(distribution.losses / h).astype(np.int64)
@@ -211,41 +284,85 @@ def compose(distribution: CountDistribution, n: int, h: float, cut: float, hoeff
     size = int(below.max()) - first + 2
     pieces = np.bincount(below - first, weights=masses * (1 - share), minlength=size).astype(np.float64)
     pieces += np.bincount(below - first + 1, weights=masses * share, minlength=size)
-    offset, composed = _self_convolved(pieces, n, cut)
+    pieces *= np.exp(tilt * h * np.arange(first, first + size, dtype=np.float64))
+    scale = float(pieces.sum())
+    offset, composed, pointwise = _self_convolved(pieces / scale, n, CUT)
     return Composed(
-        # The largest mass that the tails can have counts as infinite.
-        finite=GridLosses(h, first * n + offset, composed, cut),
-        cut=cut,
+        finite=GridLosses(
+            h,
+            first * n + offset,
+            composed,
+            0.0,
+            tilt=tilt,
+            log_scale=n * math.log(scale),
+            pointwise=pointwise,
+            # The mass outside the window is missing there, and inside at another loss.
+            stray=2 * CUT,
+        ),
+        cut=0.0,
         shift=n * h * h / 8 + h * math.sqrt(n * math.log(1 / hoeffding) / 2),
         hoeffding=hoeffding,
         infinite=infinite_mass(distribution, n),
-        slack=_slack(distribution, n),
+        slack=_slack(distribution, n, tilt),
     )
 
 
-def _self_convolved(pieces: NDArray[np.float64], n: int, cut: float) -> tuple[int, NDArray[np.float64]]:
-    """A window with all but `cut` of the n-fold convolution of `pieces`: its first index and its masses.
+def _self_convolved(pieces: NDArray[np.float64], n: int, cut: float) -> tuple[int, NDArray[np.float64], float]:
+    """A window with all but `cut` of the n-fold convolution of `pieces`: its first index, its masses, their error.
 
     The convolution is circular, by Fourier transforms, so the mass outside wraps around into the window.
     """
     low, high = _window(pieces, n, cut)
-    length = _fast_length(max(high - low + 1, len(pieces)))
-    # NumPy's transforms are pocketfft, as SciPy's are, whose import would delay a plan.
-    whole = np.fft.irfft(np.fft.rfft(pieces, length) ** n, length)
-    return low, np.roll(whole, -(low % length))[: high - low + 1]
+    length = fast_length(max(high - low + 1, len(pieces)))
+    whole, error = self_convolved(pieces, n, length)
+    return low, np.roll(whole, -(low % length))[: high - low + 1], error
 
 
-def _fast_length(least: int) -> int:
-    """The least length >= `least` without a prime factor above 5: transforms of such lengths are fast."""
-    best = 1 << (least - 1).bit_length()
-    fives = 1
-    while fives < best:
-        odd = fives
-        while odd < best:
-            best = min(best, odd << (-(-least // odd) - 1).bit_length())
-            odd *= 3
-        fives *= 5
-    return best
+def log_tilted(distribution: CountDistribution, n: int, tilt: float) -> float:
+    """The log of the mass of n releases, tilted by e^(tilt loss)."""
+    return n * math.log(float(distribution.masses[1:] @ np.exp(tilt * distribution.losses)))
+
+
+def tilt_for(log_scale: Callable[[float], float], mu: float, steepest: float, *, delta: float) -> float:
+    """The t that gives the least epsilon by Chernoff's bound, M(t) e^(-t epsilon) <= delta.
+
+    At most the one of losses N(mu^2 / 2, mu^2), as there may be no least one. log_scale: log M(t) of the composition.
+    steepest: the largest loss of a part, whose exponential must not overflow.
+    """
+    if mu <= 0:
+        return 0.0
+    needed = math.log(1 / min(delta, 0.5))
+    most = math.sqrt(2 * needed) / mu
+    return min(most, _best_tilt(log_scale, lambda tilt: (log_scale(tilt) + needed) / tilt, steepest))
+
+
+def _tilt_at(distribution: CountDistribution, n: int, epsilon: float) -> float:
+    """The t that gives the least delta at epsilon by Chernoff's bound."""
+
+    def log_scale(tilt: float) -> float:
+        return log_tilted(distribution, n, tilt)
+
+    mu = spread(distribution, n)
+    if mu <= 0:
+        return 0.0
+    most = max(epsilon - mu * mu / 2, 0.0) / mu**2
+    return min(most, _best_tilt(log_scale, lambda tilt: log_scale(tilt) - tilt * epsilon, steepest_of(distribution)))
+
+
+def steepest_of(distribution: CountDistribution) -> float:
+    """The largest loss."""
+    return float(np.abs(distribution.losses).max(initial=0.0))
+
+
+def _best_tilt(log_scale: Callable[[float], float], objective: Callable[[float], float], steepest: float) -> float:
+    """The t at the minimum of `objective`, as far as nothing overflows: by golden sections of the scale of t."""
+    low, high = -20.0, math.log(_STEEPEST / max(steepest, 1e-3))
+    while high > low and log_scale(math.exp(high)) > 2 * _STEEPEST:
+        high -= 0.5
+    for _ in range(24):
+        left, right = low + 0.382 * (high - low), low + 0.618 * (high - low)
+        low, high = (low, right) if objective(math.exp(left)) <= objective(math.exp(right)) else (left, high)
+    return math.exp((low + high) / 2)
 
 
 def _window(pieces: NDArray[np.float64], n: int, cut: float) -> tuple[int, int]:
@@ -304,21 +421,26 @@ def epsilon_bracket(distribution: CountDistribution, n: int, delta: float) -> Br
     Raises InfiniteEpsilonError if no finite epsilon holds, VoidEpsilonError above LARGEST_EPSILON, DeltaTooSmallError
     where rounding could hide delta.
     """
-    infinite, rounding = infinite_mass(distribution, n), _slack(distribution, n)
+    infinite = infinite_mass(distribution, n)
     if delta <= infinite:
         raise _infinite_error(distribution, n, delta)
+    mu = spread(distribution, n)
+    guess = _guess(mu, delta - infinite)
+    tilt = tilt_for(lambda t: log_tilted(distribution, n, t), mu, steepest_of(distribution), delta=delta - infinite)
+    rounding = _slack(distribution, n, tilt)
     left = delta / rounding.factor - infinite - rounding.delta
     if left <= 0:
         if infinite > delta / 2:
             raise _infinite_error(distribution, n, delta)
         raise DeltaTooSmallError(delta=delta, smallest_delta=10 * (infinite + rounding.delta))
-    mu = spread(distribution, n)
-    guess = max(mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / min(left, 0.5))), 1e-9)
     hoeffding = HOEFFDING_SHARE * delta
     h = _step(distribution, n, guess, hoeffding)
     while True:
-        composed = compose(distribution, n, h, CUT_SHARE * left, hoeffding)
+        composed = compose(distribution, n, h, tilt, hoeffding)
         bracket = Bracket(composed.epsilon_lower(delta), composed.epsilon_upper(delta))
+        if math.isinf(bracket.upper) and tilt > FLATTEST:
+            tilt /= 4
+            continue
         if bracket.lower > LARGEST_EPSILON:
             raise VoidEpsilonError(rados=n)
         # At this grid the rest of the width is rounding, which a finer grid does not reduce.
@@ -334,6 +456,11 @@ def epsilon_bracket(distribution: CountDistribution, n: int, delta: float) -> Br
     return bracket
 
 
+def _guess(mu: float, delta: float) -> float:
+    """About epsilon at `delta`, if losses are N(mu^2 / 2, mu^2)."""
+    return max(mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / min(delta, 0.5))), 1e-9)
+
+
 def _infinite_error(distribution: CountDistribution, n: int, delta: float) -> InfiniteEpsilonError:
     per_release = infinite_mass(distribution, 1)
     largest = 0 if per_release >= delta else int(math.log1p(-delta) / math.log1p(-per_release))
@@ -343,18 +470,19 @@ def _infinite_error(distribution: CountDistribution, n: int, delta: float) -> In
 def delta_bracket(distribution: CountDistribution, n: int, epsilon: float) -> Bracket:
     """The least delta at which n releases are (epsilon, delta)-private, bracketed; state the upper end.
 
-    The bracket is within 1 % wherever rounding (about 1e-14 n) allows. Raises PlanError if epsilon is not in [0,
+    The bracket is within 1 % wherever rounding (about 1e-37 n) allows. Raises PlanError if epsilon is not in [0,
     LARGEST_EPSILON].
     """
     if not 0 <= epsilon <= LARGEST_EPSILON:
         raise PlanError(f"epsilon is {epsilon}: give 0 to {LARGEST_EPSILON:.0f}")
     if len(distribution.masses) == 1:
         return Bracket(1.0, 1.0)
-    rounding = _slack(distribution, n)
-    hoeffding = CUT_SHARE
+    tilt = _tilt_at(distribution, n, epsilon)
+    rounding = _slack(distribution, n, tilt)
+    hoeffding = 1e-4
     h = _step(distribution, n, max(epsilon, spread(distribution, n)), hoeffding)
     while True:
-        composed = compose(distribution, n, h, max(CUT_SHARE * hoeffding, rounding.delta / 16), hoeffding)
+        composed = compose(distribution, n, h, tilt, hoeffding)
         bracket = Bracket(composed.delta_lower(epsilon), composed.delta_upper(epsilon))
         wide = bracket.upper - bracket.lower
         if wide <= RELATIVE_WIDTH * bracket.upper or bracket.upper <= 16 * rounding.delta:

@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.accounting.composition import (
-    CUT_SHARE,
+    FLATTEST,
     HOEFFDING_SHARE,
     LARGEST_EPSILON,
-    LOG2_GRID,
     RELATIVE_WIDTH,
     Bracket,
     Composed,
@@ -35,11 +34,18 @@ from dpcore.accounting.composition import (
     finest_step,
     infinite_mass,
     is_narrow,
+    log_tilted,
     spread,
+    steepest_of,
+    tilt_for,
+    tilt_rounding,
 )
 from dpcore.accounting.gaussian import ShiftDistribution, check_delta, composed_shift
+from dpcore.accounting.transforms import convolved
 from dpcore.numbers.count_distributions import ROUND_OFF, CountDistribution
 
+# The share of delta that the Gaussian part's tails may have.
+CUT_SHARE = 1e-4
 _ATOMS = 256
 # Steps of the Gaussian part's grid on each side of zero.
 _MOST_STEPS = 1 << 15
@@ -76,13 +82,19 @@ def mixed_epsilon(
     if family is not None:
         variance += float(family.masses @ family.upper)
     guess = variance / 2 + math.sqrt(variance * 2 * math.log(1 / min(budget, 0.5)))
+    reach = 0.0 if family is None else _reach(family, CUT_SHARE * budget)
+    steepest = max(steepest_of(one.distribution) for one in counts) + reach
+    tilt = tilt_for(lambda tilt: _log_scale(counts, family, tilt), math.sqrt(variance), steepest, delta=budget)
     finest = max(finest_step(one.distribution, one.n) for one in counts)
     step = max(RELATIVE_WIDTH / 4 * guess / math.sqrt(n * math.log(1 / (HOEFFDING_SHARE * budget)) / 2), finest)
     while True:
-        upper, lower = (_composed(counts, family, step, budget, pessimistic=side) for side in (True, False))
+        upper, lower = (_composed(counts, family, step, budget, tilt, pessimistic=side) for side in (True, False))
         if upper.slack.delta + upper.cut >= budget / 2:
             raise DeltaTooSmallError(delta=budget, smallest_delta=10 * (upper.slack.delta + upper.cut))
         bracket = Bracket(lower.epsilon_lower(budget), upper.epsilon_upper(budget))
+        if math.isinf(bracket.upper) and tilt > FLATTEST:
+            tilt /= 4
+            continue
         if is_narrow(bracket) or step <= finest or upper.shift <= RELATIVE_WIDTH / 20 * bracket.upper:
             break
         step = max(step / 4, finest)
@@ -91,50 +103,70 @@ def mixed_epsilon(
     return bracket
 
 
+def _log_scale(counts: Sequence[CountRelease], family: ShiftDistribution | None, tilt: float) -> float:
+    """Log E[e^(tilt loss)] of the composition, or a little more."""
+    counted = sum(log_tilted(one.distribution, one.n, tilt) for one in counts)
+    if family is None:
+        return counted
+    exponents = family.upper * (tilt * (tilt + 1) / 2)
+    largest = float(exponents.max())
+    return counted + largest + math.log(float(family.masses @ np.exp(exponents - largest)))
+
+
 def _composed(
-    counts: Sequence[CountRelease], family: ShiftDistribution | None, step: float, budget: float, *, pessimistic: bool
+    counts: Sequence[CountRelease],
+    family: ShiftDistribution | None,
+    step: float,
+    budget: float,
+    tilt: float,
+    *,
+    pessimistic: bool,
 ) -> Composed:
     """All parts on one grid; `pessimistic` chooses the end of each S of the Gaussian part."""
     cut = CUT_SHARE * budget
     hoeffding = HOEFFDING_SHARE * budget / len(counts)
-    parts = [compose(one.distribution, one.n, step, cut, hoeffding) for one in counts]
+    parts = [compose(one.distribution, one.n, step, tilt, hoeffding) for one in counts]
     pieces = [part.finite for part in parts]
     shift, lost = sum(part.shift for part in parts), 0.0
     trimmed, factor, slack = 0.0, 1.0, 0.0
     if family is not None:
-        piece, coarse, beyond = _gaussian_piece(family, step, cut, pessimistic=pessimistic)
+        piece, coarse, beyond = _gaussian_piece(family, step, cut, tilt, pessimistic=pessimistic)
         pieces.append(piece)
         shift, lost = shift + coarse, beyond
         # The coins are public, so cutting their distribution changes delta by the mass cut.
         trimmed, slack = family.trimmed, family.slack
-        factor = math.exp(slack + 2 * family.relative_error)
-    # The error of a convolution by the fast Fourier transform is some round-offs of the total mass.
-    transforms = 8 * ROUND_OFF * LOG2_GRID * len(pieces)
+        rounding = tilt_rounding(tilt * step * (abs(piece.first) + 1))
+        factor = math.exp(slack + 2 * family.relative_error + rounding)
     return Composed(
         finite=reduce(_both, pieces),
-        cut=2 * cut * len(pieces) + lost,
+        cut=lost,
         shift=shift,
         hoeffding=hoeffding * len(counts),
         infinite=-math.expm1(sum(math.log1p(-part.infinite) for part in parts)),
         slack=Slack(
-            delta=sum(part.slack.delta for part in parts) + trimmed + transforms,
+            delta=sum(part.slack.delta for part in parts) + trimmed,
             factor=factor * math.prod(part.slack.factor for part in parts),
             epsilon=2 * slack + sum(part.slack.epsilon for part in parts),
         ),
     )
 
 
+def _reach(family: ShiftDistribution, cut: float) -> float:
+    """A loss that the Gaussian part exceeds with a probability below `cut`, unless losses are absurdly large."""
+    likely = family.upper[np.cumsum(family.masses[::-1])[::-1] > cut / 4]
+    farthest = float(likely.max(initial=0.0))
+    return min(farthest / 2 + math.sqrt(farthest * 2 * math.log(4 / cut)), 2 * LARGEST_EPSILON)
+
+
 def _gaussian_piece(
-    family: ShiftDistribution, step: float, cut: float, *, pessimistic: bool
+    family: ShiftDistribution, step: float, cut: float, tilt: float, *, pessimistic: bool
 ) -> tuple[GridLosses, float, float]:
     """The Gaussian part's losses, moved up to a grid of step H, a multiple of `step`; H; and the mass beyond the grid.
 
     A loss above the grid counts as infinite, one below moves up. Their mass is at most `cut` unless losses are so large
     that epsilon bounds nothing.
     """
-    likely = family.upper[np.cumsum(family.masses[::-1])[::-1] > cut / 4]
-    farthest = float(likely.max(initial=0.0))
-    reach = min(farthest / 2 + math.sqrt(farthest * 2 * math.log(4 / cut)), 2 * LARGEST_EPSILON)
+    reach = _reach(family, cut)
     multiple = max(1, math.ceil(reach / _MOST_STEPS / step))
     coarse = multiple * step
     points = math.ceil(reach / coarse) + 1
@@ -146,15 +178,33 @@ def _gaussian_piece(
     probabilities[0] = below[0]
     probabilities[multiple::multiple] = np.maximum(masses, 0)
     infinite = float(above[-1])
-    return GridLosses(step, -points * multiple, probabilities, infinite), coarse, infinite + float(below[0])
+    first = -points * multiple
+    probabilities[::multiple] *= np.exp(tilt * grid)
+    scale = float(probabilities.sum())
+    piece = GridLosses(step, first, probabilities / scale, infinite, tilt=tilt, log_scale=math.log(scale))
+    return piece, coarse, infinite + float(below[0])
 
 
 def _both(a: GridLosses, b: GridLosses) -> GridLosses:
-    """The sum of the losses of two independent parts."""
-    from scipy.signal import fftconvolve  # noqa: PLC0415  (slow to import, needed for accounting only)
+    """The sum of the losses of two independent parts of the same step and tilt.
 
-    infinite = a.infinite + b.infinite - a.infinite * b.infinite
-    return GridLosses(a.step, a.first + b.first, fftconvolve(a.masses, b.masses), infinite)
+    Their errors: computed a * computed b less a * b is (error of a) * b + (computed a) * (error of b), and the
+    transforms' rounding.
+    """
+    found, rounding = convolved(a.masses, b.masses)
+    size_a, size_b = (
+        float(np.abs(part.masses).sum()) + part.pointwise * len(part.masses) + part.stray for part in (a, b)
+    )
+    return GridLosses(
+        a.step,
+        a.first + b.first,
+        found,
+        a.infinite + b.infinite - a.infinite * b.infinite,
+        tilt=a.tilt,
+        log_scale=a.log_scale + b.log_scale,
+        pointwise=(a.pointwise * size_b + b.pointwise * size_a) * (1 + 1e-9) + rounding,
+        stray=(a.stray * size_b + b.stray * size_a) * (1 + 1e-9),
+    )
 
 
 def _tails(

@@ -52,14 +52,17 @@ class Setting:
 class ReleaseCost:
     """The figures of one release at `delta`, which is 0 if the noise is Laplace's.
 
-    The least epsilon against the learner alone is in [epsilon_lower, epsilon]; state epsilon.
-    epsilon_if_others_collude: against learner, coordinator and colluding parties. theorem_epsilon: n epsilon of the
-    paper's Theorem 6, if there is a truncation.
+    State epsilon: the least epsilon against the learner alone is not above it. epsilon_lower: a lower bound on that
+    least epsilon, None if none is known. Only counts have one, as their distribution is the released one. The lower
+    ends for noise are those of the mechanism that the accounting assumes, which gives the adversary more than a release
+    does: a record's coins (who does not know them sees a mixture), and a record that moves the values by the whole
+    sensitivity. epsilon_if_others_collude: against learner, coordinator and colluding parties. theorem_epsilon: n
+    epsilon of the paper's Theorem 6, if there is a truncation.
     """
 
     scope: Scope
     epsilon: float
-    epsilon_lower: float
+    epsilon_lower: float | None
     delta: float
     epsilon_if_others_collude: float
     theorem_epsilon: float | None = None
@@ -257,7 +260,7 @@ class NoiseProtection(Protection):
         return ReleaseCost(
             scope=self.scope,
             epsilon=alone.upper,
-            epsilon_lower=alone.lower,
+            epsilon_lower=None,
             delta=0.0 if self.is_pure else float(delta),
             epsilon_if_others_collude=others.upper,
         )

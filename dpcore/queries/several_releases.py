@@ -1,9 +1,15 @@
 """The composition of several releases over the same records, counted exactly and not by adding up their epsilons.
 
-The same learner reads all releases. Their parameters (designs, number of rados, noise) must be fixed without looking at
-earlier answers. A party's ledger does not assume that and charges more (dpcore.accounting.filters). A release bounds a
-scope if it bounds that scope or a wider one: a bound for a record holds for each of its columns, a bound for a column
-holds for the marginals of its features.
+The same learner reads all releases. Their parameters (designs, number of rados, noise, attempts) must be fixed without
+looking at earlier answers. A party's ledger does not assume that and charges more (dpcore.accounting.filters). A
+release bounds a scope if it bounds that scope or a wider one: a bound for a record holds for each of its columns, a
+bound for a column holds for the marginals of its features.
+
+Attempts. A query may have several attempts, each with its own noise. The learner alone opens the total of at most one.
+In an attempt that was lost, members of the cohort may have uploaded. Coordinator, learner and the members that did not
+upload can complete its total: the coordinator holds the uploads, and those members have the missing masks and
+contributions. So under collusion every attempt counts, also of a query that ended without a total. The cohort of such
+an attempt is not known to the learner, so it counts for every party.
 """
 
 import math
@@ -14,7 +20,7 @@ from fractions import Fraction
 from dpcore.accounting.composition import Bracket
 from dpcore.accounting.gaussian import ShiftDistribution
 from dpcore.accounting.mixed import CountRelease, mixed_epsilon
-from dpcore.accounting.protection import ReleaseCost, Scope, Setting
+from dpcore.accounting.protection import CountProtection, ReleaseCost, Scope, Setting
 from dpcore.accounting.pure import PureLoss
 from dpcore.errors import PlanError
 from dpcore.queries.kind import QueryKind
@@ -23,12 +29,30 @@ from dpcore.records.schema import Schema
 
 @dataclass(frozen=True, eq=False)
 class CountedRelease:
-    """One of several releases: its query, parties and encoding. party_rows: m_p by party."""
+    """One of several releases: its query, parties and encoding.
+
+    party_rows: m_p by party of the cohort; of a query that ended without a total, of the parties that may have been in
+    one. attempts: how many of its attempts may have a total that somebody can complete. is_opened: whether the learner
+    opened the total of one of them. Raises PlanError if there is no attempt.
+    """
 
     kind: QueryKind
     party_rows: Mapping[str, int]
     schema: Schema
     setting: Setting
+    attempts: int = 1
+    is_opened: bool = True
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise PlanError(f"a query has {self.attempts} attempts: count at least the first one")
+
+    def totals(self, party: str, *, colluding: bool) -> int:
+        """The number of totals that a party's record may be in and that the learner, or a coalition, can see."""
+        if not colluding:
+            return int(self.is_opened and party in self.party_rows)
+        # The total that was opened is of a known cohort; that of a lost attempt may be of any.
+        return self.attempts if party in self.party_rows or not self.is_opened else self.attempts - 1
 
 
 def composed_cost(
@@ -42,7 +66,8 @@ def composed_cost(
 
     It is counted at `delta`, or at 0 if all releases have Laplace noise. feature: the name of a -1/+1 or rounded
     coordinate; column: the name of a source column; at most one of them. The cost is that of the worst party: each
-    record belongs to one party, and a release without that party reveals nothing about the record.
+    record belongs to one party, and a release without that party reveals nothing about the record. Against the learner
+    alone each total that was opened counts, under collusion every attempt of every query (see the module's docstring).
 
     Raises PlanError if there is no release, if one of them (named by its place) has no bound for that scope, or if no
     finite epsilon holds.
@@ -54,23 +79,34 @@ def composed_cost(
         if not _bounds(release, feature, column):
             wanted = {"record": "records", "joint": f"the column {column!r}", "marginal": f"{feature!r}"}[scope]
             raise PlanError(f"release {place} bounds nothing about {wanted}, so neither does the composition")
-    parties = sorted({party for release in releases for party in release.party_rows})
-    alone = [_epsilon(releases, party, delta, colluding=False) for party in _distinct(parties, releases)]
-    others = [_epsilon(releases, party, delta, colluding=True) for party in _distinct(parties, releases)]
+    rows = _rows_of_parties(releases)
+    alone = [_epsilon(releases, party, rows, delta, colluding=False) for party in rows]
+    others = [_epsilon(releases, party, rows, delta, colluding=True) for party in rows]
     collude = max(bracket.upper for bracket in others)
     return ReleaseCost(
         scope=scope,
         epsilon=min(collude, max(bracket.upper for bracket in alone)),
-        epsilon_lower=max(bracket.lower for bracket in alone),
+        epsilon_lower=max(bracket.lower for bracket in alone) if all(map(_is_exact, releases)) else None,
         delta=0.0 if all(release.kind.is_pure for release in releases) else float(delta),
         epsilon_if_others_collude=collude,
     )
 
 
-def _distinct(parties: Sequence[str], releases: Sequence[CountedRelease]) -> list[str]:
-    """One of the parties with the same rows in every release: they cost the same."""
-    seen = {tuple(release.party_rows.get(party) for release in releases): party for party in parties}
-    return list(seen.values())
+def _rows_of_parties(releases: Sequence[CountedRelease]) -> dict[str, int]:
+    """The rows of each party that can have the largest cost; of several parties that cost the same, of one."""
+    last: dict[str, int] = {}
+    for release in releases:
+        last.update(release.party_rows)
+    seen = {
+        (rows, *(release.party_rows.get(party) for release in releases)): (party, rows)
+        for party, rows in sorted(last.items())
+    }
+    return dict(seen.values())
+
+
+def _is_exact(release: CountedRelease) -> bool:
+    """Whether the lower ends of brackets are lower bounds on what the release itself reveals."""
+    return isinstance(release.kind.protection(release.setting), CountProtection)
 
 
 def _bounds(release: CountedRelease, feature: str | None, column: str | None) -> bool:
@@ -80,25 +116,32 @@ def _bounds(release: CountedRelease, feature: str | None, column: str | None) ->
     return kind.scope == "record" or feature in kind.features(schema)
 
 
-def _epsilon(releases: Sequence[CountedRelease], party: str, delta: Fraction | float, *, colluding: bool) -> Bracket:
+def _epsilon(
+    releases: Sequence[CountedRelease],
+    party: str,
+    rows: Mapping[str, int],
+    delta: Fraction | float,
+    *,
+    colluding: bool,
+) -> Bracket:
     counts: list[CountRelease] = []
     shifts: list[ShiftDistribution] = []
     pure: list[PureLoss] = []
     for release in releases:
-        rows = release.party_rows.get(party)
-        if rows is None:
+        times = release.totals(party, colluding=colluding)
+        if not times:
             continue
-        members = tuple(release.party_rows.values())
+        members, own = tuple(release.party_rows.values()), release.party_rows.get(party, rows[party])
         protection = release.kind.protection(release.setting)
-        distribution = protection.distribution_for(members, rows, delta, colluding=colluding)
+        distribution = protection.distribution_for(members, own, delta, colluding=colluding)
         if isinstance(distribution, CountRelease):
-            counts.append(distribution)
+            counts.append(CountRelease(distribution.distribution, times * distribution.n))
         elif isinstance(distribution, PureLoss):
-            pure.append(distribution)
+            pure.append(PureLoss(times * distribution.bound))
         else:
-            shifts.append(distribution)
+            shifts += times * [distribution]
     # Basic composition of an (e, 0)-private and an (epsilon, delta)-private release.
-    mixed = mixed_epsilon(counts, shifts, delta) if counts or shifts or not pure else Bracket(0.0, 0.0)
+    mixed = mixed_epsilon(counts, shifts, delta) if counts or shifts else Bracket(0.0, 0.0)
     if not pure:
         return mixed
     alone = PureLoss(sum((distribution.bound for distribution in pure), Fraction(0))).epsilon(delta)

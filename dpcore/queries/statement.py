@@ -13,6 +13,7 @@ from typing import Any, Self, get_args
 from dpcore.accounting.protection import Scope, Setting
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.queries.kind import QueryKind
+from dpcore.queries.several_releases import CountedRelease, composed_cost
 from dpcore.records.schema import Schema
 
 NO_RECORD = (
@@ -30,6 +31,13 @@ COORDINATOR = (
     "differential privacy."
 )
 
+
+ATTEMPTS = (
+    "The figure for the learner alone counts the total that it opened. The figure under collusion counts {attempts} "
+    "attempts of the query: coordinator, learner and the members of a cohort that did not upload can complete the "
+    "total of a lost attempt. How many attempts there were is taken not to depend on the records, and the parties of a "
+    "lost attempt to be no smaller than those of the release."
+)
 
 LARGE_EPSILON = 10.0
 
@@ -153,12 +161,19 @@ def rounded_up(figure: float) -> str:
 
 
 def statement_for(
-    kind: QueryKind, party_rows: Sequence[int], delta: Fraction | float | None, *, schema: Schema, setting: Setting
+    kind: QueryKind,
+    party_rows: Sequence[int],
+    delta: Fraction | float | None,
+    *,
+    schema: Schema,
+    setting: Setting,
+    attempts: int = 1,
 ) -> PrivacyStatement:
     """The statement of a release of this kind over a cohort with `party_rows` rows.
 
-    delta: for the whole release, in (0, 1); ignored if nothing is bounded. Raises PlanError if delta is missing, and
-    what `dpcore.accounting.protection.Protection.cost` raises.
+    delta: for the whole release, in (0, 1); ignored if nothing is bounded. attempts: those of the query that may have a
+    total; the figure under collusion counts them all. Raises PlanError if delta is missing, and what
+    `dpcore.accounting.protection.Protection.cost` raises.
     """
     if kind.scope == "none":
         return without_bound(kind, schema)
@@ -167,16 +182,48 @@ def statement_for(
     cost = kind.protection(setting).cost(party_rows, delta)
     if cost is None:
         return without_bound(kind, schema)
+    collude = cost.epsilon_if_others_collude
+    if attempts > 1:
+        collude = cost_of_attempts(kind, party_rows, delta, schema=schema, setting=setting, attempts=attempts)
     return PrivacyStatement(
         unit=_unit(kind, schema),
         scope=cost.scope,
-        epsilon=cost.epsilon,
+        epsilon=min(cost.epsilon, collude),
         delta=cost.delta,
-        epsilon_if_others_collude=cost.epsilon_if_others_collude,
+        epsilon_if_others_collude=collude,
         theorem_epsilon=cost.theorem_epsilon,
-        assumptions=_assumptions(kind, schema, len(party_rows), setting),
+        assumptions=(
+            *_assumptions(kind, schema, len(party_rows), setting),
+            *([ATTEMPTS.format(attempts=attempts)] if attempts > 1 else []),
+        ),
         warnings=(*_delta_warnings(sum(party_rows), cost.delta), *_warnings(kind, schema, cost.epsilon)),
     )
+
+
+def cost_of_attempts(
+    kind: QueryKind,
+    party_rows: Sequence[int],
+    delta: Fraction | float,
+    *,
+    schema: Schema,
+    setting: Setting,
+    attempts: int,
+) -> float:
+    """Epsilon at `delta` under collusion, if each of `attempts` attempts of a query may have a total.
+
+    Raises PlanError as `dpcore.queries.several_releases.composed_cost` does.
+    """
+    rows = {str(place): count for place, count in enumerate(party_rows)}
+    release = CountedRelease(kind, rows, schema, setting, attempts)
+    match kind.scope:
+        case "marginal":
+            # Each protected coordinate costs the same.
+            cost = composed_cost([release], delta, feature=kind.features(schema)[0])
+        case "joint":
+            cost = composed_cost([release], delta, column=kind.protected_column)
+        case _:
+            cost = composed_cost([release], delta)
+    return cost.epsilon_if_others_collude
 
 
 def without_bound(kind: QueryKind, schema: Schema, reason: str = "") -> PrivacyStatement:
@@ -251,10 +298,13 @@ def _assumptions(kind: QueryKind, schema: Schema, parties: int, setting: Setting
 def _neighbours(kind: QueryKind) -> str:
     if kind.scope == "joint":
         return (
-            f"Neighbouring data sets differ in the cell of {kind.protected_column!r} in one record, both cells being "
-            "usable; labels, all other columns and row counts stay as they are."
+            f"Neighbouring data sets differ in the cell of {kind.protected_column!r} in one record, both being cells "
+            "that the schema takes and uses; labels, all other columns and row counts stay as they are."
         )
-    return "Neighbouring data sets differ in one record, which is replaced by any other; row counts are public."
+    return (
+        "Neighbouring data sets differ in one record, which is replaced by any other record that the schema takes; row "
+        "counts are public. A record that the schema refuses keeps its party from taking part, which others can see."
+    )
 
 
 def _marginal_assumptions(names: Sequence[str], parties: int) -> tuple[str, ...]:
@@ -269,8 +319,8 @@ def _marginal_assumptions(names: Sequence[str], parties: int) -> tuple[str, ...]
         alone,
         *([] if parties == 1 else [MASKS]),
         (
-            f"Neighbouring data sets differ in the value of {' or '.join(repr(name) for name in names)} in one record; "
-            "labels, all other columns and row counts stay as they are."
+            f"Neighbouring data sets differ in the value of {' or '.join(repr(name) for name in names)} in one record, "
+            "both being values that the schema takes; labels, all other columns and row counts stay as they are."
         ),
         ROW_NOT_PERSON,
         COORDINATOR,

@@ -1,4 +1,11 @@
-"""Drafts a schema from a file, for a person to revise. A draft depends on the data; a schema in use must not."""
+"""Drafts a schema from a file, for a person to revise. A draft depends on the data; a schema in use must not.
+
+There is one rule, for `rado schema infer` and for simulations. A number is bounded by two quantiles, and clipped, since
+a few far values would otherwise leave the others a small part of the range. A draft refuses no record that it can read:
+cells beyond the bounds are clipped, an unlisted text is 0 in every indicator of its category, and any other cell that
+cannot be encoded makes its row a zero vector. With `refuse`, one such cell keeps a party from starting, and others see
+its absence: the protected record then decides who takes part.
+"""
 
 import math
 from collections import Counter
@@ -10,10 +17,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
 from dpcore.records.encoding import CellError, Numbers, Texts
-from dpcore.records.features import Missing, MissingLabel, close_match
+from dpcore.records.features import Missing, close_match
 from dpcore.records.schema import BIAS, BooleanFeature, CategoryFeature, Feature, Label, RealFeature, Schema
 from radofed.common.tables.tables import no_such_column, numbers, open_table, texts
 
@@ -21,14 +29,17 @@ MOST_CATEGORIES = 30
 
 #: Largest number of distinct texts that is counted; a column of texts with more is not a category.
 _MOST_TEXTS = 1000
-#: A median uses at most this many values, from the top of the file.
-_MEDIAN_VALUES = 200_000
+#: The quantiles that bound a number.
+LOWEST_QUANTILE, HIGHEST_QUANTILE = 0.005, 0.995
+#: Quantiles of a column use at most this many values, evenly spaced over the file.
+_MOST_VALUES = 1 << 20
 #: Texts that mark a missing number.
 _MISSING_MARKS = frozenset({"?", "na", "n/a", "nan", "null", "none", "-", "."})
 _TRUE = ("1", "yes", "y", "true", "t", "on", "+1", "positive", "pos")
 _PRIVACY_NOTE = (
-    "This draft depends on the data: its bounds and values are not private. Replace the bounds by limits of the domain "
-    "that all parties agree on, and give every party the same file."
+    "This draft depends on the data: its bounds (0.5 % and 99.5 % quantiles, beyond which numbers are clipped), values "
+    "and imputed values are not private, and no figure counts them. Replace the bounds by limits of the domain that "
+    "all parties agree on, and give every party the same file."
 )
 
 
@@ -45,7 +56,9 @@ class _Seen:
     marks: set[str] = field(default_factory=set)
     lowest: float = math.inf
     highest: float = -math.inf
-    sample: list[float] = field(default_factory=list)
+    sample: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    stride: int = 1
+    numbers: int = 0
     previous: float | None = None
     consecutive: bool = True
     unreadable: str = ""
@@ -92,21 +105,33 @@ class _Seen:
             self.numeric = False
         elif len(values):
             self.lowest, self.highest = min(self.lowest, float(values.min())), max(self.highest, float(values.max()))
-            self.sample += values[: _MEDIAN_VALUES - len(self.sample)].tolist()
+            self._keep(values)
             chain = values if self.previous is None else np.concatenate([[self.previous], values])
             self.consecutive = self.consecutive and bool((np.diff(chain) == 1).all())
             self.previous = float(values[-1])
 
+    def _keep(self, values: NDArray[np.float64]) -> None:
+        """Keep every stride-th number of the column."""
+        self.sample = np.concatenate([self.sample, values[-self.numbers % self.stride :: self.stride]])
+        self.numbers += len(values)
+        while len(self.sample) > _MOST_VALUES:
+            self.sample, self.stride = self.sample[::2], 2 * self.stride
+
 
 def infer(
-    path: str | Path, label_column: str | None = None, positive: Sequence[str] | None = None, *, name: str
+    path: str | Path,
+    label_column: str | None = None,
+    positive: Sequence[str] | None = None,
+    *,
+    name: str,
+    left_out: str | None = None,
 ) -> tuple[Schema, list[str]]:
     """Draft a schema called `name` from a CSV or Parquet file, with notes for the person who revises it.
 
-    A column of numbers becomes a real with the observed bounds rounded outwards, a column with two values a boolean, a
-    column with up to 30 texts a category. Constant and empty columns, row numbers and free text are left out. Without
-    `label_column` the last column is the label; without `positive` the label must have two values. Raises DataError
-    for a file that cannot be read, ConfigurationError if no label or no feature can be drafted.
+    A column of numbers becomes a real, bounded by quantiles and clipped, a column with two values a boolean, a column
+    with up to 30 texts a category. Constant and empty columns, row numbers and free text are left out, and the column
+    `left_out`. Without `label_column` the last column is the label; without `positive` the label must have two values.
+    Raises DataError for a file that cannot be read, ConfigurationError if no label or no feature can be drafted.
     """
     table = open_table(path)
     named = [column for column in table.columns if column]
@@ -125,6 +150,7 @@ def infer(
     if not seen[label_column].rows:
         raise table.error("there is a header but no rows; give a table with at least one row")
     label = _label(seen.pop(label_column), positive, notes)
+    seen.pop(left_out or "", None)
     features = [feature for stats in seen.values() if (feature := _feature(stats, notes)) is not None]
     if unnamed := len(table.columns) - len(named):
         notes.append(f"{unnamed} column(s) without a header are left out.")
@@ -134,7 +160,6 @@ def infer(
 
 
 def _label(seen: _Seen, positive: Sequence[str] | None, notes: list[str]) -> Label:
-    missing: MissingLabel = "zero-vector" if seen.missing else "refuse"
     if seen.missing:
         notes.append(f"{seen.missing} rows have no label in {seen.name!r}: they become zero vectors.")
     if positive is not None:
@@ -151,7 +176,10 @@ def _label(seen: _Seen, positive: Sequence[str] | None, notes: list[str]) -> Lab
         )
     negative = None if seen.overflowed else [text for text in seen.counts if text not in positive]
     return Label(
-        column=seen.name, positive=tuple(positive), negative=tuple(negative) if negative else None, missing=missing
+        column=seen.name,
+        positive=tuple(positive),
+        negative=tuple(negative) if negative else None,
+        missing="zero-vector",
     )
 
 
@@ -173,7 +201,7 @@ def _feature(seen: _Seen, notes: list[str]) -> Feature | None:
         return None
     marked = sum(seen.counts[mark] for mark in seen.marks)
     different = len(seen.counts)
-    missing: Missing = "impute" if seen.missing else "refuse"
+    missing: Missing = "impute" if seen.missing else "zero-vector"
     name = "".join(" " if ord(character) < 32 or ord(character) == 127 else character for character in seen.name)
     name = f"{name}_column" if name == BIAS else name
     if different == 2 and not marked:
@@ -182,7 +210,15 @@ def _feature(seen: _Seen, notes: list[str]) -> Feature | None:
         impute = seen.counts[true] >= seen.counts[false] if seen.missing else None
         if impute is not None:
             notes.append(_imputes(seen, true if impute else false))
-        return BooleanFeature(name=name, column=seen.name, true=(true,), false=(false,), missing=missing, impute=impute)
+        return BooleanFeature(
+            name=name,
+            column=seen.name,
+            true=(true,),
+            false=(false,),
+            missing=missing,
+            unknown="zero-vector",
+            impute=impute,
+        )
     if seen.numeric and seen.lowest < seen.highest:
         return _real(seen, name, notes)
     if different <= MOST_CATEGORIES and not seen.overflowed:
@@ -190,7 +226,9 @@ def _feature(seen: _Seen, notes: list[str]) -> Feature | None:
         impute_text = max(values, key=seen.counts.__getitem__) if seen.missing else None
         if impute_text is not None:
             notes.append(_imputes(seen, impute_text))
-        return CategoryFeature(name=name, column=seen.name, values=values, missing=missing, impute=impute_text)
+        return CategoryFeature(
+            name=name, column=seen.name, values=values, missing=missing, unknown="zero", impute=impute_text
+        )
     distinct = not seen.overflowed and different == seen.present
     kind = (
         "every row has a different text, as an id has" if distinct else f"it has over {MOST_CATEGORIES} different texts"
@@ -204,16 +242,27 @@ def _imputes(seen: _Seen, text: str) -> str:
 
 
 def _real(seen: _Seen, name: str, notes: list[str]) -> RealFeature:
-    lower, upper = outward(seen.lowest, seen.highest)
+    lower, upper = map(float, np.quantile(seen.sample, [LOWEST_QUANTILE, HIGHEST_QUANTILE]))
+    if not lower < upper:  # nearly constant
+        lower, upper = outward(seen.lowest, seen.highest)
     empty = seen.missing > 0 or bool(seen.marks)
     if seen.marks:
         marks = ", ".join(repr(mark) for mark in sorted(seen.marks))
         notes.append(f"{seen.name!r} has numbers and {marks}: make those cells empty, or the file is refused.")
-    if not empty:
-        return RealFeature(name=name, column=seen.name, lower=lower, upper=upper)
-    median = float(np.median(seen.sample))
-    notes.append(f"{seen.name!r} has missing cells: the draft imputes the median, {median:g}; choose a constant.")
-    return RealFeature(name=name, column=seen.name, lower=lower, upper=upper, missing="impute", impute=median)
+    median: float | None = None
+    missing: Missing = "zero-vector"
+    if empty:
+        median, missing = min(max(float(np.median(seen.sample)), lower), upper), "impute"
+        notes.append(f"{seen.name!r} has missing cells: the draft imputes the median, {median:g}; choose a constant.")
+    return RealFeature(
+        name=name,
+        column=seen.name,
+        lower=lower,
+        upper=upper,
+        missing=missing,
+        impute=median,
+        out_of_bounds="clip",
+    )
 
 
 def _true_of(seen: _Seen, notes: list[str]) -> str:

@@ -28,7 +28,8 @@ def infer(
 ) -> Result:
     """Draft a schema from a table.
 
-    Correct the draft before the parties agree on it.
+    Numbers are bounded by quantiles and clipped, and no policy refuses a record. The bounds and values depend on the
+    data and are not private: correct them before the parties agree on the draft.
     """
     from parties.data.schema_draft import infer as draft
 
@@ -55,9 +56,11 @@ def check(
 ) -> Result:
     """Check a schema, and a table against it.
 
-    Prints the digest that all parties must share.
+    Prints the digest that all parties must share, and a warning if a policy is "refuse": a record that it refuses keeps
+    its party from taking part, which others can see.
     """
     from parties.data.dataset import check as check_data
+    from parties.data.refusing import advice, refusing_fields
     from radofed.common.files.schemas import load_schema
 
     loaded = load_schema(schema)
@@ -71,6 +74,9 @@ def check(
         "coordinates": loaded.coordinates,
         "boolean_coordinates": loaded.boolean_coordinates,
     }
+    if warning := advice(loaded):
+        output.note(f"warning: {warning}")
+    found["refusing"] = refusing_fields(loaded)
     if data is None:
         return Result(found, "\n".join(lines))
     output.note(f"reading {data} ...")

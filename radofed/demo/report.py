@@ -72,7 +72,7 @@ def _whole_records_privacy(whole: WholeRecordsResult, parties: str) -> list[Rend
     ]
     if asked.attempts > asked.rounds:
         sentences.append(
-            "A round was repeated after a failed attempt; the figures do not count what that attempt showed."
+            "A round was repeated after a failed attempt; the figure under collusion counts that attempt too."
         )
     return [*sentences, *([] if whole.warning is None else [f"Warning: {whole.warning}"])]
 

@@ -18,6 +18,7 @@ from dpcore.predicates.expressions import Constant
 from dpcore.progress import Progress
 from dpcore.queries.statement import PrivacyStatement, statement_for
 from dpcore.records.schema import Schema
+from learner.composition import Unanswered
 from learner.federation import BudgetedOracle, Federation
 from learner.planning import Plan
 from learner.requests import Request, StatisticRequest
@@ -55,6 +56,7 @@ class SimulatedAnswer:
     party_rows: Mapping[str, int]
     digest: bytes
     statement: PrivacyStatement
+    attempts: int = 1
 
 
 class SimulatedSource:
@@ -90,6 +92,11 @@ class SimulatedSource:
         planned = self._federation.plan(None, request, self._parts, self._fold, question)
         self._waiting[planned.plan.query_id] = planned
         return planned.plan
+
+    @property
+    def unanswered(self) -> tuple[Unanswered, ...]:
+        """None: a simulated party uploads in the first attempt."""
+        return ()
 
     def answer(self, plan: Plan) -> SimulatedAnswer:
         """Answer a plan of this source, once: a second answer would have the same noise.

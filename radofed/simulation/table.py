@@ -1,22 +1,19 @@
 """The table of a simulation, read through a schema like a party's, all rows at once."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
-from dpcore.records.encoding import Numbers, Texts, WantedColumn
+from dpcore.records.encoding import Texts, WantedColumn
 from dpcore.records.records import Records
 from dpcore.records.schema import BooleanFeature, Feature, RealFeature, Schema
 from parties.data.dataset import load
 from parties.data.schema_draft import infer
 from radofed.common.tables.tables import open_table, read_blocks
-
-# Bounds of a numeric feature in an inferred schema; values beyond them are clipped.
-LOWEST_QUANTILE, HIGHEST_QUANTILE = 0.005, 0.995
 
 NOT_PRIVATE = (
     "The schema was inferred from the whole table: bounds at the 0.5 % and 99.5 % quantiles, the texts that occur, "
@@ -69,21 +66,15 @@ def inferred_schema(
 ) -> tuple[Schema, list[str]]:
     """A schema drafted from a table, and notes about it. left_out: a column that must not be a feature.
 
-    The draft of `rado schema infer`, except that numbers are bounded by quantiles and clipped. Raises DataError or
-    ConfigurationError.
+    It is the draft of `rado schema infer`. Raises DataError or ConfigurationError.
     """
-    draft, notes = infer(path, label, positive, name=path.name.split(".")[0])
-    kept = [feature for feature in draft.features if feature.column != left_out]
-    if not kept:
-        raise ConfigurationError(f"{path}: no column other than the label can be a feature; give a schema")
-    reals = [feature.column for feature in kept if isinstance(feature, RealFeature)]
-    bounds = _quantiles(path, reals)
-    features = tuple(_bounded(feature, bounds) for feature in kept)
+    draft, notes = infer(path, label, positive, name=path.name.split(".")[0], left_out=left_out)
     # Leave out the draft's first note and those about missing cells: they ask the reader to correct the draft.
-    said = [NOT_PRIVATE, *(note for note in notes[1:] if " missing cells: " not in note), *_imputed(features)]
+    kept = [note for note in notes[1:] if " missing cells: " not in note]
+    said = [NOT_PRIVATE, *kept, *_imputed(draft.features)]
     if left_out is not None:
         said.append(f"{left_out!r} divides the rows among parties and is not a feature.")
-    return replace(draft, features=features), said
+    return draft, said
 
 
 def _imputed(features: Sequence[Feature]) -> list[str]:
@@ -100,33 +91,6 @@ def _stand_in(feature: Feature) -> str:
             return repr((feature.true if feature.impute else feature.false)[0])
         case _:
             return repr(feature.impute)
-
-
-def _quantiles(path: Path, columns: Sequence[str]) -> dict[str, tuple[float, float]]:
-    """The lowest and the highest quantile of each column's numbers."""
-    if not columns:
-        return {}
-    wanted = [WantedColumn(column, "numbers") for column in dict.fromkeys(columns)]
-    seen: dict[str, list[NDArray[np.float64]]] = {source.column: [] for source in wanted}
-    for block in read_blocks(open_table(path), wanted):
-        for source, cells in block.cells.items():
-            assert isinstance(cells, Numbers)
-            seen[source.column].append(cells.values[~cells.missing])
-    found = {}
-    for column, parts in seen.items():
-        low, high = np.quantile(np.concatenate(parts), [LOWEST_QUANTILE, HIGHEST_QUANTILE])
-        found[column] = (float(low), float(high))
-    return found
-
-
-def _bounded(feature: Feature, bounds: dict[str, tuple[float, float]]) -> Feature:
-    if not isinstance(feature, RealFeature):
-        return feature
-    low, high = bounds[feature.column]
-    if low < high:
-        impute = None if feature.impute is None else min(max(feature.impute, low), high)
-        return replace(feature, lower=low, upper=high, impute=impute, out_of_bounds="clip")
-    return feature  # nearly constant: keep the draft's bounds, which contain every value
 
 
 def _check_label(schema: Schema, label: str | None, positive: Sequence[str] | None) -> None:

@@ -4,15 +4,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dpcore.errors import RadofedError
 from dpcore.queries.statement import PrivacyStatement, statement_for
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.computation import Computation
 from dpcore.records.encoding import store
 from dpcore.records.records import Records
+from learner.composition import Unanswered
 from learner.planning import Plan
 from learner.requests import Request
 from tests.learner.totals import World
-from wire.errors import WireError
 from wire.query import Query, setting_of
 
 
@@ -25,17 +26,20 @@ class MemoryAnswer:
     party_rows: dict[str, int]
     digest: bytes
     statement: PrivacyStatement
+    attempts: int = 1
 
 
 @dataclass
 class Memory:
-    """Parties with given records. refusal: raised from the `refuse_from`-th answer on."""
+    """Parties with given records. refusal: raised from the `refuse_from`-th answer on, after this many attempts."""
 
     world: World
     records: dict[str, Records]
-    refusal: WireError | None = None
+    refusal: RadofedError | None = None
     refuse_from: int = 10**9
     asked: list[Query] = field(default_factory=list)
+    lost_attempts: int = 1
+    lost: list[Unanswered] = field(default_factory=list)
 
     @property
     def rows(self) -> int:
@@ -44,8 +48,14 @@ class Memory:
     def plan(self, request: Request) -> Plan:
         return self.world.plan(request)
 
+    @property
+    def unanswered(self) -> list[Unanswered]:
+        return self.lost
+
     def answer(self, plan: Plan) -> MemoryAnswer:
+        self.lost = []
         if len(self.asked) >= self.refuse_from:
+            self.lost = [Unanswered(plan.query, self.lost_attempts)]
             raise self.refusal
         query, number = plan.query, len(self.asked)
         self.asked.append(query)

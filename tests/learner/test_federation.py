@@ -1,17 +1,19 @@
 """Queries within a budget: the answers, the cost of their composition, and refusals before anything is sent."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from dpcore.accounting.gaussian import gaussian_mu
+from dpcore.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
 from dpcore.predicates.frontend import x, y, z
 from dpcore.queries.several_releases import CountedRelease, composed_cost
-from learner.composition import FIXED_NOISE, WHOLE_BUDGET
-from learner.federation import Federation
+from dpcore.queries.statement import rounded_up
+from learner.composition import ALL_ATTEMPTS, FIXED_NOISE, WHOLE_BUDGET
+from learner.federation import BudgetedOracle, Federation, RoundLostError
 from tests.learner.memory import Memory, patients
 from tests.learner.totals import SCHEMA, World
 from wire.errors import Code, WireError
@@ -155,8 +157,10 @@ def test_a_refusal_says_what_was_spent(memory):
         oracle.gradient(np.zeros(3), clip=Fraction(1), part=Fraction(1, 4))
     assert "Two parties of three" in str(refused.value)
     assert len(oracle.answers) == 2
-    # A refusal does not depend on the records, so only the releases are counted.
-    assert oracle.cost().epsilon_if_others_collude < 0.8 * EPSILON
+    # Against the learner alone only the releases count; under collusion also the attempt of the refused query.
+    assert oracle.cost().epsilon < 0.6 * oracle.cost().epsilon_if_others_collude < 0.9 * EPSILON
+    counted = [CountedRelease(query.kind, ROWS, SCHEMA, setting_of(query)) for query in memory.asked]
+    assert oracle.cost().epsilon == composed_cost(counted, DELTA).epsilon
     # The refused query may have been charged, so its part of the budget is used up.
     with pytest.raises(ConfigurationError, match=r"0\.25 of it is left"):
         oracle.gradient(np.zeros(3), clip=Fraction(1), part=Fraction(1, 2))
@@ -200,3 +204,91 @@ def test_an_estimator_that_stops_early_is_charged_the_whole_budget(memory):
 
 def test_a_lone_flag_is_a_predicate(memory):
     assert Federation(memory, SCHEMA).statistic([x["smoker"]], epsilon=EPSILON).values.shape == (1,)
+
+
+BUDGET = (Fraction(1), Fraction(1, 10**6))
+
+
+def lost_after(memory, parts, *, lost_attempts=3) -> BudgetedOracle:
+    """An oracle with a budget of (1, 1e-6): rounds with these parts, the last of which exhausts its attempts."""
+    memory.refusal, memory.lost_attempts = WireError(Code.ATTEMPTS_EXHAUSTED), lost_attempts
+    memory.refuse_from = len(parts) - 1
+    oracle = Federation(memory, SCHEMA).within(*BUDGET)
+    for part in parts[:-1]:
+        oracle.gradient(np.zeros(3), clip=Fraction(1), part=part)
+    with pytest.raises(OracleRefusedError):
+        oracle.gradient(np.zeros(3), clip=Fraction(1), part=parts[-1])
+    return oracle
+
+
+NEWTON = [Fraction(1, 4), Fraction(3, 28), Fraction(3, 28)]
+
+
+@pytest.mark.parametrize(
+    ("parts", "without_lost", "true"),
+    [
+        (NEWTON, 0.575, 0.812),
+        ([Fraction(1, 4), Fraction(3, 4)], 0.475, 1.642),
+        ([Fraction(1, 100), Fraction(99, 100)], 0.085, 1.807),
+    ],
+)
+def test_attempts_that_were_lost_count_under_collusion(memory, parts, without_lost, true):
+    """The figures of the totals that coordinator, learner and a member that never finished hold; by mu alone."""
+    oracle = lost_after(memory, parts)
+    cost = oracle.cost()
+    held = sum(parts[:-1]) + 3 * parts[-1]
+    mu = gaussian_mu(*BUDGET)
+    assert cost.epsilon_if_others_collude == pytest.approx(true, abs=1e-3)
+    assert cost.epsilon_if_others_collude == pytest.approx(
+        gaussian_epsilon(mu * math.sqrt(held), BUDGET[1]).upper, rel=1e-4
+    )
+    # What was stated before: the answers alone.
+    assert gaussian_epsilon(mu * math.sqrt(sum(parts[:-1])), BUDGET[1]).upper == pytest.approx(without_lost, abs=1e-3)
+    # Twice as many shares of the noise count against the learner alone, which sees the answers.
+    alone = gaussian_epsilon(mu * math.sqrt(sum(parts[:-1]) / 2), BUDGET[1]).upper
+    assert cost.epsilon == pytest.approx(alone, rel=1e-4)
+    stated = oracle.statement()
+    assert (stated.epsilon, stated.epsilon_if_others_collude) == (cost.epsilon, cost.epsilon_if_others_collude)
+    assert ALL_ATTEMPTS.format(lost="3 attempts without an opened total") in stated.assumptions
+
+
+def test_what_was_spent_is_said_with_the_lost_attempts(memory):
+    memory.refusal, memory.lost_attempts, memory.refuse_from = WireError(Code.ATTEMPTS_EXHAUSTED), 3, 0
+    oracle = Federation(memory, SCHEMA).within(*BUDGET)
+    with pytest.raises(
+        OracleRefusedError, match="no answers were released, at a total cost of epsilon 0 at"
+    ) as refused:
+        oracle.gradient(np.zeros(3), clip=Fraction(1))
+    # Three attempts of the whole budget, and not "nothing".
+    spent = gaussian_epsilon(gaussian_mu(*BUDGET) * math.sqrt(3), BUDGET[1]).upper
+    assert oracle.cost().epsilon_if_others_collude == pytest.approx(spent, rel=1e-4)
+    assert f"{rounded_up(oracle.cost().epsilon_if_others_collude)} under collusion, which counts 3 attempts" in str(
+        refused.value
+    )
+
+
+def test_an_answer_of_a_later_attempt_counts_every_attempt(memory, monkeypatch):
+    oracle = Federation(memory, SCHEMA).within(*BUDGET)
+    answer = memory.answer
+    monkeypatch.setattr(memory, "answer", lambda plan: replace(answer(plan), attempts=2))
+    oracle.gradient(np.zeros(3), clip=Fraction(1), part=Fraction(1, 2))
+    oracle.gradient(np.zeros(3), clip=Fraction(1), part=Fraction(1, 2))
+    twice = gaussian_epsilon(gaussian_mu(*BUDGET) * math.sqrt(2), BUDGET[1]).upper
+    assert oracle.cost().epsilon_if_others_collude == pytest.approx(twice, rel=1e-4)
+    assert oracle.cost().epsilon < 0.8
+    assert ALL_ATTEMPTS.format(lost="2 attempts without an opened total") in oracle.statement().assumptions
+
+
+def test_a_retry_beyond_the_budget_is_announced_before_it_is_made(memory):
+    """An attempt that waits for a decision ends the run with the cost of another one, which nobody was asked for."""
+    memory.refusal, memory.refuse_from = RoundLostError("attempt 1 of query 00 was lost", 1), 1
+    oracle = Federation(memory, SCHEMA).within(*BUDGET)
+    oracle.gradient(np.zeros(3), clip=Fraction(1), part=Fraction(1, 4))
+    with pytest.raises(RoundLostError, match=r"attempt 1 of query 00 was lost\. With another attempt") as lost:
+        oracle.gradient(np.zeros(3), clip=Fraction(1), part=Fraction(1, 4))
+    # 1/4, twice 1/4, and the half that is left.
+    after = gaussian_epsilon(gaussian_mu(*BUDGET) * math.sqrt(Fraction(5, 4)), BUDGET[1]).upper
+    assert lost.value.cost.epsilon_if_others_collude == pytest.approx(after, rel=2e-3)
+    figure = rounded_up(lost.value.cost.epsilon_if_others_collude)
+    assert f"becomes {figure} at delta 1e-06, above the budget of 1" in str(lost.value)
+    assert lost.value.exit_code == 6

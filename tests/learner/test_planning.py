@@ -252,3 +252,15 @@ def test_a_schema_too_long_to_send(world):
     schema = replace(SCHEMA, features=(CategoryFeature(name="c", values=values),))
     with pytest.raises(PlanError, match="shorten the schema"):
         world.plan(RadosRequest(schema=schema, rados=2))
+
+
+def test_a_plan_says_what_a_second_attempt_costs(learner_key):
+    large = World(learner_key, named(3, 20_000))
+    plan = large.plan(REQUEST, features=("signed-retries",))
+    said = plan.sentences()[-1]
+    assert "is made only if you ask for it" in said
+    twice = float(said.split("epsilon becomes ")[1].split()[0])
+    assert 1.2 * plan.cost.epsilon_if_others_collude < twice < 2 * plan.cost.epsilon_if_others_collude
+    assert "may be made by the coordinator alone" in large.plan(REQUEST).sentences()[-1]
+    once = large.plan(replace(REQUEST, attempts=1))
+    assert not any("Another attempt" in sentence for sentence in once.sentences())

@@ -2,9 +2,12 @@ import base64
 import errno
 import hashlib
 import json
+import math
 import shutil
 import tempfile
+import time
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +16,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from dpcore.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from dpcore.estimators.base import RadoSample
 from dpcore.queries.statement import statement_for
+from learner.composition import composed_privacy, sentences
 from learner.opening import CohortError
 from learner.release import Release, ReleaseError
+from learner.requests import MomentsRequest
 from tests.learner.totals import REQUEST, SCHEMA, World
-from wire.envelopes import SigningKey
+from wire.envelopes import Kind, SigningKey
 from wire.errors import Code, WireError
-from wire.query import setting_of
+from wire.features import Feature
+from wire.query import open_query, setting_of
 
 NOW = 1_800_000_000
 ROWS = {"ada": 100, "bo": 200, "cy": 300}
@@ -318,3 +325,65 @@ def test_a_full_disk_leaves_nothing(release, tmp_path, monkeypatch, fails_at):
 def test_a_copy_is_the_same_release(saved, tmp_path):
     shutil.copytree(saved, tmp_path / "copy")
     assert Release.load(tmp_path / "copy").digest == Release.load(saved).digest
+
+
+def later(world, attempt, *, features=(Feature.SIGNED_RETRIES.value,), **changes) -> Release:
+    """A release of moments whose total is of this attempt."""
+    request = MomentsRequest(schema=SCHEMA, epsilon=Fraction(1), max_rows=10_000)
+    envelope = world.learner_key.sign(Kind.QUERY, world.plan(request, features=features).query.to_bytes())
+    opened = open_query(envelope, world.roster, now_unix_s=time.time())
+    total = world.total(opened, ROWS, attempt=attempt)
+    query = opened.query
+    fields = {
+        "query_envelope": opened.envelope,
+        "roster_envelope": world.roster_envelope,
+        "cohort": total.cohort,
+        "receipts": total.receipts,
+        "statement": statement_for(
+            query.kind, list(ROWS.values()), query.delta, schema=SCHEMA, setting=setting_of(query), attempts=attempt
+        ),
+        "created_at_unix_s": NOW,
+        "integers": np.zeros(query.kind.shape(SCHEMA.d), dtype=np.int64),
+    }
+    return Release(**(fields | changes))
+
+
+DELTA = Fraction(1, 10**6)
+
+
+def test_releases_of_later_attempts_count_every_attempt_under_collusion(world):
+    """A total of attempt 2 and one of attempt 1: two totals for the learner alone, three for a coalition."""
+    first, second = later(world, 1), later(world, 2)
+    assert (first.attempts, second.attempts) == (1, 2)
+    mu = gaussian_mu(Fraction(1), DELTA)
+    once, twice, both = (composed_privacy(given, DELTA) for given in ([first], [second], [first, second]))
+    assert once.epsilon == twice.epsilon
+    for cost, held in ((once, 1), (twice, 2), (both, 3)):
+        expected = gaussian_epsilon(mu * math.sqrt(held), DELTA).upper
+        assert cost.epsilon_if_others_collude == pytest.approx(expected, rel=1e-3)
+    assert second.statement.epsilon_if_others_collude == pytest.approx(twice.epsilon_if_others_collude, rel=1e-9)
+    said = sentences(both, [first, second], "one record")
+    assert "counts every attempt that may have a total, 3 in all" in said[2]
+    assert "the releases are all that the learner opened" in said[3]
+    assert "the release is all that the learner opened" in sentences(once, [first], "one record")[3]
+
+
+def test_without_signed_retries_every_attempt_that_the_query_allows_counts(world):
+    """The coordinator alone could have started them."""
+    release = later(world, 1, features=())
+    assert release.attempts == release.query.max_attempts == 3
+    mu = gaussian_mu(Fraction(1), DELTA) * math.sqrt(3)
+    cost = composed_privacy([release], DELTA)
+    assert cost.epsilon_if_others_collude == pytest.approx(gaussian_epsilon(mu, DELTA).upper, rel=1e-3)
+
+
+def test_attempts_that_were_signed_are_saved(world, tmp_path):
+    release = later(world, 1, attempts_signed=2)
+    release.save(tmp_path / "two")
+    assert Release.load(tmp_path / "two").attempts == 2
+    plain = later(world, 2, attempts_signed=2)
+    # As in releases of older versions: only where it says more than the attempt.
+    assert "attempts_signed" not in plain.to_json()
+    for wrong in (0, "2", 2.5, None):
+        with pytest.raises(ReleaseError):
+            later(world, 1, attempts_signed=wrong)

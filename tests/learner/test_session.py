@@ -178,10 +178,15 @@ def test_a_total_of_another_query(setting, session):
         session.fetch(first)
 
 
-def test_the_statement_mentions_a_later_attempt(setting, session):
+def test_a_release_of_a_later_attempt_counts_every_attempt_under_collusion(setting, session):
+    first = session.run(session.plan(REQUEST))
     setting.attempt = 2
     release = session.run(session.plan(REQUEST))
-    assert release.statement.warnings[-1].startswith("This is attempt 2")
+    assert (first.attempts, release.attempts) == (1, 2)
+    assert release.statement.epsilon == first.statement.epsilon
+    assert release.statement.epsilon_if_others_collude > 1.3 * first.statement.epsilon_if_others_collude
+    assert any("counts 2 attempts" in text for text in release.statement.assumptions)
+    assert not any("attempts" in text for text in first.statement.assumptions)
     assert Release.load(session.release_directory(release.query_id)).statement == release.statement
 
 

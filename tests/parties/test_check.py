@@ -29,11 +29,13 @@ def test_everything_is_in_order(served):
     statuses = {name: finding.status for name, finding in found.items()}
     # Three rows are too few for any dp-feat query.
     assert statuses.pop("dp-feat") == "advice"
+    # A record that the schema refuses keeps the party from starting, which others can see.
+    assert statuses.pop("schema") == "advice"
+    assert '= "refuse". A record with such a cell keeps the party from starting' in found["schema"].fix
     assert statuses == dict.fromkeys(
         [
             "configuration",
             "policy",
-            "schema",
             "data",
             "signing-key",
             "federation-key",

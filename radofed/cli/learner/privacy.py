@@ -27,8 +27,9 @@ def privacy(
 ) -> Result:
     """Compute the privacy cost of several releases.
 
-    The figure is exact, for releases over the same records: their composition costs less than the sum of their
-    epsilons.
+    The figure is computed for the composition of releases over the same records, which costs less than the sum of their
+    epsilons. Under collusion it counts every attempt of each query that may have a total. Lower bounds are given where
+    one is known: for counts.
     """
     from dpcore.errors import ConfigurationError
     from learner.composition import composed_privacy, sentences
@@ -38,7 +39,8 @@ def privacy(
     if feature is not None and column is not None:
         raise ConfigurationError("give --feature or --column, not both")
     budget = exact(delta, "delta")
-    cost = composed_privacy([Release.load(each) for each in releases], budget, feature=feature, column=column)
+    loaded = [Release.load(each) for each in releases]
+    cost = composed_privacy(loaded, budget, feature=feature, column=column)
     what = "one record"
     if feature is not None:
         what = f"one record's value of {feature!r}, within that coordinate's own values where a release bounds no more,"
@@ -46,6 +48,7 @@ def privacy(
         what = f"one record's value in the column {column!r}"
     data = {
         "releases": len(releases),
+        "attempts": sum(release.attempts for release in loaded),
         "scope": cost.scope,
         "unit": what.split(",", maxsplit=1)[0],
         "epsilon": cost.epsilon,
@@ -53,4 +56,4 @@ def privacy(
         "epsilon_if_others_collude": cost.epsilon_if_others_collude,
         "delta": cost.delta,
     }
-    return Result(data, "\n".join(sentences(cost, len(releases), what)))
+    return Result(data, "\n".join(sentences(cost, loaded, what)))

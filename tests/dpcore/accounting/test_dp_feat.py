@@ -142,14 +142,39 @@ def test_mass_of_a_range():
     assert binomial_mass(10, 6) == 0
 
 
-@pytest.mark.parametrize(("rows", "n"), [(4177, 100), (10**6, 10_000), (360, 500)])
-def test_what_the_transform_rounds_is_far_below_its_allowance(rows, n):
+@pytest.mark.parametrize("epsilon", [1.0, 4.0, 8.0])
+@pytest.mark.parametrize(("rows", "n"), [(60, 2), (24, 3)])
+def test_brackets_hold_tiny_deltas_in_both_directions(rows, n, epsilon):
+    """Rounding is small in proportion to delta, also where delta is far below the round-off of one."""
+    masses = exact_distribution([(rows, 0)])
+    p, q = [*masses, Fraction(0)], [Fraction(0), *masses]
+    # Without the outcomes that only one neighbour has, so that delta is not dominated by them.
+    factor = Fraction(math.exp(epsilon))
+    finite = [(a, b) for a, b in zip(p, q, strict=True) if a and b]
+    pairs = [(Fraction(1), Fraction(1))]
+    for _ in range(n):
+        pairs = [(a * c, b * d) for a, b in pairs for c, d in finite]
+    exact = sum((max(Fraction(0), a - factor * b) for a, b in pairs), Fraction(0))
     distribution = binomial_distribution(rows)
-    composed = composition.compose(distribution, n, 1e-4 * composition.spread(distribution, n), 1e-16, 1e-9)
-    masses = composed.finite.masses
-    total = math.exp(n * math.log1p(-float(distribution.masses[0])))
-    seen = abs(float(masses.sum()) - total) - float(masses[masses < 0].sum())
-    assert seen < composed.slack.delta / 4
+    tilt = composition._tilt_at(distribution, n, epsilon)
+    composed = composition.compose(distribution, n, 1e-4, tilt, 1e-9)
+    assert 0 < exact < Fraction(1, 10)
+    found = composed.finite
+    # On the grid losses are split upwards: the divergence is at least the true one, and close to it.
+    assert found.delta(epsilon) + found.error(epsilon) >= exact * (1 - Fraction(1, 10**12))
+    lower = found.delta(epsilon + composed.shift) - found.error(epsilon + composed.shift)
+    assert lower <= exact * (1 + Fraction(1, 10**9))
+    assert found.error(epsilon) <= 1e-2 * float(exact)
+
+
+@pytest.mark.parametrize(("rows", "n"), [(4177, 100), (10**6, 10_000), (360, 500)])
+def test_a_tilt_changes_the_place_of_the_accuracy_and_not_the_figure(rows, n):
+    distribution = binomial_distribution(rows)
+    mu = composition.spread(distribution, n)
+    at = mu * mu / 2 + 4 * mu
+    plain, tilted = (composition.compose(distribution, n, 1e-3 * mu, tilt, 1e-9).finite for tilt in (0.0, 4 / mu))
+    assert abs(plain.delta(at) - tilted.delta(at)) <= plain.error(at) + tilted.error(at)
+    assert tilted.error(at) < 1e-7 * tilted.delta(at) < 1e-2 * plain.error(at) + 1e-7 * tilted.delta(at)
 
 
 def test_worked_split_over_parties():
@@ -276,7 +301,7 @@ def test_void_and_uncountable_plans_are_refused():
     with pytest.raises(VoidEpsilonError, match="fewer rados"):
         epsilon_for([300], 20_000, None, 1e-6)
     with pytest.raises(DeltaTooSmallError) as caught:
-        epsilon_for([4177], 10_000, None, 1e-13)
+        epsilon_for([4177], 10_000, None, 1e-35)
     assert epsilon_for([4177], 10_000, None, caught.value.smallest_delta).upper < math.inf
 
 

@@ -119,7 +119,7 @@ def test_a_marginal_says_what_is_not_covered(kind):
 def test_joint_covers_its_column_and_says_what_it_does_not():
     statement = state(JOINT)
     assert {NO_RECORD, RADOS_LEAK} == set(statement.warnings)
-    assert "differ in the cell of 'ward' in one record, both cells being usable; labels" in words(statement)
+    assert "differ in the cell of 'ward' in one record, both being cells that the schema takes" in words(statement)
     assert "can read the value" not in words(statement)
 
 
@@ -127,7 +127,7 @@ def test_joint_covers_its_column_and_says_what_it_does_not():
 def test_record_level_releases_warn_of_nothing_that_is_bounded(kind):
     statement = state(kind)
     assert statement.warnings == ()
-    assert "one record, which is replaced by any other; row counts are public" in words(statement)
+    assert "replaced by any other record that the schema takes; row counts are public" in words(statement)
 
 
 @pytest.mark.parametrize("kind", [BOOLEANS, DP_FEAT, JOINT, GAUSSIAN, FIXED, MOMENTS])

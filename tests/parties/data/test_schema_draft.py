@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -10,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import ConfigurationError, DataError
-from dpcore.records.schema import BooleanFeature, CategoryFeature, RealFeature, Schema
+from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, RealFeature, Schema
 from parties.data.dataset import check
+from parties.data.refusing import advice, refusing_fields
 from parties.data.schema_draft import infer, outward
+from radofed.simulation.table import inferred_schema
 
 SHARED = Path(__file__).resolve().parents[3] / ".." / "shared"
 
@@ -33,6 +36,60 @@ def drafted(path, **options):
     return {feature.column: feature for feature in schema.features}, notes, schema
 
 
+def real(name, lower, upper, **changes) -> RealFeature:
+    """A drafted number: clipped, and its row marked where the cell is missing."""
+    fields = {"missing": "zero-vector", "out_of_bounds": "clip", **changes}
+    return RealFeature(name=name, lower=lower, upper=upper, **fields)
+
+
+def test_a_draft_takes_a_record_that_differs_from_all_it_saw(table, tmp_path):
+    """Neighbouring tables: a party with either starts, so that nobody learns the record from its absence."""
+    path = table(x=[1.5, 2.5, 4.0, 9.5] * 5, b=["yes", "no"] * 10, c=["u", "v", "w", "u"] * 5, y=[0, 1, 1, 0] * 5)
+    _, _, schema = drafted(path)
+    rows = path.read_text().splitlines()
+    for replaced in ("1e9,yes,u,1", ",no,v,0", "2,perhaps,u,1", "2,yes,other,1", "2,yes,,1", "2,yes,u,", "2,yes,u,7"):
+        other = tmp_path / "neighbour.csv"
+        other.write_text("\n".join([*rows[:-1], replaced]) + "\n", encoding="utf-8")
+        assert check(schema, other).rows == 20
+
+
+def test_a_far_value_does_not_move_the_bounds(table):
+    values = [*range(999), 10**9]
+    features, _, _ = drafted(table(x=values, y=[0, 1] * 500))
+    assert features["x"].upper < 1000
+    assert features["x"].out_of_bounds == "clip"
+
+
+def test_quantiles_of_a_long_column_are_those_of_the_whole(table, monkeypatch):
+    monkeypatch.setattr("parties.data.schema_draft._MOST_VALUES", 512)
+    # Sorted: the first values alone would bound it far too low.
+    features, _, _ = drafted(table(x=sorted(place % 4001 + 0.5 for place in range(12_000)), y=[0, 1] * 6000))
+    assert features["x"].lower == pytest.approx(20, abs=12)
+    assert features["x"].upper == pytest.approx(3980, abs=12)
+
+
+def test_simulations_use_the_same_draft(table):
+    path = table(x=[1.5, 2.5, 4.0, ""] * 5, b=["yes", "no"] * 10, y=[0, 1, 1, 0] * 5)
+    _, _, schema = drafted(path, label_column="y", positive=["1"])
+    simulated, notes = inferred_schema(path, "y", ["1"])
+    assert (simulated.label, simulated.features) == (schema.label, schema.features)
+    assert "not private" in notes[0]
+    without, _ = inferred_schema(path, "y", ["1"], left_out="b")
+    assert [feature.column for feature in without.features] == ["x"]
+
+
+def test_policies_that_refuse_are_named():
+    label = Label(column="y", positive=("1",))
+    schema = Schema(
+        name="s",
+        label=label,
+        features=(RealFeature(name="age", lower=0, upper=1), BooleanFeature(name="b", true=("1",), false=("0",))),
+    )
+    fields = ("label.missing", "features.age.missing", "features.age.out_of_bounds")
+    assert refusing_fields(schema) == (*fields, "features.b.missing", "features.b.unknown")
+    assert "and 1 more" in advice(schema)
+
+
 def test_each_kind_of_column(table):
     path = table(
         id=[f"id{place * 7 % 40}" for place in range(40)],
@@ -48,12 +105,17 @@ def test_each_kind_of_column(table):
         ill=["0", "1", "1", "0"] * 10,
     )
     features, notes, schema = drafted(path)
-    assert features["year"] == RealFeature(name="year", lower=1987, upper=2003)
-    assert features["weight"] == RealFeature(name="weight", lower=50.2, upper=55.9)
-    assert features["smoker"] == BooleanFeature(name="smoker", true=("YES",), false=("no",))
-    assert features["sex"] == BooleanFeature(name="sex", true=("m",), false=("f",))
-    assert features["flag"] == BooleanFeature(name="flag", true=("1",), false=("0",))
-    assert features["job"] == CategoryFeature(name="job", values=("clerk", "cook", "nurse"))
+    marked = {"missing": "zero-vector", "unknown": "zero-vector"}
+    assert features["year"] == real("year", 1987, 2003)
+    weight = np.quantile([50.25 + place / 7 for place in range(40)], [0.005, 0.995])
+    assert features["weight"] == real("weight", *weight)
+    assert features["smoker"] == BooleanFeature(name="smoker", true=("YES",), false=("no",), **marked)
+    assert features["sex"] == BooleanFeature(name="sex", true=("m",), false=("f",), **marked)
+    assert features["flag"] == BooleanFeature(name="flag", true=("1",), false=("0",), **marked)
+    assert features["job"] == CategoryFeature(
+        name="job", values=("clerk", "cook", "nurse"), missing="zero-vector", unknown="zero"
+    )
+    assert refusing_fields(schema) == ()
     assert set(features) == {"year", "weight", "smoker", "sex", "flag", "job"}
     assert (schema.label.column, schema.label.positive, schema.label.negative) == ("ill", ("1",), ("0",))
     said = "\n".join(notes)
@@ -85,7 +147,7 @@ def test_missing_cells_are_imputed_and_noted(table):
     assert (features["x"].missing, features["x"].impute) == ("impute", 2.5)
     assert (features["b"].missing, features["b"].impute) == ("impute", True)
     assert (features["c"].missing, features["c"].impute) == ("impute", True)  # of two texts the greater is the true one
-    assert features["d"].missing == "refuse"
+    assert features["d"].missing == "zero-vector"
     assert schema.label.missing == "zero-vector"
     said = "\n".join(notes)
     for column in "xbc":
@@ -99,7 +161,8 @@ def test_missing_cells_are_imputed_and_noted(table):
 def test_marks_for_missing_numbers_are_noted(table):
     path = table(x=[1, 2, "?", 8], y=[0, 1, 1, 0])
     features, notes, schema = drafted(path)
-    assert features["x"] == RealFeature(name="x", lower=1, upper=8, missing="impute", impute=2.0)
+    low, high = np.quantile([1, 2, 8], [0.005, 0.995])
+    assert features["x"] == real("x", low, high, missing="impute", impute=2.0)
     assert any("numbers and '?': make those cells empty" in note for note in notes)
     with pytest.raises(DataError, match=r"line 4, column 'x': is not a number"):
         check(schema, path)
@@ -150,7 +213,7 @@ def test_many_distinct_texts_over_many_blocks(tmp_path, monkeypatch):
         "id,x,y\n" + "".join(f"p{place},{place % 7 / 2},{place % 2}\n" for place in range(3000)), encoding="utf-8"
     )
     features, notes, schema = drafted(path)
-    assert features == {"x": RealFeature(name="x", lower=0.0, upper=3.0)}
+    assert features == {"x": real("x", 0.0, 3.0)}
     assert any(note.startswith("'id' is left out") for note in notes)
     assert check(schema, path).rows == 3000
 
