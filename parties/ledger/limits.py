@@ -139,7 +139,7 @@ class Scopes:
             if charge.epoch is not None:
                 epochs.setdefault(charge.epoch, []).append(loss)
             elif loss is None:
-                unbounded += count
+                unbounded += count * charge.events
             else:
                 losses += loss.times(count)
         for bounds in epochs.values():

@@ -99,6 +99,8 @@ def removed(path: Path) -> Path:
 
 
 def copied_without(path: Path) -> Path:
+    """The ledger and its head, without what SQLite keeps beside it."""
+    shutil.copy(f"{path}.head", path.with_name("copy.sqlite.head"))
     return Path(shutil.copy(path, path.with_name("copy.sqlite")))
 
 
@@ -206,7 +208,7 @@ def older(path):
     charging = Ledger.open(made, OWNER, LIMIT, create=False)
     for number in range(CHARGES):
         spend(charging, number)
-    for suffix in ("", "-wal"):
+    for suffix in ("", "-wal", ".head"):
         shutil.copy(f"{made}{suffix}", f"{path}{suffix}")
     with_log.close()
     charging.database.close()
