@@ -18,7 +18,7 @@ from pathlib import Path
 
 from dpcore.errors import ConfigurationError, RadofedError
 from parties.ledger import chain
-from parties.ledger.anchor import LocalHead, difference, head_path, read_or_none
+from parties.ledger.anchor import LocalHead, difference, head_path
 from parties.ledger.chain import EntryKind, Head
 from parties.ledger.format import (
     ANCHOR_TABLES,
@@ -30,7 +30,7 @@ from parties.ledger.format import (
     update_format,
 )
 from parties.ledger.limits import Event
-from parties.ledger.sums import Sums
+from parties.ledger.sums import Account, Sums
 from radofed.common.files.writing import create_durably, sync_directory
 
 # "radL": distinguishes a ledger from other SQLite files.
@@ -216,10 +216,6 @@ class PartyDatabase:
         with self.transaction():
             pass
 
-    def local_head(self) -> LocalHead | None:
-        """The head beside the ledger; None if there is none, or a damaged one."""
-        return read_or_none(self.head_path)
-
     def backup(self) -> bytes:
         """A consistent copy of the ledger, without mask keys. Restoring it is noticed at the next start.
 
@@ -278,7 +274,9 @@ class PartyDatabase:
         identity = dict(connection.execute("SELECT key, value FROM identity"))
         rows = connection.execute("SELECT bounds, learner, epoch, state, recorded_at_unix_s FROM events").fetchall()
         sums = Sums.of(Event(read_charge(*charge), state == "charged", at) for *charge, state, at in rows)
-        found = LocalHead.of(identity, chain.genesis(identity), chain.head(connection), sums)
+        head = chain.head(connection)
+        account = Account(sums, chain.trail(connection, head.entries))
+        found = LocalHead.of(identity, chain.genesis(identity), head, account)
         try:
             found.write(self.head_path)
         except OSError as error:

@@ -14,7 +14,7 @@ from typing import Any
 
 from dpcore.errors import ConfigurationError
 from parties.ledger.chain import Head
-from parties.ledger.sums import Sums
+from parties.ledger.sums import Account
 from radofed.common.files.reading import FileKind, read_json, with_remedy
 from radofed.common.files.writing import write_durably
 from wire.envelopes import KEY_BYTES, sha256
@@ -32,18 +32,18 @@ def head_path(ledger: Path) -> Path:
 
 @dataclass(frozen=True)
 class LocalHead:
-    """What the file says. owner: federation, party and source. sums: of charges and reservations; None if unknown."""
+    """What the file says. owner: federation, party and source. account: None if it did not fit."""
 
     owner: tuple[str, str, str]
     genesis: bytes
     head: Head
-    sums: Sums | None
+    account: Account | None
 
     @classmethod
-    def of(cls, identity: Mapping[str, str], genesis: bytes, head: Head, sums: Sums) -> "LocalHead":
+    def of(cls, identity: Mapping[str, str], genesis: bytes, head: Head, account: Account) -> "LocalHead":
         """The head of a ledger. identity: its owner, by key."""
         federation, party, source = (identity.get(key, "") for key in _OWNER)
-        return cls((federation, party, source), genesis, head, sums)
+        return cls((federation, party, source), genesis, head, account)
 
     @classmethod
     def read(cls, path: Path) -> "LocalHead | None":
@@ -57,19 +57,19 @@ class LocalHead:
         try:
             owner = tuple(str(content[key]) for key in _OWNER)
             digest, genesis = bytes.fromhex(content["digest"]), bytes.fromhex(content["genesis"])
-            packed = bytes.fromhex(content["sums"])
-            sums = Sums.unpacked(packed) if packed else None
+            packed = bytes.fromhex(content["account"])
+            account = Account.unpacked(packed) if packed else None
             head = Head(int(content["entries"]), digest)
         except (KeyError, TypeError, ValueError) as error:
             raise _HEAD.error(path, f"the head of the ledger is damaged ({error})") from error
         if head.entries < 0 or not len(digest) == len(genesis) == KEY_BYTES or len(owner) != len(_OWNER):
             raise _HEAD.error(path, "the head of the ledger is damaged")
-        return cls((owner[0], owner[1], owner[2]), genesis, head, sums)
+        return cls((owner[0], owner[1], owner[2]), genesis, head, account)
 
     def write(self, path: Path) -> None:
         """Replace the file durably. Raises OSError."""
         try:
-            packed = b"" if self.sums is None else self.sums.packed()
+            packed = b"" if self.account is None else self.account.packed()
         except OverflowError:
             packed = b""
         content: dict[str, Any] = {
@@ -78,7 +78,7 @@ class LocalHead:
             "genesis": self.genesis.hex(),
             "entries": self.head.entries,
             "digest": self.head.digest.hex(),
-            "sums": packed.hex(),
+            "account": packed.hex(),
         }
         write_durably(path, json.dumps({**content, "check": _check(content)}, indent=1).encode())
 

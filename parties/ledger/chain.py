@@ -1,7 +1,7 @@
-"""The ledger's chain: one entry for each reservation and each charge, each bound to all entries before it.
+r"""The ledger's chain: one entry for each reservation and each charge, each bound to all entries before it.
 
-    digest_0 = SHA-256("rado.v1/ledger-genesis\\0" || owner || 16 random bytes of the file)
-    digest_k = SHA-256("rado.v1/ledger-entry\\0" || digest_(k-1) || content of entry k)
+    digest_0 = SHA-256("rado.v1/ledger-genesis\0" || owner || 16 random bytes of the file)
+    digest_k = SHA-256("rado.v1/ledger-entry\0" || digest_(k-1) || content of entry k)
 
 The content has the entry's number, its kind and every column of its event, each with type and length. The events are
 the working state. `faults` recomputes the chain and compares it with the events in both directions: whoever changes,
@@ -22,6 +22,8 @@ from typing import TypeAlias
 from wire.envelopes import sha256
 
 NONCE_BYTES = 16
+# A trail proves nothing to others: it is sealed, and compared only by the party that wrote it.
+TRAIL_BYTES = 4
 NONCE_KEY = "nonce"
 """Key of the random bytes, in hexadecimal, in the table `identity`."""
 
@@ -94,6 +96,30 @@ def digest_at(connection: sqlite3.Connection, number: int) -> bytes | None:
         return genesis_of(connection)
     row = connection.execute("SELECT digest FROM chain WHERE number = ?", (number,)).fetchone()
     return None if row is None else bytes(row[0])
+
+
+def trail(connection: sqlite3.Connection, entries: int) -> tuple[bytes, ...]:
+    """The beginnings of the digests at numbers before a head, for `common_entries`; zeros where there is no entry."""
+    digests = (digest_at(connection, number) for number in _trail_numbers(entries))
+    return tuple((digest or bytes(TRAIL_BYTES))[:TRAIL_BYTES] for digest in digests)
+
+
+def common_entries(connection: sqlite3.Connection, entries: int, found: tuple[bytes, ...]) -> int | None:
+    """The highest number up to which this ledger provably has the entries of a head with this trail, or None.
+
+    At most as far below the last common entry as that is below the head.
+    """
+    for number, beginning in zip(_trail_numbers(entries), found, strict=False):
+        digest = digest_at(connection, number)
+        if digest is not None and digest[:TRAIL_BYTES] == beginning:
+            return number
+    return None
+
+
+def _trail_numbers(entries: int) -> list[int]:
+    """entries, then entries - 1, - 2, - 4 and so on, and 0."""
+    steps = (entries - (1 << power) for power in range(entries.bit_length()))
+    return [entries, *(number for number in steps if number > 0), 0]
 
 
 def acknowledged_up_to(connection: sqlite3.Connection) -> int:
@@ -174,7 +200,7 @@ def _differing(connection: sqlite3.Connection) -> Iterator[str]:
 
 def _named(query_id: Value, attempt: Value) -> str:
     found = query_id.hex()[:16] if isinstance(query_id, bytes) else repr(query_id)
-    return f"query {found}, attempt {attempt}"
+    return f"query {found}, attempt {attempt!r}"
 
 
 def _encoded(value: Value) -> bytes:

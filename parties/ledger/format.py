@@ -85,8 +85,9 @@ def read_charge(bounds: str, learner: str, epoch: bytes | None) -> Charge:
 def update_format(connection: sqlite3.Connection) -> None:
     """Update a ledger of an earlier format, in one transaction. Another process may have done so already.
 
-    Formats 1 and 2 had no chain: each event becomes an entry. Format 1 stored an event's scope, "marginal:FEATURE", with epsilon and delta, or no bound at all, and neither the
-    learner nor the feature's column. An unknown learner counts as every learner. Raises ValueError for any other scope.
+    Formats 1 and 2 had no chain: each event becomes an entry. Format 1 stored an event's scope, "marginal:FEATURE",
+    with epsilon and delta, or no bound at all, and neither the learner nor the feature's column. An unknown learner
+    counts as every learner. Raises ValueError for any other scope.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:

@@ -5,8 +5,8 @@ in each scope separately, also if queries and their bounds are chosen after the 
 (parties.ledger.limits, dpcore.accounting.filters). Events without a bound for whole records have a separate limit, a
 number, and every later statement of the ledger reports them.
 
-All numbers are exact rationals. Charges and reservations both count against the limits. Each of them is also an entry of
-the ledger's chain (parties.ledger.chain), so that a ledger that lacks one is noticed.
+All numbers are exact rationals. Charges and reservations both count against the limits. Each of them is also an entry
+of the ledger's chain (parties.ledger.chain), so that a ledger that lacks one is noticed.
 """
 
 import sqlite3
@@ -23,7 +23,7 @@ from parties.ledger.charges import RECORD, Charge, Scope
 from parties.ledger.format import bounds_text, read_charge
 from parties.ledger.limits import Event, LedgerLimits, Scopes, check_admits
 from parties.ledger.state import LedgerState, state_of
-from parties.ledger.sums import Sums, SumsKey
+from parties.ledger.sums import Account, Sums, SumsKey
 from wire.ledger_head import LedgerHead
 
 # What a charge is bound to if no byte of it left from this ledger.
@@ -153,6 +153,14 @@ class Ledger:
             ).fetchall()
             return sum(self.release(query_id, attempt) for query_id, attempt in lapsed)
 
+    def charge_reserved(self, now_unix_s: float) -> None:
+        """Charge every reservation, bound to no bytes: in a ledger that was set back, each may have been charged."""
+        with self.database.transaction() as connection:
+            for query_id, attempt in connection.execute(
+                "SELECT query_id, attempt FROM events WHERE state = 'reserved' ORDER BY rowid"
+            ).fetchall():
+                self._make_charged(query_id, attempt, NO_BYTES, NO_BYTES, now_unix_s)
+
     def seen_in_cohort(self, query_id: bytes, attempt: int) -> None:
         """Record that another party was in a cohort with this attempt, durably.
 
@@ -171,9 +179,10 @@ class Ledger:
 
         Raises WireError if the chain has no entry yet.
         """
-        with self.database.transaction():
+        with self.database.transaction() as connection:
             head = self.head()
-            return LedgerHead(head.entries, head.digest, key.seal(Sums.of(self.events()), head.entries, head.digest))
+            account = Account(Sums.of(self.events()), chain.trail(connection, head.entries))
+            return LedgerHead(head.entries, head.digest, key.seal(account, head.entries, head.digest))
 
     def contradicts(self, head: LedgerHead) -> bool:
         """Whether this party signed a head that is not in this ledger: it was set back, or there are two of it.

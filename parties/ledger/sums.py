@@ -1,10 +1,10 @@
-"""What a ledger holds in each scope, packed small: for the head beside it, and sealed in the heads that travel.
+r"""What a ledger holds in each scope, packed small: for the head beside it, and sealed in the heads that travel.
 
 A party whose ledger was set back reads from them what it has to charge. Others hold the sealed form and cannot read it:
 AES-256-GCM under a key that only the holder of the party's signing key can derive,
 
-    key   = HKDF-SHA256(the signing key's X25519 private key, info = "rado.v1/ledger-sums\\0"), 32 bytes
-    bound to "rado.v1/ledger-sums\\0" || u8(|party|) || party || u64(entries) || digest
+    key   = HKDF-SHA256(the signing key's X25519 private key, info = "rado.v1/ledger-sums\0"), 32 bytes
+    bound to "rado.v1/ledger-sums\0" || u8(|party|) || party || u64(entries) || digest
 
 with a random nonce of 12 bytes in front. The key seals one message for each entry, far below the 2^32 messages that
 NIST SP 800-38D, section 8.3, allows for random nonces.
@@ -25,6 +25,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from dpcore.accounting.filters import NO_LOSS, Loss, PrivacyLimit
+from dpcore.errors import PlanError
+from parties.ledger.chain import TRAIL_BYTES
 from parties.ledger.charges import RECORD, Scope, ScopeKind
 from parties.ledger.limits import Event, LedgerLimits, Scopes
 from wire.envelopes import SigningKey
@@ -73,21 +75,43 @@ class Sums:
         around = [scope.key, (ScopeKind.JOINT, scope.column), RECORD.key]
         return next((known[key] for key in around if key in known), NO_LOSS)
 
+    def less(self, other: "Sums") -> "Sums":
+        """What is missing to `other` in each scope that one of them names, at least 0 in each part."""
+        named = {scope.key: scope for scope, _ in (*self.scopes, *other.scopes)}
+        missing = [
+            (scope, _difference(self.at(scope), other.at(scope)))
+            for scope in sorted(named.values(), key=lambda scope: scope.order)
+        ]
+        return Sums(tuple(missing), max(0, self.unbounded - other.unbounded))
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a party writes for itself at a head: its sums, and the trail of the chain before it (parties.ledger.chain).
+
+    From the trail it sees, if it was set back, up to which entry its ledger is the one that the head belongs to.
+    """
+
+    sums: Sums
+    trail: tuple[bytes, ...]
+
     def packed(self) -> bytes:
         """Compressed bytes. Every number is a double, rounded up. Raises OverflowError if one is too large."""
-        parts = [_COUNT.pack(self.unbounded)]
-        for scope, loss in self.scopes:
+        parts = [_COUNT.pack(self.sums.unbounded), bytes([len(self.trail)]), *self.trail]
+        for scope, loss in self.sums.scopes:
             parts += [bytes([_KINDS.index(scope.kind)]), _text(scope.name), _text(scope.column)]
             parts.append(_LOSS.pack(*map(_up, (loss.epsilon, loss.delta, loss.rho, loss.failure))))
         return zlib.compress(b"".join(parts), 9)
 
     @classmethod
-    def unpacked(cls, data: bytes) -> "Sums":
+    def unpacked(cls, data: bytes) -> "Account":
         """The inverse of `packed`. Raises ValueError if the bytes were not made by it."""
         try:
             content = zlib.decompressobj().decompress(data, _MOST_BYTES)
             (unbounded,) = _COUNT.unpack_from(content)
-            scopes, at = [], _COUNT.size
+            steps, at = content[_COUNT.size], _COUNT.size + 1
+            trail = tuple(content[at + TRAIL_BYTES * n : at + TRAIL_BYTES * (n + 1)] for n in range(steps))
+            scopes, at = [], at + TRAIL_BYTES * steps
             while at < len(content):
                 kind, at = _KINDS[content[at]], at + 1
                 name, at = _read_text(content, at)
@@ -95,9 +119,9 @@ class Sums:
                 loss = Loss(*map(Fraction, _LOSS.unpack_from(content, at)))
                 scopes.append((Scope(kind, name, column), loss))
                 at += _LOSS.size
-        except (zlib.error, struct.error, IndexError, OverflowError) as error:
+        except (zlib.error, struct.error, IndexError, OverflowError, PlanError) as error:
             raise ValueError(f"not the sums of a ledger ({error})") from error
-        return cls(tuple(scopes), unbounded)
+        return cls(Sums(tuple(scopes), unbounded), trail)
 
 
 class SumsKey:
@@ -111,29 +135,38 @@ class SumsKey:
     def __repr__(self) -> str:
         return f"SumsKey({self.party!r})"
 
-    def seal(self, sums: Sums, entries: int, digest: bytes) -> bytes:
-        """The sums for a head, at most MAX_SEALED_BYTES; empty if they do not fit."""
+    def seal(self, account: Account, entries: int, digest: bytes) -> bytes:
+        """The account at a head, at most MAX_SEALED_BYTES; empty if they do not fit."""
         nonce = os.urandom(_NONCE_BYTES)
         try:
-            sealed = nonce + self._cipher.encrypt(nonce, sums.packed(), self._bound(entries, digest))
+            sealed = nonce + self._cipher.encrypt(nonce, account.packed(), self._bound(entries, digest))
         except (OverflowError, ValueError):
             return b""
         return sealed if len(sealed) <= MAX_SEALED_BYTES else b""
 
-    def open(self, head: LedgerHead) -> Sums | None:
-        """The sums of a head; None if it has none that this key opens."""
+    def open(self, head: LedgerHead) -> Account | None:
+        """The account at a head; None if it has none that this key opens."""
         sealed = head.sealed_sums
         try:
             content = self._cipher.decrypt(
                 sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], self._bound(head.entries, head.digest)
             )
-            return Sums.unpacked(content)
-        except (InvalidTag, ValueError):
+            return Account.unpacked(content)
+        except (InvalidTag, ValueError, PlanError):
             return None
 
     def _bound(self, entries: int, digest: bytes) -> bytes:
         name = self.party.encode()
         return _LABEL + bytes([len(name)]) + name + entries.to_bytes(8, "big") + digest
+
+
+def _difference(more: Loss, less: Loss) -> Loss:
+    return Loss(
+        max(Fraction(0), more.epsilon - less.epsilon),
+        max(Fraction(0), more.delta - less.delta),
+        max(Fraction(0), more.rho - less.rho),
+        max(Fraction(0), more.failure - less.failure),
+    )
 
 
 def _up(value: Fraction) -> float:
@@ -145,7 +178,7 @@ def _up(value: Fraction) -> float:
 
 def _text(text: str) -> bytes:
     data = text.encode()
-    if len(data) > 255:  # noqa: PLR2004 - one byte
+    if len(data) > 255:
         raise OverflowError("a name of more than 255 bytes")
     return bytes([len(data)]) + data
 
