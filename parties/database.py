@@ -178,9 +178,10 @@ class PartyDatabase:
             return
         if cause := self.set_back():
             raise LedgerSetBackError(self.path, cause)
-        self._awaits_head = True
+        local = LocalHead.read(self.head_path)
         with self.transaction() as connection:
-            pass
+            # The process may have died between a commit and the head.
+            self._awaits_head = local is None or local.head != chain.head(connection)
         with self.transaction() as connection:
             connection.execute("DELETE FROM identity WHERE key = ?", (AWAITS_HEAD,))
 
