@@ -107,7 +107,7 @@ def trail(connection: sqlite3.Connection, entries: int) -> tuple[bytes, ...]:
 def common_entries(connection: sqlite3.Connection, entries: int, found: tuple[bytes, ...]) -> int | None:
     """The highest number up to which this ledger provably has the entries of a head with this trail, or None.
 
-    At most as far below the last common entry as that is below the head.
+    It is at most half as far again from the head as the last common entry.
     """
     for number, beginning in zip(_trail_numbers(entries), found, strict=False):
         digest = digest_at(connection, number)
@@ -117,9 +117,10 @@ def common_entries(connection: sqlite3.Connection, entries: int, found: tuple[by
 
 
 def _trail_numbers(entries: int) -> list[int]:
-    """entries, then entries - 1, - 2, - 4 and so on, and 0."""
-    steps = (entries - (1 << power) for power in range(entries.bit_length()))
-    return [entries, *(number for number in steps if number > 0), 0]
+    """entries, then entries - 1, - 2, - 3, - 4, - 6, - 8, - 12 and so on, and 0."""
+    powers = [1 << power for power in range(entries.bit_length())]
+    back = sorted({*powers, *(power + power // 2 for power in powers)})
+    return [entries, *(entries - step for step in back if step < entries), 0]
 
 
 def acknowledged_up_to(connection: sqlite3.Connection) -> int:

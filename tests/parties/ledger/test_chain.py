@@ -442,13 +442,13 @@ def made_up(name: bytes, common: int) -> sqlite3.Connection:
 @given(st.integers(1, 300), st.integers(0, 300))
 @settings(max_examples=60, deadline=None)
 def test_a_trail_shows_a_common_entry_close_to_the_last_one(entries, common):
-    """It is common, and at most twice as far from the head as the last common one."""
+    """It is common, and at most half as far again from the head as the last common one."""
     common = min(common, entries)
     trail = chain.trail(made_up(b"theirs", common), entries)
     found = chain.common_entries(made_up(b"ours", common), entries, trail)
     assert found is not None
     assert found <= common
-    assert entries - found <= 2 * (entries - common) or found == 0
+    assert entries - found <= Fraction(3, 2) * (entries - common) or found == 0
 
 
 def test_the_owner_is_part_of_the_chain(path):
