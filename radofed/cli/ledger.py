@@ -130,7 +130,10 @@ def acknowledge(
     config: ConfigOption,
     yes: Annotated[bool, typer.Option("--yes", help="Charge. Without it nothing is changed.")] = False,
     without_witness: Annotated[
-        bool, typer.Option(help="Charge the whole remaining limit if no accepted member shows an entry.")
+        bool,
+        typer.Option(
+            "--without-witness", help="Charge the whole remaining limit if no accepted member shows an entry."
+        ),
     ] = False,
     wait_s: WaitOption = 30.0,
 ) -> Result:
