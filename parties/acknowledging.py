@@ -106,7 +106,7 @@ def find(config: PartyConfig, *, wait_s: float) -> Found:
 def acknowledge(config: PartyConfig, *, wait_s: float, yes: bool, without_witness: bool) -> Found:
     """Ask for witnesses, and charge what the ledger lacks if `yes`. Charges nothing if nothing says it was set back.
 
-    without_witness: whether to charge the whole remaining limit if no accepted member shows a head. Raises
+    without_witness: whether to charge the whole remaining limit, whatever others show. Raises
     ConfigurationError if a node is running, LedgerFileError, and, without `without_witness`, ConnectionLostError if the
     coordinator cannot be reached.
     """
@@ -117,7 +117,7 @@ def acknowledge(config: PartyConfig, *, wait_s: float, yes: bool, without_witnes
             found = _find(config, ledger, wait_s=wait_s, offline_allowed=without_witness, keeps=True)
             if not found.cause:
                 return replace(found, is_done=True, advice="nothing is charged")
-            witnessed = any(claim.source in found.accepted for claim in found.claims)
+            witnessed = not without_witness and any(claim.source in found.accepted for claim in found.claims)
             if not witnessed and not without_witness:
                 return replace(found, advice=_NO_WITNESS)
             found = replace(found, plan=plan(ledger, found.claims, witnessed=witnessed))

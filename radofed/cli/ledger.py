@@ -131,9 +131,7 @@ def acknowledge(
     yes: Annotated[bool, typer.Option("--yes", help="Charge. Without it nothing is changed.")] = False,
     without_witness: Annotated[
         bool,
-        typer.Option(
-            "--without-witness", help="Charge the whole remaining limit if no accepted member shows an entry."
-        ),
+        typer.Option("--without-witness", help="Charge the whole remaining limit, whatever others show."),
     ] = False,
     wait_s: WaitOption = 30.0,
 ) -> Result:

@@ -378,7 +378,7 @@ def test_a_party_whose_ledger_is_not_confirmed_neither_answers_nor_ends_nor_comp
 
 
 def test_a_reservation_that_others_saw_in_a_cohort_is_charged_when_it_ends(ada, board):
-    """In the copy it is reserved; it was charged after the copy was made, and the head of the acceptance is the same."""
+    """In the copy it is reserved. It was charged later, and the acceptance has the same head in both."""
     envelope = ada.world.ask(ada.world.query(**HEADS))
     ada.lifecycle.advance(ada.work(envelope))
     waiting = guard(ada)

@@ -288,7 +288,7 @@ def test_a_flipped_bit_never_changes_what_is_counted_unnoticed(spent, tmp_path):
         "UPDATE events SET attempt = 2 WHERE query_id = x'" + query(1).hex() + "'",
         "UPDATE events SET cohort_digest = zeroblob(32)",
         "UPDATE events SET lapses_at_unix_s = 5 WHERE state = 'reserved'",
-        "INSERT INTO events SELECT zeroblob(32), 1, learner, epoch, bounds, 'reserved', 5, NULL, NULL, 0 FROM events LIMIT 1",
+        "INSERT INTO events SELECT x'00', 1, learner, epoch, bounds, 'reserved', 5, NULL, NULL, 0 FROM events LIMIT 1",
         "DELETE FROM chain WHERE number = 2",
         "DELETE FROM chain WHERE number = 7",
         "UPDATE chain SET bounds = '[]' WHERE number = 1",
