@@ -29,7 +29,6 @@ from parties.ledger.format import (
     read_charge,
     update_format,
 )
-from parties.ledger.limits import Event
 from parties.ledger.sums import Account, Sums
 from radofed.common.files.writing import create_durably, sync_directory
 
@@ -273,8 +272,8 @@ class PartyDatabase:
             return
         connection = self._connection
         identity = dict(connection.execute("SELECT key, value FROM identity"))
-        rows = connection.execute("SELECT bounds, learner, epoch, state, recorded_at_unix_s FROM events").fetchall()
-        sums = Sums.of(Event(read_charge(*charge), state == "charged", at) for *charge, state, at in rows)
+        rows = connection.execute("SELECT bounds, learner, epoch, count(*) FROM events GROUP BY bounds, learner, epoch")
+        sums = Sums.of_charges({read_charge(*charge): count for *charge, count in rows})
         head = chain.head(connection)
         account = Account(sums, chain.trail(connection, head.entries))
         found = LocalHead.of(identity, chain.genesis(identity), head, account)

@@ -100,8 +100,11 @@ def digest_at(connection: sqlite3.Connection, number: int) -> bytes | None:
 
 def trail(connection: sqlite3.Connection, entries: int) -> tuple[bytes, ...]:
     """The beginnings of the digests at numbers before a head, for `common_entries`; zeros where there is no entry."""
-    digests = (digest_at(connection, number) for number in _trail_numbers(entries))
-    return tuple((digest or bytes(TRAIL_BYTES))[:TRAIL_BYTES] for digest in digests)
+    numbers = _trail_numbers(entries)
+    marks = ", ".join("?" * len(numbers))
+    rows = connection.execute(f"SELECT number, digest FROM chain WHERE number IN ({marks})", numbers)  # noqa: S608
+    digests = {0: genesis_of(connection), **dict(rows)}
+    return tuple(digests.get(number, bytes(TRAIL_BYTES))[:TRAIL_BYTES] for number in numbers)
 
 
 def common_entries(connection: sqlite3.Connection, entries: int, found: tuple[bytes, ...]) -> int | None:

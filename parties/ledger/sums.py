@@ -15,7 +15,7 @@ import os
 import struct
 import zlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from dpcore.accounting.filters import NO_LOSS, Loss, PrivacyLimit
 from dpcore.errors import PlanError
 from parties.ledger.chain import TRAIL_BYTES
-from parties.ledger.charges import RECORD, Scope, ScopeKind
+from parties.ledger.charges import RECORD, Charge, Scope, ScopeKind
 from parties.ledger.limits import Event, LedgerLimits, Scopes
 from wire.envelopes import SigningKey
 from wire.ledger_head import MAX_SEALED_BYTES, LedgerHead
@@ -51,8 +51,12 @@ class Sums:
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> "Sums":
-        """The sums of events, charged or reserved. Names RECORD and every scope that one of them bounds."""
-        charges = Counter(event.charge for event in events)
+        """The sums of events, charged or reserved."""
+        return cls.of_charges(Counter(event.charge for event in events))
+
+    @classmethod
+    def of_charges(cls, charges: Mapping[Charge, int]) -> "Sums":
+        """The sums of charges, each with its count. Names RECORD and every scope that one of them bounds."""
         scopes = Scopes(charges, _NO_LIMITS)
         totals = [(scope, scopes.total(charges, scope)) for scope in scopes.all]
         return cls(tuple((scope, total.loss) for scope, total in totals), scopes.total(charges, RECORD).unbounded)
