@@ -16,7 +16,9 @@ from parties.config import PartyConfig
 from parties.data.dataset import check as check_data
 from parties.data.refusing import advice as advice_on_refusing
 from parties.database import LedgerOwner
+from parties.ledger.anchor import head_path
 from parties.ledger.ledger import Ledger
+from parties.ledger.witnessed import Witnessed
 from parties.policy import Policy
 from parties.probe import Served, probe
 from parties.rosters import Rosters
@@ -238,6 +240,11 @@ class _Run:
     def _ledger(self) -> None:
         config, limits = self.config, self.policy.limits.of_ledger
         path = config.ledger_file
+        if not path.exists() and head_path(path).exists():
+            raise CheckFailedError(
+                f"{path} is missing, and its head is there",
+                "Put the newest ledger back, or the data officer runs `rado ledger acknowledge`.",
+            )
         if not path.exists():
             self.add("ledger", f"{path} is created when the party first starts; limit {limits}")
             return
@@ -245,8 +252,17 @@ class _Run:
         ledger = Ledger.open(path, owner, limits, create=False)
         try:
             state = ledger.state(self.time())
+            evidence = Witnessed(ledger.database).evidence()
+            cause = (ledger.database.chain_faults() or [ledger.database.set_back()])[0]
         finally:
             ledger.database.close()
+        if evidence is not None:
+            cause = f"{evidence.source} showed an entry that this party signed and that its ledger does not have"
+        if cause:
+            raise CheckFailedError(
+                f"this ledger was damaged or set back: {cause}. The party answers no query",
+                "Keep the ledger and its .head file. The data officer runs `rado ledger acknowledge`.",
+            )
         self.add("ledger", "; ".join(state.figures()), state.warning)
 
     def _state_directory(self) -> None:
@@ -366,6 +382,11 @@ class _Run:
             f'To let {m.name} send queries, pin signing_key = "{fingerprint(m.signing_key)}" under [[learners]].'
             for m in unpinned
         ]
+        if self.policy.required_witnesses > len(others) - len(strangers):
+            advice.append(
+                f"required_witnesses is {self.policy.required_witnesses}: this party answers no query until so many "
+                "accepted members confirm its ledger."
+            )
         self.add(
             "accepted-members",
             f"{len(others) - len(strangers)} of {len(others)} other parties accepted, "

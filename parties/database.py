@@ -2,7 +2,8 @@
 
 One file holds both, so that one transaction writes a reservation and its acceptance, or a charge and its attempt. Once
 a transaction has ended, it is in this file and on disk, and no other file is needed to read it. A transaction takes the
-write lock when it begins, so that what it reads stays true until it ends, for all processes.
+write lock when it begins, so that what it reads stays true until it ends, for all processes. If it added an entry to
+the ledger's chain, the chain's head is in the file beside the ledger before it returns (parties.ledger.anchor).
 """
 
 import os
@@ -16,7 +17,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError, RadofedError
-from parties.ledger.format import EVENTS_TABLE, FORMAT_VERSION, update_format
+from parties.ledger import chain
+from parties.ledger.anchor import LocalHead, difference, head_path
+from parties.ledger.chain import EntryKind, Head
+from parties.ledger.format import (
+    ANCHOR_TABLES,
+    AWAITS_HEAD,
+    EVENTS_TABLE,
+    FORMAT_VERSION,
+    new_nonce,
+    read_charge,
+    update_format,
+)
+from parties.ledger.sums import Account, Sums
 from radofed.common.files.writing import create_durably, sync_directory
 
 # "radL": distinguishes a ledger from other SQLite files.
@@ -31,8 +44,12 @@ BUSY_PAUSE_S = 0.02
 JOURNAL_MODE = "truncate"
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
+COPIED = "copied"
+"""Key in `identity` of a copy by `rado ledger backup`."""
+
 _TABLES = f"""
 {EVENTS_TABLE};
+{ANCHOR_TABLES}
 CREATE TABLE identity (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE attempts (
     query_id BLOB NOT NULL,
@@ -65,8 +82,21 @@ class LedgerDamagedError(LedgerFileError):
         super().__init__(
             path,
             f"not a readable ledger ({cause}); stop this party, keep the file and ask the data officer. An older copy "
-            "or a new ledger forgets what was spent: before you create a new one, lower epsilon, delta and "
-            "unbounded_queries in the policy by what was spent",
+            "or a new ledger forgets what was spent: move the file aside, then run `rado ledger acknowledge`, which "
+            "makes a new one and charges what was spent",
+        )
+
+
+class LedgerSetBackError(LedgerFileError):
+    """A ledger that lacks entries which it had, or may lack some."""
+
+    def __init__(self, path: Path, cause: str) -> None:
+        self.cause = cause
+        super().__init__(
+            path,
+            f"this ledger was lost or set back to an older copy ({cause}), so it forgot what was spent. Put the newest "
+            "ledger and its .head file back if you have them; otherwise the data officer runs `rado ledger "
+            "acknowledge`, which charges what was spent",
         )
 
 
@@ -78,6 +108,18 @@ class LedgerBusyError(RadofedError):
         super().__init__(
             f"{path}: {cause}; nothing was changed: check its permissions, free disk space or stop the other process, "
             "then retry"
+        )
+
+
+class LedgerHeadError(LedgerBusyError):
+    """The ledger was written, but not yet the head beside it. The next transaction writes it."""
+
+    def __init__(self, path: Path, cause: str) -> None:
+        self.path, self.cause = path, cause
+        RadofedError.__init__(
+            self,
+            f"{path}: cannot be written ({cause}); nothing leaves until it is: check its permissions and the disk's "
+            "free space",
         )
 
 
@@ -93,28 +135,102 @@ class LedgerOwner:
 class PartyDatabase:
     """The open file. Threads of one process may share it; other processes may also open it."""
 
-    def __init__(self, path: Path, owner: LedgerOwner, *, create: bool = True) -> None:
+    def __init__(self, path: Path, owner: LedgerOwner, *, create: bool = True, anchored: bool = True) -> None:
         """Open the file. If it is missing, create it if `create` is set.
 
         Updates a file of an older format, or with the write-ahead log of earlier versions. Without `create` the file
-        stays unchanged: a copy in memory is updated instead.
+        stays unchanged: a copy in memory is updated instead, and `set_back` says what would be refused. anchored: False
+        to acknowledge a ledger that was set back: it is accepted, and the head beside it stays until `anchor`.
 
-        Raises LedgerFileError if the file is not a ledger, is damaged, or belongs to another party or data source,
-        LedgerBusyError if it cannot be opened at this time.
+        Raises LedgerFileError if the file is not a ledger or belongs to another party or data source, its subclass
+        LedgerDamagedError if the file or its chain is damaged, LedgerSetBackError if the ledger contradicts the head
+        beside it, LedgerBusyError if it cannot be opened at this time.
         """
         self.path = path
+        self.head_path = head_path(path)
         self.created = False
         if not path.exists():
             if not create:
                 raise LedgerFileError(path, "there is no ledger yet; the party creates it when it first starts")
+            if anchored and self.head_path.exists():
+                raise LedgerSetBackError(path, f"it is missing, and {self.head_path.name} is there")
             self.created = _create(path, owner)
-        self._writes = create
+        self._writes, self._anchored, self._awaits_head = create, anchored, False
         self._lock = threading.RLock()
         self._depth = 0
         try:
-            self._connection = _connect(path, owner, update=create)
+            self._connection = _connect(path, owner, update=create, older=anchored and self.head_path.exists())
         except sqlite3.Error as error:
             raise _failed(path, error) from error
+        if create:
+            try:
+                self._check_chain()
+            except BaseException:
+                self.close()
+                raise
+
+    def _check_chain(self) -> None:
+        """Refuse a chain that contradicts itself, the events or the head beside it; then write the head."""
+        if found := self.chain_faults():
+            raise LedgerDamagedError(self.path, found[0])
+        if not self._anchored:
+            return
+        if cause := self.set_back():
+            raise LedgerSetBackError(self.path, cause)
+        local = LocalHead.read(self.head_path)
+        with self.transaction() as connection:
+            # The process may have died between a commit and the head.
+            self._awaits_head = local is None or local.head != chain.head(connection)
+        with self.transaction() as connection:
+            connection.execute("DELETE FROM identity WHERE key = ?", (AWAITS_HEAD,))
+
+    def chain_faults(self) -> list[str]:
+        """What contradicts the chain of entries, one sentence each."""
+        with self.transaction() as connection:
+            return chain.faults(connection)
+
+    def set_back(self) -> str:
+        """Why this ledger may lack entries, by its own file and the head beside it; empty if nothing says so.
+
+        Raises ConfigurationError if the head is damaged.
+        """
+        local = LocalHead.read(self.head_path)
+        with self.transaction() as connection:
+            identity = dict(connection.execute("SELECT key, value FROM identity"))
+            if COPIED in identity:
+                return "it is a copy by `rado ledger backup`, and later entries may be missing"
+            if local is None and AWAITS_HEAD in identity:
+                return ""
+            there = None if local is None else chain.digest_at(connection, local.head.entries)
+            return difference(local, chain.genesis_of(connection), chain.head(connection), there)
+
+    def append(self, kind: EntryKind, query_id: bytes, attempt: int, *, number: int | None = None) -> Head:
+        """Add an entry to the chain, within the caller's transaction: chain.append."""
+        with self.transaction() as connection:
+            self._awaits_head = True
+            return chain.append(connection, kind, query_id, attempt, number=number)
+
+    def anchor(self) -> None:
+        """Write the head of a ledger that was opened with `anchored=False`. Raises LedgerHeadError."""
+        self._anchored = self._awaits_head = True
+        with self.transaction():
+            pass
+
+    def backup(self) -> bytes:
+        """A consistent copy of the ledger, without mask keys. Restoring it is noticed at the next start.
+
+        The copy is made in memory, so that no disk block ever holds a key of it.
+        """
+        copy = sqlite3.connect(":memory:", isolation_level=None)
+        with closing(copy):
+            with self._lock:
+                self._connection.backup(copy)
+            copy.execute("PRAGMA secure_delete = ON")
+            copy.execute("UPDATE attempts SET mask_key = NULL")
+            copy.execute("INSERT OR REPLACE INTO identity VALUES (?, '1')", (COPIED,))
+            # Free pages, and the unused parts of others, are left behind.
+            copy.execute("VACUUM")
+            return bytes(copy.serialize())
 
     def close(self) -> None:
         """Close the file."""
@@ -127,7 +243,7 @@ class PartyDatabase:
 
         If the block raises, the outermost transaction is rolled back: do not catch the error inside it.
         Raises LedgerBusyError if the file cannot be written, LedgerDamagedError if it cannot be read, LedgerFileError
-        if another program gave it a write-ahead log.
+        if another program gave it a write-ahead log, LedgerHeadError if everything was written except the head.
         """
         with self._lock:
             outermost = self._depth == 0
@@ -142,12 +258,30 @@ class PartyDatabase:
                     self._depth -= 1
                 if outermost:
                     self._connection.execute("COMMIT")
+                    self._write_head()
             except BaseException as error:
                 if outermost and self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 if isinstance(error, sqlite3.Error):
                     raise _failed(self.path, error) from error
                 raise
+
+    def _write_head(self) -> None:
+        """Write the head if an entry was added since it was last written. Everything else is committed already."""
+        if not (self._awaits_head and self._anchored and self._writes):
+            return
+        connection = self._connection
+        identity = dict(connection.execute("SELECT key, value FROM identity"))
+        rows = connection.execute("SELECT bounds, learner, epoch, count(*) FROM events GROUP BY bounds, learner, epoch")
+        sums = Sums.of_charges({read_charge(*charge): count for *charge, count in rows})
+        head = chain.head(connection)
+        account = Account(sums, chain.trail(connection, head.entries))
+        found = LocalHead.of(identity, chain.genesis(identity), head, account)
+        try:
+            found.write(self.head_path)
+        except OSError as error:
+            raise LedgerHeadError(self.head_path, str(error.strerror or error)) from error
+        self._awaits_head = False
 
     def _check_journal_mode(self) -> None:
         """The mode cannot change during the transaction; before it, any other connection may change it."""
@@ -158,7 +292,8 @@ class PartyDatabase:
             )
 
 
-def _connect(path: Path, owner: LedgerOwner, *, update: bool) -> sqlite3.Connection:
+def _connect(path: Path, owner: LedgerOwner, *, update: bool, older: bool) -> sqlite3.Connection:
+    """older: whether a ledger of an earlier format is an older copy, because there is the head of a newer one."""
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     try:
         # Before any change: a file that is not a ledger stays unchanged.
@@ -166,6 +301,8 @@ def _connect(path: Path, owner: LedgerOwner, *, update: bool) -> sqlite3.Connect
         (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
             raise LedgerDamagedError(path, found)
+        if update and older and version < FORMAT_VERSION:
+            raise LedgerSetBackError(path, f"it has format {version}, and a ledger of a newer format was here")
         # A completed transaction survives a power failure. EXTRA, because FULL does not cover a deleted journal.
         connection.execute("PRAGMA synchronous = EXTRA")
         # An erased mask key is overwritten, not only unlinked.
@@ -253,7 +390,7 @@ def _create(path: Path, owner: LedgerOwner) -> bool:
         with closing(sqlite3.connect(temporary, isolation_level=None)) as connection:
             connection.execute("PRAGMA synchronous = EXTRA")
             connection.executescript(f"BEGIN;{_TABLES}COMMIT;")
-            connection.executemany("INSERT INTO identity VALUES (?, ?)", asdict(owner).items())
+            connection.executemany("INSERT INTO identity VALUES (?, ?)", [*asdict(owner).items(), new_nonce()])
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
         try:

@@ -6,17 +6,15 @@ The node reads keys, schema and data once, at start; it also reads the policy on
 """
 
 import datetime as dt
-import fcntl
 import os
 import signal
 import threading
 import time
 from contextlib import ExitStack
 from importlib.metadata import version
-from pathlib import Path
 from typing import Self
 
-from dpcore.errors import ConfigurationError, DataError, RadofedError
+from dpcore.errors import DataError, RadofedError
 from dpcore.numbers.processors import one_blas_thread
 from dpcore.randomness.sources import RandomSource, SystemRandom
 from dpcore.records.computation import PartySecret
@@ -30,12 +28,14 @@ from parties.answering.obfuscators import Obfuscators
 from parties.answering.refusals import Refusals
 from parties.answering.spool import Spools
 from parties.answering.uploads import tidy
+from parties.answering.witnesses import LedgerGuard
 from parties.client import CoordinatorClient
 from parties.config import PartyConfig
 from parties.data.cluster import ClusterRowSums
 from parties.data.dataset import Dataset, load
 from parties.database import LedgerOwner
 from parties.ledger.ledger import Ledger
+from parties.locks import lock_party
 from parties.policy import Policy
 from parties.polling import PollingPace
 from parties.rosters import Rosters
@@ -49,6 +49,10 @@ from wire.roster import Role
 from wire.transport import LONG_POLL_S
 
 DRAIN_S = 10.0
+# While the party waits for witnesses: first often, because the others answer within a second if they run.
+OFTEN_FOR_S = 5.0
+OFTEN_S = 0.25
+SELDOM_S = 2
 # Short: the caller retries after a pause that ends when the node stops.
 CALL_PATIENCE_S = 3.0
 ROSTER_EVERY_S = 600.0
@@ -95,13 +99,18 @@ class PartyNode:
         with ExitStack() as opened:
             self._open(opened, random_source or SystemRandom())
             self._opened = opened.pop_all()
-        self._jobs = Jobs(self._lifecycle, self._log, self._stop, lambda: time.monotonic() < self._drain_until)
+        self._jobs = Jobs(self._lifecycle, self._log, self._stop, self._may_finish)
         self._cursor = 0
         # Queries seen in the current sweep from cursor 0, or None.
         self._sweep: set[bytes] | None = set()
         self._pace = PollingPace()
         self._warned_of_expiry_at = float("-inf")
+        self._answered = False
         self._poller = threading.Thread(target=self._poll, name="poll")
+
+    def _may_finish(self) -> bool:
+        """Whether a running upload may continue."""
+        return time.monotonic() < self._drain_until and self._guard.may_answer
 
     def _open(self, opened: ExitStack, random_source: RandomSource) -> None:
         """Load everything. Registers on the stack what must be closed at the end."""
@@ -110,10 +119,7 @@ class PartyNode:
         opened.enter_context(one_blas_thread())
         # Checked here: over the connection, an expired or foreign certificate looks like an unreachable coordinator.
         config.tls.files.check(config.federation, Role.PARTY, config.name, dt.datetime.now(dt.UTC))
-        opened.callback(os.close, _lock(config.state_directory / "lock", f"state_directory {config.state_directory}"))
-        # Two nodes would spool two contributions to one attempt. A separate file: SQLite locks the ledger itself.
-        ledger_lock = config.ledger_file.resolve().with_name(f"{config.ledger_file.resolve().name}.lock")
-        opened.callback(os.close, _lock(ledger_lock, f"ledger {config.ledger_file}"))
+        opened.enter_context(lock_party(config))
         self._stop = threading.Event()
         self._drain_until = float("inf")
         # Polling has its own connection, which closes when the node stops; uploads finish on the other.
@@ -134,6 +140,16 @@ class PartyNode:
         self._ledger = self._open_ledger(policy)
         opened.callback(self._ledger.database.close)
         attempts, spools = Attempts(self._ledger), Spools(config.state_directory / "spool", config.spool_bytes)
+        self._guard = LedgerGuard(
+            federation=config.federation,
+            party=config.name,
+            signing_key=signing_key,
+            policy=policy,
+            ledger=self._ledger,
+            rosters=self._rosters,
+            random=random_source.bytes,
+            log=self._log,
+        )
         tidy(spools, attempts)
         obfuscators = Obfuscators(random_source, config.spare_obfuscators)
         opened.callback(obfuscators.close)
@@ -147,6 +163,7 @@ class PartyNode:
             random=random_source,
             log=self._log,
             obfuscators=obfuscators,
+            may_answer=lambda: self._guard.may_answer,
         )
 
     def _open_ledger(self, policy: Policy) -> Ledger:
@@ -178,6 +195,7 @@ class PartyNode:
             return
         self._ledger.limits = limits
         self._lifecycle.follow(policy)
+        self._guard.follow(policy)
         self._log.info("policy reloaded", **said)
 
     def __enter__(self) -> Self:
@@ -234,7 +252,7 @@ class PartyNode:
         return dataset
 
     def _poll(self) -> None:
-        waits, asked_roster_at = pauses(), float("-inf")
+        waits, asked_roster_at, started = pauses(), float("-inf"), time.monotonic()
         while not self._stop.is_set():
             begun, busy_s = time.monotonic(), time.thread_time()
             try:
@@ -242,15 +260,19 @@ class PartyNode:
                     self._refresh_roster()
                     self._state_features()
                     asked_roster_at = begun
-                wait_s = 0 if self._sweep is not None else LONG_POLL_S
+                self._guard.look(self._poll_client)
+                wait_s = self._wait_s(time.monotonic() - started)
                 batch = self._poll_client.fetch_work(self._cursor, wait_s)
-                self._take(batch)
+                self._guard.answer(batch.challenges, self._poll_client)
+                self._take_or_wait(batch)
                 waits = pauses()
                 handling_s = time.thread_time() - busy_s
                 pause_s = self._pace.pause_s(handling_s=handling_s, is_unreadable=batch.unreadable > 0)
                 # A coordinator that ignores long polling must not be polled in a tight loop.
                 if wait_s and not batch.work and time.monotonic() - begun < 0.5:
                     pause_s = max(pause_s, 0.5)
+                if not self._answered:
+                    pause_s = max(pause_s, OFTEN_S)
             except RadofedError as error:
                 if self._stop.is_set():
                     return
@@ -259,7 +281,8 @@ class PartyNode:
             except Exception as error:  # noqa: BLE001 - a party must not silently stop polling
                 pause_s = next(waits)
                 self._log.exception("polling failed", error=type(error).__name__)
-            self._end_expired()
+            if self._answered:
+                self._end_expired()
             self._stop.wait(pause_s)
 
     def _end_expired(self) -> None:
@@ -295,6 +318,21 @@ class PartyNode:
         except WireError as error:
             self._log.warning("features not stated", code=error.code, detail=error.detail)
 
+    def _wait_s(self, running_s: float) -> int:
+        """How long the coordinator may wait for work."""
+        if not self._answered:
+            return 0 if running_s < OFTEN_FOR_S else SELDOM_S
+        return 0 if self._sweep is not None else LONG_POLL_S
+
+    def _take_or_wait(self, batch: WorkBatch) -> None:
+        """Dispatch work once the ledger is confirmed. Before that nothing is answered, ended or released."""
+        if self._guard.may_answer and self._answered:
+            self._take(batch)
+            return
+        # Once it may answer, it looks at all open queries again.
+        self._answered = self._guard.may_answer
+        self._cursor, self._sweep = (0, set()) if self._answered else (batch.cursor, None)
+
     def _take(self, batch: WorkBatch) -> None:
         """Dispatch fetched work. A sweep from cursor 0 lists all open queries; all others are closed."""
         if batch.unreadable:
@@ -318,20 +356,3 @@ class PartyNode:
         if not batch.work and not batch.unreadable:
             self._lifecycle.end_absent(self._sweep)
             self._sweep = None
-
-
-def _lock(path: Path, what: str) -> int:
-    """Lock `what` for this process with a separate file. Raises ConfigurationError if another process holds it."""
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be written ({error.strerror})") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        raise ConfigurationError(
-            f"another party node is using {what}; stop it, or give this node its own state directory and data source"
-        ) from error
-    return descriptor

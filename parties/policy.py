@@ -136,6 +136,10 @@ class Policy(Configuration):
     assumed_colluders: int = Field(default=1, ge=0)
     """c, the number of accepted members that are assumed to collude with coordinator and learner. A cohort needs
     `max(c + 2, h + c, smallest_cohort)` accepted members, h being the query's `honest_parties`."""
+    required_witnesses: int = Field(default=1, ge=0)
+    """Number of accepted members that must confirm after each start that this party's ledger is not an older copy,
+    before the party answers a query. 0 answers at once: a restored copy of the whole machine may then exceed the limits
+    unnoticed."""
     limits: PolicyLimits = PolicyLimits()
     """Privacy budget of the data source and limits of one query."""
 

@@ -112,6 +112,7 @@ class PolicyChoices:
     allow_unprotected: bool = False
     smallest_cohort: int = 3
     assumed_colluders: int = 1
+    required_witnesses: int = 1
     epsilon: str = "10"
     delta: str = "1e-5"
     unbounded_queries: int = 0
@@ -147,6 +148,10 @@ allow_unprotected = {json.dumps(choices.allow_unprotected)}
 # assumed_colluders: how many other parties may share what they know with the coordinator or the learner.
 smallest_cohort = {choices.smallest_cohort}
 assumed_colluders = {choices.assumed_colluders}
+
+# After each start this party answers nothing until so many accepted parties have confirmed that its ledger is not an
+# older copy. With 0 a restored copy of the whole machine may exceed the limits below unnoticed.
+required_witnesses = {choices.required_witnesses}
 
 # The parties that this one accepts, by the fingerprints of their signing keys. Compare each fingerprint with its
 # owner over another channel, such as the telephone, before you keep it: a certificate alone proves no membership.

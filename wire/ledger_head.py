@@ -7,6 +7,8 @@ from wire.envelopes import KEY_BYTES
 from wire.errors import Code, WireError
 
 MAX_SEALED_BYTES = 512
+MAX_ENTRIES = (1 << 63) - 1
+"""The largest integer of a database."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,11 @@ class LedgerHead:
     sealed_sums: bytes
 
     def __post_init__(self) -> None:
-        if self.entries < 1 or len(self.digest) != KEY_BYTES or len(self.sealed_sums) > MAX_SEALED_BYTES:
+        if (
+            not 1 <= self.entries <= MAX_ENTRIES
+            or len(self.digest) != KEY_BYTES
+            or len(self.sealed_sums) > MAX_SEALED_BYTES
+        ):
             raise WireError(Code.MESSAGE_MALFORMED, "A ledger head is not well formed.")
 
     def to_proto(self) -> cohort_pb2.LedgerHead:

@@ -9,13 +9,17 @@ ENDED       over; a reservation that was not charged is released
 """
 
 import sqlite3
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from parties.ledger.charges import Charge
 from parties.ledger.ledger import Ledger, LedgerConflictError
+from parties.ledger.sums import SumsKey
+from parties.ledger.witnessed import Witnessed
 from wire.cohort import Acceptance
 from wire.envelopes import Envelope
+from wire.ledger_head import LedgerHead
 from wire.query import CLOCK_SKEW_S
 
 
@@ -70,6 +74,19 @@ class Attempt:
         return now_unix_s > self.not_after_unix_s + CLOCK_SKEW_S
 
 
+@dataclass(frozen=True)
+class Heads:
+    """What a charge writes about ledger heads, if the query has the feature.
+
+    sign: the receipt with a head. key: seals the head's sums. others: the cohort's other acceptances, verified, with
+    their envelopes.
+    """
+
+    sign: Callable[[LedgerHead], Envelope]
+    key: SumsKey
+    others: tuple[tuple[Acceptance, Envelope], ...]
+
+
 class Attempts:
     """The attempts of one party. Every change is one transaction, which includes its change of the ledger."""
 
@@ -102,16 +119,18 @@ class Attempts:
     def accept(
         self,
         acceptance: Acceptance,
-        answer: Envelope,
+        sign: Callable[[Acceptance], Envelope],
         charge: Charge,
         *,
         mask_key: bytes,
         not_after_unix_s: int,
         now_unix_s: float,
+        sums_key: SumsKey | None = None,
     ) -> Attempt:
-        """Reserve the charge and store the acceptance. Returns the stored attempt if there already is one.
+        """Reserve the charge, sign and store the acceptance. Returns the stored attempt if there already is one.
 
-        Raises what Ledger.reserve raises, and then stores nothing.
+        sums_key: given if the acceptance has the ledger's head, this reservation included. Raises what Ledger.reserve
+        raises, and then stores nothing.
         """
         query_id, attempt = acceptance.query_id, acceptance.attempt
         with self._database.transaction() as connection:
@@ -125,6 +144,9 @@ class Attempts:
                 lapses_at_unix_s=not_after_unix_s + CLOCK_SKEW_S,
                 now_unix_s=now_unix_s,
             )
+            if sums_key is not None:
+                acceptance = replace(acceptance, ledger_head=self._ledger.signed_head(sums_key))
+            answer = sign(acceptance)
             connection.execute(
                 "INSERT INTO attempts VALUES (?, ?, ?, ?, 0, ?, NULL, ?, ?)",
                 (query_id, attempt, _S.ACCEPTED.value, answer.to_bytes(), acceptance.rows, not_after_unix_s, mask_key),
@@ -150,11 +172,20 @@ class Attempts:
                 (spool_digest, held.query_id, held.attempt),
             )
 
-    def charge(self, held: Attempt, *, cohort_digest: bytes, spool_digest: bytes, now_unix_s: float) -> bool:
+    def charge(
+        self,
+        held: Attempt,
+        *,
+        cohort_digest: bytes,
+        spool_digest: bytes,
+        now_unix_s: float,
+        heads: Heads | None = None,
+    ) -> bool:
         """Charge for this cohort and this masked spool. After the return the bytes may leave. False if done before.
 
-        spool_digest: of the masked contribution, made from the bare one that was passed to `ready`. Raises what
-        Ledger.charge raises, and LedgerConflictError if the attempt is not ready or is over.
+        spool_digest: of the masked contribution, made from the bare one that was passed to `ready`. heads: given if the
+        receipt has the ledger's head. Raises what Ledger.charge raises, and LedgerConflictError if the attempt is not
+        ready or is over.
         """
         with self._database.transaction() as connection:
             present = self._present(held)
@@ -170,12 +201,34 @@ class Attempts:
             )
             if charged:
                 return False
+            if heads is not None:
+                self._write_heads(held, heads)
             self._move(held, _S.CHARGED)
             connection.execute(
                 "UPDATE attempts SET spool_digest = ? WHERE query_id = ? AND attempt = ?",
                 (spool_digest, held.query_id, held.attempt),
             )
             return True
+
+    def _write_heads(self, held: Attempt, heads: Heads) -> None:
+        """Store the receipt and the others' heads, within the caller's transaction."""
+        receipt = heads.sign(self._ledger.signed_head(heads.key))
+        witnessed = Witnessed(self._database)
+        with self._database.transaction() as connection:
+            connection.execute(
+                "INSERT INTO receipts VALUES (?, ?, ?)", (held.query_id, held.attempt, receipt.to_bytes())
+            )
+            for acceptance, envelope in heads.others:
+                if acceptance.ledger_head is not None:
+                    witnessed.remember(acceptance.party, acceptance.ledger_head.entries, envelope)
+
+    def receipt(self, held: Attempt) -> Envelope | None:
+        """The receipt that was stored with the charge; None if it has no ledger head and was not stored."""
+        with self._database.transaction() as connection:
+            row = connection.execute(
+                "SELECT receipt FROM receipts WHERE query_id = ? AND attempt = ?", (held.query_id, held.attempt)
+            ).fetchone()
+        return None if row is None else Envelope.from_bytes(row[0])
 
     def uploaded(self, held: Attempt) -> None:
         """Record that the receipt was acknowledged."""
@@ -203,6 +256,12 @@ class Attempts:
                 "DELETE FROM attempts WHERE state IN (?, ?) AND not_after_unix_s < ?",
                 (_S.BURNT.value, _S.ENDED.value, now_unix_s - 2 * CLOCK_SKEW_S),
             )
+            if done.rowcount:
+                for table in ("receipts", "seen_in_cohorts"):
+                    connection.execute(
+                        f"DELETE FROM {table} WHERE NOT EXISTS (SELECT 1 FROM attempts "  # noqa: S608
+                        f"WHERE attempts.query_id = {table}.query_id AND attempts.attempt = {table}.attempt)"
+                    )
             return done.rowcount
 
     def _present(self, held: Attempt) -> Attempt:

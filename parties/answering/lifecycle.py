@@ -23,6 +23,7 @@ from parties.answering.spool import Spool, SpoolLostError, Spools
 from parties.answering.uploads import Uploads
 from parties.database import LedgerBusyError
 from parties.ledger.ledger import LedgerConflictError
+from parties.ledger.sums import SumsKey
 from parties.policy import Policy
 from parties.rosters import Rosters
 from radofed.common.logs import Log
@@ -55,12 +56,17 @@ class QueryLifecycle:
         log: Log,
         obfuscators: Obfuscators | None = None,
         clock: Callable[[], float] = time.time,
+        may_answer: Callable[[], bool] = lambda: True,
     ) -> None:
-        """clock: Unix seconds. Raises SeededRandomRefusedError for any source except the system's."""
+        """clock: Unix seconds. may_answer: whether the ledger may be used (parties.answering.witnesses).
+
+        Raises SeededRandomRefusedError for any source except the system's.
+        """
         require_system(random)
         self._party = party
         self._attempts, self._spools, self._rosters, self._refusals = attempts, spools, rosters, refusals
         self._coordinator, self._random, self._log, self._clock = coordinator, random, log, clock
+        self._may_answer = may_answer
         self._obfuscators = obfuscators or Obfuscators(random, spare=0)
         self._uploads = Uploads(attempts, spools, rosters, coordinator, log, clock)
         self._announced: set[tuple[bytes, int]] = set()
@@ -77,6 +83,7 @@ class QueryLifecycle:
         wanted: whether to continue after the current chunk of an upload. Raises StoppedError, and for the caller to
         retry: temporary errors of calls, LedgerBusyError and SpoolUnreadableError.
         """
+        self._check_may_answer()
         known = self._attempts.of_query(work.query_id)
         if any(held.attempt > work.attempt for held in known):
             return False
@@ -101,6 +108,7 @@ class QueryLifecycle:
         wanted: called repeatedly; raises StoppedError once it returns False. Any other failure ends the attempt: the
         party sends nothing more, nothing was sent and nothing is charged.
         """
+        self._check_may_answer()
         held = self._attempts.find(work.query_id, work.attempt)
         if held is None or held.state is not AttemptState.ACCEPTED:
             return
@@ -127,6 +135,10 @@ class QueryLifecycle:
             if held.is_expired(now):
                 self._end(held, "the query expired")
         self._attempts.forget(now)
+
+    def _check_may_answer(self) -> None:
+        if not self._may_answer():
+            raise StoppedError("this party's ledger is not confirmed; the query continues once it is")
 
     def _open(self, work: Work) -> OpenedQuery:
         def opened(roster: Roster) -> OpenedQuery:
@@ -160,13 +172,15 @@ class QueryLifecycle:
         public = mask_key.public_key().public_bytes_raw()
         version = roster.version if Feature.FRESH_ROSTERS in opened.query.features else 0
         acceptance = Acceptance(opened.query_id, work.attempt, party.name, party.records.rows, public, version)
+        heads = Feature.LEDGER_HEADS in opened.query.features
         held = self._attempts.accept(
             acceptance,
-            sign(acceptance, party.signing_key),
+            lambda complete: sign(complete, party.signing_key),
             charge,
             mask_key=mask_key.private_bytes_raw(),
             not_after_unix_s=opened.query.not_after_unix_s,
             now_unix_s=self._clock(),
+            sums_key=SumsKey(party.name, party.signing_key) if heads else None,
         )
         self._obfuscators.expect(opened.public_key, opened.ciphertexts)
         self._log.info(

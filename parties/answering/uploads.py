@@ -8,16 +8,20 @@ from collections.abc import Set as AbstractSet
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from parties.answering.attempts import Attempt, Attempts
+from parties.answering.attempts import Attempt, Attempts, Heads
 from parties.answering.contribution import masked_chunks, tag_coefficient
 from parties.answering.coordinator_calls import CoordinatorCalls
 from parties.answering.decisions import Party, verify_cohort
 from parties.answering.failures import StoppedError
 from parties.answering.spool import Spool, SpoolLostError, Spools
+from parties.ledger.sums import SumsKey
 from parties.rosters import Rosters
 from radofed.common.logs import Log
 from wire.cohort import Acceptance, Cohort, Receipt, sign
+from wire.envelopes import Envelope
 from wire.errors import Code, WireError
+from wire.features import Feature
+from wire.ledger_head import LedgerHead
 from wire.query import OpenedQuery
 from wire.roster import Roster
 
@@ -64,8 +68,11 @@ class Uploads:
 
         acceptances = self._rosters.checked(self._coordinator, verified)
         spool = self._masked(opened, cohort, acceptances, held, party)
+        heads = None
+        if Feature.LEDGER_HEADS in opened.query.features:
+            heads = _heads(cohort, acceptances, held, spool, party)
         if self._attempts.charge(
-            held, cohort_digest=cohort.digest, spool_digest=spool.digest, now_unix_s=self._clock()
+            held, cohort_digest=cohort.digest, spool_digest=spool.digest, now_unix_s=self._clock(), heads=heads
         ):
             self._log.info(
                 "charged",
@@ -115,16 +122,8 @@ class Uploads:
         chunks_held: chunks that the coordinator reports as held. wanted: whether to continue after a chunk. Raises
         StoppedError, SpoolLostError, SpoolUnreadableError, and what the calls raise.
         """
-        receipt = Receipt(
-            held.query_id,
-            held.attempt,
-            party.name,
-            cohort.digest,
-            spool.digest,
-            len(spool.hashes),
-            spool.ciphertexts,
-        )
-        signed = sign(receipt, party.signing_key)
+        # The bytes that were stored with the charge, because a receipt has one content.
+        signed = self._attempts.receipt(held) or _receipt(cohort, held, spool, party)
         arrived = self._arrived.setdefault((held.query_id, held.attempt), set())
         self._send_chunks(held, spool, arrived | chunks_held, wanted)
         try:
@@ -151,3 +150,27 @@ class Uploads:
     def forget(self, held: Attempt) -> None:
         """Discard the state of an attempt that is over."""
         self._arrived.pop((held.query_id, held.attempt), None)
+
+
+def _receipt(cohort: Cohort, held: Attempt, spool: Spool, party: Party, head: LedgerHead | None = None) -> Envelope:
+    receipt = Receipt(
+        held.query_id,
+        held.attempt,
+        party.name,
+        cohort.digest,
+        spool.digest,
+        len(spool.hashes),
+        spool.ciphertexts,
+        head,
+    )
+    return sign(receipt, party.signing_key)
+
+
+def _heads(cohort: Cohort, acceptances: Sequence[Acceptance], held: Attempt, spool: Spool, party: Party) -> Heads:
+    """What the charge writes about ledger heads. acceptances: of the cohort's members, verified, in its order."""
+    members = zip(acceptances, cohort.acceptances, strict=True)
+    return Heads(
+        lambda head: _receipt(cohort, held, spool, party, head),
+        SumsKey(party.name, party.signing_key),
+        tuple((acceptance, envelope) for acceptance, envelope in members if acceptance.party != party.name),
+    )

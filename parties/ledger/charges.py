@@ -80,14 +80,18 @@ class Charge:
 
     bounds: each scope with a bound of its own, and the bound; sorted by scope. learner: who sent the query. epoch: the
     name of the released noised table, if there is one. All events of one epoch are one release of that table, which
-    counts once. Raises ValueError if a scope has two bounds or an epoch is empty.
+    counts once. events: how many events without a bound it stands for, 1 for every attempt. Raises ValueError if a
+    scope has two bounds, an epoch is empty, or it stands for no event.
     """
 
     bounds: tuple[tuple[Scope, Loss], ...] = ()
     learner: str = ""
     epoch: bytes | None = None
+    events: int = 1
 
     def __post_init__(self) -> None:
+        if self.events < 1:
+            raise ValueError("a charge stands for at least one event")
         if len({scope.key for scope, _ in self.bounds}) < len(self.bounds):
             raise ValueError("a charge bounds a scope twice")
         if self.epoch == b"":
@@ -110,7 +114,7 @@ class Charge:
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.bounds, self.learner, self.epoch))
+        return hash((self.bounds, self.learner, self.epoch, self.events))
 
     def __hash__(self) -> int:
         # A ledger adds up thousands of equal charges, and a fraction's hash is slow.

@@ -1,14 +1,18 @@
-"""File format of charges in the ledger, and the update from the previous format."""
+"""File format of charges in the ledger, and the update from earlier formats."""
 
 import json
+import secrets
 import sqlite3
 from fractions import Fraction
 from functools import lru_cache
 
 from dpcore.accounting.filters import Loss
+from parties.ledger.chain import CHAIN_TABLE, NONCE_BYTES, NONCE_KEY, append_all
 from parties.ledger.charges import Charge, Scope, ScopeKind, marginal
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+AWAITS_HEAD = "awaits_head"
+"""Key in `identity` of a ledger that got its chain, and may have died before its head was beside it."""
 
 EVENTS_TABLE = """
 CREATE TABLE events (
@@ -16,7 +20,7 @@ CREATE TABLE events (
     attempt INTEGER NOT NULL,
     learner TEXT NOT NULL,           -- empty if unknown
     epoch BLOB,                      -- of the released noised table, if any
-    bounds TEXT NOT NULL,            -- JSON: [[kind, name, column, epsilon, delta, rho, failure], ...]
+    bounds TEXT NOT NULL,            -- JSON: [[kind, name, column, epsilon, delta, rho, failure], ..., ["events", n]]
     state TEXT NOT NULL CHECK (state IN ('reserved', 'charged')),
     lapses_at_unix_s REAL NOT NULL,  -- of a reservation
     cohort_digest BLOB,
@@ -26,10 +30,38 @@ CREATE TABLE events (
 ) STRICT
 """
 
+ANCHOR_TABLES = f"""
+{CHAIN_TABLE};
+CREATE TABLE witnessed (
+    party TEXT PRIMARY KEY,
+    entries INTEGER NOT NULL,
+    acceptance BLOB NOT NULL         -- its signed acceptance with the most ledger entries, verified in a cohort
+) STRICT;
+CREATE TABLE receipts (
+    query_id BLOB NOT NULL,
+    attempt INTEGER NOT NULL,
+    receipt BLOB NOT NULL,           -- signed, as first sent
+    PRIMARY KEY (query_id, attempt)
+) STRICT;
+CREATE TABLE seen_in_cohorts (
+    query_id BLOB NOT NULL,          -- others were in a cohort with this attempt, so it may have been charged
+    attempt INTEGER NOT NULL,
+    PRIMARY KEY (query_id, attempt)
+) STRICT;
+CREATE TABLE evidence (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    statement BLOB NOT NULL,         -- signed by this party, of entries that this ledger does not have
+    source TEXT NOT NULL             -- who showed it
+) STRICT;
+"""
+
 
 def bounds_text(charge: Charge) -> str:
     """A charge's bounds as stored in the file: every number exact, as "numerator/denominator"."""
-    return json.dumps([[s.kind.value, s.name, s.column, *map(_ratio, _parts(loss))] for s, loss in charge.bounds])
+    bounds: list[list[str | int]] = [
+        [s.kind.value, s.name, s.column, *map(_ratio, _parts(loss))] for s, loss in charge.bounds
+    ]
+    return json.dumps(bounds + ([["events", charge.events]] if charge.events != 1 else []))
 
 
 @lru_cache(maxsize=4096)
@@ -39,25 +71,31 @@ def read_charge(bounds: str, learner: str, epoch: bytes | None) -> Charge:
         entries = json.loads(bounds)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
-    read = []
+    read, events = [], 1
     for entry in entries:
+        if entry[0] == "events":
+            _, events = entry
+            continue
         kind, name, column, epsilon, delta, rho, failure = entry
         loss = Loss(Fraction(epsilon), Fraction(delta), Fraction(rho), Fraction(failure))
         read.append((Scope(ScopeKind(kind), name, column), loss))
-    return Charge(tuple(read), learner, epoch)
+    return Charge(tuple(read), learner, epoch, events)
 
 
 def update_format(connection: sqlite3.Connection) -> None:
-    """Update a ledger of format 1 to the current format, in one transaction. Another process may have done so already.
+    """Update a ledger of an earlier format, in one transaction. Another process may have done so already.
 
-    Format 1 stored an event's scope, "marginal:FEATURE", with epsilon and delta, or no bound at all, and neither the
-    learner nor the feature's column. An unknown learner counts as every learner. Raises ValueError for any other scope.
+    Formats 1 and 2 had no chain: each event becomes an entry. Format 1 stored an event's scope, "marginal:FEATURE",
+    with epsilon and delta, or no bound at all, and neither the learner nor the feature's column. An unknown learner
+    counts as every learner. Raises ValueError for any other scope.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version == 1:
             _from_format_1(connection)
+        if version < FORMAT_VERSION:
+            _add_chain(connection)
             connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
         connection.execute("COMMIT")
     except BaseException:
@@ -76,6 +114,18 @@ def _from_format_1(connection: sqlite3.Connection) -> None:
             (query_id, attempt, bounds_text(_charge_of_format_1(scope, epsilon, delta)), *rest),
         )
     connection.execute("DROP TABLE events_1")
+
+
+def _add_chain(connection: sqlite3.Connection) -> None:
+    for statement in filter(str.strip, ANCHOR_TABLES.split(";\n")):
+        connection.execute(statement)
+    connection.executemany("INSERT INTO identity VALUES (?, ?)", [new_nonce(), (AWAITS_HEAD, "1")])
+    append_all(connection)
+
+
+def new_nonce() -> tuple[str, str]:
+    """The row of `identity` that distinguishes this ledger from every other."""
+    return NONCE_KEY, secrets.token_hex(NONCE_BYTES)
 
 
 def _charge_of_format_1(scope: str, epsilon: str | None, delta: str) -> Charge:

@@ -5,7 +5,8 @@ in each scope separately, also if queries and their bounds are chosen after the 
 (parties.ledger.limits, dpcore.accounting.filters). Events without a bound for whole records have a separate limit, a
 number, and every later statement of the ledger reports them.
 
-All numbers are exact rationals. Charges and reservations both count against the limits.
+All numbers are exact rationals. Charges and reservations both count against the limits. Each of them is also an entry
+of the ledger's chain (parties.ledger.chain), so that a ledger that lacks one is noticed.
 """
 
 import sqlite3
@@ -16,10 +17,17 @@ from pathlib import Path
 from dpcore.accounting.filters import Loss
 from dpcore.errors import RadofedError
 from parties.database import LedgerOwner, PartyDatabase
+from parties.ledger import chain
+from parties.ledger.chain import EntryKind, Head
 from parties.ledger.charges import RECORD, Charge, Scope
 from parties.ledger.format import bounds_text, read_charge
 from parties.ledger.limits import Event, LedgerLimits, Scopes, check_admits
 from parties.ledger.state import LedgerState, state_of
+from parties.ledger.sums import Account, Sums, SumsKey
+from wire.ledger_head import LedgerHead
+
+# What a charge is bound to if no byte of it left from this ledger.
+NO_BYTES = bytes(32)
 
 
 class LedgerConflictError(RadofedError):
@@ -43,9 +51,11 @@ class Ledger:
         self.limits = limits
 
     @classmethod
-    def open(cls, path: Path, owner: LedgerOwner, limits: LedgerLimits, *, create: bool = True) -> "Ledger":
-        """Open or create the file. Raises LedgerFileError."""
-        return cls(PartyDatabase(path, owner, create=create), limits)
+    def open(
+        cls, path: Path, owner: LedgerOwner, limits: LedgerLimits, *, create: bool = True, anchored: bool = True
+    ) -> "Ledger":
+        """Open or create the file, as PartyDatabase does. Raises LedgerFileError."""
+        return cls(PartyDatabase(path, owner, create=create, anchored=anchored), limits)
 
     def reserve(
         self,
@@ -81,6 +91,7 @@ class Ledger:
                     now_unix_s,
                 ),
             )
+            self.database.append(EntryKind.RESERVED, query_id, attempt)
 
     def charge(
         self, query_id: bytes, attempt: int, *, cohort_digest: bytes, spool_digest: bytes, now_unix_s: float
@@ -103,27 +114,85 @@ class Ledger:
                 return
             charged = [event for event in self.events() if event.charged]
             check_admits(self.limits, charged, held.event.charge, now_unix_s=now_unix_s)
+            self._make_charged(query_id, attempt, cohort_digest, spool_digest, now_unix_s)
+
+    def _make_charged(
+        self, query_id: bytes, attempt: int, cohort_digest: bytes, spool_digest: bytes, now_unix_s: float
+    ) -> None:
+        with self.database.transaction() as connection:
             connection.execute(
                 "UPDATE events SET state = 'charged', cohort_digest = ?, spool_digest = ?, recorded_at_unix_s = ? "
                 "WHERE query_id = ? AND attempt = ?",
                 (cohort_digest, spool_digest, now_unix_s, query_id, attempt),
             )
+            self.database.append(EntryKind.CHARGED, query_id, attempt)
 
     def release(self, query_id: bytes, attempt: int) -> bool:
-        """Release a reservation. Returns whether there was one. A charge stays."""
+        """Release a reservation. Returns whether there was one. A charge stays.
+
+        The reservation of an attempt that others saw in a cohort (`seen_in_cohort`) is charged instead.
+        """
         with self.database.transaction() as connection:
-            done = connection.execute(
-                "DELETE FROM events WHERE query_id = ? AND attempt = ? AND state = 'reserved'", (query_id, attempt)
-            )
-            return done.rowcount > 0
+            row = connection.execute(
+                "SELECT recorded_at_unix_s FROM events WHERE query_id = ? AND attempt = ? AND state = 'reserved'",
+                (query_id, attempt),
+            ).fetchone()
+            if row is None:
+                return False
+            if _was_seen(connection, query_id, attempt):
+                self._make_charged(query_id, attempt, NO_BYTES, NO_BYTES, *row)
+                return False
+            connection.execute("DELETE FROM events WHERE query_id = ? AND attempt = ?", (query_id, attempt))
+            return True
 
     def lapse(self, now_unix_s: float) -> int:
         """Release every reservation that has lapsed. Returns their number."""
         with self.database.transaction() as connection:
-            done = connection.execute(
-                "DELETE FROM events WHERE state = 'reserved' AND lapses_at_unix_s < ?", (now_unix_s,)
-            )
-            return done.rowcount
+            lapsed = connection.execute(
+                "SELECT query_id, attempt FROM events WHERE state = 'reserved' AND lapses_at_unix_s < ?", (now_unix_s,)
+            ).fetchall()
+            return sum(self.release(query_id, attempt) for query_id, attempt in lapsed)
+
+    def charge_reserved(self, now_unix_s: float) -> None:
+        """Charge every reservation, bound to no bytes: in a ledger that was set back, each may have been charged."""
+        with self.database.transaction() as connection:
+            for query_id, attempt in connection.execute(
+                "SELECT query_id, attempt FROM events WHERE state = 'reserved' ORDER BY rowid"
+            ).fetchall():
+                self._make_charged(query_id, attempt, NO_BYTES, NO_BYTES, now_unix_s)
+
+    def seen_in_cohort(self, query_id: bytes, attempt: int) -> None:
+        """Record that another party was in a cohort with this attempt, durably.
+
+        This ledger may then be a copy from before the charge: the reservation is never released any more.
+        """
+        with self.database.transaction() as connection:
+            connection.execute("INSERT OR IGNORE INTO seen_in_cohorts VALUES (?, ?)", (query_id, attempt))
+
+    def head(self) -> Head:
+        """The head of the chain."""
+        with self.database.transaction() as connection:
+            return chain.head(connection)
+
+    def signed_head(self, key: SumsKey) -> LedgerHead:
+        """The head that travels, with the sums of all charges and reservations sealed by this key.
+
+        Raises WireError if the chain has no entry yet.
+        """
+        with self.database.transaction() as connection:
+            head = self.head()
+            account = Account(Sums.of(self.events()), chain.trail(connection, head.entries))
+            return LedgerHead(head.entries, head.digest, key.seal(account, head.entries, head.digest))
+
+    def contradicts(self, head: LedgerHead) -> bool:
+        """Whether this party signed a head that is not in this ledger: it was set back, or there are two of it.
+
+        Heads below the newest acknowledgement do not count: what they cover is charged.
+        """
+        with self.database.transaction() as connection:
+            if head.entries < chain.acknowledged_up_to(connection):
+                return False
+            return chain.digest_at(connection, head.entries) != head.digest
 
     def cost(self, query_id: bytes, attempt: int) -> Charge | None:
         """The charge that is reserved or charged for an attempt, or None."""
@@ -160,9 +229,13 @@ class Ledger:
         return Scopes(charges, self.limits).total(charges, RECORD).unbounded
 
     def verify(self) -> list[str]:
-        """The faults of the file, one sentence each; empty if there are none."""
+        """The faults of the file and its chain, one sentence each; empty if there are none.
+
+        Says nothing of the head beside it (PartyDatabase.set_back), nor of what other parties witnessed.
+        """
         with self.database.transaction() as connection:
             faults = [f"SQLite: {found}" for (found,) in connection.execute("PRAGMA integrity_check") if found != "ok"]
+            faults += self.database.chain_faults()
             rows = connection.execute("SELECT query_id, attempt, bounds, learner, epoch FROM events").fetchall()
             for query_id, attempt, bounds, learner, epoch in rows:
                 try:
@@ -197,6 +270,13 @@ _NEVER = (
     ("is charged but bound to no cohort or no bytes", _UNBOUND),
     ("was uploaded or ready to upload but is not charged", _UNPAID),
 )
+
+
+def _was_seen(connection: sqlite3.Connection, query_id: bytes, attempt: int) -> bool:
+    found = connection.execute(
+        "SELECT 1 FROM seen_in_cohorts WHERE query_id = ? AND attempt = ?", (query_id, attempt)
+    ).fetchone()
+    return found is not None
 
 
 def _find(connection: sqlite3.Connection, query_id: bytes, attempt: int) -> _Entry | None:

@@ -75,6 +75,11 @@ class LedgerLimits:
         if self.unbounded_events < 0:
             raise ValueError(f"{self.unbounded_events} events without a bound: give 0 or more")
 
+    @property
+    def named_scopes(self) -> tuple[Scope, ...]:
+        """RECORD, and the scopes that have a limit of their own."""
+        return (RECORD, *(joint(name) for name in self.columns), *(marginal(name) for name in self.features))
+
     def of(self, scope: Scope) -> PrivacyLimit:
         """The lifetime limit of a scope."""
         match scope.kind:
@@ -112,7 +117,7 @@ class Scopes:
     """All scopes that charges and limits name, with their nesting; computes totals of charges in them."""
 
     def __init__(self, charges: Iterable[Charge], limits: LedgerLimits) -> None:
-        named = [RECORD, *(joint(name) for name in limits.columns), *(marginal(name) for name in limits.features)]
+        named = list(limits.named_scopes)
         for charge in dict.fromkeys(charges):
             for scope, _ in charge.bounds:
                 named += [joint(scope.column), scope] if scope.column else [scope]
@@ -139,7 +144,7 @@ class Scopes:
             if charge.epoch is not None:
                 epochs.setdefault(charge.epoch, []).append(loss)
             elif loss is None:
-                unbounded += count
+                unbounded += count * charge.events
             else:
                 losses += loss.times(count)
         for bounds in epochs.values():

@@ -5,10 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from radofed.cli.framework import ConfigOption, command, group
+from dpcore.errors import ConfigurationError, RadofedError
+from radofed.cli.framework import ConfigOption, check_directory, check_new, command, group
 from radofed.cli.output import EXIT_FAILED, Output, Result
+from radofed.common.files.writing import create_durably
+from radofed.common.logs import quiet_grpc
 
 if TYPE_CHECKING:
+    from parties.acknowledging import Found
     from parties.ledger.ledger import Ledger
     from parties.ledger.state import LedgerState, ScopeState
 
@@ -19,6 +23,8 @@ app = group("Show and check a party's privacy ledger.")
 PolicyOption = Annotated[
     Path | None, typer.Option(help="Count against this policy file instead of the party's.", show_default=False)
 ]
+
+WaitOption = Annotated[float, typer.Option(help="Longest wait for the other parties, in seconds.", min=0.0)]
 
 
 @command(app, "show")
@@ -38,21 +44,109 @@ def show(_output: Output, config: ConfigOption, policy: PolicyOption = None) -> 
 
 
 @command(app, "verify")
-def verify(_output: Output, config: ConfigOption) -> Result:
-    """Check that the ledger is complete.
+def verify(
+    _output: Output,
+    config: ConfigOption,
+    offline: Annotated[bool, typer.Option("--offline", help="Do not ask the other parties.")] = False,
+    wait_s: WaitOption = 10.0,
+) -> Result:
+    """Check the ledger, and say what was checked and what was not.
 
-    The file must be readable and have a charge for every upload. Changes nothing. An older copy of the file passes this
-    check: the charges that it lacks cannot be detected.
+    Checks the file, its chain of entries, the events against the chain, and the head beside it. An older copy of the
+    ledger and its head passes these checks: only other parties can show it, and they are asked if the coordinator
+    answers. Changes nothing.
     """
+    from parties.config import PartyConfig
+
+    loaded = PartyConfig.load(config)
     ledger = _open(config, None)
     try:
         faults = ledger.verify()
+        head = ledger.head()
+        if cause := ledger.database.set_back():
+            faults.append(cause)
     finally:
         ledger.database.close()
+    checked = [
+        "the file is readable",
+        f"its chain of {head.entries} entries is unbroken and agrees with every charge and reservation",
+        "no upload lacks a charge",
+        "the head beside the ledger agrees with it",
+    ]
+    unchecked = "whether both are older copies of themselves: only other parties can show that"
+    if not offline and not faults:
+        from parties.acknowledging import find
+
+        quiet_grpc()
+        try:
+            found = find(loaded, wait_s=wait_s)
+        except RadofedError as error:
+            unchecked += f" (they could not be asked: {error})"
+        else:
+            faults += [found.cause] if found.cause else []
+            unchecked = _after_asking(found)
+            if found.accepted:
+                checked.append(f"{', '.join(found.accepted)}: hold no entry of this party that it lacks")
+    data = {"ok": not faults, "faults": faults, "checked": [] if faults else checked, "not_checked": unchecked}
     if faults:
-        lines = [*faults, "stop this party, keep the file and ask the data officer"]
-        return Result({"ok": False, "faults": faults}, "\n".join(lines), exit_code=EXIT_FAILED)
-    return Result({"ok": True, "faults": []}, "the ledger is complete")
+        lines = [*faults, "stop this party, keep the ledger and its .head file, and ask the data officer"]
+        return Result(data, "\n".join(lines), exit_code=EXIT_FAILED)
+    lines = [*(f"checked: {each}" for each in checked), f"not checked: {unchecked}"]
+    return Result(data, "\n".join(lines))
+
+
+def _after_asking(found: "Found") -> str:
+    if not found.accepted:
+        return "whether both are older copies of themselves: no accepted member answered"
+    rest = f"; {', '.join(found.silent)} did not answer" if found.silent else ""
+    return f"entries that none of those who answered was in a cohort with{rest}"
+
+
+@command(app, "backup")
+def backup(
+    _output: Output, config: ConfigOption, file: Annotated[Path, typer.Argument(help="A new file.", metavar="FILE")]
+) -> Result:
+    """Copy the ledger, also while the party runs, without the keys in it.
+
+    The copy is evidence of what was spent. A party that starts with it refuses, until `rado ledger acknowledge`.
+    """
+    check_new(file)
+    check_directory(file)
+    ledger = _open(config, None)
+    try:
+        content, head = ledger.database.backup(), ledger.head()
+    finally:
+        ledger.database.close()
+    try:
+        create_durably(file, content)
+    except OSError as error:
+        raise ConfigurationError(f"{file}: cannot be written ({error.strerror}); give another file") from error
+    return Result({"file": str(file), "entries": head.entries}, f"{file}: a copy of {head.entries} entries")
+
+
+@command(app, "acknowledge")
+def acknowledge(
+    _output: Output,
+    config: ConfigOption,
+    yes: Annotated[bool, typer.Option("--yes", help="Charge. Without it nothing is changed.")] = False,
+    without_witness: Annotated[
+        bool,
+        typer.Option("--without-witness", help="Charge the whole remaining limit, whatever others show."),
+    ] = False,
+    wait_s: WaitOption = 30.0,
+) -> Result:
+    """Charge what a ledger that was lost or set back no longer holds.
+
+    Asks the other parties for this party's newest entries, prints them and what is to be charged, and with --yes
+    charges it. For the data officer; the node must be stopped. A charge cannot be undone.
+    """
+    from parties.acknowledging import acknowledge as charge
+
+    quiet_grpc()
+    from parties.config import PartyConfig
+
+    found = charge(PartyConfig.load(config), wait_s=wait_s, yes=yes, without_witness=without_witness)
+    return Result(found.to_dict(), "\n".join(found.sentences()), exit_code=0 if found.is_done else EXIT_FAILED)
 
 
 def _table(state: "LedgerState") -> list[str]:

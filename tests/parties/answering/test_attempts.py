@@ -18,7 +18,7 @@ def accept(ada: Ada, *, attempt: int = 1, not_after: int = 10_000, query_id: byt
     # A tenth of what the basic filter allows, and nothing for the other filter.
     charge = Charge(((SMOKER, Loss(Fraction(100), Fraction(1, 20_000), Fraction(10**6), Fraction(0))),), "lea")
     return ada.attempts.accept(
-        acceptance, envelope, charge, mask_key=MASK_KEY, not_after_unix_s=not_after, now_unix_s=0.0
+        acceptance, lambda _: envelope, charge, mask_key=MASK_KEY, not_after_unix_s=not_after, now_unix_s=0.0
     )
 
 

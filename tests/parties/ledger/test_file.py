@@ -99,6 +99,8 @@ def removed(path: Path) -> Path:
 
 
 def copied_without(path: Path) -> Path:
+    """The ledger and its head, without what SQLite keeps beside it."""
+    shutil.copy(f"{path}.head", path.with_name("copy.sqlite.head"))
     return Path(shutil.copy(path, path.with_name("copy.sqlite")))
 
 
@@ -183,7 +185,9 @@ def test_a_mask_key_is_erased_from_every_file_while_the_ledger_is_open(world, tm
         envelope = world.acceptance(query(number), "ada", rows=40)
         acceptance = Acceptance.from_bytes(envelope.payload)
         attempts.append(
-            ada.attempts.accept(acceptance, envelope, Charge(), mask_key=key, not_after_unix_s=10_000, now_unix_s=0.0)
+            ada.attempts.accept(
+                acceptance, lambda _, e=envelope: e, Charge(), mask_key=key, not_after_unix_s=10_000, now_unix_s=0.0
+            )
         )
     assert readable() == set(keys)
     for number, held in enumerate(attempts):
@@ -206,7 +210,7 @@ def older(path):
     charging = Ledger.open(made, OWNER, LIMIT, create=False)
     for number in range(CHARGES):
         spend(charging, number)
-    for suffix in ("", "-wal"):
+    for suffix in ("", "-wal", ".head"):
         shutil.copy(f"{made}{suffix}", f"{path}{suffix}")
     with_log.close()
     charging.database.close()

@@ -7,6 +7,7 @@ import pytest
 
 from dpcore.accounting.filters import Loss
 from parties.database import LedgerDamagedError, LedgerFileError, LedgerOwner, PartyDatabase
+from parties.ledger.anchor import head_path
 from parties.ledger.charges import Charge, joint, marginal
 from parties.ledger.format import FORMAT_VERSION, bounds_text, read_charge
 from parties.ledger.ledger import Ledger
@@ -41,8 +42,11 @@ ROWS = [
 def old(tmp_path):
     path = tmp_path / "ledger.sqlite"
     PartyDatabase(path, OWNER).close()
+    head_path(path).unlink()
     with sqlite3.connect(path) as file:
-        file.execute("DROP TABLE events")
+        for table in ("events", "chain", "witnessed", "receipts", "seen_in_cohorts", "evidence"):
+            file.execute(f"DROP TABLE {table}")
+        file.execute("DELETE FROM identity WHERE key = 'nonce'")
         file.execute(OLD_EVENTS)
         file.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", ROWS)
         file.execute("PRAGMA user_version = 1")
@@ -150,5 +154,6 @@ def test_verify_names_impossible_entries(tmp_path):
         connection.execute("UPDATE events SET state = 'charged', bounds = '[[1]]'")
         connection.execute("INSERT INTO attempts VALUES (?, 1, 'uploaded', x'00', 1, 3, NULL, 5, NULL)", (b"b" * 32,))
     faults = ledger.verify()
-    assert len(faults) == 3
-    assert ["not readable" in faults[0], "bound to no cohort" in faults[1], "is not charged" in faults[2]] == [True] * 3
+    assert len(faults) == 4
+    said = ("otherwise than the chain says", "not readable", "bound to no cohort", "is not charged")
+    assert [words in fault for words, fault in zip(said, faults, strict=True)] == [True] * 4

@@ -1,0 +1,219 @@
+"""Witnesses of ledgers: a party answers no query before others confirm that its ledger was not set back.
+
+A copy of a whole machine has its ledger and the head beside it, and both agree. The others remember more: each keeps
+the acceptance with the most ledger entries that it verified in a cohort. At every start the party sends a challenge
+with a fresh nonce through the coordinator, and waits until as many accepted members as its policy requires have signed
+what they hold. Signatures and nonce are checked here, so the coordinator can withhold answers, but can neither make nor
+replay one.
+
+Noticed, if one of those who answer was in a cohort of an attempt that this ledger lacks. Not noticed: a machine that
+continues from a snapshot of its memory, which is no start.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+
+from parties.answering.coordinator_calls import CoordinatorCalls
+from parties.ledger.ledger import Ledger
+from parties.ledger.witnessed import Evidence, Witnessed
+from parties.policy import Policy
+from parties.rosters import Rosters
+from radofed.common.logs import Log
+from wire.cohort import Acceptance, open_statement
+from wire.envelopes import Envelope, Kind, SigningKey, sha256, signed_bytes
+from wire.errors import Code, WireError
+from wire.query import CLOCK_SKEW_S
+from wire.roster import Roster
+from wire.witness import Challenge, Witness, open_challenge, open_witness, witnessed_head
+
+# A challenge is valid for CLOCK_SKEW_S.
+ASK_AGAIN_S = 120.0
+# After enough members answered, the answers of the others are looked at for this long.
+LOOK_FOR_S = 600.0
+LOOK_EVERY_S = 60.0
+# More than a federation has parties.
+MOST_CHALLENGES = 1000
+
+
+class LedgerGuard:
+    """Whether this party may answer queries. Only the polling thread calls `look` and `answer`.
+
+    clock: Unix seconds. monotonic: seconds. random: bytes of the operating system's source. keeps: whether to write
+    what is found to the ledger's file.
+    """
+
+    def __init__(
+        self,
+        *,
+        federation: str,
+        party: str,
+        signing_key: SigningKey,
+        policy: Policy,
+        ledger: Ledger,
+        rosters: Rosters,
+        random: Callable[[int], bytes],
+        log: Log,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        keeps: bool = True,
+    ) -> None:
+        self._federation, self._party, self._signing_key = federation, party, signing_key
+        self._policy, self._ledger, self._rosters = policy, ledger, rosters
+        self._witnessed = Witnessed(ledger.database)
+        self._random, self._log, self._clock, self._monotonic = random, log, clock, monotonic
+        self._keeps = keeps
+        self._nonce: bytes | None = None
+        self._asked_at = self._looked_at = self._warned_at = float("-inf")
+        self._begun_at = monotonic()
+        self._refused: set[bytes] = set()
+        self.answered: dict[str, Envelope | None] = {}
+        """Members that answered to this start, and the statement of this party that each showed."""
+        self.newest: Envelope | None = None
+        """The coordinator's newest statement of this party, if it is one."""
+        self._said_enough = False
+        self.is_set_back = False
+        if (evidence := self._witnessed.evidence()) is not None:
+            self._set_back(evidence)
+
+    @property
+    def may_answer(self) -> bool:
+        """Whether enough accepted members have answered, and nothing shows that the ledger was set back."""
+        return not self.is_set_back and self.accepted_answers() >= self._policy.required_witnesses
+
+    def accepted_answers(self) -> int:
+        """How many of the members that answered the policy accepts."""
+        roster = self._rosters.known
+        return 0 if roster is None else self._policy.count_accepted(roster, self._party, self.answered)
+
+    def follow(self, policy: Policy) -> None:
+        """Apply another policy."""
+        self._policy = policy
+
+    def look(self, coordinator: CoordinatorCalls) -> None:
+        """Ask, if it is time to, and evaluate the answers that are there. Raises what the calls raise."""
+        now = self._monotonic()
+        enough = self.may_answer
+        if enough and (now - self._begun_at > LOOK_FOR_S or now - self._looked_at < LOOK_EVERY_S):
+            return
+        self._looked_at = now
+        try:
+            if self._nonce is None or (not enough and now - self._asked_at >= ASK_AGAIN_S):
+                self._ask(coordinator)
+            assert self._nonce is not None
+            answers, newest = coordinator.fetch_witnesses(self._nonce)
+        except WireError as error:
+            if error.code is Code.QUERY_UNKNOWN:
+                self._nonce = None  # the coordinator was restarted
+                return
+            self._warn("no witnesses", code=error.code, detail=error.detail)
+            return
+        for answer in answers:
+            self._take(answer)
+        if newest is not None:
+            self._take_newest(newest)
+        self._report()
+
+    def answer(self, challenges: Iterable[Envelope], coordinator: CoordinatorCalls) -> None:
+        """Answer other parties' challenges with what this party holds. Logs what does not verify."""
+        seen: set[str] = set()
+        for envelope in tuple(challenges)[:MOST_CHALLENGES]:
+            try:
+                roster = self._rosters.current
+                challenge, _ = open_challenge(envelope, roster)
+                if challenge.party == self._party or challenge.party in seen:
+                    continue
+                seen.add(challenge.party)
+                if abs(self._clock() - challenge.signed_at_unix_s) > CLOCK_SKEW_S:
+                    self._log.warning("challenge refused", party=challenge.party, reason="it is old")
+                    continue
+                newest = self._newest(challenge.party, roster)
+                witness = Witness(self._federation, self._party, challenge.party, challenge.nonce, newest)
+                coordinator.witness(witness.sign(self._signing_key))
+            except WireError as error:
+                self._log.warning("challenge not answered", code=error.code, detail=error.detail)
+
+    def _newest(self, party: str, roster: Roster) -> Envelope | None:
+        """What this party holds of another, if it still verifies: the other's key may have changed since."""
+        try:
+            newest = self._witnessed.newest(party)
+            return None if newest is None or witnessed_head(newest, party, roster) is None else newest
+        except WireError:
+            return None
+
+    def _ask(self, coordinator: CoordinatorCalls) -> None:
+        nonce = self._random(32)
+        challenge = Challenge(self._federation, self._party, nonce, int(self._clock()))
+        coordinator.ask_witnesses(challenge.sign(self._signing_key))
+        self._nonce, self._asked_at = nonce, self._monotonic()
+
+    def _take(self, answer: Envelope) -> None:
+        """Count a member's answer. One that is not to this challenge, or shows what is not this party's, is refused."""
+        roster = self._rosters.current
+        try:
+            witness, member = open_witness(answer, roster)
+            if (witness.subject, witness.nonce) != (self._party, self._nonce) or member.name == self._party:
+                raise WireError(Code.SENDER_MISMATCH, f"The answer of {member.name} is to another challenge.")
+            if witness.newest is not None:
+                self._check(witness.newest, member.name, roster)
+                self._note_cohort(witness.newest, roster)
+        except WireError as error:
+            self._refuse(answer, error)
+            return
+        self.answered[member.name] = witness.newest
+
+    def _take_newest(self, newest: Envelope) -> None:
+        try:
+            self._check(newest, "the coordinator", self._rosters.current)
+        except WireError as error:
+            self._refuse(newest, error)
+            return
+        self.newest = newest
+
+    def _check(self, statement: Envelope, source: str, roster: Roster) -> None:
+        """Compare this party's own statement with its ledger. Raises WireError if it is not this party's."""
+        head = witnessed_head(statement, self._party, roster)
+        if head is None:
+            raise WireError(Code.MESSAGE_MALFORMED, f"The statement that {source} showed has no ledger head.")
+        if not self.is_set_back and self._ledger.contradicts(head):
+            evidence = Evidence(statement, source)
+            if self._keeps:
+                self._witnessed.note_evidence(evidence)
+            self._set_back(evidence)
+
+    def _note_cohort(self, statement: Envelope, roster: Roster) -> None:
+        """A member was in a cohort with this attempt. In a copy from before the charge it is only reserved."""
+        acceptance = open_statement(Acceptance, statement, roster)[0]
+        if self._keeps:
+            self._ledger.seen_in_cohort(acceptance.query_id, acceptance.attempt)
+
+    def _set_back(self, evidence: Evidence) -> None:
+        self.is_set_back = True
+        self._log.error(
+            "ledger set back",
+            shown_by=evidence.source,
+            own_entries=self._ledger.head().entries,
+            reason="this party signed entries that its ledger does not have; it answers no query. The data officer "
+            "runs `rado ledger acknowledge`",
+        )
+
+    def _refuse(self, statement: Envelope, error: WireError) -> None:
+        name = sha256(signed_bytes(Kind.WITNESS, statement.payload), statement.signature)
+        # The coordinator repeats its answers.
+        if name not in self._refused and len(self._refused) < MOST_CHALLENGES:
+            self._refused.add(name)
+            self._log.warning("witness refused", code=error.code, detail=error.detail)
+
+    def _report(self) -> None:
+        if self.may_answer and not self._said_enough:
+            self._said_enough = True
+            self._log.info("ledger witnessed", by=sorted(self.answered), required=self._policy.required_witnesses)
+        elif not self.may_answer and not self.is_set_back:
+            self._warn("waiting for witnesses")
+
+    def _warn(self, event: str, **fields: object) -> None:
+        if self._monotonic() - self._warned_at < LOOK_EVERY_S:
+            return
+        self._warned_at = self._monotonic()
+        self._log.warning(
+            event, **fields, accepted_answers=self.accepted_answers(), required=self._policy.required_witnesses
+        )

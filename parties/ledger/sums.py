@@ -1,0 +1,194 @@
+r"""What a ledger holds in each scope, packed small: for the head beside it, and sealed in the heads that travel.
+
+A party whose ledger was set back reads from them what it has to charge. Others hold the sealed form and cannot read it:
+AES-256-GCM under a key that only the holder of the party's signing key can derive,
+
+    key   = HKDF-SHA256(the signing key's X25519 private key, info = "rado.v1/ledger-sums\0"), 32 bytes
+    bound to "rado.v1/ledger-sums\0" || u8(|party|) || party || u64(entries) || digest
+
+with a random nonce of 12 bytes in front. The key seals one message for each entry, far below the 2^32 messages that
+NIST SP 800-38D, section 8.3, allows for random nonces.
+"""
+
+import math
+import os
+import struct
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from dpcore.accounting.filters import NO_LOSS, Loss, PrivacyLimit
+from dpcore.errors import PlanError
+from parties.ledger.chain import TRAIL_BYTES
+from parties.ledger.charges import RECORD, Charge, Scope, ScopeKind
+from parties.ledger.limits import Event, LedgerLimits, Scopes
+from wire.envelopes import SigningKey
+from wire.ledger_head import MAX_SEALED_BYTES, LedgerHead
+
+_LABEL = b"rado.v1/ledger-sums\0"
+_NONCE_BYTES = 12
+_KINDS = tuple(ScopeKind)
+_LOSS = struct.Struct(">4d")
+_COUNT = struct.Struct(">Q")
+# zlib packs at most 1032 to 1, so that a few bytes cannot fill the memory.
+_MOST_BYTES = 1 << 20
+_NO_LIMITS = LedgerLimits(PrivacyLimit(Fraction(0), Fraction(0)))
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The sum of bounds in each scope, by scope; and the number of events without a bound for whole records."""
+
+    scopes: tuple[tuple[Scope, Loss], ...]
+    unbounded: int
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> "Sums":
+        """The sums of events, charged or reserved."""
+        return cls.of_charges(Counter(event.charge for event in events))
+
+    @classmethod
+    def of_charges(cls, charges: Mapping[Charge, int]) -> "Sums":
+        """The sums of charges, each with its count. Names RECORD and every scope that one of them bounds."""
+        scopes = Scopes(charges, _NO_LIMITS)
+        totals = [(scope, scopes.total(charges, scope)) for scope in scopes.all]
+        return cls(tuple((scope, total.loss) for scope, total in totals), scopes.total(charges, RECORD).unbounded)
+
+    def largest(self, other: "Sums") -> "Sums":
+        """The maximum of both in each scope and part.
+
+        A scope that only one of them names has in the other the sum of the scope around it.
+        """
+        named = {scope.key: scope for scope, _ in (*self.scopes, *other.scopes)}
+        merged = [
+            (scope, self.at(scope).largest(other.at(scope)))
+            for scope in sorted(named.values(), key=lambda scope: scope.order)
+        ]
+        return Sums(tuple(merged), max(self.unbounded, other.unbounded))
+
+    def at(self, scope: Scope) -> Loss:
+        """The sum in a scope: its own, or that of the narrowest scope around it."""
+        known = {named.key: loss for named, loss in self.scopes}
+        around = [scope.key, (ScopeKind.JOINT, scope.column), RECORD.key]
+        return next((known[key] for key in around if key in known), NO_LOSS)
+
+    def less(self, other: "Sums") -> "Sums":
+        """What is missing to `other` in each scope that one of them names, at least 0 in each part."""
+        named = {scope.key: scope for scope, _ in (*self.scopes, *other.scopes)}
+        missing = [
+            (scope, _difference(self.at(scope), other.at(scope)))
+            for scope in sorted(named.values(), key=lambda scope: scope.order)
+        ]
+        return Sums(tuple(missing), max(0, self.unbounded - other.unbounded))
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a party writes for itself at a head: its sums, and the trail of the chain before it (parties.ledger.chain).
+
+    From the trail it sees, if it was set back, up to which entry its ledger is the one that the head belongs to.
+    """
+
+    sums: Sums
+    trail: tuple[bytes, ...]
+
+    def packed(self) -> bytes:
+        """Compressed bytes. Every number is a double, rounded up. Raises OverflowError if one is too large."""
+        parts = [_COUNT.pack(self.sums.unbounded), bytes([len(self.trail)]), *self.trail]
+        for scope, loss in self.sums.scopes:
+            parts += [bytes([_KINDS.index(scope.kind)]), _text(scope.name), _text(scope.column)]
+            parts.append(_LOSS.pack(*map(_up, (loss.epsilon, loss.delta, loss.rho, loss.failure))))
+        return zlib.compress(b"".join(parts), 9)
+
+    @classmethod
+    def unpacked(cls, data: bytes) -> "Account":
+        """The inverse of `packed`. Raises ValueError if the bytes were not made by it."""
+        try:
+            content = zlib.decompressobj().decompress(data, _MOST_BYTES)
+            (unbounded,) = _COUNT.unpack_from(content)
+            steps, at = content[_COUNT.size], _COUNT.size + 1
+            trail = tuple(content[at + TRAIL_BYTES * n : at + TRAIL_BYTES * (n + 1)] for n in range(steps))
+            scopes, at = [], at + TRAIL_BYTES * steps
+            while at < len(content):
+                kind, at = _KINDS[content[at]], at + 1
+                name, at = _read_text(content, at)
+                column, at = _read_text(content, at)
+                loss = Loss(*map(Fraction, _LOSS.unpack_from(content, at)))
+                scopes.append((Scope(kind, name, column), loss))
+                at += _LOSS.size
+        except (zlib.error, struct.error, IndexError, OverflowError, PlanError) as error:
+            raise ValueError(f"not the sums of a ledger ({error})") from error
+        return cls(Sums(tuple(scopes), unbounded), trail)
+
+
+class SumsKey:
+    """Seals the sums of a party's own heads, and opens them. Held by the party only. Prints as the party's name."""
+
+    def __init__(self, party: str, signing_key: SigningKey) -> None:
+        secret = signing_key.agreement_key().private_bytes_raw()
+        self.party = party
+        self._cipher = AESGCM(HKDF(SHA256(), 32, None, _LABEL).derive(secret))
+
+    def __repr__(self) -> str:
+        return f"SumsKey({self.party!r})"
+
+    def seal(self, account: Account, entries: int, digest: bytes) -> bytes:
+        """The account at a head, at most MAX_SEALED_BYTES; empty if they do not fit."""
+        nonce = os.urandom(_NONCE_BYTES)
+        try:
+            sealed = nonce + self._cipher.encrypt(nonce, account.packed(), self._bound(entries, digest))
+        except (OverflowError, ValueError):
+            return b""
+        return sealed if len(sealed) <= MAX_SEALED_BYTES else b""
+
+    def open(self, head: LedgerHead) -> Account | None:
+        """The account at a head; None if it has none that this key opens."""
+        sealed = head.sealed_sums
+        try:
+            content = self._cipher.decrypt(
+                sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], self._bound(head.entries, head.digest)
+            )
+            return Account.unpacked(content)
+        except (InvalidTag, ValueError, PlanError):
+            return None
+
+    def _bound(self, entries: int, digest: bytes) -> bytes:
+        name = self.party.encode()
+        return _LABEL + bytes([len(name)]) + name + entries.to_bytes(8, "big") + digest
+
+
+def _difference(more: Loss, less: Loss) -> Loss:
+    return Loss(
+        max(Fraction(0), more.epsilon - less.epsilon),
+        max(Fraction(0), more.delta - less.delta),
+        max(Fraction(0), more.rho - less.rho),
+        max(Fraction(0), more.failure - less.failure),
+    )
+
+
+def _up(value: Fraction) -> float:
+    rounded = float(value)
+    if math.isinf(rounded):
+        raise OverflowError("a sum beyond the largest double")
+    return rounded if Fraction(rounded) >= value else math.nextafter(rounded, math.inf)
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    if len(data) > 255:
+        raise OverflowError("a name of more than 255 bytes")
+    return bytes([len(data)]) + data
+
+
+def _read_text(content: bytes, at: int) -> tuple[str, int]:
+    end = at + 1 + content[at]
+    if end > len(content):
+        raise IndexError("it is cut off")
+    return content[at + 1 : end].decode(), end

@@ -1,0 +1,53 @@
+"""What a ledger's file keeps about heads that travel: others' newest, and evidence against itself."""
+
+from dataclasses import dataclass
+
+from parties.database import PartyDatabase
+from wire.envelopes import Envelope
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A statement that this party signed, of entries that its ledger does not have. source: who showed it."""
+
+    statement: Envelope
+    source: str
+
+
+class Witnessed:
+    """Others' newest heads, one each, and at most one piece of evidence that this ledger was set back."""
+
+    def __init__(self, database: PartyDatabase) -> None:
+        self._database = database
+
+    def remember(self, party: str, entries: int, acceptance: Envelope) -> None:
+        """Keep a party's acceptance, unless one with more entries under the same key is kept.
+
+        acceptance: verified in a cohort. entries: of its ledger head.
+        """
+        with self._database.transaction() as connection:
+            row = connection.execute("SELECT entries, acceptance FROM witnessed WHERE party = ?", (party,)).fetchone()
+            if row is not None and Envelope.from_bytes(row[1]).key_id == acceptance.key_id and row[0] >= entries:
+                return
+            connection.execute(
+                "INSERT OR REPLACE INTO witnessed VALUES (?, ?, ?)", (party, entries, acceptance.to_bytes())
+            )
+
+    def newest(self, party: str) -> Envelope | None:
+        """The kept acceptance of a party. Raises WireError if the file was damaged there."""
+        with self._database.transaction() as connection:
+            row = connection.execute("SELECT acceptance FROM witnessed WHERE party = ?", (party,)).fetchone()
+        return None if row is None else Envelope.from_bytes(row[0])
+
+    def evidence(self) -> Evidence | None:
+        """The evidence that this ledger was set back, until it is acknowledged."""
+        with self._database.transaction() as connection:
+            row = connection.execute("SELECT statement, source FROM evidence").fetchone()
+        return None if row is None else Evidence(Envelope.from_bytes(row[0]), row[1])
+
+    def note_evidence(self, found: Evidence) -> None:
+        """Keep evidence, in place of earlier evidence."""
+        with self._database.transaction() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO evidence VALUES (1, ?, ?)", (found.statement.to_bytes(), found.source)
+            )

@@ -1,0 +1,445 @@
+"""Witnesses: what a party that was set back notices, and what it does not believe."""
+
+import secrets
+import shutil
+import time
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from dpcore.randomness.sources import SystemRandom
+from parties.answering.attempts import AttemptState
+from parties.answering.failures import StoppedError
+from parties.answering.witnesses import ASK_AGAIN_S, LedgerGuard
+from parties.ledger.sums import SumsKey
+from parties.ledger.witnessed import Witnessed
+from radofed.common.logs import Log
+from tests.parties.party_world import FEDERATION, Ada, World, ready, spent
+from wire.cohort import Acceptance, Cohort, Receipt, open_statement, sign
+from wire.envelopes import Envelope, SigningKey
+from wire.errors import Code, WireError
+from wire.ledger_head import LedgerHead
+from wire.witness import Challenge, Witness, open_challenge, open_witness
+
+HEADS = {"features": ("ledger-heads",)}
+
+
+@dataclass
+class Board:
+    """The coordinator's part, as a test controls it."""
+
+    world: World
+    answers: list[Envelope] = field(default_factory=list)
+    newest: Envelope | None = None
+    asked: list[Challenge] = field(default_factory=list)
+    sent: list[Envelope] = field(default_factory=list)
+    forgets: bool = False
+
+    def ask_witnesses(self, challenge: Envelope) -> None:
+        self.asked.append(open_challenge(challenge, self.world.roster)[0])
+        self.forgets = False
+
+    def fetch_witnesses(self, nonce: bytes):
+        if self.forgets or nonce != self.asked[-1].nonce:
+            raise WireError(Code.QUERY_UNKNOWN)
+        return tuple(self.answers), self.newest
+
+    def witness(self, witness: Envelope) -> None:
+        self.sent.append(witness)
+
+    def say(self, party: str, newest: Envelope | None = None, *, key: SigningKey | None = None, **changes) -> None:
+        honest = Witness(FEDERATION, party, "ada", self.asked[-1].nonce, newest)
+        self.answers.append(replace(honest, **changes).sign(key or self.world.party_keys[party]))
+
+
+@pytest.fixture
+def board(world):
+    return Board(world)
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+def guard(ada: Ada, clock=None, **policy) -> LedgerGuard:
+    return LedgerGuard(
+        federation=FEDERATION,
+        party="ada",
+        signing_key=ada.world.party_keys["ada"],
+        policy=ada.world.policy(**policy),
+        ledger=ada.ledger,
+        rosters=ada.rosters,
+        random=SystemRandom().bytes,
+        log=Log("party.test"),
+        monotonic=clock or time.monotonic,
+    )
+
+
+def accepted(ada: Ada) -> Envelope:
+    """Ada's acceptance of a new query, as a cohort's members hold it."""
+    assert ada.lifecycle.advance(ada.work(ada.world.ask(ada.world.query(**HEADS))))
+    return ada.hub.answers[-1]
+
+
+def head(statement: Envelope) -> LedgerHead:
+    found = Acceptance.from_bytes(statement.payload).ledger_head
+    assert found is not None
+    return found
+
+
+def restored(ada: Ada, directory) -> None:
+    """Put an older copy of the whole directory back."""
+    ada.ledger.database.close()
+    shutil.rmtree(ada.directory)
+    shutil.copytree(directory, ada.directory)
+    ada.restart()
+
+
+@pytest.fixture
+def ada(world, tmp_path):
+    return Ada(world, tmp_path / "ada")
+
+
+@pytest.fixture
+def copy(ada, tmp_path):
+    accepted(ada)
+    return shutil.copytree(ada.directory, tmp_path / "copy")
+
+
+# What travels.
+
+
+def test_an_acceptance_carries_the_head_with_its_own_reservation(ada):
+    for number in (1, 2):
+        envelope = accepted(ada)
+        found = head(envelope)
+        assert (found.entries, found.digest) == (number, ada.ledger.head().digest)
+        assert ada.attempts.unfinished()[-1].answer == envelope
+        account = SumsKey("ada", ada.world.party_keys["ada"]).open(found)
+        assert account is not None
+        assert account.sums.unbounded == number
+    # Neither another party, nor the same for another head, reads it.
+    for key in (SumsKey("ada", ada.world.party_keys["bo"]), SumsKey("bo", ada.world.party_keys["ada"])):
+        assert key.open(found) is None
+    assert SumsKey("ada", ada.world.party_keys["ada"]).open(replace(found, entries=7)) is None
+
+
+def test_a_query_without_the_feature_has_no_head(ada):
+    ada.lifecycle.advance(ada.work(ada.world.ask()))
+    assert Acceptance.from_bytes(ada.hub.answers[-1].payload).ledger_head is None
+
+
+def cohort_with_heads(ada: Ada, own: Envelope) -> Cohort:
+    """A cohort in which every member's acceptance carries a head."""
+    cohort = ada.world.cohort(own)
+    members = [own]
+    for number, envelope in enumerate(cohort.acceptances[1:]):
+        acceptance = Acceptance.from_bytes(envelope.payload)
+        complete = replace(acceptance, ledger_head=LedgerHead(7 + number, b"d" * 32, b""))
+        members.append(sign(complete, ada.world.party_keys[acceptance.party]))
+    return Cohort(cohort.query_id, cohort.attempt, tuple(members))
+
+
+@pytest.mark.usefixtures("small_comb")
+def test_a_receipt_carries_the_head_with_its_charge_and_is_the_same_after_a_restart(ada):
+    envelope, _ = ready(ada, ada.world.query(**HEADS))
+    cohort = cohort_with_heads(ada, ada.hub.answers[-1])
+    ada.hub.fail["receipt"] = [WireError(Code.SPOOL_FULL)]
+    with pytest.raises(WireError):
+        ada.upload(envelope, cohort)
+    # More happens before the receipt is sent again.
+    accepted(ada)
+    ada.ledger.database.close()
+    ada.restart()
+    ada.upload(envelope, cohort)
+    ada.upload(envelope, cohort)
+    receipt = open_statement(Receipt, ada.hub.receipts[0], ada.world.roster)[0]
+    assert receipt.ledger_head is not None
+    assert receipt.ledger_head.entries == 2
+    assert len(set(ada.hub.receipts)) == 1
+    assert not ada.ledger.contradicts(receipt.ledger_head)
+
+
+@pytest.mark.usefixtures("small_comb")
+def test_the_others_of_a_charged_cohort_are_remembered(ada):
+    envelope, _ = ready(ada, ada.world.query(**HEADS))
+    cohort = cohort_with_heads(ada, ada.hub.answers[-1])
+    witnessed = Witnessed(ada.ledger.database)
+    assert witnessed.newest("bo") is None
+    ada.upload(envelope, cohort)
+    assert [witnessed.newest(name) for name in ("ada", "bo", "cy")] == [None, *cohort.acceptances[1:]]
+    # An older one does not replace it, another key's does.
+    witnessed.remember("bo", 6, cohort.acceptances[2])
+    assert witnessed.newest("bo") == cohort.acceptances[2]
+    witnessed.remember("bo", 5, replace(cohort.acceptances[2], payload=b"older"))
+    assert witnessed.newest("bo") == cohort.acceptances[2]
+
+
+# Waiting.
+
+
+def test_it_waits_for_as_many_accepted_members_as_its_policy_requires(ada, board):
+    waiting = guard(ada, required_witnesses=2)
+    waiting.look(board)
+    assert not waiting.may_answer
+    board.say("bo")
+    waiting.look(board)
+    assert not waiting.may_answer
+    board.say("cy")
+    waiting.look(board)
+    assert waiting.may_answer
+    assert len(board.asked) == 1
+
+
+def test_nothing_is_required_by_default_less_than_one(ada, board):
+    waiting = guard(ada)
+    waiting.look(board)
+    assert not waiting.may_answer
+    board.say("bo")
+    waiting.look(board)
+    assert waiting.may_answer
+
+
+def test_a_member_that_is_not_accepted_does_not_count_but_its_evidence_does(ada, board, copy):
+    newest = accepted(ada)
+    restored(ada, copy)
+    waiting = guard(ada, accepted_members=[])
+    waiting.look(board)
+    board.say("bo")
+    waiting.look(board)
+    assert (waiting.may_answer, waiting.is_set_back) == (False, False)
+    board.say("cy", newest)
+    waiting.look(board)
+    assert waiting.is_set_back
+
+
+def test_without_required_witnesses_it_answers_at_once_and_still_looks(ada, board, copy):
+    newest = accepted(ada)
+    restored(ada, copy)
+    waiting = guard(ada, required_witnesses=0)
+    assert waiting.may_answer
+    waiting.look(board)
+    board.say("bo", newest)
+    assert waiting.may_answer
+    waiting._looked_at = float("-inf")
+    waiting.look(board)
+    assert not waiting.may_answer
+
+
+def test_a_coordinator_that_withholds_answers_keeps_it_silent_and_is_asked_again(ada, board):
+    clock = Clock()
+    waiting = guard(ada, clock)
+    for _ in range(3):
+        waiting.look(board)
+        clock.now += ASK_AGAIN_S
+        assert not waiting.may_answer
+    assert len({challenge.nonce for challenge in board.asked}) == len(board.asked) == 3
+    # An answer to an earlier nonce does not count.
+    board.say("bo", nonce=board.asked[0].nonce)
+    waiting.look(board)
+    assert not waiting.may_answer
+
+
+def test_a_restarted_coordinator_is_asked_again(ada, board):
+    waiting = guard(ada)
+    waiting.look(board)
+    board.forgets = True
+    waiting.look(board)
+    waiting.look(board)
+    assert len(board.asked) == 2
+    board.say("bo")
+    waiting.look(board)
+    assert waiting.may_answer
+
+
+@pytest.mark.parametrize(
+    "lie", ["another's statement", "an old nonce", "for another", "forged", "altered", "own", "bare"]
+)
+def test_a_witness_that_lies_does_not_count(ada, board, caplog, lie):
+    waiting = guard(ada)
+    waiting.look(board)
+    others = board.world.acceptance(b"q" * 32, "cy")
+    mine = accepted(ada)
+    match lie:
+        case "another's statement":
+            board.say("bo", others)
+        case "an old nonce":
+            board.say("bo", mine, nonce=secrets.token_bytes(32))
+        case "for another":
+            board.say("bo", mine, subject="cy")
+        case "forged":
+            board.say("bo", mine, key=SigningKey.generate())
+        case "altered":
+            board.say("bo", replace(mine, payload=mine.payload + b"\x20\x05"))
+        case "own":
+            board.say("ada", mine)
+        case "bare":
+            board.say("bo", board.world.acceptance(b"q" * 32, "ada"))
+    waiting.look(board)
+    waiting.look(board)
+    assert (waiting.may_answer, waiting.is_set_back, waiting.answered) == (False, False, {})
+    assert caplog.messages.count("witness refused") == 1
+
+
+# Noticing.
+
+
+def test_a_restored_copy_of_the_whole_directory_is_noticed_before_it_answers(ada, board, copy, caplog):
+    newest = accepted(ada)
+    restored(ada, copy)  # the ledger and its head agree: nothing here notices it
+    waiting = guard(ada)
+    waiting.look(board)
+    board.say("bo", newest)
+    waiting.look(board)
+    assert waiting.is_set_back
+    assert not waiting.may_answer
+    assert caplog.messages.count("ledger set back") == 1
+    # More answers do not help, and a restart remembers it without any.
+    board.say("cy")
+    waiting.look(board)
+    assert not waiting.may_answer
+    ada.ledger.database.close()
+    ada.restart()
+    assert guard(ada, required_witnesses=0).is_set_back
+
+
+def test_a_copy_that_is_the_newest_is_not_set_back(ada, board, copy):
+    restored(ada, copy)
+    waiting = guard(ada)
+    waiting.look(board)
+    board.say("bo", ada.attempts.unfinished()[0].answer)
+    waiting.look(board)
+    assert waiting.may_answer
+
+
+def test_one_of_two_forks_is_noticed(ada, board, copy):
+    other = accepted(ada)
+    restored(ada, copy)
+    accepted(ada)
+    accepted(ada)
+    # As many entries and more, but other ones.
+    assert ada.ledger.head().entries == 3 > head(other).entries
+    waiting = guard(ada)
+    waiting.look(board)
+    board.say("bo", other)
+    waiting.look(board)
+    assert waiting.is_set_back
+
+
+def test_the_coordinator_s_newest_statement_is_evidence_too(ada, board, copy):
+    board.newest = accepted(ada)
+    restored(ada, copy)
+    waiting = guard(ada, required_witnesses=0)
+    waiting.look(board)
+    assert waiting.is_set_back
+
+
+def test_what_the_coordinator_makes_up_is_no_evidence(ada, board):
+    acceptance = Acceptance.from_bytes(board.world.acceptance(b"q" * 32, "ada").payload)
+    made_up = replace(acceptance, ledger_head=LedgerHead(99, b"x" * 32, b""))
+    board.newest = sign(made_up, SigningKey.generate())
+    waiting = guard(ada)
+    waiting.look(board)
+    board.say("bo")
+    waiting.look(board)
+    assert waiting.may_answer
+
+
+def test_a_late_answer_stops_a_party_that_answers_already(ada, board, copy):
+    newest = accepted(ada)
+    restored(ada, copy)
+    clock = Clock()
+    waiting = guard(ada, clock)
+    waiting.look(board)
+    board.say("bo")
+    waiting.look(board)
+    assert waiting.may_answer
+    board.say("cy", newest)
+    waiting.look(board)
+    clock.now += 61
+    waiting.look(board)
+    assert not waiting.may_answer
+
+
+def test_a_party_whose_ledger_is_not_confirmed_neither_answers_nor_ends_nor_computes(ada):
+    envelope = ada.world.ask()
+    ada.lifecycle._may_answer = lambda: False
+    for call in (ada.lifecycle.advance, ada.lifecycle.compute):
+        with pytest.raises(StoppedError):
+            call(ada.work(envelope))
+    assert ada.hub.answers == []
+
+
+# A copy from between acceptance and charge.
+
+
+def test_a_reservation_that_others_saw_in_a_cohort_is_charged_when_it_ends(ada, board):
+    """In the copy it is reserved. It was charged later, and the acceptance has the same head in both."""
+    envelope = ada.world.ask(ada.world.query(**HEADS))
+    ada.lifecycle.advance(ada.work(envelope))
+    waiting = guard(ada)
+    waiting.look(board)
+    board.say("bo", ada.hub.answers[-1])
+    waiting.look(board)
+    assert waiting.may_answer
+    ada.lifecycle.end_absent([])
+    assert ada.state(envelope) is AttemptState.ENDED
+    assert spent(ada) > 0
+    assert ada.ledger.is_charged(envelope.payload_hash, 1)
+    assert ada.ledger.verify() == []
+
+
+def test_it_is_charged_when_it_lapses_too(ada, board):
+    envelope = ada.world.ask(ada.world.query(**HEADS))
+    ada.lifecycle.advance(ada.work(envelope))
+    ada.ledger.seen_in_cohort(envelope.payload_hash, 1)
+    assert ada.ledger.lapse(1e15) == 0
+    assert ada.ledger.is_charged(envelope.payload_hash, 1)
+
+
+# Answering others.
+
+
+def challenge(world: World, party: str = "bo", *, age_s: float = 0.0, key: SigningKey | None = None) -> Envelope:
+    asked = Challenge(FEDERATION, party, b"n" * 32, int(time.time() - age_s))
+    return asked.sign(key or world.party_keys[party])
+
+
+def test_it_shows_what_it_holds(ada, board):
+    answering = guard(ada)
+    acceptance = Acceptance.from_bytes(ada.world.acceptance(b"q" * 32, "bo").payload)
+    held = sign(replace(acceptance, ledger_head=LedgerHead(3, b"d" * 32, b"")), ada.world.party_keys["bo"])
+    Witnessed(ada.ledger.database).remember("bo", 3, held)
+    answering.answer((challenge(ada.world), challenge(ada.world, "cy")), board)
+    found = [open_witness(sent, ada.world.roster)[0] for sent in board.sent]
+    assert found == [
+        Witness(FEDERATION, "ada", "bo", b"n" * 32, held),
+        Witness(FEDERATION, "ada", "cy", b"n" * 32, None),
+    ]
+    # With another key of bo in the roster the statement would be refused, so it is not shown.
+    ada.world.party_keys["bo"] = SigningKey.generate()
+    ada.world.version += 1
+    ada.rosters.offer(ada.world.roster_envelope)
+    answering.answer((challenge(ada.world),), board)
+    assert open_witness(board.sent[-1], ada.world.roster)[0].newest is None
+
+
+def test_old_foreign_and_forged_challenges_are_not_answered(ada, board):
+    answering = guard(ada)
+    stranger = SigningKey.generate()
+    wrong = (
+        challenge(ada.world, age_s=400),
+        challenge(ada.world, age_s=-400),
+        challenge(ada.world, key=stranger),
+        challenge(ada.world, "ada"),
+        challenge(ada.world, "zoe", key=stranger),
+        ada.world.ask(),
+    )
+    answering.answer(wrong, board)
+    assert board.sent == []
+    answering.answer((challenge(ada.world), challenge(ada.world)), board)
+    assert len(board.sent) == 1
