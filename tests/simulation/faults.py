@@ -5,10 +5,12 @@ fault counts under its name when it takes effect, not when it is asked for.
 """
 
 import random
+import shutil
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 from dpcore.errors import RadofedError
 from tests.simulation.federation import COORDINATOR, LEARNER, Federation
@@ -52,13 +54,29 @@ FAULTS: dict[str, Make] = {
     "expel": lambda order, names: ("expel", order.choice(list(names))),
     "withhold roster": lambda order, names: ("withhold roster", order.choice(list(names))),
     "lose log": lambda order, names: ("lose log", order.choice(list(names))),
+    "lose ledger": lambda order, names: ("lose ledger", order.choice(list(names))),
+    "cut ledger": lambda order, names: ("cut ledger", order.choice(list(names)), str(order.randrange(1000))),
+    "restore ledger": lambda order, names: ("restore", order.choice(list(names)), "ledger"),
+    "restore machine": lambda order, names: ("restore", order.choice(list(names)), "machine"),
     "show next attempt": lambda order, names: ("show next attempt", order.choice(list(names)), str(order.randrange(3))),
     "forge total": lambda order, _names: ("forge total", str(order.randrange(4))),
 }
 """Every fault by name."""
 
 # After these, little can happen to the rest of a run.
-_LASTING = frozenset({"cut off", "lose party", "full disk", "expel", "withhold roster"})
+_LASTING = frozenset(
+    {
+        "cut off",
+        "lose party",
+        "full disk",
+        "expel",
+        "withhold roster",
+        "lose ledger",
+        "cut ledger",
+        "restore ledger",
+        "restore machine",
+    }
+)
 _USUAL: tuple[tuple[int, Make], ...] = (
     (26, lambda order, names: ("poll", order.choice(list(names)))),
     (16, lambda _order, _names: ("poll all",)),
@@ -70,6 +88,7 @@ _USUAL: tuple[tuple[int, Make], ...] = (
     (8, lambda order, names: ("reconnect", _member(order, names))),
     (8, lambda order, names: ("free disk", _node(order, names))),
     (1, lambda _order, _names: ("cancel",)),
+    (4, lambda order, names: ("copy", order.choice(list(names)))),
 )
 
 
@@ -148,6 +167,74 @@ def _lose_log(federation: Federation, name: str) -> None:
         (party.machine.directory / f"ledger.sqlite{suffix}").unlink(missing_ok=True)
     party.start()
     federation.happened["lose log"] += 1
+
+
+def _damaged(federation: Federation, name: str, kind: str, damage: Callable[[Path], bool], *, restored: bool) -> None:
+    """Between two starts of a party something happens to its files. damage: whether it did.
+
+    restored: whether the files are whole; then a copy that lacks nothing is not set back.
+    """
+    party = federation.parties[name]
+    # One at a time: the members that are left must be a cohort.
+    if name in federation.lost_for_good or federation.set_back:
+        return
+    if party.up:
+        party.machine.freeze(party.stop)
+    else:
+        party.machine.recover()
+    before = party.entries_on_disk()
+    if damage(party.machine.directory):
+        federation.happened[kind] += 1
+        if not restored or party.entries_on_disk() != before:
+            federation.set_back.add(name)
+    party.start()
+
+
+def _lose_ledger(federation: Federation, name: str) -> None:
+    def damage(directory: Path) -> bool:
+        file = directory / "ledger.sqlite"
+        if not file.exists():
+            return False
+        file.unlink()
+        return True
+
+    _damaged(federation, name, "lose ledger", damage, restored=False)
+
+
+def _cut_ledger(federation: Federation, name: str, permille: str) -> None:
+    def damage(directory: Path) -> bool:
+        file = directory / "ledger.sqlite"
+        if not file.exists():
+            return False
+        content = file.read_bytes()
+        file.write_bytes(content[: len(content) * int(permille) // 1000])
+        return True
+
+    _damaged(federation, name, "cut ledger", damage, restored=False)
+
+
+def _backup(federation: Federation, name: str) -> None:
+    """Somebody copies a party's whole directory, while no process writes to it."""
+    machine = federation.parties[name].machine
+    copy = machine.directory.with_name(f"{name}.copy")
+    if machine.at_kill is None:
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(machine.directory, copy)
+
+
+def _restore(federation: Federation, name: str, what: str) -> None:
+    def damage(directory: Path) -> bool:
+        copy = directory.with_name(f"{name}.copy")
+        if not (copy / "ledger.sqlite").exists():
+            return False
+        if what == "ledger":
+            shutil.copy(copy / "ledger.sqlite", directory / "ledger.sqlite")
+        else:
+            shutil.rmtree(directory)
+            shutil.copytree(copy, directory)
+        return True
+
+    _damaged(federation, name, f"restore {what}", damage, restored=True)
 
 
 def _fill_disk(federation: Federation, name: str) -> None:
@@ -265,6 +352,10 @@ _ACTS: dict[str, Callable[..., None]] = {
     "kill": _kill_later,
     "lose party": _lose,
     "lose log": _lose_log,
+    "lose ledger": _lose_ledger,
+    "cut ledger": _cut_ledger,
+    "copy": _backup,
+    "restore": _restore,
     "full disk": _fill_disk,
     "expel": _expel,
     "withhold roster": _withhold,

@@ -10,7 +10,7 @@ import random
 import sqlite3
 from collections import Counter, deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -38,7 +38,9 @@ from parties.answering.lifecycle import QueryLifecycle
 from parties.answering.refusals import Refusals
 from parties.answering.spool import Spools
 from parties.answering.uploads import tidy
+from parties.answering.witnesses import LedgerGuard
 from parties.database import LedgerOwner
+from parties.ledger.acknowledgement import acknowledge, plan
 from parties.ledger.ledger import Ledger
 from parties.policy import Policy
 from parties.rosters import Rosters
@@ -332,6 +334,18 @@ class PartyNodeInMemory:
                 self.rosters = Rosters(
                     directory, federation=NAME, federation_key=federation.keys.federation.public_bytes, log=log
                 )
+                self.guard = LedgerGuard(
+                    federation=NAME,
+                    party=self.name,
+                    signing_key=federation.keys.parties[self.name],
+                    policy=policy,
+                    ledger=self.ledger,
+                    rosters=self.rosters,
+                    random=SystemRandom().bytes,
+                    log=log,
+                    clock=federation.clock.time,
+                    monotonic=federation.clock.monotonic,
+                )
                 self.lifecycle = QueryLifecycle(
                     Party(
                         self.name,
@@ -350,19 +364,45 @@ class PartyNodeInMemory:
                     log=log,
                     obfuscators=federation.obfuscators,
                     clock=federation.clock.time,
+                    may_answer=lambda: self.guard.may_answer,
                 )
         except KilledError:
             return
         except (RadofedError, OSError, sqlite3.Error) as error:
-            self.refused_to_start = str(error)
+            self.refused_to_start = type(error).__name__
+            federation.happened[f"refused to start: {self.refused_to_start}"] += 1
             return
         self.refused_to_start = ""
         self.up = True
+
+    def entries_on_disk(self) -> int:
+        """How many ledger entries the files hold; -1 if they cannot be read."""
+        if not self.ledger_file.exists():
+            return 0
+        try:
+            with closing(sqlite3.connect(self.ledger_file)) as connection:
+                return connection.execute("SELECT count(*) FROM chain").fetchone()[0]
+        except sqlite3.Error:
+            return -1
 
     def stop(self) -> None:
         if self.up:
             self.ledger.database.close()
         self.up = False
+
+    def acknowledge(self) -> None:
+        """What a data officer does after a genuine restore: `rado ledger acknowledge`, without asking for witnesses."""
+        self.stop()
+        owner, limits = LedgerOwner(NAME, self.name, "data.csv"), self.federation.policy(self.name).limits.of_ledger
+        try:
+            ledger = Ledger.open(self.ledger_file, owner, limits, anchored=False)
+        except RadofedError:
+            self.ledger_file.unlink(missing_ok=True)  # kept elsewhere as evidence
+            ledger = Ledger.open(self.ledger_file, owner, limits, anchored=False)
+        acknowledge(ledger, plan(ledger, (), witnessed=False), self.federation.clock.time())
+        ledger.database.close()
+        self.start()
+        self.federation.happened["acknowledged"] += 1
 
     def poll(self) -> None:
         """Fetch all open work and advance it, as the node's threads do one after another."""
@@ -378,9 +418,16 @@ class PartyNodeInMemory:
     def _poll(self) -> None:
         try:
             self.rosters.refresh(self.calls)
+            self.guard.look(self.calls)
             batch = self.calls.fetch_work(0, 0)
+            self.guard.answer(batch.challenges, self.calls)
+            self.guard.look(self.calls)
         except (RadofedError, OSError):
             batch = None
+        if self.guard.is_set_back:
+            self.federation.happened["set back noticed"] += 1
+        if not self.guard.may_answer:
+            return
         with suppress(RadofedError, OSError):
             self.lifecycle.end_expired()
         if batch is None:
@@ -593,14 +640,14 @@ class Federation:
     def check_ledgers(self) -> None:
         """Every ledger holds a charge for all that left, and none is overdrawn."""
         for name, party in self.parties.items():
-            if not party.up:
+            if not party.up or not party.guard.may_answer:
                 continue
             sent = {(query_id, attempt) for who, query_id, attempt, _ in self.left if who == name}
             missing = [pair for pair in sent if not party.ledger.is_charged(*pair)]
             if missing and name not in self.set_back:
                 raise ViolationError("no charge is lost", f"{name} forgot {len(missing)} charges")
             spent = party.ledger.state().scopes[0].spent.loss.epsilon
-            if spent > self.limit:
+            if spent > self.limit and name not in self.set_back:
                 raise ViolationError("no ledger is overdrawn", f"{name} spent {spent} of {self.limit}")
             if faults := party.ledger.verify():
                 raise ViolationError("ledgers are sound", f"{name}: {faults[0]}")
@@ -624,6 +671,13 @@ class Federation:
     def _paid(self, name: str, query_id: bytes, attempt: int) -> bool:
         party = self.parties[name]
         return not party.up or name in self.set_back or party.ledger.is_charged(query_id, attempt)
+
+    def is_stuck(self, name: str) -> bool:
+        """Whether a party answers nothing until its officer acknowledges."""
+        party = self.parties[name]
+        if name in self.lost_for_good:
+            return False
+        return bool(party.refused_to_start) if not party.up else party.guard.is_set_back
 
     # The learner.
 
@@ -748,13 +802,21 @@ class Federation:
             return all(phase is None or phase.is_terminal for phase in phases)
 
         self.rounds(12, retry=True, done=all_ended)
+        for name in self.names:
+            self._check_noticed(name)
+            if self.is_stuck(name):
+                if name not in self.set_back:
+                    raise ViolationError(
+                        "a sound ledger is not refused", f"{name}: {self.parties[name].refused_to_start}"
+                    )
+                self.parties[name].acknowledge()
         if not all_ended():
             self.pass_time(3600 + 301)
             self.rounds(3, retry=False, done=all_ended)
         if not all_ended():
             raise ViolationError("nothing waits beyond its deadline", f"{[self.phase(q) for q in self.asked]}")
         for name, party in self.parties.items():
-            if party.up and party.attempts.unfinished():
+            if party.up and party.guard.may_answer and party.attempts.unfinished():
                 self.pass_time(3600 + 301)
                 party.poll()
                 if left := party.attempts.unfinished():
@@ -762,11 +824,25 @@ class Federation:
         self.check_ledgers()
         self._check_fresh_query()
 
+    def _check_noticed(self, name: str) -> None:
+        """A ledger that lacks an attempt is noticed, if a member that saw it in a cohort answers."""
+        party = self.parties[name]
+        if name not in self.set_back or not party.up or self.is_stuck(name) or not party.guard.may_answer:
+            return
+        sent = {(query_id, attempt) for who, query_id, attempt, _ in self.left if who == name}
+        for pair in sent:
+            if party.ledger.is_charged(*pair):
+                continue
+            saw = {who for who, query_id, attempt, _ in self.left if (query_id, attempt) == pair and who != name}
+            if any(who in party.guard.answered and who not in self.set_back for who in saw):
+                raise ViolationError("a set-back ledger is noticed", f"{name} lacks an attempt that {saw} saw")
+
     def _check_fresh_query(self) -> None:
         able = [
             name
             for name, party in self.parties.items()
             if party.up
+            and party.guard.may_answer
             and name not in self.expelled
             and name not in self.set_back
             and party.ledger.state().scopes[0].remaining_epsilon >= float(EPSILON) * (1 + 1e-9)
