@@ -18,7 +18,8 @@ class LedgerHead:
     sealed_sums: bytes
 
     def __post_init__(self) -> None:
-        if self.entries < 1 or len(self.digest) != KEY_BYTES or len(self.sealed_sums) > MAX_SEALED_BYTES:
+        # A coordinator's database has signed 64-bit integers.
+        if not 1 <= self.entries < 1 << 63 or len(self.digest) != KEY_BYTES or len(self.sealed_sums) > MAX_SEALED_BYTES:
             raise WireError(Code.MESSAGE_MALFORMED, "A ledger head is not well formed.")
 
     def to_proto(self) -> cohort_pb2.LedgerHead:

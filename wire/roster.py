@@ -10,6 +10,9 @@ from wire.errors import Code, WireError
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
+LARGEST_VERSION = (1 << 63) - 1
+"""A coordinator's database has signed 64-bit integers."""
+
 
 class Role(Enum):
     """The role of a member."""
@@ -60,7 +63,7 @@ class Roster:
     not_after_unix_s: int = 0
 
     def __post_init__(self) -> None:
-        if not NAME.fullmatch(self.federation) or self.version < 1:
+        if not NAME.fullmatch(self.federation) or not 1 <= self.version <= LARGEST_VERSION:
             raise WireError(Code.MESSAGE_MALFORMED, "The roster's federation or version is not valid.")
         for what, values in (
             ("names", [m.name for m in self.members]),

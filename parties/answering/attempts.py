@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from parties.ledger.charges import Charge
+from parties.ledger.format import UnreadableEntryError
 from parties.ledger.ledger import Ledger, LedgerConflictError
 from wire.cohort import Acceptance
 from wire.envelopes import Envelope
@@ -230,6 +231,13 @@ class Attempts:
             )
 
 
+def _state(text: str) -> AttemptState:
+    try:
+        return AttemptState(text)
+    except ValueError as error:
+        raise UnreadableEntryError("the state of an attempt") from error
+
+
 _SELECT = """SELECT query_id, attempt, state, answer, answer_arrived, rows, spool_digest, not_after_unix_s, mask_key
 FROM attempts"""
 
@@ -239,7 +247,7 @@ def _attempt(row: sqlite3.Row | tuple[bytes, int, str, bytes, int, int, bytes | 
     return Attempt(
         query_id,
         attempt,
-        AttemptState(state),
+        _state(state),
         Envelope.from_bytes(answer),
         bool(arrived),
         rows,
