@@ -93,7 +93,7 @@ class Attempts:
     def unfinished(self) -> list[Attempt]:
         """All attempts that are not over."""
         with self._database.transaction() as connection:
-            attempts = [_attempt(row) for row in connection.execute(f"{_SELECT} ORDER BY rowid")]
+            attempts = [_attempt(row) for row in connection.execute(f"{_SELECT} ORDER BY rowid").fetchall()]
         return [attempt for attempt in attempts if not attempt.state.is_over]
 
     def cost(self, held: Attempt) -> Charge | None:
