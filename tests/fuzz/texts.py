@@ -138,7 +138,7 @@ def targets() -> list[Target]:
             "address", read_target, texts_near(["hub:7443", "[::1]:80", "1.2.3.4:65535"]), 1 << 17, (),
             allowed=(ValueError,),  # pydantic makes it a fault of the configuration
         ),
-        Target("partition", read_partition, texts_near(["label", "uniform", "column:age"]), 1 << 12, ()),
+        Target("partition", read_partition, texts_near(["iid", "label-skew", "by-column:age"]), 1 << 12, ()),
         Target(
             "statement",
             read_statement,
