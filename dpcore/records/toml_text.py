@@ -6,12 +6,14 @@ from typing import Any
 
 MOST_KEY_PARTS = 32
 
-# What may hold dots outside a key: texts and comments.
+# What may hold dots outside a key: texts and comments. Possessive, and an unclosed text reaches to the end, so that the
+# time is linear; the parser refuses such a text.
 _TEXT = re.compile(
-    r'"""(?:\\.|[^\\])*?"""|\'\'\'.*?\'\'\'|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|#[^\n]*',
+    r'"""(?:\\.|[^\\"]|"(?!""))*+(?:""")?|\'\'\'(?:[^\']|\'(?!\'\'))*+(?:\'\'\')?'
+    r'|"(?:\\.|[^"\\\n])*+"?|\'[^\'\n]*+\'?|#[^\n]*+',
     re.DOTALL,
 )
-_LONG_KEY = re.compile(r"(?:[\w-]+[ \t]*\.[ \t]*){%d}" % MOST_KEY_PARTS)
+_LONG_KEY = re.compile(r"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){%d}" % MOST_KEY_PARTS)
 
 
 def parse_toml(text: str) -> dict[str, Any]:

@@ -26,6 +26,8 @@ def inputs() -> Iterator[tuple[str, str, Callable[[], bytes]]]:
     """Target, what is special, and the input."""
     for name in ("policy", "schema-toml"):
         yield name, "a key of thousands of parts", lambda: b"a." * (128 << 10) + b"a=1"
+        yield name, "a key of one long part", lambda: b"a" * (250 << 10)
+        yield name, "an unclosed text of quotation marks", lambda: b'a="' + b'\\"' * (120 << 10)
         yield name, "tables in tables", lambda: b"a=" + b"{a=" * 40_000
     yield "policy", "many keys", lambda: b"".join(b"a%d=1\n" % number for number in range(26_000))
     yield "schema-toml", "many features", lambda: toml_schema(MEBIBYTE)

@@ -187,12 +187,12 @@ def _edit_object(draw: Any, root: list[Any]) -> None:
         case 1 if isinstance(holder[key], list) and holder[key]:
             holder[key] *= draw(st.sampled_from((2, 30)))
         case 2 if isinstance(holder[key], dict):
-            holder[key][draw(texts())] = draw(_VALUES)
+            holder[key][draw(texts())] = copy.deepcopy(draw(_VALUES))
         case 3:
             other, place = draw(st.sampled_from(list(_places(root))))
             holder[key] = copy.deepcopy(other[place])
         case _:
-            holder[key] = draw(_VALUES)
+            holder[key] = copy.deepcopy(draw(_VALUES))
 
 
 def _places(holder: Any) -> Any:
