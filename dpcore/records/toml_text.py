@@ -13,7 +13,7 @@ _TEXT = re.compile(
     r'|"(?:\\.|[^"\\\n])*+"?|\'[^\'\n]*+\'?|#[^\n]*+',
     re.DOTALL,
 )
-_LONG_KEY = re.compile(r"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){%d}" % MOST_KEY_PARTS)
+_LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{MOST_KEY_PARTS}}}")
 
 
 def parse_toml(text: str) -> dict[str, Any]:

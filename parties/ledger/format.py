@@ -24,6 +24,7 @@ class UnreadableEntryError(RadofedError, ValueError):
             "officer: `rado ledger verify` names the entry"
         )
 
+
 EVENTS_TABLE = """
 CREATE TABLE events (
     query_id BLOB NOT NULL,

@@ -250,5 +250,3 @@ def targets() -> list[Target]:
         ),
         Target("store-cell", read_cell, any_cell, 1 << 16, (), examples=60),
     ]  # fmt: skip
-
-

@@ -26,7 +26,11 @@ from wire.envelopes import Envelope, Kind
 from wire.errors import Code, WireError
 from wire.transport import MAX_MESSAGE_BYTES, _caller
 
-MODULES = {"MemberService": member_service_pb2, "PartyService": party_service_pb2, "LearnerService": learner_service_pb2}
+MODULES = {
+    "MemberService": member_service_pb2,
+    "PartyService": party_service_pb2,
+    "LearnerService": learner_service_pb2,
+}
 LEARNERS = frozenset({Kind.QUERY, Kind.CANCEL, Kind.RETRY})
 
 
@@ -134,7 +138,7 @@ def resign(request, kind: Kind) -> None:
             named = Kind.REFUSAL if field.name == "refusal" else kind
             try:
                 name = getattr(PROTOS[named].FromString(part.payload), "party", "")
-            except Exception:  # the handler under test says what is wrong
+            except DecodeError:  # the handler under test says what is wrong
                 name = ""
             envelope = signed(named, part.payload, name if name in world.PARTIES else "ann")
             part.CopyFrom(envelope.to_proto())
@@ -200,5 +204,3 @@ def targets() -> list[Target]:
         )
         for method in METHODS
     ]
-
-

@@ -42,7 +42,7 @@ def inputs() -> Iterator[tuple[str, str, Callable[[], bytes]]]:
     yield "predicate", "an affine form", lambda: b"+".join(b'z["%d"]' % n for n in range(5500)) + b">=0"
     yield "number", "digits", lambda: b"1" * (1 << 17)
     yield "number", "an exponent", lambda: b"1e999"
-    yield "number", "an exponent in other digits", lambda: "1e\u0669\u0669\u0669\u0669\u0669\u0669\u0669\u0669".encode()
+    yield "number", "an exponent in other digits", "1e\u0669\u0669\u0669\u0669\u0669\u0669\u0669\u0669".encode
     yield "csv", "a line without end", lambda: b"age\n" + b"x" * (64 * MEBIBYTE)
     yield "csv", "a header without end", lambda: b"x," * (32 * MEBIBYTE)
     yield "csv", "a row of many lines", lambda: b"age,b\n" + b'"1\n",' * (10 * MEBIBYTE)
@@ -50,8 +50,13 @@ def inputs() -> Iterator[tuple[str, str, Callable[[], bytes]]]:
     yield "predicate-table", "many nodes", lambda: table(60_000)
     yield "payload-query", "a misspelt name among a thousand alike", alike
     yield "total", "an acceptance ten thousand times", repeated_acceptances
-    yield "release-array", "a shape of 2^40", lambda: b"\x93NUMPY\x01\x00\x76\x00" + (
-        b"{'descr': '<i8', 'fortran_order': False, 'shape': (1099511627776,), }".ljust(117) + b"\n"
+    yield (
+        "release-array",
+        "a shape of 2^40",
+        lambda: (
+            b"\x93NUMPY\x01\x00\x76\x00"
+            + (b"{'descr': '<i8', 'fortran_order': False, 'shape': (1099511627776,), }".ljust(117) + b"\n")
+        ),
     )
     yield "cluster-message", "a memo of 2^27 places", lambda: b"\x80\x04Nr\x00\x00\x00\x08."
 
@@ -121,7 +126,7 @@ def measured(target: str, what: str, make: Callable[[], bytes]) -> dict:
             found: dict = {"bytes": len(data)}
             try:
                 found["accepted"] = all_targets()[target].check(data)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - whatever it is, it is reported
                 found["error"] = repr(error)[:200]
             found["memory_mb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before)
             found["processor_s"] = round(os.times().user + os.times().system - start, 2)

@@ -102,7 +102,7 @@ def signed_by_party(kind: Kind, payload: bytes) -> Envelope:
     """Signed by the party that the payload names, if there is one."""
     try:
         name = PROTOS[kind].FromString(payload).party
-    except Exception:  # the parser under test says what is wrong
+    except DecodeError:  # the parser under test says what is wrong
         name = ""
     return world.KEYS[name if name in world.PARTIES else "ann"].sign(kind, payload)
 
@@ -188,9 +188,7 @@ def read_cohort(data: bytes) -> None:
 def read_total(data: bytes) -> None:
     """As the learner reads the answer of a hostile coordinator."""
     total = Total.from_proto(from_grpc(release_pb2.Total, data))
-    check_receipts(
-        total.receipts, total.cohort, world.ROSTER, chunks=total.chunks, ciphertexts=total.ciphertexts
-    )
+    check_receipts(total.receipts, total.cohort, world.ROSTER, chunks=total.chunks, ciphertexts=total.ciphertexts)
     open_total(
         total, [world.chunk().ciphertexts], world.opened(), world.ROSTER, world.secret_key(), opening=world.OPENING
     )
@@ -346,12 +344,14 @@ def targets() -> list[Target]:
         ),
         Target("work", read_work, messages_near([work]), MAX_RESPONSE_BYTES, ("wire.status.Work.from_proto",)),
         Target(
-            "status", read_status, messages_near(_statuses()), MAX_RESPONSE_BYTES, ("wire.status.QueryStatus.from_proto",)
+            "status",
+            read_status,
+            messages_near(_statuses()),
+            MAX_RESPONSE_BYTES,
+            ("wire.status.QueryStatus.from_proto",),
         ),
         Target("chunk", read_chunk, messages_near([chunk]), MAX_MESSAGE_BYTES, ("wire.upload.Chunk.from_proto",)),
-        Target(
-            "kinds", read_one_kind, messages_near(_kind_seeds()), 512 * 1024, ("wire.query_kinds.read_kind",)
-        ),
+        Target("kinds", read_one_kind, messages_near(_kind_seeds()), 512 * 1024, ("wire.query_kinds.read_kind",)),
         Target(
             "predicate-table",
             read_table,
@@ -381,5 +381,3 @@ def targets() -> list[Target]:
             ("wire.transport.translate",),
         ),
     ]
-
-

@@ -79,5 +79,3 @@ def targets() -> list[Target]:
         ),
         Target("parquet", reader("parquet"), octets_near(PARQUETS), rows, (), allowed=(DataError,), examples=40),
     ]
-
-

@@ -1,6 +1,7 @@
 """A parser that a peer, a file or a command line reaches, as a target of fuzzing."""
 
 import atexit
+import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -49,12 +50,18 @@ class Target:
 _root: list[Path] = []
 
 
+def _remove(directory: Path, owner: int) -> None:
+    """A child process that ends leaves its parent's files."""
+    if os.getpid() == owner:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
 def scratch(name: str) -> Path:
     """A directory of this process for a target's files, in memory where the machine has such a file system."""
     if not _root:
-        memory = Path("/dev/shm")  # noqa: S108 - a new directory of our own inside it
+        memory = Path("/dev/shm")
         _root.append(Path(tempfile.mkdtemp(prefix="radofed-fuzz-", dir=memory if memory.is_dir() else None)))
-        atexit.register(shutil.rmtree, _root[0], ignore_errors=True)
+        atexit.register(_remove, _root[0], os.getpid())
     directory = _root[0] / name
     directory.mkdir(exist_ok=True)
     return directory

@@ -27,7 +27,17 @@ PREDICATES = (
     'z["age"] + -2 * z["bias"] >= z["tall"] - 1',
     "true | ~false",
 )
-NUMBERS = ("1", "1e-6", "1/2", "0.50", " 3 ", "-7/9", "1_0.5e1_0", "+.5", "1e\u0663\u0663\u0663\u0663\u0663\u0663\u0663")
+NUMBERS = (
+    "1",
+    "1e-6",
+    "1/2",
+    "0.50",
+    " 3 ",
+    "-7/9",
+    "1_0.5e1_0",
+    "+.5",
+    "1e\u0663\u0663\u0663\u0663\u0663\u0663\u0663",
+)
 ESTIMATORS = sorted(BY_QUERIES | FROM_RELEASES)
 
 
@@ -135,7 +145,11 @@ def targets() -> list[Target]:
         Target("option", read_option, texts_near(options, ["nan", "1e999"]), 1 << 17, ("radofed.cli.arguments",)),
         Target("party-rows", read_rows, texts_near(["10,20,30", "5"]), 1 << 17, ()),
         Target(
-            "address", read_target, texts_near(["hub:7443", "[::1]:80", "1.2.3.4:65535"]), 1 << 17, (),
+            "address",
+            read_target,
+            texts_near(["hub:7443", "[::1]:80", "1.2.3.4:65535"]),
+            1 << 17,
+            (),
             allowed=(ValueError,),  # pydantic makes it a fault of the configuration
         ),
         Target("partition", read_partition, texts_near(["iid", "label-skew", "by-column:age"]), 1 << 12, ()),
@@ -147,5 +161,3 @@ def targets() -> list[Target]:
             ("dpcore.queries.statement.PrivacyStatement.from_dict",),
         ),
     ]
-
-

@@ -240,7 +240,7 @@ def _read(octets: bytes) -> tuple[Any, Any]:
     try:
         # The memo has room for the largest index at once: nine bytes could take gigabytes.
         for opcode, argument, _ in pickletools.genops(octets):
-            if opcode.name in _MEMO_WRITES and argument >= len(octets):
+            if opcode.name in _MEMO_WRITES and int(argument or 0) >= len(octets):
                 raise pickle.UnpicklingError("an index of the memo is larger than the message")
         kind, content = _Plain(io.BytesIO(octets)).load()
     except Exception as error:  # an invalid pickle can raise anything

@@ -138,7 +138,7 @@ def parse_json(text: str, path: Path, kind: FileKind) -> dict[str, Any]:
     """
 
     def parse() -> dict[str, Any]:
-        # Each of them takes up to a hundred bytes of memory. Those inside texts are counted too: fewer steps, same bound.
+        # Each value takes up to a hundred bytes of memory. Marks inside texts are counted too, which is quick.
         if sum(map(text.count, "[{,")) > _MOST_VALUES:
             raise ValueError(f"it has more than {_MOST_VALUES} values")
         content = json.loads(text, parse_int=_integer, parse_float=_real, parse_constant=_real)

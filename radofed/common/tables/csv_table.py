@@ -168,7 +168,7 @@ class CsvTable:
                 return "unexpected end of data" in str(error)
         return False
 
-    def _unreadable(self, error: Exception) -> DataError:
+    def _unreadable(self, error: Exception) -> DataError:  # noqa: PLR0911 - one for each cause
         """The error for a reader's exception, with the line if it can be found."""
         if isinstance(error, OSError | EOFError | zlib.error) and not isinstance(error, pa.ArrowException):
             return self.error(f"cannot be read ({error}); check the file, its permissions and its compression")
