@@ -9,7 +9,7 @@ PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 # Tests start many processes. Where the environment forbids to keep compiled modules, each would compile them all.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 
-.PHONY: coverage wheel-test help demo test test-all lint docs notebooks screenshots bench bench-science proto clean
+.PHONY: coverage wheel-test help demo test test-all fuzz lint docs notebooks screenshots bench bench-science proto clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -51,6 +51,12 @@ coverage: $(READY)  ## branch coverage of the mathematics, the wire and the role
 	rm -f build/.coverage*
 	mkdir -p build
 	$(PYTEST) $(PARALLEL) --cov --cov-report=term:skip-covered
+
+FUZZ_SECONDS ?= 300
+fuzz: $(READY)  ## coverage-guided fuzzing of every parser, five minutes; FUZZ_SECONDS=N and FUZZ_TARGETS="..." change that
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[fuzz]'
+	PYTHONPATH=.:protos nice -n 10 $(BIN)/python -m tests.fuzz $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 
 lint: $(READY)  ## ruff, mypy --strict, import contracts and circles, buf lint and breaking, bindings up to date
 	$(BIN)/ruff check .

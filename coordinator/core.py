@@ -128,7 +128,7 @@ class Core:
     def _restore(self, stored: StoredQuery) -> LiveQuery:
         try:
             return restore(stored, now=self.clock(), now_unix_s=self.wall_clock())
-        except (RadofedError, ValueError, KeyError, TypeError) as error:
+        except (RadofedError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ConfigurationError(
                 f"the store's query {stored.query_id.hex()} cannot be read ({error}); use the program that wrote it, "
                 "or move the state directory away"

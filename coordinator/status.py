@@ -104,7 +104,7 @@ def _queries(store_file: Path, chunks: dict[Any, dict[int, Any]]) -> list[dict[s
         return []
     try:
         return [_query(row, chunks) for row in rows]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ConfigurationError(
             f"{store_file}: contains a query that cannot be read ({error!r}); move the file away or restore it"
         ) from error

@@ -20,6 +20,8 @@ from wire.errors import Code, WireError
 
 SCHEMA_VERSION = 1
 _STORE = FileKind(with_remedy("move the file away or restore it"))
+# What reading a cell of another type or content may raise.
+_DAMAGED = (sqlite3.DatabaseError, ValueError, KeyError, TypeError, AttributeError, OverflowError)
 
 _TABLES = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -139,6 +141,15 @@ class Store:
             self._connection.close()
 
     @contextlib.contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """For reading what this class wrote. Raises ConfigurationError if the file was damaged since."""
+        try:
+            with self._lock:
+                yield self._connection
+        except _DAMAGED as error:
+            raise _STORE.error(self._path, f"contains an entry that cannot be read ({error!r})") from error
+
+    @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Cursor]:
         with self._lock:
             cursor = self._connection.cursor()
@@ -156,20 +167,22 @@ class Store:
                 cursor.close()
 
     def _fact(self, name: str) -> str:
-        with self._lock:
-            (value,) = self._connection.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
-        return str(value)
+        with self._reading() as connection:
+            (value,) = connection.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+            return str(value)
 
     @property
     def revision(self) -> int:
         """The counter's current value."""
-        return int(self._fact("revision"))
+        fact = self._fact("revision")
+        with self._reading():
+            return int(fact)
 
     def roster(self) -> Envelope | None:
         """The newest roster that was accepted."""
-        with self._lock:
-            row = self._connection.execute("SELECT envelope FROM roster").fetchone()
-        return None if row is None else Envelope.from_bytes(row[0])
+        with self._reading() as connection:
+            row = connection.execute("SELECT envelope FROM roster").fetchone()
+            return None if row is None else Envelope.from_bytes(row[0])
 
     def remember_roster(self, version: int, envelope: Envelope) -> None:
         """Store this roster as the newest. The caller must compare versions first."""
@@ -188,15 +201,15 @@ class Store:
 
     def features(self) -> dict[str, Envelope]:
         """The newest statement of features of every party that sent one."""
-        with self._lock:
-            rows = self._connection.execute("SELECT party, envelope FROM features").fetchall()
-        return {party: Envelope.from_bytes(envelope) for party, envelope in rows}
+        with self._reading() as connection:
+            rows = connection.execute("SELECT party, envelope FROM features").fetchall()
+            return {party: Envelope.from_bytes(envelope) for party, envelope in rows}
 
     def newest_head(self, party: str) -> Envelope | None:
         """The party's statement with the most ledger entries."""
-        with self._lock:
-            row = self._connection.execute("SELECT envelope FROM heads WHERE party = ?", (party,)).fetchone()
-        return None if row is None else Envelope.from_bytes(row[0])
+        with self._reading() as connection:
+            row = connection.execute("SELECT envelope FROM heads WHERE party = ?", (party,)).fetchone()
+            return None if row is None else Envelope.from_bytes(row[0])
 
     def was_forgotten(self, query_id: bytes) -> bool:
         """Whether this query ran, ended and was forgotten: it must never run again."""
@@ -272,15 +285,12 @@ class Store:
 
     def load(self) -> list[StoredQuery]:
         """All queries, in the order of their submission. Raises ConfigurationError if one cannot be read."""
-        try:
-            with self._lock:
-                rows = self._connection.execute(
-                    "SELECT query_id, envelope, submitted_at_unix_s, revision, work_revision, round, finished_at_unix_s"
-                    " FROM queries ORDER BY submitted_at_unix_s, query_id"
-                ).fetchall()
-                return [self._load(*row) for row in rows]
-        except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
-            raise _STORE.error(self._path, f"contains a query that cannot be read ({error!r})") from error
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT query_id, envelope, submitted_at_unix_s, revision, work_revision, round, finished_at_unix_s"
+                " FROM queries ORDER BY submitted_at_unix_s, query_id"
+            ).fetchall()
+            return [self._load(*row) for row in rows]
 
     def _load(
         self,

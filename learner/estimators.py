@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import math
 import re
 from collections.abc import Mapping
 from fractions import Fraction
@@ -93,7 +94,7 @@ def _typed(name: str, option: str, value: Any, parameter: inspect.Parameter) -> 
         plain = isinstance(kind, type) and (kind is bool or not isinstance(value, bool))
         if plain and isinstance(value, kind):
             return value
-        if plain and isinstance(value, int | float) and kind in (float, Fraction):
+        if plain and kind in (float, Fraction) and isinstance(value, int | float) and _is_finite(value):
             # A double means its shortest decimal.
             return float(value) if kind is float else Fraction(str(value))
         if plain and kind is Fraction and isinstance(value, str) and _EXACT.fullmatch(value):
@@ -104,6 +105,13 @@ def _typed(name: str, option: str, value: Any, parameter: inspect.Parameter) -> 
         _WORDS.get(kind, getattr(kind, "__name__", str(kind))) for kind in allowed if kind is not object
     )
     raise ConfigurationError(f"{name}'s option {option} is {value!r}: give {names}")
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond doubles
+        return False
 
 
 def import_class(module: str, class_name: str) -> Any:

@@ -27,7 +27,7 @@ _DOMAIN = b"rado.v1/model\0"
 DIGEST_BYTES = 32
 
 
-_MODEL = FileKind(with_remedy("give the file that `train` wrote, or train again", ModelError), limit_bytes=256 << 20)
+_MODEL = FileKind(with_remedy("give the file that `train` wrote, or train again", ModelError), limit_bytes=32 << 20)
 
 
 @dataclass(frozen=True, eq=False)

@@ -55,7 +55,8 @@ class ReleaseError(ConfigurationError):
 
 
 _REMEDY = with_remedy("give the directory of a release, or fetch it again", ReleaseError)
-_FIELDS = FileKind(_REMEDY, limit_bytes=256 << 20)
+# A thousand acceptances and receipts, the longest roster and the longest query have 12 MB.
+_FIELDS = FileKind(_REMEDY, limit_bytes=32 << 20)
 _ARRAY = FileKind(_REMEDY, limit_bytes=8 * MAX_VALUES + (1 << 16))
 
 

@@ -219,6 +219,9 @@ class Cohort:
 
         Raises WireError if a signature is invalid, a member occurs twice, or an acceptance is for another attempt.
         """
+        # Before the signatures: a response has room for those of 16,000 acceptances.
+        if len(self.acceptances) > len(roster.parties):
+            raise WireError(Code.MESSAGE_MALFORMED, "The cohort has more members than the roster has parties.")
         opened = tuple(open_statement(Acceptance, envelope, roster)[0] for envelope in self.acceptances)
         if any((a.query_id, a.attempt) != (self.query_id, self.attempt) for a in opened):
             raise WireError(Code.ATTEMPT_MISMATCH, "The cohort has an acceptance for another attempt.")
@@ -251,6 +254,8 @@ def check_receipts(
 
     Raises WireError(RECEIPT_INVALID) if one is missing, for another cohort, or of another size.
     """
+    if len(receipts) != len(cohort.acceptances):
+        raise WireError(Code.RECEIPT_INVALID, "There is not one receipt for each member of the cohort.")
     opened = tuple(open_statement(Receipt, envelope, roster)[0] for envelope in receipts)
     members = [a.party for a in cohort.open(roster)]
     if [r.party for r in opened] != members:

@@ -133,7 +133,7 @@ class _Reader:
             "at_least": lambda node: AtLeast(*self._real(node.at_least)),
             "above": lambda node: Above(*self._real(node.above)),
             "non_negative": lambda node: NonNegative(self._form(node.non_negative)),
-            "clipped": lambda node: Clipped(self._form(node.clipped.form), node.clipped.scale),
+            "clipped": lambda node: self._clipped(node.clipped),
         }
 
     def predicate(self, node: query_pb2.PredicateNode, earlier: Sequence[Predicate]) -> Predicate:
@@ -164,6 +164,11 @@ class _Reader:
         if not isinstance(feature, CategoryFeature) or test.value >= len(feature.values):
             raise _invalid(f"A predicate names value {test.value} of {name!r}, which has no such value.")
         return Equals(name, feature.values[test.value])
+
+    def _clipped(self, clipped: query_pb2.ClippedForm) -> Clipped:
+        if not clipped.HasField("form"):
+            raise _invalid("A clipped form has no form.")
+        return Clipped(self._form(clipped.form), clipped.scale)
 
     def _form(self, form: query_pb2.AffineForm) -> Affine:
         places, names = list(form.coordinates), self._schema.coordinates

@@ -17,6 +17,9 @@ EXPIRY_WARNING_DAYS = 14
 _DAY_S = 86_400
 _LATEST_UNIX_S = 253_402_300_799  # the last second of the year 9999, the last that Python can print
 
+LARGEST_VERSION = (1 << 63) - 1
+"""A coordinator's database has signed 64-bit integers."""
+
 
 class Role(Enum):
     """The role of a member."""
@@ -71,7 +74,7 @@ class Roster:
     not_after_unix_s: int = 0
 
     def __post_init__(self) -> None:
-        if not NAME.fullmatch(self.federation) or self.version < 1:
+        if not NAME.fullmatch(self.federation) or not 1 <= self.version <= LARGEST_VERSION:
             raise WireError(Code.MESSAGE_MALFORMED, "The roster's federation or version is not valid.")
         if self.not_after_unix_s and not self.issued_at_unix_s < self.not_after_unix_s <= _LATEST_UNIX_S:
             raise WireError(Code.MESSAGE_MALFORMED, "The roster expires before it was issued, or after the year 9999.")

@@ -15,7 +15,8 @@ def exact_number(text: str) -> Fraction:
     Raises ValueError or ZeroDivisionError if the text is not a number, OverflowError if its exponent has four digits or
     more: written out, such a number may not fit in memory.
     """
-    if re.search(r"[eE][+-]?[0-9_]{4,}", text):
+    # Fraction reads the digits of every script, as \d does.
+    if re.search(r"[eE][+-]?[\d_]{4,}", text):
         raise OverflowError(f"the exponent of {text!r} is too long")
     return Fraction(text)
 

@@ -108,7 +108,10 @@ class PrivacyStatement:
             figure = fields[name]
             if figure is not None and (isinstance(figure, bool) or not isinstance(figure, int | float)):
                 raise ConfigurationError(f"{name} of a privacy statement is not a number: give a number or null")
-            figures[name] = None if figure is None else float(figure)
+            try:
+                figures[name] = None if figure is None else float(figure)
+            except OverflowError as error:
+                raise ConfigurationError(f"{name} of a privacy statement is beyond doubles: give a number") from error
         texts: dict[str, tuple[str, ...]] = {}
         for name in ("assumptions", "warnings"):
             if not isinstance(fields[name], list | tuple) or not all(isinstance(text, str) for text in fields[name]):

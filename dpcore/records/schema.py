@@ -16,7 +16,6 @@ import hashlib
 import json
 import re
 import struct
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,6 +36,7 @@ from dpcore.records.features import (
     plain,
     require_name,
 )
+from dpcore.records.toml_text import parse_toml
 
 SCHEMA_VERSION = 1
 BIAS = "bias"
@@ -182,7 +182,7 @@ class Schema:
         invalid.
         """
         try:
-            table = tomllib.loads(text)
+            table = parse_toml(text)
         except (ValueError, RecursionError) as error:  # also an integer of thousands of digits
             place = f"{source}: " if source else ""
             raise SchemaError(f"{place}not valid TOML: {error}; correct the file") from None

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from parties.ledger.charges import Charge
+from parties.ledger.format import UnreadableEntryError
 from parties.ledger.ledger import Ledger, LedgerConflictError
 from parties.ledger.sums import SumsKey
 from parties.ledger.witnessed import Witnessed
@@ -109,7 +110,7 @@ class Attempts:
     def unfinished(self) -> list[Attempt]:
         """All attempts that are not over."""
         with self._database.transaction() as connection:
-            attempts = [_attempt(row) for row in connection.execute(f"{_SELECT} ORDER BY rowid")]
+            attempts = [_attempt(row) for row in connection.execute(f"{_SELECT} ORDER BY rowid").fetchall()]
         return [attempt for attempt in attempts if not attempt.state.is_over]
 
     def cost(self, held: Attempt) -> Charge | None:
@@ -289,6 +290,13 @@ class Attempts:
             )
 
 
+def _state(text: str) -> AttemptState:
+    try:
+        return AttemptState(text)
+    except ValueError as error:
+        raise UnreadableEntryError("the state of an attempt") from error
+
+
 _SELECT = """SELECT query_id, attempt, state, answer, answer_arrived, rows, spool_digest, not_after_unix_s, mask_key
 FROM attempts"""
 
@@ -298,7 +306,7 @@ def _attempt(row: sqlite3.Row | tuple[bytes, int, str, bytes, int, int, bytes | 
     return Attempt(
         query_id,
         attempt,
-        AttemptState(state),
+        _state(state),
         Envelope.from_bytes(answer),
         bool(arrived),
         rows,

@@ -1,18 +1,33 @@
 """File format of charges in the ledger, and the update from earlier formats."""
 
 import json
+import re
 import secrets
 import sqlite3
 from fractions import Fraction
 from functools import lru_cache
 
 from dpcore.accounting.filters import Loss
+from dpcore.errors import PlanError, RadofedError
 from parties.ledger.chain import CHAIN_TABLE, NONCE_BYTES, NONCE_KEY, append_all
 from parties.ledger.charges import Charge, Scope, ScopeKind, marginal
 
 FORMAT_VERSION = 3
 AWAITS_HEAD = "awaits_head"
 """Key in `identity` of a ledger that got its chain, and may have died before its head was beside it."""
+_RATIO = re.compile(r"-?[0-9]+/[0-9]+")
+
+
+class UnreadableEntryError(RadofedError, ValueError):
+    """An entry of the ledger that this program did not write."""
+
+    def __init__(self, cause: str) -> None:
+        self.cause = cause
+        super().__init__(
+            f"the ledger has an entry that cannot be read ({cause}); stop this party, keep the file and ask the data "
+            "officer: `rado ledger verify` names the entry"
+        )
+
 
 EVENTS_TABLE = """
 CREATE TABLE events (
@@ -66,20 +81,23 @@ def bounds_text(charge: Charge) -> str:
 
 @lru_cache(maxsize=4096)
 def read_charge(bounds: str, learner: str, epoch: bytes | None) -> Charge:
-    """The charge stored in the file. Raises ValueError if the text was not written by `bounds_text`."""
+    """The charge stored in the file. Raises UnreadableEntryError if the text was not written by `bounds_text`."""
     try:
-        entries = json.loads(bounds)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
-    read, events = [], 1
-    for entry in entries:
-        if entry[0] == "events":
-            _, events = entry
-            continue
-        kind, name, column, epsilon, delta, rho, failure = entry
-        loss = Loss(Fraction(epsilon), Fraction(delta), Fraction(rho), Fraction(failure))
-        read.append((Scope(ScopeKind(kind), name, column), loss))
-    return Charge(tuple(read), learner, epoch, events)
+        read, events = [], 1
+        for entry in json.loads(bounds):
+            if entry[0] == "events":
+                _, events = entry
+                if type(events) is not int:
+                    raise TypeError("a number of events is not an integer")
+                continue
+            kind, name, column, *parts = entry
+            if not all(isinstance(text, str) for text in (kind, name, column)):
+                raise TypeError("a scope is not a text")
+            epsilon, delta, rho, failure = map(_exact, parts)
+            read.append((Scope(ScopeKind(kind), name, column), Loss(epsilon, delta, rho, failure)))
+        return Charge(tuple(read), learner, epoch, events)
+    except (ValueError, TypeError, LookupError, ZeroDivisionError, RecursionError, PlanError) as error:
+        raise UnreadableEntryError(f"the bounds of a charge: {type(error).__name__}") from error
 
 
 def update_format(connection: sqlite3.Connection) -> None:
@@ -139,6 +157,13 @@ def _charge_of_format_1(scope: str, epsilon: str | None, delta: str) -> Charge:
 
 def _parts(loss: Loss) -> tuple[Fraction, ...]:
     return (loss.epsilon, loss.delta, loss.rho, loss.failure)
+
+
+def _exact(text: str) -> Fraction:
+    # A decimal with an exponent could be a number of a billion digits.
+    if not _RATIO.fullmatch(text):
+        raise ValueError("not a numerator and a denominator")
+    return Fraction(text)
 
 
 def _ratio(value: Fraction) -> str:

@@ -209,7 +209,8 @@ class Ledger:
     def events(self) -> list[Event]:
         """All charges and reservations."""
         with self.database.transaction() as connection:
-            return [_entry(row).event for row in connection.execute(f"{_SELECT} ORDER BY rowid")]
+            # All rows first: an error at one must not leave a statement open, which keeps the file locked.
+            return [_entry(row).event for row in connection.execute(f"{_SELECT} ORDER BY rowid").fetchall()]
 
     def state(self, now_unix_s: float | None = None) -> LedgerState:
         """What is spent, reserved and left in each scope; also for the last day if `now_unix_s` is given."""

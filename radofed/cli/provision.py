@@ -10,6 +10,9 @@ from radofed.cli.output import Output, Result
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
+MOST_DIGITS = 18
+"""The most digits of a number of rows."""
+
 app = group("Make a federation's keys, certificates and configurations, and renew its roster.")
 
 _RosterDays = Annotated[int, typer.Option(help="The roster expires after so many days.")]
@@ -44,7 +47,7 @@ def init(
     names = []
     for entry in party:
         name, equals, count = entry.partition("=")
-        if equals and not (count.isascii() and count.isdigit()):
+        if equals and not (count.isascii() and count.isdigit() and len(count) <= MOST_DIGITS):
             raise ConfigurationError(f"--party {entry}: write NAME or NAME=ROWS, such as north=1200")
         if equals:
             rows[name] = int(count)

@@ -9,7 +9,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, Val
 from dpcore.errors import ConfigurationError
 from radofed.common.files.reading import FileKind, read_toml, with_remedy
 
-_FILE = FileKind(with_remedy("correct the file"), limit_bytes=4 << 20)
+# A policy that accepts a thousand members has 90 KB. The parser of TOML takes a second for a megabyte.
+_FILE = FileKind(with_remedy("correct the file"), limit_bytes=256 << 10)
 _MOST_FAULTS = 20
 
 

@@ -17,6 +17,7 @@ here, and if a message is invalid, the node continues without the cluster.
 import importlib.metadata
 import io
 import pickle
+import pickletools
 import re
 import socket
 import struct
@@ -222,6 +223,9 @@ class ClusterJob:
             self._process = None
 
 
+_MEMO_WRITES = frozenset({"PUT", "BINPUT", "LONG_BINPUT"})
+
+
 class _Plain(pickle.Unpickler):
     """Unpickles data only: no class or function of the sender's choice."""
 
@@ -234,6 +238,10 @@ class _Plain(pickle.Unpickler):
 def _read(octets: bytes) -> tuple[Any, Any]:
     """One message of the driver: its kind and its content. Raises ClusterError unless it is data."""
     try:
+        # The memo has room for the largest index at once: nine bytes could take gigabytes.
+        for opcode, argument, _ in pickletools.genops(octets):
+            if opcode.name in _MEMO_WRITES and int(argument or 0) >= len(octets):
+                raise pickle.UnpicklingError("an index of the memo is larger than the message")
         kind, content = _Plain(io.BytesIO(octets)).load()
     except Exception as error:  # an invalid pickle can raise anything
         raise ClusterError("the cluster returned an invalid message") from error

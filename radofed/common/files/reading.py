@@ -10,7 +10,6 @@ import math
 import os
 import shlex
 import stat
-import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,12 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, RadofedError
+from dpcore.records.toml_text import parse_toml
 
 T = TypeVar("T")
 
 # TOML's integers have 64 bits, and RFC 8259 advises no more for JSON. Python reads any, but fails to print the largest.
 _SMALLEST_INTEGER, _LARGEST_INTEGER = -(1 << 63), (1 << 64) - 1
 _MOST_DIGITS = 20
+_MOST_VALUES = 1 << 21
 _LONGEST_CAUSE = 200
 _ARRAY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
@@ -155,7 +156,7 @@ def read_toml(path: Path, kind: FileKind) -> dict[str, Any]:
     text = read_text(path, kind)
 
     def parse() -> dict[str, Any]:
-        table = tomllib.loads(text)
+        table = parse_toml(text)
         _check_integers(table)
         return table
 
@@ -174,6 +175,9 @@ def parse_json(text: str, path: Path, kind: FileKind) -> dict[str, Any]:
     """
 
     def parse() -> dict[str, Any]:
+        # Each value takes up to a hundred bytes of memory. Marks inside texts are counted too, which is quick.
+        if sum(map(text.count, "[{,")) > _MOST_VALUES:
+            raise ValueError(f"it has more than {_MOST_VALUES} values")
         content = json.loads(text, parse_int=_integer, parse_float=_real, parse_constant=_real)
         if not isinstance(content, dict):
             raise TypeError("it is not an object")

@@ -5,8 +5,8 @@ from pathlib import Path
 from dpcore.records.schema import Schema
 from radofed.common.files.reading import FileKind, read_text, with_remedy
 
-# Larger than any schema of a query: a query contains the schema, and a message has at most 1 MiB.
-_SCHEMA = FileKind(with_remedy("give a schema in TOML, such as a draft of `rado schema infer`"), limit_bytes=4 << 20)
+# A query contains the schema in another form, and has at most 512 KiB.
+_SCHEMA = FileKind(with_remedy("give a schema in TOML, such as a draft of `rado schema infer`"), limit_bytes=1 << 20)
 
 
 def load_schema(path: Path) -> Schema:

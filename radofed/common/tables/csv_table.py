@@ -22,6 +22,11 @@ from dpcore.records.features import TRIMMED
 
 _BLOCK_BYTES = 1 << 20
 _UNREADABLE = (OSError, EOFError, zlib.error, csv.Error, UnicodeDecodeError, pa.ArrowException)
+_LONG_ROW = "a row is longer than 1 MiB; check for a missing quotation mark"
+
+
+class _LongRowError(csv.Error):
+    """A row is longer than _BLOCK_BYTES."""
 
 
 class CsvTable:
@@ -33,9 +38,9 @@ class CsvTable:
         self.columns: tuple[str, ...] = ()
         try:
             with self._text() as stream:
-                reader = csv.reader(stream, delimiter=delimiter)
-                header = next(((count, fields) for count, fields in enumerate(reader, start=1) if fields), None)
-                self._has_rows = next(reader, None) is not None
+                rows = self._rows(stream)
+                header = next(((count, fields) for count, (_, fields) in enumerate(rows, start=1) if fields), None)
+                self._has_rows = next(rows, None) is not None
             unclosed = self._unclosed_quote()
         except _UNREADABLE as error:
             raise self._unreadable(error) from None
@@ -116,12 +121,32 @@ class CsvTable:
     def _records(self) -> Iterator[tuple[int, list[str]]]:
         """Data rows as (line on which the row starts, fields): a slow second reading, for errors only."""
         with self._text() as stream:
-            reader = csv.reader(stream, delimiter=self._delimiter)
-            begin = 1
-            for count, fields in enumerate(reader, start=1):
+            for count, (begin, fields) in enumerate(self._rows(stream), start=1):
                 if count > self._header_rows and (fields or len(self.columns) == 1):
                     yield begin, fields
-                begin = reader.line_num + 1
+
+    def _rows(self, stream: io.TextIOWrapper, *, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
+        """All rows as (line on which the row starts, fields). Holds one row of at most 1 MiB in memory.
+
+        Raises _LongRowError for a longer one, which Arrow's reader refuses too.
+        """
+        length = 0
+
+        def lines() -> Iterator[str]:
+            nonlocal length
+            # A line may be as long as the file, if it has no line breaks.
+            while line := stream.readline(_BLOCK_BYTES + 1):
+                length += len(line)
+                if length > _BLOCK_BYTES:
+                    raise _LongRowError
+                yield line
+
+        reader = csv.reader(lines(), delimiter=self._delimiter, strict=strict)
+        begin = 1
+        for fields in reader:
+            length = 0
+            yield begin, fields
+            begin = reader.line_num + 1
 
     def _line(self, row: int) -> int:
         try:
@@ -137,17 +162,19 @@ class CsvTable:
             return False
         with self._text() as text:
             try:
-                for _ in csv.reader(text, delimiter=self._delimiter, strict=True):
+                for _ in self._rows(text, strict=True):
                     pass
             except csv.Error as error:
                 return "unexpected end of data" in str(error)
         return False
 
-    def _unreadable(self, error: Exception) -> DataError:
+    def _unreadable(self, error: Exception) -> DataError:  # noqa: PLR0911 - one for each cause
         """The error for a reader's exception, with the line if it can be found."""
         if isinstance(error, OSError | EOFError | zlib.error) and not isinstance(error, pa.ArrowException):
             return self.error(f"cannot be read ({error}); check the file, its permissions and its compression")
         line = 0
+        if isinstance(error, _LongRowError):
+            return self.error(_LONG_ROW)
         try:
             for line, fields in self._records() if self.columns else ():
                 if len(fields) != len(self.columns) and (fields or len(self.columns) > 1):
@@ -156,11 +183,13 @@ class CsvTable:
         except UnicodeDecodeError:
             # The decoder reads ahead, so the line can only be bounded from below.
             return self.error(f"the file is not UTF-8 (some line after {line}); save it as UTF-8")
+        except _LongRowError:
+            return self.error(f"{_LONG_ROW} (some line after {line})")
         except _UNREADABLE:
             pass
         if isinstance(error, UnicodeDecodeError):
             return self.error("the file is not UTF-8; save it as CSV in UTF-8")
         if "straddling" in str(error):
-            return self.error("a row is longer than 1 MiB; check for a missing quotation mark")
+            return self.error(_LONG_ROW)
         # Arrow's message would quote the row.
         return self.error("is not a valid CSV; save it again from the program that made it")

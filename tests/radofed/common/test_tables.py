@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pyarrow as pa
@@ -199,3 +200,24 @@ def test_arrow_holds_little_of_a_parquet_file(tmp_path):
     rows, held = map(int, done.stdout.split())
     assert rows == 200_000
     assert 0 < held < path.stat().st_size / 2
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        ("x\n", "1" * 1000),  # a line without end
+        ("", "x," * 500),  # a header without end
+        ("x,z\n", '"1\n",' * 200),  # a row of many lines
+    ],
+)
+def test_a_row_without_end_is_refused_and_not_held(tmp_path, start):
+    first, rest = start
+    path = tmp_path / "rows.csv"
+    path.write_text(first + rest * (16 << 10))
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match="a row is longer than 1 MiB"):
+            open_table(path)
+        assert tracemalloc.get_traced_memory()[1] < path.stat().st_size
+    finally:
+        tracemalloc.stop()

@@ -221,6 +221,7 @@ ALLOWED = {
     "loads": {
         "radofed/common/files/reading.py",
         "dpcore/records/schema.py",
+        "dpcore/records/toml_text.py",
         "parties/ledger/format.py",
         "radofed/cli/arguments.py",
     },

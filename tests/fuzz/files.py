@@ -1,0 +1,352 @@
+"""Targets: what a node finds on its disk."""
+
+import datetime as dt
+import io
+import json
+from functools import cache
+
+import numpy as np
+
+from coordinator import status
+from coordinator.config import CoordinatorConfig
+from coordinator.membership import Membership
+from coordinator.spool import SpoolDamagedError, UploadSpool
+from coordinator.store import Store
+from dpcore.errors import RadofedError
+from dpcore.queries.statement import PrivacyStatement
+from dpcore.randomness.sources import SystemRandom
+from learner import model as models
+from learner import release as releases
+from learner.config import LearnerConfig
+from learner.journal import SessionSource
+from learner.keys import load_key
+from learner.model import Model
+from learner.release import Release
+from learner.state import LearnerState
+from parties.answering.refusals import Refusals
+from parties.answering.spool import Spools
+from parties.config import PartyConfig
+from parties.policy import Policy
+from parties.rosters import Rosters
+from parties.secret import load_or_create
+from rado.v1 import roster_pb2
+from radofed import templates
+from radofed.certificates import Authority, make_request
+from radofed.common.cluster import jobs, ray_cluster
+from radofed.common.files.reading import read_text
+from radofed.common.files.schemas import load_schema
+from radofed.common.logs import Log
+from tests.fuzz import world
+from tests.fuzz.mutation import json_octets, messages_near, octets_near, texts_near
+from tests.fuzz.target import Target, scratch, written
+from tests.wire.test_query_kinds import SCHEMA
+from wire.cohort import Cohort
+from wire.envelopes import Kind, SigningKey, load_public_key, sha256
+from wire.identity import Certificate, TlsFiles
+from wire.roster import Role
+from wire.upload import Chunk
+
+QUERY = b"q" * 32
+FEDERATION_KEY = world.KEYS["federation"].public_bytes
+MEBIBYTE = 1 << 20
+
+
+def in_file(name: str, file: str, read):
+    """A reader of bytes from the reader of a file."""
+    return lambda data: read(written(name, file, data))
+
+
+@cache
+def release() -> Release:
+    statement = PrivacyStatement("one record", "none", None, None, None, None, ("a",), ("w",))
+    cohort = world.cohort()
+    return Release(
+        world.opened().envelope,
+        world.ROSTER_ENVELOPE,
+        Cohort(cohort.query_id, cohort.attempt, cohort.acceptances),
+        world.total().receipts,
+        statement,
+        world.NOW,
+        np.arange(world.opened().query.length).reshape(world.opened().query.kind.shape(SCHEMA.d)),
+    )
+
+
+def npy(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=False)
+    return file.getvalue()
+
+
+def sealed(data: bytes, digest) -> bytes:
+    """The JSON object with the right digest, as a person would write who changed a file on purpose."""
+    if len(data) > MEBIBYTE:
+        return data
+    try:
+        content = json.loads(data)
+        content.pop("digest", None)
+        content["digest"] = digest(content)
+        return json.dumps(content).encode()
+    except (ValueError, TypeError, AttributeError, RecursionError):  # the parser under test says what is wrong
+        return data
+
+
+def read_release(data: bytes) -> None:
+    directory = scratch("release")
+    array = f"{release().query.kind.array}.npy"
+    (directory / array).write_bytes(npy(release().integers))
+    (directory / "release.json").write_bytes(
+        sealed(data, lambda content: releases._digest(content, release().integers).hex())
+    )
+    found = Release.load(directory)
+    assert found.digest
+    assert found.rows == sum(found.party_rows.values())
+    found.verify(FEDERATION_KEY)
+
+
+def read_array(data: bytes) -> None:
+    directory = scratch("release-array")
+    (directory / "release.json").write_text(json.dumps({**release().to_json(), "digest": release().digest.hex()}))
+    (directory / f"{release().query.kind.array}.npy").write_bytes(data)
+    found = Release.load(directory)
+    assert np.array_equal(found.integers, release().integers)
+
+
+def read_model(data: bytes) -> None:
+    model = Model.load(written("model", "model.json", sealed(data, models._digest)))
+    model.save(scratch("model") / "again.json")
+    assert Model.load(scratch("model") / "again.json").theta.tobytes() == model.theta.tobytes()
+    model.to_original_units()
+
+
+@cache
+def model_json() -> dict:
+    statement = PrivacyStatement("one record", "record", 1.0, 1e-6, 2.0, None, ("a",), ("w",))
+    return Model(np.arange(SCHEMA.d) / 7, SCHEMA, "newton", bytes(32), statement)._to_json()
+
+
+def read_tls(name: str):
+    def read(data: bytes) -> None:
+        directory = scratch(f"tls-{name}")
+        for each, content in tls_files().items():
+            (directory / each).write_bytes(data if each == name else content)
+        TlsFiles(*(directory / each for each in ("ca", "certificate", "key"))).check(
+            world.FEDERATION, Role.PARTY, "ann", dt.datetime.now(dt.UTC)
+        )
+
+    return read
+
+
+@cache
+def tls_files() -> dict[str, bytes]:
+    now = dt.datetime.now(dt.UTC)
+    authority, request = Authority.create(world.FEDERATION, now), make_request(world.FEDERATION, Role.PARTY, "ann")
+    certificate = authority.sign_request(request.request_pem, Role.PARTY, "ann", now)
+    return {"ca": authority.certificate_pem, "certificate": certificate, "key": request.key_pem}
+
+
+def read_manifest(data: bytes) -> None:
+    spools = Spools(scratch("manifest") / "spool", 1 << 30)
+    place = spools.directory / f"{QUERY.hex()}-1"
+    if not place.exists():
+        spools.write(QUERY, 1, [b"c" * 100], needed_bytes=100, width=10, values=np.arange(3))
+    (place / "manifest.json").write_bytes(data)
+    spool = spools.open(QUERY, 1)
+    assert len(spool.digest) == 32
+    spool.verify()
+    spool.values()
+
+
+def read_contribution(data: bytes) -> None:
+    spools = Spools(scratch("contribution") / "spool", 1 << 30)
+    spools.write(QUERY, 1, [b"c" * 100], needed_bytes=100, width=10, values=np.arange(3))
+    for file in ("chunk-000000.bin", "values.bin"):
+        (spools.directory / f"{QUERY.hex()}-1" / file).write_bytes(data)
+    spool = spools.open(QUERY, 1)
+    for read in (spool.verify, spool.values):
+        try:
+            read()
+        except RadofedError:
+            assert data != b"c" * 100 or read == spool.values
+
+
+def read_uploaded(data: bytes) -> None:
+    root = scratch("uploaded")
+    spool = UploadSpool(root / "spool", 1 << 30)
+    spool.put(QUERY, 1, "ann", Chunk.of(0, b"c" * 100))
+    (path,) = (path for path in (root / "spool").rglob("0-*"))
+    path.write_bytes(data)
+    try:
+        assert spool.read(QUERY, 1, "ann", 0) == b"c" * 100
+    finally:
+        path.write_bytes(b"c" * 100)
+
+
+def read_membership(data: bytes) -> None:
+    """A file as it is, or after a NUL a payload that the federation signs."""
+    if data[:1] == b"\0":
+        data = world.KEYS["federation"].sign(Kind.ROSTER, data[1:]).to_bytes()
+    directory = scratch("membership")
+    for left in directory.iterdir():
+        left.unlink()
+    path = written("membership", "roster.signed", data)
+    store = Store(scratch("membership") / "coordinator.sqlite", world.FEDERATION)
+    try:
+        Membership(
+            path, federation=world.FEDERATION, name="hub", federation_key=FEDERATION_KEY, store=store, log=Log("fuzz")
+        )
+    finally:
+        store.close()
+
+
+def read_query_file(data: bytes) -> None:
+    root = scratch("asked")
+    place = root / "queries" / world.opened().query_id.hex()
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "roster.signed").write_bytes(world.ROSTER_ENVELOPE.to_bytes())
+    (place / "query.signed").write_bytes(data)
+    assert LearnerState(root, FEDERATION_KEY).find(world.opened().query_id).query.payload_hash
+
+
+def read_opening(data: bytes) -> None:
+    root = scratch("opening")
+    place = root / "queries" / QUERY.hex()
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "opening.key").write_bytes(data)
+    secret = LearnerState(root, FEDERATION_KEY).opening(QUERY)
+    assert secret is not None
+    assert len(secret.public_bytes) == 32
+
+
+def read_refusals(data: bytes) -> None:
+    for refused in Refusals(written("refusals", "refusals.json", data).parent).kept():
+        assert dt.datetime.fromtimestamp(refused.at_unix_s, dt.UTC)
+
+
+def read_address(data: bytes) -> None:
+    config = CoordinatorConfig.model_construct(state_directory=scratch("address"), listen="127.0.0.1:7443")
+    config.address_file.write_bytes(data)
+    status._address(config)
+
+
+def read_ray_files(data: bytes) -> None:
+    """Ray's note of this machine's cluster, and the cluster's token."""
+    path = written("ray", "ray", data)
+    for kind in (ray_cluster._NOTE, ray_cluster._TOKEN):
+        read_text(path, kind)
+
+
+def configuration(model):
+    def read(path):
+        loaded = model.load(path)
+        assert model.load(path) == loaded
+        if model is CoordinatorConfig:
+            assert loaded.host_and_port
+        if model is Policy:
+            assert loaded.limits.of_ledger
+            assert loaded.members_needed(2) >= 2
+
+    return read
+
+
+POLICY = """
+accepted_members = ["{key}"]
+designs = ["moments", "gradient"]
+smallest_cohort = 3
+[[learners]]
+name = "lea"
+signing_key = "{key}"
+[limits]
+epsilon = "10"
+delta = "1e-5"
+per_day = {{ epsilon = "1", delta = "1e-6" }}
+[limits.columns.age]
+epsilon = "0.5"
+delta = "0"
+""".format(key="ab" * 32)
+
+
+@cache
+def pems() -> dict[str, bytes]:
+    path = scratch("pems")
+    world.KEYS["ann"].save(path / "key") if not (path / "key").exists() else None
+    from wire.envelopes import save_public_key
+
+    save_public_key(path / "pub", FEDERATION_KEY)
+    return {name: (path / name).read_bytes() for name in ("key", "pub")}
+
+
+def targets() -> list[Target]:
+    jwk = {**world.secret_key().to_jwk(), "not_before_unix_s": world.NOW}
+    rounds = [{"asked": "ab" * 32, "query_id": "cd" * 32}] * 2
+    journal = {"format": "radofed-journal", "format_version": 1, "rounds": rounds}
+    entry = {"at_unix_s": world.NOW, "query_id": "ab" * 32, "attempt": 1, "code": "POLICY_LEARNER", "detail": "x"}
+    refusals = {"format": 1, "refusals": [entry, entry]}
+    integers = sha256(np.arange(3).astype("<i8").tobytes()).hex()
+    manifest = {"chunks": [sha256(b"c" * 100).hex()], "ciphertexts": 10, "values": integers}
+    party = templates.party_toml(world.FEDERATION, "ann", "hub:7443")
+    hub = templates.coordinator_toml(world.FEDERATION, "hub", "127.0.0.1:7443")
+    lea = templates.learner_toml(world.FEDERATION, "lea", "hub:7443")
+    words = ["[cluster]", "[limits]", "0", "1.5", "true", '"1e-6"', "[[learners]]", "epsilon", "[tls]", "= {}"]
+    signed, query = world.ROSTER_ENVELOPE.to_bytes(), world.opened().envelope.to_bytes()
+    arrays = [npy(release().integers), npy(np.zeros((0, 7), np.int64)), npy(np.ones(3)), npy(np.zeros(2, "<i4"))]
+    plain = [jobs.pickle.dumps(message) for message in (("ready", None), ("result", (1, b"x")), ("e", np.arange(3)))]
+    tls = tls_files()
+    roster = messages_near([roster_pb2.Roster.FromString(world.ROSTER.to_bytes())])
+    payloads = roster.map(lambda payload: b"\0" + payload)
+    return [
+        Target("policy", in_file("policy", "policy.toml", configuration(Policy)), texts_near([POLICY], words),
+               256 << 10, ("radofed.common.configuration._FILE", "radofed.common.files.reading.read_toml")),
+        Target("party-toml", in_file("party-toml", "party.toml", configuration(PartyConfig)),
+               texts_near([party], words), 256 << 10, ()),
+        Target("coordinator-toml", in_file("coordinator-toml", "c.toml", configuration(CoordinatorConfig)),
+               texts_near([hub], words), 256 << 10, ()),
+        Target("learner-toml", in_file("learner-toml", "l.toml", configuration(LearnerConfig)),
+               texts_near([lea], words), 256 << 10, ()),
+        Target("schema-file", in_file("schema-file", "schema.toml", load_schema), texts_near([SCHEMA.to_toml()]),
+               MEBIBYTE, ("radofed.common.files.reading.read_text",)),
+        Target("journal", in_file("journal", "journal", lambda path: SessionSource(None, path)),
+               json_octets([journal]), 4 * MEBIBYTE,
+               ("learner.journal._JOURNAL", "radofed.common.files.reading.parse_json")),
+        Target("release-json", read_release, json_octets([release().to_json()]), 32 * MEBIBYTE,
+               ("learner.release._FIELDS", "learner.release.Release.load", "radofed.common.files.reading.read_json")),
+        Target("release-array", read_array, octets_near(arrays), 32 * MEBIBYTE,
+               ("learner.release._ARRAY", "radofed.common.files.reading.read_array"), examples=40),
+        Target("model", read_model, json_octets([model_json()]), 32 * MEBIBYTE,
+               ("learner.model._MODEL", "learner.model.Model.load")),
+        Target("paillier-jwk", in_file("paillier-jwk", "key.jwk", load_key), json_octets([jwk]), 1 << 16,
+               ("learner.keys._KEY", "dpcore.paillier.secret.SecretKey.from_jwk")),
+        Target("signing-key", in_file("signing-key", "signing.key", SigningKey.load), octets_near([pems()["key"]]),
+               1 << 16, ("wire.envelopes._KEY", "wire.envelopes.SigningKey.load")),
+        Target("public-key", in_file("public-key", "federation.pub", load_public_key), octets_near([pems()["pub"]]),
+               1 << 16, ("wire.envelopes._PUBLIC_KEY", "wire.envelopes.load_public_key")),
+        Target("certificate", in_file("certificate", "certificate.pem", Certificate.load),
+               octets_near([tls["certificate"], tls["ca"]]), 1 << 20,
+               ("wire.identity._PEM", "wire.identity.Certificate.load")),
+        Target("tls-ca", read_tls("ca"), octets_near([tls["ca"]]), 1 << 20, ()),
+        Target("tls-key", read_tls("key"), octets_near([tls["key"]]), 1 << 20, ()),
+        Target("refusals", read_refusals, json_octets([refusals]), MEBIBYTE,
+               ("parties.answering.refusals._REFUSALS", "parties.answering.refusals.Refused.of")),
+        Target("manifest", read_manifest, json_octets([manifest]), 16 * MEBIBYTE,
+               ("parties.answering.spool._MANIFESTS",)),
+        Target("contribution", read_contribution, octets_near([b"c" * 100]), 512 << 10,
+               ("parties.answering.spool._CHUNK", "parties.answering.spool._INTEGERS"), examples=20),
+        Target("uploaded-chunk", read_uploaded, octets_near([b"c" * 100]), 512 << 10, ("coordinator.spool._CHUNK",),
+               allowed=(RadofedError, SpoolDamagedError), examples=20),
+        Target("party-secret", in_file("party-secret", "secret", lambda path: load_or_create(path, SystemRandom())),
+               octets_near([bytes(32)]), 4096, ("parties.secret._SECRET",), examples=20),
+        Target("party-roster", in_file("party-roster", "roster.signed", lambda path: Rosters(
+            path.parent, federation=world.FEDERATION, federation_key=FEDERATION_KEY, log=Log("fuzz"))),
+               octets_near([signed]), 4 * MEBIBYTE, ("parties.rosters._ROSTER",)),
+        Target("coordinator-roster", read_membership, octets_near([signed]) | payloads, 4 * MEBIBYTE,
+               ("coordinator.membership._ROSTER",), examples=20),
+        Target("learner-roster", in_file("learner-roster", "roster.signed", lambda path: LearnerState(
+            path.parent, FEDERATION_KEY).newest_roster()), octets_near([signed]), 4 * MEBIBYTE,
+               ("learner.state._ENVELOPE",)),
+        Target("learner-query", read_query_file, octets_near([query]), 4 * MEBIBYTE, ()),
+        Target("opening-key", read_opening, octets_near([bytes(32), b"k" * 32]), 32, ("learner.state._SECRET",)),
+        Target("address-file", read_address, texts_near(["127.0.0.1:7443\n"]), 4096, ("coordinator.status._ADDRESS",)),
+        Target("ray-files", read_ray_files, texts_near(["10.0.0.1:6379"]), 4096,
+               ("radofed.common.cluster.ray_cluster._NOTE", "radofed.common.cluster.ray_cluster._TOKEN",
+                "radofed.common.files.reading.read_bytes")),
+        Target("cluster-message", jobs._read, octets_near(plain), MEBIBYTE, ("radofed.common.cluster.jobs._read",)),
+    ]  # fmt: skip

@@ -1,0 +1,206 @@
+"""Targets: the methods of the coordinator's services, called as gRPC calls them, on a core with a running query."""
+
+import asyncio
+import shutil
+from contextvars import copy_context
+from functools import cache
+
+from google.protobuf.message import DecodeError
+
+from coordinator.config import CoordinatorLimits
+from coordinator.core import Core
+from coordinator.intake import Intake
+from coordinator.service import LearnerService, MemberService, PartyService
+from coordinator.spool import UploadSpool
+from coordinator.store import Store
+from coordinator.views import Views
+from coordinator.witnesses import WitnessExchange
+from rado.v1 import learner_service_pb2, member_service_pb2, party_service_pb2
+from radofed.common.logs import Log
+from tests.fuzz import world
+from tests.fuzz.messages import PROTOS
+from tests.fuzz.mutation import messages_near
+from tests.fuzz.target import Target, scratch
+from wire.cohort import Ready, Refusal, sign
+from wire.envelopes import Envelope, Kind
+from wire.errors import Code, WireError
+from wire.transport import MAX_MESSAGE_BYTES, _caller
+
+MODULES = {
+    "MemberService": member_service_pb2,
+    "PartyService": party_service_pb2,
+    "LearnerService": learner_service_pb2,
+}
+LEARNERS = frozenset({Kind.QUERY, Kind.CANCEL, Kind.RETRY})
+
+
+class Hub:
+    """A coordinator without sockets on a clock that stands still."""
+
+    def __init__(self) -> None:
+        directory = scratch("hub")
+        shutil.rmtree(directory)
+        directory.mkdir()
+        self.store = Store(directory / "coordinator.sqlite", world.FEDERATION)
+        spool = UploadSpool(directory / "spool", 1 << 30)
+        log = Log("fuzz")
+        self.core = Core(
+            self.store, spool, CoordinatorLimits(), log, clock=lambda: 1000.0, wall_clock=lambda: float(world.NOW)
+        )
+        witnesses = WitnessExchange(self.store, lambda: world.ROSTER, self.core.clock)
+        intake, views = Intake(self.core, lambda: world.ROSTER, log), Views(self.core, witnesses)
+        membership = type("Served", (), {"envelope": world.ROSTER_ENVELOPE})()
+        self.services = {
+            "MemberService": MemberService(membership, witnesses, self.core.wall_clock),
+            "PartyService": PartyService(intake, views, witnesses),
+            "LearnerService": LearnerService(intake, views),
+        }
+        self.intake, self.witnesses = intake, witnesses
+
+    async def to_phase(self, phase: int) -> None:
+        """A query that is asked (1), ready but for one party (2), or uploading (3)."""
+        await self.core.start()
+        await self.intake.query(world.opened().envelope, world.MEMBERS["lea"])
+        self.witnesses.ask(signed(Kind.CHALLENGE), world.MEMBERS["ann"])
+        parties = world.PARTIES if phase == 3 else world.PARTIES[1:]
+        for party in parties if phase > 1 else ():
+            said = sign(world.acceptance(party), world.KEYS[party])
+            await self.intake.acceptance(said, world.MEMBERS[party])
+        if phase == 3:
+            for party in world.PARTIES:
+                ready = sign(Ready(world.opened().query_id, 1, party), world.KEYS[party])
+                await self.intake.ready(ready, world.MEMBERS[party])
+
+    def close(self) -> None:
+        self.core._store_thread.shutdown()
+        self.core._adding.close()
+        self.store.close()
+
+
+def signed(kind: Kind, payload: bytes | None = None, party: str = "ann") -> Envelope:
+    key = "lea" if kind in LEARNERS else party
+    return world.KEYS[key].sign(kind, world.statements()[kind][0] if payload is None else payload)
+
+
+METHODS: dict[str, Kind | None] = {
+    "MemberService.FetchRoster": None,
+    "MemberService.FetchFeatures": None,
+    "PartyService.FetchWork": None,
+    "PartyService.SubmitFeatures": Kind.FEATURES,
+    "PartyService.AskWitnesses": Kind.CHALLENGE,
+    "PartyService.SubmitWitness": Kind.WITNESS,
+    "PartyService.FetchWitnesses": None,
+    "PartyService.SubmitAnswer": Kind.ACCEPTANCE,
+    "PartyService.SubmitReady": Kind.READY,
+    "PartyService.UploadChunk": None,
+    "PartyService.SubmitReceipt": Kind.RECEIPT,
+    "LearnerService.SubmitQuery": Kind.QUERY,
+    "LearnerService.WatchQuery": None,
+    "LearnerService.ListQueries": None,
+    "LearnerService.CancelQuery": Kind.CANCEL,
+    "LearnerService.RetryQuery": Kind.RETRY,
+    "LearnerService.FetchTotal": None,
+    "LearnerService.FetchTotalChunk": None,
+}
+"""Every call of the coordinator, with the kind of signed message that it carries."""
+
+
+def request_class(method: str):
+    service, call = method.split(".")
+    return getattr(MODULES[service], f"{call}Request")
+
+
+def reader(method: str):
+    """A reader of a request. Its first byte: the phase of the query (3), and whether the payload is signed again.
+
+    A hostile member signs what it likes; a request whose signature does not hold is the other half.
+    """
+    service, call = method.split(".")
+
+    def read(data: bytes) -> None:
+        first, kind = (data[0] if data else 0), METHODS[method]
+        try:
+            request = request_class(method).FromString(data[1:])
+        except DecodeError as error:
+            raise WireError(Code.MESSAGE_MALFORMED) from error  # as wire.transport.Gate does
+        if kind is not None and first & 4:
+            resign(request, kind)
+        party = world.PARTIES[(first >> 3) % 2]
+        caller = world.MEMBERS["lea" if service == "LearnerService" else party]
+        asyncio.run(serve(service, call, request, caller, 1 + first % 3))
+
+    return read
+
+
+def resign(request, kind: Kind) -> None:
+    for field, part in request.ListFields():
+        if field.message_type is not None and field.message_type.name == "Signed":
+            named = Kind.REFUSAL if field.name == "refusal" else kind
+            try:
+                name = getattr(PROTOS[named].FromString(part.payload), "party", "")
+            except DecodeError:  # the handler under test says what is wrong
+                name = ""
+            envelope = signed(named, part.payload, name if name in world.PARTIES else "ann")
+            part.CopyFrom(envelope.to_proto())
+
+
+async def serve(service: str, call: str, request, caller, phase: int) -> None:
+    hub = Hub()
+    try:
+        await hub.to_phase(phase)
+        context = copy_context()
+        context.run(_caller.set, caller)
+        if getattr(request, "wait_s", 0):
+            request.wait_s = 0
+        method = getattr(hub.services[service], call)
+        response = await asyncio.get_running_loop().create_task(method(request, None), context=context)
+        assert response.SerializeToString() is not None
+        while hub.core._carried:
+            await asyncio.wait(set(hub.core._carried))
+        assert hub.core.find(world.opened().query_id).query_id == world.opened().query_id
+    finally:
+        hub.close()
+
+
+@cache
+def _requests() -> dict[str, list]:
+    seeds = {method: [request_class(method)()] for method in METHODS}
+    for method, kind in METHODS.items():
+        field = next((f.name for f in request_class(method).DESCRIPTOR.fields if f.message_type), None)
+        if kind is not None:
+            seeds[method] = [
+                request_class(method)(**{field: signed(kind, payload).to_proto()})
+                for payload in world.statements()[kind][:3]
+            ]
+    party, learner = party_service_pb2, learner_service_pb2
+    query_id = world.opened().query_id
+    refusal = sign(Refusal(query_id, 1, "ann", Code.UNAVAILABLE), world.KEYS["ann"])
+    seeds["PartyService.SubmitAnswer"].append(party.SubmitAnswerRequest(refusal=refusal.to_proto()))
+    seeds["PartyService.UploadChunk"] = [
+        party.UploadChunkRequest(query_id=query_id, attempt=1, chunk=world.chunk().to_proto())
+    ]
+    seeds["PartyService.FetchWork"] = [party.FetchWorkRequest(cursor=1, wait_s=0)]
+    seeds["PartyService.FetchWitnesses"] = [party.FetchWitnessesRequest(nonce=world.octets("challenge"))]
+    for name in ("WatchQuery", "FetchTotal", "FetchTotalChunk"):
+        seeds[f"LearnerService.{name}"] = [getattr(learner, f"{name}Request")(query_id=query_id)]
+    return seeds
+
+
+def targets() -> list[Target]:
+    from hypothesis import strategies as st
+
+    def inputs(method: str):
+        first = st.integers(0, 15).map(lambda value: bytes([value]))
+        return st.tuples(first, messages_near(_requests()[method])).map(b"".join)
+
+    return [
+        Target(
+            f"call-{method.split('.')[1].lower()}",
+            reader(method),
+            inputs(method),
+            MAX_MESSAGE_BYTES + 1,
+            (method,),
+            examples=16,
+        )
+        for method in METHODS
+    ]

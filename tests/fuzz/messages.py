@@ -1,0 +1,383 @@
+"""Targets: what a peer sends. A hostile member signs what it likes, so payloads are signed after they are changed."""
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from dpcore.errors import RadofedError
+from dpcore.predicates.checking import check
+from learner.opening import open_total
+from rado.v1 import (
+    ciphertext_pb2,
+    cohort_pb2,
+    envelope_pb2,
+    party_service_pb2,
+    query_pb2,
+    release_pb2,
+    roster_pb2,
+)
+from tests.fuzz import world
+from tests.fuzz.mutation import messages_near, octets_near, texts_near
+from tests.fuzz.target import Target
+from tests.wire.test_query_kinds import KINDS, SCHEMA
+from wire.binding import Binding, montgomery_key
+from wire.cohort import Acceptance, Cohort, Ready, Receipt, Refusal, check_receipts, open_statement
+from wire.envelopes import Envelope, Kind, parse
+from wire.errors import Code, WireError
+from wire.features import Features, open_features
+from wire.query import Cancel, PaillierKey, Query, Retry, open_query, open_retry, setting_of
+from wire.query_kinds import kind_bytes, read_kind, write_kind
+from wire.rationals import rational_from_proto, rational_to_proto
+from wire.roster import Roster, open_from, open_roster
+from wire.status import QueryStatus, Total, Work
+from wire.transport import MAX_MESSAGE_BYTES, MAX_RESPONSE_BYTES, translate
+from wire.upload import Chunk
+from wire.witness import Challenge, Witness, open_challenge, open_witness, witnessed_head
+
+PROTOS = {
+    Kind.ROSTER: roster_pb2.Roster,
+    Kind.QUERY: query_pb2.Query,
+    Kind.PAILLIER_KEY: query_pb2.PaillierKey,
+    Kind.CANCEL: query_pb2.Cancel,
+    Kind.ACCEPTANCE: cohort_pb2.Acceptance,
+    Kind.REFUSAL: cohort_pb2.Refusal,
+    Kind.READY: cohort_pb2.Ready,
+    Kind.RECEIPT: cohort_pb2.Receipt,
+    Kind.FEATURES: roster_pb2.Features,
+    Kind.CHALLENGE: cohort_pb2.Challenge,
+    Kind.WITNESS: cohort_pb2.Witness,
+    Kind.RETRY: query_pb2.Retry,
+}
+
+
+def reads_back(value, read):
+    """A message that is written reads back as the same value."""
+    assert read(value.to_bytes()) == value
+    return value
+
+
+def read_roster(payload: bytes) -> None:
+    envelope = world.KEYS["federation"].sign(Kind.ROSTER, payload)
+    roster = reads_back(open_roster(envelope, world.KEYS["federation"].public_bytes), Roster.from_bytes)
+    for party in roster.parties:
+        montgomery_key(party.signing_key)
+
+
+def read_query(payload: bytes) -> None:
+    """As coordinator and party read a query; then what a party's policy and its ledger ask of the kind."""
+    opened = open_query(world.KEYS["lea"].sign(Kind.QUERY, payload), world.ROSTER, now_unix_s=world.NOW)
+    query = reads_back(opened.query, Query.from_bytes)
+    assert 1 <= opened.chunks <= opened.ciphertexts
+    for index in (0, opened.chunks - 1):
+        opened.chunk_bytes(index)
+    assert query.kind.scope in ("record", "joint", "marginal", "none")
+    assert query.kind.words()
+    assert kind_bytes(query.kind)
+    query.kind.amounts  # noqa: B018 - a property that computes
+    if query.binding is not None:
+        query.binding.unseal("ann", world.KEYS["ann"], query.nonce)
+
+
+def read_cost(payload: bytes) -> None:
+    """The privacy cost of a query at a party, as its ledger counts it."""
+    query = Query.from_bytes(payload)
+    query.kind.protection(setting_of(query)).cost((world.ROWS,), query.delta)
+
+
+def read_key(payload: bytes) -> None:
+    key = PaillierKey.from_bytes(open_from(world.KEYS["lea"].sign(Kind.PAILLIER_KEY, payload), Kind.PAILLIER_KEY, LEA))
+    assert PaillierKey.from_bytes(key.sign(world.KEYS["lea"]).payload) == key
+
+
+def read_cancel(payload: bytes) -> None:
+    cancel = Cancel.from_bytes(payload)
+    assert Cancel.from_bytes(cancel.sign(world.KEYS["lea"]).payload) == cancel
+
+
+def read_retry(payload: bytes) -> None:
+    retry = open_retry(world.KEYS["lea"].sign(Kind.RETRY, payload), world.opened(), world.ROSTER)
+    assert Retry.from_bytes(retry.sign(world.KEYS["lea"]).payload) == retry
+
+
+def signed_by_party(kind: Kind, payload: bytes) -> Envelope:
+    """Signed by the party that the payload names, if there is one."""
+    try:
+        name = PROTOS[kind].FromString(payload).party
+    except DecodeError:  # the parser under test says what is wrong
+        name = ""
+    return world.KEYS[name if name in world.PARTIES else "ann"].sign(kind, payload)
+
+
+def statement(statement_type):
+    def read(payload: bytes) -> None:
+        said, member = open_statement(statement_type, signed_by_party(statement_type.KIND, payload), world.ROSTER)
+        assert member.name == said.party
+        reads_back(said, statement_type.from_bytes)
+        if statement_type in (Acceptance, Receipt):
+            envelope = signed_by_party(statement_type.KIND, payload)
+            assert witnessed_head(envelope, said.party, world.ROSTER) == said.ledger_head
+
+    return read
+
+
+def opened_by(kind: Kind, statement_type, open_it):
+    def read(payload: bytes) -> None:
+        said, _ = open_it(signed_by_party(kind, payload), world.ROSTER)
+        reads_back(said, statement_type.from_bytes)
+
+    return read
+
+
+READERS = {
+    Kind.ROSTER: read_roster,
+    Kind.QUERY: read_query,
+    Kind.PAILLIER_KEY: read_key,
+    Kind.CANCEL: read_cancel,
+    Kind.ACCEPTANCE: statement(Acceptance),
+    Kind.REFUSAL: statement(Refusal),
+    Kind.READY: statement(Ready),
+    Kind.RECEIPT: statement(Receipt),
+    Kind.FEATURES: opened_by(Kind.FEATURES, Features, open_features),
+    Kind.CHALLENGE: opened_by(Kind.CHALLENGE, Challenge, open_challenge),
+    Kind.WITNESS: opened_by(Kind.WITNESS, Witness, open_witness),
+    Kind.RETRY: read_retry,
+}
+LEA = world.MEMBERS["lea"]
+COVERED = {
+    Kind.ROSTER: ("wire.roster.Roster.from_bytes",),
+    Kind.QUERY: ("wire.query.Query.from_bytes", "wire.envelopes.Envelope.from_proto"),
+    Kind.PAILLIER_KEY: ("wire.query.PaillierKey.from_bytes",),
+    Kind.CANCEL: ("wire.query.Cancel.from_bytes",),
+    Kind.ACCEPTANCE: ("wire.cohort.Acceptance.from_bytes", "wire.ledger_head.LedgerHead.from_proto"),
+    Kind.REFUSAL: ("wire.cohort.Refusal.from_bytes",),
+    Kind.READY: ("wire.cohort.Ready.from_bytes",),
+    Kind.RECEIPT: ("wire.cohort.Receipt.from_bytes",),
+    Kind.FEATURES: ("wire.features.Features.from_bytes",),
+    Kind.CHALLENGE: ("wire.witness.Challenge.from_bytes",),
+    Kind.WITNESS: ("wire.witness.Witness.from_bytes",),
+    Kind.RETRY: ("wire.query.Retry.from_bytes",),
+}
+
+
+def payload_target(kind: Kind) -> Target:
+    seeds = [PROTOS[kind].FromString(payload) for payload in world.statements()[kind]]
+    name = f"payload-{kind.value.lower()}"
+    return Target(name, READERS[kind], messages_near(seeds), MAX_MESSAGE_BYTES, COVERED[kind])
+
+
+def read_envelope(data: bytes) -> None:
+    envelope = reads_back(Envelope.from_bytes(data), Envelope.from_bytes)
+    for kind in Kind:
+        assert not opens(envelope, kind) or kind is Kind.ROSTER
+
+
+def opens(envelope: Envelope, kind: Kind) -> bool:
+    try:
+        envelope.open(kind, world.KEYS["federation"].public_bytes)
+    except RadofedError:
+        return False
+    return True
+
+
+def read_cohort(data: bytes) -> None:
+    cohort = Cohort.from_proto(parse(cohort_pb2.Cohort, data))
+    assert Cohort.from_proto(cohort.to_proto()) == cohort
+    assert len(cohort.digest) == 32
+    cohort.open(world.ROSTER)
+
+
+def read_total(data: bytes) -> None:
+    """As the learner reads the answer of a hostile coordinator."""
+    total = Total.from_proto(from_grpc(release_pb2.Total, data))
+    check_receipts(total.receipts, total.cohort, world.ROSTER, chunks=total.chunks, ciphertexts=total.ciphertexts)
+    open_total(
+        total, [world.chunk().ciphertexts], world.opened(), world.ROSTER, world.secret_key(), opening=world.OPENING
+    )
+
+
+def read_ciphertexts(data: bytes) -> None:
+    """Decryption of any integers of the right width, under an honest header."""
+    key = world.opened().public_key
+    key.validate(ciphertexts := key.from_wire(data))
+    assert key.to_wire(ciphertexts) == data
+    world.secret_key().decrypt_many(ciphertexts[:1])
+
+
+def read_work(data: bytes) -> None:
+    work = Work.from_proto(from_grpc(party_service_pb2.Work, data))
+    assert Work.from_proto(work.to_proto()) == work
+
+
+def read_status(data: bytes) -> None:
+    status = QueryStatus.from_proto(from_grpc(release_pb2.QueryStatus, data))
+    assert QueryStatus.from_proto(status.to_proto()) == status
+    assert status.phase.word
+
+
+def read_chunk(data: bytes) -> None:
+    chunk = Chunk.from_proto(from_grpc(ciphertext_pb2.Chunk, data))
+    assert Chunk.from_proto(chunk.to_proto()) == chunk
+
+
+def read_one_kind(data: bytes) -> None:
+    kind = read_kind(parse(query_pb2.Query, data), SCHEMA)
+    message = query_pb2.Query(honest_parties=2)
+    write_kind(kind, message)
+    assert read_kind(message, SCHEMA) == kind
+
+
+def read_table(data: bytes) -> None:
+    """A table of predicates, in its one canonical form."""
+    from wire.predicates import read_predicates, write_predicates
+
+    message = parse(query_pb2.StatisticQuery, data)
+    predicates = read_predicates(message, SCHEMA)
+    check(predicates, SCHEMA)
+    again = query_pb2.StatisticQuery()
+    write_predicates(predicates, SCHEMA, again)
+    assert list(again.predicates) == list(message.predicates)
+    assert list(again.nodes) == list(message.nodes)
+
+
+def read_binding(data: bytes) -> None:
+    binding = Binding.from_proto(parse(query_pb2.Binding, data))
+    assert Binding.from_proto(binding.to_proto()) == binding
+    for party in world.PARTIES:
+        binding.unseal(party, world.KEYS[party], b"n" * 16)
+
+
+def read_rational(data: bytes) -> None:
+    value = rational_from_proto(parse(query_pb2.Rational, data))
+    # The smallest 64-bit integer is read and cannot be written.
+    if value.numerator != -(1 << 63):
+        assert rational_from_proto(rational_to_proto(value)) == value
+
+
+def from_grpc(message_type, data: bytes):
+    """A message as gRPC parses it, before any code of ours sees it."""
+    try:
+        return message_type.FromString(data)
+    except DecodeError as error:
+        raise WireError(Code.MESSAGE_MALFORMED) from error
+
+
+class FailedCall(grpc.RpcError):
+    """What gRPC raises for a call that a hostile peer ended: a code, a sentence, trailing metadata."""
+
+    def __init__(self, status: int, code: object, details: str | None) -> None:
+        self._status, self._code, self._details = status, code, details
+
+    def trailing_metadata(self):
+        return None if self._code is None else (("rado-code", self._code), ("other", b"\0"))
+
+    def code(self):
+        return list(grpc.StatusCode)[self._status % len(grpc.StatusCode)]
+
+    def details(self):
+        return self._details
+
+
+def read_failure(data: bytes) -> None:
+    code, _, details = data[1:].partition(b"|")
+    text = code.decode(errors="replace")
+    for found in (text, code, None):
+        error, _ = translate(FailedCall(data[0] if data else 0, found, details.decode(errors="replace")), "hub:1")
+        assert isinstance(error, RadofedError)
+
+
+def _kind_seeds() -> list[query_pb2.Query]:
+    seeds = []
+    for kind in KINDS:
+        message = query_pb2.Query(honest_parties=2)
+        write_kind(kind, message)
+        seeds.append(message)
+    return seeds
+
+
+def _statuses() -> list[release_pb2.QueryStatus]:
+    parties = [release_pb2.PartyProgress(party=name, state=2, code="BUDGET_EXCEEDED") for name in world.PARTIES]
+    return [release_pb2.QueryStatus(query_id=world.opened().query_id, attempt=1, phase=2, parties=parties, code="")]
+
+
+def targets() -> list[Target]:
+    opened, cohort = world.opened(), world.cohort()
+    bound = world.statements()[Kind.QUERY]
+    total, chunk = world.total().to_proto(), world.chunk().to_proto()
+    work = party_service_pb2.Work(
+        query=opened.envelope.to_proto(), attempt=1, phase=3, state=6, cohort=cohort.to_proto(), chunks_held=[0]
+    )
+    statistics = [seed.statistic for seed in _kind_seeds() if seed.WhichOneof("kind") == "statistic"]
+    wire = opened.public_key.ciphertext_bytes
+    numbers = [1, 2, opened.public_key.n, opened.public_key.n_squared - 1, opened.public_key.n + 1]
+    small = [number.to_bytes(wire, "big") for number in numbers]
+    queries = [query_pb2.Query.FromString(payload) for payload in bound]
+    sealed = Binding.seal(world.OPENING, [world.MEMBERS[name] for name in world.PARTIES], b"n" * 16)
+    return [
+        *(payload_target(kind) for kind in Kind),
+        Target("cost-of-query", read_cost, messages_near(queries), 512 * 1024, (), examples=30),
+        Target(
+            "envelope",
+            read_envelope,
+            messages_near([world.ROSTER_ENVELOPE.to_proto(), envelope_pb2.Signed(payload=b"x", key_id=bytes(32))]),
+            MAX_MESSAGE_BYTES,
+            ("wire.envelopes.Envelope.from_bytes", "wire.envelopes.parse"),
+        ),
+        Target(
+            "cohort",
+            read_cohort,
+            messages_near([cohort.to_proto()]),
+            MAX_RESPONSE_BYTES,
+            ("wire.cohort.Cohort.from_proto",),
+        ),
+        Target(
+            "total",
+            read_total,
+            messages_near([total]),
+            MAX_RESPONSE_BYTES,
+            ("wire.status.Total.from_proto", "learner.opening.open_total"),
+        ),
+        Target(
+            "ciphertexts",
+            read_ciphertexts,
+            octets_near(small),
+            512 * 1024,
+            ("dpcore.paillier.public.PublicKey.from_wire",),
+        ),
+        Target("work", read_work, messages_near([work]), MAX_RESPONSE_BYTES, ("wire.status.Work.from_proto",)),
+        Target(
+            "status",
+            read_status,
+            messages_near(_statuses()),
+            MAX_RESPONSE_BYTES,
+            ("wire.status.QueryStatus.from_proto",),
+        ),
+        Target("chunk", read_chunk, messages_near([chunk]), MAX_MESSAGE_BYTES, ("wire.upload.Chunk.from_proto",)),
+        Target("kinds", read_one_kind, messages_near(_kind_seeds()), 512 * 1024, ("wire.query_kinds.read_kind",)),
+        Target(
+            "predicate-table",
+            read_table,
+            messages_near(statistics),
+            512 * 1024,
+            ("wire.predicates.read_predicates",),
+        ),
+        Target(
+            "binding",
+            read_binding,
+            messages_near([sealed.to_proto()]),
+            512 * 1024,
+            ("wire.binding.Binding.from_proto",),
+        ),
+        Target(
+            "rational",
+            read_rational,
+            messages_near([query_pb2.Rational(numerator=1, denominator=3)]),
+            64,
+            ("wire.rationals.rational_from_proto",),
+        ),
+        Target(
+            "failed-call",
+            read_failure,
+            texts_near(["\1UNAVAILABLE|The party cannot contribute now. x.", "\6ROSTER_STALE|x. y", "\10|"]),
+            8192,
+            ("wire.transport.translate",),
+        ),
+    ]

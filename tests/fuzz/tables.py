@@ -1,0 +1,81 @@
+"""Targets: tables of rows."""
+
+import gzip
+import io
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpcore.errors import DataError
+from parties.data.dataset import load
+from radofed.common.tables.tables import open_table, read_observations
+from tests.fuzz.mutation import octets_near, texts_near
+from tests.fuzz.target import Target, written
+from tests.schemas import STAYS
+
+CSV = 'age,smoker,stayed,note\n41,yes,no,"a, b"\n,no,yes,\n99.5,no,yes,"two\nlines"\n'
+
+
+def parquet(**columns) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(pa.table(columns), file)
+    return file.getvalue()
+
+
+PARQUETS = (
+    parquet(age=[41.0, None, 99.5], smoker=["yes", "no", "no"], stayed=["no", "yes", "yes"]),
+    parquet(age=pa.array([1, 2], pa.int64()), smoker=pa.array(["yes", "no"]).dictionary_encode(), stayed=["no", "yes"]),
+    parquet(age=pa.array(["1", "2"]), smoker=[True, False], stayed=pa.array([[1], [2]])),
+)
+
+
+def reader(extension: str):
+    """A party's load, a learner's prediction, and all columns as they are, of a file with this extension."""
+
+    def read(data: bytes) -> None:
+        path = written(f"table-{extension}", f"rows.{extension}", data)
+        failures = []
+        for use in (lambda: load(path, STAYS), lambda: read_observations(path, STAYS), lambda: every_column(path)):
+            try:
+                use()
+            except DataError as error:
+                failures.append(error)
+        if len(failures) == 3:
+            raise failures[0]
+
+    return read
+
+
+def every_column(path) -> int:
+    table = open_table(path)
+    wanted = [name for name in dict.fromkeys(table.columns) if name]
+    return sum(batch.num_rows for batch in table.batches(wanted, coded=wanted[:1], numbers=wanted[1:2]))
+
+
+def zipped(data: bytes) -> bytes:
+    return gzip.compress(data, mtime=0)
+
+
+def targets() -> list[Target]:
+    words = ["yes", "no", "age", "1e999", "nan", "0x1", "\u0661", "\0", '""', ",,,", "\r"]
+    rows = 1 << 24
+    return [
+        Target(
+            "csv",
+            reader("csv"),
+            texts_near([CSV, "a\n1\n", "age,smoker,stayed\n1,yes,no\n"], words),
+            rows,
+            ("radofed.common.tables.tables._TABLE", "radofed.common.tables.tables.open_table"),
+            allowed=(DataError,),
+        ),
+        Target(
+            "csv-gz",
+            reader("csv.gz"),
+            octets_near([zipped(CSV.encode()), zipped(b"a\n")]) | texts_near([CSV], words).map(zipped),
+            rows,
+            (),
+            allowed=(DataError,),
+            examples=30,
+        ),
+        Target("parquet", reader("parquet"), octets_near(PARQUETS), rows, (), allowed=(DataError,), examples=40),
+    ]

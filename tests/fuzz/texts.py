@@ -1,0 +1,163 @@
+"""Targets: texts that a person writes, or that a file or a message quotes."""
+
+import json
+from fractions import Fraction
+
+from dpcore.errors import SchemaError
+from dpcore.numbers.rationals import exact_number
+from dpcore.predicates.expressions import PredicateError
+from dpcore.predicates.notation import parse, to_text
+from dpcore.queries.statement import PrivacyStatement
+from dpcore.records.schema import Schema, differences
+from learner.estimators import BY_QUERIES, FROM_RELEASES, make_estimator
+from parties.config import split_target
+from radofed.cli.arguments import exact, named_option
+from radofed.cli.plan import _party_rows
+from radofed.simulation.partitions import Partition
+from radofed.simulation.run import exact as simulated_exact
+from tests.fuzz.mutation import json_octets, texts_near
+from tests.fuzz.target import Target
+from tests.schemas import STAYS
+from tests.wire.test_query_kinds import SCHEMA
+
+PREDICATES = (
+    '(x["age"] >= 65.5) & (y == 1)',
+    '~x["smoker"] | (x["ward"] == "b") & ~(x["age"] < 1/3)',
+    'clip((3 * z["age"] - 2 * z["ward=a"] + 5) / 16)',
+    'z["age"] + -2 * z["bias"] >= z["tall"] - 1',
+    "true | ~false",
+)
+NUMBERS = (
+    "1",
+    "1e-6",
+    "1/2",
+    "0.50",
+    " 3 ",
+    "-7/9",
+    "1_0.5e1_0",
+    "+.5",
+    "1e\u0663\u0663\u0663\u0663\u0663\u0663\u0663",
+)
+ESTIMATORS = sorted(BY_QUERIES | FROM_RELEASES)
+
+
+def decoded(data: bytes) -> str:
+    """As the command line and files give a text: undecodable bytes as lone surrogates."""
+    return data.decode(errors="surrogateescape")
+
+
+def read_predicate(data: bytes) -> None:
+    predicate = parse(decoded(data))
+    try:
+        text = to_text(predicate)
+    except PredicateError:
+        return  # the parentheses that it adds make it too long
+    assert parse(text) == predicate
+
+
+def read_schema(data: bytes) -> None:
+    schema = Schema.from_toml(data.decode(errors="replace"))
+    assert Schema.from_toml(schema.to_toml()).digest == schema.digest
+    assert Schema.from_canonical(schema.canonical_bytes()) == schema
+
+
+def read_canonical(data: bytes) -> None:
+    schema = Schema.from_canonical(data)
+    assert schema.canonical_bytes() == data
+    assert Schema.from_toml(schema.to_toml()).digest == schema.digest
+    differences(schema, SCHEMA)
+
+
+def read_number(data: bytes) -> None:
+    """Every place that reads an exact number from the command line, and one behind another."""
+    text = decoded(data)
+    for read in (lambda: exact(text, "epsilon"), lambda: simulated_exact("epsilon", text, zero=True)):
+        value = read()
+        assert isinstance(value, Fraction)
+        assert value == exact_number(text)
+
+
+def read_option(data: bytes) -> None:
+    """--option NAME=VALUE of one of the estimators, by the first byte."""
+    name = ESTIMATORS[data[0] % len(ESTIMATORS)] if data else ESTIMATORS[0]
+    option, value = named_option(decoded(data[1:]))
+    make_estimator(name, **{option: value})
+
+
+def read_rows(data: bytes) -> None:
+    rows = _party_rows(None, None, decoded(data))
+    assert all(isinstance(count, int) for count in rows)
+
+
+def read_target(data: bytes) -> None:
+    host, port = split_target(decoded(data))
+    assert host
+    assert 0 < port < 1 << 16
+
+
+def read_partition(data: bytes) -> None:
+    Partition.parse(decoded(data))
+
+
+def read_statement(data: bytes) -> None:
+    try:
+        fields = json.loads(data)
+    except (ValueError, RecursionError):
+        return  # read by radofed.common.files.reading, a target of its own
+    if isinstance(fields, dict):
+        statement = PrivacyStatement.from_dict(fields)
+        assert PrivacyStatement.from_dict(statement.to_dict()) == statement
+        statement.sentences()
+
+
+def targets() -> list[Target]:
+    schemas = [SCHEMA, STAYS]
+    tomls = [schema.to_toml(["A comment."]) for schema in schemas]
+    options = ["\0epsilon=1/2", "\1max_iter=10", "\2learning_rate=0.5", "\3penalty=1e999", "\4bias=True", "\5x=[1]"]
+    statement = PrivacyStatement("one record", "record", 1.0, 1e-6, 2.0, None, ("a",), ("w",)).to_dict()
+    nothing = PrivacyStatement("one record", "none", None, None, None, None, (), ()).to_dict()
+    return [
+        Target(
+            "predicate",
+            read_predicate,
+            texts_near(PREDICATES, ['x["age"]', 'z["age"]', "y", "clip", ">=", "==", "~", "(", "1/3"]),
+            1 << 17,
+            ("dpcore.predicates.parser.parse",),
+        ),
+        Target(
+            "schema-toml",
+            read_schema,
+            texts_near(tomls, ['"zero-vector"', '"impute"', "impute = 1", "threshold = 1", '"clip"', "[[features]]"]),
+            1 << 20,
+            ("dpcore.records.schema.Schema.from_toml", "radofed.common.files.schemas._SCHEMA"),
+            allowed=(SchemaError,),
+        ),
+        Target(
+            "schema-canonical",
+            read_canonical,
+            texts_near([schema.canonical_bytes().decode() for schema in schemas])
+            | json_octets([json.loads(schema.canonical_bytes()) for schema in schemas]),
+            512 * 1024,
+            ("dpcore.records.schema.Schema.from_canonical",),
+            allowed=(SchemaError,),
+        ),
+        Target("number", read_number, texts_near(NUMBERS), 1 << 17, ("dpcore.numbers.rationals.exact_number",)),
+        Target("option", read_option, texts_near(options, ["nan", "1e999"]), 1 << 17, ("radofed.cli.arguments",)),
+        Target("party-rows", read_rows, texts_near(["10,20,30", "5"]), 1 << 17, ()),
+        Target(
+            "address",
+            read_target,
+            texts_near(["hub:7443", "[::1]:80", "1.2.3.4:65535"]),
+            1 << 17,
+            (),
+            allowed=(ValueError,),  # pydantic makes it a fault of the configuration
+        ),
+        Target("partition", read_partition, texts_near(["iid", "label-skew", "by-column:age"]), 1 << 12, ()),
+        Target(
+            "statement",
+            read_statement,
+            json_octets([statement, nothing]),
+            1 << 16,
+            ("dpcore.queries.statement.PrivacyStatement.from_dict",),
+        ),
+    ]

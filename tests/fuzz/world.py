@@ -1,0 +1,179 @@
+"""A small federation with keys that anyone may know, so that every input of the corpus stays valid."""
+
+import hashlib
+import json
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from dpcore.numbers.fixed_point import Encoding
+from dpcore.paillier.secret import SecretKey
+from dpcore.queries.rados import RadosQuery
+from dpcore.rados.designs import PlainDesign
+from tests.wire.test_query_kinds import KINDS, SCHEMA
+from wire.binding import Binding, OpeningSecret
+from wire.cohort import Acceptance, Cohort, Ready, Receipt, Refusal, sign
+from wire.envelopes import Kind, SigningKey
+from wire.errors import Code, WireError
+from wire.features import OWN_FEATURES, Features
+from wire.ledger_head import LedgerHead
+from wire.query import OpenedQuery, PaillierKey, Query, open_query
+from wire.roster import Member, Role, Roster, certificate_san
+from wire.status import Total
+from wire.upload import Chunk, upload_digest
+from wire.witness import Challenge, Witness
+
+FEDERATION = "fuzz"
+NOW = 1_790_000_000
+PARTIES = ("ann", "bob", "cat")
+ROWS = 50
+_VECTORS = Path(__file__).resolve().parents[1] / "vectors"
+
+
+def octets(name: str) -> bytes:
+    """32 bytes that depend on the name alone."""
+    return hashlib.sha256(name.encode()).digest()
+
+
+def signing_key(name: str) -> SigningKey:
+    return SigningKey(Ed25519PrivateKey.from_private_bytes(octets(name)))
+
+
+KEYS = {name: signing_key(name) for name in ("federation", *PARTIES, "lea")}
+OPENING = OpeningSecret(octets("opening"))
+
+
+def mask_key(party: str) -> bytes:
+    return X25519PrivateKey.from_private_bytes(octets(f"mask of {party}")).public_key().public_bytes_raw()
+
+
+def _member(role: Role, name: str) -> Member:
+    key = b"" if role is Role.COORDINATOR else KEYS[name].public_bytes
+    return Member(role, name, key, certificate_san(FEDERATION, role, name), 100 if role is Role.PARTY else None)
+
+
+MEMBERS = {
+    "hub": _member(Role.COORDINATOR, "hub"),
+    **{name: _member(Role.PARTY, name) for name in PARTIES},
+    "lea": _member(Role.LEARNER, "lea"),
+}
+ROSTER = Roster(FEDERATION, 3, NOW - 1000, tuple(MEMBERS.values()), NOW + 10**7)
+ROSTER_ENVELOPE = ROSTER.sign(KEYS["federation"])
+
+
+@cache
+def secret_key() -> SecretKey:
+    """The key of the test vectors."""
+    primes = json.loads((_VECTORS / "paillier_test_primes.json").read_text())["keys"][0]
+    return SecretKey(int(primes["p"], 16), int(primes["q"], 16))
+
+
+@cache
+def paillier_key() -> PaillierKey:
+    return PaillierKey("lea", secret_key().public_key, NOW - 1000, NOW + 10**7)
+
+
+def _query(kind, **changes) -> Query:
+    fields = {
+        "federation": FEDERATION,
+        "learner": "lea",
+        "nonce": octets("nonce")[:16],
+        "roster_version": 3,
+        "schema": SCHEMA,
+        "kind": kind,
+        "encoding": Encoding(10, 55, 64),
+        "paillier_key": paillier_key().sign(KEYS["lea"]),
+        "delta": Fraction(1, 10**6),
+        "max_rows": 1000,
+        "max_parties": 4,
+        "cohort_min": 2,
+        "honest_parties": 2,
+        "created_at_unix_s": NOW - 10,
+        "not_after_unix_s": NOW + 3600,
+        "answer_within_s": 60,
+        "prepare_within_s": 60,
+        "upload_within_s": 60,
+        "max_attempts": 2,
+    }
+    return Query(**fields | changes)
+
+
+@cache
+def queries() -> tuple[Query, ...]:
+    """One query of every kind and design that its slots hold, and one that uses every feature."""
+    parties = [MEMBERS[name] for name in PARTIES]
+    binding = Binding.seal(OPENING, parties, octets("nonce")[:16])
+    bound = _query(RadosQuery(2, PlainDesign()), features=OWN_FEATURES, binding=binding)
+    return (bound, *(_query(kind) for kind in KINDS if _fits(kind)))
+
+
+def _fits(kind) -> bool:
+    try:
+        _query(kind)
+    except WireError as error:
+        return error.code is not Code.ENCODING_OVERFLOW
+    return True
+
+
+@cache
+def opened() -> OpenedQuery:
+    """The query that uses every feature, as every node opens it."""
+    return open_query(KEYS["lea"].sign(Kind.QUERY, queries()[0].to_bytes()), ROSTER, now_unix_s=NOW)
+
+
+HEAD = LedgerHead(7, octets("ledger"), octets("sums"))
+
+
+def acceptance(party: str, query_id: bytes = b"") -> Acceptance:
+    return Acceptance(query_id or opened().query_id, 1, party, ROWS, mask_key(party), 3, HEAD)
+
+
+def cohort() -> Cohort:
+    said = tuple(sign(acceptance(party), KEYS[party]) for party in PARTIES)
+    return Cohort(opened().query_id, 1, said)
+
+
+def chunk() -> Chunk:
+    """A valid upload: every ciphertext is 1, an encryption of 0 without obfuscation."""
+    return Chunk.of(0, opened().public_key.to_wire([1] * opened().ciphertexts))
+
+
+def receipt(party: str) -> Receipt:
+    digest = upload_digest([chunk().content_hash])
+    return Receipt(opened().query_id, 1, party, cohort().digest, digest, opened().chunks, opened().ciphertexts, HEAD)
+
+
+def total() -> Total:
+    receipts = tuple(sign(receipt(party), KEYS[party]) for party in PARTIES)
+    return Total(cohort(), receipts, opened().chunks, opened().ciphertexts)
+
+
+def statements() -> dict[Kind, list[bytes]]:
+    """Valid payloads of every kind of signed message."""
+    query_id = opened().query_id
+    witness = Witness(FEDERATION, "bob", "ann", octets("challenge"), sign(acceptance("ann"), KEYS["ann"]))
+    retry = _signed_payload("retry")
+    return {
+        Kind.ROSTER: [ROSTER.to_bytes()],
+        Kind.QUERY: [query.to_bytes() for query in queries()],
+        Kind.PAILLIER_KEY: [paillier_key().sign(KEYS["lea"]).payload],
+        Kind.CANCEL: [_signed_payload("cancel")],
+        Kind.ACCEPTANCE: [acceptance("ann").to_bytes()],
+        Kind.REFUSAL: [Refusal(query_id, 1, "ann", Code.BUDGET_EXCEEDED).to_bytes()],
+        Kind.READY: [Ready(query_id, 1, "ann").to_bytes()],
+        Kind.RECEIPT: [receipt("ann").to_bytes()],
+        Kind.FEATURES: [Features(FEDERATION, "ann", OWN_FEATURES, "0.2.0", NOW).to_bytes()],
+        Kind.CHALLENGE: [Challenge(FEDERATION, "ann", octets("challenge"), NOW).to_bytes()],
+        Kind.WITNESS: [witness.to_bytes()],
+        Kind.RETRY: [retry],
+    }
+
+
+def _signed_payload(which: str) -> bytes:
+    from wire.query import Cancel, Retry
+
+    said = Cancel(opened().query_id, "lea") if which == "cancel" else Retry(opened().query_id, "lea", 2)
+    return said.sign(KEYS["lea"]).payload
