@@ -15,7 +15,13 @@ from typing import Self
 
 from dpcore.errors import ConfigurationError, PlanError, RadofedError
 from dpcore.progress import Progress
-from dpcore.queries.statement import PrivacyStatement, statement_for, without_bound
+from dpcore.queries.statement import (
+    PrivacyStatement,
+    cost_of_attempts,
+    rounded_up,
+    statement_for,
+    without_bound,
+)
 from learner.client import GIVE_UP_AFTER_S, Coordinator
 from learner.composition import Unanswered
 from learner.config import LearnerConfig
@@ -213,6 +219,26 @@ class Session:
         self._coordinator.retry_query(retry.sign(self._signing_key))
         return retry.attempt
 
+    def cost_of_retry(self, status: QueryStatus) -> str:
+        """What another attempt costs: a sentence, empty if no figure can be given."""
+        rows = [party.rows for party in status.parties if party.rows]
+        try:
+            query = self._query(status.query_id)
+            epsilon = cost_of_attempts(
+                query.kind,
+                rows,
+                query.delta,
+                schema=query.schema,
+                setting=setting_of(query),
+                attempts=self.attempts(status.query_id) + 1,
+            )
+        except (RadofedError, ValueError):
+            return ""
+        return (
+            f"With another attempt, epsilon under collusion becomes {rounded_up(epsilon)} at delta "
+            f"{float(query.delta):g}, because every attempt counts."
+        )
+
     def attempts(self, query_id: bytes) -> int:
         """How many attempts of a query may have a total, as far as this learner signed them.
 
@@ -256,7 +282,7 @@ class Session:
                 raise failure(status)
             if status.phase is Phase.LOST:
                 if not retries:
-                    raise AttemptLostError(status)
+                    raise AttemptLostError(status, self.cost_of_retry(status))
                 retries -= 1
                 self.retry(query_id)
                 continue
@@ -404,13 +430,15 @@ class AttemptLostError(RadofedError):
 
     exit_code = 6
 
-    def __init__(self, status: QueryStatus) -> None:
+    def __init__(self, status: QueryStatus, cost: str = "") -> None:
+        """cost: a sentence on what another attempt costs."""
         self.status = status
+        cost = f" {cost}" if cost else ""
         query = status.query_id.hex()[:RELEASE_NAME_DIGITS]
         super().__init__(
             f"attempt {status.attempt} of query {query} was lost. {status.detail} Parties may have been charged for "
-            f"it, and another attempt is charged again: start it with `rado learner retry {query}`, or end the query "
-            f"with `rado learner cancel {query}`"
+            f"it, and another attempt is charged again.{cost} Start it with `rado learner retry {query}`, or end the "
+            f"query with `rado learner cancel {query}`"
         )
 
 

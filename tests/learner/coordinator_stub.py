@@ -11,7 +11,7 @@ from rado.v1.member_service_pb2_grpc import MemberServiceServicer, add_MemberSer
 from wire.envelopes import Envelope
 from wire.errors import CODE_METADATA_KEY, Code, WireError
 from wire.features import OWN_FEATURES
-from wire.status import Phase, QueryStatus
+from wire.status import PartyProgress, Phase, QueryStatus
 from wire.upload import Chunk
 
 
@@ -27,6 +27,7 @@ class CoordinatorStub(LearnerServiceServicer, MemberServiceServicer):
         self.cancelled: list[Envelope] = []
         self.phases = [Phase.ANSWERING, Phase.UPLOADING, Phase.COMPLETE]
         self.code, self.detail = "", ""
+        self.parties: tuple[PartyProgress, ...] = ()
         self.totals = {}
         self.fail: dict[str, Code] = {}
         self.spoil_chunk = lambda chunk: chunk
@@ -75,7 +76,7 @@ class CoordinatorStub(LearnerServiceServicer, MemberServiceServicer):
         code, detail = (self.code, self.detail) if phase is Phase.FAILED else ("", "")
         if phase is Phase.LOST:
             detail = "In attempt 1 of 3 these did not finish: bo."
-        return QueryStatus(query_id, 1, phase, (), code, detail, 60, 0, 1_800_000_000)
+        return QueryStatus(query_id, 1, phase, self.parties, code, detail, 60, 0, 1_800_000_000)
 
     def ListQueries(self, request, context):  # noqa: N802
         return messages.ListQueriesResponse(queries=[self.status(q.payload_hash).to_proto() for q in self.submitted])

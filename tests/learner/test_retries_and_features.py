@@ -1,5 +1,6 @@
 """What a learner decides: another attempt after a lost one, and which features of the protocol a query uses."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from wire.envelopes import Kind
 from wire.errors import Code, WireError
 from wire.features import OWN_FEATURES, Feature
 from wire.query import open_query, open_retry
-from wire.status import Phase
+from wire.status import PartyProgress, PartyState, Phase
 
 LOST = [Phase.LOST]
 
@@ -50,6 +51,20 @@ def test_a_lost_attempt_is_the_learner_s_decision(setting, session):
     assert setting.stub.retried == []
     assert f"rado learner retry {query_id.hex()[:16]}" in str(caught.value)
     assert caught.value.exit_code == 6
+
+
+def test_what_another_attempt_costs_is_said_before_it_is_made(setting, session):
+    only_lost(setting)
+    setting.stub.parties = tuple(PartyProgress(name, PartyState.UPLOADED, "", 1, rows) for name, rows in ROWS.items())
+    plan = session.plan(REQUEST)
+    query_id = session.ask(plan)
+    with pytest.raises(AttemptLostError, match="epsilon under collusion becomes") as caught:
+        session.watch(query_id)
+    (figure,) = re.findall(r"becomes ([0-9.]+) at delta 1e-06", str(caught.value))
+    assert float(figure) > 1.2 * plan.cost.epsilon_if_others_collude
+    session.retry(query_id)
+    (again,) = re.findall(r"becomes ([0-9.]+) at", session.cost_of_retry(session.status(query_id)))
+    assert float(again) > float(figure)
 
 
 def test_a_retry_is_signed_for_this_query_and_the_next_attempt(setting, session):

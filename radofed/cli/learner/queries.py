@@ -292,6 +292,8 @@ def retry(
     check_timeout(timeout_s)
     with Session(LearnerConfig.load(config)) as session:
         found = _find(session, query_id)
+        if cost := session.cost_of_retry(session.status(found)):
+            output.note(cost)
         attempt = session.retry(found)
         output.note(f"attempt {attempt} of query {found.hex()} is started")
         if not wait:
