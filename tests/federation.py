@@ -129,9 +129,10 @@ class ProcessFederation:
 
 
 class Line:
-    """A line between one party and the coordinator that can stall: TLS passes through it unchanged.
+    """A TCP proxy between one member and the coordinator: TLS passes through it unchanged.
 
-    From `stall_after` on the party's data waits until `release`; it is lost with the process that sent it.
+    It can delay, trickle, freeze and cut, until `heal`. From `stall_after` on the member's data waits until `release`;
+    it is lost with the process that sent it.
     """
 
     def __init__(self, target: str) -> None:
@@ -143,6 +144,12 @@ class Line:
         self.sent_bytes = 0
         self._stall_after_bytes: int | None = None
         self.stalled = threading.Event()
+        self._delay_s = 0.0
+        self._trickles = self._is_cut = False
+        self._flowing = threading.Event()
+        self._flowing.set()
+        self._lock = threading.Lock()
+        self._sockets: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def stall_after(self, sent_bytes: int) -> None:
@@ -155,9 +162,41 @@ class Line:
         self._stall_after_bytes = None
         self._open.set()
 
+    def delay(self, seconds: float) -> None:
+        """From now on each piece of at most 16 KiB takes this much longer, in both directions."""
+        self._delay_s = seconds
+
+    def trickle(self) -> None:
+        """From now on the coordinator's data arrives at one byte a second."""
+        self._trickles = True
+
+    def freeze(self) -> None:
+        """From now on no data arrives in either direction, and connections stay open."""
+        self._flowing.clear()
+
+    def cut(self) -> None:
+        """End all connections, and refuse new ones."""
+        with self._lock:
+            self._is_cut = True
+            self._end_connections()
+
+    def heal(self) -> None:
+        """Let data and connections through as at first. What was frozen arrives."""
+        self._delay_s, self._trickles, self._is_cut = 0.0, False, False
+        self._flowing.set()
+
     def close(self) -> None:
         self.release()
+        self.heal()
         self._listener.close()
+        with self._lock:
+            self._end_connections()
+
+    def _end_connections(self) -> None:
+        """The caller holds the lock. The pumps close the sockets."""
+        for each in self._sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
 
     def _accept(self) -> None:
         while True:
@@ -169,6 +208,12 @@ class Line:
                 continue
             except OSError:
                 return
+            with self._lock:
+                if self._is_cut:
+                    near.close()
+                    far.close()
+                    continue
+                self._sockets |= {near, far}
             threading.Thread(target=self._pump, args=(near, far, True), daemon=True).start()
             threading.Thread(target=self._pump, args=(far, near, False), daemon=True).start()
 
@@ -180,8 +225,16 @@ class Line:
                     if self._stall_after_bytes is not None and self.sent_bytes > self._stall_after_bytes:
                         self.stalled.set()
                         self._open.wait(300)
+                time.sleep(self._delay_s)
+                self._flowing.wait(300)
+                while self._trickles and not counted and len(data) > 1:
+                    sink.sendall(data[:1])
+                    data = data[1:]
+                    time.sleep(1)
                 sink.sendall(data)
-        for end in (source, sink):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
+        with self._lock:
+            for end in (source, sink):
+                self._sockets.discard(end)
+                with suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+                end.close()
