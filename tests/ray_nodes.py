@@ -130,6 +130,22 @@ def wrong_shape(function, shared, payload):
     return function(shared, payload)[:, 1:]
 
 
+def one_more(function, shared, payload):
+    """A sum that is possible and wrong. For functools.partial."""
+    total = function(shared, payload)
+    total.flat[0] += 1
+    return total
+
+
+def another_product(slot_bits, function, public_key, uploads):
+    """Valid ciphertexts of another total: the first value is one unit larger. For functools.partial."""
+    ciphertexts = public_key.from_wire(function(public_key, uploads))
+    addends = [0] * len(ciphertexts)
+    # Slot 0 is the check slot.
+    addends[0] = 1 << slot_bits
+    return public_key.to_wire(public_key.add_plaintexts(ciphertexts, addends))
+
+
 def wait_for(title: bytes, raylets: list[int]) -> tuple[int, int]:
     """(process, raylet) of a worker with this title."""
     while True:

@@ -17,7 +17,7 @@ from radofed.common.logs import Log
 from tests.coordinator.bench import on_bench
 from tests.coordinator.world import MANY_RADOS, PARTIES, Clients
 from tests.federation import wait_until
-from tests.ray_nodes import RayNodes, cut_off, for_ever, needs_ray, slowly, zeros
+from tests.ray_nodes import RayNodes, another_product, cut_off, for_ever, needs_ray, slowly, zeros
 
 
 @pytest.fixture
@@ -175,6 +175,27 @@ def test_an_invalid_product_is_not_stored(world, settings, monkeypatch, caplog, 
     play(world)
     (reason,) = [record.fields["reason"] for record in caplog.records if "failed" in record.getMessage()]
     assert "returned no valid product" in reason
+
+
+@needs_ray
+def test_a_plausible_wrong_product_is_stored_as_the_coordinator_cannot_notice(world, settings, monkeypatch, caplog):
+    """The learner's tag refuses it: tests/hostile/test_wrong_products.py."""
+
+    @on_bench
+    async def play(bench):
+        use(bench, settings)
+        opened = await bench.ask(rados=4)
+        compute_by(monkeypatch, partial(another_product, opened.query.encoding.slot_bits))
+        await bench.to_uploading(opened)
+        uploads = [bench.world.chunks(opened, party)[0].ciphertexts for party in PARTIES]
+        await bench.contribute(opened, *PARTIES)
+        await bench.settled()
+        key, stored = opened.public_key, bench.core.spool.read_total(opened.query_id, 0)
+        assert stored == another_product(opened.query.encoding.slot_bits, multiply, key, uploads)
+        assert stored != multiply(key, uploads)
+
+    play(world)
+    assert events(caplog) == ["adding on the cluster"]
 
 
 @needs_ray

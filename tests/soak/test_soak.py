@@ -116,11 +116,13 @@ class Chunks:
     seen: dict[tuple[str, ...], set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def look(self) -> None:
-        # SPOOL/QUERY/ATTEMPT/PARTY/INDEX-HASH
-        for path in self.directory.glob("*/*/*/*-*"):
-            if not path.name.endswith(".part"):
-                index, _, digest = path.name.partition("-")
-                self.seen[(*path.relative_to(self.directory).parts[:3], index)].add(digest)
+        # SPOOL/QUERY/ATTEMPT/PARTY/INDEX-HASH. os.walk passes over directories that the coordinator removes meanwhile.
+        for directory, _, names in os.walk(self.directory):
+            place = Path(directory).relative_to(self.directory).parts
+            for name in names:
+                index, _, digest = name.partition("-")
+                if len(place) == 3 and not name.endswith(".part"):
+                    self.seen[*place, index].add(digest)
 
     @contextmanager
     def watched(self) -> Iterator[None]:

@@ -20,7 +20,7 @@ from parties.node import PartyNode
 from radofed.common.cluster.jobs import ClusterJob
 from radofed.common.logs import Log
 from tests.parties.party_world import SCHEMA, make_records
-from tests.ray_nodes import needs_ray, slowly, with_one_blas_thread, wrong_shape
+from tests.ray_nodes import needs_ray, one_more, slowly, with_one_blas_thread, wrong_shape
 
 # Ten runs of one block, the last one not whole.
 ROWS = 9 * BLOCK_ROWS + 77
@@ -124,6 +124,16 @@ def test_a_result_of_another_shape_is_not_added(sums, records, monkeypatch, capl
     np.testing.assert_array_equal(contribution(records, sums), contribution(records, sum_on_threads))
     (record,) = [record for record in caplog.records if "cluster failed" in record.getMessage()]
     assert "no sum of the query's shape" in record.fields["reason"]
+
+
+@needs_ray
+def test_a_plausible_wrong_sum_is_added_as_the_party_cannot_notice(sums, records, monkeypatch, caplog):
+    """Not protected (threat model, 4.14): a party's cluster can falsify sums as the party can. Ten runs, ten units."""
+    _, sent = on_workers(monkeypatch, one_more)
+    found, expected = contribution(records, sums), contribution(records, sum_on_threads)
+    assert len(sent) == 10
+    assert (found - expected).sum() == 10
+    assert not [record for record in caplog.records if "cluster failed" in record.getMessage()]
 
 
 @needs_ray

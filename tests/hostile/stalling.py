@@ -1,0 +1,120 @@
+"""Coordinators that keep members waiting: one that accepts connections, and one that speaks the protocol."""
+
+import socket
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+import grpc
+
+from rado.v1 import (
+    learner_service_pb2,
+    learner_service_pb2_grpc,
+    member_service_pb2,
+    member_service_pb2_grpc,
+    party_service_pb2,
+    party_service_pb2_grpc,
+)
+from tests.federation import ProcessFederation
+from wire.envelopes import Envelope
+from wire.features import OWN_FEATURES
+from wire.identity import TlsFiles
+from wire.status import QueryStatus, Work
+from wire.transport import SERVER_OPTIONS
+
+
+class Silent:
+    """Accepts connections at an address, reads, and never answers."""
+
+    def __init__(self, address: str) -> None:
+        host, port = address.rsplit(":", 1)
+        self._listener = socket.create_server((host, int(port)))
+        self._taken: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def connections(self) -> int:
+        return len(self._taken)
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                self._taken.append(self._listener.accept()[0])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+        for each in self._taken:
+            each.close()
+
+
+class Holding(
+    member_service_pb2_grpc.MemberServiceServicer,
+    party_service_pb2_grpc.PartyServiceServicer,
+    learner_service_pb2_grpc.LearnerServiceServicer,
+):
+    """Answers every call at once over mutual TLS, shows the same work for ever, and ignores how long a poll may wait.
+
+    work: what every party is shown. status: what every learner is shown. calls: how many there were of each kind.
+    """
+
+    def __init__(self, federation: ProcessFederation, work: list[Work], status: QueryStatus | None = None) -> None:
+        self.work, self.status = [each.to_proto() for each in work], status
+        self.calls: Counter[str] = Counter()
+        self.accepted: set[bytes] = set()
+        home = federation.directory("coordinator")
+        self.roster = Envelope.from_bytes((home / "roster.signed").read_bytes())
+        self._server = grpc.server(ThreadPoolExecutor(32), options=SERVER_OPTIONS)
+        member_service_pb2_grpc.add_MemberServiceServicer_to_server(self, self._server)
+        party_service_pb2_grpc.add_PartyServiceServicer_to_server(self, self._server)
+        learner_service_pb2_grpc.add_LearnerServiceServicer_to_server(self, self._server)
+        files = TlsFiles(home / "ca.pem", home / "certificate.pem", home / "tls.key")
+        self._server.add_secure_port(federation.address, files.server_credentials())
+        self._server.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.stop(0).wait(10)
+
+    # ruff: noqa: N802 (gRPC fixes the names and the arguments of these methods)
+
+    def FetchRoster(self, request, context):
+        now_ms = int(time.time() * 1000)
+        return member_service_pb2.FetchRosterResponse(roster=self.roster.to_proto(), server_time_unix_ms=now_ms)
+
+    def FetchFeatures(self, request, context):
+        return member_service_pb2.FetchFeaturesResponse(coordinator=OWN_FEATURES)
+
+    def SubmitFeatures(self, request, context):
+        return party_service_pb2.SubmitFeaturesResponse()
+
+    def FetchWork(self, request, context):
+        self.calls["poll"] += 1
+        return party_service_pb2.FetchWorkResponse(work=self.work, cursor=request.cursor + 1)
+
+    def SubmitAnswer(self, request, context):
+        self.calls["answer"] += 1
+        self.accepted.add(request.acceptance.payload)
+        return party_service_pb2.SubmitAnswerResponse()
+
+    def SubmitReady(self, request, context):
+        self.calls["ready"] += 1
+        return party_service_pb2.SubmitReadyResponse()
+
+    def WatchQuery(self, request, context):
+        self.calls["watch"] += 1
+        return learner_service_pb2.WatchQueryResponse(status=self.status.to_proto(), cursor=request.cursor + 1)
+
+
+def process_status(pid: int) -> tuple[int, int]:
+    """(threads, resident memory in bytes) of a process."""
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(fields["Threads"]), int(fields["VmRSS"].split()[0]) * 1024

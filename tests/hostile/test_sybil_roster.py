@@ -1,0 +1,130 @@
+"""An operator with the federation key fills the roster, and cohorts, with parties that it runs itself.
+
+Live: a party counts only members whose fingerprints its policy lists, however many others sign acceptances.
+"""
+
+import json
+import sqlite3
+import time
+from contextlib import closing
+from fractions import Fraction
+
+import pytest
+
+from dpcore.predicates.notation import parse
+from learner.config import LearnerConfig
+from learner.keys import create_key
+from learner.requests import StatisticRequest
+from learner.session import AttemptLostError, Session
+from radofed.templates import PolicyChoices
+from tests.federation import ProcessFederation, wait_until
+from tests.schemas import STAYS
+
+ROWS = "age,smoker,stayed\n" + "40,yes,yes\n" * 10
+HONEST, SYBILS = ("ada", "bo", "cy"), ("s1", "s2", "s3")
+# c = 1 and h = 2: a cohort needs three accepted members.
+POLICY = PolicyChoices(
+    designs=("statistic",), smallest_cohort=3, assumed_colluders=1, epsilon="100", delta="1e-5", required_witnesses=0
+)
+
+
+@pytest.fixture
+def federation(tmp_path):
+    parties = dict.fromkeys((*HONEST, *SYBILS), ROWS)
+    with ProcessFederation(tmp_path, parties=parties, schema=STAYS.to_toml(), policy=POLICY) as made:
+        for name in HONEST:
+            accept_only(made, name, HONEST)
+        create_key(made.learner.directory / "paillier.jwk", bits=2048)
+        made.start("coordinator")
+        wait_until(lambda: '"listening"' in made.log("coordinator"), timeout_s=60, what="the coordinator")
+        yield made
+
+
+def accept_only(federation: ProcessFederation, name: str, accepted) -> None:
+    """Leave these members' fingerprints in a party's policy, and no other."""
+    policy = federation.directory(name) / "policy.toml"
+    lines = policy.read_text().splitlines()
+    unwanted = {f"# {member.name}" for member in federation.made.members if member.name not in accepted}
+    kept = [line for line in lines if not (line.startswith('  "') and line[line.index("# ") :] in unwanted)]
+    assert len(kept) < len(lines)
+    policy.write_text("\n".join(kept) + "\n")
+
+
+def start(federation: ProcessFederation, *names: str) -> None:
+    """Start parties, and wait until the coordinator knows what their nodes can do."""
+    for name in names:
+        federation.start(name)
+    for name in names:
+        wait_until(lambda name=name: '"roster accepted"' in federation.log(name), timeout_s=60, what=name)
+
+
+def request(**changes) -> StatisticRequest:
+    fields = {"epsilon": Fraction(1), "pure": True, "cohort_min": 3, "colluders": 1, "answer_within_s": 6}
+    fields |= {"prepare_within_s": 15, "upload_within_s": 4, "expires_after_s": 600}
+    return StatisticRequest(STAYS, (parse('x["smoker"]'),), **fields | changes)
+
+
+def charges(federation: ProcessFederation, name: str) -> int:
+    path = federation.directory(name) / "state" / "ledger.sqlite"
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as ledger:
+        return ledger.execute("SELECT COUNT(*) FROM events WHERE state = 'charged'").fetchone()[0]
+
+
+def refusals(federation: ProcessFederation, name: str, event: str) -> list[str]:
+    lines = [json.loads(line) for line in federation.log(name).splitlines()]
+    return [line["code"] for line in lines if line["event"] == event]
+
+
+def test_a_cohort_full_of_sybils_gets_nothing_of_a_party(federation):
+    """The cohort has five members, four of them the operator's; ada counts itself. Later two members that it knows."""
+    start(federation, "ada", *SYBILS)
+    with Session(LearnerConfig.load(federation.learner.config), give_up_after_s=30) as session:
+        plan = wait_until(lambda: planned(session), timeout_s=60, what="the statements of features")
+        query_id = session.ask(plan)
+        with pytest.raises(AttemptLostError, match="did not finish: ada"):
+            session.watch(query_id, timeout_s=120)
+        # Ada accepted, as the roster has two more members that it accepts, and refused this cohort without them.
+        assert refusals(federation, "ada", "cohort refused") == ["POLICY_COHORT"]
+        assert [charges(federation, name) for name in ("ada", *SYBILS)] == [0, 1, 1, 1]
+        start(federation, "bo", "cy")
+        assert session.retry(query_id) == 2
+        session.watch(query_id, timeout_s=120)
+        release = session.fetch(query_id)
+        # The operator's parties may be in it; they do not count.
+        assert set(release.party_rows) == {*HONEST, *SYBILS}
+        assert [charges(federation, name) for name in (*HONEST, *SYBILS)] == [1, 1, 1, 2, 2, 2]
+
+
+def planned(session: Session, **changes):
+    """A plan once enough parties have stated their features."""
+    try:
+        return session.plan(request(**changes))
+    except Exception:  # noqa: BLE001 (tried again)
+        return None
+
+
+def test_a_party_that_accepts_too_few_members_of_the_roster_refuses_before_it_computes(federation):
+    accept_only(federation, "ada", ("ada", "bo"))
+    start(federation, "ada", *SYBILS)
+    with Session(LearnerConfig.load(federation.learner.config), give_up_after_s=30) as session:
+        plan = wait_until(lambda: planned(session), timeout_s=60, what="the statements of features")
+        session.ask(plan)
+        wait_until(lambda: refusals(federation, "ada", "refused"), timeout_s=60, what="the refusal")
+        assert refusals(federation, "ada", "refused") == ["POLICY_COHORT"]
+        assert '"accepted"' not in federation.log("ada")
+
+
+def test_sybils_are_no_witnesses_of_a_ledger(federation):
+    """They answer the party's challenge; it waits for a member that it accepts."""
+    policy = federation.directory("ada") / "policy.toml"
+    assert "required_witnesses = 0" in policy.read_text()
+    policy.write_text(policy.read_text().replace("required_witnesses = 0", "required_witnesses = 1"))
+    start(federation, "ada", *SYBILS)
+    with Session(LearnerConfig.load(federation.learner.config), give_up_after_s=30) as session:
+        session.ask(wait_until(lambda: planned(session, answer_within_s=60), timeout_s=60, what="statements"))
+        for name in SYBILS:
+            wait_until(lambda name=name: '"accepted"' in federation.log(name), timeout_s=60, what=name)
+        time.sleep(2)
+        assert '"accepted"' not in federation.log("ada")
+        start(federation, "bo")
+        wait_until(lambda: '"accepted"' in federation.log("ada"), timeout_s=60, what="ada's answer")
