@@ -195,7 +195,8 @@ def test_a_plausible_wrong_product_is_stored_as_the_coordinator_cannot_notice(wo
         assert stored != multiply(key, uploads)
 
     play(world)
-    assert events(caplog) == ["adding on the cluster"]
+    # A failure of the cluster would be a warning.
+    assert events(caplog) == []
 
 
 @needs_ray
