@@ -7,7 +7,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import grpc
 
@@ -54,11 +54,13 @@ class Silent:
             each.close()
 
 
-class Holding(
-    member_service_pb2_grpc.MemberServiceServicer,
-    party_service_pb2_grpc.PartyServiceServicer,
-    learner_service_pb2_grpc.LearnerServiceServicer,
-):
+# Untyped: the generated types declare every call abstract, and the generated classes refuse calls that are not served.
+MemberService: Any = member_service_pb2_grpc.MemberServiceServicer
+PartyService: Any = party_service_pb2_grpc.PartyServiceServicer
+LearnerService: Any = learner_service_pb2_grpc.LearnerServiceServicer
+
+
+class Holding(MemberService, PartyService, LearnerService):
     """Answers every call at once over mutual TLS, shows the same work for ever, and ignores how long a poll may wait.
 
     work: what every party is shown. status: what every learner is shown. calls: how many there were of each kind.
