@@ -1,6 +1,7 @@
 """Calls to the coordinator: the only file of the learner that uses the messages of rado.v1."""
 
 import math
+import time
 from types import TracebackType
 from typing import Self
 
@@ -17,6 +18,10 @@ from wire.transport import LONG_POLL_GRACE_S, LONG_POLL_S, Caller, open_channel
 from wire.upload import Chunk
 
 GIVE_UP_AFTER_S = 60.0
+ANSWERS_AT_ONCE = 20
+"""Statuses without a pause: more than an honest coordinator sends at once, except for the chunks of large uploads."""
+WATCH_EVERY_S = 0.2
+"""A learner asks this often for a status if the coordinator answers at once, instead of when something changed."""
 
 
 class Coordinator:
@@ -94,3 +99,27 @@ class Coordinator:
         if chunk.index != index:
             raise WireError(Code.CHUNK_MALFORMED, f"The coordinator sent chunk {chunk.index} instead of chunk {index}.")
         return chunk.ciphertexts
+
+
+class StatusPolls:
+    """Long polls for one query's status. A coordinator that answers all of them at once does not wear out the learner.
+
+    Use it from one thread.
+    """
+
+    def __init__(self, coordinator: Coordinator, query_id: bytes) -> None:
+        self._coordinator, self._query_id = coordinator, query_id
+        self._cursor = self._at_once = 0
+
+    def next(self, wait_s: float) -> QueryStatus:
+        """The status when it differs from the last, or after `wait_s` at the latest.
+
+        After ANSWERS_AT_ONCE answers in less than WATCH_EVERY_S each, an answer is followed by a pause of
+        WATCH_EVERY_S. Raises what Coordinator.watch_query raises.
+        """
+        begun = time.monotonic()
+        status, self._cursor = self._coordinator.watch_query(self._query_id, self._cursor, wait_s)
+        self._at_once = self._at_once + 1 if time.monotonic() - begun < WATCH_EVERY_S else 0
+        if self._at_once > ANSWERS_AT_ONCE and not status.phase.is_terminal:
+            time.sleep(WATCH_EVERY_S)
+        return status

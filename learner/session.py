@@ -22,7 +22,7 @@ from dpcore.queries.statement import (
     statement_for,
     without_bound,
 )
-from learner.client import GIVE_UP_AFTER_S, Coordinator
+from learner.client import GIVE_UP_AFTER_S, Coordinator, StatusPolls
 from learner.composition import Unanswered
 from learner.config import LearnerConfig
 from learner.keys import LearnerKey, load_key
@@ -269,10 +269,10 @@ class Session:
         """
         check_timeout(timeout_s)
         end = None if timeout_s is None else time.monotonic() + timeout_s
-        cursor, last = 0, None
+        polls, last = StatusPolls(self._coordinator, query_id), None
         while True:
             left_s = LONG_POLL_S if end is None else max(0.0, min(LONG_POLL_S, end - time.monotonic()))
-            status, cursor = self._coordinator.watch_query(query_id, cursor, left_s)
+            status = polls.next(left_s)
             if on_status is not None and status != last:
                 on_status(status)
             last = status
