@@ -66,7 +66,7 @@ def test_a_statement_blown_up_by_repeated_fields_does_not_reach_the_cohort(world
 def test_the_largest_statements_are_taken():
     longest, most = "p" * 63, (1 << 64) - 1
     digest = b"\1" * 32
-    head = LedgerHead(most, digest, bytes(MAX_SEALED_BYTES))
+    head = LedgerHead((1 << 63) - 1, digest, bytes(MAX_SEALED_BYTES))
     key = X25519PrivateKey.generate().public_key().public_bytes_raw()
     for statement in (
         Acceptance(digest, LAST_U32, longest, most, key, most, head),

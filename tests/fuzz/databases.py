@@ -19,12 +19,16 @@ from dpcore.accounting.filters import Loss, PrivacyLimit
 from dpcore.errors import RadofedError
 from parties.answering.attempts import Attempts
 from parties.database import LedgerOwner
+from parties.ledger.anchor import LocalHead
+from parties.ledger.chain import Head
 from parties.ledger.charges import RECORD, Charge, marginal
+from parties.ledger.format import bounds_text, read_charge
 from parties.ledger.ledger import Ledger
 from parties.ledger.limits import LedgerLimits
+from parties.ledger.sums import Account, Sums
 from tests.fuzz import world
 from tests.fuzz.mutation import json_octets, octets_near
-from tests.fuzz.target import Target, scratch
+from tests.fuzz.target import Target, scratch, written
 from wire.cohort import sign
 from wire.envelopes import Kind
 
@@ -42,7 +46,7 @@ def make_ledger(path: Path) -> None:
     acceptance = world.acceptance("ann", QUERY)
     attempts.accept(
         acceptance,
-        sign(acceptance, world.KEYS["ann"]),
+        lambda complete: sign(complete, world.KEYS["ann"]),
         CHARGE,
         mask_key=bytes(32),
         not_after_unix_s=world.NOW,
@@ -117,7 +121,8 @@ def use_ledger(path: Path) -> None:
     """What a start of the party, and `rado ledger show` and `verify`, read."""
 
     def use(*, create: bool) -> None:
-        ledger = Ledger.open(path, OWNER, LIMITS, create=create)
+        # The head beside it is another target.
+        ledger = Ledger.open(path, OWNER, LIMITS, create=create, anchored=False)
         attempts = Attempts(ledger)
         with closing(ledger.database):
             all_of(
@@ -144,9 +149,25 @@ def change(path: Path, statement: str, values: tuple) -> None:
 
 
 def read_bounds(data: bytes) -> None:
-    path = fresh("ledger-bounds", None, make_ledger)
-    change(path, "UPDATE events SET bounds = CAST(? AS TEXT), state = 'charged'", (data,))
-    use_ledger(path)
+    """In a ledger, bounds that differ from the chain's are refused before they are read."""
+    charge = read_charge(data.decode(errors="replace"), "lea", None)
+    assert read_charge(bounds_text(charge), "lea", None) == charge
+
+
+def a_head() -> bytes:
+    """The file beside a ledger."""
+    path = scratch("head-made") / "ledger.sqlite.head"
+    sums = Sums(((RECORD, CHARGE.bounds[0][1]),), 1)
+    owner, head = (world.FEDERATION, "ann", "data.csv"), Head(7, b"d" * 32)
+    LocalHead(owner, bytes(32), head, Account(sums, (b"abcd",))).write(path)
+    return path.read_bytes()
+
+
+def read_head(data: bytes) -> None:
+    head = LocalHead.read(written("ledger-head", "ledger.sqlite.head", data))
+    assert head is not None
+    head.write(scratch("ledger-head") / "again")
+    assert LocalHead.read(scratch("ledger-head") / "again") == head
 
 
 def read_attempt(data: bytes) -> None:
@@ -230,6 +251,8 @@ def targets() -> list[Target]:
             "ledger-bounds", read_bounds, json_octets([bounds, []]), 1 << 20, ("parties.ledger.format.read_charge",),
             examples=40,
         ),
+        Target("ledger-head", read_head, octets_near([a_head()]), 16 << 20, ("parties.ledger.anchor._HEAD",),
+               examples=30),
         Target("ledger-attempt", read_attempt, octets_near([answer, b"ready", b"accepted" * 2]), 1 << 20, (),
                examples=20),
         Target(

@@ -30,7 +30,7 @@ from parties.policy import Policy
 from parties.rosters import Rosters
 from parties.secret import load_or_create
 from rado.v1 import roster_pb2
-from radofed import templates
+from radofed import provision_roster, templates
 from radofed.certificates import Authority, make_request
 from radofed.common.cluster import jobs, ray_cluster
 from radofed.common.files.reading import read_text
@@ -212,9 +212,22 @@ def read_opening(data: bytes) -> None:
     place = root / "queries" / QUERY.hex()
     place.mkdir(parents=True, exist_ok=True)
     (place / "opening.key").write_bytes(data)
+    (place / "opening.key").chmod(0o600)
     secret = LearnerState(root, FEDERATION_KEY).opening(QUERY)
     assert secret is not None
     assert len(secret.public_bytes) == 32
+
+
+def read_provisioned_roster(data: bytes) -> None:
+    assert provision_roster._read(written("provision-roster", "roster.signed", data), FEDERATION_KEY).version
+
+
+def read_attempts_signed(data: bytes) -> None:
+    root = scratch("attempts-signed")
+    place = root / "queries" / QUERY.hex()
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "attempts").write_bytes(data)
+    assert LearnerState(root, FEDERATION_KEY).attempts_signed(QUERY) >= 1
 
 
 def read_refusals(data: bytes) -> None:
@@ -344,6 +357,9 @@ def targets() -> list[Target]:
                ("learner.state._ENVELOPE",)),
         Target("learner-query", read_query_file, octets_near([query]), 4 * MEBIBYTE, ()),
         Target("opening-key", read_opening, octets_near([bytes(32), b"k" * 32]), 32, ("learner.state._SECRET",)),
+        Target("provision-roster", read_provisioned_roster, octets_near([signed]), 4 * MEBIBYTE,
+               ("radofed.provision_roster._ROSTER",)),
+        Target("attempts-signed", read_attempts_signed, texts_near(["2\n"]), 8, ("learner.state._NUMBER",)),
         Target("address-file", read_address, texts_near(["127.0.0.1:7443\n"]), 4096, ("coordinator.status._ADDRESS",)),
         Target("ray-files", read_ray_files, texts_near(["10.0.0.1:6379"]), 4096,
                ("radofed.common.cluster.ray_cluster._NOTE", "radofed.common.cluster.ray_cluster._TOKEN",

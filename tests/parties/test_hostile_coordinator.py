@@ -70,6 +70,12 @@ class Hostile(party_service_pb2_grpc.PartyServiceServicer, member_service_pb2_gr
     def SubmitFeatures(self, request, context):  # noqa: N802
         return party_service_pb2.SubmitFeaturesResponse()
 
+    def AskWitnesses(self, request, context):  # noqa: N802
+        return party_service_pb2.AskWitnessesResponse()
+
+    def FetchWitnesses(self, request, context):  # noqa: N802
+        return party_service_pb2.FetchWitnessesResponse()
+
     def SubmitAnswer(self, request, context):  # noqa: N802
         self.count("SubmitAnswer")
         return party_service_pb2.SubmitAnswerResponse()
@@ -98,6 +104,9 @@ def log(tmp_path):
 @pytest.mark.parametrize("entries", [junk, one_junk, strangers])
 def test_a_coordinator_that_never_lets_a_party_wait_wears_it_out_neither_by_polls_nor_by_logs(offline, log, entries):
     home = offline.directory("coordinator")
+    # No other party runs, and this one shall act on what it is shown.
+    policy = offline.directory("ada") / "policy.toml"
+    policy.write_text(policy.read_text().replace("required_witnesses = 1", "required_witnesses = 0"))
     roster = Envelope.from_bytes((home / "roster.signed").read_bytes())
     hostile = Hostile(roster, entries)  # type: ignore[abstract]  # only the calls that a party makes
     server = grpc.server(ThreadPoolExecutor(8))

@@ -159,7 +159,7 @@ def test_what_is_suggested_works(capsys):
     assert data(capsys, *pool, "--rados", fewer[1])["feasible"]
     assert "without truncation" in found["suggestion"]
     assert data(capsys, *POOL)["feasible"]
-    small = data(capsys, *POOL[:4], "--rados", "10000", "--delta", "1e-13")
+    small = data(capsys, *POOL[:4], "--rados", "10000", "--delta", "1e-60")
     larger = re.search(r"a delta of (\S+)", small["suggestion"])
     assert larger
     assert data(capsys, *POOL[:4], "--rados", "10000", "--delta", larger[1])["feasible"]

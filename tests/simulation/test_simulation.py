@@ -14,6 +14,7 @@ import pytest
 import learner.opening
 import parties.answering.decisions
 import parties.database
+from parties.ledger.ledger import Ledger
 from tests.simulation.federation import ViolationError
 from tests.simulation.run import FailedRunError, Options, Report, bench, operations_of, simulate
 
@@ -77,9 +78,18 @@ def test_totals_that_are_not_bound_are_found(monkeypatch):
 
 
 def test_charges_that_vanish_with_a_log_are_found(monkeypatch):
-    """F3: with a write-ahead log a charge is gone once the log is."""
+    """F3: with a write-ahead log a charge is gone once the log is. The head beside the ledger would notice."""
     monkeypatch.setattr(parties.database, "JOURNAL_MODE", "wal")
+    monkeypatch.setattr(parties.database, "difference", lambda *_: "")
+    monkeypatch.setattr(Ledger, "contradicts", lambda *_: False)
     assert find("no charge is lost", 0)
+
+
+def test_a_ledger_that_is_not_anchored_is_found(monkeypatch):
+    """F2 and F3: an older copy of a whole machine answers as if nothing had been spent."""
+    monkeypatch.setattr(parties.database, "difference", lambda *_: "")
+    monkeypatch.setattr(Ledger, "contradicts", lambda *_: False)
+    assert find("a set-back ledger is noticed", 0, runs=300)
 
 
 def test_attempts_that_no_learner_signed_are_found(monkeypatch):
