@@ -91,6 +91,10 @@ MaxRows = Annotated[
         "stated rows."
     ),
 ]
+AllowOlderNodes = Annotated[
+    bool,
+    typer.Option("--allow-older-nodes", help="Do without protections that a member's older version does not have."),
+]
 Retries = Annotated[
     int, typer.Option(min=0, help="Attempts to start without asking after one is lost; parties charge each.")
 ]

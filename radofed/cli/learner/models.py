@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from radofed.cli.arguments import (
+    AllowOlderNodes,
     CohortMin,
     Colluders,
     MaxRows,
@@ -82,6 +83,7 @@ def train(
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
     max_rows: MaxRows = None,
+    allow_older_nodes: AllowOlderNodes = False,
     timeout_s: Timeout = None,
 ) -> Result:
     """Train a model on a release, or by queries.
@@ -122,7 +124,7 @@ def train(
         config=config,
         budget=(epsilon, delta),
         journal=journal or to.with_name(f"{to.name}.journal"),
-        terms=_terms(cohort_min, colluders, max_rows),
+        terms=_terms(cohort_min, colluders, max_rows, allow_older_nodes=allow_older_nodes),
         timeout_s=timeout_s,
     )
 
@@ -200,6 +202,7 @@ def evaluate(
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
     max_rows: MaxRows = None,
+    allow_older_nodes: AllowOlderNodes = False,
     timeout_s: Timeout = None,
 ) -> Result:
     """Measure a model on the parties' rows.
@@ -211,7 +214,7 @@ def evaluate(
     from learner.model import Model
 
     loaded = Model.load(model)
-    terms = _terms(cohort_min, colluders, max_rows)
+    terms = _terms(cohort_min, colluders, max_rows, allow_older_nodes=allow_older_nodes)
     with _federation(output, config, loaded.schema, terms, timeout_s, None) as federation:
         oracle = _within(federation, "evaluate", epsilon, delta)
         found = ask_evaluation(loaded.theta, oracle, confidence=confidence, bins=bins, scale=scale)
@@ -240,6 +243,7 @@ def statistic(
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
     max_rows: MaxRows = None,
+    allow_older_nodes: AllowOlderNodes = False,
     timeout_s: Timeout = None,
 ) -> Result:
     """Estimate how often predicates hold in the parties' rows.
@@ -257,7 +261,7 @@ def statistic(
     predicates = tuple(parse(text) for text in predicate)
     # Check before connecting.
     check(predicates, shared)
-    terms = _terms(cohort_min, colluders, max_rows)
+    terms = _terms(cohort_min, colluders, max_rows, allow_older_nodes=allow_older_nodes)
     with _federation(output, config, shared, terms, timeout_s, None) as federation:
         oracle = _within(federation, "statistic", epsilon, delta)
         found = oracle.statistic(predicates, tolerance=tolerance, confidence=confidence, noise_rate=noise_rate)
@@ -314,8 +318,11 @@ def _within(federation: "Federation", what: str, epsilon: str | None, delta: str
     return federation.within(exact(epsilon, "epsilon"), exact(delta, "delta"))
 
 
-def _terms(cohort_min: int | None, colluders: int | None, max_rows: int | None) -> dict[str, Any]:
-    terms = {"cohort_min": cohort_min, "colluders": colluders, "max_rows": max_rows}
+def _terms(
+    cohort_min: int | None, colluders: int | None, max_rows: int | None, *, allow_older_nodes: bool
+) -> dict[str, Any]:
+    terms: dict[str, Any] = {"cohort_min": cohort_min, "colluders": colluders, "max_rows": max_rows}
+    terms["allow_older_nodes"] = allow_older_nodes or None
     return {name: value for name, value in terms.items() if value is not None}
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from radofed.cli.arguments import (
+    AllowOlderNodes,
     CohortMin,
     Colluders,
     Design,
@@ -87,10 +88,6 @@ _AnswerWithinS = Annotated[int | None, typer.Option(help="Time for parties to an
 _PrepareWithinS = Annotated[int | None, typer.Option(help="Time for parties to get ready, in seconds. Default: 3600.")]
 _UploadWithinS = Annotated[int | None, typer.Option(help="Time for parties to upload, in seconds. Default: 3600.")]
 _ExpiresAfterS = Annotated[int | None, typer.Option(help="Time until the query expires, in seconds. Default: 86400.")]
-_AllowOlderNodes = Annotated[
-    bool,
-    typer.Option("--allow-older-nodes", help="Do without protections that a member's older version does not have."),
-]
 _Wait = Annotated[bool, typer.Option(help="Follow the query and fetch its release.")]
 
 
@@ -120,7 +117,7 @@ def query(
     prepare_within_s: _PrepareWithinS = None,
     upload_within_s: _UploadWithinS = None,
     expires_after_s: _ExpiresAfterS = None,
-    allow_older_nodes: _AllowOlderNodes = False,
+    allow_older_nodes: AllowOlderNodes = False,
     wait: _Wait = True,
     timeout_s: Timeout = None,
     retries: Retries = 0,
