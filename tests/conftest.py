@@ -29,9 +29,17 @@ def keep_tracing():
         sys.settrace(tracer)
 
 
+# Folders whose files take long: no processor shall wait for one of them at the end.
+_LONG = ("simulation", "soak", "hostile", "fuzz")
+
+
 def pytest_collection_modifyitems(items):
-    """Tests that end the shared Ray cluster come last, so that it is started once."""
-    items.sort(key=lambda item: item.get_closest_marker("ends_cluster") is not None)
+    """Long files come first. Tests that end the shared Ray cluster come last, so that it is started once."""
+
+    def place(item):
+        return item.get_closest_marker("ends_cluster") is not None, item.path.parent.name not in _LONG
+
+    items.sort(key=place)
 
 
 def pytest_collection_finish():

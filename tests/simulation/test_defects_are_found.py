@@ -1,0 +1,63 @@
+"""Known defects, put back one at a time: the simulation finds each, shrinks the run and says how to repeat it."""
+
+import pytest
+
+import learner.opening
+import parties.answering.decisions
+import parties.database
+from parties.ledger.ledger import Ledger
+from tests.simulation.federation import ViolationError
+from tests.simulation.run import FailedRunError, Options, Report, bench, operations_of
+
+
+def find(promise: str, first_seed: int, runs: int = 150) -> str:
+    """The violation that a defect causes within some runs; an empty text if none does."""
+    with bench() as own:
+        for seed in range(first_seed, first_seed + runs):
+            options = Options.of(seed)
+            try:
+                own.play(options, operations_of(options))
+            except ViolationError as violation:
+                if violation.promise == promise:
+                    return str(violation)
+                raise
+    return ""
+
+
+def test_totals_that_are_not_bound_are_found(monkeypatch):
+    """F1: without the tag a forged total opens."""
+    monkeypatch.setattr(learner.opening, "check_tag", lambda *_: None)
+    assert find("a total is its cohort's sum", 0)
+
+
+def test_charges_that_vanish_with_a_log_are_found(monkeypatch):
+    """F3: with a write-ahead log a charge is gone once the log is. The head beside the ledger would notice."""
+    monkeypatch.setattr(parties.database, "JOURNAL_MODE", "wal")
+    monkeypatch.setattr(parties.database, "difference", lambda *_: "")
+    monkeypatch.setattr(Ledger, "contradicts", lambda *_: False)
+    assert find("no charge is lost", 0)
+
+
+def test_a_ledger_that_is_not_anchored_is_found(monkeypatch):
+    """F2 and F3: an older copy of a whole machine answers as if nothing had been spent."""
+    monkeypatch.setattr(parties.database, "difference", lambda *_: "")
+    monkeypatch.setattr(Ledger, "contradicts", lambda *_: False)
+    assert find("a set-back ledger is noticed", 0, runs=300)
+
+
+def test_attempts_that_no_learner_signed_are_found(monkeypatch):
+    """F4: a coordinator starts another attempt by itself, and the party pays."""
+    monkeypatch.setattr(parties.answering.decisions, "check_retry", lambda *_: None)
+    assert find("attempts are the learner's", 0)
+
+
+def test_a_failing_run_is_shrunk_and_says_how_to_repeat_it(monkeypatch):
+    monkeypatch.setattr(parties.answering.decisions, "check_retry", lambda *_: None)
+    with bench() as own, pytest.raises(FailedRunError) as caught:
+        for seed in range(150):
+            own.run(seed, Report())
+    failed = caught.value
+    assert len(failed.operations) <= 12
+    assert f"seed={failed.options.seed}" in str(failed)
+    with bench() as own, pytest.raises(ViolationError):
+        own.play(failed.options, failed.operations)
