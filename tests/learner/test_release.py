@@ -5,6 +5,7 @@ import json
 import shutil
 import tempfile
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from dpcore.estimators.base import RadoSample
 from dpcore.queries.statement import statement_for
 from learner.opening import CohortError
 from learner.release import Release, ReleaseError
+from learner.requests import MomentsRequest
 from tests.learner.totals import REQUEST, SCHEMA, World
 from wire.envelopes import SigningKey
 from wire.errors import Code, WireError
@@ -318,3 +320,20 @@ def test_a_full_disk_leaves_nothing(release, tmp_path, monkeypatch, fails_at):
 def test_a_copy_is_the_same_release(saved, tmp_path):
     shutil.copytree(saved, tmp_path / "copy")
     assert Release.load(tmp_path / "copy").digest == Release.load(saved).digest
+
+
+def test_a_release_of_rados_has_no_moments_and_one_of_moments_no_rados(world, release):
+    with pytest.raises(ReleaseError, match="give one of moments"):
+        _ = release.moments
+    opened = world.ask(MomentsRequest(schema=SCHEMA, max_rows=10_000, epsilon=Fraction(1)))
+    kind = opened.query.kind
+    total = world.total(opened, ROWS)
+    made = make_release(
+        world,
+        np.zeros(kind.shape(SCHEMA.d), dtype=np.int64),
+        query_envelope=opened.envelope,
+        cohort=total.cohort,
+        receipts=total.receipts,
+    )
+    with pytest.raises(ReleaseError, match="give one of rados"):
+        _ = made.rados

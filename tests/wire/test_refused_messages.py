@@ -7,6 +7,7 @@ from fractions import Fraction
 import pytest
 
 from dpcore.errors import ConfigurationError
+from dpcore.queries.base import MAX_VALUES
 from rado.v1 import cohort_pb2, party_service_pb2
 from tests.learner.totals import FEDERATION, World
 from wire.binding import Binding, OpeningSecret, montgomery_key
@@ -317,6 +318,11 @@ def test_a_query_before_its_time_or_after_it_is_refused(opened):
     query = opened.query
     refused(lambda: check_time(query, query.created_at_unix_s - 301), Code.QUERY_EXPIRED)
     refused(lambda: check_time(query, query.not_after_unix_s + 301), Code.QUERY_EXPIRED)
+
+
+def test_a_query_of_too_many_values_is_refused(opened):
+    many = replace(opened.query.kind, rados=MAX_VALUES // opened.query.schema.d + 1)
+    refused(lambda: replace(opened.query, kind=many), Code.QUERY_INVALID)
 
 
 @pytest.mark.parametrize("index", [-1, "chunks"])
