@@ -187,7 +187,9 @@ def _tables(function: ast.FunctionDef) -> Iterator[str]:
             case ast.For(iter=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="items")), body=body):
                 if _raises(body):
                     yield name
-            case ast.If(test=ast.UnaryOp(operand=ast.Call(func=ast.Name(id="all"), args=[ast.Name(id=name)])), body=body):
+            case ast.If(
+                test=ast.UnaryOp(operand=ast.Call(func=ast.Name(id="all"), args=[ast.Name(id=name)])), body=body
+            ):
                 if _ends_with_raise(body):
                     yield name
 

@@ -126,7 +126,9 @@ def main() -> None:
 
 
 def _write(content: dict[str, dict[str, str]], place: dict[str, int]) -> None:
-    ordered = {part: {check: entries[check] for check in sorted(entries, key=place.get)} for part, entries in content.items()}
+    ordered = {
+        part: {check: entries[check] for check in sorted(entries, key=place.get)} for part, entries in content.items()
+    }
     MAPPING.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
 
 

@@ -46,7 +46,11 @@ class Recording(Walk):
         loop.iter = _call("recorded_rows_", ids, loop.iter)
         loop.target = ast.Tuple([ast.Name(_ROW, ast.Store()), loop.target], ast.Store())
         for part in ast.walk(within):
-            if isinstance(part, ast.Call) and getattr(part.func, "id", "") == "recorded_condition_" and len(part.args) == 3:
+            if (
+                isinstance(part, ast.Call)
+                and getattr(part.func, "id", "") == "recorded_condition_"
+                and len(part.args) == 3
+            ):
                 part.args += [ids, ast.Name(_ROW, ast.Load())]
 
 
@@ -127,18 +131,24 @@ class _Trying(_Plugin):
         items = defaultdict(list)
         for item in session.items:
             items[item.nodeid.partition("[")[0]].append(item)
+        self._items = session.items
         for check, tests in json.loads(self._file.read_text(encoding="utf-8")).items():
             found = next((test for test in tests if self._fails(check, items[test])), None)
             with self._file.with_suffix(".found").open("a", encoding="utf-8") as file:
                 file.write(json.dumps([check, found]) + "\n")
         return True
 
+    def _another(self, item):
+        """An item that shares as much with this one as possible, so that only this one's own fixtures end."""
+        others = [other for other in self._items if other is not item]
+        return next((other for other in others if other.parent is item.parent), next(iter(others), None))
+
     def _fails(self, check, items):
         for item in items:
             self._failed = self._timed_out = False
             self._off = check
             try:
-                item.config.hook.pytest_runtest_protocol(item=item, nextitem=item)
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=self._another(item))
             finally:
                 self._off = ""
             if self._failed:

@@ -18,7 +18,7 @@ from tests.checks.running import read
 
 HOUR_S = 3600
 
-SAMPLE = '''
+SAMPLE = """
 class Sample:
     def __init__(self, size, names):
         if size < 1 or not (names and len(names) < 9):
@@ -38,7 +38,7 @@ class Sample:
 def check(names):
     if "x" in names:
         raise ValueError("x")
-'''
+"""
 CHECKS_OF_SAMPLE = {
     "Sample.__init__ rule: size < 100": (101, ["n"]),
     "Sample.__init__ rule: size != 13": (13, ["n"]),

@@ -2,7 +2,10 @@
 
 import pytest
 
+from parties.rosters import Rosters
+from radofed.common.logs import Log
 from wire.envelopes import SigningKey
+from wire.errors import Code, WireError
 
 pytestmark = pytest.mark.usefixtures("small_comb")
 
@@ -27,3 +30,21 @@ def test_a_roster_that_goes_back_is_rejected(ada, world):
     assert not ada.rosters.offer(world.roster_envelope)
     assert ada.rosters.current.version == 3
     assert ada.rosters.current.find("dee", ada.rosters.current.parties[0].role) is None
+
+
+def rosters(directory, world, federation):
+    key = world.federation_key.public_bytes
+    return Rosters(directory, federation=federation, federation_key=key, log=Log("party.test"))
+
+
+def test_before_the_first_roster_there_is_none_to_use(world, tmp_path):
+    with pytest.raises(WireError) as caught:
+        _ = rosters(tmp_path, world, world.roster.federation).current
+    assert caught.value.code is Code.ROSTER_STALE
+
+
+def test_a_roster_of_another_federation_is_rejected(world, tmp_path):
+    """One key may sign for two federations."""
+    others = rosters(tmp_path, world, "others")
+    assert not others.offer(world.roster_envelope)
+    assert others.known is None

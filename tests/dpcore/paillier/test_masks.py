@@ -174,4 +174,11 @@ def test_a_member_is_not_its_own_peer():
     """Its mask with itself would not cancel."""
     key = X25519PrivateKey.generate()
     with pytest.raises(ValueError, match="own peers"):
-        cohort_mask("a", key, {"a": key.public_key().public_bytes_raw()}, CohortAttempt(QUERY_ID, 1, DIGEST), shape=(1, 2), value_bits=40)
+        cohort_mask(
+            "a",
+            key,
+            {"a": key.public_key().public_bytes_raw()},
+            CohortAttempt(QUERY_ID, 1, DIGEST),
+            shape=(1, 2),
+            value_bits=40,
+        )

@@ -232,3 +232,19 @@ def test_a_disk_that_is_full_while_masking_is_tried_again_and_charges_nothing(ad
     assert (spent(ada), ada.hub.chunks) == (0, {})
     ada.upload(envelope, cohort)
     assert ada.state(envelope) is S.UPLOADED
+
+
+def test_a_contribution_that_is_not_the_one_spooled_is_not_charged(ada):
+    """Its files were exchanged for others that fit one another."""
+    envelope, cohort = ready(ada)
+    query_id = envelope.payload_hash
+    spool = ada.spools.open(query_id, 1)
+    chunks = [spool.chunk(index).ciphertexts for index in range(len(spool.hashes))]
+    values = spool.values()
+    width = len(chunks[0]) // spool.ciphertexts if len(chunks) == 1 else 512
+    ada.spools.remove(query_id, 1)
+    other = [chunks[0][:-1] + bytes([chunks[0][-1] ^ 1]), *chunks[1:]]
+    ada.spools.write(query_id, 1, iter(other), needed_bytes=10_000, width=width, values=values)
+    ada.upload(envelope, cohort)
+    assert ada.hub.chunks == {}
+    assert spent(ada) == 0
