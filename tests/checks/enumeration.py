@@ -49,8 +49,18 @@ SCOPE = (
 
 VERIFYING = ("check", "open", "verify", "validate", "require", "refuse")
 
-EXCLUDED: dict[str, str] = {}
-"""Checks that protect nobody from anybody, by id, each with its reason."""
+EXCLUDED: dict[str, str] = {
+    "parties/answering/lifecycle.py::QueryLifecycle._answer call: self._refuse(work, error.code, error.detail)": "it sends a refusal and raises nothing; the refused query was not accepted before it",
+    "parties/answering/lifecycle.py::QueryLifecycle._answer call: self._refuse(work, *as_refusal(error))": "it sends a refusal and raises nothing; the refused query was not accepted before it",
+    "wire/transport.py::Caller.__call__ if: not may_pass": "it ends the retries of a caller: a matter of time, not of trust",
+    "wire/transport.py::Caller.__call__ if: self._stopping()": "it ends the retries of a caller: a matter of time, not of trust",
+    "wire/transport.py::Caller.__call__ if: time.monotonic() >= end": "it ends the retries of a caller: a matter of time, not of trust",
+    "coordinator/totals.py::ClusterSum.__init__ call: check_in_background(settings, log)": "it logs whether the cluster answers; every product of a worker is checked later",
+    "coordinator/totals.py::ClusterSum._make.idle if: stopping()": "it ends work that is no longer wanted",
+    "parties/answering/lifecycle.py::QueryLifecycle._compute.progress if: not wanted()": "it ends work that is no longer wanted",
+    "parties/answering/uploads.py::Uploads._send_chunks if: not wanted()": "it ends work that is no longer wanted",
+}
+"""What has the form of a check and protects nobody, by id, each with its reason."""
 
 
 @dataclass(frozen=True)

@@ -512,10 +512,10 @@ def test_a_roster_with_another_coordinator_is_not_served(world):
         membership(world, dataclasses.replace(world.roster, members=renamed))
 
 
-@pytest.mark.parametrize("product", ["none", "long", "no unit"])
+@pytest.mark.parametrize("product", ["none", "number", "long", "no unit"])
 def test_a_worker_s_product_is_checked_like_an_upload(world, product):
     live = SimpleNamespace(opened=world.open(world.query()))
     width = live.opened.chunk_bytes(0)
-    given = {"none": None, "long": b"\1" * 2 * width, "no unit": bytes(width)}[product]
+    given = {"none": None, "number": 5, "long": b"\1" * 2 * width, "no unit": bytes(width)}[product]
     with pytest.raises(ClusterError, match="a worker returned"):
         _checked(live, 0, [given])

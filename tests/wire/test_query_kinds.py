@@ -135,6 +135,7 @@ def change(message, path, value):
         (11, "statistic.laplace.shares", 3),
         (12, "gradient.loss", 0),
         (14, "gradient.basis", [1] * 48),
+        (14, "gradient.basis", [entry for row in KINDS[14].basis.entries for entry in row] + [1]),
     ],
 )
 def test_values_out_of_range_are_refused(kind, path, value):

@@ -195,7 +195,14 @@ def test_a_learner_that_sends_queries_endlessly_does_not_fill_the_log(ada, caplo
 
 @pytest.mark.parametrize(
     "change",
-    [{"at_unix_s": "now"}, {"at_unix_s": -1}, {"at_unix_s": 1 << 60}, {"attempt": "1"}, {"detail": 5}],
+    [
+        {"at_unix_s": "now"},
+        {"at_unix_s": 1.5},
+        {"at_unix_s": -1},
+        {"at_unix_s": 1 << 60},
+        {"attempt": "1"},
+        {"detail": 5},
+    ],
     ids=str,
 )
 def test_a_stored_refusal_that_is_none_is_not_read(change):
