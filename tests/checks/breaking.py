@@ -6,6 +6,7 @@ proves nothing, its exit status is one of these and not pytest's.
 
 import ast
 import os
+from pathlib import Path
 
 import pytest
 
@@ -64,8 +65,7 @@ class _Plugin:
         elif self._timed_out:
             session.exitstatus = TIMED_OUT
         elif self._failed and OUTCOME in os.environ:
-            with open(os.environ[OUTCOME], "w", encoding="utf-8") as file:
-                file.write(self._failed[0])
+            Path(os.environ[OUTCOME]).write_text(self._failed[0], encoding="utf-8")
 
 
 @pytest.hookimpl(tryfirst=True)

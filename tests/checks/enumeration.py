@@ -7,19 +7,21 @@ A check is one of these:
   or `if not all(...)` raises from. The operands of `and` are checks of their own;
 - `row`: an element of a literal that a loop goes through, if the loop raises, and likewise of a table of rules that is
   a comprehension;
-- `call`: a call whose result is not used, of a function that verifies, by its name (VERIFYING).
+- `call`: a call whose result is not used, of a function that verifies, by its name (VERIFYING), or one of PROTECTING.
 
 What is none:
 
 - a file that is not in SCOPE: it reads no peer's message, no state on disk and no secret;
 - a bare `raise` inside `except`: it passes an error on. The check is where the error was raised first;
 - `assert`: it states an invariant, and other code makes it true;
-- a check of EXCLUDED, each with its reason.
+- an `if` without `raise`: it chooses what to do, and the tests of that choice stand in docs/threat-model.md.
+
+checks.json excludes single checks besides, each with its reason.
 """
 
 import ast
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,18 +51,13 @@ SCOPE = (
 
 VERIFYING = ("check", "open", "verify", "validate", "require", "refuse")
 
-EXCLUDED: dict[str, str] = {
-    "parties/answering/lifecycle.py::QueryLifecycle._answer call: self._refuse(work, error.code, error.detail)": "it sends a refusal and raises nothing; the refused query was not accepted before it",
-    "parties/answering/lifecycle.py::QueryLifecycle._answer call: self._refuse(work, *as_refusal(error))": "it sends a refusal and raises nothing; the refused query was not accepted before it",
-    "wire/transport.py::Caller.__call__ if: not may_pass": "it ends the retries of a caller: a matter of time, not of trust",
-    "wire/transport.py::Caller.__call__ if: self._stopping()": "it ends the retries of a caller: a matter of time, not of trust",
-    "wire/transport.py::Caller.__call__ if: time.monotonic() >= end": "it ends the retries of a caller: a matter of time, not of trust",
-    "coordinator/totals.py::ClusterSum.__init__ call: check_in_background(settings, log)": "it logs whether the cluster answers; every product of a worker is checked later",
-    "coordinator/totals.py::ClusterSum._make.idle if: stopping()": "it ends work that is no longer wanted",
-    "parties/answering/lifecycle.py::QueryLifecycle._compute.progress if: not wanted()": "it ends work that is no longer wanted",
-    "parties/answering/uploads.py::Uploads._send_chunks if: not wanted()": "it ends work that is no longer wanted",
+PROTECTING = {
+    "parties/database.py": (
+        "connection.execute('PRAGMA synchronous = EXTRA')",
+        "connection.execute('PRAGMA secure_delete = ON')",
+    ),
 }
-"""What has the form of a check and protects nobody, by id, each with its reason."""
+"""Calls that protect and raise nothing, by file."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +72,8 @@ class Check:
 class Walk(ast.NodeTransformer):
     """Goes through a module's checks in their order. Subclasses replace what they want replaced."""
 
-    def __init__(self, path: str, excluded: Mapping[str, str] | None = None) -> None:
+    def __init__(self, path: str) -> None:
         self._path = path
-        self._excluded = EXCLUDED if excluded is None else excluded
         self._names: list[str] = []
         self._seen: Counter[str] = Counter()
 
@@ -111,7 +107,7 @@ class Walk(ast.NodeTransformer):
             return expression
         negated = trips == (kind == "rule")
         check = self._check(kind, expression, f"not {ast.unparse(expression)}" if negated else ast.unparse(expression))
-        return expression if check.id in self._excluded else self.condition(check, expression, trips=trips)
+        return self.condition(check, expression, trips=trips)
 
     def _rows(self, loop: ast.For | ast.comprehension, within: ast.AST) -> None:
         literal = loop.iter
@@ -120,7 +116,7 @@ class Walk(ast.NodeTransformer):
         checks, kept = [], []
         for element in literal.elts:
             check = self._check("row", element, ast.unparse(element))
-            replaced = element if check.id in self._excluded else self.row(check, element)
+            replaced = self.row(check, element)
             if replaced is not None:
                 checks.append(check)
                 kept.append(replaced)
@@ -180,14 +176,16 @@ class Walk(ast.NodeTransformer):
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
         """A call whose result is not used."""
+        source = ast.unparse(node.value)
         call = node.value.value if isinstance(node.value, ast.Await) else node.value
-        if isinstance(call, ast.Call):
-            function = call.func
-            name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-            if name.lstrip("_").split("_")[0] in VERIFYING:
-                check = self._check("call", node, ast.unparse(node.value))
-                return node if check.id in self._excluded else self.call(check, node)
+        if source in PROTECTING.get(self._path, ()) or (isinstance(call, ast.Call) and _is_verifying(call.func)):
+            return self.call(self._check("call", node, source), node)
         return node
+
+
+def _is_verifying(function: ast.expr) -> bool:
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    return name.lstrip("_").split("_")[0] in VERIFYING
 
 
 def _tables(function: ast.FunctionDef) -> Iterator[str]:
@@ -216,9 +214,11 @@ def _raises(body: list[ast.stmt]) -> bool:
     return any(isinstance(statement, ast.If) and _ends_with_raise(statement.body) for statement in body)
 
 
-class _Listing(Walk):
-    def __init__(self, path: str, excluded: Mapping[str, str]) -> None:
-        super().__init__(path, excluded)
+class Listing(Walk):
+    """Collects the checks of a file."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
         self.found: list[Check] = []
 
     def condition(self, check: Check, expression: ast.expr, *, trips: bool) -> ast.expr:
@@ -241,16 +241,16 @@ def files() -> Iterator[str]:
             yield file.relative_to(ROOT).as_posix()
 
 
-def checks_of(path: str, *, excluded: bool = False) -> list[Check]:
-    """The checks of one file. excluded: with those of EXCLUDED."""
-    listing = _Listing(path, {} if excluded else EXCLUDED)
+def checks_of(path: str) -> list[Check]:
+    """The checks of one file."""
+    listing = Listing(path)
     listing.visit(ast.parse((ROOT / path).read_text(encoding="utf-8")))
     return listing.found
 
 
-def all_checks(*, excluded: bool = False) -> list[Check]:
-    """The checks of all files. excluded: with those of EXCLUDED."""
-    return [check for path in files() for check in checks_of(path, excluded=excluded)]
+def all_checks() -> list[Check]:
+    """The checks of all files."""
+    return [check for path in files() for check in checks_of(path)]
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ def main() -> None:
     for part in content.values():
         for vanished in part.keys() - set(ids):
             del part[vanished]
-    new = set(ids) - content["checks"].keys() - content["redundant"].keys()
+    new = set(ids) - content["checks"].keys() - content["redundant"].keys() - content["excluded"].keys()
     options = argparse.ArgumentParser(prog="python -m tests.checks.find", description=__doc__)
     options.add_argument("paths", nargs="*", default=[], help="tests to run; by default all that may trip a check")
     options.add_argument("--recorded", type=Path, help="directory of an earlier recording, to which this one is added")

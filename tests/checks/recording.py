@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.checks.enumeration import Check, Walk, files
+from tests.checks.enumeration import PROTECTING, Check, Walk, files
 from tests.checks.importing import Importer, module_of
 
 VARIABLE = "RADOFED_RECORDED"
@@ -34,11 +34,12 @@ class Recording(Walk):
         return _call("recorded_condition_", ast.Constant(check.id), ast.Constant(trips), expression)
 
     def call(self, check: Check, statement: ast.Expr) -> ast.stmt:
-        """Noted if it raises."""
+        """Noted if it raises, or if it never does and is made."""
         note = ast.Expr(_call("recorded_call_", ast.Constant(check.id)))
+        if ast.unparse(statement.value) in PROTECTING.get(check.path, ()):
+            return ast.If(_call("recorded_wanted_", ast.Constant(check.id)), [note, statement], [])
         handler = ast.ExceptHandler(ast.Name("BaseException", ast.Load()), None, [note, ast.Raise()])
-        wanted = _call("recorded_wanted_", ast.Constant(check.id))
-        return ast.If(wanted, [ast.Try([statement], [handler], [], [])], [])
+        return ast.If(_call("recorded_wanted_", ast.Constant(check.id)), [ast.Try([statement], [handler], [], [])], [])
 
     def rows(self, loop: ast.For | ast.comprehension, checks: list[Check], within: ast.AST) -> None:
         """The number of the row is a variable, which the loop's conditions note as well."""

@@ -9,7 +9,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +42,7 @@ def _warm_up() -> None:
     import grpc.aio  # noqa: F401
     import hypothesis  # noqa: F401
     import numba  # noqa: F401
-    import pyarrow  # noqa: F401
+    import pyarrow as pa  # noqa: F401
     import pydantic  # noqa: F401
     import scipy.stats  # noqa: F401
     from cryptography import x509  # noqa: F401
@@ -63,12 +63,7 @@ def _in_fork(check: str | None, tests: list[str], outcome: Path) -> None:
     os._exit(int(status))
 
 
-def run_broken(
-    jobs: Iterable[tuple[str | None, list[str]]],
-    *,
-    at_once: int,
-    finished: Callable[[str | None, Outcome], None] = lambda check, outcome: None,
-) -> Iterator[tuple[str | None, Outcome]]:
+def run_broken(jobs: Iterable[tuple[str | None, list[str]]], *, at_once: int) -> Iterator[tuple[str | None, Outcome]]:
     """The outcome of each job (check, tests). Without a check, the tests run unbroken."""
     _warm_up()
     waiting = iter(jobs)
@@ -96,7 +91,11 @@ def run_broken(
 
 
 def read() -> dict[str, dict[str, str]]:
-    """The file: `checks`, the test of each check by id, `redundant`, reasons by id, `unmapped`, reasons by id."""
+    """The file: tests or reasons by id, in parts.
+
+    checks: the test that fails without the check. redundant: the check that refuses the same. excluded: why it protects
+    nobody. unmapped: checks that no test fails without; the aim is none.
+    """
     return json.loads(MAPPING.read_text(encoding="utf-8"))
 
 
