@@ -145,16 +145,20 @@ class _Trying(_Plugin):
         return next((other for other in others if other.parent is item.parent), next(iter(others), None))
 
     def _fails(self, check, items):
+        """Whether a test fails with the check switched off, and passes after that with the check."""
         for item in items:
-            self._failed = self._timed_out = False
-            self._off = check
-            try:
-                item.config.hook.pytest_runtest_protocol(item=item, nextitem=self._another(item))
-            finally:
-                self._off = ""
-            if self._failed:
-                return not self._timed_out
+            if self._run(item, check):
+                return not self._timed_out and not self._run(item, "")
         return False
+
+    def _run(self, item, off):
+        self._failed = self._timed_out = False
+        self._off = off
+        try:
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=self._another(item))
+        finally:
+            self._off = ""
+        return self._failed
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -396,10 +396,12 @@ def test_a_cohort_that_has_become_impossible_is_not_awaited():
         lambda round_: {"expires_at": float("inf")},
         lambda round_: {"deadline": float("nan")},
         lambda round_: {"answers": {**round_.answers, "stranger": PartyAnswer("yes", rows=1)}},
+        lambda round_: {"ready": round_.ready | {"stranger"}},
+        lambda round_: {"ready": round_.ready - {"a"}},
         lambda round_: {"cohort": ("a", "b", "b")},
         lambda round_: {"answers": {**round_.answers, "a": PartyAnswer("yes", rows=RULES.max_rows)}},
     ],
-    ids=["expiry", "deadline", "stranger", "twice", "rows"],
+    ids=["expiry", "deadline", "stranger", "stranger ready", "not ready", "twice", "rows"],
 )
 def test_a_round_that_contradicts_itself_is_not_made(change):
     """As from a damaged store."""

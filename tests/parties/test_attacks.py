@@ -9,7 +9,7 @@ from dpcore.randomness.sources import SystemRandom
 from dpcore.records.computation import Computation
 from parties.answering.attempts import AttemptState
 from parties.answering.contribution import integer_vector
-from parties.answering.decisions import check_retry
+from parties.answering.decisions import check_retry, decide
 from parties.answering.spool import SpoolLostError
 from parties.database import LedgerDamagedError
 from tests.parties.party_world import PARTIES, SMOKER, Ada, World, limits, make_records, ready, reserved, spent
@@ -374,3 +374,11 @@ def test_a_cohort_smaller_than_the_query_s_receives_no_upload(world, tmp_path):
     ada.upload(envelope, replace(cohort, acceptances=cohort.acceptances[:2]))
     assert ada.hub.chunks == {}
     assert spent(ada) == 0
+
+
+@pytest.mark.parametrize("attempt", [0, 4])
+def test_an_attempt_that_the_query_does_not_have_is_refused_at_once(ada, attempt):
+    opened = ada.world.open(ada.world.ask())
+    retry = ada.world.retry(opened.query_id, 4)
+    with pytest.raises(WireError, match=f"Attempt {attempt} of 3"):
+        decide(opened, attempt, ada.lifecycle._party, ada.world.roster, retry)

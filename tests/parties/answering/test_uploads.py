@@ -248,3 +248,19 @@ def test_a_contribution_that_is_not_the_one_spooled_is_not_charged(ada):
     ada.upload(envelope, cohort)
     assert ada.hub.chunks == {}
     assert spent(ada) == 0
+
+
+@pytest.mark.usefixtures("several_chunks")
+def test_no_chunk_of_a_contribution_is_sent_if_a_later_one_was_changed(ada):
+    envelope, cohort = ready(ada, ada.world.plain_query(150))
+    ada.hub.fail["upload_chunk"] = [ConnectionLostError("hub", "cut")]
+    with pytest.raises(ConnectionLostError):
+        ada.upload(envelope, cohort)
+    spool = ada.spools.open(envelope.payload_hash, 1, masked=True)
+    assert len(spool.hashes) > 1
+    path = spool.path / f"chunk-{len(spool.hashes) - 1:06d}.bin"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    ada.restart()
+    ada.upload(envelope, cohort)
+    assert ada.hub.chunks == {}
+    assert ada.state(envelope) is S.BURNT
