@@ -262,3 +262,15 @@ def test_an_array_of_an_unknown_format_is_refused(path):
     path.write_bytes(b"\x93NUMPY\x09\x00" + bytes(100))
     with pytest.raises(ConfigurationError, match="format"):
         read_array(path, KIND, "<i8")
+
+
+def test_the_error_of_a_secret_file_repeats_nothing_of_it(path):
+    """The parser's own words may quote the content."""
+    path.write_text('{"p": 1} tomato')
+    path.chmod(0o600)
+    with pytest.raises(ConfigurationError, match="Extra data"):
+        read_json(path, KIND)
+    with pytest.raises(ConfigurationError) as caught:
+        read_json(path, SECRET)
+    assert "Extra data" not in str(caught.value)
+    assert caught.value.__cause__ is None
