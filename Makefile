@@ -9,7 +9,7 @@ PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 # Tests start many processes. Where the environment forbids to keep compiled modules, each would compile them all.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 
-.PHONY: coverage wheel-test help demo test test-all fuzz lint docs notebooks screenshots bench bench-science proto clean
+.PHONY: checks coverage wheel-test help demo test test-all fuzz lint docs notebooks screenshots bench bench-science proto clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -33,6 +33,9 @@ test: $(READY)  ## the tests, under five minutes on two cores
 
 test-all: $(READY)  ## the tests, the slow statistical runs, and more examples of each property
 	$(PYTEST) $(PARALLEL) -m 'slow or not slow' --hypothesis-profile thorough
+
+checks: $(READY)  ## break every security check and see its test fail; find tests of new checks: tests/checks/find.py
+	$(BIN)/python -m tests.checks.running
 
 # The wheel in an environment of its own: what the checkout has and the wheel lacks fails here.
 wheel-test: $(READY)  ## the end-to-end tests against the built wheel, in a directory without the checkout

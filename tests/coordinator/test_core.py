@@ -1,16 +1,25 @@
 """The core without sockets, on a controlled clock: time-outs, attempts, restarts, repeats, a failing disk."""
 
 import asyncio
+import dataclasses
 import errno
 import os
 import threading
+from types import SimpleNamespace
 
 import pytest
 
+from coordinator.membership import Membership
+from coordinator.store import Store
+from coordinator.totals import _checked
+from dpcore.errors import ConfigurationError
+from radofed.common.cluster.jobs import ClusterError
+from radofed.common.logs import Log
 from tests.coordinator.bench import Bench, on_bench, refusal
 from tests.coordinator.world import PARTIES, refused
 from wire.envelopes import Envelope
 from wire.errors import Code
+from wire.query import Retry
 from wire.status import PartyState, Phase
 
 THREE = ("ann", "bob", "cat")
@@ -439,3 +448,74 @@ def test_an_unknown_query_is_unknown(world):
         await bench.core.drain()
 
     asyncio.run(play())
+
+
+@on_bench
+async def test_a_query_with_a_feature_that_is_unknown_here_is_refused(bench):
+    await refusal(Code.FEATURE_MISSING, bench.ask(features=("a-later-feature",)))
+
+
+@on_bench
+async def test_a_learner_cannot_send_another_s_retry(bench):
+    opened = await bench.ask()
+    envelope = Retry(opened.query_id, "lea", 2).sign(bench.world.keys["lea"])
+    await refusal(Code.QUERY_UNKNOWN, bench.intake.retry(envelope, bench.world.member("lou")))
+
+
+@on_bench
+async def test_a_party_that_joined_after_the_query_does_not_upload_for_it(bench):
+    opened = await bench.ask()
+    await bench.to_uploading(opened)
+    (chunk,) = bench.world.chunks(opened, "ann")
+    joined = dataclasses.replace(bench.world.member("ann"), name="eve")
+    await refusal(Code.QUERY_UNKNOWN, bench.intake.chunk(opened.query_id, 1, chunk, joined))
+
+
+@on_bench
+async def test_a_chunk_whose_directory_went_with_its_attempt_is_refused_by_its_code(bench):
+    opened = await bench.ask()
+    await bench.to_uploading(opened)
+    (chunk,) = bench.world.chunks(opened, "ann")
+    loop = asyncio.get_running_loop()
+
+    def put(*_):
+        asyncio.run_coroutine_threadsafe(bench.cancel(opened), loop).result(10)
+        raise FileNotFoundError
+
+    bench.core.spool.put = put
+    await refusal(Code.QUERY_CLOSED, bench.intake.chunk(opened.query_id, 1, chunk, bench.world.member("ann")))
+
+
+def membership(world, roster):
+    world.config.roster.write_bytes(roster.sign(world.federation_key).to_bytes())
+    return Membership(
+        world.config.roster,
+        federation=world.config.federation,
+        name="coordinator",
+        federation_key=world.federation_key.public_bytes,
+        store=Store(world.root / "store.sqlite", world.config.federation),
+        log=Log("test"),
+    )
+
+
+def test_a_roster_of_another_federation_is_not_served(world):
+    with pytest.raises(ConfigurationError, match="belongs to federation 'others'"):
+        membership(world, dataclasses.replace(world.roster, federation="others"))
+
+
+def test_a_roster_with_another_coordinator_is_not_served(world):
+    renamed = tuple(
+        dataclasses.replace(member, name="hub") if member.name == "coordinator" else member
+        for member in world.roster.members
+    )
+    with pytest.raises(ConfigurationError, match="has no coordinator"):
+        membership(world, dataclasses.replace(world.roster, members=renamed))
+
+
+@pytest.mark.parametrize("product", ["none", "number", "long", "no unit"])
+def test_a_worker_s_product_is_checked_like_an_upload(world, product):
+    live = SimpleNamespace(opened=world.open(world.query()))
+    width = live.opened.chunk_bytes(0)
+    given = {"none": None, "number": 5, "long": b"\1" * 2 * width, "no unit": bytes(width)}[product]
+    with pytest.raises(ClusterError, match="a worker returned"):
+        _checked(live, 0, [given])

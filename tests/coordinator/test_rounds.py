@@ -388,3 +388,23 @@ def test_a_cohort_that_has_become_impossible_is_not_awaited():
     assert (round_.phase, round_.code) == (Phase.FAILED, Code.COHORT_TOO_SMALL)
     for name in ("b", "c", "d"):
         assert name in round_.detail
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda round_: {"expires_at": float("inf")},
+        lambda round_: {"deadline": float("nan")},
+        lambda round_: {"answers": {**round_.answers, "stranger": PartyAnswer("yes", rows=1)}},
+        lambda round_: {"ready": round_.ready | {"stranger"}},
+        lambda round_: {"ready": round_.ready - {"a"}},
+        lambda round_: {"cohort": ("a", "b", "b")},
+        lambda round_: {"answers": {**round_.answers, "a": PartyAnswer("yes", rows=RULES.max_rows)}},
+    ],
+    ids=["expiry", "deadline", "stranger", "stranger ready", "not ready", "twice", "rows"],
+)
+def test_a_round_that_contradicts_itself_is_not_made(change):
+    """As from a damaged store."""
+    round_, _ = to_uploading()
+    with pytest.raises(ValueError, match="contradicts itself"):
+        replace(round_, **change(round_))

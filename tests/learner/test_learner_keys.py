@@ -79,6 +79,8 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
         (lambda jwk: jwk.pop("not_before_unix_s"), "not_before_unix_s is missing"),
         (lambda jwk: jwk.update(not_before_unix_s="now"), "not_before_unix_s is missing or not a number"),
         (lambda jwk: jwk.update(not_before_unix_s=True), "not_before_unix_s is missing or not a number"),
+        (lambda jwk: jwk.update(not_before_unix_s=-1), "not_before_unix_s is missing or not a number"),
+        (lambda jwk: jwk.update(not_before_unix_s=1 << 62), "not_before_unix_s is missing or not a number"),
         (lambda jwk: jwk.update(kty="RSA"), "not a Paillier secret key"),
         (lambda jwk: jwk.update(p=jwk["q"]), "primes of a key must differ"),
         (lambda jwk: jwk.pop("q"), "has no q"),

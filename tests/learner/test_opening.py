@@ -9,13 +9,16 @@ from hypothesis import strategies as st
 from dpcore.errors import ConfigurationError, TotalError
 from dpcore.paillier.packing import CheckSlotError
 from dpcore.paillier.secret import SecretKey
+from dpcore.paillier.tag import PRIME, TagError
 from dpcore.randomness.sources import SystemRandom
 from learner.keys import LearnerKey
 from learner.opening import CohortError, open_total
 from tests.learner.totals import REQUEST, World, encrypt, random_values, to_chunks
 from wire.cohort import Cohort
-from wire.envelopes import SigningKey
+from wire.envelopes import Kind, SigningKey
 from wire.errors import Code, WireError
+from wire.features import OWN_FEATURES
+from wire.query import open_query
 
 ROWS = {"ada": 100, "bo": 200, "cy": 300}
 
@@ -266,3 +269,20 @@ def test_full_strength(world):
     assert opening.opened.public_key.bits == 3072
     result = opening.open()
     assert np.array_equal(result.values, sum(values for values, _ in opening.contributions))
+
+
+def test_a_total_with_another_tag_is_not_opened(world, small_chunks):
+    plan = world.plan(features=OWN_FEATURES)
+    opened = open_query(world.learner_key.sign(Kind.QUERY, plan.query.to_bytes()), world.roster, now_unix_s=time.time())
+    total = world.total(opened, ROWS)
+    contributions = [(random_values(opened, seed), m) for seed, m in enumerate(ROWS.values())]
+    values = sum(values for values, _ in contributions)
+    tag = world.tag(opened, total.cohort, values)
+
+    def opening(found):
+        chunks = to_chunks(opened, encrypt(opened, contributions, found))
+        return open_total(total, chunks, opened, world.roster, world.key.secret, opening=plan.opening)
+
+    assert np.array_equal(opening(tag).values, values)
+    with pytest.raises(TagError):
+        opening((tag + 1) % PRIME)

@@ -387,3 +387,20 @@ def test_attempts_that_were_signed_are_saved(world, tmp_path):
     for wrong in (0, "2", 2.5, None):
         with pytest.raises(ReleaseError):
             later(world, 1, attempts_signed=wrong)
+
+
+def test_a_release_of_rados_has_no_moments_and_one_of_moments_no_rados(world, release):
+    with pytest.raises(ReleaseError, match="give one of moments"):
+        _ = release.moments
+    opened = world.ask(MomentsRequest(schema=SCHEMA, max_rows=10_000, epsilon=Fraction(1)))
+    kind = opened.query.kind
+    total = world.total(opened, ROWS)
+    made = make_release(
+        world,
+        np.zeros(kind.shape(SCHEMA.d), dtype=np.int64),
+        query_envelope=opened.envelope,
+        cohort=total.cohort,
+        receipts=total.receipts,
+    )
+    with pytest.raises(ReleaseError, match="give one of rados"):
+        _ = made.rados

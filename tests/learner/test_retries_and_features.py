@@ -9,7 +9,7 @@ from dpcore.errors import ConfigurationError
 from learner.session import AttemptLostError
 from tests.learner.setting import ROWS
 from tests.learner.totals import REQUEST
-from wire.envelopes import Kind
+from wire.envelopes import Kind, SigningKey
 from wire.errors import Code, WireError
 from wire.features import OWN_FEATURES, Feature
 from wire.query import open_query, open_retry
@@ -180,3 +180,20 @@ def test_an_older_coordinator_is_refused_with_a_sentence(setting, session, older
         session.plan(REQUEST)
     assert caught.value.code is Code.FEATURE_MISSING
     assert setting.stub.submitted == []
+
+
+@pytest.mark.parametrize("content", [b"short", bytes(range(32))], ids=["length", "another"])
+def test_a_total_with_another_opening_key_is_not_opened(setting, session, content):
+    query_id = session.ask(session.plan(REQUEST))
+    opening_file(setting, query_id).write_bytes(content)
+    with pytest.raises(ConfigurationError, match="opening key"):
+        session.fetch(query_id)
+
+
+def test_a_stored_roster_that_the_federation_key_did_not_sign_is_refused(setting, session):
+    session.ask(session.plan(REQUEST))
+    file = setting.config.state_directory / "roster.signed"
+    file.write_bytes(setting.world.roster.sign(SigningKey.generate()).to_bytes())
+    with pytest.raises(WireError) as caught:
+        session._state.newest_roster()
+    assert caught.value.code is Code.SIGNATURE_INVALID

@@ -9,12 +9,13 @@ from dpcore.randomness.sources import SystemRandom
 from dpcore.records.computation import Computation
 from parties.answering.attempts import AttemptState
 from parties.answering.contribution import integer_vector
+from parties.answering.decisions import check_retry, decide
 from parties.answering.spool import SpoolLostError
 from parties.database import LedgerDamagedError
 from tests.parties.party_world import PARTIES, SMOKER, Ada, World, limits, make_records, ready, reserved, spent
 from wire.cohort import Cohort
 from wire.envelopes import SigningKey, sha256
-from wire.errors import Code, ConnectionLostError
+from wire.errors import Code, ConnectionLostError, WireError
 from wire.status import PartyState, Phase
 
 S = AttemptState
@@ -357,3 +358,27 @@ def test_a_lost_attempt_ends_at_the_party_and_what_was_not_charged_is_released(a
     envelope, _ = ready(ada)
     ada.lifecycle.advance(ada.work(envelope, phase=Phase.LOST, state=PartyState.UPLOADING))
     assert (ada.state(envelope), reserved(ada), ada.spools.used_bytes()) == (AttemptState.ENDED, 0, 0)
+
+
+def test_a_second_attempt_without_a_retry_has_a_code_of_its_own(world):
+    opened = world.open(world.ask())
+    with pytest.raises(WireError) as caught:
+        check_retry(opened, 2, world.roster, None)
+    assert caught.value.code is Code.ATTEMPT_MISMATCH
+
+
+def test_a_cohort_smaller_than_the_query_s_receives_no_upload(world, tmp_path):
+    """Also where the party's own policy would take it."""
+    ada = Ada(world, tmp_path, policy=world.policy(smallest_cohort=2, assumed_colluders=0))
+    envelope, cohort = ready(ada)
+    ada.upload(envelope, replace(cohort, acceptances=cohort.acceptances[:2]))
+    assert ada.hub.chunks == {}
+    assert spent(ada) == 0
+
+
+@pytest.mark.parametrize("attempt", [0, 4])
+def test_an_attempt_that_the_query_does_not_have_is_refused_at_once(ada, attempt):
+    opened = ada.world.open(ada.world.ask())
+    retry = ada.world.retry(opened.query_id, 4)
+    with pytest.raises(WireError, match=f"Attempt {attempt} of 3"):
+        decide(opened, attempt, ada.lifecycle._party, ada.world.roster, retry)

@@ -7,7 +7,7 @@ from dpcore.accounting.filters import NO_LOSS, PrivacyLimit
 from dpcore.accounting.noise_shares import GaussianShares
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.fixed_point import plan_encoding
-from dpcore.predicates.expressions import Constant
+from dpcore.predicates.expressions import Constant, Flag
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
@@ -25,6 +25,7 @@ from dpcore.records.clipping import Clip
 from parties.ledger.charges import RECORD, joint, marginal
 from parties.ledger.limits import LedgerLimits
 from parties.policy import DesignName, Policy, check_cohort, check_query
+from tests.parties.party_world import SCHEMA
 from wire.envelopes import SigningKey, fingerprint
 from wire.errors import Code, WireError
 from wire.query_kinds import Kind
@@ -245,3 +246,14 @@ def test_a_single_party_cohort_is_possible_if_the_policy_allows_it(world):
     policy = world.policy(smallest_cohort=2, assumed_colluders=0)
     encoding = plan_encoding(largest_sum=1000 << 16, max_parties=2, fraction_bits=16)
     check(world, policy, world.query(cohort_min=2, honest_parties=2, max_parties=2, encoding=encoding))
+
+
+def test_a_query_has_no_more_predicates_than_the_policy_allows(world):
+    predicates = (Flag("smoker"), ~Flag("smoker"))
+    kind = StatisticQuery(predicates, SCHEMA, GaussianShares(1 << 20))
+    encoding = plan_encoding(largest_sum=1 << 40, max_parties=3, fraction_bits=0)
+    query = world.query(kind=kind, encoding=encoding)
+    check(world, world.policy(designs=["statistic"], limits={"predicates_per_query": 2}), query)
+    with pytest.raises(WireError) as caught:
+        check(world, world.policy(designs=["statistic"], limits={"predicates_per_query": 1}), query)
+    assert caught.value.code is Code.POLICY_LIMITS

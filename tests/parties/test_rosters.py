@@ -7,10 +7,12 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from parties.answering.attempts import AttemptState
+from parties.rosters import Rosters
+from radofed.common.logs import Log
 from tests.parties.party_world import reserved, spent
 from wire.cohort import Acceptance, Cohort, Refusal, open_statement, sign
 from wire.envelopes import SigningKey
-from wire.errors import Code, ConnectionLostError
+from wire.errors import Code, ConnectionLostError, WireError
 from wire.roster import EXPIRY_SKEW_S
 
 pytestmark = pytest.mark.usefixtures("small_comb")
@@ -173,3 +175,21 @@ def test_a_removed_member_stops_an_upload_that_is_charged(ada):
     ada.upload(envelope, cohort)
     assert ada.state(envelope) is AttemptState.CHARGED
     assert (sum(map(len, ada.hub.chunks.values())), ada.hub.receipts) == (sent, [])
+
+
+def rosters(directory, world, federation):
+    key = world.federation_key.public_bytes
+    return Rosters(directory, federation=federation, federation_key=key, log=Log("party.test"))
+
+
+def test_before_the_first_roster_there_is_none_to_use(world, tmp_path):
+    with pytest.raises(WireError) as caught:
+        _ = rosters(tmp_path, world, world.roster.federation).current
+    assert caught.value.code is Code.ROSTER_STALE
+
+
+def test_a_roster_of_another_federation_is_rejected(world, tmp_path):
+    """One key may sign for two federations."""
+    others = rosters(tmp_path, world, "others")
+    assert not others.offer(world.roster_envelope)
+    assert others.known is None

@@ -1,6 +1,8 @@
 import stat
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -110,3 +112,22 @@ def test_key_files(tmp_path):
 def test_a_key_does_not_print():
     assert KEY.public_bytes.hex() not in repr(KEY)
     assert fingerprint(KEY.public_bytes).startswith(repr(KEY).split("(")[1][:19])
+
+
+def test_keys_of_another_algorithm_are_refused(tmp_path):
+    key = X25519PrivateKey.generate()
+    pem, none = serialization.Encoding.PEM, serialization.NoEncryption()
+    (tmp_path / "key").write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, none))
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    (tmp_path / "public").write_bytes(key.public_key().public_bytes(pem, form))
+    (tmp_path / "key").chmod(0o600)
+    with pytest.raises(ConfigurationError, match="not an Ed25519 key"):
+        SigningKey.load(tmp_path / "key")
+    with pytest.raises(ConfigurationError, match="not an Ed25519 public key"):
+        load_public_key(tmp_path / "public")
+
+
+def test_an_envelope_inside_a_request_has_no_unknown_field_either():
+    message = KEY.sign(Kind.READY, b"payload").to_proto()
+    newer = type(message).FromString(message.SerializeToString() + b"\x98\x06\x01")
+    assert code_of(lambda: Envelope.from_proto(newer)) in {Code.FIELD_UNKNOWN, Code.MESSAGE_MALFORMED}

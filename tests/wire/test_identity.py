@@ -6,12 +6,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from dpcore.errors import ConfigurationError
 from radofed.certificates import Authority, make_request
 from radofed.common.files.writing import create_durably
 from wire.errors import CODE_METADATA_KEY, Code, ConnectionLostError, TimedOutError, WireError
-from wire.identity import TlsFiles
+from wire.identity import Certificate, TlsFiles
 from wire.roster import Role
 from wire.transport import CHANNEL_OPTIONS, Caller, open_channel, peer_san
 
@@ -155,3 +158,15 @@ def test_an_unreachable_server_ends_in_time(files):
         with pytest.raises((ConnectionLostError, TimedOutError)) as caught:
             Caller("127.0.0.1:9", give_up_after_s=0.5)(channel.unary_unary("/t/Name"), b"x", timeout_s=2)
         assert "127.0.0.1:9" in str(caught.value)
+
+
+@pytest.mark.parametrize("names", [["https://fed/party/a"], ["rado://fed/party/a", "rado://fed/party/b"]])
+def test_a_certificate_has_exactly_one_rado_name(tmp_path, names):
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "a")])
+    builder = x509.CertificateBuilder(subject, subject, key.public_key(), 1, NOW, NOW + dt.timedelta(days=1))
+    alternatives = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(name) for name in names])
+    made = builder.add_extension(alternatives, critical=False).sign(key, hashes.SHA256())
+    (tmp_path / "a.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    with pytest.raises(ConfigurationError, match="exactly one rado://"):
+        Certificate.load(tmp_path / "a.pem")

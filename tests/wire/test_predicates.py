@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpcore.errors import RadofedError
+from dpcore.predicates.checking import MOST_NODES
 from dpcore.predicates.expressions import (
     Above,
     Affine,
@@ -130,6 +131,11 @@ def hostile_coordinates(message):
     message.nodes[0].non_negative.weights.extend([1, 1])
 
 
+def hostile_absent_coordinate(message):
+    message.nodes[0].non_negative.coordinates.append(len(SCHEMA.coordinates))
+    message.nodes[0].non_negative.weights.append(1)
+
+
 def hostile_zero_weight(message):
     message.nodes[0].non_negative.coordinates.append(0)
     message.nodes[0].non_negative.weights.append(0)
@@ -175,4 +181,11 @@ def test_a_deep_tree_is_refused_without_a_recursion():
         message.nodes.add().complement = place
     message.predicates.append(50_000)
     with pytest.raises(WireError, match="deep"):
+        read_predicates(message, SCHEMA)
+
+
+def test_a_table_of_too_many_nodes_is_refused_before_it_is_read():
+    message = query_pb2.StatisticQuery()
+    message.nodes.extend([query_pb2.PredicateNode(flag=1)] * (MOST_NODES + 1))
+    with pytest.raises(WireError, match="batch"):
         read_predicates(message, SCHEMA)

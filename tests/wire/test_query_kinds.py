@@ -117,6 +117,7 @@ def change(message, path, value):
         (3, "rados.dp_feat.rounded_features", ["smoker"]),
         (3, "rados.dp_feat.rounded_features", ["height"]),
         (3, "rados.dp_feat.rounded_features", []),
+        (3, "rados.dp_feat.rounded_features", ["age", "age"]),
         (4, "rados.joint.sensitive_column", "bias"),
         (4, "rados.joint.share_sigma", 2),
         (4, "rados.joint.share_sigma", (1 << 48) + 1),
@@ -131,6 +132,10 @@ def change(message, path, value):
         (9, "moments.edge_multiplier", 0),
         (9, "moments.share_sigma", 0),
         (9, "moments.norm_bound.denominator", 0),
+        (11, "statistic.laplace.shares", 3),
+        (12, "gradient.loss", 0),
+        (14, "gradient.basis", [1] * 48),
+        (14, "gradient.basis", [entry for row in KINDS[14].basis.entries for entry in row] + [1]),
     ],
 )
 def test_values_out_of_range_are_refused(kind, path, value):

@@ -168,3 +168,17 @@ def test_masked_and_unmasked_totals_agree_bit_for_bit_and_a_part_fails():
         _, checks = unpack_total(opened(masked, part), 70, len(part), encoding, key.bits)
         # Not a constant that a coordinator could correct: every ciphertext's check slot is off by another number.
         assert len(set(checks.tolist())) == len(checks)
+
+
+def test_a_member_is_not_its_own_peer():
+    """Its mask with itself would not cancel."""
+    key = X25519PrivateKey.generate()
+    with pytest.raises(ValueError, match="own peers"):
+        cohort_mask(
+            "a",
+            key,
+            {"a": key.public_key().public_bytes_raw()},
+            CohortAttempt(QUERY_ID, 1, DIGEST),
+            shape=(1, 2),
+            value_bits=40,
+        )

@@ -12,6 +12,7 @@ from dpcore.paillier.packing import (
     CheckSlotError,
     PlaintextRangeError,
     ciphertext_count,
+    from_total,
     mask_addends,
     open_total,
     pack,
@@ -207,3 +208,14 @@ def test_arrays_of_another_shape_or_type_are_refused():
     ):
         with pytest.raises(ShapeError, match="uint64"):
             pack(values, 1, ENCODING, BITS, bad)
+
+
+@pytest.mark.parametrize("parties", [0, ENCODING.max_parties + 1])
+def test_more_contributions_than_a_slot_holds_are_refused(parties):
+    with pytest.raises(PlanError, match="contributions in one slot"):
+        from_total(np.zeros(3, dtype=np.uint64), parties, ENCODING)
+
+
+def test_a_negative_plaintext_is_refused():
+    with pytest.raises(PlaintextRangeError):
+        unpack_total([-1], 2, 1, ENCODING, BITS)

@@ -355,3 +355,18 @@ class TestJsonWebKeys:
         monkeypatch.setitem(sys.modules, "phe", None)
         with pytest.raises(ConfigurationError, match=r"radofed\[learner\]"):
             TEST_KEY.to_phe()
+
+
+def test_plaintexts_are_added_to_as_many_ciphertexts():
+    key = PublicKey.for_tests((1 << 64) + 13)
+    with pytest.raises(ShapeError, match="give one for each"):
+        key.add_plaintexts([2, 3], [1])
+
+
+def test_both_primes_of_a_key_are_three_modulo_four():
+    """For primes of which only the larger is one modulo four; the greatest common divisor is that of a Blum key."""
+    smaller = next(p for p in range((1 << 33) + 3, 1 << 34, 4) if gmpy2.is_prime(p))
+    larger = next(q for q in range(smaller + 2, 1 << 34, 4) if gmpy2.is_prime(q) and gmpy2.gcd(smaller - 1, q - 1) == 2)
+    assert larger % 4 == 1
+    with pytest.raises(InvalidKeyError, match="Blum"):
+        SecretKey.for_tests(smaller, larger)

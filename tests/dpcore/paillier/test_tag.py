@@ -187,3 +187,10 @@ def test_forgeries_pass_as_seldom_as_the_proof_says(monkeypatch):
             continue
         passed += 1
     assert 1 <= passed <= 3
+
+
+def test_a_member_is_not_its_own_peer():
+    """Its mask with itself would not cancel."""
+    key = X25519PrivateKey.generate()
+    with pytest.raises(ValueError, match="own peers"):
+        tag_mask("a", key, {"a": key.public_key().public_bytes_raw()}, ATTEMPT)

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -140,3 +141,10 @@ def test_an_attempt_that_is_over_has_no_mask_key(ada):
     held = accept(ada)
     ada.attempts.end(held)
     assert again(ada, held).mask_key is None
+
+
+def test_an_attempt_that_was_never_accepted_does_not_change(ada):
+    held = replace(accept(ada), attempt=2)
+    for change in (lambda: ada.attempts.ready(held, SPOOL), lambda: charge(ada, held), lambda: ada.attempts.burn(held)):
+        with pytest.raises(LedgerConflictError, match="not known"):
+            change()

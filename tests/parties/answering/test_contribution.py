@@ -6,6 +6,7 @@ import pytest
 from dpcore.errors import ShapeError
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.packing import open_total
+from dpcore.queries.rados import RadosQuery
 from dpcore.randomness.sources import SeededRandom, SystemRandom
 from dpcore.records.computation import Computation
 from parties.answering.contribution import encrypted_chunks, integer_vector
@@ -94,3 +95,10 @@ def test_records_of_another_width_are_refused(world):
     narrow = type(records)(records.features[:, 1:].copy(), records.labels, records.usable)
     with pytest.raises(ShapeError, match="coordinates"):
         integer_vector(opened, narrow, Computation(SystemRandom()))
+
+
+def test_a_contribution_of_another_length_is_not_sent(world, monkeypatch):
+    opened = world.open(world.ask(world.plain_query(150)))
+    monkeypatch.setattr(RadosQuery, "contribution", lambda *_: np.zeros(7, dtype=np.int64))
+    with pytest.raises(ShapeError, match="values"):
+        integer_vector(opened, make_records(40, seed=1), Computation(SystemRandom()))

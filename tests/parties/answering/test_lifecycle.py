@@ -223,3 +223,18 @@ def test_no_log_line_holds_what_an_error_says_of_the_data(ada, monkeypatch, capl
     assert "contribution failed" in said
     assert "PlanError" in said
     assert canary not in said
+
+
+def test_a_contribution_that_is_ready_after_its_query_expired_is_not_offered(ada, monkeypatch):
+    work = ada.work(ada.world.ask())
+    assert ada.lifecycle.advance(work)
+    write = ada.spools.write
+
+    def slowly(*arguments, **options):
+        ada.offset_s = 10**6
+        return write(*arguments, **options)
+
+    monkeypatch.setattr(ada.spools, "write", slowly)
+    ada.lifecycle.compute(work)
+    assert ada.state(work.query) is not AttemptState.READY
+    assert ada.hub.readies == []

@@ -13,7 +13,7 @@ from dpcore.rados.schema_designs import dp_feat_design
 from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, Schema
 from parties.answering.attempts import AttemptState
 from parties.answering.failures import StoppedError
-from parties.answering.refusals import FILE, KEPT
+from parties.answering.refusals import FILE, KEPT, Refused
 from radofed.common.logs import REFUSALS_LOGGED
 from tests.parties.party_world import SCHEMA, Ada, limits, make_records, ready, reserved
 from wire.envelopes import SigningKey
@@ -33,6 +33,10 @@ REFUSALS = {
     "expired": (
         lambda ada: ada.world.query(created_at_unix_s=1_000_000, not_after_unix_s=1_000_100),
         Code.QUERY_EXPIRED,
+    ),
+    "a feature of a later version": (
+        lambda ada: ada.world.query(features=("a-later-feature",)),
+        Code.FEATURE_MISSING,
     ),
     "newer roster than there is": (lambda ada: ada.world.query(roster_version=9), Code.ROSTER_STALE),
 }
@@ -187,3 +191,22 @@ def test_a_learner_that_sends_queries_endlessly_does_not_fill_the_log(ada, caplo
     assert len(said) == REFUSALS_LOGGED
     assert said[0]["code"] is Code.POLICY_LIMITS
     assert "max_attempts is 4" in said[0]["reason"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"at_unix_s": "now"},
+        {"at_unix_s": 1.5},
+        {"at_unix_s": -1},
+        {"at_unix_s": 1 << 60},
+        {"attempt": "1"},
+        {"detail": 5},
+    ],
+    ids=str,
+)
+def test_a_stored_refusal_that_is_none_is_not_read(change):
+    entry = {"at_unix_s": 1, "query_id": "ab" * 32, "attempt": 1, "code": "UNAVAILABLE", "detail": "because"}
+    assert Refused.of(entry).detail == "because"
+    with pytest.raises((ValueError, TypeError)):
+        Refused.of(entry | change)

@@ -1,5 +1,6 @@
 import errno
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -319,3 +320,12 @@ def test_a_bare_contribution_without_reserved_space_is_still_masked(spools):
         file.unlink()
     room.rmdir()
     write(spools).verify()
+
+
+def test_integers_of_another_length_are_not_read(spools):
+    """The manifest was changed with them."""
+    spool = spools.write(QUERY, 1, iter(CHUNKS), needed_bytes=2500, width=500, values=np.arange(5))
+    file = spool.path / "values.bin"
+    file.write_bytes(b"seven b")
+    with pytest.raises(SpoolLostError, match="changed"):
+        replace(spool, values_hash=sha256(b"seven b")).values()

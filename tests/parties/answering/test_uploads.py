@@ -232,3 +232,35 @@ def test_a_disk_that_is_full_while_masking_is_tried_again_and_charges_nothing(ad
     assert (spent(ada), ada.hub.chunks) == (0, {})
     ada.upload(envelope, cohort)
     assert ada.state(envelope) is S.UPLOADED
+
+
+def test_a_contribution_that_is_not_the_one_spooled_is_not_charged(ada):
+    """Its files were exchanged for others that fit one another."""
+    envelope, cohort = ready(ada)
+    query_id = envelope.payload_hash
+    spool = ada.spools.open(query_id, 1)
+    chunks = [spool.chunk(index).ciphertexts for index in range(len(spool.hashes))]
+    values = spool.values()
+    width = len(chunks[0]) // spool.ciphertexts if len(chunks) == 1 else 512
+    ada.spools.remove(query_id, 1)
+    other = [chunks[0][:-1] + bytes([chunks[0][-1] ^ 1]), *chunks[1:]]
+    ada.spools.write(query_id, 1, iter(other), needed_bytes=10_000, width=width, values=values)
+    ada.upload(envelope, cohort)
+    assert ada.hub.chunks == {}
+    assert spent(ada) == 0
+
+
+@pytest.mark.usefixtures("several_chunks")
+def test_no_chunk_of_a_contribution_is_sent_if_a_later_one_was_changed(ada):
+    envelope, cohort = ready(ada, ada.world.plain_query(150))
+    ada.hub.fail["upload_chunk"] = [ConnectionLostError("hub", "cut")]
+    with pytest.raises(ConnectionLostError):
+        ada.upload(envelope, cohort)
+    spool = ada.spools.open(envelope.payload_hash, 1, masked=True)
+    assert len(spool.hashes) > 1
+    path = spool.path / f"chunk-{len(spool.hashes) - 1:06d}.bin"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    ada.restart()
+    ada.upload(envelope, cohort)
+    assert ada.hub.chunks == {}
+    assert ada.state(envelope) is S.BURNT

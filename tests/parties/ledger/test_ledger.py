@@ -407,3 +407,14 @@ def test_a_reported_charge_survives_kill_9(path):
         assert reserved(ledger) * 10 <= number + 1
         lowest = int(spent(ledger) * 10)
     assert lowest >= reported >= 35
+
+
+def test_a_ledger_with_a_row_that_its_rules_forbid_is_damaged(ledger, path):
+    reserve(ledger, 1, cost(Fraction(1, 10**6), "0"))
+    ledger.database.close()
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA ignore_check_constraints = ON")
+    connection.execute("UPDATE events SET state = 'free'")
+    connection.close()
+    with pytest.raises(LedgerDamagedError, match="CHECK"):
+        opened(path)

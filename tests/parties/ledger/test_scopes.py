@@ -317,3 +317,8 @@ def test_any_run_of_charges_keeps_to_every_limit(tmp_path_factory, run):
 def test_a_scope_is_known_from_its_name_alone():
     known = Scopes([charge((SMOKER, loss("1")))], LedgerLimits(LOOSE))
     assert [str(scope) for scope in known.all] == ["record", "joint:smokes", "marginal:smoker"]
+
+
+def test_a_number_of_events_is_not_negative():
+    with pytest.raises(ValueError, match="0 or more"):
+        LedgerLimits(PrivacyLimit(Fraction(1), Fraction(0)), -1)

@@ -248,3 +248,30 @@ def test_files_are_read_and_forced_to_disk_in_one_place():
                 if name in found and (name not in {"load", "loads"} or owner in PARSERS):
                     found[name].add(place)
     assert found == ALLOWED
+
+
+def test_an_own_file_belongs_to_this_user_or_root(path, monkeypatch):
+    """Another user could change it after it was checked."""
+    path.write_bytes(b"x")
+    owner = os.stat_result([0o100600, 0, 0, 1, os.geteuid() + 1, 0, 1, 0, 0, 0])
+    monkeypatch.setattr(os, "fstat", lambda _: owner)
+    with pytest.raises(ConfigurationError, match="fix it"):
+        read_bytes(path, OWN)
+
+
+def test_an_array_of_an_unknown_format_is_refused(path):
+    path.write_bytes(b"\x93NUMPY\x09\x00" + bytes(100))
+    with pytest.raises(ConfigurationError, match="format"):
+        read_array(path, KIND, "<i8")
+
+
+def test_the_error_of_a_secret_file_repeats_nothing_of_it(path):
+    """The parser's own words may quote the content."""
+    path.write_text('{"p": 1} tomato')
+    path.chmod(0o600)
+    with pytest.raises(ConfigurationError, match="Extra data"):
+        read_json(path, KIND)
+    with pytest.raises(ConfigurationError) as caught:
+        read_json(path, SECRET)
+    assert "Extra data" not in str(caught.value)
+    assert caught.value.__cause__ is None

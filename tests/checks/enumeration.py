@@ -1,0 +1,266 @@
+"""The security checks of the code, enumerated from its syntax, and the walk that breaks or records them.
+
+A check is one of these:
+
+- `if`: an operand of the condition of `if CONDITION: ... raise`. The operands of `or` are checks of their own;
+- `rule`: an operand of a value in a table of rules, `{"what must hold": CONDITION}` or `(CONDITION, ...)`, that a loop
+  or `if not all(...)` raises from. The operands of `and` are checks of their own;
+- `row`: an element of a literal that a loop goes through, if the loop raises, and likewise of a table of rules that is
+  a comprehension;
+- `call`: a call whose result is not used, of a function that verifies, by its name (VERIFYING), or one of PROTECTING.
+
+What is none:
+
+- a file that is not in SCOPE: it reads no peer's message, no state on disk and no secret;
+- a bare `raise` inside `except`: it passes an error on. The check is where the error was raised first;
+- `assert`: it states an invariant, and other code makes it true;
+- an `if` without `raise`: it chooses what to do, and the tests of that choice stand in docs/threat-model.md.
+
+checks.json excludes single checks besides, each with its reason.
+"""
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SCOPE = (
+    "wire/*.py",
+    "parties/answering/*.py",
+    "parties/database.py",
+    "parties/ledger/*.py",
+    "parties/policy.py",
+    "parties/rosters.py",
+    "parties/secret.py",
+    "coordinator/core.py",
+    "coordinator/intake.py",
+    "coordinator/live.py",
+    "coordinator/membership.py",
+    "coordinator/rounds.py",
+    "coordinator/spool.py",
+    "coordinator/store.py",
+    "coordinator/totals.py",
+    "coordinator/views.py",
+    "coordinator/witnesses.py",
+    "learner/client.py",
+    "learner/keys.py",
+    "learner/opening.py",
+    "learner/release.py",
+    "learner/session.py",
+    "learner/state.py",
+    "dpcore/accounting/filters.py",
+    "dpcore/paillier/*.py",
+    "dpcore/randomness/sources.py",
+    "radofed/common/files/*.py",
+)
+
+VERIFYING = ("check", "open", "verify", "validate", "require", "refuse")
+
+PROTECTING = {
+    "parties/database.py": (
+        "connection.execute('PRAGMA synchronous = EXTRA')",
+        "connection.execute('PRAGMA secure_delete = ON')",
+    ),
+}
+"""Calls that protect and raise nothing, by file."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check. line: where it stands now; it is no part of the id."""
+
+    id: str
+    path: str
+    line: int
+
+
+class Walk(ast.NodeTransformer):
+    """Goes through a module's checks in their order. Subclasses replace what they want replaced."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._names: list[str] = []
+        self._seen: Counter[str] = Counter()
+
+    def condition(self, check: Check, expression: ast.expr, *, trips: bool) -> ast.expr:
+        """Replacement of a condition that raises when its truth is `trips`."""
+        return expression
+
+    def row(self, check: Check, element: ast.expr) -> ast.expr | None:
+        """Replacement of a literal's element, or None to remove it."""
+        return element
+
+    def rows(self, loop: ast.For | ast.comprehension, checks: list[Check], within: ast.AST) -> None:
+        """Called for each loop through rows, after `row`. within: what has the loop's conditions."""
+
+    def call(self, check: Check, statement: ast.Expr) -> ast.stmt:
+        """Replacement of a call."""
+        return statement
+
+    def _check(self, kind: str, node: ast.AST, source: str) -> Check:
+        text = f"{self._path}::{'.'.join(self._names) or '<module>'} {kind}: {source}"
+        self._seen[text] += 1
+        count = self._seen[text]
+        return Check(text if count == 1 else f"{text} #{count}", self._path, node.lineno)
+
+    def _split(self, kind: str, expression: ast.expr, *, trips: bool) -> ast.expr:
+        if isinstance(expression, ast.UnaryOp) and isinstance(expression.op, ast.Not):
+            expression.operand = self._split(kind, expression.operand, trips=not trips)
+            return expression
+        if isinstance(expression, ast.BoolOp) and isinstance(expression.op, ast.Or if trips else ast.And):
+            expression.values = [self._split(kind, operand, trips=trips) for operand in expression.values]
+            return expression
+        negated = trips == (kind == "rule")
+        check = self._check(kind, expression, f"not {ast.unparse(expression)}" if negated else ast.unparse(expression))
+        return self.condition(check, expression, trips=trips)
+
+    def _rows(self, loop: ast.For | ast.comprehension, within: ast.AST) -> None:
+        literal = loop.iter
+        if not isinstance(literal, ast.Tuple | ast.List):
+            return
+        checks, kept = [], []
+        for element in literal.elts:
+            check = self._check("row", element, ast.unparse(element))
+            replaced = self.row(check, element)
+            if replaced is not None:
+                checks.append(check)
+                kept.append(replaced)
+        literal.elts = kept
+        self.rows(loop, checks, within)
+
+    def _scope(self, node: ast.AST, name: str) -> ast.AST:
+        self._names.append(name)
+        self.generic_visit(node)
+        self._names.pop()
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        """A scope."""
+        return self._scope(node, node.name)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        """A scope, with the tables of rules that its loops raise from."""
+        tables = set(_tables(node))
+        self._names.append(node.name)
+        for statement in ast.walk(node):
+            if isinstance(statement, ast.Assign) and _names(statement.targets) & tables:
+                self._table(statement.value)
+        self.generic_visit(node)
+        self._names.pop()
+        return node
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        """A scope."""
+        return self._scope(node, node.name)
+
+    def _table(self, table: ast.expr) -> None:
+        for part in ast.walk(table):
+            if isinstance(part, ast.Tuple) and part is table:
+                part.elts = [self._split("rule", value, trips=False) for value in part.elts]
+            elif isinstance(part, ast.Dict):
+                part.values = [self._split("rule", value, trips=False) for value in part.values]
+            elif isinstance(part, ast.DictComp):
+                part.value = self._split("rule", part.value, trips=False)
+                self._rows(part.generators[0], part)
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        """`if CONDITION: ... raise`."""
+        if _ends_with_raise(node.body):
+            node.test = self._split("if", node.test, trips=True)
+        elif _ends_with_raise(node.orelse):
+            node.test = self._split("if", node.test, trips=False)
+        self.generic_visit(node)
+        return node
+
+    def visit_For(self, node: ast.For) -> ast.AST:
+        """A loop through rows that raises."""
+        self.generic_visit(node)
+        if _raises(node.body):
+            self._rows(node, node)
+        return node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        """A call whose result is not used."""
+        source = ast.unparse(node.value)
+        call = node.value.value if isinstance(node.value, ast.Await) else node.value
+        if source in PROTECTING.get(self._path, ()) or (isinstance(call, ast.Call) and _is_verifying(call.func)):
+            return self.call(self._check("call", node, source), node)
+        return node
+
+
+def _is_verifying(function: ast.expr) -> bool:
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    return name.lstrip("_").split("_")[0] in VERIFYING
+
+
+def _tables(function: ast.FunctionDef) -> Iterator[str]:
+    """Names of tables of rules: `for rule, holds in NAME.items()` or `if not all(NAME)` raise."""
+    for node in ast.walk(function):
+        match node:
+            case ast.For(iter=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="items")), body=body):
+                if _raises(body):
+                    yield name
+            case ast.If(
+                test=ast.UnaryOp(operand=ast.Call(func=ast.Name(id="all"), args=[ast.Name(id=name)])), body=body
+            ):
+                if _ends_with_raise(body):
+                    yield name
+
+
+def _names(targets: list[ast.expr]) -> set[str]:
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def _ends_with_raise(body: list[ast.stmt]) -> bool:
+    return bool(body) and isinstance(body[-1], ast.Raise) and body[-1].exc is not None
+
+
+def _raises(body: list[ast.stmt]) -> bool:
+    return any(isinstance(statement, ast.If) and _ends_with_raise(statement.body) for statement in body)
+
+
+class Listing(Walk):
+    """Collects the checks of a file."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.found: list[Check] = []
+
+    def condition(self, check: Check, expression: ast.expr, *, trips: bool) -> ast.expr:
+        self.found.append(check)
+        return expression
+
+    def row(self, check: Check, element: ast.expr) -> ast.expr | None:
+        self.found.append(check)
+        return element
+
+    def call(self, check: Check, statement: ast.Expr) -> ast.stmt:
+        self.found.append(check)
+        return statement
+
+
+def files() -> Iterator[str]:
+    """The files of SCOPE, relative to the root."""
+    for pattern in SCOPE:
+        for file in sorted(ROOT.glob(pattern)):
+            yield file.relative_to(ROOT).as_posix()
+
+
+def checks_of(path: str) -> list[Check]:
+    """The checks of one file."""
+    listing = Listing(path)
+    listing.visit(ast.parse((ROOT / path).read_text(encoding="utf-8")))
+    return listing.found
+
+
+def all_checks() -> list[Check]:
+    """The checks of all files."""
+    return [check for path in files() for check in checks_of(path)]
+
+
+if __name__ == "__main__":
+    for each in all_checks():
+        print(each.id)

@@ -1,0 +1,72 @@
+"""The exchange of witnesses relays what parties signed themselves, and only that."""
+
+import pytest
+
+from tests.coordinator.bench import on_bench
+from tests.coordinator.world import FEDERATION, refused
+from wire.envelopes import Envelope
+from wire.errors import Code
+from wire.features import Features
+from wire.witness import Challenge, Witness
+
+NONCE, OTHER = b"n" * 32, b"o" * 32
+
+
+def challenge(bench, party="ann", nonce=NONCE):
+    return Challenge(FEDERATION, party, nonce, 1_700_000_000).sign(bench.world.keys[party])
+
+
+def witness(bench, party="bob", subject="ann", nonce=NONCE):
+    return Witness(FEDERATION, party, subject, nonce, None).sign(bench.world.keys[party])
+
+
+@on_bench
+async def test_an_answer_to_the_newest_challenge_is_relayed(bench):
+    ann, bob = bench.world.member("ann"), bench.world.member("bob")
+    bench.witnesses.ask(challenge(bench), ann)
+    answer = witness(bench)
+    bench.witnesses.answer(answer, bob)
+    assert bench.witnesses.answers(NONCE, ann) == (answer,)
+
+
+@on_bench
+async def test_nobody_relays_for_another_party(bench):
+    cat = bench.world.member("cat")
+    refused(Code.SENDER_MISMATCH, bench.witnesses.ask, challenge(bench), cat)
+    bench.witnesses.ask(challenge(bench), bench.world.member("ann"))
+    refused(Code.SENDER_MISMATCH, bench.witnesses.answer, witness(bench), cat)
+    features = Features(FEDERATION, "ann", (), "0.2.0", 1_700_000_000).sign(bench.world.keys["ann"])
+    refused(Code.SENDER_MISMATCH, bench.witnesses.state_features, features, cat)
+
+
+@on_bench
+async def test_an_answer_without_its_challenge_is_refused(bench):
+    bob = bench.world.member("bob")
+    refused(Code.QUERY_UNKNOWN, bench.witnesses.answer, witness(bench), bob)
+    bench.witnesses.ask(challenge(bench, nonce=OTHER), bench.world.member("ann"))
+    refused(Code.QUERY_UNKNOWN, bench.witnesses.answer, witness(bench), bob)
+
+
+@on_bench
+async def test_a_party_is_no_witness_of_itself(bench):
+    ann = bench.world.member("ann")
+    bench.witnesses.ask(challenge(bench), ann)
+    refused(Code.QUERY_UNKNOWN, bench.witnesses.answer, witness(bench, party="ann"), ann)
+
+
+@on_bench
+async def test_answers_are_those_to_the_party_s_own_newest_challenge(bench):
+    ann = bench.world.member("ann")
+    refused(Code.QUERY_UNKNOWN, bench.witnesses.answers, NONCE, ann)
+    bench.witnesses.ask(challenge(bench, nonce=OTHER), ann)
+    refused(Code.QUERY_UNKNOWN, bench.witnesses.answers, NONCE, ann)
+
+
+@pytest.mark.parametrize("call", ["ask", "answer", "state_features"])
+def test_a_statement_that_is_too_long_is_not_read(world, call):
+    @on_bench
+    async def play(bench):
+        long = Envelope(bytes(4097), b"k" * 32, b"s" * 64)
+        refused(Code.MESSAGE_TOO_LARGE, getattr(bench.witnesses, call), long, bench.world.member("ann"))
+
+    play(world)

@@ -1,0 +1,367 @@
+"""Messages that no honest node makes are refused when they are read, one fault at a time."""
+
+import time
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from dpcore.errors import ConfigurationError
+from dpcore.queries.base import MAX_VALUES
+from rado.v1 import cohort_pb2, party_service_pb2
+from tests.learner.totals import FEDERATION, World
+from wire.binding import Binding, OpeningSecret, montgomery_key
+from wire.cohort import Acceptance, Cohort, Ready, Receipt, Refusal, open_statement, sign
+from wire.envelopes import Envelope, Kind, SigningKey, key_id
+from wire.errors import Code, WireError
+from wire.features import MAX_FEATURES, OWN_FEATURES, Features, open_features
+from wire.ledger_head import MAX_SEALED_BYTES, LedgerHead
+from wire.query import (
+    MAX_PHASE_S,
+    MAX_QUERY_BYTES,
+    PaillierKey,
+    Retry,
+    _parsed,
+    check_features_known,
+    check_time,
+    open_query,
+    open_retry,
+)
+from wire.rationals import rational_to_proto
+from wire.roster import Member, Role, Roster, certificate_san, open_roster
+from wire.status import PartyState, Phase, Work
+from wire.witness import Challenge, Witness, open_challenge, open_witness, witnessed_head
+
+ID = b"q" * 32
+KEY = b"k" * 32
+LOW_ORDER = bytes(32)
+UNKNOWN_FIELD = b"\x98\x06\x01"  # field 99, varint 1
+
+
+def refused(make, code=Code.MESSAGE_MALFORMED):
+    with pytest.raises(WireError) as caught:
+        make()
+    assert caught.value.code is code
+
+
+@pytest.fixture(scope="module")
+def world(learner_key):
+    return World(learner_key, {"ada": 100, "bo": 200, "cy": 300})
+
+
+@pytest.fixture(scope="module")
+def opened(world):
+    return world.ask()
+
+
+@pytest.fixture(scope="module")
+def bound(world):
+    """A query with a binding and all features."""
+    return world.plan(features=OWN_FEATURES).query
+
+
+# Bindings.
+
+
+def test_an_opening_secret_of_another_length_is_refused():
+    refused(lambda: OpeningSecret(b"x" * 31))
+
+
+@pytest.mark.parametrize("key", [KEY + b"k", LOW_ORDER], ids=["length", "order"])
+def test_an_opening_key_of_wrong_length_or_low_order_is_refused(key):
+    refused(lambda: Binding(key, (("ada", KEY),)), Code.QUERY_INVALID)
+
+
+@pytest.mark.parametrize("seeds", [(("ada", KEY[:-1]),), (("bo", KEY), ("ada", KEY)), (("ada", KEY), ("ada", KEY))])
+def test_sealed_seeds_of_another_length_or_order_are_refused(seeds):
+    refused(lambda: Binding(KEY, seeds), Code.QUERY_INVALID)
+
+
+def test_a_party_without_a_seed_learns_so(world, bound):
+    refused(lambda: bound.binding.unseal("eve", SigningKey.generate(), bound.nonce), Code.QUERY_INVALID)
+
+
+def test_a_signing_key_of_low_order_seals_nothing():
+    # y = -1 is the point of order 2, whose u is 0.
+    refused(lambda: montgomery_key(((1 << 255) - 20).to_bytes(32, "little")), Code.KEY_INVALID)
+
+
+# Statements about an attempt.
+
+STATEMENTS = {
+    "acceptance": Acceptance(ID, 1, "ada", 5, KEY),
+    "refusal": Refusal(ID, 1, "ada", Code.POLICY_DESIGN),
+    "ready": Ready(ID, 1, "ada"),
+    "receipt": Receipt(ID, 1, "ada", ID, ID, 1, 1),
+    "cohort": Cohort(ID, 1, ()),
+}
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_a_query_id_of_another_length_is_refused(name):
+    refused(lambda: replace(STATEMENTS[name], query_id=ID[:-1]))
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_attempts_count_from_1(name):
+    refused(lambda: replace(STATEMENTS[name], attempt=0))
+
+
+def test_an_acceptance_has_rows():
+    refused(lambda: replace(STATEMENTS["acceptance"], rows=0))
+
+
+@pytest.mark.parametrize("key", [KEY[:-1], LOW_ORDER], ids=["length", "order"])
+def test_a_mask_key_of_wrong_length_or_low_order_is_refused(key):
+    refused(lambda: replace(STATEMENTS["acceptance"], mask_key=key))
+
+
+def test_a_refusal_has_a_code_of_the_catalogue():
+    message = cohort_pb2.Refusal(query_id=ID, attempt=1, party="ada", code="NO_SUCH_CODE")
+    refused(lambda: Refusal.from_bytes(message.SerializeToString()))
+
+
+@pytest.mark.parametrize("digest", ["cohort_digest", "upload_digest"])
+def test_a_receipt_s_digests_have_32_bytes(digest):
+    refused(lambda: replace(STATEMENTS["receipt"], **{digest: b"short"}))
+
+
+def test_a_statement_of_a_member_that_is_no_party_is_refused(world):
+    envelope = sign(replace(STATEMENTS["ready"], party="learner"), world.learner_key)
+    refused(lambda: open_statement(Ready, envelope, world.roster), Code.PEER_UNKNOWN)
+
+
+def test_a_statement_that_another_member_signed_is_refused(world):
+    envelope = sign(STATEMENTS["ready"], world.party_keys["bo"])
+    refused(lambda: open_statement(Ready, envelope, world.roster), Code.SIGNATURE_INVALID)
+
+
+@pytest.mark.parametrize(
+    "change", [{"entries": 0}, {"digest": KEY[:-1]}, {"sealed_sums": b"x" * (MAX_SEALED_BYTES + 1)}], ids=str
+)
+def test_a_ledger_head_out_of_range_is_refused(change):
+    refused(lambda: replace(LedgerHead(1, KEY, b"sealed"), **change))
+
+
+# Envelopes.
+
+
+def test_an_envelope_under_another_key_id_is_refused():
+    key = SigningKey.generate()
+    envelope = key.sign(Kind.READY, b"payload")
+    renamed = replace(envelope, key_id=key_id(SigningKey.generate().public_bytes))
+    refused(lambda: renamed.open(Kind.READY, key.public_bytes), Code.SIGNATURE_INVALID)
+
+
+def test_an_envelope_with_an_unknown_field_is_refused():
+    data = SigningKey.generate().sign(Kind.READY, b"payload").to_bytes()
+    refused(lambda: Envelope.from_bytes(data + UNKNOWN_FIELD), Code.FIELD_UNKNOWN)
+
+
+def test_work_with_an_unknown_field_is_refused(opened):
+    work = Work(opened.envelope, 1, Phase.ANSWERING, PartyState.SILENT, None, frozenset())
+    assert Work.from_proto(work.to_proto()) == work
+    newer = party_service_pb2.Work.FromString(work.to_proto().SerializeToString() + UNKNOWN_FIELD)
+    refused(lambda: Work.from_proto(newer), Code.FIELD_UNKNOWN)
+
+
+def test_a_number_too_large_for_the_wire_is_not_sent():
+    with pytest.raises(ConfigurationError):
+        rational_to_proto(Fraction(1 << 63))
+
+
+# Features.
+
+FEATURES = Features(FEDERATION, "ada", ("a-feature",), "0.2.0", 1_700_000_000)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [tuple(f"f{n:03d}" for n in range(MAX_FEATURES + 1)), ("b", "a"), ("a", "a"), ("A",)],
+    ids=["many", "order", "twice", "form"],
+)
+def test_a_list_of_features_that_is_not_well_formed_is_refused(names):
+    refused(lambda: replace(FEATURES, features=names))
+
+
+@pytest.mark.parametrize("version", ["v" * 65, "0.2\x1b[2J"], ids=["long", "control"])
+def test_a_version_that_is_long_or_does_not_print_is_refused(version):
+    refused(lambda: replace(FEATURES, version=version))
+
+
+def test_features_of_another_federation_are_refused(world):
+    envelope = replace(FEATURES, federation="others").sign(world.party_keys["ada"])
+    refused(lambda: open_features(envelope, world.roster), Code.FEDERATION_MISMATCH)
+
+
+def test_features_of_a_stranger_are_refused(world):
+    envelope = replace(FEATURES, party="eve").sign(SigningKey.generate())
+    refused(lambda: open_features(envelope, world.roster), Code.PEER_UNKNOWN)
+
+
+def test_features_that_another_member_signed_are_refused(world):
+    envelope = FEATURES.sign(world.party_keys["bo"])
+    refused(lambda: open_features(envelope, world.roster), Code.SIGNATURE_INVALID)
+
+
+# Rosters.
+
+SIGNER = SigningKey.generate()
+ADA = Member(Role.PARTY, "ada", KEY, certificate_san(FEDERATION, Role.PARTY, "ada"))
+HUB = Member(Role.COORDINATOR, "hub", b"", certificate_san(FEDERATION, Role.COORDINATOR, "hub"))
+ROSTER = Roster(FEDERATION, 3, 1_700_000_000, (HUB, ADA))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"federation": "No Name"},
+        {"version": 0},
+        {"members": (HUB, ADA, replace(ADA, signing_key=ID, certificate_san="rado://x"))},
+        {"members": (HUB, ADA, replace(ADA, name="bo", certificate_san="rado://x"))},
+        {"members": (HUB, ADA, replace(ADA, name="bo", signing_key=ID))},
+        {"members": (ADA,)},
+        {"members": (HUB, replace(HUB, name="hub-2", certificate_san="rado://x"))},
+    ],
+    ids=["name", "version", "names twice", "keys twice", "certificates twice", "no coordinator", "two coordinators"],
+)
+def test_a_roster_that_contradicts_itself_is_refused(change):
+    refused(lambda: replace(ROSTER, **change))
+
+
+@pytest.mark.parametrize("change", [{"name": "Ada"}, {"signing_key": KEY[:-1]}, {"signing_key": b""}], ids=str)
+def test_a_member_without_a_proper_name_or_key_is_refused(change):
+    refused(lambda: replace(ADA, **change))
+
+
+def test_a_coordinator_has_no_signing_key():
+    refused(lambda: replace(HUB, signing_key=KEY))
+
+
+def test_an_older_roster_than_the_newest_seen_is_refused():
+    refused(lambda: open_roster(ROSTER.sign(SIGNER), SIGNER.public_bytes, at_least_version=4), Code.ROSTER_STALE)
+
+
+# Witnesses.
+
+CHALLENGE = Challenge(FEDERATION, "ada", KEY, 1_700_000_000)
+
+
+def test_a_challenge_s_nonce_has_32_bytes():
+    refused(lambda: replace(CHALLENGE, nonce=KEY[:-1]))
+
+
+def test_a_challenge_of_another_federation_a_stranger_or_another_signer_is_refused(world):
+    key = world.party_keys["ada"]
+    others = replace(CHALLENGE, federation="others").sign(key)
+    refused(lambda: open_challenge(others, world.roster), Code.FEDERATION_MISMATCH)
+    stranger = replace(CHALLENGE, party="eve").sign(key)
+    refused(lambda: open_challenge(stranger, world.roster), Code.PEER_UNKNOWN)
+    refused(lambda: open_challenge(CHALLENGE.sign(world.party_keys["bo"]), world.roster), Code.SIGNATURE_INVALID)
+    assert open_challenge(CHALLENGE.sign(key), world.roster)[0] == CHALLENGE
+
+
+def test_an_answer_that_another_signed_is_refused(world):
+    answer = Witness(FEDERATION, "bo", "ada", KEY, None)
+    refused(lambda: open_witness(answer.sign(world.party_keys["ada"]), world.roster), Code.SIGNATURE_INVALID)
+
+
+def test_another_party_s_statement_is_no_witness(world):
+    envelope = sign(replace(STATEMENTS["acceptance"], party="bo"), world.party_keys["bo"])
+    refused(lambda: witnessed_head(envelope, "ada", world.roster), Code.SENDER_MISMATCH)
+    assert witnessed_head(envelope, "bo", world.roster) is None
+
+
+# Queries.
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"nonce": b"n" * 15},
+        {"delta": 0},
+        {"max_rows": 0},
+        {"max_parties": 0},
+        {"max_parties": 10**9},
+        {"cohort_min": 0},
+        {"honest_parties": 0},
+        {"not_after_unix_s": 0},
+        {"max_attempts": 0},
+        {"answer_within_s": 0},
+        {"prepare_within_s": MAX_PHASE_S + 1},
+        {"upload_within_s": 0},
+    ],
+    ids=str,
+)
+def test_a_query_out_of_range_is_refused(opened, change):
+    refused(lambda: replace(opened.query, **change), Code.QUERY_INVALID)
+
+
+def test_a_query_has_a_binding_exactly_if_it_says_so(opened, bound):
+    refused(lambda: replace(opened.query, binding=bound.binding), Code.QUERY_INVALID)
+    refused(lambda: replace(bound, binding=None), Code.QUERY_INVALID)
+
+
+def test_a_query_s_features_are_well_formed(opened):
+    refused(lambda: replace(opened.query, features=("b", "a")))
+
+
+def test_a_query_with_a_feature_that_is_unknown_here_is_refused(opened):
+    refused(lambda: check_features_known(replace(opened.query, features=("a-new-feature",))), Code.FEATURE_MISSING)
+
+
+def test_a_query_that_is_too_long_is_not_parsed():
+    refused(lambda: _parsed(bytes(MAX_QUERY_BYTES + 1)), Code.MESSAGE_TOO_LARGE)
+
+
+def test_a_query_before_its_time_or_after_it_is_refused(opened):
+    query = opened.query
+    refused(lambda: check_time(query, query.created_at_unix_s - 301), Code.QUERY_EXPIRED)
+    refused(lambda: check_time(query, query.not_after_unix_s + 301), Code.QUERY_EXPIRED)
+
+
+def test_a_query_of_too_many_values_is_refused(opened):
+    many = replace(opened.query.kind, rados=MAX_VALUES // opened.query.schema.d + 1)
+    refused(lambda: replace(opened.query, kind=many), Code.QUERY_INVALID)
+
+
+@pytest.mark.parametrize("index", [-1, "chunks"])
+def test_a_chunk_outside_an_upload_is_refused(opened, index):
+    refused(lambda: opened.chunk_bytes(opened.chunks if index == "chunks" else index), Code.CHUNK_MALFORMED)
+
+
+@pytest.mark.parametrize(("begins_s", "ends_s"), [(3600, 10**7), (-3600, -1)], ids=["later", "ended"])
+def test_a_paillier_key_that_is_not_valid_during_the_query_is_refused(world, opened, begins_s, ends_s):
+    now = int(time.time())
+    key = PaillierKey("learner", opened.public_key, now + begins_s, now + ends_s).sign(world.learner_key)
+    envelope = world.learner_key.sign(Kind.QUERY, replace(opened.query, paillier_key=key).to_bytes())
+    refused(lambda: open_query(envelope, world.roster, now_unix_s=now), Code.KEY_INVALID)
+
+
+# Retries.
+
+
+def retry(opened, **changes):
+    return replace(Retry(opened.query_id, "learner", 2), **changes)
+
+
+def test_a_retry_is_of_this_query_and_this_learner(world, opened):
+    for change in ({"query_id": ID}, {"learner": "lou"}):
+        envelope = retry(opened, **change).sign(world.learner_key)
+        refused(lambda envelope=envelope: open_retry(envelope, opened, world.roster), Code.QUERY_INVALID)
+
+
+@pytest.mark.parametrize("attempt", [0, 1, 10**6])
+def test_a_retry_is_of_an_attempt_that_the_query_allows(world, opened, attempt):
+    envelope = retry(opened, attempt=attempt).sign(world.learner_key)
+    refused(lambda: open_retry(envelope, opened, world.roster), Code.ATTEMPT_MISMATCH)
+
+
+def test_a_retry_that_the_learner_did_not_sign_is_refused(world, opened):
+    envelope = retry(opened).sign(world.party_keys["ada"])
+    refused(lambda: open_retry(envelope, opened, world.roster), Code.SIGNATURE_INVALID)
+
+
+def test_a_retry_of_a_learner_that_left_the_roster_is_refused(world, opened):
+    left = replace(world.roster, members=tuple(m for m in world.roster.members if m.role is not Role.LEARNER))
+    refused(lambda: open_retry(retry(opened).sign(world.learner_key), opened, left), Code.PEER_UNKNOWN)
