@@ -11,7 +11,10 @@ from tests.simulation.run import FailedRunError, Options, Report, bench, operati
 
 
 def find(promise: str, first_seed: int, runs: int = 150) -> str:
-    """The violation that a defect causes within some runs; an empty text if none does."""
+    """The violation that a defect causes within some runs; an empty text if none does.
+
+    first_seed: chosen so that the first run finds it. After a change of the operations more runs may be needed.
+    """
     with bench() as own:
         for seed in range(first_seed, first_seed + runs):
             options = Options.of(seed)
@@ -27,7 +30,7 @@ def find(promise: str, first_seed: int, runs: int = 150) -> str:
 def test_totals_that_are_not_bound_are_found(monkeypatch):
     """F1: without the tag a forged total opens."""
     monkeypatch.setattr(learner.opening, "check_tag", lambda *_: None)
-    assert find("a total is its cohort's sum", 0)
+    assert find("a total is its cohort's sum", 12)
 
 
 def test_charges_that_vanish_with_a_log_are_found(monkeypatch):
@@ -42,19 +45,19 @@ def test_a_ledger_that_is_not_anchored_is_found(monkeypatch):
     """F2 and F3: an older copy of a whole machine answers as if nothing had been spent."""
     monkeypatch.setattr(parties.database, "difference", lambda *_: "")
     monkeypatch.setattr(Ledger, "contradicts", lambda *_: False)
-    assert find("a set-back ledger is noticed", 0, runs=300)
+    assert find("a set-back ledger is noticed", 13, runs=300)
 
 
 def test_attempts_that_no_learner_signed_are_found(monkeypatch):
     """F4: a coordinator starts another attempt by itself, and the party pays."""
     monkeypatch.setattr(parties.answering.decisions, "check_retry", lambda *_: None)
-    assert find("attempts are the learner's", 0)
+    assert find("attempts are the learner's", 37)
 
 
 def test_a_failing_run_is_shrunk_and_says_how_to_repeat_it(monkeypatch):
     monkeypatch.setattr(parties.answering.decisions, "check_retry", lambda *_: None)
     with bench() as own, pytest.raises(FailedRunError) as caught:
-        for seed in range(150):
+        for seed in range(37, 187):
             own.run(seed, Report())
     failed = caught.value
     assert len(failed.operations) <= 12

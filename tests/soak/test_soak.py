@@ -395,6 +395,7 @@ def show(capsys: pytest.CaptureFixture[str], lines: list[str]) -> None:
         sys.stdout.write("\n" + "\n".join(lines) + "\n")
 
 
+@pytest.mark.slow
 def test_processes_under_faults(tmp_path, capsys):
     """And each check notices what it is for."""
     done = soak(tmp_path, SHORT)
