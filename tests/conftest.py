@@ -30,7 +30,7 @@ def keep_tracing():
 
 
 # Folders whose files take long: no processor shall wait for one of them at the end.
-_LONG = ("simulation", "soak", "hostile", "fuzz")
+_LONG = ("simulation", "hostile", "end_to_end", "fuzz")
 
 
 def pytest_collection_modifyitems(items):
@@ -55,8 +55,8 @@ def pytest_collection_finish():
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """One more than there are processors: some tests wait for nodes rather than compute."""
-    return processors() + 1
+    """Two more than there are processors: some tests wait for nodes rather than compute."""
+    return processors() + 2
 
 
 @pytest.hookimpl(optionalhook=True)
