@@ -1,0 +1,73 @@
+"""The file with the ledger's head: what is refused in it, and texts of bounds that this program did not write."""
+
+import json
+from fractions import Fraction
+
+import pytest
+
+from dpcore.accounting.filters import Loss
+from dpcore.errors import ConfigurationError
+from parties.ledger.anchor import LocalHead, _check
+from parties.ledger.chain import Head
+from parties.ledger.charges import RECORD
+from parties.ledger.format import UnreadableEntryError, read_charge
+from parties.ledger.sums import Account, Sums
+
+LOSS = Loss(Fraction(1, 3), Fraction(1, 10**6), Fraction(1, 8), Fraction(0))
+ACCOUNT = Account(Sums(((RECORD, LOSS),), 1), (b"abcd",))
+HEAD = LocalHead(("f", "ada", "data.csv"), bytes(32), Head(7, b"d" * 32), ACCOUNT)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "ledger.sqlite.head"
+    HEAD.write(path)
+    return path
+
+
+def test_what_was_written_is_read(file):
+    found = LocalHead.read(file)
+    assert (found.owner, found.genesis, found.head) == (HEAD.owner, HEAD.genesis, HEAD.head)
+    assert found.account.sums.unbounded == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"format": 2},
+        {"entries": -1},
+        {"digest": "00" * 31},
+        {"genesis": "00" * 33},
+        {"digest": "00" * 31, "genesis": "00" * 31},
+        {"entries": "many"},
+    ],
+    ids=str,
+)
+def test_a_head_that_is_not_one_is_refused_also_with_its_own_check(file, changes):
+    content = json.loads(file.read_text()) | changes
+    del content["check"]
+    file.write_text(json.dumps({**content, "check": _check(content)}))
+    with pytest.raises(ConfigurationError, match="damaged"):
+        LocalHead.read(file)
+
+
+def test_a_changed_number_is_noticed(file):
+    file.write_text(file.read_text().replace('"entries": 7', '"entries": 8'))
+    with pytest.raises(ConfigurationError, match="damaged"):
+        LocalHead.read(file)
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        '[["events", 1.5]]',
+        '[["events", true]]',
+        '[["events", 0]]',
+        '[["record", 1, "", "1/3", "0/1", "0/1", "0/1"]]',
+        '[["record", "", 2, "1/3", "0/1", "0/1", "0/1"]]',
+        '[["record", "", "", "1e9", "0/1", "0/1", "0/1"]]',
+    ],
+)
+def test_bounds_that_this_program_did_not_write_are_refused(bounds):
+    with pytest.raises(UnreadableEntryError):
+        read_charge(bounds, "lea", None)
