@@ -9,6 +9,7 @@ from typing import Any
 from coordinator.core import Core
 from coordinator.events import Answered, BecameReady, Cancelled, PartyAnswer, ReceiptGiven, Retried
 from coordinator.live import LiveQuery, check_size
+from coordinator.membership import check_sender
 from coordinator.rounds import Rules
 from coordinator.store import Statement
 from coordinator.totals import check_chunk
@@ -47,7 +48,7 @@ class Intake:
         """
         known = self._core.get(envelope.payload_hash)
         if known is not None:
-            _check_sender(known.learner, caller)
+            check_sender(known.learner, caller)
             return known.query_id
         return await self._core.carry(self._open_and_take(envelope, caller))
 
@@ -73,7 +74,7 @@ class Intake:
         async with self._openings.take(caller.name):
             opened = await asyncio.to_thread(open_it)
         query = opened.query
-        _check_sender(query.learner, caller)
+        check_sender(query.learner, caller)
         rules = Rules(
             tuple(member.name for member in roster.parties),
             query.cohort_min,
@@ -90,7 +91,7 @@ class Intake:
 
     async def cancel(self, query_id: bytes, learner: str, caller: Member) -> None:
         """Cancel a query of this learner. Raises WireError(QUERY_UNKNOWN, QUERY_CLOSED or SENDER_MISMATCH)."""
-        _check_sender(learner, caller)
+        check_sender(learner, caller)
         if self._core.find(query_id).learner != caller.name:
             raise WireError(Code.QUERY_UNKNOWN)
         await self._core.move(query_id, Cancelled())
@@ -122,7 +123,7 @@ class Intake:
         if len(envelope.payload) > STATEMENT_BYTES:
             raise WireError(Code.MESSAGE_TOO_LARGE, f"A statement has at most {STATEMENT_BYTES} bytes.")
         said, _ = open_statement(statement_type, envelope, self._roster())
-        _check_sender(said.party, caller)
+        check_sender(said.party, caller)
         return said
 
     async def _answer(self, said: Acceptance | Refusal, answer: PartyAnswer, envelope: Envelope) -> None:
@@ -239,11 +240,6 @@ class Turns:
             self._here[member] -= 1
             if not self._here[member]:
                 del self._here[member], self._locks[member]
-
-
-def _check_sender(named: str, caller: Member) -> None:
-    if named != caller.name:
-        raise WireError(Code.SENDER_MISMATCH)
 
 
 def _check_uploading(live: LiveQuery, attempt: int, party: str) -> None:

@@ -8,7 +8,7 @@ from radofed.common.files.reading import FileKind, read_bytes, with_remedy
 from radofed.common.logs import Log
 from wire.envelopes import Envelope
 from wire.errors import Code, WireError
-from wire.roster import Role, Roster, open_roster
+from wire.roster import Member, Role, Roster, open_roster
 
 # One message has room for this many acceptances and receipts in addition to the longest query.
 MOST_PARTIES = 1000
@@ -88,3 +88,9 @@ class Membership:
             expires=roster.expiry_date,
         )
         return is_newer
+
+
+def check_sender(named: str, caller: Member) -> None:
+    """Raise WireError(SENDER_MISMATCH) unless the member named in a message is the certificate's."""
+    if named != caller.name:
+        raise WireError(Code.SENDER_MISMATCH)

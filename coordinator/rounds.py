@@ -186,23 +186,29 @@ def step(round_: Round, event: Event, now: float) -> Outcome:
     """
     match event:
         case Answered():
-            changed = _answered(round_, event)
+            outcome = _after_statement(round_, _answered(round_, event), now)
         case BecameReady():
-            changed = _became_ready(round_, event)
+            outcome = _after_statement(round_, _became_ready(round_, event), now)
         case ReceiptGiven():
-            changed = _receipt_given(round_, event)
+            outcome = _after_statement(round_, _receipt_given(round_, event), now)
         case Added(attempt):
-            return _added(round_, attempt)
+            outcome = _added(round_, attempt)
         case AddingFailed(attempt, detail):
             at_work = round_.phase is Phase.ADDING and attempt == round_.attempt
-            return _fail(round_, Code.INTERNAL, detail) if at_work else (round_, ())
+            outcome = _fail(round_, Code.INTERNAL, detail) if at_work else (round_, ())
         case Cancelled():
-            return _cancelled(round_)
+            outcome = _cancelled(round_)
         case Retried(attempt):
-            return _retried(round_, attempt, now)
-        case Ticked() | Expelled():
-            return _ticked(round_, now) if isinstance(event, Ticked) else _expelled(round_, event.parties, now)
-    return (round_, ()) if changed is round_ else _settle(changed, now)
+            outcome = _retried(round_, attempt, now)
+        case Expelled(parties):
+            outcome = _expelled(round_, parties, now)
+        case Ticked():
+            outcome = _ticked(round_, now)
+    return outcome
+
+
+def _after_statement(before: Round, after: Round, now: float) -> Outcome:
+    return (before, ()) if after is before else _settle(after, now)
 
 
 def _check_open(round_: Round, attempt: int) -> None:

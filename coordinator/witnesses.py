@@ -8,6 +8,7 @@ Challenges and answers are in memory: a party asks again.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from coordinator.membership import check_sender
 from coordinator.store import Store
 from wire.envelopes import Envelope
 from wire.errors import Code, WireError
@@ -42,7 +43,7 @@ class WitnessExchange:
     def ask(self, envelope: Envelope, caller: Member) -> None:
         """Take a party's challenge, in place of its older one. Raises WireError."""
         challenge, _ = open_challenge(_limited(envelope, WITNESS_BYTES), self._roster())
-        _check_sender(challenge.party, caller)
+        check_sender(challenge.party, caller)
         known = self._asked.get(caller.name)
         if known is None or known.nonce != challenge.nonce:
             self._asked[caller.name] = _Asked(challenge.nonce, envelope)
@@ -50,7 +51,7 @@ class WitnessExchange:
     def answer(self, envelope: Envelope, caller: Member) -> None:
         """Take a party's answer. Raises WireError, QUERY_UNKNOWN if the challenge is not the newest."""
         witness, _ = open_witness(_limited(envelope, WITNESS_BYTES), self._roster())
-        _check_sender(witness.party, caller)
+        check_sender(witness.party, caller)
         asked = self._asked.get(witness.subject)
         if asked is None or asked.nonce != witness.nonce or witness.subject == caller.name:
             raise WireError(Code.QUERY_UNKNOWN, "The challenge is not known.")
@@ -88,7 +89,7 @@ class WitnessExchange:
     def state_features(self, envelope: Envelope, caller: Member) -> None:
         """Store what a party states of its node, unless a newer statement is stored. Raises WireError."""
         statement, _ = open_features(_limited(envelope, FEATURES_BYTES), self._roster())
-        _check_sender(statement.party, caller)
+        check_sender(statement.party, caller)
         self._store.remember_features(statement.party, statement.signed_at_unix_s, envelope)
 
     def features(self) -> tuple[Envelope, ...]:
@@ -101,8 +102,3 @@ def _limited(envelope: Envelope, limit_bytes: int) -> Envelope:
     if len(envelope.payload) > limit_bytes:
         raise WireError(Code.MESSAGE_TOO_LARGE, f"A statement has at most {limit_bytes} bytes.")
     return envelope
-
-
-def _check_sender(named: str, caller: Member) -> None:
-    if named != caller.name:
-        raise WireError(Code.SENDER_MISMATCH)

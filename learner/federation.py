@@ -77,7 +77,7 @@ class Answer(Protocol):
 
     @property
     def attempts(self) -> int:
-        """How many attempts of the query may have a total that somebody can complete, the opened one included."""
+        """How many attempts of the query may have a total that a coalition can complete, the opened one included."""
         ...
 
 

@@ -110,7 +110,7 @@ class Release:
 
     @property
     def attempts(self) -> int:
-        """How many attempts of the query may have a total that somebody can complete; see `possible_attempts`."""
+        """How many attempts of the query may have a total that a coalition can complete; see `possible_attempts`."""
         return possible_attempts(self.query, max(self.cohort.attempt, self.attempts_signed))
 
     @property

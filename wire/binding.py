@@ -16,7 +16,7 @@ secure: Thormarker, "On using the same key pair for Ed25519 and an X25519 based 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -78,8 +78,9 @@ class Binding:
     @classmethod
     def seal(cls, secret: OpeningSecret, parties: Sequence[Member], nonce: bytes) -> "Binding":
         """The binding for these parties. nonce: the query's."""
+        seed, key = secret.seed, secret.key
         sealed = {
-            party.name: _xored(secret.seed, _pad(secret.key, montgomery_key(party.signing_key), nonce, party.name))
+            party.name: _xored(seed, _pad(key, montgomery_key(party.signing_key), nonce, party.name))
             for party in parties
         }
         return cls(secret.public_bytes, tuple(sorted(sealed.items())))
@@ -116,7 +117,6 @@ def montgomery_key(ed25519_key: bytes) -> bytes:
 
 
 def _pad(own: X25519PrivateKey, peer: bytes, nonce: bytes, party: str) -> bytes:
-    X25519PublicKey.from_public_bytes(peer)
     name = party.encode()
     info = b"rado.v1/tag-seed\0" + len(name).to_bytes(1, "big") + name
     return HKDF(SHA256(), SEED_BYTES, nonce, info).derive(agreed(own, peer, party))

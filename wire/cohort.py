@@ -10,7 +10,7 @@ from wire.envelopes import KEY_BYTES, Envelope, Kind, SigningKey, parse, sha256
 from wire.errors import Code, WireError
 from wire.features import Feature
 from wire.ledger_head import LedgerHead
-from wire.roster import Member, Role, Roster, open_from
+from wire.roster import Member, Roster, open_from_party
 
 HASH_BYTES = 32
 
@@ -174,11 +174,7 @@ S = TypeVar("S", Acceptance, Refusal, Ready, Receipt)
 def open_statement(statement_type: type[S], envelope: Envelope, roster: Roster) -> tuple[S, Member]:
     """The verified statement of a party of the roster, and the party. Raises WireError."""
     statement = statement_type.from_bytes(envelope.payload)
-    member = roster.find(statement.party, Role.PARTY)
-    if member is None:
-        raise WireError(Code.PEER_UNKNOWN, f"The roster has no party {statement.party!r}.")
-    open_from(envelope, statement_type.KIND, member)
-    return statement, member
+    return statement, open_from_party(envelope, statement_type.KIND, statement.party, roster)
 
 
 @dataclass(frozen=True)

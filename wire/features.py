@@ -14,7 +14,7 @@ from typing import ClassVar
 from rado.v1 import roster_pb2
 from wire.envelopes import Envelope, Kind, SigningKey, parse
 from wire.errors import Code, WireError
-from wire.roster import Member, Role, Roster, open_from
+from wire.roster import Member, Roster, open_from_party
 
 MAX_FEATURES = 64
 _NAME = re.compile(r"[a-z0-9-]{1,63}")
@@ -88,11 +88,7 @@ def open_features(envelope: Envelope, roster: Roster) -> tuple[Features, Member]
     statement = Features.from_bytes(envelope.payload)
     if statement.federation != roster.federation:
         raise WireError(Code.FEDERATION_MISMATCH)
-    member = roster.find(statement.party, Role.PARTY)
-    if member is None:
-        raise WireError(Code.PEER_UNKNOWN, f"The roster has no party {statement.party!r}.")
-    open_from(envelope, Kind.FEATURES, member)
-    return statement, member
+    return statement, open_from_party(envelope, Kind.FEATURES, statement.party, roster)
 
 
 Stated = Mapping[str, frozenset[str] | None]

@@ -187,6 +187,15 @@ def open_roster(envelope: Envelope, federation_key: bytes, *, at_least_version: 
     return roster
 
 
+def open_from_party(envelope: Envelope, kind: Kind, name: str, roster: Roster) -> Member:
+    """The party of this name, after verifying its envelope. Raises WireError(PEER_UNKNOWN or SIGNATURE_INVALID)."""
+    member = roster.find(name, Role.PARTY)
+    if member is None:
+        raise WireError(Code.PEER_UNKNOWN, f"The roster has no party {name!r}.")
+    open_from(envelope, kind, member)
+    return member
+
+
 def open_from(envelope: Envelope, kind: Kind, member: Member) -> bytes:
     """The payload of a member's envelope. Raises WireError(SIGNATURE_INVALID)."""
     if envelope.key_id != key_id(member.signing_key):

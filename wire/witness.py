@@ -11,7 +11,7 @@ from wire.cohort import Acceptance, Receipt, open_statement
 from wire.envelopes import KEY_BYTES, Envelope, Kind, SigningKey, parse
 from wire.errors import Code, WireError
 from wire.ledger_head import LedgerHead
-from wire.roster import Member, Role, Roster, open_from
+from wire.roster import Member, Roster, open_from_party
 
 NONCE_BYTES = KEY_BYTES
 
@@ -109,8 +109,4 @@ def witnessed_head(envelope: Envelope, party: str, roster: Roster) -> LedgerHead
 def _open(envelope: Envelope, kind: Kind, federation: str, party: str, roster: Roster) -> Member:
     if federation != roster.federation:
         raise WireError(Code.FEDERATION_MISMATCH)
-    member = roster.find(party, Role.PARTY)
-    if member is None:
-        raise WireError(Code.PEER_UNKNOWN, f"The roster has no party {party!r}.")
-    open_from(envelope, kind, member)
-    return member
+    return open_from_party(envelope, kind, party, roster)

@@ -470,7 +470,7 @@ def _infinite_error(distribution: CountDistribution, n: int, delta: float) -> In
 def delta_bracket(distribution: CountDistribution, n: int, epsilon: float) -> Bracket:
     """The least delta at which n releases are (epsilon, delta)-private, bracketed; state the upper end.
 
-    The bracket is within 1 % wherever rounding (about 1e-37 n) allows. Raises PlanError if epsilon is not in [0,
+    The bracket is within 1 % if rounding (about 1e-37 n) allows. Raises PlanError if epsilon is not in [0,
     LARGEST_EPSILON].
     """
     if not 0 <= epsilon <= LARGEST_EPSILON:

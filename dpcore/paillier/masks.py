@@ -20,7 +20,7 @@ agreement (gap Diffie-Hellman) and AES-256 in counter mode are pseudorandom. The
 coordinator shows two members different cohorts, their streams do not cancel.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,6 +56,19 @@ class CohortAttempt:
         info = domain + self.query_id + self.number.to_bytes(4, "big") + named
         return HKDF(SHA256(), length, self.cohort_digest, info).derive(agreed(own_key, peer_key, peer))
 
+    def pairs(
+        self, own_name: str, own_key: X25519PrivateKey, peers: Mapping[str, bytes], domain: bytes, *, length: int
+    ) -> Iterator[tuple[bool, bytes]]:
+        """What a member derives with each peer: whether it adds it (the peer subtracts it then), and `length` bytes.
+
+        Raises MaskKeyError if a peer's key is of low order, ValueError if own_name is among the peers.
+        """
+        if own_name in peers:
+            raise ValueError(f"{own_name!r} is among its own peers: leave it out")
+        for peer, public in peers.items():
+            lesser, greater = sorted((own_name, peer))
+            yield own_name == lesser, self.derive(own_key, public, domain, lesser, greater, peer=peer, length=length)
+
 
 class MaskKeyError(RadofedError):
     """No secret can be agreed with a peer's mask key, because it is of low order."""
@@ -81,15 +94,12 @@ def cohort_mask(
 
     Raises MaskKeyError if a peer's key is of low order, ValueError if own_name is among the peers.
     """
-    if own_name in peers:
-        raise ValueError(f"{own_name!r} is among its own peers: leave it out")
     total, stream = np.zeros(shape, dtype=np.uint64), np.empty(shape, dtype="<u8")
-    for peer, public in peers.items():
-        lesser, greater = sorted((own_name, peer))
+    for is_added, key in attempt.pairs(own_name, own_key, peers, _DOMAIN, length=32):
         # The array is reused for each peer: a cohort of hundreds has a stream for every two members.
-        KeyedRandom(attempt.derive(own_key, public, _DOMAIN, lesser, greater, peer=peer, length=32)).fill(stream)
+        KeyedRandom(key).fill(stream)
         # Unsigned arithmetic is mod 2^64, of which 2^w is a divisor.
-        if own_name == lesser:
+        if is_added:
             total += stream
         else:
             total -= stream

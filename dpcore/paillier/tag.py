@@ -132,14 +132,8 @@ def tag_mask(own_name: str, own_key: X25519PrivateKey, peers: Mapping[str, bytes
 
     Arguments, guarantee and errors are those of `dpcore.paillier.masks.cohort_mask`.
     """
-    if own_name in peers:
-        raise ValueError(f"{own_name!r} is among its own peers: leave it out")
-    total = 0
-    for peer, public in peers.items():
-        lesser, greater = sorted((own_name, peer))
-        number = _residue(attempt.derive(own_key, public, _MASK, lesser, greater, peer=peer, length=_WIDE_BYTES))
-        total += number if own_name == lesser else -number
-    return total % PRIME
+    pairs = attempt.pairs(own_name, own_key, peers, _MASK, length=_WIDE_BYTES)
+    return sum(_residue(uniform) if is_added else -_residue(uniform) for is_added, uniform in pairs) % PRIME
 
 
 def check_tag(plaintext: int, values: NDArray[np.int64], alpha: int, pads: Sequence[int]) -> None:

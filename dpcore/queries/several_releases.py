@@ -32,8 +32,8 @@ class CountedRelease:
     """One of several releases: its query, parties and encoding.
 
     party_rows: m_p by party of the cohort; of a query that ended without a total, of the parties that may have been in
-    one. attempts: how many of its attempts may have a total that somebody can complete. is_opened: whether the learner
-    opened the total of one of them. Raises PlanError if there is no attempt.
+    one. attempts: how many of its attempts may have a total that a coalition can complete. is_opened: whether the
+    learner opened the total of one of them. Raises PlanError if there is no attempt.
     """
 
     kind: QueryKind

@@ -147,7 +147,7 @@ class _Share:
 
 
 class BoundedLines(logging.StreamHandler[Any]):
-    """Writes JSON lines, and bounds what any one event can write: whoever causes it, it cannot fill the disk.
+    """Writes JSON lines, and bounds what any one event can write, so that none can fill the disk.
 
     Each event has its own share, so that a flood of one event hides no other. When an event has used MOST_EVENT_BYTES
     within EVENT_WINDOW_S seconds, its further lines are counted and left out. The number is written as event "lines not

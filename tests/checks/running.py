@@ -94,7 +94,7 @@ def read() -> dict[str, dict[str, str]]:
     """The file: tests or reasons by id, in parts.
 
     checks: the test that fails without the check. redundant: the check that refuses the same. excluded: why it protects
-    nobody. unmapped: checks that no test fails without; the aim is none.
+    no one. unmapped: checks that no test fails without; the aim is none.
     """
     return json.loads(MAPPING.read_text(encoding="utf-8"))
 

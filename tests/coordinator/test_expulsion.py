@@ -191,7 +191,7 @@ def test_a_removed_member_that_is_silent_is_not_waited_for(world, node, clients)
 
 @pytest.mark.parametrize(("features", "phase"), [(("signed-retries",), Phase.LOST), ((), Phase.ANSWERING)])
 def test_an_attempt_with_a_removed_member_is_lost_at_once(world, node, clients, features, phase):
-    """And the next attempt, whoever starts it, does not wait for that member."""
+    """And the next attempt does not wait for that member."""
     opened = world.open(world.query(features=features))
     clients["lea"].submit(opened.envelope)
     cohort = clients.to_uploading(opened.query_id)

@@ -30,7 +30,7 @@ async def test_an_answer_to_the_newest_challenge_is_relayed(bench):
 
 
 @on_bench
-async def test_nobody_relays_for_another_party(bench):
+async def test_no_member_relays_for_another_party(bench):
     cat = bench.world.member("cat")
     refused(Code.SENDER_MISMATCH, bench.witnesses.ask, challenge(bench), cat)
     bench.witnesses.ask(challenge(bench), bench.world.member("ann"))

@@ -280,7 +280,7 @@ def test_an_answer_of_a_later_attempt_counts_every_attempt(memory, monkeypatch):
 
 
 def test_a_retry_beyond_the_budget_is_announced_before_it_is_made(memory):
-    """An attempt that waits for a decision ends the run with the cost of another one, which nobody was asked for."""
+    """An attempt that waits for a decision ends the run with the cost of another one, which was not asked for."""
     memory.refusal, memory.refuse_from = RoundLostError("attempt 1 of query 00 was lost", 1), 1
     oracle = Federation(memory, SCHEMA).within(*BUDGET)
     oracle.gradient(np.zeros(3), clip=Fraction(1), part=Fraction(1, 4))

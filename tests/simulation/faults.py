@@ -13,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from dpcore.errors import RadofedError
-from tests.simulation.federation import COORDINATOR, LEARNER, Federation
+from tests.simulation.federation import Federation
+from tests.simulation.nodes import COORDINATOR, LEARNER
 from wire.cohort import Acceptance
 from wire.query import Retry
 from wire.status import PartyState, Phase
@@ -214,7 +215,7 @@ def _cut_ledger(federation: Federation, name: str, permille: str) -> None:
 
 
 def _backup(federation: Federation, name: str) -> None:
-    """Somebody copies a party's whole directory, while no process writes to it."""
+    """A party's whole directory is copied, while no process writes to it."""
     machine = federation.parties[name].machine
     copy = machine.directory.with_name(f"{name}.copy")
     if machine.at_kill is None:

@@ -29,16 +29,9 @@ from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SystemRandom
 from learner.keys import LearnerKey
 from tests.simulation import faults
-from tests.simulation.federation import (
-    START_UNIX_S,
-    Clock,
-    Federation,
-    Keys,
-    SharedObfuscators,
-    ViolationError,
-    one_hot,
-)
+from tests.simulation.federation import Federation, Keys, SharedObfuscators, ViolationError, one_hot
 from tests.simulation.machine import Machines
+from tests.simulation.nodes import START_UNIX_S, Clock
 from wire.envelopes import Envelope, Kind, SigningKey
 
 NAMES = ("ann", "bob", "cid", "dee", "eve")

@@ -151,7 +151,7 @@ class Soak:
         self.federation = ProcessFederation(root, parties=rows, schema=options.schema, policy=options.policy)
         coordinator = self.federation.member("coordinator").config
         text = coordinator.read_text()
-        # All queries stay until the end, to be counted, and those that nobody retries take no place from others.
+        # All queries stay until the end, to be counted, and those that are not retried take no place from others.
         for before, after in (("per_learner = 200", "per_learner = 100000"), ("per_learner = 4", "per_learner = 16")):
             assert before in text
             text = text.replace(before, after)

@@ -43,7 +43,7 @@ def real(name, lower, upper, **changes) -> RealFeature:
 
 
 def test_a_draft_takes_a_record_that_differs_from_all_it_saw(table, tmp_path):
-    """Neighbouring tables: a party with either starts, so that nobody learns the record from its absence."""
+    """Neighbouring tables: a party with either starts, so that no member learns the record from its absence."""
     path = table(x=[1.5, 2.5, 4.0, 9.5] * 5, b=["yes", "no"] * 10, c=["u", "v", "w", "u"] * 5, y=[0, 1, 1, 0] * 5)
     _, _, schema = drafted(path)
     rows = path.read_text().splitlines()

@@ -1,0 +1,528 @@
+"""The nodes of a simulated federation: the real cores of all roles, on real files, called without sockets.
+
+Each node runs one step at a time on a `Machine`, which may kill it. Calls pass a network that loses, repeats and
+delays them.
+"""
+
+import asyncio
+import random
+import sqlite3
+from collections import Counter, deque
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from coordinator.config import CoordinatorLimits
+from coordinator.core import Core
+from coordinator.intake import Intake
+from coordinator.spool import UploadSpool
+from coordinator.store import Store
+from coordinator.views import Views
+from coordinator.witnesses import WitnessExchange
+from dpcore.errors import RadofedError
+from dpcore.randomness.sources import SystemRandom
+from dpcore.records.computation import PartySecret
+from learner.config import LearnerConfig
+from learner.session import Session
+from parties.answering.attempts import Attempts
+from parties.answering.coordinator_calls import WorkBatch
+from parties.answering.decisions import Party
+from parties.answering.lifecycle import QueryLifecycle
+from parties.answering.refusals import Refusals
+from parties.answering.spool import Spools
+from parties.answering.uploads import tidy
+from parties.answering.witnesses import LedgerGuard
+from parties.database import LedgerOwner
+from parties.ledger.acknowledgement import acknowledge, plan
+from parties.ledger.ledger import Ledger
+from parties.rosters import Rosters
+from radofed.common.logs import Log
+from tests.parties.party_world import SCHEMA
+from tests.simulation.machine import KilledError, Machine
+from wire.cohort import Acceptance
+from wire.envelopes import Envelope, save_public_key
+from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
+from wire.features import OWN_FEATURES, Features
+from wire.roster import Member, Role
+
+if TYPE_CHECKING:
+    from tests.simulation.federation import Federation
+
+NAME = "simulated"
+LEARNER, COORDINATOR = "lea", "hub"
+START_UNIX_S = 1_700_000_000.0
+EPSILON = Fraction(1, 10)
+"""Epsilon of one attempt, pure: charges of n attempts sum to n times this."""
+
+
+class Clock:
+    """Stands for the module `time` in the modules of the simulated nodes."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def time(self) -> float:
+        return START_UNIX_S + self.now
+
+    def monotonic(self) -> float:
+        return 1000.0 + self.now
+
+
+class InlineLoop(asyncio.SelectorEventLoop):
+    """An event loop whose executors run at once, so that a run depends on nothing but its operations."""
+
+    def run_in_executor(self, _executor, func, *args):
+        future = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except BaseException as error:  # noqa: BLE001 - a future carries any error
+            future.set_exception(error)
+        return future
+
+
+@dataclass
+class Network:
+    """Calls of members to the coordinator. `faults`: for each member, what happens to its next calls, in order."""
+
+    federation: "Federation"
+    faults: dict[str, deque[str]] = field(default_factory=dict)
+    cut_off: set[str] = field(default_factory=set)
+    late: list[tuple[str, Callable[[], object]]] = field(default_factory=list)
+    happened: Counter[str] = field(default_factory=Counter)
+
+    def call(self, member: str, role: Role, do: Callable[[Member], object]):
+        """Make a call, with the fault that is due. do: makes a coroutine for a caller; called once a delivery."""
+
+        def deliver():
+            return self.federation.coordinator.serve(member, role, do)
+
+        queued = self.faults.get(member)
+        fault = queued.popleft() if queued else ""
+        if fault:
+            self.happened[fault] += 1
+        if member in self.cut_off or fault == "drop request":
+            raise ConnectionLostError("simulated", "the network is down")
+        match fault:
+            case "drop reply":
+                deliver()
+                raise TimedOutError("simulated: no reply")
+            case "duplicate":
+                with suppress(RadofedError):
+                    deliver()
+            case "delay":
+                self.late.append((member, deliver))
+                raise TimedOutError("simulated: late")
+        return deliver()
+
+    def deliver_late(self, order: random.Random) -> None:
+        """Deliver delayed requests in any order; their callers wait no more."""
+        order.shuffle(self.late)
+        late, self.late = self.late, []
+        for member, deliver in late:
+            if member not in self.cut_off:
+                with suppress(RadofedError):
+                    deliver()
+
+
+class CoordinatorNode:
+    """The coordinator's core behind a gate that knows its roster."""
+
+    def __init__(self, federation: "Federation") -> None:
+        self.federation = federation
+        self.machine = Machine("hub", federation.directory / "hub")
+        self.machine.directory.mkdir()
+        self.roster = federation.roster
+        self.up = False
+        # What a hostile coordinator shows, by party: changes a Work before it leaves.
+        self.spoil_work: Callable[[str, object], object] = lambda _party, work: work
+        self.spoil_total: Callable[[bytes, bytes], bytes] = lambda _query, chunk: chunk
+        self.start()
+
+    def start(self) -> None:
+        self.machine.recover()
+        clock = self.federation.clock
+        self.loop = InlineLoop()
+        try:
+            with self.federation.machines.running(self.machine):
+                self.store = Store(self.machine.directory / "store.sqlite", NAME)
+                spool = UploadSpool(self.machine.directory / "spool", 1 << 30)
+                self.core = Core(
+                    self.store, spool, CoordinatorLimits(), Log("hub"), clock=clock.monotonic, wall_clock=clock.time
+                )
+                self.intake = Intake(self.core, lambda: self.roster, Log("hub"))
+                self.witnesses = WitnessExchange(self.store, lambda: self.roster, clock.monotonic)
+                self.views = Views(self.core, self.witnesses)
+                self._run(self.core.start())
+        except (KilledError, OSError, sqlite3.Error, RadofedError):
+            self.stop()
+            return
+        self.up = True
+
+    def stop(self) -> None:
+        self.up = False
+        with suppress(Exception):
+            self.store.close()
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        with suppress(BaseException):
+            self.loop.run_until_complete(asyncio.sleep(0))
+        self.loop.close()
+
+    def _run(self, coroutine):
+        result = self.loop.run_until_complete(coroutine)
+        for _ in range(30):
+            if not self.core._carried:
+                break
+            self.loop.run_until_complete(asyncio.sleep(0))
+        return result
+
+    def guarded(self, coroutine):
+        """Run on this machine; a kill ends the process, and its peers lose the connection."""
+        if not self.up:
+            coroutine.close()
+            raise ConnectionLostError("simulated", "the coordinator is down")
+        try:
+            with self.federation.machines.running(self.machine):
+                return self._run(coroutine)
+        except KilledError:
+            self.federation.happened["kill coordinator"] += 1
+            self.stop()
+            raise ConnectionLostError("simulated", "the coordinator was killed") from None
+        except (sqlite3.Error, OSError) as error:
+            raise WireError(Code.INTERNAL) from error
+
+    def serve(self, member: str, role: Role, do: Callable[[Member], object]):
+        caller = self.roster.find(member, role)
+        if caller is None:
+            raise WireError(Code.PEER_UNKNOWN)
+        return self.guarded(do(caller))
+
+    def tick(self) -> None:
+        if self.up:
+            with suppress(ConnectionLostError, WireError):
+                self.guarded(self.core.tick())
+
+
+class PartyCalls:
+    """A party's calls, through the network. Implements parties.answering.coordinator_calls.CoordinatorCalls."""
+
+    def __init__(self, federation: "Federation", name: str) -> None:
+        self.federation, self.name = federation, name
+
+    def _call(self, do):
+        return self.federation.network.call(self.name, Role.PARTY, do)
+
+    def _hub(self) -> CoordinatorNode:
+        return self.federation.coordinator
+
+    def fetch_roster(self):
+        async def roster(_caller):
+            return self.federation.served_roster, self.federation.clock.time()
+
+        return self._call(roster)
+
+    def fetch_work(self, cursor: int, wait_s: int) -> WorkBatch:
+        async def work(caller):
+            items, reached = await self._hub().views.work(caller, cursor, wait_s)
+            shown = tuple(self._hub().spoil_work(self.name, work) for work, _ in items)
+            return WorkBatch(shown, reached, 0, self._hub().witnesses.show(caller))
+
+        return self._call(work)
+
+    def state_features(self, features: Envelope) -> None:
+        async def state(caller):
+            self._hub().witnesses.state_features(features, caller)
+
+        self._call(state)
+
+    def ask_witnesses(self, challenge: Envelope) -> None:
+        async def ask(caller):
+            self._hub().witnesses.ask(challenge, caller)
+
+        self._call(ask)
+
+    def witness(self, witness: Envelope) -> None:
+        async def answer(caller):
+            self._hub().witnesses.answer(witness, caller)
+
+        self._call(answer)
+
+    def fetch_witnesses(self, nonce: bytes):
+        async def fetch(caller):
+            return self._hub().witnesses.answers(nonce, caller), self._hub().witnesses.newest(caller)
+
+        return self._call(fetch)
+
+    def answer(self, answer: Envelope, *, accepts: bool) -> None:
+        if accepts:
+            said = Acceptance.from_bytes(answer.payload)
+            self.federation.check_attempt(self.name, said.query_id, said.attempt)
+
+        def submit(caller):
+            intake = self._hub().intake
+            return intake.acceptance(answer, caller) if accepts else intake.refusal(answer, caller)
+
+        self._call(submit)
+
+    def ready(self, ready: Envelope) -> None:
+        self._call(lambda caller: self._hub().intake.ready(ready, caller))
+
+    def upload_chunk(self, query_id, attempt, chunk) -> None:
+        self.federation.check_leaving(self.name, query_id, attempt, chunk)
+        self._call(lambda caller: self._hub().intake.chunk(query_id, attempt, chunk, caller))
+
+    def receipt(self, receipt: Envelope) -> None:
+        self._call(lambda caller: self._hub().intake.receipt(receipt, caller))
+
+
+class PartyNodeInMemory:
+    """A party's process: what `parties.node` does, one step at a time."""
+
+    def __init__(self, federation: "Federation", name: str) -> None:
+        self.federation, self.name = federation, name
+        self.machine = Machine(name, federation.directory / name)
+        self.machine.directory.mkdir()
+        self.calls = PartyCalls(federation, name)
+        self.up = False
+        self.refused_to_start = ""
+        self.start()
+
+    @property
+    def ledger_file(self) -> Path:
+        return self.machine.directory / "ledger.sqlite"
+
+    def start(self) -> None:
+        self.machine.recover()
+        federation, directory = self.federation, self.machine.directory
+        try:
+            with federation.machines.running(self.machine):
+                policy = federation.policy(self.name)
+                self.ledger = Ledger.open(
+                    self.ledger_file, LedgerOwner(NAME, self.name, "data.csv"), policy.limits.of_ledger
+                )
+                log = Log(f"party.{self.name}")
+                attempts, spools = Attempts(self.ledger), Spools(directory / "spool", 1 << 24)
+                tidy(spools, attempts)
+                self.attempts = attempts
+                self.rosters = Rosters(
+                    directory, federation=NAME, federation_key=federation.keys.federation.public_bytes, log=log
+                )
+                self.guard = LedgerGuard(
+                    federation=NAME,
+                    party=self.name,
+                    signing_key=federation.keys.parties[self.name],
+                    policy=policy,
+                    ledger=self.ledger,
+                    rosters=self.rosters,
+                    random=SystemRandom().bytes,
+                    log=log,
+                    clock=federation.clock.time,
+                    monotonic=federation.clock.monotonic,
+                )
+                self.lifecycle = QueryLifecycle(
+                    Party(
+                        self.name,
+                        federation.keys.parties[self.name],
+                        policy,
+                        SCHEMA,
+                        federation.records[self.name],
+                        PartySecret(self.name.encode().ljust(32), SCHEMA.digest),
+                    ),
+                    attempts=attempts,
+                    spools=spools,
+                    rosters=self.rosters,
+                    refusals=Refusals(directory),
+                    coordinator=self.calls,
+                    random=SystemRandom(),
+                    log=log,
+                    obfuscators=federation.obfuscators,
+                    clock=federation.clock.time,
+                    may_answer=lambda: self.guard.may_answer,
+                )
+        except KilledError:
+            return
+        except (RadofedError, OSError, sqlite3.Error) as error:
+            self.refused_to_start = type(error).__name__
+            federation.happened[f"refused to start: {self.refused_to_start}"] += 1
+            return
+        self.refused_to_start = ""
+        self.up = True
+
+    def entries_on_disk(self) -> int:
+        """How many ledger entries the files hold; -1 if they cannot be read."""
+        if not self.ledger_file.exists():
+            return 0
+        try:
+            with closing(sqlite3.connect(self.ledger_file)) as connection:
+                return connection.execute("SELECT count(*) FROM chain").fetchone()[0]
+        except sqlite3.Error:
+            return -1
+
+    def stop(self) -> None:
+        if self.up:
+            self.ledger.database.close()
+        self.up = False
+
+    def acknowledge(self) -> None:
+        """What a data officer does after a genuine restore: `rado ledger acknowledge`, without asking for witnesses."""
+        self.stop()
+        owner, limits = LedgerOwner(NAME, self.name, "data.csv"), self.federation.policy(self.name).limits.of_ledger
+        try:
+            ledger = Ledger.open(self.ledger_file, owner, limits, anchored=False)
+        except RadofedError:
+            self.ledger_file.unlink(missing_ok=True)  # kept elsewhere as evidence
+            ledger = Ledger.open(self.ledger_file, owner, limits, anchored=False)
+        acknowledge(ledger, plan(ledger, (), witnessed=False), self.federation.clock.time())
+        ledger.database.close()
+        self.start()
+        self.federation.happened["acknowledged"] += 1
+
+    def poll(self) -> None:
+        """Fetch all open work and advance it, as the node's threads do one after another."""
+        if not self.up:
+            return
+        try:
+            with self.federation.machines.running(self.machine):
+                self._poll()
+        except KilledError:
+            self.federation.happened["kill party"] += 1
+            self.stop()
+
+    def _poll(self) -> None:
+        try:
+            self.rosters.refresh(self.calls)
+            self.guard.look(self.calls)
+            batch = self.calls.fetch_work(0, 0)
+            self.guard.answer(batch.challenges, self.calls)
+            self.guard.look(self.calls)
+        except (RadofedError, OSError):
+            batch = None
+        if self.guard.is_set_back:
+            self.federation.happened["set back noticed"] += 1
+        if not self.guard.may_answer:
+            return
+        with suppress(RadofedError, OSError):
+            self.lifecycle.end_expired()
+        if batch is None:
+            return
+        for work in batch.work:
+            try:
+                if self.lifecycle.advance(work):
+                    self.lifecycle.compute(work)
+                    self.lifecycle.advance(work)
+            except (RadofedError, OSError) as error:
+                self.federation.happened[f"party error {type(error).__name__}"] += 1
+        with suppress(RadofedError, OSError):
+            self.lifecycle.end_absent(work.query_id for work in batch.work)
+
+
+class LearnerCalls:
+    """The learner's connection, through the network; see learner.client.Coordinator."""
+
+    def __init__(self, federation: "Federation") -> None:
+        self.federation = federation
+
+    def _call(self, do):
+        return self.federation.network.call(LEARNER, Role.LEARNER, do)
+
+    def _hub(self) -> CoordinatorNode:
+        return self.federation.coordinator
+
+    def close(self) -> None:
+        pass
+
+    def fetch_roster(self):
+        async def roster(_caller):
+            return self.federation.served_roster
+
+        return self._call(roster)
+
+    def fetch_features(self):
+        federation = self.federation
+        stated = tuple(
+            Features(NAME, name, OWN_FEATURES, "0", 1).sign(federation.keys.parties[name]) for name in federation.names
+        )
+        return stated, OWN_FEATURES
+
+    def submit_query(self, query: Envelope) -> None:
+        self._call(lambda caller: self._hub().intake.query(query, caller))
+
+    def watch_query(self, query_id, cursor, wait_s=0):
+        return self._call(lambda caller: self._hub().views.watch(caller, query_id, cursor, 0))
+
+    def cancel_query(self, query_id, learner, _key) -> None:
+        self._call(lambda caller: self._hub().intake.cancel(query_id, learner, caller))
+
+    def retry_query(self, retry: Envelope) -> None:
+        self._call(lambda caller: self._hub().intake.retry(retry, caller))
+
+    def fetch_total(self, query_id):
+        async def total(caller):
+            return self._hub().views.total(caller, query_id)
+
+        return self._call(total)
+
+    def fetch_chunk(self, query_id, index):
+        async def fetch(caller):
+            chunk = await self._hub().views.total_chunk(caller, query_id, index)
+            return self._hub().spoil_total(query_id, chunk.ciphertexts)
+
+        return self._call(fetch)
+
+
+class LearnerNode:
+    """The learner's session over its directory; a restart reads only what is on disk."""
+
+    def __init__(self, federation: "Federation") -> None:
+        self.federation = federation
+        self.machine = Machine(LEARNER, federation.directory / LEARNER)
+        directory = self.machine.directory
+        directory.mkdir()
+        federation.keys.learner.save(directory / "signing.key")
+        save_public_key(directory / "federation.pem", federation.keys.federation.public_bytes)
+        self.up = False
+        self.start()
+
+    def start(self) -> None:
+        self.machine.recover()
+        directory = self.machine.directory
+        config = LearnerConfig.model_construct(
+            federation=NAME,
+            name=LEARNER,
+            coordinator="simulated",
+            federation_key=directory / "federation.pem",
+            signing_key=directory / "signing.key",
+            paillier_key=directory / "none",
+            state_directory=directory / "state",
+            releases_directory=directory / "releases",
+            tls=None,
+        )
+        try:
+            with self.federation.machines.running(self.machine):
+                self.session = Session(config, coordinator=LearnerCalls(self.federation))
+                self.session._key = self.federation.keys.secret
+        except KilledError:
+            return
+        except (RadofedError, OSError):
+            return
+        self.up = True
+
+    def stop(self) -> None:
+        self.up = False
+
+    def guarded(self, act: Callable[[], object]):
+        """What a command of the learner does; None if it failed or its process was killed."""
+        if not self.up:
+            return None
+        try:
+            with self.federation.machines.running(self.machine):
+                return act()
+        except KilledError:
+            self.federation.happened["kill learner"] += 1
+            self.stop()
+        except (RadofedError, OSError) as error:
+            self.federation.happened[f"learner error {type(error).__name__}"] += 1
+        return None
