@@ -7,6 +7,7 @@ one is never valid for another. The caller must check the sender named inside a 
 import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -85,6 +86,7 @@ def key_id(public_key: bytes) -> bytes:
     return sha256(public_key)
 
 
+@lru_cache(1024)
 def fingerprint(public_key: bytes) -> str:
     """The key's id in hexadecimal, in groups of four, for people to compare over the telephone."""
     text = key_id(public_key).hex()

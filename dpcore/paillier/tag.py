@@ -33,6 +33,7 @@ Assumes that HKDF-SHA256 of an X25519 agreement is pseudorandom (gap Diffie-Hell
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -146,6 +147,7 @@ def check_tag(plaintext: int, values: NDArray[np.int64], alpha: int, pads: Seque
         raise TagError
 
 
+@lru_cache(1024)
 def is_low_order(public_key: bytes) -> bool:
     """Whether an X25519 public key (32 bytes) agrees with every private key on zero."""
     try:

@@ -22,6 +22,7 @@ from wire.status import PartyState, Phase
 Operation = tuple[str, ...]
 Make = Callable[[random.Random, Sequence[str]], Operation]
 
+MOST_QUERIES = 6
 NETWORK = ("drop request", "drop reply", "duplicate", "delay")
 
 
@@ -44,9 +45,15 @@ def _kill(who: Callable[[random.Random, Sequence[str]], str]) -> Make:
     return make
 
 
+def any_query(order: random.Random, _names: Sequence[str]) -> Operation:
+    """A query of one to three attempts, with short deadlines or long ones."""
+    return ("ask", order.choice("0122"), order.choice("011"))
+
+
 FAULTS: dict[str, Make] = {
     **{kind: _network(kind) for kind in NETWORK},
     "cut off": lambda order, names: ("cut off", _member(order, names)),
+    "stall uploads": lambda order, names: ("stall uploads", order.choice(list(names))),
     "kill party": _kill(lambda order, names: order.choice(list(names))),
     "kill coordinator": _kill(lambda _order, _names: COORDINATOR),
     "kill learner": _kill(lambda _order, _names: LEARNER),
@@ -64,32 +71,32 @@ FAULTS: dict[str, Make] = {
 }
 """Every fault by name."""
 
-# After these, little can happen to the rest of a run.
-_LASTING = frozenset(
-    {
-        "cut off",
-        "lose party",
-        "full disk",
-        "expel",
-        "withhold roster",
-        "lose ledger",
-        "cut ledger",
-        "restore ledger",
-        "restore machine",
-    }
-)
+# How often a fault is chosen, where it is not 6 times. After those of 1 and 2, little can happen to the rest of a run.
+_WEIGHTS = {
+    "cut off": 1,
+    "lose party": 1,
+    "full disk": 2,
+    "expel": 1,
+    "withhold roster": 1,
+    "lose log": 2,
+    "lose ledger": 1,
+    "cut ledger": 1,
+    "restore ledger": 4,
+    "restore machine": 6,
+    "forge total": 16,
+}
 _USUAL: tuple[tuple[int, Make], ...] = (
-    (26, lambda order, names: ("poll", order.choice(list(names)))),
-    (16, lambda _order, _names: ("poll all",)),
-    (3, lambda order, _names: ("ask", str(order.randrange(3)), str(order.randrange(2)))),
-    (8, lambda order, _names: ("look", str(order.randrange(2)))),
-    (6, lambda order, _names: ("time", order.choice(["0.5", "0.5", "5", "5", "21", "21", "121", "700"]))),
+    (20, lambda order, names: ("poll", order.choice(list(names)))),
+    (22, lambda _order, _names: ("poll all",)),
+    (4, lambda order, _names: ("ask", str(order.randrange(3)), str(order.randrange(2)))),
+    (10, lambda order, _names: ("look", str(order.randrange(3)))),
+    (9, lambda order, _names: ("time", order.choice(["0.5", "0.5", "5", "5", "21", "21", "21", "21", "121", "700"]))),
     (8, lambda order, names: ("restart", _node(order, names))),
     (3, lambda order, _names: ("deliver late", str(order.randrange(1000)))),
     (8, lambda order, names: ("reconnect", _member(order, names))),
     (8, lambda order, names: ("free disk", _node(order, names))),
     (1, lambda _order, _names: ("cancel",)),
-    (4, lambda order, names: ("copy", order.choice(list(names)))),
+    (4, lambda order, names: ("copy", order.choice(list(names)), order.choice("0111"))),
 )
 
 
@@ -97,7 +104,7 @@ def any_operation(order: random.Random, names: Sequence[str]) -> Operation:
     """What usually happens, and a fault three times in ten."""
     if order.random() < 0.3:
         kinds = sorted(FAULTS)
-        (kind,) = order.choices(kinds, [1 if kind in _LASTING else 6 for kind in kinds])
+        (kind,) = order.choices(kinds, [_WEIGHTS.get(kind, 6) for kind in kinds])
         return FAULTS[kind](order, names)
     weights = [weight for weight, _ in _USUAL]
     ((_, make),) = order.choices(_USUAL, weights)
@@ -111,13 +118,13 @@ def apply(federation: Federation, operation: Operation) -> None:
 
 
 def _ask(federation: Federation, attempts: str, short: str) -> None:
-    if len(federation.asked) < 4:
+    if len(federation.asked) < MOST_QUERIES:
         federation.ask(max_attempts=1 + int(attempts), short=short == "1")
 
 
 def _look(federation: Federation, retry: str) -> None:
     for query_id in list(federation.asked):
-        federation.look(query_id, retry=retry == "1")
+        federation.look(query_id, retry=retry != "0")
 
 
 def _poll(federation: Federation, name: str) -> None:
@@ -138,6 +145,16 @@ def _cut_off(federation: Federation, member: str) -> None:
     federation.happened["cut off"] += 1
 
 
+def _stall_uploads(federation: Federation, name: str) -> None:
+    """A party that takes part cannot upload: the attempt is lost unless it reconnects."""
+    federation.network.uploads_stalled.add(name)
+
+
+def _reconnect(federation: Federation, member: str) -> None:
+    federation.network.cut_off.discard(member)
+    federation.network.uploads_stalled.discard(member)
+
+
 def _kill_later(federation: Federation, name: str, steps: str, before: str) -> None:
     machine = federation.nodes()[name].machine
     machine.kill_after, machine.kill_before = int(steps), before == "1"
@@ -149,7 +166,7 @@ def _restart(federation: Federation, name: str) -> None:
 
 
 def _lose(federation: Federation, name: str) -> None:
-    if len(federation.lost_for_good) + 3 < len(federation.names) and name not in federation.lost_for_good:
+    if federation.can_spare(name) and len(federation.lost_for_good) + 3 < len(federation.names):
         federation.parties[name].stop()
         federation.lost_for_good.add(name)
         federation.happened["lose party"] += 1
@@ -176,8 +193,7 @@ def _damaged(federation: Federation, name: str, kind: str, damage: Callable[[Pat
     restored: whether the files are whole; then a copy that lacks nothing is not set back.
     """
     party = federation.parties[name]
-    # One at a time: the members that are left must be a cohort.
-    if name in federation.lost_for_good or federation.set_back:
+    if not federation.can_spare(name):
         return
     if party.up:
         party.machine.freeze(party.stop)
@@ -214,11 +230,11 @@ def _cut_ledger(federation: Federation, name: str, permille: str) -> None:
     _damaged(federation, name, "cut ledger", damage, restored=False)
 
 
-def _backup(federation: Federation, name: str) -> None:
-    """A party's whole directory is copied, while no process writes to it."""
+def _backup(federation: Federation, name: str, keep: str = "0") -> None:
+    """A party's whole directory is copied, while no process writes to it. keep: 1 if an older copy stays."""
     machine = federation.parties[name].machine
     copy = machine.directory.with_name(f"{name}.copy")
-    if machine.at_kill is None:
+    if machine.at_kill is None and not (keep == "1" and copy.exists()):
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(machine.directory, copy)
 
@@ -227,6 +243,7 @@ def _restore(federation: Federation, name: str, what: str) -> None:
     def damage(directory: Path) -> bool:
         copy = directory.with_name(f"{name}.copy")
         if not (copy / "ledger.sqlite").exists():
+            _backup(federation, name)  # for a later restore
             return False
         if what == "ledger":
             shutil.copy(copy / "ledger.sqlite", directory / "ledger.sqlite")
@@ -251,7 +268,7 @@ def _expel(federation: Federation, name: str) -> None:
     """The federation key signs a roster without a member, or with it again."""
     if name in federation.expelled:
         federation.expelled.discard(name)
-    elif len(federation.expelled) + 3 < len(federation.names):
+    elif federation.can_spare(name):
         federation.expelled.add(name)
     else:
         return
@@ -345,11 +362,12 @@ _ACTS: dict[str, Callable[..., None]] = {
     "time": lambda federation, seconds: federation.pass_time(float(seconds)),
     "restart": _restart,
     "deliver late": _deliver_late,
-    "reconnect": lambda federation, member: federation.network.cut_off.discard(member),
+    "reconnect": _reconnect,
     "free disk": _free_disk,
     "cancel": _cancel,
     "network": _network_fault,
     "cut off": _cut_off,
+    "stall uploads": _stall_uploads,
     "kill": _kill_later,
     "lose party": _lose,
     "lose log": _lose_log,

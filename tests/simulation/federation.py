@@ -5,6 +5,7 @@ Only the sockets, the clock and fsync are replaced. Every party contributes a on
 all ones over its cohort, a contribution that is counted twice shows as a 2, and one that is lost as a 0.
 """
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -14,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dpcore.paillier.public import PublicKey
+from dpcore.paillier.obfuscation import Obfuscator
+from dpcore.paillier.public import Ciphertext, ObfuscatorSource, PublicKey
 from learner.requests import StatisticRequest
 from parties.policy import Policy
 from tests.parties.party_world import SCHEMA, make_records
@@ -177,6 +179,11 @@ class Federation:
         party = self.parties[name]
         return not party.up or name in self.set_back or party.ledger.is_charged(query_id, attempt)
 
+    def can_spare(self, name: str) -> bool:
+        """Whether a party that took part so far may be damaged: the first one, or if a cohort is left without it."""
+        out = self.lost_for_good | self.set_back | self.expelled
+        return name not in out and (not out or len(self.names) - len(out) > 3)
+
     def is_stuck(self, name: str) -> bool:
         """Whether a party answers nothing until its officer acknowledges."""
         party = self.parties[name]
@@ -236,7 +243,9 @@ class Federation:
                     self.happened["retry"] += 1
                 if phase is not Phase.COMPLETE:
                     return phase
-            self.check_release(query_id, session.fetch(query_id))
+            release = session.fetch(query_id)
+            self.happened["total opened"] += query_id not in self.opened
+            self.check_release(query_id, release)
             return Phase.COMPLETE
 
         return self.learner.guarded(act)
@@ -275,6 +284,7 @@ class Federation:
         """Repair what can be repaired: network, disks, processes, the roster."""
         self.network.faults.clear()
         self.network.cut_off.clear()
+        self.network.uploads_stalled.clear()
         self.coordinator.spoil_work = lambda _party, work: work
         self.coordinator.spoil_total = lambda _query, chunk: chunk
         for name, node in self.nodes().items():
@@ -384,15 +394,15 @@ def _parsed(text: str):
 
 
 class SharedObfuscators:
-    """One small table of obfuscators for all parties; see parties.answering.obfuscators.Obfuscators."""
+    """One source of obfuscators for all parties; see parties.answering.obfuscators.Obfuscators."""
 
-    def __init__(self, source) -> None:
+    def __init__(self, source: ObfuscatorSource) -> None:
         self._source = source
 
     def expect(self, _key: PublicKey, _count: int) -> None:
         pass
 
-    def source(self, _key: PublicKey):
+    def source(self, _key: PublicKey) -> ObfuscatorSource:
         return self._source
 
     def rest(self, _key: PublicKey) -> None:
@@ -400,3 +410,18 @@ class SharedObfuscators:
 
     def close(self) -> None:
         pass
+
+
+class ProductObfuscators:
+    """Products of three obfuscators of a fixed list: no two ciphertexts are equal by chance, and each costs little.
+
+    They hide nothing: whoever knows the list can find the product.
+    """
+
+    def __init__(self, source: Obfuscator, count: int = 200) -> None:
+        self.public_key = source.public_key
+        self._made, self._order = source.draw_many(count), random.Random(0)
+
+    def draw_many(self, count: int) -> list[Ciphertext]:
+        modulus = self.public_key.n**2
+        return [math.prod(self._order.choices(self._made, k=3)) % modulus for _ in range(count)]

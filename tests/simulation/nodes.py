@@ -90,6 +90,7 @@ class Network:
     federation: "Federation"
     faults: dict[str, deque[str]] = field(default_factory=dict)
     cut_off: set[str] = field(default_factory=set)
+    uploads_stalled: set[str] = field(default_factory=set)
     late: list[tuple[str, Callable[[], object]]] = field(default_factory=list)
     happened: Counter[str] = field(default_factory=Counter)
 
@@ -272,6 +273,9 @@ class PartyCalls:
 
     def upload_chunk(self, query_id, attempt, chunk) -> None:
         self.federation.check_leaving(self.name, query_id, attempt, chunk)
+        if self.name in self.federation.network.uploads_stalled:
+            self.federation.happened["stall uploads"] += 1
+            raise TimedOutError("simulated: the upload stalls")
         self._call(lambda caller: self._hub().intake.chunk(query_id, attempt, chunk, caller))
 
     def receipt(self, receipt: Envelope) -> None:
