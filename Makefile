@@ -32,7 +32,7 @@ test: $(READY)  ## the tests, under five minutes on two cores
 	$(PYTEST) $(PARALLEL)
 
 test-all: $(READY)  ## the tests, the slow statistical runs, and more examples of each property
-	$(PYTEST) $(PARALLEL) -m 'slow or not slow' --hypothesis-profile thorough
+	PYTEST_DEBUG_TEMPROOT=$${TMPDIR:-/tmp} $(PYTEST) $(PARALLEL) -m 'slow or not slow' --hypothesis-profile thorough
 
 checks: $(READY)  ## break every security check and see its test fail; find tests of new checks: tests/checks/find.py
 	$(BIN)/python -m tests.checks.running

@@ -1,8 +1,11 @@
 """For all tests: no test fails because the machine is busy, and what takes long to start is started once."""
 
 import gc
+import os
+import shutil
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -18,6 +21,12 @@ from tests.ray_nodes import RayNodes
 settings.register_profile("quick", deadline=None, max_examples=50)
 settings.register_profile("thorough", deadline=None, max_examples=200)
 settings.load_profile("quick")
+
+
+# Tests write some 100 MB and force most of it to disk. pytest reads this variable; `make test-all` sets it to a disk.
+_MEMORY, _ROOM_BYTES = Path("/dev/shm"), 4 << 30
+if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ROOM_BYTES:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
 
 @pytest.fixture(autouse=True)

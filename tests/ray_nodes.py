@@ -21,6 +21,9 @@ ROOT = Path(__file__).resolve().parents[1]
 LOOPBACK = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
+    # Workers start when there is work for them: each takes two seconds of processor time.
+    "RAY_prestart_worker_first_driver": "0",
+    "RAY_enable_worker_prestart": "0",
     # Other processes that fill this machine's memory must not fail the test.
     "RAY_memory_monitor_refresh_ms": "0",
     # A killed node is noticed within a second; Ray's default is fifteen. A slow node is not lost: it has ten seconds to

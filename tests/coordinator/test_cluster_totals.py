@@ -22,7 +22,7 @@ from tests.ray_nodes import RayNodes, another_product, cut_off, for_ever, needs_
 
 @pytest.fixture
 def settings(nodes):
-    return CoordinatorCluster(address=nodes.address, token_file=nodes.token_file, workers=3, timeout_s=60, from_bytes=1)
+    return CoordinatorCluster(address=nodes.address, token_file=nodes.token_file, workers=1, timeout_s=60, from_bytes=1)
 
 
 @pytest.fixture(autouse=True)
@@ -110,7 +110,7 @@ def test_the_total_has_the_same_bytes_after_any_loss(
 
     @on_bench
     async def play(bench):
-        reads = use(bench, settings, strike)
+        reads = use(bench, settings.model_copy(update={"workers": 3}), strike)
         await whole_round(bench)
         items = len(PARTIES) * 3
         assert len(set(reads)) == items
