@@ -6,7 +6,6 @@ from fractions import Fraction
 import mpmath as mp
 import numpy as np
 import pytest
-from dp_accounting.pld import privacy_loss_distribution
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -137,6 +136,9 @@ class TestCoins:
         assert half.upper < 0.9 * gaussian_epsilon(1.0, DELTA).lower
 
     def test_agrees_with_dp_accounting(self):
+        # The import takes a second.
+        from dp_accounting.pld import privacy_loss_distribution
+
         mu, n, p = 0.2, 40, 0.5
         one = privacy_loss_distribution.from_gaussian_mechanism(1 / mu, value_discretization_interval=1e-4)
         # The coin is known: the loss is 0 with probability 1 - p, otherwise the Gaussian's.
