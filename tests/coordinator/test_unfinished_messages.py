@@ -183,9 +183,9 @@ def test_calls_that_wait_end_when_their_member_is_expelled_and_others_go_on(worl
     wait_until(lambda: len(node.node._gate._calls) == len(waiting))
     expel(world, node, clients, "dan")
     for thread in threads[:3]:
-        thread.join(10)
+        thread.join(60)
     assert ended == dict.fromkeys(("poll", "watch", "reflect"), Code.PEER_UNKNOWN)
     opened = world.open(world.query())
     clients["lea"].submit(opened.envelope)
-    threads[3].join(10)
+    threads[3].join(60)
     assert len(ended["other"].work) == 1
