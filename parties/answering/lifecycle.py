@@ -57,8 +57,11 @@ class QueryLifecycle:
         obfuscators: Obfuscators | None = None,
         clock: Callable[[], float] = time.time,
         may_answer: Callable[[], bool] = lambda: True,
+        on_charged: Callable[[], None] = lambda: None,
     ) -> None:
         """clock: Unix seconds. may_answer: whether the ledger may be used (parties.answering.witnesses).
+
+        on_charged: called after each charge.
 
         Raises SeededRandomRefusedError for any source except the system's.
         """
@@ -68,7 +71,8 @@ class QueryLifecycle:
         self._coordinator, self._random, self._log, self._clock = coordinator, random, log, clock
         self._may_answer = may_answer
         self._obfuscators = obfuscators or Obfuscators(random, spare=0)
-        self._uploads = Uploads(attempts, spools, rosters, coordinator, log, clock)
+        self._uploads = Uploads(attempts, spools, rosters, coordinator, log, clock, on_charged)
+        self._delivered: set[tuple[bytes, int]] = set()
         self._announced: set[tuple[bytes, int]] = set()
         # In memory, because the disk may be what failed.
         self._given_up: set[tuple[bytes, int]] = set()
