@@ -403,7 +403,7 @@ class Session:
         The latter keeps a total usable if a member leaves or changes its key after the cohort was fixed.
         """
         newest = self._state.newest_roster()
-        if newest is None:
+        if newest is None or newest == asked.roster:
             return asked.roster
         try:
             self._open(AskedQuery(asked.query, newest))

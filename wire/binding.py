@@ -15,6 +15,7 @@ secure: Thormarker, "On using the same key pair for Ed25519 and an X25519 based 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -107,6 +108,7 @@ def montgomery_key(ed25519_key: bytes) -> bytes:
     """The X25519 public key of the same key pair: u = (1 + y) / (1 - y) (RFC 7748, section 4.1).
 
     Raises WireError(KEY_INVALID) if the key's point has no such u or one of low order.
+@lru_cache(maxsize=1024)
     """
     y = int.from_bytes(ed25519_key, "little") & ((1 << 255) - 1)
     u = (1 + y) * pow(1 - y, _FIELD_PRIME - 2, _FIELD_PRIME) % _FIELD_PRIME
