@@ -4,6 +4,7 @@ Compared with, in the same run: scikit-learn's LogisticRegression on all rows in
 may compute; and Flower's SecAgg+ with federated averaging of the same model, in its own environment.
 """
 
+import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from benchmarks import binding_cost
 from benchmarks.environments import UnavailableError
 from benchmarks.flower import Flower, flower
 from benchmarks.measuring import (
@@ -140,8 +142,13 @@ def _federated(
     return learn
 
 
-def _compare(train: Rows, test: Rows, repeats: int) -> tuple[dict[str, list[float]], dict[str, Way]]:
-    """Seconds and results of every candidate, taking turns; the first run of each is a warm-up."""
+def _compare(
+    train: Rows, test: Rows, repeats: int
+) -> tuple[dict[str, list[float]], dict[str, Way], list[binding_cost.Cost]]:
+    """Seconds and results of every candidate, taking turns; the first run of each is a warm-up.
+
+    Then the cost of binding and anchoring in the query for moments.
+    """
     names = {"moments": f"moments, {PARTIES} parties", "rados": f"{RADOS:,} rados, {PARTIES} parties"}
     ways = {POOLED: Way(), **{name: Way() for name in names.values()}}
     ends = np.linspace(0, len(train.y), PARTIES + 1).astype(int)
@@ -159,7 +166,9 @@ def _compare(train: Rows, test: Rows, repeats: int) -> tuple[dict[str, list[floa
         for name, request in requests.items():
             candidates[name] = _federated(running, session, request, test, ways[name])
         seconds = take_turns(candidates, repeats)
-    return seconds, {name: Way(way.errors[1:], way.phases_s[1:]) for name, way in ways.items()}
+        length = session.plan(requests[names["moments"]]).query.length
+        costs = binding_cost.measure(session.key.secret, length, PARTIES, Path(directory))
+    return seconds, {name: Way(way.errors[1:], way.phases_s[1:]) for name, way in ways.items()}, costs
 
 
 def _flower(train: Rows, test: Rows) -> Flower | str:
@@ -173,14 +182,16 @@ def _flower(train: Rows, test: Rows) -> Flower | str:
 def run(*, everything: bool = False) -> Report:  # noqa: ARG001 - every benchmark takes it; this one has one size
     made = make_rows(ROWS + HELD_OUT, 1)
     train, test = made.part(0, ROWS), made.part(ROWS, ROWS + HELD_OUT)
-    seconds, ways = _compare(train, test, REPEATS)
+    seconds, ways, costs = _compare(train, test, REPEATS)
     best = float(np.median(ways[POOLED].errors))
     for name, way in ways.items():
         require(max(way.errors) <= best + WORSE_BY_AT_MOST, f"{name} errs {max(way.errors):.1f} %, pooled {best:.1f} %")
-    return _report(seconds, ways, _flower(train, test))
+    return _report(seconds, ways, _flower(train, test), costs)
 
 
-def _report(seconds: dict[str, list[float]], ways: dict[str, Way], peer: Flower | str) -> Report:
+def _report(
+    seconds: dict[str, list[float]], ways: dict[str, Way], peer: Flower | str, costs: list[binding_cost.Cost]
+) -> Report:
     measures = [Measure.of(name, "s", values) for name, values in seconds.items()]
     ours = [name for name in seconds if name != POOLED]
     ratios = [ratio(f"{name} / {POOLED}", seconds[name], seconds[POOLED]) for name in ours]
@@ -188,6 +199,8 @@ def _report(seconds: dict[str, list[float]], ways: dict[str, Way], peer: Flower 
         Target(f"{name} / {POOLED}", "times", most, found.median, at_least=False)
         for name, most, found in zip(ours, MOST_TIMES_LONGER.values(), ratios, strict=True)
     ]
+    bound, bound_table, bound_target = binding_cost.reported(costs, ours[0], statistics.median(seconds[ours[0]]))
+    targets.append(bound_target)
     errors = [Measure.of(f"{name}: held-out error", "%", way.errors) for name, way in ways.items()]
     phases = [
         Measure.of(f"{name}: {phase}", "s", [run[phase] for run in ways[name].phases_s])
@@ -223,9 +236,12 @@ def _report(seconds: dict[str, list[float]], ways: dict[str, Way], peer: Flower 
         Table("Ratios", MEASURE_HEADER, [r.cells() for r in ratios]),
         Table("Held-out errors", MEASURE_HEADER, [e.cells() for e in errors]),
         Table("Phases", MEASURE_HEADER, [p.cells() for p in phases]),
+        bound_table,
     ]
     claim = (__doc__ or "").partition("\n")[0]
-    return Report("federated_run", claim, setting, [*measures, *errors, *phases], ratios, tables, notes, targets)
+    return Report(
+        "federated_run", claim, setting, [*measures, *errors, *phases, *bound], ratios, tables, notes, targets
+    )
 
 
 def draw(report: Report, figure: Figure) -> None:

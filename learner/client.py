@@ -19,7 +19,10 @@ from wire.upload import Chunk
 
 GIVE_UP_AFTER_S = 60.0
 ANSWERS_AT_ONCE = 20
-"""Statuses without a pause: more than an honest coordinator sends at once, except for the chunks of large uploads."""
+"""Statuses without a pause, besides those of parties."""
+ANSWERS_PER_PARTY = 4
+"""Further ones for each party, which accepts, computes, uploads and completes: more than an honest coordinator sends at
+once, except for the chunks of large uploads."""
 WATCH_EVERY_S = 0.2
 """A learner asks this often for a status if the coordinator answers at once, instead of when something changed."""
 
@@ -107,19 +110,21 @@ class StatusPolls:
     Use it from one thread.
     """
 
-    def __init__(self, coordinator: Coordinator, query_id: bytes) -> None:
+    def __init__(self, coordinator: Coordinator, query_id: bytes, parties: int) -> None:
+        """parties: how many the learner knows."""
         self._coordinator, self._query_id = coordinator, query_id
+        self._most_at_once = ANSWERS_AT_ONCE + ANSWERS_PER_PARTY * parties
         self._cursor = self._at_once = 0
 
     def next(self, wait_s: float) -> QueryStatus:
         """The status when it differs from the last, or after `wait_s` at the latest.
 
-        After ANSWERS_AT_ONCE answers in less than WATCH_EVERY_S each, an answer is followed by a pause of
-        WATCH_EVERY_S. Raises what Coordinator.watch_query raises.
+        After ANSWERS_AT_ONCE answers in less than WATCH_EVERY_S each, and ANSWERS_PER_PARTY for each party, an answer
+        is followed by a pause of WATCH_EVERY_S. Raises what Coordinator.watch_query raises.
         """
         begun = time.monotonic()
         status, self._cursor = self._coordinator.watch_query(self._query_id, self._cursor, wait_s)
         self._at_once = self._at_once + 1 if time.monotonic() - begun < WATCH_EVERY_S else 0
-        if self._at_once > ANSWERS_AT_ONCE and not status.phase.is_terminal:
+        if self._at_once > self._most_at_once and not status.phase.is_terminal:
             time.sleep(WATCH_EVERY_S)
         return status

@@ -17,6 +17,7 @@ remainder theorem for all but the tag.
 """
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -208,22 +209,40 @@ def _decrypted(
 
     try:
         ciphertexts = [ciphertext for chunk in chunks for ciphertext in opened.public_key.from_wire(chunk)]
-        plaintexts = secret.decrypt_many(ciphertexts, progress=report)
+        with ThreadPoolExecutor(1, "phe") as beside:
+            second = _opened_with_phe(ciphertexts, secret, random, beside)
+            plaintexts = secret.decrypt_many(ciphertexts, progress=report)
     except InvalidCiphertextError as error:
         raise TotalError(
             f"ciphertext {error.index} of the total {error.reason}: discard the total and send the query again"
         ) from error
-    _check_one(ciphertexts, plaintexts, secret, random)
+    if second is not None:
+        _check_one(second, plaintexts)
     return plaintexts
 
 
-def _check_one(ciphertexts: Sequence[int], plaintexts: Sequence[int], secret: SecretKey, random: RandomSource) -> None:
-    """Open one ciphertext, each with the same probability, with phe too. Raises OpeningsDifferError."""
+@dataclass(frozen=True)
+class _SecondOpening:
+    """One ciphertext of a total, which phe opens while our decryption runs."""
+
+    ciphertext: int
+    plaintext: Future[int]
+
+
+def _opened_with_phe(
+    ciphertexts: Sequence[int], secret: SecretKey, random: RandomSource, beside: ThreadPoolExecutor
+) -> _SecondOpening | None:
+    """Open one ciphertext, each with the same probability, with phe too, in another thread. None without phe."""
     if not ciphertexts:
-        return  # a total without ciphertexts is refused by the caller
+        return None  # a total without ciphertexts is refused by the caller
     if not phe_is_installed():
         note_that_phe_is_missing()
-        return
+        return None
     index = random.below(len(ciphertexts))
-    if secret.decrypt_with_phe(ciphertexts[index]) != plaintexts[index]:
-        raise OpeningsDifferError(ciphertext=index)
+    return _SecondOpening(index, beside.submit(secret.decrypt_with_phe, ciphertexts[index]))
+
+
+def _check_one(second: _SecondOpening, plaintexts: Sequence[int]) -> None:
+    """Raise OpeningsDifferError if phe's plaintext is not ours."""
+    if second.plaintext.result() != plaintexts[second.ciphertext]:
+        raise OpeningsDifferError(ciphertext=second.ciphertext)

@@ -269,7 +269,9 @@ class Session:
         """
         check_timeout(timeout_s)
         end = None if timeout_s is None else time.monotonic() + timeout_s
-        polls, last = StatusPolls(self._coordinator, query_id), None
+        roster = self._state.newest_roster()
+        parties = 0 if roster is None else len(open_roster(roster, self._federation_key).parties)
+        polls, last = StatusPolls(self._coordinator, query_id, parties), None
         while True:
             left_s = LONG_POLL_S if end is None else max(0.0, min(LONG_POLL_S, end - time.monotonic()))
             status = polls.next(left_s)
@@ -401,7 +403,7 @@ class Session:
         The latter keeps a total usable if a member leaves or changes its key after the cohort was fixed.
         """
         newest = self._state.newest_roster()
-        if newest is None:
+        if newest is None or newest == asked.roster:
             return asked.roster
         try:
             self._open(AskedQuery(asked.query, newest))

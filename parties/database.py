@@ -56,7 +56,7 @@ CREATE TABLE attempts (
     attempt INTEGER NOT NULL,
     state TEXT NOT NULL,
     answer BLOB NOT NULL,            -- the signed acceptance, as first sent
-    answer_arrived INTEGER NOT NULL, -- whether the coordinator acknowledged it
+    answer_arrived INTEGER NOT NULL, -- whether the coordinator has it for certain
     rows INTEGER NOT NULL,
     spool_digest BLOB,
     not_after_unix_s INTEGER NOT NULL,
@@ -210,6 +210,11 @@ class PartyDatabase:
             self._awaits_head = True
             return chain.append(connection, kind, query_id, attempt, number=number)
 
+    def account(self) -> tuple[Head, Account]:
+        """The head of the chain, and what this party writes for itself at it."""
+        with self.transaction() as connection:
+            return _account(connection)
+
     def anchor(self) -> None:
         """Write the head of a ledger that was opened with `anchored=False`. Raises LedgerHeadError."""
         self._anchored = self._awaits_head = True
@@ -270,12 +275,8 @@ class PartyDatabase:
         """Write the head if an entry was added since it was last written. Everything else is committed already."""
         if not (self._awaits_head and self._anchored and self._writes):
             return
-        connection = self._connection
-        identity = dict(connection.execute("SELECT key, value FROM identity"))
-        rows = connection.execute("SELECT bounds, learner, epoch, count(*) FROM events GROUP BY bounds, learner, epoch")
-        sums = Sums.of_charges({read_charge(*charge): count for *charge, count in rows})
-        head = chain.head(connection)
-        account = Account(sums, chain.trail(connection, head.entries))
+        identity = dict(self._connection.execute("SELECT key, value FROM identity"))
+        head, account = _account(self._connection)
         found = LocalHead.of(identity, chain.genesis(identity), head, account)
         try:
             found.write(self.head_path)
@@ -290,6 +291,14 @@ class PartyDatabase:
             raise LedgerFileError(
                 self.path, f"another program set its journal mode to {mode}; stop that program and restart this party"
             )
+
+
+def _account(connection: sqlite3.Connection) -> tuple[Head, Account]:
+    # Many queries have the same bounds, so there are far fewer distinct charges than events.
+    rows = connection.execute("SELECT bounds, learner, epoch, count(*) FROM events GROUP BY bounds, learner, epoch")
+    sums = Sums.of_charges({read_charge(*charge): count for *charge, count in rows})
+    head = chain.head(connection)
+    return head, Account(sums, chain.trail(connection, head.entries))
 
 
 def _connect(path: Path, owner: LedgerOwner, *, update: bool, older: bool) -> sqlite3.Connection:

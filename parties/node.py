@@ -96,6 +96,7 @@ class PartyNode:
         """
         self._log = Log(f"party.{config.name}")
         self._config = config
+        self._pace = PollingPace()
         with ExitStack() as opened:
             self._open(opened, random_source or SystemRandom())
             self._opened = opened.pop_all()
@@ -103,7 +104,6 @@ class PartyNode:
         self._cursor = 0
         # Queries seen in the current sweep from cursor 0, or None.
         self._sweep: set[bytes] | None = set()
-        self._pace = PollingPace()
         self._warned_of_expiry_at = float("-inf")
         self._answered = False
         self._poller = threading.Thread(target=self._poll, name="poll")
@@ -164,6 +164,7 @@ class PartyNode:
             log=self._log,
             obfuscators=obfuscators,
             may_answer=lambda: self._guard.may_answer,
+            on_charged=self._pace.charged,
         )
 
     def _open_ledger(self, policy: Policy) -> Ledger:

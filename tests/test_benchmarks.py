@@ -13,7 +13,16 @@ import pytest
 from matplotlib.figure import Figure
 
 from benchmarks import __main__ as assembly
-from benchmarks import dp_feat_error, dp_feat_protocol, encryption, federated_run, measuring, processes, scaling
+from benchmarks import (
+    binding_cost,
+    dp_feat_error,
+    dp_feat_protocol,
+    encryption,
+    federated_run,
+    measuring,
+    processes,
+    scaling,
+)
 from benchmarks.datasets import DataSet
 from benchmarks.dp_feat_protocol import Point, Sensitive
 from benchmarks.environments import UnavailableError, work
@@ -324,12 +333,26 @@ def test_the_federated_benchmark_reports_and_draws(peer):
     ways = {name: federated_run.Way([16.0, 17.0], [{"accept": 0.5, "add": 1.0}] * 2) for name in ("moments", "rados")}
     ways = {federated_run.POOLED: federated_run.Way([16.0, 16.0], [{"iterations": 9.0}] * 2), **ways}
     seconds = {federated_run.POOLED: [2.0, 2.0], "moments": [2.9, 3.0], "rados": [10.1, 10.2]}
-    report = federated_run._report(seconds, ways, peer)
-    assert [target.met for target in report.targets] == [True, False]
+    # Twice 5 ms of the processor and one wait of 15 ms; half of 20 ms.
+    costs = [
+        binding_cost.Cost("head", 2.0, [0.01, 0.03], [0.005, 0.005]),
+        binding_cost.Cost("phe", 0.5, [0.02], [0.02]),
+    ]
+    report = federated_run._report(seconds, ways, peer, costs)
+    assert report.targets[-1].measured == pytest.approx(100 * 0.035 / 2.95)
+    assert [target.met for target in report.targets] == [True, False, True]
     assert ("Flower was not run" in " ".join(report.notes)) is isinstance(peer, str)
     figure = Figure()
     federated_run.draw(report, figure)
     assert len(figure.axes) == 2
+
+
+def test_the_cost_of_binding_is_that_of_parts_that_work(secret_key, tmp_path, monkeypatch):
+    """Each part checks its own result, or is the call of a node."""
+    monkeypatch.setattr(binding_cost, "REPEATS", 1)
+    costs = binding_cost.measure(secret_key, 30, 3, tmp_path)
+    assert all(cost.seconds[0] > 0 and cost.turns > 0 for cost in costs)
+    assert (tmp_path / "ledger.sqlite.head").exists()
 
 
 def test_made_rows_can_be_learned():

@@ -15,6 +15,7 @@ secure: Thormarker, "On using the same key pair for Ed25519 and an X25519 based 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -87,10 +88,14 @@ class Binding:
 
     def unseal(self, party: str, signing_key: SigningKey, nonce: bytes) -> bytes:
         """The seed, as this party reads it. Raises WireError(QUERY_INVALID) if none is sealed for it."""
+        return _xored(self.sealed_for(party), _pad(signing_key.agreement_key(), self.opening_key, nonce, party))
+
+    def sealed_for(self, party: str) -> bytes:
+        """The sealed seed of a party. Raises WireError(QUERY_INVALID) if there is none."""
         sealed = dict(self.sealed_seeds).get(party)
         if sealed is None:
             raise WireError(Code.QUERY_INVALID, f"The query has no seed for {party!r}: it was planned without it.")
-        return _xored(sealed, _pad(signing_key.agreement_key(), self.opening_key, nonce, party))
+        return sealed
 
     def to_proto(self) -> query_pb2.Binding:
         """The message that travels."""
@@ -103,6 +108,7 @@ class Binding:
         return cls(message.opening_key, tuple((sealed.party, sealed.seed) for sealed in message.seeds))
 
 
+@lru_cache(maxsize=1024)
 def montgomery_key(ed25519_key: bytes) -> bytes:
     """The X25519 public key of the same key pair: u = (1 + y) / (1 - y) (RFC 7748, section 4.1).
 

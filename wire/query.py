@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 from dpcore.accounting.protection import Setting
 from dpcore.errors import PlanError, RadofedError, SlotOverflowError
@@ -321,11 +322,23 @@ def open_query(envelope: Envelope, roster: Roster, *, now_unix_s: float) -> Open
 
     The roster must not have expired at `now_unix_s`. Raises WireError.
     """
+    opened, key = _verified(envelope, roster)
+    query = opened.query
+    roster.check_unexpired(now_unix_s)
+    check_time(query, now_unix_s)
+    if not key.not_before_unix_s - CLOCK_SKEW_S <= now_unix_s or key.not_after_unix_s < query.not_after_unix_s:
+        raise WireError(Code.KEY_INVALID, "The key is not valid for the query's whole lifetime.")
+    return opened
+
+
+# A node opens a query at every step of it. Few are kept: a query may have MAX_QUERY_BYTES. An error is not kept.
+@lru_cache(maxsize=4)
+def _verified(envelope: Envelope, roster: Roster) -> "tuple[OpenedQuery, PaillierKey]":
+    """The part of `open_query` that does not depend on the time: a function of the envelope and the roster."""
     # The signature comes first: the content of a query is expensive to read, so only members' queries are read.
     said = _parsed(envelope.payload)
     if said.federation != roster.federation:
         raise WireError(Code.FEDERATION_MISMATCH)
-    roster.check_unexpired(now_unix_s)
     learner = roster.find(said.learner, Role.LEARNER)
     if learner is None:
         raise WireError(Code.PEER_UNKNOWN, f"The roster has no learner {said.learner!r}.")
@@ -336,13 +349,10 @@ def open_query(envelope: Envelope, roster: Roster, *, now_unix_s: float) -> Open
             Code.ROSTER_STALE,
             f"The query was planned with version {query.roster_version}, but this node has {roster.version}.",
         )
-    check_time(query, now_unix_s)
     key = PaillierKey.from_bytes(open_from(query.paillier_key, Kind.PAILLIER_KEY, learner))
     if key.learner != query.learner:
         raise WireError(Code.KEY_INVALID, "The key is certified for another learner.")
-    if not key.not_before_unix_s - CLOCK_SKEW_S <= now_unix_s or key.not_after_unix_s < query.not_after_unix_s:
-        raise WireError(Code.KEY_INVALID, "The key is not valid for the query's whole lifetime.")
-    return OpenedQuery(envelope, query, key.public_key)
+    return OpenedQuery(envelope, query, key.public_key), key
 
 
 def check_time(query: Query, now_unix_s: float) -> None:

@@ -4,6 +4,7 @@ import datetime as dt
 import re
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 from rado.v1 import roster_pb2
 from wire.envelopes import KEY_BYTES, Envelope, Kind, SigningKey, key_id, parse
@@ -181,10 +182,16 @@ def open_roster(envelope: Envelope, federation_key: bytes, *, at_least_version: 
 
     Raises WireError(SIGNATURE_INVALID, MESSAGE_MALFORMED or ROSTER_STALE).
     """
-    roster = Roster.from_bytes(envelope.open(Kind.ROSTER, federation_key))
+    roster = _verified(envelope, federation_key)
     if roster.version < at_least_version:
         raise WireError(Code.ROSTER_STALE, f"Version {roster.version} came after version {at_least_version}.")
     return roster
+
+
+# A learner opens its roster at every step of a query. An error is not kept.
+@lru_cache(maxsize=4)
+def _verified(envelope: Envelope, federation_key: bytes) -> Roster:
+    return Roster.from_bytes(envelope.open(Kind.ROSTER, federation_key))
 
 
 def open_from_party(envelope: Envelope, kind: Kind, name: str, roster: Roster) -> Member:

@@ -25,7 +25,7 @@ from gmpy2 import mpz
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.processors import processors
 from dpcore.paillier.public import DEFAULT_BITS, InvalidKeyError, PublicKey
-from dpcore.paillier.threads import over_ranges
+from dpcore.paillier.threads import lock_released, over_ranges
 from dpcore.progress import Progress
 from dpcore.randomness.sources import RandomSource, require_system
 
@@ -180,8 +180,13 @@ class SecretKey:
         return self.to_phe()
 
     def decrypt_with_phe(self, ciphertext: int) -> int:
-        """The plaintext in [0, n) of a validated ciphertext, by phe. Raises ConfigurationError without phe."""
-        return int(self.phe_key.raw_decrypt(int(ciphertext)))
+        """The plaintext in [0, n), by phe. Other threads continue meanwhile.
+
+        Raises InvalidCiphertextError as `decrypt_many` does, and ConfigurationError if phe is not installed.
+        """
+        self.public_key.validate([ciphertext])
+        with lock_released():
+            return int(self.phe_key.raw_decrypt(int(ciphertext)))
 
     def check_with_phe(self, random: RandomSource) -> None:
         """Check the key with phe: its objects take it, and a random plaintext that phe encrypts opens in both.

@@ -55,9 +55,9 @@ _NEXT: dict[AttemptState, frozenset[AttemptState]] = {
 class Attempt:
     """One attempt that this party accepted.
 
-    answer: its signed acceptance. answer_arrived: whether the coordinator is known to have it. rows: the number in the
-    acceptance. spool_digest: of the bare contribution (without masks) until the charge, then of the masked one.
-    mask_key: the raw X25519 private key of the acceptance, None once the attempt is charged or over.
+    answer: its signed acceptance. answer_arrived: whether the coordinator has it for certain, from READY on. rows: the
+    number in the acceptance. spool_digest: of the bare contribution (without masks) until the charge, then of the
+    masked one. mask_key: the raw X25519 private key of the acceptance, None once the attempt is charged or over.
     """
 
     query_id: bytes
@@ -110,8 +110,10 @@ class Attempts:
     def unfinished(self) -> list[Attempt]:
         """All attempts that are not over."""
         with self._database.transaction() as connection:
-            attempts = [_attempt(row) for row in connection.execute(f"{_SELECT} ORDER BY rowid").fetchall()]
-        return [attempt for attempt in attempts if not attempt.state.is_over]
+            rows = connection.execute(
+                f"{_SELECT} WHERE state NOT IN (?, ?) ORDER BY rowid", (_S.BURNT.value, _S.ENDED.value)
+            ).fetchall()
+        return [_attempt(row) for row in rows]
 
     def cost(self, held: Attempt) -> Charge | None:
         """The charge that is reserved or charged for an attempt; None if there is none (any more)."""
@@ -154,22 +156,17 @@ class Attempts:
             )
         return Attempt(query_id, attempt, _S.ACCEPTED, answer, False, acceptance.rows, None, not_after_unix_s, mask_key)
 
-    def answer_arrived(self, held: Attempt) -> None:
-        """Record that the coordinator has the acceptance."""
-        with self._database.transaction() as connection:
-            connection.execute(
-                "UPDATE attempts SET answer_arrived = 1 WHERE query_id = ? AND attempt = ?",
-                (held.query_id, held.attempt),
-            )
-
     def ready(self, held: Attempt, spool_digest: bytes) -> None:
-        """Record the spooled contribution. Raises LedgerConflictError if it is past that or the bytes differ."""
+        """Record the spooled contribution, and that the acceptance arrived: before that nothing is computed.
+
+        Raises LedgerConflictError if it is past that or the bytes differ.
+        """
         with self._database.transaction() as connection:
             if self._present(held).spool_digest not in (None, spool_digest):
                 raise LedgerConflictError(held.query_id, held.attempt, "is already spooled with other bytes")
             self._move(held, _S.READY)
             connection.execute(
-                "UPDATE attempts SET spool_digest = ? WHERE query_id = ? AND attempt = ?",
+                "UPDATE attempts SET spool_digest = ?, answer_arrived = 1 WHERE query_id = ? AND attempt = ?",
                 (spool_digest, held.query_id, held.attempt),
             )
 

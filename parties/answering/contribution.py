@@ -2,7 +2,8 @@
 
     records -> integer vector (the query's kind) -> slots -> ciphertexts -> chunks -> masked chunks
 
-If the query has a binding, the last ciphertext carries the tag of the values (dpcore.paillier.tag).
+If the query has a binding, the last ciphertext carries the tag of the values (dpcore.paillier.tag). Before it is masked
+it carries zero, because masking knows all that the tag is made of.
 
 The packed integers are those that the query's kind computed, noise included. Nothing is rounded, clipped or added in
 between, so that the decoded total equals the sum over all parties bit for bit (P6).
@@ -56,19 +57,16 @@ def encrypted_chunks(
     rows: int,
     obfuscator: ObfuscatorSource,
     progress: Progress | None = None,
-    *,
-    alpha: int | None = None,
 ) -> Iterator[bytes]:
     """The chunks of an upload in order, each a run of fixed-width ciphertexts.
 
     values: (length,) from integer_vector. rows: m_p, for the check slots. obfuscator: for the query's key.
-    progress: callback (ciphertexts done, ciphertexts) after each chunk. alpha: from `tag_coefficient`. Raises what pack
-    and encrypt_many raise.
+    progress: callback (ciphertexts done, ciphertexts) after each chunk. Raises what pack and encrypt_many raise.
     """
     key = opened.public_key
     plaintexts = pack(values, rows, opened.query.encoding, key.bits)
-    if alpha is not None:
-        plaintexts.append(mpz(polynomial(values, alpha)))
+    if opened.query.binding is not None:
+        plaintexts.append(mpz(0))
     for run in chunk_ranges(len(plaintexts), opened.ciphertexts_per_chunk):
         yield key.to_wire(key.encrypt_many(plaintexts[run.start : run.stop], obfuscator))
         if progress is not None:
@@ -100,8 +98,8 @@ def masked_chunks(
 ) -> Iterator[bytes]:
     """The chunks with this member's masks multiplied in. Deterministic: the same cohort gives the same bytes.
 
-    values, chunks: of the bare contribution. acceptances: of all members, this one included, verified. alpha: as
-    for `encrypted_chunks`. Raises MaskKeyError if a peer's key is of low order.
+    values, chunks: of the bare contribution. acceptances: of all members, this one included, verified. alpha: from
+    `tag_coefficient`. Raises MaskKeyError if a peer's key is of low order.
     """
     key, encoding = opened.public_key, opened.query.encoding
     own = next(acceptance for acceptance in acceptances if acceptance.party == own_name)
@@ -117,9 +115,8 @@ def masked_chunks(
     )
     addends = mask_addends(values, own.rows, encoding, key.bits, mask)
     if opened.query.binding is not None and alpha is not None:
-        bare = polynomial(values, alpha)
-        padded = bare + pad(own_key, opened.query.binding.opening_key, own_name, attempt)
-        addends.append(mpz((padded + tag_mask(own_name, own_key, peers, attempt)) % PRIME - bare))
+        padded = polynomial(values, alpha) + pad(own_key, opened.query.binding.opening_key, own_name, attempt)
+        addends.append(mpz((padded + tag_mask(own_name, own_key, peers, attempt)) % PRIME))
     done = 0
     for chunk in chunks:
         ciphertexts = key.from_wire(chunk)

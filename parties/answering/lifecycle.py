@@ -13,7 +13,7 @@ from dpcore.paillier.masks import MaskKeyError
 from dpcore.randomness.sources import RandomSource, require_system
 from dpcore.records.computation import Computation
 from parties.answering.attempts import Attempt, Attempts, AttemptState
-from parties.answering.contribution import encrypted_chunks, integer_vector, tag_coefficient
+from parties.answering.contribution import encrypted_chunks, integer_vector
 from parties.answering.coordinator_calls import CoordinatorCalls
 from parties.answering.decisions import Party, check_unchanged, decide
 from parties.answering.failures import StoppedError, as_refusal, may_pass, named
@@ -57,8 +57,11 @@ class QueryLifecycle:
         obfuscators: Obfuscators | None = None,
         clock: Callable[[], float] = time.time,
         may_answer: Callable[[], bool] = lambda: True,
+        on_charged: Callable[[], None] = lambda: None,
     ) -> None:
         """clock: Unix seconds. may_answer: whether the ledger may be used (parties.answering.witnesses).
+
+        on_charged: called after each charge.
 
         Raises SeededRandomRefusedError for any source except the system's.
         """
@@ -68,7 +71,8 @@ class QueryLifecycle:
         self._coordinator, self._random, self._log, self._clock = coordinator, random, log, clock
         self._may_answer = may_answer
         self._obfuscators = obfuscators or Obfuscators(random, spare=0)
-        self._uploads = Uploads(attempts, spools, rosters, coordinator, log, clock)
+        self._uploads = Uploads(attempts, spools, rosters, coordinator, log, clock, on_charged)
+        self._delivered: set[tuple[bytes, int]] = set()
         self._announced: set[tuple[bytes, int]] = set()
         # In memory, because the disk may be what failed.
         self._given_up: set[tuple[bytes, int]] = set()
@@ -220,15 +224,20 @@ class QueryLifecycle:
             self._log.warning("refusal not remembered", query=work.query_id, reason=str(error))
 
     def _deliver(self, work: Work, held: Attempt) -> bool:
-        """Ensure that the coordinator has the acceptance. Returns whether it has."""
-        if held.answer_arrived:
+        """Ensure that the coordinator has the acceptance. Returns whether it has.
+
+        It is written down with the contribution only. If the process ends before that, the coordinator's next work
+        shows whether the acceptance arrived, and the same bytes may be sent again.
+        """
+        key = (held.query_id, held.attempt)
+        if held.answer_arrived or key in self._delivered:
             return True
         if work.state is PartyState.SILENT:
             if work.phase is not Phase.ANSWERING:
                 return False
             if not self._tell(work, lambda: self._coordinator.answer(held.answer, accepts=True)):
                 return False
-        self._attempts.answer_arrived(held)
+        self._delivered.add(key)
         return True
 
     def _announce(self, work: Work, held: Attempt) -> None:
@@ -265,13 +274,15 @@ class QueryLifecycle:
         opened = open_query(work.query, self._rosters.current, now_unix_s=self._clock())
         party = self._party
         check_unchanged(opened.query, held.rows, self._attempts.cost(held), party)
+        if opened.query.binding is not None:
+            # Masking needs it, but then the other members wait for this party.
+            opened.query.binding.sealed_for(party.name)
         computation = Computation(self._random, party.secret, party.row_sums, progress)
         values = integer_vector(opened, party.records, computation)
         width = opened.public_key.ciphertext_bytes
         upload_bytes = opened.ciphertexts * width
         source = self._obfuscators.source(opened.public_key)
-        alpha = tag_coefficient(opened, held.attempt, party.name, party.signing_key)
-        chunks = encrypted_chunks(opened, values, party.records.rows, source, progress, alpha=alpha)
+        chunks = encrypted_chunks(opened, values, party.records.rows, source, progress)
         # Includes room for the masked contribution: once there is a cohort, the other members wait for this party.
         needed_bytes = 2 * upload_bytes + values.nbytes
         spool = self._spools.write(
@@ -342,6 +353,7 @@ class QueryLifecycle:
         """Delete what is stored outside the ledger's file for an attempt that is over."""
         self._spools.remove(held.query_id, held.attempt)
         key = (held.query_id, held.attempt)
+        self._delivered.discard(key)
         self._announced.discard(key)
         self._given_up.discard(key)
         self._uploads.forget(held)

@@ -46,10 +46,12 @@ class Uploads:
         coordinator: CoordinatorCalls,
         log: Log,
         clock: Callable[[], float],
+        on_charged: Callable[[], None] = lambda: None,
     ) -> None:
-        """clock: Unix seconds."""
+        """clock: Unix seconds. on_charged: called after each charge."""
         self._attempts, self._spools, self._rosters = attempts, spools, rosters
         self._coordinator, self._log, self._clock = coordinator, log, clock
+        self._on_charged = on_charged
         # Chunks acknowledged since this process started: newer than the coordinator's list of held chunks.
         self._arrived: dict[tuple[bytes, int], set[int]] = {}
 
@@ -81,6 +83,7 @@ class Uploads:
                 cohort=cohort.digest,
                 parties=len(cohort.acceptances),
             )
+            self._on_charged()
         self._spools.remove_bare(held.query_id, held.attempt)
         return spool
 

@@ -23,7 +23,7 @@ from parties.ledger.charges import RECORD, Charge, Scope
 from parties.ledger.format import bounds_text, read_charge
 from parties.ledger.limits import Event, LedgerLimits, Scopes, check_admits
 from parties.ledger.state import LedgerState, state_of
-from parties.ledger.sums import Account, Sums, SumsKey
+from parties.ledger.sums import SumsKey
 from wire.ledger_head import LedgerHead
 
 # What a charge is bound to if no byte of it left from this ledger.
@@ -179,10 +179,8 @@ class Ledger:
 
         Raises WireError if the chain has no entry yet.
         """
-        with self.database.transaction() as connection:
-            head = self.head()
-            account = Account(Sums.of(self.events()), chain.trail(connection, head.entries))
-            return LedgerHead(head.entries, head.digest, key.seal(account, head.entries, head.digest))
+        head, account = self.database.account()
+        return LedgerHead(head.entries, head.digest, key.seal(account, head.entries, head.digest))
 
     def contradicts(self, head: LedgerHead) -> bool:
         """Whether this party signed a head that is not in this ledger: it was set back, or there are two of it.

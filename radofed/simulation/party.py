@@ -126,7 +126,7 @@ class Host:
             self._obfuscator = Obfuscator(opened.public_key, SystemRandom())
         values = self._values(ask, share)
         alpha = tag_coefficient(opened, ATTEMPT, share.party, self._keys[share.party])
-        bare = encrypted_chunks(opened, values, len(share.rows), self._obfuscator, alpha=alpha)
+        bare = encrypted_chunks(opened, values, len(share.rows), self._obfuscator)
         masked = masked_chunks(
             opened,
             values,

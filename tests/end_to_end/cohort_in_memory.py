@@ -123,7 +123,7 @@ class CohortInMemory:
         signed = tuple(sign(acceptance, self.keys[acceptance.party]) for acceptance in self.acceptances)
         self.cohort = Cohort(self.opened.query_id, attempt, signed)
         self.bare = {
-            name: list(encrypted_chunks(self.opened, vector, ROWS[name], self.obfuscator, alpha=self.coefficient(name)))
+            name: list(encrypted_chunks(self.opened, vector, ROWS[name], self.obfuscator))
             for name, vector in self.vectors.items()
         }
         self.chunks = {name: self.masked(name, self.cohort.digest) for name in ROWS}

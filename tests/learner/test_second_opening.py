@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import gmpy2
 import numpy as np
@@ -15,7 +16,7 @@ from phe.command_line import cli
 from scipy import stats
 
 from dpcore.errors import ConfigurationError
-from dpcore.paillier.public import InvalidKeyError
+from dpcore.paillier.public import InvalidCiphertextError, InvalidKeyError
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SeededRandom, SeededRandomRefusedError, SystemRandom
 from learner import opening as opening_module
@@ -132,10 +133,18 @@ class TestOpening:
             return ciphertext
 
         monkeypatch.setattr(SecretKey, "decrypt_with_phe", decrypt_with_phe)
-        for _ in range(openings):
-            opening_module._check_one(range(count), range(count), SMALL, SystemRandom())
+        with ThreadPoolExecutor(1) as beside:
+            for _ in range(openings):
+                second = opening_module._opened_with_phe(range(count), SMALL, SystemRandom(), beside)
+                assert second.plaintext.result() == second.ciphertext
         assert set(chosen) == set(range(count))
         assert stats.chisquare(list(chosen.values())).pvalue > 1e-10
+
+    @pytest.mark.parametrize("ciphertext", [0, SMALL.p, SMALL.public_key.n_squared])
+    def test_a_number_that_is_no_ciphertext_is_refused(self, ciphertext):
+        """It is opened beside ours, which may not have checked it yet."""
+        with pytest.raises(InvalidCiphertextError):
+            SMALL.decrypt_with_phe(ciphertext)
 
     def test_without_phe_totals_open_and_the_log_says_so_once(self, asked, monkeypatch, caplog):
         monkeypatch.setitem(sys.modules, "phe", None)

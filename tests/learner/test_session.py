@@ -8,6 +8,7 @@ import pytest
 from dpcore.errors import ConfigurationError
 from dpcore.paillier.secret import SecretKey
 from dpcore.queries.statement import statement_for
+from learner.client import ANSWERS_AT_ONCE, ANSWERS_PER_PARTY, WATCH_EVERY_S, StatusPolls
 from learner.config import LearnerConfig
 from learner.release import Release, ReleaseError
 from learner.state import AskedQuery, LearnerState
@@ -18,7 +19,7 @@ from wire.envelopes import Kind, SigningKey
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
 from wire.query import setting_of
 from wire.roster import Roster
-from wire.status import Phase
+from wire.status import Phase, QueryStatus
 
 
 @pytest.fixture
@@ -44,6 +45,35 @@ def test_from_a_plan_to_a_release(setting, session, small_chunks):
     release.verify(setting.world.federation_key.public_bytes)
     directory = setting.config.releases_directory / release.query_id.hex()[:16]
     assert Release.load(directory).digest == release.digest
+
+
+class AnswersAtOnce:
+    """A coordinator whose status changes at every poll."""
+
+    def watch_query(self, query_id, cursor, wait_s):
+        return QueryStatus(query_id, 1, Phase.PREPARING, (), "", "", 60, 0, 1_700_000_000), cursor + 1
+
+
+@pytest.mark.parametrize("parties", [0, 1, 40])
+def test_the_more_parties_the_more_statuses_come_without_a_pause(monkeypatch, parties):
+    """Each party accepts, computes, uploads and completes, and all of them may do so at once."""
+    paused = []
+    monkeypatch.setattr("learner.client.time.sleep", paused.append)
+    polls = StatusPolls(AnswersAtOnce(), bytes(32), parties)
+    for _ in range(ANSWERS_AT_ONCE + ANSWERS_PER_PARTY * parties):
+        polls.next(30)
+    assert paused == []
+    polls.next(30)
+    assert paused == [WATCH_EVERY_S]
+
+
+def test_a_session_counts_the_parties_of_its_roster(setting, session, monkeypatch):
+    found = []
+    monkeypatch.setattr(
+        "learner.session.StatusPolls", lambda *arguments: found.append(arguments[2]) or StatusPolls(*arguments)
+    )
+    session.run(session.plan(REQUEST))
+    assert found == [len(setting.world.roster.parties)]
 
 
 def test_a_second_fetch_needs_no_coordinator(setting, session):

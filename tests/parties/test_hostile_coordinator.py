@@ -146,6 +146,24 @@ def test_an_honest_coordinator_s_burst_is_not_slowed():
     assert pace.pause_s(handling_s=1.0, is_unreadable=False) == 0.0
 
 
+def test_short_queries_without_end_are_not_slowed_because_each_is_charged():
+    clock = Clock()
+    pace = PollingPace(clock)
+    for _ in range(100):
+        for phase in Phase:
+            assert pace.pause_s(handling_s=1.0, is_unreadable=False) == 0.0
+            if phase is Phase.UPLOADING:
+                pace.charged()
+
+
+def test_charges_are_not_saved_up():
+    pace = PollingPace(Clock())
+    for _ in range(100):
+        pace.charged()
+    pauses = [pace.pause_s(handling_s=0.0, is_unreadable=False) for _ in range(POLLS_AT_ONCE + 1)]
+    assert pauses == [0.0] * POLLS_AT_ONCE + [POLL_EVERY_S]
+
+
 def test_a_coordinator_without_end_is_polled_slowly_and_leaves_the_processor_idle():
     clock = Clock()
     pace = PollingPace(clock)

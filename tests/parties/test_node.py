@@ -58,6 +58,12 @@ def test_it_waits_for_a_coordinator_that_is_down_and_drains(federation):
     assert CANARY not in log
 
 
+def test_a_charge_pays_for_polls(federation):
+    """Uploads report each charge once (tests/parties/answering/test_uploads.py): here to the node's own pace."""
+    with PartyNode(config(federation)) as node:
+        assert node._lifecycle._uploads._on_charged == node._pace.charged
+
+
 def test_two_nodes_cannot_use_one_state_directory(federation):
     first = PartyNode(config(federation))
     with pytest.raises(ConfigurationError, match="another party node"):

@@ -338,6 +338,41 @@ def test_a_paillier_key_that_is_not_valid_during_the_query_is_refused(world, ope
     refused(lambda: open_query(envelope, world.roster, now_unix_s=now), Code.KEY_INVALID)
 
 
+def test_what_was_verified_once_is_verified_for_another_time_roster_or_signature(world, opened):
+    """A node keeps the queries that it opened."""
+    now = int(time.time())
+
+    def again(envelope=opened.envelope, roster=world.roster, now_unix_s=now):
+        return open_query(envelope, roster, now_unix_s=now_unix_s)
+
+    assert again() == opened
+    refused(lambda: again(now_unix_s=opened.query.not_after_unix_s + 301), Code.QUERY_EXPIRED)
+    expired = replace(world.roster, not_after_unix_s=world.roster.issued_at_unix_s + 1)
+    refused(lambda: again(roster=expired), Code.ROSTER_EXPIRED)
+    other = tuple(
+        replace(member, signing_key=SigningKey.generate().public_bytes) if member.role is Role.LEARNER else member
+        for member in world.roster.members
+    )
+    refused(lambda: again(roster=replace(world.roster, members=other)), Code.SIGNATURE_INVALID)
+    forged = replace(opened.envelope, signature=bytes(64))
+    for _ in range(2):
+        refused(lambda: again(envelope=forged), Code.SIGNATURE_INVALID)
+    assert again() == opened
+
+
+def test_a_roster_that_was_verified_once_is_verified_for_another_key_version_and_signature():
+    federation_key = SigningKey.generate()
+    san = certificate_san("f", Role.COORDINATOR, "hub")
+    roster = Roster("f", 3, 1_700_000_000, (Member(Role.COORDINATOR, "hub", b"", san),))
+    envelope = roster.sign(federation_key)
+    assert open_roster(envelope, federation_key.public_bytes) == roster
+    refused(lambda: open_roster(envelope, SigningKey.generate().public_bytes), Code.SIGNATURE_INVALID)
+    refused(lambda: open_roster(envelope, federation_key.public_bytes, at_least_version=4), Code.ROSTER_STALE)
+    forged = replace(envelope, signature=bytes(64))
+    refused(lambda: open_roster(forged, federation_key.public_bytes), Code.SIGNATURE_INVALID)
+    assert open_roster(envelope, federation_key.public_bytes) == roster
+
+
 # Retries.
 
 

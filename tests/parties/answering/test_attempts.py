@@ -42,7 +42,7 @@ def test_the_first_answer_is_kept_byte_for_byte(ada):
 
 def test_all_states_survive_restarts(ada):
     held = accept(ada)
-    ada.attempts.answer_arrived(held)
+    assert not held.answer_arrived
     ada.attempts.ready(held, SPOOL)
     held = again(ada, held)
     assert (held.state, held.spool_digest, held.answer_arrived) == (AttemptState.READY, SPOOL, True)

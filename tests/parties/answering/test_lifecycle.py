@@ -18,9 +18,11 @@ from parties.answering.lifecycle import QueryLifecycle
 from parties.ledger.charges import RECORD
 from radofed.common.logs import Log
 from tests.parties.party_world import SCHEMA, SMOKER, Ada, make_records, ready, refused_with, reserved, spent
+from wire.binding import Binding, OpeningSecret
 from wire.cohort import Ready, open_statement
 from wire.envelopes import sha256
 from wire.errors import Code, ConnectionLostError
+from wire.features import Feature
 from wire.status import PartyState, Phase
 from wire.upload import upload_digest
 
@@ -100,6 +102,18 @@ def test_a_lost_ready_is_sent_again_after_a_restart(ada):
     ada.restart()
     assert not ada.lifecycle.advance(ada.work(envelope, phase=Phase.PREPARING, state=PartyState.ACCEPTED))
     assert len(ada.hub.readies) == 1
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_bound_query_without_a_seed_for_this_party_is_not_computed(ada, sealed):
+    """Masking would fail without it, when the other members of the cohort have begun to wait for this party."""
+    world, nonce = ada.world, bytes(16)
+    members = [member for member in world.roster.parties if sealed or member.name != "ada"]
+    binding = Binding.seal(OpeningSecret(bytes(range(32))), members, nonce)
+    envelope = world.ask(world.query(nonce=nonce, binding=binding, features=(Feature.BOUND_TOTALS.value,)))
+    assert ada.go(envelope)
+    assert ada.state(envelope) is (S.READY if sealed else S.ENDED)
+    assert (reserved(ada) > 0) is sealed
 
 
 def test_an_interrupted_computation_is_repeated_after_a_restart(ada):

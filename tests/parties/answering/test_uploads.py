@@ -82,6 +82,15 @@ def test_chunks_that_the_coordinator_lost_are_sent_again(ada):
     assert ada.state(envelope) is S.UPLOADED
 
 
+def test_every_charge_is_reported_once(ada):
+    envelope, cohort = ready(ada)
+    assert ada.reported_charges == 0
+    ada.upload(envelope, cohort)
+    ada.restart()
+    ada.upload(envelope, cohort)
+    assert ada.reported_charges == 1
+
+
 def test_a_lost_receipt_is_sent_again_with_the_same_bytes(ada):
     envelope, cohort = ready(ada)
     ada.upload(envelope, cohort)
