@@ -1,4 +1,7 @@
-"""The coordinator's sum on a Ray cluster of three nodes: lost work is repeated, the total is the same."""
+"""The coordinator's sum on a Ray cluster of three nodes: lost work is repeated, the total is the same.
+
+Every job starts processes that import Ray, so `make test` runs the cases that no other test covers.
+"""
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
@@ -120,6 +123,7 @@ def test_the_total_has_the_same_bytes_after_any_loss(
     assert events(caplog) == ["adding on the cluster"]
 
 
+@pytest.mark.slow
 @needs_ray
 def test_work_in_progress_is_bounded_for_any_length_of_the_job(settings):
     loaded, most = 0, 0
@@ -161,8 +165,9 @@ def test_a_damaged_spool_is_named_and_a_total_that_is_not_wanted_stops(world, se
     assert "cluster failed, adding on this machine" not in events(caplog)
 
 
+@pytest.mark.slow
 @needs_ray
-@pytest.mark.parametrize("wrong", [cut_off, pytest.param(zeros, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("wrong", [cut_off, zeros])
 def test_an_invalid_product_is_not_stored(world, settings, monkeypatch, caplog, wrong):
     """As from a manipulated worker. This machine then computes the total."""
     compute_by(monkeypatch, wrong)

@@ -302,7 +302,7 @@ def test_a_party_and_a_coordinator_ended_in_the_middle_of_an_upload_go_on(federa
         assert charged() == [1, 1, 1, 0]
 
 
-@pytest.mark.parametrize("rados", [100, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rados", [40, pytest.param(2000, marks=pytest.mark.slow)])
 def test_many_rados_of_500_features_work(tmp_path, key_file, rados):
     columns = 499
     schema = "\n".join(

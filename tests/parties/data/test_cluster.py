@@ -124,6 +124,7 @@ def test_a_result_of_another_shape_is_not_added(sums, records, monkeypatch, capl
     assert "no sum of the query's shape" in record.fields["reason"]
 
 
+@pytest.mark.slow
 @needs_ray
 def test_a_plausible_wrong_sum_is_added_as_the_party_cannot_notice(sums, records, monkeypatch, caplog):
     """Not protected (threat model, 4.14): a party's cluster can falsify sums as the party can. Ten runs, ten units."""
