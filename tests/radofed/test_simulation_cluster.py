@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.ray_nodes import needs_ray
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,6 +61,7 @@ print(json.dumps(found), flush=True)
 """
 
 
+@pytest.mark.slow
 @needs_ray
 def test_a_thousand_parties_need_two_actors_and_a_node_that_is_lost_changes_nothing(nodes, tmp_path):
     """Uploads are under way when a node is killed: its parties continue on another node with the same keys."""
