@@ -244,7 +244,7 @@ def test_a_ledger_cut_in_half_is_refused(spent):
 
 
 def counted(path) -> list[tuple[object, ...]] | None:
-    """What a ledger counts; None if it is refused or verify names a fault."""
+    """What a ledger counts; None if it is refused, at the start or when it is read, or verify names a fault."""
     try:
         ledger = opened(path)
     except RadofedError:
@@ -254,6 +254,8 @@ def counted(path) -> list[tuple[object, ...]] | None:
             return None
         with ledger.database.transaction() as connection:
             return connection.execute("SELECT * FROM events ORDER BY query_id").fetchall()
+    except LedgerDamagedError:
+        return None
     finally:
         ledger.database.close()
 
