@@ -23,7 +23,7 @@ from mutmut.utils.file_utils import walk_mutatable_files
 from mutmut.utils.format_utils import orig_function_and_class_names_from_key
 from mutmut.workers.isolation import ForkServerRunner, MutantRunner
 
-from tests.mutation import prose, speed
+from tests.mutation import prose, speed, typing_errors
 from tests.mutation.groups import GROUPS, ROOT, Survivor, explained, group_of
 
 LEAST_KILLED = 0.9
@@ -159,6 +159,7 @@ def main() -> None:
         _forget_survivors()
         _choose(options.chosen)
         mutmut.get_mutant_runner = _runner
+        mutmut.filter_mutants_with_type_checker = typing_errors.refused
         mutmut._run((), options.at_once)
     raise SystemExit(not report(options.chosen))
 
