@@ -2,7 +2,7 @@
 
 mutmut changes every string. A text with a space in it is prose, such as an error's message, unless it begins with a
 word of SQL. Bytes are no prose: they are labels of hashes and of signatures. Neither prose is changed, nor an argument
-that is prose dropped or replaced by None.
+that is prose dropped or replaced by None. SQL is not written in capitals or small letters: it would mean the same.
 """
 
 import libcst as cst
@@ -30,8 +30,8 @@ def is_prose(node: cst.CSTNode) -> bool:
     return False
 
 
-def _changes_only_prose(before: cst.CSTNode, after: cst.CSTNode) -> bool:
-    """Whether a mutation drops or replaces prose, or the type of a cast."""
+def _changes_nothing_else(before: cst.CSTNode, after: cst.CSTNode) -> bool:
+    """Whether a mutation drops or replaces prose or the type of a cast, or changes the case of SQL."""
     match before, after:
         case cst.Call(), cst.Call():
             kept = {id(argument) for argument in after.args}
@@ -52,7 +52,7 @@ class _WithoutProse(file_mutation.MutationVisitor):
         first = len(self.mutations)
         super()._create_mutations(node)
         made = self.mutations[first:]
-        self.mutations[first:] = [m for m in made if not _changes_only_prose(m.original_node, m.mutated_node)]
+        self.mutations[first:] = [m for m in made if not _changes_nothing_else(m.original_node, m.mutated_node)]
 
 
 def install() -> None:
