@@ -38,6 +38,9 @@ def _changes_nothing_else(before: cst.CSTNode, after: cst.CSTNode) -> bool:
             changed = [(at, argument) for at, argument in enumerate(before.args) if id(argument) not in kept]
             is_cast = isinstance(before.func, cst.Name) and before.func.value == "cast"
             return any(is_prose(argument.value) or (is_cast and at == 0) for at, argument in changed)
+        case cst.SimpleString(), cst.SimpleString():
+            words = before.value.strip("\"'").split()
+            return len(words) > 1 and words[0] in _SQL and before.value.lower() == after.value.lower()
         case ((cst.Assign() | cst.AnnAssign()), _):
             return before.value is not None and is_prose(before.value)
     return False

@@ -284,6 +284,20 @@ class TestFullKey:
         assert full_key.decrypt_many(total) == [1300]
         assert theirs.decrypt(phe.EncryptedNumber(theirs.public_key, int(total[0]))) == 1300
 
+    def test_phe_checks_a_key(self, full_key, monkeypatch):
+        import phe
+
+        full_key.check_with_phe(SystemRandom())
+        with monkeypatch.context() as patched:
+            patched.setattr(phe.PaillierPrivateKey, "raw_decrypt", lambda self, ciphertext: 5)
+            with pytest.raises(InvalidKeyError, match="differently"):
+                full_key.check_with_phe(SystemRandom())
+        ours = SecretKey.decrypt_many
+        with monkeypatch.context() as patched:
+            patched.setattr(SecretKey, "decrypt_many", lambda *given, **more: [m + 1 for m in ours(*given, **more)])
+            with pytest.raises(InvalidKeyError, match="differently"):
+                full_key.check_with_phe(SystemRandom())
+
     def test_json_web_keys(self, full_key):
         jwk = json.loads(json.dumps(full_key.to_jwk()))
         assert SecretKey.from_jwk(jwk) == full_key
@@ -338,7 +352,7 @@ class TestJsonWebKeys:
     @pytest.mark.parametrize(
         "change",
         [{"kty": "RSA"}, {"key_ops": ["encrypt"]}, {"key_ops": None}, {"p": None}, {"p": ""}, {"p": 5}, {"q": "!!!!"},
-         {"q": "A"}, {"pub": None}, {"pub": {"n": "AQAB"}}, {"p": "AQAB"}],
+         {"q": "A"}, {"p": "!" + TEST_KEY.to_jwk()["p"]}, {"pub": None}, {"pub": {"n": "AQAB"}}, {"p": "AQAB"}],
     )  # fmt: skip
     def test_a_malformed_secret_key_is_refused(self, change):
         type_of_key = type(TEST_KEY)
