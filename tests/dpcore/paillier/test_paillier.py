@@ -4,6 +4,7 @@ import json
 import pickle
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import gmpy2
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpcore.errors import CiphertextError, ConfigurationError, ShapeError
+from dpcore.paillier import secret
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.pool import ObfuscatorPool
 from dpcore.paillier.public import InvalidCiphertextError, InvalidKeyError, PublicKey, times_one_plus
@@ -21,6 +23,10 @@ TEST_KEY = SecretKey.generate_test_key(SeededRandom(b"paillier"), bits=512)
 PUBLIC = TEST_KEY.public_key
 N, N_SQUARED = PUBLIC.n, PUBLIC.n_squared
 OBFUSCATOR = Obfuscator(PUBLIC, SeededRandom(b"fixture"), teeth=6, tables=2)
+
+PRIMES = json.loads((Path(__file__).parents[2] / "vectors/paillier_test_primes.json").read_text(encoding="utf-8"))[
+    "keys"
+]
 
 
 @pytest.fixture(scope="module")
@@ -214,6 +220,13 @@ class TestSecretKey:
     def test_an_invalid_key_length_is_refused(self, bits):
         with pytest.raises(InvalidKeyError):
             SecretKey.generate(SystemRandom(), bits=bits)
+
+    @pytest.mark.parametrize("key", PRIMES, ids=lambda key: str(key["bits"]))
+    def test_the_shortest_and_the_longest_key_are_generated(self, key, monkeypatch):
+        """From primes that were drawn before: to draw those of 4096 bits takes seconds."""
+        primes = int(key["p"], 16), int(key["q"], 16)
+        monkeypatch.setattr(secret, "_blum_primes", lambda bits, _: primes if bits == key["bits"] else None)
+        assert SecretKey.generate(SystemRandom(), bits=key["bits"]).public_key.bits == key["bits"]
 
     def test_short_primes_are_refused(self):
         with pytest.raises(InvalidKeyError, match="2048"):
