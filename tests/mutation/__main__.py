@@ -30,7 +30,7 @@ LEAST_KILLED = 0.9
 HERE = ROOT / "tests/mutation"
 RESULTS = ROOT / "mutants"
 _PASSED = RESULTS / "passed.sha256"
-_KILLED = ("killed", "timeout", "segfault")
+_KILLED = ("killed", "timeout")
 _CAUGHT = "caught by type check"
 _REPEATED = ("survived", "no tests", "suspicious", "check was interrupted by user")
 
@@ -133,18 +133,18 @@ def report(chosen: list[str]) -> bool:
     for data in _results():
         for name, code in data.exit_code_by_key.items():
             status = status_by_exit_code[code]
-            counts[group_of(str(data.path))]["killed" if status in _KILLED else status] += 1
+            counts[group_of(str(data.path))][status] += 1
             if status not in (*_KILLED, _CAUGHT, "not checked") and _is_chosen(str(data.path), chosen):
                 survivors.append((name, _survivor(data.path, name)))
-    titles = ("mutants", "by types", "by tests", "survived", "not run", "killed", "by tests")
+    titles = ("mutants", "by types", "by tests", "endless", "survived", "not run", "killed", "by tests")
     print(f"{'group':<12}{''.join(f'{title:>9}' for title in titles)}")
     passes = True
     for group, count in counts.items():
-        caught, killed, untested = count[_CAUGHT], count["killed"], count["not checked"]
-        survived = count.total() - untested - caught - killed
-        share = 1 - survived / max(1, caught + killed + survived)
-        of_tested = killed / max(1, killed + survived)
-        numbers = (count.total(), caught, killed, survived, untested)
+        caught, killed, endless, untested = (count[what] for what in (_CAUGHT, *_KILLED, "not checked"))
+        survived = count.total() - untested - caught - killed - endless
+        share = 1 - survived / max(1, count.total() - untested)
+        of_tested = 1 - survived / max(1, killed + endless + survived)
+        numbers = (count.total(), caught, killed, endless, survived, untested)
         print(f"{group:<12}{''.join(f'{number:>9}' for number in numbers)}{share:>9.1%}{of_tested:>9.1%}")
         if any(_is_chosen(start, chosen) for start in GROUPS[group]):
             passes &= share >= LEAST_KILLED

@@ -365,7 +365,7 @@ class TestJsonWebKeys:
     @pytest.mark.parametrize(
         "change",
         [{"kty": "RSA"}, {"key_ops": ["encrypt"]}, {"key_ops": None}, {"p": None}, {"p": ""}, {"p": 5}, {"q": "!!!!"},
-         {"q": "A"}, {"p": "!" + TEST_KEY.to_jwk()["p"]}, {"pub": None}, {"pub": {"n": "AQAB"}}, {"p": "AQAB"}],
+         {"q": "A"}, {"p": "!!!!" + TEST_KEY.to_jwk()["p"]}, {"pub": None}, {"pub": {"n": "AQAB"}}, {"p": "AQAB"}],
     )  # fmt: skip
     def test_a_malformed_secret_key_is_refused(self, change):
         type_of_key = type(TEST_KEY)
