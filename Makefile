@@ -9,7 +9,7 @@ PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 # Tests start many processes. Where the environment forbids to keep compiled modules, each would compile them all.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 
-.PHONY: checks coverage wheel-test help demo test test-all fuzz lint docs notebooks screenshots bench bench-science proto clean
+.PHONY: checks coverage mutants wheel-test help demo test test-all fuzz lint docs notebooks screenshots bench bench-science proto clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -61,6 +61,11 @@ fuzz: $(READY)  ## coverage-guided fuzzing of every parser, five minutes; FUZZ_S
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[fuzz]'
 	PYTHONPATH=.:protos nice -n 10 $(BIN)/python -m tests.fuzz $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 
+mutants: $(READY)  ## mutation testing of what protects; results are kept in mutants; MODULES="ledger wire/query.py" chooses
+	@$(BIN)/python -c 'import mutmut' 2>/dev/null || \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[mutation]'
+	PYTHONPATH=.:protos nice -n 15 $(BIN)/python -m tests.mutation $(MODULES)
+
 lint: $(READY)  ## ruff, mypy --strict, import contracts and circles, buf lint and breaking, bindings up to date
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -99,4 +104,4 @@ proto:  ## regenerate protos/rado/v1/*_pb2*.py
 		--mypy_grpc_out=quiet:protos protos/rado/v1/*_service.proto
 
 clean:  ## remove what make and the tests built
-	rm -rf .venv .tools build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .tools build mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis

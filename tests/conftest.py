@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from threadpoolctl import threadpool_limits
 
 from dpcore.numbers.processors import processors
@@ -20,6 +20,10 @@ from tests.ray_nodes import RayNodes
 # Hypothesis fails an example that takes longer than 0.2 s by default, and so would a first call that compiles.
 settings.register_profile("quick", deadline=None, max_examples=50)
 settings.register_profile("thorough", deadline=None, max_examples=200)
+# A mutant is killed by the first example that fails; it need not be the simplest one.
+settings.register_profile(
+    "mutants", deadline=None, max_examples=50, database=None, phases=(Phase.explicit, Phase.generate)
+)
 settings.load_profile("quick")
 
 

@@ -4,7 +4,7 @@ from typing import get_args
 import pytest
 
 from dpcore.accounting.filters import NO_LOSS, PrivacyLimit
-from dpcore.accounting.noise_shares import GaussianShares
+from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.fixed_point import plan_encoding
 from dpcore.predicates.expressions import Constant, Flag
@@ -246,6 +246,20 @@ def test_a_single_party_cohort_is_possible_if_the_policy_allows_it(world):
     policy = world.policy(smallest_cohort=2, assumed_colluders=0)
     encoding = plan_encoding(largest_sum=1000 << 16, max_parties=2, fraction_bits=16)
     check(world, policy, world.query(cohort_min=2, honest_parties=2, max_parties=2, encoding=encoding))
+
+
+def test_noise_without_a_delta_keeps_to_any_limit_on_delta(world):
+    encoding = plan_encoding(largest_sum=1 << 40, max_parties=3, fraction_bits=0)
+    policy = world.policy(designs=["statistic"], limits={"delta_per_query": "0"})
+    laplace, gaussian = (
+        world.query(kind=StatisticQuery((Flag("smoker"),), SCHEMA, noise), encoding=encoding)
+        for noise in (LaplaceShares(Fraction(10), 2), GaussianShares(1 << 20))
+    )
+    assert laplace.delta > 0
+    check(world, policy, laplace)
+    with pytest.raises(WireError, match="delta is 1e-06 and the limit is 0") as caught:
+        check(world, policy, gaussian)
+    assert caught.value.code is Code.POLICY_LIMITS
 
 
 def test_a_query_has_no_more_predicates_than_the_policy_allows(world):

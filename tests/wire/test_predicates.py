@@ -184,6 +184,25 @@ def test_a_deep_tree_is_refused_without_a_recursion():
         read_predicates(message, SCHEMA)
 
 
+def doubled(levels: int) -> query_pb2.StatisticQuery:
+    """A tree of 2^(levels + 1) - 1 nodes, of which each level travels once."""
+    message = query_pb2.StatisticQuery()
+    message.nodes.add().flag = 1
+    for place in range(levels):
+        message.nodes.add().all_of.places.extend([place, place])
+    message.predicates.append(levels)
+    return message
+
+
+def test_a_tree_is_as_large_as_it_is_written_out():
+    levels = MOST_NODES.bit_length() - 2
+    assert 2 ** (levels + 1) - 1 == MOST_NODES - 1
+    (found,) = read_predicates(doubled(levels), SCHEMA)
+    assert isinstance(found, And)
+    with pytest.raises(WireError, match=f"at most {MOST_NODES} nodes"):
+        read_predicates(doubled(levels + 1), SCHEMA)
+
+
 def test_a_table_of_too_many_nodes_is_refused_before_it_is_read():
     message = query_pb2.StatisticQuery()
     message.nodes.extend([query_pb2.PredicateNode(flag=1)] * (MOST_NODES + 1))

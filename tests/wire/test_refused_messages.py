@@ -386,6 +386,15 @@ def test_a_retry_is_of_this_query_and_this_learner(world, opened):
         refused(lambda envelope=envelope: open_retry(envelope, opened, world.roster), Code.QUERY_INVALID)
 
 
+def test_a_retry_may_be_of_each_further_attempt(world, opened):
+    assert opened.query.max_attempts > 2
+    for attempt in range(2, opened.query.max_attempts + 1):
+        made = retry(opened, attempt=attempt)
+        assert open_retry(made.sign(world.learner_key), opened, world.roster) == made
+    beyond = retry(opened, attempt=opened.query.max_attempts + 1).sign(world.learner_key)
+    refused(lambda: open_retry(beyond, opened, world.roster), Code.ATTEMPT_MISMATCH)
+
+
 @pytest.mark.parametrize("attempt", [0, 1, 10**6])
 def test_a_retry_is_of_an_attempt_that_the_query_allows(world, opened, attempt):
     envelope = retry(opened, attempt=attempt).sign(world.learner_key)

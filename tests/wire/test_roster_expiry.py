@@ -52,6 +52,19 @@ def test_a_roster_of_version_0_1_has_the_same_bytes_and_never_expires():
     assert opened.expiry_date == "never"
 
 
+def test_a_member_is_found_by_its_name_with_its_role_and_by_its_certificate():
+    others = [
+        Member(role, name, bytes([place]) * 32, f"rado://clinics/{role.value}/{name}")
+        for place, (role, name) in enumerate(((Role.PARTY, "ada"), (Role.LEARNER, "lea")), 1)
+    ]
+    roster = replace(ROSTER, members=(*ROSTER.members, *others))
+    for member in roster.members:
+        assert roster.find(member.name, member.role) is member
+        assert roster.find_certificate(member.certificate_san) is member
+    assert roster.find("bo", Role.PARTY) is roster.find("ada", Role.COORDINATOR) is None
+    assert roster.find_certificate("rado://clinics/party/bo") is None
+
+
 @pytest.mark.parametrize("ends", [-1, 1, ISSUED, 1 << 62])
 def test_an_expiry_before_the_issue_or_beyond_any_date_is_refused(ends):
     refused(Code.MESSAGE_MALFORMED, lambda: replace(ROSTER, not_after_unix_s=ends))

@@ -172,6 +172,13 @@ def test_a_subsampled_gaussian_is_cut_where_its_coins_are_rare():
     assert float(above[enough - 1]) > failure
 
 
+def test_a_failure_that_is_met_exactly_is_enough():
+    distribution = shift_distribution(0.2, 100, Fraction(1, 3))
+    bound = of_shift(distribution, Fraction(1, 10**6))
+    assert of_shift(distribution, bound.failure) == bound
+    assert of_shift(distribution, bound.failure * Fraction(999, 1000)).rho > bound.rho
+
+
 def test_a_subsampled_gaussians_bound_covers_its_exact_epsilon():
     distribution = shift_distribution(0.05, 1000, Fraction(1, 2))
     bound = of_shift(distribution, DELTA / 1024)

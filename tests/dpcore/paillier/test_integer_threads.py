@@ -17,9 +17,16 @@ def test_ranges_cover_all_in_order(threads, count, size):
     assert all(0 < len(part) <= size for part in found)
 
 
-def test_several_threads_work_at_once():
-    barrier = threading.Barrier(3)
-    list(over_ranges(lambda _start, _stop: barrier.wait(20), 3, size=1, threads=3))
+@pytest.mark.parametrize("threads", [2, 3])
+def test_several_threads_work_at_once(threads):
+    barrier = threading.Barrier(threads)
+    list(over_ranges(lambda _start, _stop: barrier.wait(20), threads, size=1, threads=threads))
+
+
+@pytest.mark.parametrize(("count", "threads"), [(5, 1), (1, 3)])
+def test_one_thread_or_one_range_is_worked_on_by_the_caller(count, threads):
+    found = over_ranges(lambda _start, _stop: threading.get_ident(), count, size=1, threads=threads)
+    assert list(found) == [threading.get_ident()] * count
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from gmpy2 import mpz
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -158,6 +159,14 @@ def test_a_plaintext_beyond_its_slots_is_refused(bits):
 def test_the_top_slot_may_be_full():
     total = [(1 << 480) - 1, (1 << 480) - 1]
     unpack_total(total, 13, 3, ENCODING, BITS)
+
+
+def test_an_empty_party_and_a_plaintext_of_zero_are_opened():
+    encoding, values = Encoding(0, 6, 8), np.array([-32, 5], dtype=np.int64)
+    assert open_total(pack(values, 0, encoding, 41), 2, 1, encoding, 41, rows=0).tolist() == [-32, 5]
+    # Every slot of 0 is the smallest value of one party.
+    values, checks = unpack_total([mpz(0)], 2, 1, encoding, 41)
+    assert (values.tolist(), checks.tolist()) == ([-32, -32], [-32])
 
 
 def test_a_wrong_number_of_plaintexts_is_refused():

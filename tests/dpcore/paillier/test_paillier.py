@@ -4,6 +4,7 @@ import json
 import pickle
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import gmpy2
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpcore.errors import CiphertextError, ConfigurationError, ShapeError
+from dpcore.paillier import secret
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.pool import ObfuscatorPool
 from dpcore.paillier.public import InvalidCiphertextError, InvalidKeyError, PublicKey, times_one_plus
@@ -21,6 +23,10 @@ TEST_KEY = SecretKey.generate_test_key(SeededRandom(b"paillier"), bits=512)
 PUBLIC = TEST_KEY.public_key
 N, N_SQUARED = PUBLIC.n, PUBLIC.n_squared
 OBFUSCATOR = Obfuscator(PUBLIC, SeededRandom(b"fixture"), teeth=6, tables=2)
+
+PRIMES = json.loads((Path(__file__).parents[2] / "vectors/paillier_test_primes.json").read_text(encoding="utf-8"))[
+    "keys"
+]
 
 
 @pytest.fixture(scope="module")
@@ -215,6 +221,13 @@ class TestSecretKey:
         with pytest.raises(InvalidKeyError):
             SecretKey.generate(SystemRandom(), bits=bits)
 
+    @pytest.mark.parametrize("key", PRIMES, ids=lambda key: str(key["bits"]))
+    def test_the_shortest_and_the_longest_key_are_generated(self, key, monkeypatch):
+        """From primes that were drawn before: to draw those of 4096 bits takes seconds."""
+        primes = int(key["p"], 16), int(key["q"], 16)
+        monkeypatch.setattr(secret, "_blum_primes", lambda bits, _: primes if bits == key["bits"] else None)
+        assert SecretKey.generate(SystemRandom(), bits=key["bits"]).public_key.bits == key["bits"]
+
     def test_short_primes_are_refused(self):
         with pytest.raises(InvalidKeyError, match="2048"):
             SecretKey(TEST_KEY.p, TEST_KEY.q)
@@ -284,6 +297,20 @@ class TestFullKey:
         assert full_key.decrypt_many(total) == [1300]
         assert theirs.decrypt(phe.EncryptedNumber(theirs.public_key, int(total[0]))) == 1300
 
+    def test_phe_checks_a_key(self, full_key, monkeypatch):
+        import phe
+
+        full_key.check_with_phe(SystemRandom())
+        with monkeypatch.context() as patched:
+            patched.setattr(phe.PaillierPrivateKey, "raw_decrypt", lambda self, ciphertext: 5)
+            with pytest.raises(InvalidKeyError, match="differently"):
+                full_key.check_with_phe(SystemRandom())
+        ours = SecretKey.decrypt_many
+        with monkeypatch.context() as patched:
+            patched.setattr(SecretKey, "decrypt_many", lambda *given, **more: [m + 1 for m in ours(*given, **more)])
+            with pytest.raises(InvalidKeyError, match="differently"):
+                full_key.check_with_phe(SystemRandom())
+
     def test_json_web_keys(self, full_key):
         jwk = json.loads(json.dumps(full_key.to_jwk()))
         assert SecretKey.from_jwk(jwk) == full_key
@@ -338,7 +365,7 @@ class TestJsonWebKeys:
     @pytest.mark.parametrize(
         "change",
         [{"kty": "RSA"}, {"key_ops": ["encrypt"]}, {"key_ops": None}, {"p": None}, {"p": ""}, {"p": 5}, {"q": "!!!!"},
-         {"q": "A"}, {"pub": None}, {"pub": {"n": "AQAB"}}, {"p": "AQAB"}],
+         {"q": "A"}, {"p": "!!!!" + TEST_KEY.to_jwk()["p"]}, {"pub": None}, {"pub": {"n": "AQAB"}}, {"p": "AQAB"}],
     )  # fmt: skip
     def test_a_malformed_secret_key_is_refused(self, change):
         type_of_key = type(TEST_KEY)

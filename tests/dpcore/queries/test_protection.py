@@ -1,5 +1,6 @@
 """The cost of a release, compared with the accountants it uses, and how it depends on its setting."""
 
+import math
 from dataclasses import replace
 from fractions import Fraction
 
@@ -276,3 +277,16 @@ def test_delta_where_there_is_none():
         release_delta(RadosQuery(20, DpFeatDesign((SMOKER,), MILD, "exact")), ROWS, 1.0, SETTING)
     with pytest.raises(PlanError, match="epsilon"):
         release_delta(MOMENTS, ROWS, -1.0, SETTING)
+
+
+@pytest.mark.parametrize("releases", [1, 4, 9])
+def test_releases_of_equal_parts_have_the_whole_epsilon_together(releases):
+    """By the Gaussian mechanism's exact delta, with the squared mu of all of them."""
+    protection = MOMENTS.protection(SETTING)
+    least = protection.least_share(ROWS, 1.0, DELTA, Fraction(1, releases))
+
+    def delta(share: float) -> float:
+        squared_mu = releases * protection.squared / (SETTING.honest_parties * share**2)
+        return gaussian_delta(math.sqrt(squared_mu), 1.0).upper
+
+    assert delta(least) <= DELTA < delta(0.999 * least)

@@ -1,6 +1,7 @@
 """The file with the ledger's head: what is refused in it, and texts of bounds that this program did not write."""
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -29,6 +30,13 @@ def test_what_was_written_is_read(file):
     found = LocalHead.read(file)
     assert (found.owner, found.genesis, found.head) == (HEAD.owner, HEAD.genesis, HEAD.head)
     assert found.account.sums.unbounded == 1
+
+
+def test_an_account_that_does_not_fit_is_left_out(file):
+    too_large = Sums(((RECORD, Loss(Fraction(10**400), Fraction(0), Fraction(0), Fraction(0))),), 0)
+    for account in (Account(too_large, ()), None):
+        replace(HEAD, account=account).write(file)
+        assert LocalHead.read(file) == replace(HEAD, account=None)
 
 
 @pytest.mark.parametrize(

@@ -244,7 +244,7 @@ def test_a_ledger_cut_in_half_is_refused(spent):
 
 
 def counted(path) -> list[tuple[object, ...]] | None:
-    """What a ledger counts; None if it is refused or verify names a fault."""
+    """What a ledger counts; None if it is refused, at the start or when it is read, or verify names a fault."""
     try:
         ledger = opened(path)
     except RadofedError:
@@ -254,6 +254,8 @@ def counted(path) -> list[tuple[object, ...]] | None:
             return None
         with ledger.database.transaction() as connection:
             return connection.execute("SELECT * FROM events ORDER BY query_id").fetchall()
+    except LedgerDamagedError:
+        return None
     finally:
         ledger.database.close()
 
@@ -293,6 +295,8 @@ def test_a_flipped_bit_never_changes_what_is_counted_unnoticed(spent, tmp_path):
         "DELETE FROM chain WHERE number = 7",
         "UPDATE chain SET bounds = '[]' WHERE number = 1",
         "UPDATE chain SET kind = 'acknowledged' WHERE number = 1",
+        "UPDATE chain SET attempt = -1 WHERE number = 1",
+        "UPDATE events SET attempt = -9223372036854775808 WHERE query_id = x'" + query(1).hex() + "'",
         "UPDATE identity SET value = '00' WHERE key = 'nonce'",
     ],
 )  # fmt: skip
@@ -449,6 +453,12 @@ def test_a_trail_shows_a_common_entry_close_to_the_last_one(entries, common):
     assert found is not None
     assert found <= common
     assert entries - found <= Fraction(3, 2) * (entries - common) or found == 0
+
+
+def test_a_trail_names_the_entries_that_every_version_names():
+    assert chain._trail_numbers(20) == [20, 19, 18, 17, 16, 14, 12, 8, 4, 0]
+    assert chain._trail_numbers(3) == [3, 2, 1, 0]
+    assert chain._trail_numbers(0) == [0, 0]
 
 
 def test_the_owner_is_part_of_the_chain(path):

@@ -44,6 +44,10 @@ def charge(world, kind, rows=200, epoch=None, **changes):
     return query, charge_for(query, rows, epoch)
 
 
+def test_a_scope_has_no_column_unless_it_is_given():
+    assert (marginal("age").column, joint("age").column, RECORD.column, RECORD.name) == ("", "", "", "")
+
+
 def test_dp_feat_is_charged_the_marginal_of_its_feature_by_the_partys_own_distribution(world):
     _, found = charge(world, RadosQuery(20, dp_feat_design(SCHEMA, ["smoker"])))
     ((scope, loss),) = found.bounds

@@ -139,6 +139,11 @@ def test_events_without_a_bound_for_records_are_limited_in_number(make):
     made.spend(charge((RECORD, loss("1"))))
     made.ledger.limits = LedgerLimits(PrivacyLimit(Fraction(0), Fraction(0)), 3)
     made.spend(charge())
+    # Also when it was lowered below what is held: a bounded event adds nothing to it.
+    made.ledger.limits = LedgerLimits(LOOSE, 1)
+    made.spend(charge((RECORD, loss("1"))))
+    with pytest.raises(UnboundedExceededError, match="allows 1 such events and 3"):
+        made.reserve(charge())
 
 
 def test_an_event_without_a_bound_is_reported_from_then_on(make):

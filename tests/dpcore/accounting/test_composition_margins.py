@@ -1,0 +1,89 @@
+"""Each uncertainty of a composition widens its bracket by what it can hide, in the direction that stays valid."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from dpcore.accounting.composition import Composed, Slack, compose, delta_bracket
+from dpcore.accounting.gaussian import LARGEST_EPSILON
+from dpcore.errors import PlanError
+from dpcore.numbers.count_distributions import binomial_distribution
+
+EPSILON, DELTA = 1.0, 0.05
+NONE = Slack(0.0, 1.0, 0.0)
+BARE = replace(
+    compose(binomial_distribution(100), 5, 1e-3, 0.0, 1e-6),
+    cut=0.0, shift=0.0, hoeffding=0.0, infinite=0.0, slack=NONE,
+)  # fmt: skip
+
+
+def close(value: float):
+    return pytest.approx(value, rel=1e-9, abs=1e-12)
+
+
+def slack(**changes: float) -> Composed:
+    return replace(BARE, slack=replace(NONE, **changes))
+
+
+def test_without_uncertainty_the_ends_are_those_of_the_grid():
+    finite = BARE.finite
+    assert BARE.delta_upper(EPSILON) == finite.delta(EPSILON) + finite.error(EPSILON) > 0
+    assert BARE.delta_lower(EPSILON) == finite.delta(EPSILON) - finite.error(EPSILON) > 0
+    assert BARE.epsilon_upper(DELTA) == finite.epsilon_upper(DELTA)
+    assert BARE.epsilon_lower(DELTA) == finite.epsilon_lower(DELTA)
+    assert 0 < BARE.epsilon_lower(DELTA) <= BARE.epsilon_upper(DELTA) < math.inf
+
+
+def test_the_upper_delta_grows_by_all_that_may_be_hidden():
+    upper = BARE.delta_upper(EPSILON)
+    assert slack(delta=0.01).delta_upper(EPSILON) == close(upper + 0.01)
+    assert slack(factor=1.5).delta_upper(EPSILON) == close(upper * 1.5)
+    assert slack(epsilon=0.25).delta_upper(EPSILON) == close(BARE.delta_upper(EPSILON - 0.25))
+    assert replace(BARE, infinite=0.02).delta_upper(EPSILON) == close(upper + 0.02)
+    assert slack(delta=0.01, factor=2.0).delta_upper(EPSILON) == close((upper + 0.01) * 2)
+    assert slack(delta=2.0).delta_upper(EPSILON) == 1
+
+
+def test_the_lower_delta_falls_by_all_that_may_be_too_much():
+    lower = BARE.delta_lower(EPSILON)
+    small = lower / 8
+    assert slack(delta=small).delta_lower(EPSILON) == close(lower - small)
+    assert slack(factor=1.5).delta_lower(EPSILON) == close(lower / 1.5)
+    assert slack(epsilon=0.25).delta_lower(EPSILON) == close(BARE.delta_lower(EPSILON + 0.25))
+    assert replace(BARE, shift=0.25).delta_lower(EPSILON) == close(BARE.delta_lower(EPSILON + 0.25))
+    assert replace(BARE, cut=small).delta_lower(EPSILON) == close(lower - 2 * small)
+    assert replace(BARE, hoeffding=small).delta_lower(EPSILON) == close(lower - small)
+    assert replace(BARE, infinite=small).delta_lower(EPSILON) == close(lower + small)
+    assert slack(delta=2.0).delta_lower(EPSILON) == 0
+
+
+def test_the_upper_epsilon_spends_only_what_is_left_of_delta():
+    assert slack(delta=0.01).epsilon_upper(DELTA) == close(BARE.epsilon_upper(DELTA - 0.01))
+    assert replace(BARE, infinite=0.01).epsilon_upper(DELTA) == close(BARE.epsilon_upper(DELTA - 0.01))
+    assert slack(factor=2.0).epsilon_upper(DELTA) == close(BARE.epsilon_upper(DELTA / 2))
+    assert slack(epsilon=0.25).epsilon_upper(DELTA) == close(BARE.epsilon_upper(DELTA) + 0.25)
+    assert slack(delta=DELTA).epsilon_upper(DELTA) == math.inf
+    assert replace(BARE, cut=DELTA).epsilon_upper(DELTA) == math.inf
+    assert replace(BARE, cut=DELTA / 2).epsilon_upper(DELTA) < math.inf
+
+
+def test_the_lower_epsilon_grants_all_that_may_be_hidden():
+    more = 0.01
+    assert slack(delta=more).epsilon_lower(DELTA) == close(BARE.epsilon_lower(DELTA + more))
+    assert replace(BARE, infinite=more).epsilon_lower(DELTA) == close(BARE.epsilon_lower(DELTA - more))
+    assert replace(BARE, cut=more).epsilon_lower(DELTA) == close(BARE.epsilon_lower(DELTA + 2 * more))
+    assert replace(BARE, hoeffding=more).epsilon_lower(DELTA) == close(BARE.epsilon_lower(DELTA + more))
+    assert slack(factor=2.0).epsilon_lower(DELTA) == close(BARE.epsilon_lower(DELTA * 2))
+    for less in (replace(BARE, shift=0.125), slack(epsilon=0.125)):
+        assert less.epsilon_lower(DELTA) == close(BARE.epsilon_lower(DELTA) - 0.125)
+    for useless in (slack(delta=1.0), replace(BARE, shift=1e3)):
+        assert useless.epsilon_lower(DELTA) == 0
+
+
+def test_the_largest_epsilon_is_admitted_and_no_larger_one():
+    distribution = binomial_distribution(1000)
+    assert delta_bracket(distribution, 2, LARGEST_EPSILON).upper < 1e-6
+    for epsilon in (math.nextafter(LARGEST_EPSILON, math.inf), -1e-9):
+        with pytest.raises(PlanError, match="give 0 to"):
+            delta_bracket(distribution, 2, epsilon)

@@ -1,0 +1,63 @@
+"""What is not mutated besides: prose for people, and what only a type checker reads.
+
+mutmut changes every string. A text with a space in it is prose, such as an error's message, unless it begins with a
+word of SQL. Bytes are no prose: they are labels of hashes and of signatures. Neither prose is changed, nor an argument
+that is prose dropped or replaced by None. SQL is not written in capitals or small letters: it would mean the same.
+"""
+
+import libcst as cst
+from mutmut.mutation import file_mutation
+
+_SQL = frozenset(("ALTER", "BEGIN", "CREATE", "DELETE", "DROP", "INSERT", "PRAGMA", "SELECT", "UPDATE", "WITH"))
+
+
+def _is_prose_text(text: str) -> bool:
+    return " " in text.strip() and text.split(maxsplit=1)[0] not in _SQL
+
+
+def is_prose(node: cst.CSTNode) -> bool:
+    """Whether an expression is a text for people."""
+    match node:
+        case cst.SimpleString():
+            return isinstance(node.evaluated_value, str) and _is_prose_text(node.evaluated_value)
+        case cst.FormattedString():
+            literal = (part.value if isinstance(part, cst.FormattedStringText) else "…" for part in node.parts)
+            return _is_prose_text("".join(literal))
+        case cst.ConcatenatedString():
+            return is_prose(node.left) or is_prose(node.right)
+        case cst.IfExp():
+            return is_prose(node.body) and is_prose(node.orelse)
+    return False
+
+
+def _changes_nothing_else(before: cst.CSTNode, after: cst.CSTNode) -> bool:
+    """Whether a mutation drops or replaces prose or the type of a cast, or changes the case of SQL."""
+    match before, after:
+        case cst.Call(), cst.Call():
+            kept = {id(argument) for argument in after.args}
+            changed = [(at, argument) for at, argument in enumerate(before.args) if id(argument) not in kept]
+            is_cast = isinstance(before.func, cst.Name) and before.func.value == "cast"
+            return any(is_prose(argument.value) or (is_cast and at == 0) for at, argument in changed)
+        case cst.SimpleString(), cst.SimpleString():
+            words = before.value.strip("\"'").split()
+            return len(words) > 1 and words[0] in _SQL and before.value.lower() == after.value.lower()
+        case ((cst.Assign() | cst.AnnAssign()), _):
+            return before.value is not None and is_prose(before.value)
+    return False
+
+
+class _WithoutProse(file_mutation.MutationVisitor):
+    def _skip_node_and_children(self, node: cst.CSTNode) -> bool:
+        is_type = isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "TypeVar"
+        return is_prose(node) or is_type or super()._skip_node_and_children(node)
+
+    def _create_mutations(self, node: cst.CSTNode) -> None:
+        first = len(self.mutations)
+        super()._create_mutations(node)
+        made = self.mutations[first:]
+        self.mutations[first:] = [m for m in made if not _changes_nothing_else(m.original_node, m.mutated_node)]
+
+
+def install() -> None:
+    """From now on, mutmut leaves prose alone."""
+    file_mutation.MutationVisitor = _WithoutProse

@@ -1,0 +1,142 @@
+"""Sums of a ledger: the larger of two, the difference of two, and what travels sealed."""
+
+import math
+import zlib
+from fractions import Fraction
+
+import pytest
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from dpcore.accounting.filters import NO_LOSS, Loss
+from parties.ledger.charges import RECORD, Charge, joint, marginal
+from parties.ledger.limits import Event
+from parties.ledger.sums import Account, Sums, SumsKey
+from wire.envelopes import SigningKey
+from wire.ledger_head import MAX_SEALED_BYTES, LedgerHead
+
+SMOKER = marginal("smoker", "smokes")
+
+
+def loss(*parts) -> Loss:
+    return Loss(*map(Fraction, parts))
+
+
+A = Sums(((RECORD, loss(1, 0, 8, 0)), (joint("smokes"), loss(4, 0, 8, 0))), 3)
+B = Sums(((RECORD, loss(2, "0.5", 1, "0.25")), (SMOKER, loss(3, "0.5", 9, "0.25"))), 2)
+
+
+def test_the_larger_of_two_has_the_maximum_of_each_part_in_each_scope():
+    assert A.largest(B) == Sums(
+        (
+            (RECORD, loss(2, "0.5", 8, "0.25")),
+            (joint("smokes"), loss(4, "0.5", 8, "0.25")),
+            (SMOKER, loss(4, "0.5", 9, "0.25")),
+        ),
+        3,
+    )
+    assert B.largest(A) == A.largest(B)
+    assert A.largest(A) == A
+
+
+def test_what_is_missing_is_never_negative():
+    assert A.less(B) == Sums(
+        (
+            (RECORD, loss(0, 0, 7, 0)),
+            (joint("smokes"), loss(2, 0, 7, 0)),
+            (SMOKER, loss(1, 0, 0, 0)),
+        ),
+        1,
+    )
+    assert B.less(A) == Sums(
+        (
+            (RECORD, loss(1, "0.5", 0, "0.25")),
+            (joint("smokes"), loss(0, "0.5", 0, "0.25")),
+            (SMOKER, loss(0, "0.5", 1, "0.25")),
+        ),
+        0,
+    )
+
+
+def test_a_scope_that_is_not_named_has_the_sum_of_the_narrowest_one_around_it():
+    assert A.at(SMOKER) == A.at(joint("smokes")) == loss(4, 0, 8, 0)
+    assert A.at(marginal("age", "age")) == A.at(joint("age")) == loss(1, 0, 8, 0)
+    assert Sums((), 0).at(RECORD) == NO_LOSS
+
+
+def test_sums_of_events_count_charges_and_reservations():
+    charge, unbounded = Charge(((RECORD, loss(1, 0, 2, 0)),), "lea"), Charge((), "max")
+    events = [Event(each, charged, 0.0) for each, charged in ((charge, True), (charge, False), (unbounded, False))]
+    assert Sums.of(events) == Sums(((RECORD, loss(2, 0, 4, 0)),), 1)
+
+
+def test_packed_numbers_are_the_doubles_from_the_sum_upwards():
+    third = loss("1/3", "1/7", "2/3", "1/10")
+    found = Account.unpacked(Account(Sums(((SMOKER, third), (RECORD, loss(1, 0, 2, 0))), 2**40), ()).packed())
+    assert found.sums.unbounded == 2**40
+    (scope, rounded), exact = found.sums.scopes
+    assert (scope, scope.column, exact) == (SMOKER, "smokes", (RECORD, loss(1, 0, 2, 0)))
+    for name in ("epsilon", "delta", "rho", "failure"):
+        value, sent = getattr(third, name), getattr(rounded, name)
+        assert Fraction(math.nextafter(float(sent), 0)) < value <= sent
+
+
+@pytest.mark.parametrize("scope", [joint("é" * 127), marginal("a" * 255, "b" * 255)])
+def test_the_longest_names_travel(scope):
+    account = Account(Sums(((scope, NO_LOSS),), 0), ())
+    assert Account.unpacked(account.packed()) == account
+
+
+@pytest.mark.parametrize(
+    "sums",
+    [Sums(((joint("é" * 128), NO_LOSS),), 0), Sums(((RECORD, loss(10**400, 0, 0, 0)),), 0)],
+    ids=["name", "number"],
+)
+def test_what_does_not_fit_is_an_overflow_and_seals_to_nothing(sums):
+    with pytest.raises(OverflowError):
+        Account(sums, ()).packed()
+    assert SumsKey("ada", SigningKey.generate()).seal(Account(sums, ()), 1, bytes(32)) == b""
+
+
+def test_every_byte_cut_off_is_noticed():
+    content = zlib.decompress(Account(Sums(((SMOKER, loss(1, 0, 2, 0)),), 1), ()).packed())
+    # The first 9 bytes are an account without a scope.
+    for end in (*range(9), *range(10, len(content))):
+        with pytest.raises(ValueError, match="not the sums"):
+            Account.unpacked(zlib.compress(content[:end]))
+
+
+def test_an_account_is_bound_to_its_party_its_head_and_its_place():
+    signing = SigningKey.generate()
+    key, account = SumsKey("ada", signing), Account(A, ())
+    digest = b"d" * 32
+    sealed = key.seal(account, 258, digest)
+    assert 0 < len(sealed) <= MAX_SEALED_BYTES
+    assert sealed != key.seal(account, 258, digest)
+    assert key.open(LedgerHead(258, digest, sealed)) == account
+    assert SumsKey("ada", signing).open(LedgerHead(258, digest, sealed)) == account
+    for other, head in (
+        (SumsKey("bo", signing), LedgerHead(258, digest, sealed)),
+        (SumsKey("ada", SigningKey.generate()), LedgerHead(258, digest, sealed)),
+        (key, LedgerHead(513, digest, sealed)),
+        (key, LedgerHead(258, b"e" * 32, sealed)),
+        (key, LedgerHead(258, digest, sealed[:-1] + bytes([sealed[-1] ^ 1]))),
+        (key, LedgerHead(258, digest, b"")),
+    ):
+        assert other.open(head) is None
+    assert repr(key) == "SumsKey('ada')"
+
+
+def test_the_label_of_sealed_sums_never_changes():
+    """A head of an earlier version is opened: the key's derivation and the bound bytes are fixed."""
+    signing = SigningKey.generate()
+    secret = signing.agreement_key().private_bytes_raw()
+    cipher = AESGCM(HKDF(SHA256(), 32, None, b"rado.v1/ledger-sums\0").derive(secret))
+    digest, nonce = b"d" * 32, b"n" * 12
+    bound = b"rado.v1/ledger-sums\0" + b"\x03ada" + (7).to_bytes(8, "big") + digest
+    sealed = nonce + cipher.encrypt(nonce, Account(A, ()).packed(), bound)
+    assert SumsKey("ada", signing).open(LedgerHead(7, digest, sealed)) == Account(A, ())
+    with pytest.raises(InvalidTag):
+        cipher.decrypt(nonce, sealed[12:], bound[:-1])
