@@ -234,6 +234,7 @@ def test_a_worker_that_runs_another_version_is_refused(settings, monkeypatch):
         check_cluster(settings)
 
 
+@pytest.mark.slow
 @needs_ray
 @pytest.mark.ends_cluster
 def test_a_cluster_that_is_gone_leaves_the_total_to_this_machine(world, nodes, settings, monkeypatch, caplog):
