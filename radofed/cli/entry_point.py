@@ -2,10 +2,14 @@
 
 import io
 import sys
+from collections.abc import Callable
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import typer
+import typer.main
 
 from dpcore.errors import ConfigurationError
 from radofed.cli.framework import InterruptedCommandError
@@ -46,9 +50,7 @@ def run(arguments: list[str]) -> int:
     output = Output.of_arguments(arguments)
     try:
         check_distribution()
-        from radofed.cli.commands import app  # noqa: PLC0415  (after the check: another distribution's package must not run)
-
-        code = app(args=arguments, prog_name="rado", standalone_mode=False)
+        code = _command()(args=arguments, prog_name="rado", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except (typer.Abort, InterruptedCommandError):
         return output.print_failure(Failure("INTERRUPTED", "interrupted", EXIT_FAILED))
@@ -59,6 +61,14 @@ def run(arguments: list[str]) -> int:
         if callable(format_message := getattr(error, "format_message", None)):
             return _usage(output, error, format_message())
         return output.fail(error)
+
+
+@lru_cache(1)
+def _command() -> Callable[..., Any]:
+    # After check_distribution: another distribution's package must not run.
+    from radofed.cli.commands import app  # noqa: PLC0415  (lazy for the reason above)
+
+    return typer.main.get_command(app)
 
 
 def _usage(output: Output, error: BaseException, message: str) -> int:
