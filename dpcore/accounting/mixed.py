@@ -172,7 +172,7 @@ def _gaussian_piece(
     points = math.ceil(reach / coarse) + 1
     grid = np.arange(-points, points + 1, dtype=np.float64) * coarse
     below, above = _tails(family.upper if pessimistic else family.lower, family.masses, grid)
-    # Each difference is taken on the side where both numbers are small.
+    # The rounding of a difference is relative to the tail: up to 0, to P(loss <= l), above 0 to P(loss > l).
     masses = np.where(grid[1:] <= 0, np.diff(below), -np.diff(above))
     probabilities = np.zeros(2 * points * multiple + 1)
     probabilities[0] = below[0]

@@ -3,8 +3,11 @@
 import math
 from dataclasses import replace
 
+import mpmath
+import numpy as np
 import pytest
 
+from dpcore.accounting import composition
 from dpcore.accounting.composition import Composed, Slack, compose, delta_bracket
 from dpcore.accounting.gaussian import LARGEST_EPSILON
 from dpcore.errors import PlanError
@@ -87,3 +90,23 @@ def test_the_largest_epsilon_is_admitted_and_no_larger_one():
     for epsilon in (math.nextafter(LARGEST_EPSILON, math.inf), -1e-9):
         with pytest.raises(PlanError, match="give 0 to"):
             delta_bracket(distribution, 2, epsilon)
+
+
+@pytest.mark.parametrize("tilt", [1.0, 60.0])
+def test_the_rounding_of_a_tilt_is_within_the_slack(tilt):
+    h, n = 1e-3, 3
+    distribution = replace(binomial_distribution(300), relative_error=0.0)
+    points = np.arange(math.floor(distribution.losses.max() / h), dtype=np.float64)
+    with mpmath.workdps(40):
+        off = max(
+            abs(mpmath.mpf(float(found)) / mpmath.exp(mpmath.mpf(tilt) * mpmath.mpf(h) * int(point)) - 1)
+            for found, point in zip(np.exp(tilt * h * points), points, strict=True)
+        )
+        assert n * off <= mpmath.log(composition._slack(distribution, n, tilt).factor)
+
+
+@pytest.mark.parametrize(("n", "hoeffding"), [(1, 1e-4), (100, 1e-9)])
+def test_a_step_shifts_the_lower_end_by_a_third_of_a_hundredth(n, hoeffding):
+    distribution, epsilon = binomial_distribution(10_000), 0.5
+    h = composition._step(distribution, n, epsilon, hoeffding)
+    assert compose(distribution, n, h, 0.0, hoeffding).shift == pytest.approx(epsilon / 300, rel=0.01)

@@ -48,6 +48,24 @@ def test_delta_is_the_formula_rounded_up(rho, epsilon):
     assert concentrated_delta(rho, epsilon) <= exact * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("rho", [0.5, 100.0, 1e5, 1e8])
+@pytest.mark.parametrize("deviations", [0.5, 2.0, 6.0])
+def test_delta_is_never_below_the_least_of_the_formula(rho, deviations):
+    """The best order is where the derivative in s = a - 1, (1 + 2s) rho + log(s / (1 + s)) - epsilon, is zero.
+
+    Terms of the size of s rho cancel, so the rounding of large ones shows.
+    """
+    epsilon = rho + deviations * math.sqrt(2 * rho)
+    with mpmath.workdps(50):
+        r, e = mpmath.mpf(rho), mpmath.mpf(epsilon)
+        low, high = mpmath.mpf(10) ** -30, mpmath.mpf(10) ** 3
+        for _ in range(250):
+            s = (low + high) / 2
+            low, high = (s, high) if (1 + 2 * s) * r + mpmath.log(s / (1 + s)) < e else (low, s)
+        exact = mpmath.exp(s * ((1 + s) * r - e) - mpmath.log(s) + (1 + s) * mpmath.log(s / (1 + s)))
+        assert exact <= concentrated_delta(rho, epsilon) <= exact * (1 + 1e-8)
+
+
 @pytest.mark.parametrize("rho", [1e-9, 1e-3, 0.5, 3.0, 1e2, 1e5])
 @pytest.mark.parametrize("delta", [1e-12, 1e-6, 0.1])
 def test_epsilon_delta_and_rho_invert_one_another_from_the_safe_side(rho, delta):
@@ -177,6 +195,10 @@ def test_a_failure_that_is_met_exactly_is_enough():
     bound = of_shift(distribution, Fraction(1, 10**6))
     assert of_shift(distribution, bound.failure) == bound
     assert of_shift(distribution, bound.failure * Fraction(999, 1000)).rho > bound.rho
+    count = binomial_distribution(300)
+    bound = of_count(count, 1, Fraction(1, 10**6))
+    assert of_count(count, 1, bound.failure) == bound
+    assert of_count(count, 1, bound.failure * Fraction(999, 1000)).rho > bound.rho
 
 
 def test_a_subsampled_gaussians_bound_covers_its_exact_epsilon():

@@ -103,6 +103,12 @@ class TestOneRelease:
             with pytest.raises(PlanError):
                 wrong()
 
+    def test_the_largest_epsilon_is_admitted_and_no_larger_one(self):
+        largest = composition.LARGEST_EPSILON
+        assert gaussian._least(lambda epsilon: epsilon >= largest) == largest
+        with pytest.raises(WeakNoiseError):
+            gaussian._least(lambda epsilon: epsilon > largest)
+
 
 class TestCoins:
     @pytest.mark.parametrize(
@@ -197,6 +203,14 @@ class TestCoins:
 
 
 class TestSeveral:
+    def test_a_sum_of_squared_shifts_is_rounded_outwards(self):
+        generator = np.random.default_rng(8)
+        for _ in range(200):
+            parts = [shift_distribution(mu) for mu in generator.exponential(size=5)]
+            found = composed_shift(parts)
+            exact = sum(Fraction(part.upper[0]) for part in parts)
+            assert Fraction(found.lower[0]) <= exact <= Fraction(found.upper[0]) <= exact * (1 + Fraction(1, 2**48))
+
     def test_gaussians_add_their_squares(self):
         found = composed_shift([shift_distribution(0.3), shift_distribution(0.4)]).epsilon(DELTA)
         assert found.lower <= gaussian_epsilon(0.5, DELTA).upper <= found.upper * (1 + 1e-12)

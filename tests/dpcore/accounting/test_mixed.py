@@ -1,0 +1,95 @@
+"""Counts and Gaussian noise composed: what each step may hide, and which compositions are refused."""
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+from dpcore.accounting import mixed
+from dpcore.accounting.composition import (
+    LARGEST_EPSILON,
+    DeltaTooSmallError,
+    GridLosses,
+    InfiniteEpsilonError,
+    VoidEpsilonError,
+)
+from dpcore.accounting.gaussian import ShiftDistribution, shift_distribution
+from dpcore.accounting.mixed import CUT_SHARE, CountRelease, mixed_epsilon
+from dpcore.numbers.count_distributions import binomial_distribution
+
+DELTA = 1e-6
+COUNTS = [CountRelease(binomial_distribution(4177), 10)]
+
+
+def test_each_end_takes_the_safe_end_of_a_shift():
+    lower, upper = np.array([0.01]), np.array([0.64])
+    found = mixed_epsilon(COUNTS, [ShiftDistribution(lower, upper, np.ones(1))], DELTA)
+    least, most = (mixed_epsilon(COUNTS, [ShiftDistribution(end, end, np.ones(1))], DELTA) for end in (lower, upper))
+    assert found.lower <= least.upper < most.lower <= found.upper
+
+
+@pytest.mark.parametrize("square", [1.0, 225.0])
+def test_a_mass_of_the_gaussian_part_is_precise_relative_to_its_tail(square):
+    """Far from the mean a mass is tiny: from the wrong tail, it would be the rounding of numbers near 1."""
+    family, step = shift_distribution(math.sqrt(square)), 0.01
+    piece, coarse, beyond = mixed._gaussian_piece(family, step, 1e-20, 0.0, pessimistic=True)
+    multiple = round(coarse / step)
+    with mp.workdps(40):
+        mean, root = mp.mpf(square) / 2, mp.sqrt(square)
+        for point in (-50, -1, 0, 1, 50):
+            high = (mp.mpf(point) * mp.mpf(coarse) - mean) / root
+            low = high - mp.mpf(coarse) / root
+            true = mp.ncdf(high) - mp.ncdf(low)
+            tail = mp.ncdf(high) if point <= 0 else mp.ncdf(-low)
+            found = piece.masses[point * multiple - piece.first] * math.exp(piece.log_scale)
+            assert abs(found - true) <= 1e-14 * tail
+    assert 0 <= beyond <= 1e-20
+
+
+def test_errors_of_masses_and_stray_mass_pass_through_a_sum():
+    generator = np.random.default_rng(5)
+    a, b = (
+        GridLosses(0.1, 0, generator.dirichlet(np.ones(size)), 0.0, pointwise=pointwise, stray=stray)
+        for size, pointwise, stray in ((50, 1e-4, 0.01), (80, 3e-5, 0.02))
+    )
+    found = mixed._both(a, b)
+    for sign in (1, -1):
+        true_a, true_b = (part.masses - sign * part.pointwise for part in (a, b))
+        off = float(np.abs(found.masses - np.convolve(true_a, true_b)).max())
+        assert 0.5 * found.pointwise < off <= found.pointwise
+    # All stray mass at one loss.
+    true_a, true_b = a.masses.copy(), b.masses.copy()
+    true_a[3] -= a.stray
+    true_b[7] -= b.stray
+    off = float(np.abs(found.masses - np.convolve(true_a, true_b)).sum())
+    assert 0.5 * found.stray < off <= found.stray
+
+
+def test_a_count_that_always_tells_is_refused():
+    """Its only value is one that the neighbour cannot produce."""
+    always = CountRelease(binomial_distribution(10, 5), 1)
+    with pytest.raises(InfiniteEpsilonError):
+        mixed_epsilon([*COUNTS, always], [shift_distribution(0.5)], DELTA)
+
+
+def test_up_to_half_of_delta_may_be_hidden():
+    def hidden(share: Fraction):
+        one = COUNTS[0]
+        trimmed = float(share) * DELTA / one.n / (1 + math.exp(LARGEST_EPSILON))
+        counts = [CountRelease(replace(one.distribution, trimmed=trimmed), one.n)]
+        return mixed_epsilon(counts, [shift_distribution(0.5)], DELTA).upper
+
+    almost = Fraction(1, 2) - Fraction(2 * CUT_SHARE)
+    left = mixed_epsilon(COUNTS, [shift_distribution(0.5)], float(1 - almost) * DELTA).upper
+    assert hidden(almost) == pytest.approx(left, rel=1e-3)
+    with pytest.raises(DeltaTooSmallError):
+        hidden(Fraction(1, 2))
+
+
+def test_counts_beyond_every_grid_are_refused():
+    """No tilt shows a finite epsilon, so the search for one must end."""
+    with pytest.raises(VoidEpsilonError):
+        mixed_epsilon([CountRelease(binomial_distribution(200), 80_000)], [shift_distribution(0.5)], DELTA)
