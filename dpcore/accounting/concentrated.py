@@ -142,7 +142,11 @@ def of_shift(distribution: ShiftDistribution, failure: Fraction) -> Concentrated
     cut = above * (1 + distribution.relative_error + _ROUNDING * len(masses)) + distribution.trimmed
     enough = np.flatnonzero(cut <= float(failure))
     kept = int(enough[0]) if len(enough) else len(squares) - 1
-    rho = Fraction(float(squares[kept])) / 2
+    # A squared shift n mu mu is a product that was rounded twice, by at most a relative 2^-53 each time.
+    square = float(squares[kept])
+    if square > 0:
+        square = math.nextafter(math.nextafter(square, math.inf), math.inf)
+    rho = Fraction(square) / 2
     if distribution.slack:
         rho = (1 + _ABOVE_ONE) * (rho + (2 + 1 / _ABOVE_ONE) * Fraction(distribution.slack))
     return Concentrated(rho, min(Fraction(1), Fraction(float(cut[kept]))))
