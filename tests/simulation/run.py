@@ -74,6 +74,7 @@ class Report:
     def add(self, other: "Report") -> None:
         self.runs += other.runs
         self.operations += other.operations
+        self.seconds += other.seconds
         for mine, theirs in ((self.happened, other.happened), (self.pairs, other.pairs), (self.steps, other.steps)):
             mine.update(theirs)
 
