@@ -30,8 +30,8 @@ class PollingPace:
     """The pauses between polls. Use it from one thread, except for `charged`.
 
     Polls are paid from an allowance of at most POLLS_AT_ONCE. It grows by one every POLL_EVERY_S, and by
-    POLLS_PER_ATTEMPT with each charge. Answers with entries that cannot be read are followed by
-    pauses that double, up to LONGEST_UNREADABLE_PAUSE_S.
+    POLLS_PER_ATTEMPT with each charge. Answers with entries that cannot be read are followed by pauses that double, up
+    to LONGEST_UNREADABLE_PAUSE_S.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

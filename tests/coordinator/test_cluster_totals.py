@@ -1,6 +1,6 @@
 """The coordinator's sum on a Ray cluster of three nodes: lost work is repeated, the total is the same.
 
-Every job starts processes that import Ray, so `make test` runs the cases that no other test covers.
+Every job starts processes that import Ray, so many cases run in `make test-all` only.
 """
 
 import logging
@@ -165,9 +165,8 @@ def test_a_damaged_spool_is_named_and_a_total_that_is_not_wanted_stops(world, se
     assert "cluster failed, adding on this machine" not in events(caplog)
 
 
-@pytest.mark.slow
 @needs_ray
-@pytest.mark.parametrize("wrong", [cut_off, zeros])
+@pytest.mark.parametrize("wrong", [cut_off, pytest.param(zeros, marks=pytest.mark.slow)])
 def test_an_invalid_product_is_not_stored(world, settings, monkeypatch, caplog, wrong):
     """As from a manipulated worker. This machine then computes the total."""
     compute_by(monkeypatch, wrong)

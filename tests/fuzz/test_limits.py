@@ -6,14 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.fuzz.largest import MEMORY_MB
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.slow
 def test_the_largest_inputs_take_bounded_memory():
     done = subprocess.run(
         [sys.executable, "-m", "tests.fuzz.largest"],

@@ -136,7 +136,7 @@ def report(chosen: list[str]) -> bool:
             counts[group_of(str(data.path))][status] += 1
             if status not in (*_KILLED, _CAUGHT, "not checked") and _is_chosen(str(data.path), chosen):
                 survivors.append((name, _survivor(data.path, name)))
-    titles = ("mutants", "by types", "by tests", "endless", "survived", "not run", "killed", "by tests")
+    titles = ("mutants", "by types", "by tests", "endless", "survived", "not run", "killed", "of tested")
     print(f"{'group':<12}{''.join(f'{title:>9}' for title in titles)}")
     passes = True
     for group, count in counts.items():

@@ -415,7 +415,7 @@ class SharedObfuscators:
 class ProductObfuscators:
     """Products of three obfuscators of a fixed list: no two ciphertexts are equal by chance, and each costs little.
 
-    They hide nothing: whoever knows the list can find the product.
+    They hide nothing from anyone who knows the list.
     """
 
     def __init__(self, source: Obfuscator, count: int = 200) -> None:

@@ -116,7 +116,6 @@ def test_work_that_is_not_wanted_any_more_stops(sums, records, monkeypatch):
     assert len(sent) < 10
 
 
-@pytest.mark.slow
 @needs_ray
 def test_a_result_of_another_shape_is_not_added(sums, records, monkeypatch, caplog):
     on_workers(monkeypatch, wrong_shape)
