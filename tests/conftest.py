@@ -42,6 +42,10 @@ def keep_tracing():
         sys.settrace(tracer)
 
 
+# Collecting tests allocates what stays. Until then, and rarely afterwards, does it pay to look for garbage.
+gc.disable()
+
+
 # Folders whose files take long: no processor shall wait for one of them at the end.
 _LONG = ("simulation", "hostile", "end_to_end", "fuzz")
 
@@ -63,6 +67,8 @@ def pytest_collection_finish():
     """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000)
+    gc.enable()
     threadpool_limits(1, user_api="blas")
 
 

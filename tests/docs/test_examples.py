@@ -127,7 +127,8 @@ def test_commands_for_organisations(asked, tmp_path):
         )
     true = np.mean((names["age"] >= 65) & names["ill"]), np.mean(~names["smoker"])
     estimates = [entry["estimate"] for entry in statistic["estimates"]]
-    assert np.abs(np.subtract(estimates, true)).max() <= statistic["noise"] < 0.01
+    # The stated half-width holds in 19 of 20 runs; three times it fails in fewer than one of 10^5.
+    assert np.abs(np.subtract(estimates, true)).max() <= 3 * statistic["noise"] < 0.01
     assert trained["answers"] == 3
     assert trained["privacy"]["epsilon"] < trained["privacy"]["epsilon_if_others_collude"] <= 1
     assert evaluated["privacy"]["epsilon_if_others_collude"] <= 0.5
