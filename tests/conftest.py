@@ -54,9 +54,20 @@ def pytest_collection_modifyitems(items):
     """Long files come first. Tests that end the shared Ray cluster come last, so that it is started once."""
 
     def place(item):
-        return item.get_closest_marker("ends_cluster") is not None, item.path.parent.name not in _LONG
+        return item.get_closest_marker("ends_cluster") is not None, item.path.parent.name not in _LONG, item.path
 
     items.sort(key=place)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """Each process of pytest-xdist begins with another folder: where nothing is compiled yet, they share that work."""
+    report = yield
+    if isinstance(collector, pytest.Dir) and report.result:
+        count, name = (os.environ.get(f"PYTEST_XDIST_WORKER{end}", "") for end in ("_COUNT", ""))
+        first = len(report.result) * int(name.removeprefix("gw") or 0) // int(count or 1)
+        report.result = report.result[first:] + report.result[:first]
+    return report
 
 
 def pytest_collection_finish():

@@ -164,8 +164,9 @@ def serve(nodes: int) -> None:
     """Start the cluster and follow the commands on standard input."""
     from ray.cluster_utils import Cluster
 
-    small = {"object_store_memory": 100 << 20}
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **small})
+    small = {"object_store_memory": 100 << 20, "include_log_monitor": False}
+    head = {"num_cpus": 0, "include_dashboard": False, "no_monitor": True, **small}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     others = {}
 
     def add():
