@@ -34,7 +34,7 @@ from learner.state import AskedQuery, LearnerState
 from wire.envelopes import Envelope, Kind, SigningKey, load_public_key
 from wire.errors import Code, TimedOutError, WireError
 from wire.features import OWN_FEATURES, Feature, Stated, check_cohort_able, open_features, usable_features
-from wire.query import OpenedQuery, Query, Retry, open_query, setting_of
+from wire.query import CLOCK_SKEW_S, OpenedQuery, Query, Retry, open_query, setting_of
 from wire.roster import Role, Roster, open_roster
 from wire.status import Phase, QueryStatus, Total
 from wire.transport import LONG_POLL_S
@@ -264,10 +264,11 @@ class Session:
         asking after an attempt is lost; each is charged.
 
         Raises QueryEndedError with the query's code and detail if it fails, AttemptLostError if an attempt is lost and
-        no retry is left (the query waits), TimedOutError after `timeout_s` (the query continues), ConfigurationError if
-        `timeout_s` is not a positive number.
+        no retry is left (the query waits), TimedOutError after `timeout_s` (the query continues) or after the query's
+        own end, ConfigurationError if `timeout_s` is not a positive number.
         """
         check_timeout(timeout_s)
+        expiry_unix_s = self._query(query_id).not_after_unix_s if query_id in self._state.query_ids() else math.inf
         end = None if timeout_s is None else time.monotonic() + timeout_s
         roster = self._state.newest_roster()
         parties = 0 if roster is None else len(open_roster(roster, self._federation_key).parties)
@@ -288,6 +289,12 @@ class Session:
                 retries -= 1
                 self.retry(query_id)
                 continue
+            if time.time() > expiry_unix_s + CLOCK_SKEW_S:
+                # Its parties have released their reservations, by their own clocks.
+                raise TimedOutError(
+                    f"query {query_id.hex()[:RELEASE_NAME_DIGITS]} has expired, and the coordinator says that it is in "
+                    f"phase {status.phase.word}: no total can come; tell its operator, and send a new query"
+                )
             if end is not None and time.monotonic() >= end:
                 raise TimedOutError(
                     f"query {query_id.hex()[:RELEASE_NAME_DIGITS]} is in phase {status.phase.name.lower()} after "

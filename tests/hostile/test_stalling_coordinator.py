@@ -19,6 +19,7 @@ from learner.keys import create_key
 from learner.planning import plan_query
 from learner.requests import StatisticRequest
 from learner.session import Session
+from learner.state import AskedQuery, LearnerState
 from radofed.templates import PolicyChoices
 from tests.federation import ProcessFederation, wait_until
 from tests.hostile.stalling import Holding, Silent, process_status
@@ -119,8 +120,8 @@ def test_a_coordinator_that_answers_one_byte_a_second(federation):
     assert len(errors) == 1
 
 
-def asked(federation: ProcessFederation, learner_key, *, count: int, lapse_in_s: float) -> list[Work]:
-    """Queries that every party may answer, and whose reservations lapse soon."""
+def asked(federation: ProcessFederation, learner_key, *, count: int, lapse_in_s: float) -> list[Envelope]:
+    """Queries that every party may answer, and that end soon with the tolerance for clocks."""
     roster_file = federation.directory("coordinator") / "roster.signed"
     key = load_public_key(federation.learner.directory / "federation.pub")
     roster = open_roster(Envelope.from_bytes(roster_file.read_bytes()), key)
@@ -135,8 +136,7 @@ def asked(federation: ProcessFederation, learner_key, *, count: int, lapse_in_s:
         plan_query(request, roster=roster, learner="learner", certificate=certificate, now_unix_s=created)
         for _ in range(count)
     ]
-    envelopes = [signing_key.sign(Kind.QUERY, plan.query.to_bytes()) for plan in plans]
-    return [Work(each, 1, Phase.ANSWERING, PartyState.SILENT, None, frozenset()) for each in envelopes]
+    return [signing_key.sign(Kind.QUERY, plan.query.to_bytes()) for plan in plans]
 
 
 def events(federation: ProcessFederation, name: str) -> list[str]:
@@ -149,7 +149,8 @@ def events(federation: ProcessFederation, name: str) -> list[str]:
 def test_a_coordinator_that_holds_queries_in_a_phase_for_ever(federation, learner_key):
     """It also answers every poll at once. Reservations lapse by the party's own clock, and nothing is charged."""
     lapse_in_s = 22.0
-    work = asked(federation, learner_key, count=QUERIES, lapse_in_s=lapse_in_s)
+    queries = asked(federation, learner_key, count=QUERIES, lapse_in_s=lapse_in_s)
+    work = [Work(each, 1, Phase.ANSWERING, PartyState.SILENT, None, frozenset()) for each in queries]
     lapse_at = time.monotonic() + lapse_in_s
     with Holding(federation, work) as holding:
         federation.start("ada")
@@ -177,3 +178,22 @@ def test_a_learner_that_is_shown_the_same_phase_for_ever_gives_up_when_it_said(f
                 session.watch(query_id, timeout_s=2)
             assert time.monotonic() - begun < ENDS_WITHIN_S
         assert ANSWERS_AT_ONCE < holding.calls["watch"] <= ANSWERS_AT_ONCE + 2 / WATCH_EVERY_S + 2
+
+
+def test_a_learner_that_is_shown_a_phase_beyond_the_querys_end_gives_up(federation, learner_key):
+    create_key(federation.learner.directory / "paillier.jwk", bits=2048)
+    config = LearnerConfig.load(federation.learner.config)
+    [query] = asked(federation, learner_key, count=1, lapse_in_s=2.0)
+    roster = Envelope.from_bytes((federation.directory("coordinator") / "roster.signed").read_bytes())
+    state = LearnerState(config.state_directory, load_public_key(federation.learner.directory / "federation.pub"))
+    asked_query = AskedQuery(query, roster)
+    state.remember(asked_query)
+    status = QueryStatus(asked_query.query_id, 1, Phase.UPLOADING, (), "", "", 60, 0, int(time.time()))
+    begun = time.monotonic()
+    with (
+        Holding(federation, [], status),
+        Session(config, give_up_after_s=1) as session,
+        pytest.raises(TimedOutError, match=r"has expired, and .* phase uploading: no total can come"),
+    ):
+        session.watch(asked_query.query_id, timeout_s=30)
+    assert 1 < time.monotonic() - begun < 2 + 2 * ENDS_WITHIN_S
