@@ -32,6 +32,7 @@ class CoordinatorStub(LearnerServiceServicer, MemberServiceServicer):
         self.fail: dict[str, Code] = {}
         self.spoil_chunk = lambda chunk: chunk
         self.on_submit = lambda envelope: None
+        self.id_of = lambda envelope: envelope.payload_hash
 
     def start(self, tls) -> str:
         self._server = grpc.server(ThreadPoolExecutor(4))
@@ -64,7 +65,7 @@ class CoordinatorStub(LearnerServiceServicer, MemberServiceServicer):
         envelope = Envelope.from_proto(request.query)
         self.submitted.append(envelope)
         self.on_submit(envelope)
-        return messages.SubmitQueryResponse(query_id=envelope.payload_hash)
+        return messages.SubmitQueryResponse(query_id=self.id_of(envelope))
 
     def WatchQuery(self, request, context):  # noqa: N802
         self._guard("WatchQuery", context)

@@ -115,6 +115,25 @@ def test_a_query_is_on_disk_before_it_is_sent(setting, session):
         assert np.array_equal(later.fetch(query_id).integers.reshape(-1), setting.expected)
 
 
+def test_a_coordinator_that_names_the_query_otherwise_is_refused(setting, session):
+    setting.stub.id_of = lambda envelope: bytes(32)
+    with pytest.raises(WireError, match="not the query's hash") as caught:
+        session.ask(session.plan(REQUEST))
+    assert caught.value.code is Code.MESSAGE_MALFORMED
+    assert len(session.unsent()) == 1
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "0", "1.0"])
+def test_a_number_of_attempts_that_is_none_is_refused(setting, session, text):
+    query_id = session.ask(session.plan(REQUEST))
+    session._state.note_attempt(query_id, 2)
+    [path] = setting.config.state_directory.rglob("attempts")
+    assert session.attempts(query_id) == 2
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match="not a number of attempts"):
+        session.attempts(query_id)
+
+
 def test_a_coordinator_that_is_down_loses_nothing(setting, session):
     plan = session.plan(REQUEST)
     setting.stub.stop()

@@ -9,7 +9,7 @@ from dpcore.accounting.filters import Loss
 from parties.database import LedgerDamagedError, LedgerFileError, LedgerOwner, PartyDatabase
 from parties.ledger.anchor import head_path
 from parties.ledger.charges import Charge, joint, marginal
-from parties.ledger.format import FORMAT_VERSION, bounds_text, read_charge
+from parties.ledger.format import FORMAT_VERSION, UnreadableEntryError, bounds_text, read_charge
 from parties.ledger.ledger import Ledger
 from parties.ledger.limits import BudgetExceededError, UnboundedExceededError
 from tests.parties.party_world import SMOKER, limits
@@ -144,6 +144,25 @@ def test_a_charge_is_read_back_as_it_was():
     exact = Loss(Fraction(1, 3), Fraction(1, 10**6), Fraction(0.1), Fraction(1, 7))
     charge = Charge(((joint('a "b"'), exact), (marginal("é", "ü"), exact)), "lea", b"\0\1")
     assert read_charge(bounds_text(charge), "lea", b"\0\1") == charge
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        '["events", 1.5]',
+        '["events", true]',
+        '["events", 0]',
+        '["record", 1, "", "1/1", "0/1", "0/1", "0/1"]',
+        '["record", "", 1, "1/1", "0/1", "0/1", "0/1"]',
+        '["record", "", "", "1e3", "0/1", "0/1", "0/1"]',
+        '["record", "", "", "0.5", "0/1", "0/1", "0/1"]',
+    ],
+)
+def test_a_charge_that_no_version_wrote_is_refused(entry):
+    good = '["record", "", "", "1/1", "0/1", "0/1", "0/1"]'
+    assert read_charge(f'[{good}, ["events", 2]]', "lea", None).events == 2
+    with pytest.raises(UnreadableEntryError):
+        read_charge(f"[{entry}]", "lea", None)
 
 
 def test_verify_names_impossible_entries(tmp_path):
