@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from dpcore.records.clipping import Clip
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from wire.binding import Binding, OpeningSecret, montgomery_key
-from wire.cohort import Acceptance, Cohort, Ready, Receipt, Refusal, check_receipt, open_statement
+from wire.cohort import Acceptance, Cohort, Ready, Receipt, Refusal, check_receipt, check_receipts, open_statement
 from wire.envelopes import Envelope, SigningKey, sha256
 from wire.errors import Code, WireError
 from wire.features import OWN_FEATURES, open_features
@@ -143,6 +144,23 @@ def test_a_cohort_with_a_member_twice_or_of_another_attempt_is_refused(roster):
     for attempt, members in ((2, (first, first)), (1, (first, second))):
         with pytest.raises(WireError):
             Cohort(query_id, attempt, members).open(roster)
+
+
+def test_more_members_than_parties_are_refused_before_their_signatures_are_checked(roster):
+    vector = GOOD["cohort"]
+    first = envelope(GOOD["acceptances"][0])
+    unsigned = replace(first, signature=bytes(len(first.signature)))
+    members = (unsigned,) * (len(roster.parties) + 1)
+    with pytest.raises(WireError, match="more members than the roster has parties"):
+        Cohort(bytes.fromhex(vector["query_id"]), vector["attempt"], members).open(roster)
+
+
+def test_a_cohort_has_a_receipt_of_each_member(roster):
+    vector = GOOD["cohort"]
+    acceptances = tuple(envelope(a) for a in GOOD["acceptances"])
+    cohort = Cohort(bytes.fromhex(vector["query_id"]), vector["attempt"], acceptances)
+    with pytest.raises(WireError, match="not one receipt for each member"):
+        check_receipts((envelope(GOOD["receipt"]),), cohort, roster, chunks=2, ciphertexts=3)
 
 
 def test_masks(roster):
