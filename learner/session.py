@@ -290,7 +290,7 @@ class Session:
                 self.retry(query_id)
                 continue
             if time.time() > expiry_unix_s + CLOCK_SKEW_S:
-                # Its parties have released their reservations, by their own clocks.
+                # An honest coordinator ends it at its expiry, and parties upload nothing after it, by their own clocks.
                 raise TimedOutError(
                     f"query {query_id.hex()[:RELEASE_NAME_DIGITS]} has expired, and the coordinator says that it is in "
                     f"phase {status.phase.word}: no total can come; tell its operator, and send a new query"

@@ -42,7 +42,7 @@ def keep_tracing():
         sys.settrace(tracer)
 
 
-# Collecting tests allocates what stays. Until then, and rarely afterwards, does it pay to look for garbage.
+# Collecting tests allocates what stays, so that looking for garbage finds nothing until it is done.
 gc.disable()
 
 

@@ -41,7 +41,7 @@ CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
-    # gRPC's default is two minutes: a member would come back that long after its coordinator.
+    # gRPC's default is two minutes: a member could come back that long after its coordinator.
     ("grpc.max_reconnect_backoff_ms", 10_000),
     # Our own retries have full jitter and know which codes are final.
     ("grpc.enable_retries", 0),

@@ -17,7 +17,7 @@ from dpcore.errors import ConfigurationError
 from radofed.cli.framework import InterruptedCommandError
 from radofed.cli.output import EXIT_FAILED, EXIT_USAGE, Failure, Output, silence_broken_pipe
 
-# Imports allocate what stays: collecting at every 700 new objects, as is the default, takes a tenth of a node's start.
+# Imports allocate what stays, so that collecting at every 700 new objects, the default, finds nothing during a start.
 _COLLECT_AFTER_OBJECTS = 50_000
 # OpenBLAS's threads wait actively for 2^N cycles, by default 2^26, after their start and after every task: 26 ms of a
 # processor that other nodes need. At 2^14 products of small and of large matrices take as long as before.
