@@ -66,22 +66,27 @@ def run(config: PartyConfig) -> None:
     """
     start_logging(config.log_level, config.log_file)
     signals, sender = os.pipe()
+    os.set_blocking(sender, False)
+    # Handlers in Python run between two steps of the main thread. If another thread receives the signal, they wait for
+    # the main thread, which waits here. The interpreter writes the signal's number to the pipe from any thread.
+    previous = signal.set_wakeup_fd(sender)
 
-    def note(number: int, _frame: object) -> None:
-        # A handler may interrupt the main thread anywhere: it only writes to a pipe, which takes no lock.
-        os.write(sender, bytes([number]))
+    def noted(_number: int, _frame: object) -> None:
+        pass
 
     # While the node loads its data, SIGTERM and SIGINT end the process immediately; SIGHUP must not.
-    before = {signal.SIGHUP: signal.signal(signal.SIGHUP, note)}
+    before = {signal.SIGHUP: signal.signal(signal.SIGHUP, noted)}
     try:
         node = PartyNode(config)
-        before |= {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+        before |= {number: signal.signal(number, noted) for number in (signal.SIGTERM, signal.SIGINT)}
         with node:
-            while os.read(signals, 1)[0] == signal.SIGHUP:
-                node.read_policy()
+            while (number := os.read(signals, 1)[0]) not in (signal.SIGTERM, signal.SIGINT):
+                if number == signal.SIGHUP:
+                    node.read_policy()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(previous)
         os.close(signals)
         os.close(sender)
 

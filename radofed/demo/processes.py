@@ -16,7 +16,8 @@ from typing import IO, Any, Self
 
 from dpcore.errors import RadofedError
 
-STOP_WITHIN_S = 10.0
+# Longer than a node gives what it has begun (10 s).
+STOP_WITHIN_S = 20.0
 POLL_S = 0.05
 LOG_LINES_SHOWN = 15
 

@@ -1,10 +1,13 @@
 """The party as a process with a real coordinator: starts without it, resumes, drains, and guards its state."""
 
 import json
+import os
 import signal
 import sqlite3
+import sys
 import threading
 from itertools import repeat
+from pathlib import Path
 
 import pytest
 
@@ -149,6 +152,23 @@ def test_sighup_reloads_the_policy_and_keeps_it_if_the_new_one_is_invalid(federa
     replace_in(policy, 'designs = ["dp-feet"]', "designs = []")
     assert hang_up("policy reloaded")["designs"] == []
     assert federation.stop("ada") == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux delivers a signal to the thread that is named")
+def test_signals_count_whichever_thread_receives_them(federation):
+    """The main thread waits meanwhile: a handler in Python would run when it goes on, which is never."""
+    federation.start("ada")
+    wait_until(lambda: '"no work"' in federation.log("ada"), what="the thread that polls")
+    process = federation.processes["ada"]
+
+    def signal_another_thread(number: signal.Signals) -> None:
+        threads = {int(entry.name) for entry in Path(f"/proc/{process.pid}/task").iterdir()}
+        os.kill(max(threads - {process.pid}), number)
+
+    signal_another_thread(signal.SIGHUP)
+    wait_until(lambda: '"policy reloaded"' in federation.log("ada"), what="the reload")
+    signal_another_thread(signal.SIGTERM)
+    assert process.wait(20) == 0
 
 
 def test_a_policy_that_was_read_again_governs_queries_and_ledger(federation):

@@ -22,7 +22,7 @@ from parties.policy import Policy
 from radofed.demo.baselines import baselines
 from radofed.demo.federation import Shared
 from radofed.demo.options import DemoOptions
-from radofed.demo.processes import ChildError, Children, ended_by_signals, wait_for
+from radofed.demo.processes import ChildError, Children, ended_by_signals, last_lines, wait_for
 from radofed.demo.rados import DIGITS_EPSILON_PER_RADO, plan_rados, truncation_for
 from radofed.demo.run import run_demo
 from radofed.demo.tables import OWN_SHARE, digits, own_file, party_names, read_xy
@@ -211,6 +211,13 @@ def test_the_policy_for_rados_says_that_it_is_a_demonstration(shown):
     assert policy.allow_unprotected
 
 
+@pytest.mark.parametrize("part", ["whole-records", "rados"])
+@pytest.mark.parametrize("name", ["coordinator", "west", "north", "east", "south"])
+def test_nodes_end_when_they_are_asked_to(shown, part, name):
+    log = shown[0] / "kept" / part / "logs" / f"{name}.log"
+    assert '"stopped"' in log.read_text(), last_lines(log)
+
+
 def test_no_process_is_left(shown):
     wait_until(lambda: processes_about(shown[0]) == [], what="the end of what the demo started")
 
@@ -236,7 +243,7 @@ def test_no_process_is_left(shown):
 )
 def test_what_each_role_had_loaded_when_its_work_was_done(shown, command, count, has, forbidden):
     records = list((shown[0] / "modules").glob(f"{command}.*"))
-    assert len(records) == count
+    assert len(records) == count, sorted(record.name for record in (shown[0] / "modules").iterdir())
     for record in records:
         modules = set(record.read_text().splitlines())
         assert set(has) <= modules
