@@ -46,15 +46,16 @@ def keep_tracing():
 gc.disable()
 
 
-# Folders whose files take long: no processor shall wait for one of them at the end.
-_LONG = ("simulation", "hostile", "end_to_end", "fuzz")
+# Folders and files that take long: no processor shall wait for one of them at the end.
+_LONG = {"simulation", "hostile", "end_to_end", "fuzz", "test_demo.py", "test_simulation_ray.py", "test_packaging.py"}
 
 
 def pytest_collection_modifyitems(items):
     """Long files come first. Tests that end the shared Ray cluster come last, so that it is started once."""
 
     def place(item):
-        return item.get_closest_marker("ends_cluster") is not None, item.path.parent.name not in _LONG, item.path
+        is_short = _LONG.isdisjoint((item.path.parent.name, item.path.name))
+        return item.get_closest_marker("ends_cluster") is not None, is_short, item.path
 
     items.sort(key=place)
 
@@ -78,15 +79,15 @@ def pytest_collection_finish():
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000)
+    gc.set_threshold(200_000)
     gc.enable()
     threadpool_limits(1, user_api="blas")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """Two more than there are processors: some tests wait for nodes rather than compute."""
-    return processors() + 2
+    """One more than there are processors: some tests wait for nodes, and each process imports what it tests."""
+    return processors() + 1
 
 
 @pytest.hookimpl(optionalhook=True)

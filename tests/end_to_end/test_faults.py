@@ -8,7 +8,6 @@ import json
 import signal
 import sqlite3
 import time
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -255,25 +254,22 @@ def test_a_party_lost_before_it_is_ready_charges_no_one(federation):
 
 
 def stalled_upload(
-    federation: ProcessFederation, line: Line, parties: str, **changes
-) -> tuple[Session, bytes, Callable[[], int]]:
-    """A query in which one chunk of b is in and the next waits on its line; how many chunks of b are in."""
+    federation: ProcessFederation, line: Line, parties: str, after_bytes: int, **changes
+) -> tuple[Session, bytes]:
+    """A query whose upload by b waits on its line after so many bytes."""
     learner = running(federation, parties)
-    line.stall_after(int(1.15 * CHUNK_BYTES))
-    query_id = learner.ask(learner.plan(request(**UNBOUNDED, prepare_within_s=120, **changes)))
+    line.stall_after(after_bytes)
+    query_id = learner.ask(learner.plan(request(**changes)))
     assert line.stalled.wait(120), federation.log("b")[-2000:]
-
-    def held() -> int:
-        return {p.party: p.chunks for p in learner.status(query_id).parties}["b"]
-
-    wait_until(held, what="a chunk of b")
-    assert held() == 1 < learner.status(query_id).chunks_expected
-    return learner, query_id, held
+    return learner, query_id
 
 
 def test_a_party_that_never_returns_ends_the_attempt_and_the_next_is_charged_again(federation, charged, line):
-    learner, query_id, _ = stalled_upload(federation, line, "abcd", upload_within_s=10, answer_within_s=8, attempts=2)
+    learner, query_id = stalled_upload(
+        federation, line, "abcd", 1 << 15, rados=200, upload_within_s=10, answer_within_s=8, attempts=2
+    )
     with learner:
+        assert {p.party: p.chunks for p in learner.status(query_id).parties}["b"] == 0
         federation.kill("b")
         with pytest.raises(AttemptLostError, match=r"did not finish: b\. .*rado learner retry"):
             learner.watch(query_id, timeout_s=240)
@@ -287,8 +283,15 @@ def test_a_party_that_never_returns_ends_the_attempt_and_the_next_is_charged_aga
 
 def test_a_party_and_a_coordinator_ended_in_the_middle_of_an_upload_go_on(federation, charged, line):
     """The coordinator is stopped, then killed, then the party is killed: no charge or chunk is lost or doubled."""
-    learner, query_id, held = stalled_upload(federation, line, "abc", upload_within_s=200, answer_within_s=8)
+    waits = {"prepare_within_s": 120, "upload_within_s": 200, "answer_within_s": 8}
+    learner, query_id = stalled_upload(federation, line, "abc", int(1.15 * CHUNK_BYTES), **UNBOUNDED, **waits)
+
+    def held() -> int:
+        return {p.party: p.chunks for p in learner.status(query_id).parties}["b"]
+
     with learner:
+        wait_until(held, what="a chunk of b")
+        assert held() == 1 < learner.status(query_id).chunks_expected
         for number, code in ((signal.SIGTERM, 0), (signal.SIGKILL, -signal.SIGKILL)):
             assert federation.stop("coordinator", number) == code
             start_coordinator(federation)
