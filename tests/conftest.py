@@ -46,16 +46,35 @@ def keep_tracing():
 gc.disable()
 
 
-# Folders and files that take long: no processor shall wait for one of them at the end.
-_LONG = {"simulation", "hostile", "end_to_end", "fuzz", "test_demo.py", "test_simulation_ray.py", "test_packaging.py"}
+# Long files begin first, so that no processor waits for one of them at the end; in this order, files that wait for
+# nodes run beside files that compute.
+_LONG = (
+    "test_faults.py",
+    "test_simulation.py",
+    "test_demo.py",
+    "test_cluster_totals.py",
+    "test_main_job.py",
+    "test_every_design.py",
+    "test_fuzz.py",
+    "test_limits.py",
+    "test_stalling_coordinator.py",
+    "test_asking.py",
+    "test_same_as_pooled.py",
+    "test_examples.py",
+    "test_simulation_ray.py",
+    "test_defects_are_found.py",
+    "test_sybil_roster.py",
+    "test_packaging.py",
+    "test_benchmarks.py",
+)
 
 
 def pytest_collection_modifyitems(items):
-    """Long files come first. Tests that end the shared Ray cluster come last, so that it is started once."""
+    """Tests that end the shared Ray cluster come last, so that it is started once."""
+    places = {name: place for place, name in enumerate(_LONG)}
 
     def place(item):
-        is_short = _LONG.isdisjoint((item.path.parent.name, item.path.name))
-        return item.get_closest_marker("ends_cluster") is not None, is_short, item.path
+        return item.get_closest_marker("ends_cluster") is not None, places.get(item.path.name, len(_LONG)), item.path
 
     items.sort(key=place)
 
