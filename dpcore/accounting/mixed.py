@@ -78,6 +78,9 @@ def mixed_epsilon(
     n = sum(one.n for one in counts)
     if infinite >= budget / 2:
         raise InfiniteEpsilonError(rados=n, delta=budget, delta_per_rado=infinite / n, largest_rados=0)
+    # A part never costs more than the whole. The grid below has room for losses up to twice LARGEST_EPSILON.
+    if family is not None and family.delta(LARGEST_EPSILON).lower > budget:
+        raise VoidEpsilonError(rados=n)
     variance = sum(spread(one.distribution, one.n) ** 2 for one in counts)
     if family is not None:
         variance += float(family.masses @ family.upper)

@@ -93,3 +93,10 @@ def test_counts_beyond_every_grid_are_refused():
     """No tilt shows a finite epsilon, so the search for one must end."""
     with pytest.raises(VoidEpsilonError):
         mixed_epsilon([CountRelease(binomial_distribution(200), 80_000)], [shift_distribution(0.5)], DELTA)
+
+
+@pytest.mark.parametrize("mu", [14, 30, 100, 1e6, 1e150])
+def test_gaussian_noise_too_weak_for_any_bound_is_refused(mu):
+    """Also where its losses exceed every grid."""
+    with pytest.raises(VoidEpsilonError):
+        mixed_epsilon(COUNTS, [shift_distribution(mu)], DELTA)
