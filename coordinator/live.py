@@ -75,8 +75,9 @@ class LiveQuery:
         """The total without its ciphertexts. Raises WireError if there is no total."""
         if self.round.phase is Phase.FAILED:
             raise WireError(Code(self.round.code), self.round.detail)
-        if self.round.phase is not Phase.COMPLETE or self.cohort is None:
+        if self.round.phase is not Phase.COMPLETE:
             raise WireError(Code.TOTAL_UNAVAILABLE)
+        assert self.cohort is not None, "a complete query has a cohort"
         receipts = tuple(self.receipts[party] for party in self.round.cohort)
         return Total(self.cohort, receipts, self.chunks, self.ciphertexts)
 

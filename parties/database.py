@@ -397,7 +397,6 @@ def _create(path: Path, owner: LedgerOwner) -> bool:
         path.parent.mkdir(parents=True, exist_ok=True)
         create_durably(temporary, b"")
         with closing(sqlite3.connect(temporary, isolation_level=None)) as connection:
-            connection.execute("PRAGMA synchronous = EXTRA")
             connection.executescript(f"BEGIN;{_TABLES}COMMIT;")
             connection.executemany("INSERT INTO identity VALUES (?, ?)", [*asdict(owner).items(), new_nonce()])
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")

@@ -62,7 +62,7 @@ class LocalHead:
             head = Head(int(content["entries"]), digest)
         except (KeyError, TypeError, ValueError) as error:
             raise _HEAD.error(path, f"the head of the ledger is damaged ({error})") from error
-        if head.entries < 0 or not len(digest) == len(genesis) == KEY_BYTES or len(owner) != len(_OWNER):
+        if head.entries < 0 or not len(digest) == len(genesis) == KEY_BYTES:
             raise _HEAD.error(path, "the head of the ledger is damaged")
         return cls((owner[0], owner[1], owner[2]), genesis, head, account)
 

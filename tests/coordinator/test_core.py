@@ -18,7 +18,7 @@ from radofed.common.logs import Log
 from tests.coordinator.bench import Bench, on_bench, refusal
 from tests.coordinator.world import PARTIES, refused
 from wire.envelopes import Envelope
-from wire.errors import Code
+from wire.errors import Code, WireError
 from wire.query import Retry
 from wire.status import PartyState, Phase
 
@@ -85,6 +85,18 @@ async def test_a_party_that_never_returns_ends_the_query_after_the_last_attempt(
     assert "ann" not in status.detail
     await bench.settled()
     assert bench.core.spool.used_bytes == 0
+
+
+@on_bench
+async def test_there_is_no_total_before_the_end(bench):
+    opened = await bench.ask()
+    for step in (bench.accept, bench.ready, bench.upload, bench.receipt):
+        with pytest.raises(WireError) as none:
+            _ = bench.live(opened).total
+        assert none.value.code is Code.TOTAL_UNAVAILABLE
+        await step(opened, *PARTIES)
+    await bench.settled()
+    assert len(bench.live(opened).total.receipts) == len(PARTIES)
 
 
 @on_bench

@@ -1,5 +1,6 @@
 """A learner under rosters that expire or are withheld. Totals and releases outlive their roster."""
 
+import shutil
 import time
 from dataclasses import replace
 
@@ -8,8 +9,9 @@ import pytest
 
 from learner.release import Release
 from tests.learner.test_session import REQUEST
+from wire.envelopes import SigningKey
 from wire.errors import Code, WireError
-from wire.roster import EXPIRY_SKEW_S
+from wire.roster import EXPIRY_SKEW_S, Role
 
 DAY_S = 86_400
 
@@ -101,3 +103,45 @@ def test_a_plan_warns_of_the_roster_s_end(setting, session, days, says):
     warnings = [sentence for sentence in sentences if sentence.startswith("Warning: roster version 2")]
     assert len(warnings) == (says is not None)
     assert all(says in sentence for sentence in warnings)
+
+
+def test_a_plan_is_signed_only_under_a_roster_at_least_as_new_as_its_own(setting, session, tmp_path):
+    """Another process may have planned with a newer one."""
+    serve(setting, 2)
+    plan = session.plan(REQUEST)
+    with setting.session(state_directory=tmp_path / "never connected") as other:
+        refused(Code.ROSTER_STALE, other.prepare, plan)
+    shutil.copytree(setting.config.state_directory, tmp_path / "copy")
+    serve(setting, 3)
+    newer = session.plan(REQUEST)
+    with setting.session(state_directory=tmp_path / "copy") as older:
+        refused(Code.ROSTER_STALE, older.prepare, newer)
+        assert older.prepare(plan) in older.asked()
+
+
+@pytest.fixture
+def another_key(tmp_path):
+    """The file of a new signing key, and its public bytes."""
+    key, path = SigningKey.generate(), tmp_path / "new.key"
+    key.save(path)
+    return path, key.public_bytes
+
+
+def test_a_query_that_the_roster_does_not_verify_is_not_kept(setting, session, another_key):
+    """The key's file was exchanged since the roster came: no party would take the query."""
+    plan = session.plan(REQUEST)
+    with setting.session(signing_key=another_key[0]) as other:
+        refused(Code.SIGNATURE_INVALID, other.prepare, plan)
+        assert other.asked() == ()
+
+
+def test_a_total_opens_under_its_own_roster_after_the_learner_s_key_changed(setting, session, another_key):
+    """The newest roster verifies the cohort, but not the query."""
+    query_id = session.ask(session.plan(REQUEST))
+    path, key = another_key
+    serve(setting, 2, change=lambda ms: tuple(replace(m, signing_key=key) if m.role is Role.LEARNER else m for m in ms))
+    with setting.session(signing_key=path) as renewed:
+        assert renewed.fetch_roster().version == 2
+        assert np.array_equal(renewed.fetch(query_id).integers.reshape(-1), setting.expected)
+        # Whoever gets the release verifies the query by the roster in it.
+        Release.load(renewed.release_directory(query_id)).verify(setting.world.federation_key.public_bytes)

@@ -154,6 +154,14 @@ def hostile_one_operand(message):
     message.nodes[2].all_of.places[:] = [1]
 
 
+def test_a_clipped_form_has_a_form():
+    """One that is absent would be the same predicate as one that is empty."""
+    message = written(Clipped(FORM, 16))
+    message.nodes[0].clipped.ClearField("form")
+    with pytest.raises(WireError, match="has no form"):
+        read_predicates(message, SCHEMA)
+
+
 @pytest.mark.parametrize("change", [value for name, value in list(globals().items()) if name.startswith("hostile_")])
 def test_any_other_table_is_refused(change):
     message = written(Flag("smoker") & LabelIs(True))

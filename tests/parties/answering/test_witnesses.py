@@ -338,7 +338,7 @@ def test_the_coordinator_s_newest_statement_is_evidence_too(ada, board, copy):
     assert waiting.is_set_back
 
 
-def test_what_the_coordinator_makes_up_is_no_evidence(ada, board):
+def test_what_the_coordinator_makes_up_is_no_evidence(ada, board, caplog):
     acceptance = Acceptance.from_bytes(board.world.acceptance(b"q" * 32, "ada").payload)
     made_up = replace(acceptance, ledger_head=LedgerHead(99, b"x" * 32, b""))
     board.newest = sign(made_up, SigningKey.generate())
@@ -347,6 +347,8 @@ def test_what_the_coordinator_makes_up_is_no_evidence(ada, board):
     board.say("bo")
     waiting.look(board)
     assert waiting.may_answer
+    assert waiting.newest is None
+    assert caplog.messages.count("witness refused") == 1
 
 
 def test_a_late_answer_stops_a_party_that_answers_already(ada, board, copy):

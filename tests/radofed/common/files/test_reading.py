@@ -98,6 +98,13 @@ def test_numbers_that_are_refused(path, text):
         parse_json(f'{{"a": [{text}]}}', path, KIND)
 
 
+def test_more_values_than_memory_is_meant_for(path, monkeypatch):
+    monkeypatch.setattr("radofed.common.files.reading._MOST_VALUES", 5)
+    assert parse_json('{"a": [1, 2, 3]}', path, KIND) == {"a": [1, 2, 3]}
+    with pytest.raises(ConfigurationError, match="more than 5 values"):
+        parse_json('{"a": [1, 2, 3, 4, 5]}', path, KIND)
+
+
 @pytest.mark.parametrize("text", ["[]", "1", '"a"', "null"])
 def test_json_that_is_not_an_object(path, text):
     with pytest.raises(ConfigurationError, match="not an object"):
