@@ -1,0 +1,139 @@
+"""Members that send a coordinator as much as they can: its memory stays below 200 MB under each flood.
+
+Each flood has a coordinator of its own, as a process, and its load is bounded in number and in time.
+"""
+
+import itertools
+import re
+import signal
+import socket
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from dpcore.records.features import BooleanFeature, Label
+from dpcore.records.schema import Schema
+from rado.v1 import party_service_pb2
+from tests.coordinator.raw_client import RawConnection, pump_until
+from tests.coordinator.test_server import Process
+from tests.coordinator.world import LEARNERS, MANY_RADOS, PARTIES, Client
+from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
+from wire.query import MAX_QUERY_BYTES
+from wire.transport import MESSAGES_AT_ONCE
+from wire.upload import Chunk
+
+MOST_BYTES = 200_000_000
+FLOOD_S = 8.0
+THREADS = 8
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not Path("/proc/self/status").exists(), reason="reads the memory of a process as Linux shows it"
+    ),
+]
+
+
+@pytest.fixture
+def process(world, capsys, request):
+    """A coordinator; afterwards it still serves, and its peak is printed and checked."""
+    process = Process(world)
+    try:
+        yield process
+        assert process.clients["dan"].work().cursor >= 0
+        status = Path(f"/proc/{process.process.pid}/status").read_text()
+        peak = 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", status)[1])
+        with capsys.disabled():
+            sys.stdout.write(f"\n{request.node.name}: peak memory {peak / 1e6:.0f} MB\n")
+        assert peak < MOST_BYTES
+    finally:
+        process.stop(signal.SIGKILL)
+
+
+def repeatedly(function) -> int:
+    """Call it from THREADS threads for FLOOD_S seconds; how many calls ended."""
+    end, count = time.monotonic() + FLOOD_S, itertools.count()
+
+    def call(number: int) -> None:
+        while time.monotonic() < end:
+            with suppress(WireError, ConnectionLostError, TimedOutError):
+                function(number)
+            next(count)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(call, range(THREADS)))
+    return next(count)
+
+
+def test_unfinished_messages_of_a_member(world, process):
+    """A thousand streams, on as few connections as allow them."""
+    flood = [RawConnection(process.address, world.tls("ann")) for _ in range(16)]
+    for connection in flood:
+        for _ in range(64):
+            connection.begin("/rado.v1.PartyService/UploadChunk")
+    pump_until(flood, lambda: not any(connection.unsent_bytes for connection in flood), FLOOD_S)
+    assert sum(len(connection.ended) for connection in flood) > 900
+    for connection in flood:
+        connection.close()
+
+
+def test_sockets_that_say_nothing_or_no_tls(process):
+    host, port = process.address.rsplit(":", 1)
+    with ExitStack() as opened:
+        for number in range(1500):
+            connection = opened.enter_context(socket.create_connection((host, int(port)), 10))
+            if number % 2:
+                connection.sendall(b"\x16\x03\x01\x3f\xff" + bytes(1000))
+        time.sleep(FLOOD_S)
+        assert process.clients["ann"].work().cursor >= 0
+
+
+def test_polls(world, process):
+    """Two thousand at once, on connections of all parties: each party may have few, and the rest are refused."""
+    request = party_service_pb2.FetchWorkRequest(cursor=0, wait_s=25)
+    with ExitStack() as opened:
+        waiting = []
+        for party in PARTIES:
+            for _ in range(8):
+                client = Client(world, party, process.address)
+                opened.callback(client.channel.close)
+                waiting += [client.party.FetchWork.future(request, timeout=60) for _ in range(63)]
+        time.sleep(FLOOD_S)
+        assert sum(not call.done() for call in waiting) == MESSAGES_AT_ONCE * len(PARTIES)
+        for call in waiting:
+            call.cancel()
+
+
+def test_chunks(world, process):
+    """The same chunks of three parties again and again, and bytes that are no ciphertexts."""
+    opened = world.open(world.query(rados=MANY_RADOS))
+    process.clients["lea"].submit(opened.envelope)
+    process.clients.to_uploading(opened.query_id)
+    chunks = world.chunks(opened, "ann")
+    wrong = Chunk.of(1, b"\xff" * len(chunks[0].ciphertexts))
+    clients = [Client(world, PARTIES[number % 3], process.address) for number in range(THREADS)]
+    next_chunk = itertools.cycle([*chunks, wrong])
+    assert repeatedly(lambda number: clients[number].upload(opened.query_id, next(next_chunk))) > 100
+    for client in clients:
+        client.channel.close()
+
+
+def test_queries_of_the_largest_size(world, process):
+    features = tuple(BooleanFeature(name=f"f{n:05d}" + "x" * 300, true=("1",), false=("0",)) for n in range(700))
+    schema = Schema(name="large", label=Label(column="y", positive=("1",)), features=features)
+    bytes_each = len(world.query(schema=schema).to_bytes())
+    assert 0.8 < bytes_each / MAX_QUERY_BYTES < 1
+    codes = []
+
+    def submit(number: int) -> None:
+        learner = LEARNERS[number % 2]
+        try:
+            process.clients[learner].submit(world.query(schema=schema, learner=learner))
+        except WireError as error:
+            codes.append(error.code)
+
+    assert repeatedly(submit) > 20
+    assert set(codes) == {Code.QUERIES_TOO_MANY}
