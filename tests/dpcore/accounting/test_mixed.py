@@ -49,6 +49,33 @@ def test_a_mass_of_the_gaussian_part_is_precise_relative_to_its_tail(square):
     assert 0 <= beyond <= 1e-20
 
 
+@pytest.mark.parametrize("square", [1e-8, 0.04, 1.0, 225.0, 1e4])
+def test_tails_are_as_precise_as_is_counted(square):
+    family = shift_distribution(math.sqrt(square))
+    (counted,) = family.upper
+    step = 38 * math.sqrt(square) / 1000
+    grid = np.arange(-1000, 1001) * step
+    below, above = mixed._tails(family.upper, family.masses, grid)
+    error = mixed._tails_error(family)
+    assert error < 1e-10
+    with mp.workdps(40):
+        for place in range(0, 2001, 50):
+            z = (place - 1000) * mp.mpf(step) - mp.mpf(counted) / 2
+            scaled = z / mp.sqrt(2 * mp.mpf(counted))
+            for tail, found in ((mp.erfc(-scaled) / 2, below[place]), (mp.erfc(scaled) / 2, above[place])):
+                if tail > 1e-290:
+                    assert abs(found - tail) <= error * tail
+
+
+def test_errors_of_tails_are_counted_three_times(monkeypatch):
+    def factor() -> float:
+        return mixed._composed(COUNTS, shift_distribution(0.5), 0.01, DELTA, 1.0, pessimistic=True).slack.factor
+
+    before = factor()
+    monkeypatch.setattr(mixed, "_tails_error", lambda _: 0.01)
+    assert factor() == pytest.approx(before * math.exp(0.03), rel=1e-9)
+
+
 def test_errors_of_masses_and_stray_mass_pass_through_a_sum():
     generator = np.random.default_rng(5)
     a, b = (
