@@ -5,6 +5,7 @@ import time
 from types import TracebackType
 from typing import Self
 
+from learner.reaching import Note, NotingCaller, warn
 from rado.v1 import learner_service_pb2 as messages
 from rado.v1 import member_service_pb2
 from rado.v1.learner_service_pb2_grpc import LearnerServiceStub
@@ -14,7 +15,7 @@ from wire.errors import Code, WireError
 from wire.identity import TlsFiles
 from wire.query import Cancel
 from wire.status import QueryStatus, Total
-from wire.transport import LONG_POLL_GRACE_S, LONG_POLL_S, Caller, open_channel
+from wire.transport import LONG_POLL_GRACE_S, LONG_POLL_S, open_channel
 from wire.upload import Chunk
 
 GIVE_UP_AFTER_S = 60.0
@@ -33,8 +34,16 @@ class Coordinator:
     Every method raises WireError with a code of the catalogue, ConnectionLostError or TimedOutError.
     """
 
-    def __init__(self, target: str, tls: TlsFiles, *, give_up_after_s: float = GIVE_UP_AFTER_S) -> None:
-        self._call = Caller(target, give_up_after_s=give_up_after_s)
+    def __init__(
+        self,
+        target: str,
+        tls: TlsFiles,
+        *,
+        give_up_after_s: float = GIVE_UP_AFTER_S,
+        note: Note = warn,
+    ) -> None:
+        """note: receives a sentence when the coordinator has been out of reach for a while (learner.reaching)."""
+        self._call = NotingCaller(target, give_up_after_s, note)
         self._channel = open_channel(target, tls)
         self._members = MemberServiceStub(self._channel)
         self._learner = LearnerServiceStub(self._channel)

@@ -28,6 +28,7 @@ from learner.config import LearnerConfig
 from learner.keys import LearnerKey, load_key
 from learner.opening import OpenedTotal, check_cohort, check_fresh, open_total
 from learner.planning import Plan, plan_query
+from learner.reaching import Note, warn
 from learner.release import Release, ReleaseError, possible_attempts
 from learner.requests import Request
 from learner.state import AskedQuery, LearnerState
@@ -58,8 +59,9 @@ class Session:
         *,
         give_up_after_s: float = GIVE_UP_AFTER_S,
         coordinator: Coordinator | None = None,
+        note: Note = warn,
     ) -> None:
-        """coordinator: an open connection; None to open one to the configured address."""
+        """coordinator: an open connection; None to open one to the configured address. note: see `Coordinator`."""
         self.config = config
         if coordinator is None:
             config.tls.files.check(config.federation, Role.LEARNER, config.name, dt.datetime.now(dt.UTC))
@@ -68,7 +70,7 @@ class Session:
         self._state = LearnerState(config.state_directory, self._federation_key)
         self._key: LearnerKey | None = None
         self._coordinator = coordinator or Coordinator(
-            config.coordinator, config.tls.files, give_up_after_s=give_up_after_s
+            config.coordinator, config.tls.files, give_up_after_s=give_up_after_s, note=note
         )
 
     def __enter__(self) -> Self:

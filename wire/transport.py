@@ -103,10 +103,18 @@ def open_channel(target: str, tls: TlsFiles) -> grpc.Channel:
 class Caller:
     """Makes calls to one target. All RPCs of radofed are idempotent, so all are retried."""
 
-    def __init__(self, target: str, *, give_up_after_s: float, stopping: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        target: str,
+        *,
+        give_up_after_s: float,
+        stopping: Callable[[], bool] = lambda: False,
+        retrying: Callable[[float], None] = lambda _: None,
+    ) -> None:
+        """stopping: no call is repeated once it is true. retrying: gets the seconds since a failing call began."""
         self.target = target
         self.give_up_after_s = give_up_after_s
-        self._stopping = stopping
+        self._stopping, self._retrying = stopping, retrying
         # Jitter is not for security; it spreads load.
         self._jitter = random.Random()  # noqa: S311
 
@@ -123,7 +131,8 @@ class Caller:
         Raises WireError for a code of the catalogue, ConnectionLostError or TimedOutError otherwise.
         """
         patience_s = self.give_up_after_s if give_up_after_s is None else give_up_after_s
-        end = time.monotonic() + patience_s
+        begun = time.monotonic()
+        end = begun + patience_s
         pause_s = FIRST_PAUSE_S
         while True:
             try:
@@ -132,6 +141,7 @@ class Caller:
                 error, may_pass = translate(failure, self.target)
                 if not may_pass or self._stopping() or time.monotonic() >= end:
                     raise error from failure
+            self._retrying(time.monotonic() - begun)
             time.sleep(min(self._jitter.uniform(0, pause_s), max(0.0, end - time.monotonic())))
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
 

@@ -5,6 +5,7 @@ import time
 from dataclasses import replace
 
 from learner.config import LearnerConfig
+from learner.reaching import warn
 from learner.session import Session
 from radofed.common.files.writing import create_durably
 from radofed.provision import provision
@@ -69,8 +70,8 @@ class Setting:
         tag = self.world.tag(opened, total.cohort, self.expected)
         self.stub.totals[opened.query_id] = (total, to_chunks(opened, encrypt(opened, contributions, tag)))
 
-    def session(self, **changes):
-        return Session(self.config.model_copy(update=changes), give_up_after_s=1.0)
+    def session(self, *, give_up_after_s=1.0, note=warn, **changes):
+        return Session(self.config.model_copy(update=changes), give_up_after_s=give_up_after_s, note=note)
 
     def issue(self, version, change=lambda members: members):
         roster = self.world.roster

@@ -19,6 +19,7 @@ from radofed.cli.arguments import (
     named_option,
 )
 from radofed.cli.framework import check_directory, check_new, command
+from radofed.cli.learner.sessions import open_session
 from radofed.cli.output import Output, QueryProgress, Result
 
 if TYPE_CHECKING:
@@ -295,15 +296,14 @@ def _federation(
     journal: Path | None,
 ) -> "Iterator[Federation]":
     from dpcore.errors import ConfigurationError
-    from learner.config import LearnerConfig
     from learner.federation import Federation
     from learner.journal import SessionSource
-    from learner.session import Session, check_timeout
+    from learner.session import check_timeout
 
     check_timeout(timeout_s)
     if config is None:
         raise ConfigurationError("this command queries the parties: give the learner's --config")
-    with Session(LearnerConfig.load(config)) as session:
+    with open_session(config, output) as session:
         source = SessionSource(session, journal, on_status=QueryProgress(), timeout_s=timeout_s, note=output.note)
         yield Federation(source, schema, **terms)
 

@@ -25,6 +25,7 @@ from radofed.cli.arguments import (
     exact_or_none,
 )
 from radofed.cli.framework import ConfigOption, command, group
+from radofed.cli.learner.sessions import open_session
 from radofed.cli.output import Output, QueryProgress, Result, progress_sentence
 
 if TYPE_CHECKING:
@@ -126,9 +127,8 @@ def query(
 
     Prints the plan first. With --no-wait the command ends when the query is sent.
     """
-    from learner.config import LearnerConfig
     from learner.requests import release_request
-    from learner.session import Session, check_timeout
+    from learner.session import check_timeout
     from radofed.common.files.schemas import load_schema
 
     check_timeout(timeout_s)
@@ -159,7 +159,7 @@ def query(
     }
     options |= {name: exact_or_none(text, name.replace("_", "-")) for name, text in figures.items()}
     request = release_request(load_schema(schema), design, options)
-    with Session(LearnerConfig.load(config)) as session:
+    with open_session(config, output) as session:
         plan = session.plan(request)
         for sentence in plan.sentences():
             output.note(sentence)
@@ -207,15 +207,12 @@ def _note_how_to_continue(output: Output, session: "Session", query_id: bytes, c
 
 
 @command(app, "send")
-def send(_output: Output, query_id: _QueryId, config: ConfigOption) -> Result:
+def send(output: Output, query_id: _QueryId, config: ConfigOption) -> Result:
     """Send a saved query to the coordinator again.
 
     For a query that the coordinator never acknowledged. Sending twice does no harm.
     """
-    from learner.config import LearnerConfig
-    from learner.session import Session
-
-    with Session(LearnerConfig.load(config)) as session:
+    with open_session(config, output) as session:
         found = _find(session, query_id)
         session.send(found)
     return Result({"query_id": found}, f"the coordinator has it; follow it with: {_again('fetch', found, config)}")
@@ -227,10 +224,7 @@ def list_queries(output: Output, config: ConfigOption) -> Result:
 
     Shows those that the coordinator still knows, and those that it never acknowledged.
     """
-    from learner.config import LearnerConfig
-    from learner.session import Session
-
-    with Session(LearnerConfig.load(config)) as session:
+    with open_session(config, output) as session:
         unsent = session.unsent()
         # Note these first: the coordinator may still be out of reach, as when they were saved.
         for query_id in unsent:
@@ -242,12 +236,9 @@ def list_queries(output: Output, config: ConfigOption) -> Result:
 
 
 @command(app, "status")
-def status(_output: Output, query_id: _QueryId, config: ConfigOption) -> Result:
+def status(output: Output, query_id: _QueryId, config: ConfigOption) -> Result:
     """Show the state of a query, party by party."""
-    from learner.config import LearnerConfig
-    from learner.session import Session
-
-    with Session(LearnerConfig.load(config)) as session:
+    with open_session(config, output) as session:
         found = session.status(_find(session, query_id))
     lines = [f"query {found.query_id.hex()}", _status_words(found)]
     for party in found.parties:
@@ -257,15 +248,12 @@ def status(_output: Output, query_id: _QueryId, config: ConfigOption) -> Result:
 
 
 @command(app, "cancel")
-def cancel(_output: Output, query_id: _QueryId, config: ConfigOption) -> Result:
+def cancel(output: Output, query_id: _QueryId, config: ConfigOption) -> Result:
     """End a query that has no total yet.
 
     What parties have charged stays charged.
     """
-    from learner.config import LearnerConfig
-    from learner.session import Session
-
-    with Session(LearnerConfig.load(config)) as session:
+    with open_session(config, output) as session:
         found = _find(session, query_id)
         session.cancel(found)
     return Result({"query_id": found}, f"query {found.hex()} is cancelled")
@@ -283,11 +271,10 @@ def retry(
 
     Parties that were charged for the lost attempt are charged again.
     """
-    from learner.config import LearnerConfig
-    from learner.session import Session, check_timeout
+    from learner.session import check_timeout
 
     check_timeout(timeout_s)
-    with Session(LearnerConfig.load(config)) as session:
+    with open_session(config, output) as session:
         found = _find(session, query_id)
         if cost := session.cost_of_retry(session.status(found)):
             output.note(cost)
@@ -313,11 +300,10 @@ def fetch(
 
     Checks the total, decrypts it, and saves the release with its privacy statement.
     """
-    from learner.config import LearnerConfig
-    from learner.session import Session, check_timeout
+    from learner.session import check_timeout
 
     check_timeout(timeout_s)
-    with Session(LearnerConfig.load(config)) as session:
+    with open_session(config, output) as session:
         found = _find(session, query_id)
         # A saved release is shown even if the coordinator has forgotten the query or is down.
         if wait and not session.release_directory(found).exists():
