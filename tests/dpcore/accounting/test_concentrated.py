@@ -17,7 +17,7 @@ from dpcore.accounting.concentrated import (
     of_shift,
 )
 from dpcore.accounting.dp_feat import own_epsilon
-from dpcore.accounting.gaussian import gaussian_delta, shift_distribution
+from dpcore.accounting.gaussian import ShiftDistribution, gaussian_delta, shift_distribution
 from dpcore.accounting.integer_noise import IntegerNoise
 from dpcore.accounting.truncation import truncation
 from dpcore.errors import PlanError
@@ -201,6 +201,14 @@ def test_a_failure_that_is_met_exactly_is_enough():
     assert of_count(count, 1, bound.failure * Fraction(999, 1000)).rho > bound.rho
 
 
+def test_errors_of_masses_count_when_the_tail_is_cut():
+    distribution = ShiftDistribution(np.array([1.0, 4.0]), np.array([1.0, 4.0]), np.array([0.9, 0.1]), 0.01, 0.5)
+    assert of_shift(distribution, Fraction(15, 100)).rho == pytest.approx(2)
+    bound = of_shift(distribution, Fraction(17, 100))
+    assert float(bound.rho) == pytest.approx(0.5)
+    assert float(bound.failure) == pytest.approx(0.16)
+
+
 def test_a_subsampled_gaussians_bound_covers_its_exact_epsilon():
     distribution = shift_distribution(0.05, 1000, Fraction(1, 2))
     bound = of_shift(distribution, DELTA / 1024)
@@ -217,7 +225,8 @@ def test_one_gaussian_needs_no_failure():
 
 def test_the_rounding_of_a_squared_shift_is_covered():
     generator = np.random.default_rng(9)
-    for mu, n in zip(generator.exponential(size=1000), generator.integers(1, 10**6, 1000), strict=True):
+    counts = np.concatenate([np.ones(1000, dtype=int), generator.integers(1, 10**6, 1000)])
+    for mu, n in zip(generator.exponential(0.5, size=2000), counts, strict=True):
         exact = int(n) * Fraction(mu) ** 2 / 2
         assert exact <= of_shift(shift_distribution(float(mu), int(n)), DELTA).rho <= exact * (1 + Fraction(1, 2**49))
 

@@ -65,8 +65,11 @@ def test_a_limit_out_of_range_is_refused(epsilon, delta):
 
 
 def test_negative_losses_and_bounds_that_fail_too_often_are_refused():
-    with pytest.raises(PlanError, match="is negative"):
-        Loss(Fraction(-1), ZERO, ZERO, ZERO)
+    for part in range(4):
+        parts = [ZERO] * 4
+        parts[part] = Fraction(-1, 10**9)
+        with pytest.raises(PlanError, match="is negative"):
+            Loss(*parts)
     with pytest.raises(PlanError, match="larger delta"):
         Loss.of_concentrated(Concentrated(Fraction(1), Fraction(1, 1000)), Fraction(1, 1000))
 
@@ -85,6 +88,12 @@ def test_spent_is_the_least_limit_that_admits(total):
     assert above.admits(total) or spent == 0
     assert spent == 0 or not below.admits(total)
     assert LIMIT.admits(total) is (spent <= 10) or spent == pytest.approx(10, rel=1e-9)
+
+
+def test_nothing_remains_of_a_filter_whose_share_of_delta_is_spent():
+    half, rest = LIMIT.delta / 2, Fraction(1, 10**9)
+    assert LIMIT.remaining(basic("5", half - rest), rest) == 5
+    assert LIMIT.remaining(basic("5", half), rest) == 0
 
 
 @given(losses)

@@ -98,7 +98,8 @@ class TestOneRelease:
             lambda: subsampled_delta(1.0, 5, 0, 1.0),
             lambda: subsampled_delta(1.0, 5, 1.5, 1.0),
             lambda: composed_shift([]),
-            lambda: shift_distribution(1.0, slack=2.0),
+            lambda: shift_distribution(1.0, slack=1.0),
+            lambda: shift_distribution(1.0, slack=-1e-9),
         ):
             with pytest.raises(PlanError):
                 wrong()
@@ -416,3 +417,10 @@ class TestIntegerNoise:
         few, many = log_ratio(3, 65, 4), log_ratio(3, 100_000, 4)
         assert few <= many < 1e-30
         assert log_ratio(1, 65, 4) < log_ratio(1, 100_000, 4) < 1.1 * 100_000 / 65 * log_ratio(1, 65, 4)
+        for shares in (2, 65, 66, 67, 200):
+            each = [2 * math.exp(-2 * math.pi**2 * j / (j + 1)) for j in range(1, shares)]
+            assert log_ratio(1, shares, 4) > math.fsum(each)
+
+    def test_no_noise_before_rounding_has_no_bound(self):
+        assert integer_noise._tau(0.0) == integer_noise._tau(1e-20) == math.inf
+        assert integer_noise._tau(1e-3) < math.inf

@@ -15,6 +15,7 @@ from dpcore.accounting.composition import (
     GridLosses,
     InfiniteEpsilonError,
     VoidEpsilonError,
+    compose,
 )
 from dpcore.accounting.gaussian import ShiftDistribution, shift_distribution
 from dpcore.accounting.mixed import CUT_SHARE, CountRelease, mixed_epsilon
@@ -65,6 +66,29 @@ def test_tails_are_as_precise_as_is_counted(square):
             for tail, found in ((mp.erfc(-scaled) / 2, below[place]), (mp.erfc(scaled) / 2, above[place])):
                 if tail > 1e-290:
                     assert abs(found - tail) <= error * tail
+
+
+def test_a_shift_of_nothing_is_no_loss():
+    below, above = mixed._tails(np.array([0.0]), np.ones(1), np.array([-1.0, 0.0, 1.0]))
+    assert (below.tolist(), above.tolist()) == ([0, 1, 1], [1, 0, 0])
+
+
+@pytest.mark.parametrize("tilt", [0.0, 0.5, 3.0])
+def test_a_tilted_piece_says_so(tilt):
+    """Its masses are the same once the tilt is taken back."""
+    plain, _, beyond = mixed._gaussian_piece(shift_distribution(0.5), 0.01, 1e-10, 0.0, pessimistic=True)
+    piece, _, _ = mixed._gaussian_piece(shift_distribution(0.5), 0.01, 1e-10, tilt, pessimistic=True)
+    assert piece.tilt == tilt
+    losses = (piece.first + np.arange(len(piece.masses))) * piece.step
+    masses = piece.masses * np.exp(piece.log_scale - tilt * losses)
+    np.testing.assert_allclose(masses, plain.masses * math.exp(plain.log_scale), rtol=1e-9, atol=1e-300)
+    assert beyond < 1e-10
+
+
+def test_errors_of_all_parts_multiply():
+    each = [compose(one.distribution, one.n, 0.01, 1.0, DELTA).slack.factor for one in COUNTS * 2]
+    both = mixed._composed(COUNTS * 2, None, 0.01, DELTA, 1.0, pessimistic=True)
+    assert 1 < both.slack.factor == pytest.approx(math.prod(each), rel=1e-15)
 
 
 def test_errors_of_tails_are_counted_three_times(monkeypatch):
