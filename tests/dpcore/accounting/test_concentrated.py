@@ -209,6 +209,23 @@ def test_errors_of_masses_count_when_the_tail_is_cut():
     assert float(bound.failure) == pytest.approx(0.16)
 
 
+def test_where_no_event_is_rare_enough_the_largest_shift_counts():
+    distribution = shift_distribution(0.2, 100, Fraction(1, 3))
+    failure = Fraction(distribution.trimmed) / 2
+    bound = of_shift(distribution, failure)
+    assert float(bound.rho) == pytest.approx(float(distribution.upper.max()) / 2, rel=1e-12)
+    assert bound.failure > failure
+
+
+def test_a_slack_moves_every_divergence():
+    """By (2 + 1/(a-1)) lambda, at the order a where this costs least: rho times a bounds D_a for all a."""
+    slack = 1e-9
+    rho = float(of_shift(shift_distribution(1.0, slack=slack), DELTA).rho)
+    for order in (1 + 2.0**-20, 1.0001, 1.5, 10.0):
+        assert order / 2 + (2 + 1 / (order - 1)) * slack <= order * rho
+    assert rho < 0.5 + 0.01
+
+
 def test_a_subsampled_gaussians_bound_covers_its_exact_epsilon():
     distribution = shift_distribution(0.05, 1000, Fraction(1, 2))
     bound = of_shift(distribution, DELTA / 1024)

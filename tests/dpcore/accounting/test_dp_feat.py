@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpcore.accounting import composition
+from dpcore.accounting import composition, dp_feat
 from dpcore.accounting.composition import (
     DeltaTooSmallError,
     InfiniteEpsilonError,
@@ -346,3 +346,20 @@ def test_losses_on_a_grid_are_read_as_dp_accounting_does(first):
     for delta in (1e-6, 1e-3, 0.02, 0.1, 0.3, 0.45, 0.9):
         assert mine.epsilon(delta) == pytest.approx(theirs.get_epsilon_for_delta(delta), rel=1e-9, abs=1e-12)
     assert mine.epsilon(1e-8) == math.inf
+
+
+@pytest.mark.parametrize("delta", [0.05, 0.5, 0.9])
+def test_an_epsilon_where_every_loss_is_above_zero(delta):
+    """Losses 3 and 4, each with half of the mass."""
+    found = composition.GridLosses(1.0, 3, np.array([0.5, 0.5]), 0.0).epsilon(delta)
+    above = [1 - math.exp(found - loss) for loss in (3, 4) if loss > found]
+    assert sum(above) / 2 == pytest.approx(delta, rel=1e-9)
+
+
+def test_no_loss_has_no_lower_bound():
+    assert composition.GridLosses(1.0, 0, np.ones(1), 0.0).epsilon_lower(0.5) == 0
+
+
+def test_every_truncation_that_may_be_the_worst_is_counted():
+    """Whether low is 1 or more; of those without one, only that with the fewest rows."""
+    assert dp_feat._worst([(9, 0), (5, 0), (6, 1), (7, 2)]) == [(5, 0), (6, 1), (7, 2)]

@@ -28,7 +28,7 @@ from dpcore.accounting.integer_noise import IntegerNoise, log_ratio, smallest_sh
 from dpcore.accounting.mixed import CountRelease, mixed_epsilon
 from dpcore.accounting.sensitivity import root_up
 from dpcore.errors import PlanError
-from dpcore.numbers.count_distributions import binomial_distribution
+from dpcore.numbers.count_distributions import TAIL_BITS, binomial_distribution
 
 DELTA = Fraction(1, 10**6)
 
@@ -231,6 +231,20 @@ class TestSeveral:
         assert whole.upper <= bracket.upper * (1 + 1e-12)
         assert bracket.upper - bracket.lower < 0.01 * bracket.upper
         assert subsampled_epsilon(0.02, 3100, 0.5, DELTA).lower > bracket.upper
+
+    def test_both_ends_of_a_shift_scale_with_its_square(self):
+        scaled = shift_distribution(0.5).scaled(3.0)
+        assert scaled.lower == scaled.upper == pytest.approx(2.25)
+
+    def test_what_a_binomial_leaves_out_is_counted(self):
+        assert shift_distribution(0.1, 5000, 0.3).trimmed >= 2.0**-TAIL_BITS
+
+    def test_binning_spends_no_atoms_on_light_tails(self):
+        """The counts that are kept reach 23 standard deviations from their mean; all but 1e-40 is within 14."""
+        distribution = shift_distribution(1.0, 20_000, 0.5)
+        coarse = distribution.binned(40)
+        assert distribution.lower.min() < 8500 < coarse.lower.min()
+        assert coarse.upper.max() < 11_500 < distribution.upper.max()
 
     def test_binning_keeps_the_true_distribution_inside(self):
         distribution = shift_distribution(0.1, 5000, 0.3)

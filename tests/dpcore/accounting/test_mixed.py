@@ -10,6 +10,7 @@ import pytest
 
 from dpcore.accounting import mixed
 from dpcore.accounting.composition import (
+    HOEFFDING_SHARE,
     LARGEST_EPSILON,
     DeltaTooSmallError,
     GridLosses,
@@ -89,6 +90,8 @@ def test_errors_of_all_parts_multiply():
     each = [compose(one.distribution, one.n, 0.01, 1.0, DELTA).slack.factor for one in COUNTS * 2]
     both = mixed._composed(COUNTS * 2, None, 0.01, DELTA, 1.0, pessimistic=True)
     assert 1 < both.slack.factor == pytest.approx(math.prod(each), rel=1e-15)
+    # What the lower end allows for is divided among the parts.
+    assert both.hoeffding == pytest.approx(HOEFFDING_SHARE * DELTA)
 
 
 def test_errors_of_tails_are_counted_three_times(monkeypatch):
@@ -117,6 +120,8 @@ def test_errors_of_masses_and_stray_mass_pass_through_a_sum():
     true_b[7] -= b.stray
     off = float(np.abs(found.masses - np.convolve(true_a, true_b)).sum())
     assert 0.5 * found.stray < off <= found.stray
+    sizes = [sum(map(Fraction, part.masses)) + len(part.masses) * Fraction(part.pointwise) for part in (a, b)]
+    assert found.stray >= a.stray * (sizes[1] + Fraction(b.stray)) + b.stray * (sizes[0] + Fraction(a.stray))
 
 
 def test_a_count_that_always_tells_is_refused():
