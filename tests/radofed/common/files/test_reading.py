@@ -46,6 +46,13 @@ def test_a_file_of_exactly_the_limit_is_read_and_a_larger_one_is_not(path):
         read_bytes(path, KIND)
 
 
+def test_a_file_that_is_too_large_is_not_read(path):
+    path.touch()
+    os.truncate(path, 1 << 40)
+    with pytest.raises(ConfigurationError, match=f"has {1 << 40} bytes"), open_file(path, KIND):
+        raise AssertionError("it was opened")
+
+
 def test_a_file_that_grows_while_it_is_read_is_held_to_the_limit(path, monkeypatch):
     """As a file in a file system that reports no size."""
     real = os.fstat
