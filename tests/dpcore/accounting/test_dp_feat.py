@@ -26,6 +26,7 @@ from dpcore.accounting.dp_feat import (
     own_epsilon,
     theorem_epsilon,
 )
+from dpcore.accounting.protection import CountProtection
 from dpcore.accounting.truncation import EmptyTruncationError, truncation
 from dpcore.errors import PlanError
 from dpcore.numbers import count_distributions as distributions
@@ -363,3 +364,36 @@ def test_no_loss_has_no_lower_bound():
 def test_every_truncation_that_may_be_the_worst_is_counted():
     """Whether low is 1 or more; of those without one, only that with the fewest rows."""
     assert dp_feat._worst([(9, 0), (5, 0), (6, 1), (7, 2)]) == [(5, 0), (6, 1), (7, 2)]
+
+
+def tilted(tilt: float, log_scale: float, pointwise: float = 0.0) -> composition.GridLosses:
+    return composition.GridLosses(0.01, 100, np.full(400, 1 / 400), 0.0, tilt, log_scale, pointwise)
+
+
+def test_tilted_masses_are_taken_back():
+    losses = 0.01 * np.arange(100, 500)
+    for tilt, log_scale in ((1.0, 0.0), (0.0, 1.0), (2.0, 0.5)):
+        masses = np.exp(log_scale - tilt * losses) / 400
+        expected = float(masses @ np.maximum(0, 1 - np.exp(2.0 - losses)))
+        assert tilted(tilt, log_scale).delta(2.0) == pytest.approx(expected, rel=1e-12)
+
+
+def test_an_error_at_each_mass_counts_at_each():
+    """A loss above epsilon weighs up to 1, less by the tilt with each step."""
+    at_each = float(np.exp(-0.01 * np.arange(300)).sum())
+    error = tilted(1.0, 2.0, pointwise=1e-6).error(2.0) - tilted(1.0, 2.0).error(2.0)
+    assert at_each * 1e-6 <= error <= 1.1e-6 * at_each
+
+
+def test_a_mass_that_is_tilted_by_nothing_is_rounded_too():
+    assert composition.tilt_rounding(0.0) > 2 * composition.ROUND_OFF
+
+
+def test_a_plain_and_a_truncated_count_compose_as_they_are():
+    """Truncation makes outcomes that only one neighbour has, and the composition must see them."""
+    for epsilon, low in ((None, 0), (Fraction(2), truncation(60, Fraction(2))[0])):
+        release = CountProtection(5, epsilon).distribution_for((60, 80), 60, 1e-6, colluding=True)
+        expected = binomial_distribution(60, low)
+        assert np.array_equal(release.distribution.masses, expected.masses)
+        assert release.n == 5
+    assert low > 0

@@ -431,9 +431,11 @@ class TestIntegerNoise:
         few, many = log_ratio(3, 65, 4), log_ratio(3, 100_000, 4)
         assert few <= many < 1e-30
         assert log_ratio(1, 65, 4) < log_ratio(1, 100_000, 4) < 1.1 * 100_000 / 65 * log_ratio(1, 65, 4)
-        for shares in (2, 65, 66, 67, 200):
-            each = [2 * math.exp(-2 * math.pi**2 * j / (j + 1)) for j in range(1, shares)]
-            assert log_ratio(1, shares, 4) > math.fsum(each)
+        for shares in (2, 40, 65, 66, 67, 200):
+            falls = [integer_noise._tau(j / (j + 1)) for j in range(1, shares)] + [integer_noise._tau(4)]
+            exact = math.fsum(-math.log1p(-tau) for tau in falls) + shares * math.log1p(integer_noise._tau(1))
+            # Beyond 64 a little more is counted.
+            assert exact < log_ratio(1, shares, 4) < exact * (1 + (1e-8 if shares <= 65 else 0.01))
 
     def test_no_noise_before_rounding_has_no_bound(self):
         assert integer_noise._tau(0.0) == integer_noise._tau(1e-20) == math.inf

@@ -66,7 +66,7 @@ def test_an_empty_range_is_refused_with_what_works():
 def test_no_truncation_admits_everything():
     assert truncation(7, None) == (0, 7)
     for arguments in ((0, None), (0, Fraction(1)), (7, Fraction(0)), (7, Fraction(-1))):
-        with pytest.raises(PlanError):
+        with pytest.raises(PlanError, match="give at least one"):
             truncation(*arguments)
 
 

@@ -279,6 +279,11 @@ def test_delta_where_there_is_none():
         release_delta(MOMENTS, ROWS, -1.0, SETTING)
 
 
+def test_a_coin_allows_a_smaller_share():
+    sure, by_a_coin = (kind.protection(SETTING).least_share(ROWS, 1.0, DELTA) for kind in (GAUSSIAN, SUBSAMPLED))
+    assert by_a_coin < 0.6 * sure
+
+
 @pytest.mark.parametrize("releases", [1, 4, 9])
 def test_releases_of_equal_parts_have_the_whole_epsilon_together(releases):
     """By the Gaussian mechanism's exact delta, with the squared mu of all of them."""
