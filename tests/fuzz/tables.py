@@ -26,6 +26,8 @@ PARQUETS = (
     parquet(age=[41.0, None, 99.5], smoker=["yes", "no", "no"], stayed=["no", "yes", "yes"]),
     parquet(age=pa.array([1, 2], pa.int64()), smoker=pa.array(["yes", "no"]).dictionary_encode(), stayed=["no", "yes"]),
     parquet(age=pa.array(["1", "2"]), smoker=[True, False], stayed=pa.array([[1], [2]])),
+    # A text that is not UTF-8.
+    parquet(age=[1.0], smoker=pa.array([b"\x9f"]).view(pa.string()), stayed=["no"]),
 )
 
 

@@ -111,6 +111,20 @@ def spelled(parts):
     return [("", *cells.texts)[code + 1] for cells in parts for code in cells.codes.tolist()]
 
 
+@pytest.mark.parametrize("kind", ["texts", "numbers"])
+@pytest.mark.parametrize("coded", [False, True])
+def test_a_parquet_text_that_is_not_utf_8_is_refused(tmp_path, kind, coded):
+    """Arrow takes it as it is."""
+    offsets, content = np.array([0, 3, 4], dtype=np.int32), b"yes\x9f"
+    column = pa.StringArray.from_buffers(2, pa.py_buffer(offsets), pa.py_buffer(content))
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"smoker": column}), path)
+    table = open_table(path)
+    (batch,) = table.batches(["smoker"], coded=["smoker"] if coded else [], numbers=[])
+    with pytest.raises(CellError, match="not UTF-8"):
+        {"texts": texts, "numbers": numbers}[kind](batch.column("smoker"), "smoker")
+
+
 def test_coded_texts_of_parquet_are_those_of_its_plain_column(tmp_path):
     random = np.random.default_rng(4)
     values = [None if place % 7 == 0 else f" t{place % 11} " for place in random.integers(0, 99, 5000).tolist()]
