@@ -98,7 +98,7 @@ def fresh(name: str, data: bytes | None, make: Callable[[Path], None]) -> Path:
     """A file with this content, or that of the template, without the journals of the last one."""
     directory = scratch(name)
     for left in directory.iterdir():
-        left.unlink()
+        left.unlink(missing_ok=True)  # a connection that is closed takes its own files along
     # Another name each time: SQLite knows the open files of a process by their inodes, which are used again.
     path = directory / f"{next(_numbers)}.sqlite"
     path.write_bytes(data) if data is not None else shutil.copy(template(make), path)
