@@ -42,10 +42,21 @@ class ParquetTable:
             with pq.ParquetFile(
                 self.path, read_dictionary=read_dictionary, buffer_size=_BUFFER_BYTES, pre_buffer=False
             ) as file:
-                for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=names):
-                    yield batch.select(names).rename_columns(list(columns))
+                for read in file.iter_batches(batch_size=_BATCH_ROWS, columns=names):
+                    batch = read.select(names).rename_columns(list(columns))
+                    self._check(batch)
+                    yield batch
         except _UNREADABLE:
             raise self._unreadable() from None
+
+    def _check(self, batch: pa.RecordBatch) -> None:
+        """Arrow takes texts and codes as they are in the file, and later steps rely on them."""
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            try:
+                column.validate(full=True)
+            except pa.ArrowInvalid:
+                sentence = "holds a text that is not UTF-8, or a code without a value; write the file again"
+                raise self.error(sentence, column=name) from None
 
     def error(self, sentence: str, *, row: int | None = None, column: str | None = None) -> DataError:
         """The error about data row `row`, counted from 1 in its message."""

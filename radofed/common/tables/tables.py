@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -278,8 +278,7 @@ def numbers(array: pa.Array, column: str) -> Numbers:
         try:
             array = array.cast(pa.float64())
         except pa.ArrowInvalid:
-            found = [_number(cell, row, column) for row, cell in enumerate(_values(array, column))]
-            array = pa.array(found, pa.float64())
+            array = pa.array([_number(cell, row, column) for row, cell in enumerate(array.to_pylist())], pa.float64())
     elif pa.types.is_boolean(kind):
         array = array.cast(pa.int8()).cast(pa.float64())
     elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind):
@@ -310,19 +309,10 @@ def texts(array: pa.Array, column: str) -> Texts:
         places = np.append(of_used.codes, -1)
         return Texts(places[_codes(used)], of_used.texts)
     encoded = (_trim(array) if is_text(kind) else array).dictionary_encode()
-    found = tuple("" if value is None else value_text(value) for value in _values(encoded.dictionary, column))
+    found = tuple("" if value is None else value_text(value) for value in encoded.dictionary.to_pylist())
     # One more place, for nulls; empty texts have the same code.
     places = np.array([*(place if text else -1 for place, text in enumerate(found)), -1], dtype=np.int64)
     return Texts(places[_codes(encoded)], found)
-
-
-def _values(array: pa.Array, column: str) -> list[Any]:
-    """The values as Python's. Raises CellError for a text that is not UTF-8, which Arrow takes from a Parquet file."""
-    try:
-        found: list[Any] = array.to_pylist()
-    except UnicodeDecodeError:
-        raise CellError(None, column, "has a text that is not UTF-8; write the file again, in UTF-8") from None
-    return found
 
 
 def _codes(encoded: pa.DictionaryArray) -> NDArray[np.int64]:
