@@ -130,7 +130,7 @@ def test_a_parquet_code_without_a_value_is_refused(tmp_path):
     table = parquet_table.ParquetTable(str(path))
     for codes, values in (([0], []), ([0, 2], ["yes", "no"]), ([-1], ["yes"])):
         column = pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(values, pa.string()), safe=False)
-        with pytest.raises(DataError, match="column 'smoker': .* a code without a value"):
+        with pytest.raises(DataError, match=r"column 'smoker': .* a code without a value"):
             table._check(pa.record_batch({"smoker": column}))
 
 
