@@ -172,7 +172,7 @@ def _gaussian_piece(
     Masses are differences of tails, P(loss <= l) up to 0 and P(loss > l) above. Where each tail has a relative error of
     at most e, delta has one of at most 3 e, however small the differences are. Delta is sum w_l mass_l with weights w_l
     in [0, 1] that do not fall as l rises. By summation by parts, the masses above 0 contribute a sum of tails with
-    weights that are not negative, hence an error of at most e delta; those up to 0 at most 2 e w_0 P(S > 0, loss <= 0),
+    weights that are not negative, so an error of at most e delta; those up to 0 at most 2 e w_0 P(S > 0, loss <= 0),
     which is at most 2 e w_0 P(loss > 0) <= 2 e delta, as the mean S/2 is not negative. S = 0 has exact tails.
     """
     reach = _reach(family, cut)

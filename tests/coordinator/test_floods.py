@@ -4,7 +4,6 @@ Each flood has a coordinator of its own, as a process, and its load is bounded i
 """
 
 import itertools
-import re
 import signal
 import socket
 import sys
@@ -20,6 +19,7 @@ from dpcore.records.schema import Schema
 from rado.v1 import party_service_pb2
 from tests.coordinator.raw_client import RawConnection, pump_until
 from tests.coordinator.test_server import Process
+from tests.coordinator.test_unfinished_messages import peak_bytes
 from tests.coordinator.world import LEARNERS, MANY_RADOS, PARTIES, Client
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
 from wire.query import MAX_QUERY_BYTES
@@ -44,8 +44,7 @@ def process(world, capsys, request):
     try:
         yield process
         assert process.clients["dan"].work().cursor >= 0
-        status = Path(f"/proc/{process.process.pid}/status").read_text()
-        peak = 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", status)[1])
+        peak = peak_bytes(process.process.pid)
         with capsys.disabled():
             sys.stdout.write(f"\n{request.node.name}: peak memory {peak / 1e6:.0f} MB\n")
         assert peak < MOST_BYTES

@@ -143,5 +143,5 @@ def test_a_total_opens_under_its_own_roster_after_the_learner_s_key_changed(sett
     with setting.session(signing_key=path) as renewed:
         assert renewed.fetch_roster().version == 2
         assert np.array_equal(renewed.fetch(query_id).integers.reshape(-1), setting.expected)
-        # Whoever gets the release verifies the query by the roster in it.
+        # A reader of the release verifies the query by the roster in it.
         Release.load(renewed.release_directory(query_id)).verify(setting.world.federation_key.public_bytes)
