@@ -15,6 +15,7 @@ from typing import Self
 
 from radofed.cli.entry_point import run
 from radofed.provision import Provisioned, provision
+from tests.forked import Forked
 from wire.roster import Role
 
 
@@ -45,10 +46,16 @@ def rado(*arguments: str, code: int = 0) -> dict:
 
 
 class ProcessFederation:
-    """A federation of processes: members in directories under `root`, their processes, and their logs."""
+    """A federation of processes: members in directories under `root`, their processes, and their logs.
 
-    def __init__(self, root: Path, *, parties: dict[str, str], schema: str, **provisioning) -> None:
+    fresh: each node is started as a shell starts it, and not by a fork server.
+    """
+
+    def __init__(
+        self, root: Path, *, parties: dict[str, str], schema: str, fresh: bool = False, **provisioning
+    ) -> None:
         self.root = root
+        self.fresh = fresh
         self.address = f"127.0.0.1:{free_port()}"
         self.made: Provisioned = provision(
             root / "federation",
@@ -57,7 +64,7 @@ class ProcessFederation:
             parties=list(parties),
             **provisioning,
         )
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, subprocess.Popen[bytes] | Forked] = {}
         self.lines: list[Line] = []
         for name, rows in parties.items():
             directory = self.directory(name)
@@ -87,16 +94,19 @@ class ProcessFederation:
         return path.read_text() if path.exists() else ""
 
     def start(self, name: str) -> None:
-        role = self.member(name).role.value
-        log = (self.root / f"{name}.log").open("ab")
-        self.processes[name] = subprocess.Popen(
-            [sys.executable, "-m", "radofed", role, "start", "--config", str(self.member(name).config)],
-            stdout=log,
-            stderr=log,
-            env=os.environ | {"PYTHONPATH": ""},
-            start_new_session=True,
-        )
-        log.close()
+        member, file = self.member(name), self.root / f"{name}.log"
+        arguments = (member.role.value, "start", "--config", str(member.config))
+        if not self.fresh:
+            self.processes[name] = Forked(arguments, file)
+            return
+        with file.open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-m", "radofed", *arguments],
+                stdout=log,
+                stderr=log,
+                env=os.environ | {"PYTHONPATH": ""},
+                start_new_session=True,
+            )
 
     def start_all(self, *names: str) -> None:
         for name in names or [m.name for m in self.made.members if m.role is not Role.LEARNER]:

@@ -14,6 +14,7 @@ import json
 import os
 import subprocess
 from collections import defaultdict
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -72,13 +73,17 @@ class _Plugin:
         builtins.recorded_wanted_ = lambda check: check != self._off
         builtins.recorded_rows_ = self._rows
         Importer({module_of(path): lambda path=path: Recording(path) for path in files()}).install()
-        start = subprocess.Popen.__init__
+        self._note_starts(subprocess.Popen, "__init__")
+        self._note_starts(BaseProcess, "start")
+
+    def _note_starts(self, kind, name):
+        start = getattr(kind, name)
 
         def noted(*arguments, **options):
             self._processes.add(self._test)
             start(*arguments, **options)
 
-        subprocess.Popen.__init__ = noted
+        setattr(kind, name, noted)
 
     def _condition(self, check, trips, value, rows=(), row=0):
         if bool(value) == trips:

@@ -80,7 +80,7 @@ def federation(tmp_path_factory):
     parties = {
         name: table(rows, seed) for seed, (name, rows) in enumerate({"a": 150, "b": 220, "c": 90, "d": 60}.items())
     }
-    with ProcessFederation(root, parties=parties, schema=SCHEMA, policy=ALLOWING) as federation:
+    with ProcessFederation(root, parties=parties, schema=SCHEMA, policy=ALLOWING, fresh=True) as federation:
         (root / "schema.toml").write_text(SCHEMA)
         federation.start_all()
         wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")

@@ -1,4 +1,7 @@
-"""Nodes write only their log to standard error, no output of gRPC, also if TLS fails."""
+"""Nodes write only their log to standard error, no output of gRPC, also if TLS fails.
+
+gRPC reads once what it may print, as it is loaded: these nodes are started as a shell starts them.
+"""
 
 import datetime as dt
 import json
@@ -17,6 +20,7 @@ def events(federation, name):
 
 
 def test_a_party_that_rejects_its_coordinator_logs_only_json(offline, tmp_path):
+    offline.fresh = True
     now = dt.datetime.now(dt.UTC)
     files = certificate_files(tmp_path, Authority.create("snoop", now), "coordinator", ("127.0.0.1",), now)
     with TlsServer(*files, int(offline.address.rpartition(":")[2])):
@@ -27,6 +31,7 @@ def test_a_party_that_rejects_its_coordinator_logs_only_json(offline, tmp_path):
 
 
 def test_a_coordinator_that_is_called_without_tls_logs_only_json(offline):
+    offline.fresh = True
     offline.start("coordinator")
     wait_until(lambda: '"listening"' in offline.log("coordinator"), what="the coordinator")
     host, _, port = offline.address.rpartition(":")

@@ -148,7 +148,9 @@ class Soak:
     def __init__(self, root: Path, options: Options) -> None:
         self.options = options
         rows = {name: "site,y\n" + f"{name},1\n" * count for name, count in options.rows.items()}
-        self.federation = ProcessFederation(root, parties=rows, schema=options.schema, policy=options.policy)
+        self.federation = ProcessFederation(
+            root, parties=rows, schema=options.schema, policy=options.policy, fresh=True
+        )
         coordinator = self.federation.member("coordinator").config
         text = coordinator.read_text()
         # All queries stay until the end, to be counted, and those that are not retried take no place from others.
