@@ -15,6 +15,7 @@ from typing import Self
 
 from radofed.cli.entry_point import run
 from radofed.provision import Provisioned, provision
+from tests import forked
 from tests.forked import Forked
 from wire.roster import Role
 
@@ -97,7 +98,7 @@ class ProcessFederation:
         member, file = self.member(name), self.root / f"{name}.log"
         arguments = (member.role.value, "start", "--config", str(member.config))
         if not self.fresh:
-            self.processes[name] = Forked(arguments, file)
+            self.processes[name] = Forked(forked.rado, arguments, file)
             return
         with file.open("ab") as log:
             self.processes[name] = subprocess.Popen(

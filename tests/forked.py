@@ -9,15 +9,32 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from radofed.cli.entry_point import main
 
 _SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload(["radofed.cli.commands", "parties.node", "coordinator.server", __name__])
+_SERVER.set_forkserver_preload(
+    [
+        "radofed.cli.commands",
+        "parties.node",
+        "coordinator.server",
+        "dpcore.records.compiled_edges",
+        "dpcore.rados.compiled_kernel",
+        "dpcore.rados.compiled_support",
+        __name__,
+    ]
+)
 
 
-def _run(arguments: tuple[str, ...], log: str, environment: dict[str, str]) -> None:
+def rado(*arguments: str) -> None:
+    """`rado ARGUMENTS`, for Forked."""
+    sys.argv = ["rado", *arguments]
+    main()
+
+
+def _run(function: Callable[..., None], arguments: tuple[str, ...], log: str, environment: dict[str, str]) -> None:
     os.setsid()
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.dup2(file, 1)
@@ -25,16 +42,19 @@ def _run(arguments: tuple[str, ...], log: str, environment: dict[str, str]) -> N
     os.close(file)
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv = ["rado", *arguments]
-    main()
+    function(*arguments)
 
 
 class Forked:
-    """`rado ARGUMENTS` in a process of its own, with the methods of subprocess.Popen that tests use."""
+    """function(*arguments) in a process of its own, with the methods of subprocess.Popen that tests use.
 
-    def __init__(self, arguments: tuple[str, ...], log: Path) -> None:
+    function: of a module that takes little to import.
+    """
+
+    def __init__(self, function: Callable[..., None], arguments: tuple[str, ...], log: Path) -> None:
+        job = (function, arguments, str(log), dict(os.environ))
         # A daemon in the sense of multiprocessing: it is ended with this process.
-        self._process = _SERVER.Process(target=_run, args=(arguments, str(log), dict(os.environ)), daemon=True)
+        self._process = _SERVER.Process(target=_run, args=job, daemon=True)
         self._process.start()
         self.pid = self._process.pid
 

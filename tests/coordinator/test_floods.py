@@ -40,7 +40,7 @@ pytestmark = [
 @pytest.fixture
 def process(world, capsys, request):
     """A coordinator; afterwards it still serves, and its peak is printed and checked."""
-    process = Process(world)
+    process = Process(world, fresh=True)
     try:
         yield process
         assert process.clients["dan"].work().cursor >= 0

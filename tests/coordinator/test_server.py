@@ -17,7 +17,9 @@ from coordinator import status
 from coordinator.config import CoordinatorConfig
 from dpcore.errors import ConfigurationError
 from rado.v1 import cohort_pb2, learner_service_pb2, member_service_pb2, party_service_pb2, query_pb2
+from tests.coordinator.serving import serve_debugging
 from tests.coordinator.world import MANY_RADOS, PARTIES, Client, Clients, World, refused
+from tests.forked import Forked
 from wire.cohort import Ready, Receipt
 from wire.envelopes import Envelope, Kind
 from wire.errors import Code, ConnectionLostError, WireError
@@ -25,30 +27,28 @@ from wire.roster import Role, Roster
 from wire.status import Phase
 from wire.upload import Chunk
 
-MAIN = """
-import sys
-from pathlib import Path
-from coordinator.config import CoordinatorConfig
-from coordinator.server import serve
-serve(CoordinatorConfig.load(Path(sys.argv[1])).model_copy(update={"listen": "127.0.0.1:0", "log_level": "debug"}))
-"""
+MAIN = "import sys; from tests.coordinator.serving import serve_debugging; serve_debugging(sys.argv[1])"
 
 
 class Process:
-    """A coordinator in a separate process."""
+    """A coordinator in a separate process. fresh: for what has to do with its memory (tests.forked)."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, fresh: bool = False) -> None:
         self.world = world
         world.config.address_file.unlink(missing_ok=True)
         self.log = world.root / "coordinator.log"
+        config = str(world.directories["coordinator"] / "coordinator.toml")
+        self.process = self._started_fresh(config) if fresh else Forked(serve_debugging, (config,), self.log)
+        self.address = self._wait_for_address()
+        self.clients = Clients(world, self.address)
+
+    def _started_fresh(self, config: str) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", MAIN, str(world.directories["coordinator"] / "coordinator.toml")],
+            return subprocess.Popen(
+                [sys.executable, "-c", MAIN, config],
                 stderr=log,
                 env=os.environ | {"PYTHONPATH": os.pathsep.join([".", "protos"])},
             )
-        self.address = self._wait_for_address()
-        self.clients = Clients(world, self.address)
 
     def _wait_for_address(self) -> str:
         for _ in range(600):

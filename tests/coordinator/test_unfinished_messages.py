@@ -41,7 +41,7 @@ def codes(connection: RawConnection) -> list[str]:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory of a process as Linux shows it")
 def test_an_expelled_member_cannot_fill_the_memory(world):
-    process = Process(world)
+    process = Process(world, fresh=True)
     try:
         world.new_roster(3, without=("dan",))
         process.process.send_signal(signal.SIGHUP)
