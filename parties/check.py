@@ -10,12 +10,14 @@ from pathlib import Path
 from dpcore.accounting.dp_feat import dp_feat_range
 from dpcore.errors import PlanError, RadofedError
 from dpcore.records.schema import Schema, differences
-from parties.answering.refusals import Refusals, Refused
 from parties.client import CoordinatorClient
 from parties.config import PartyConfig
 from parties.data.dataset import check as check_data
 from parties.data.refusing import advice as advice_on_refusing
 from parties.database import LedgerOwner
+from parties.history.database import FILE as HISTORY_FILE
+from parties.history.database import HistoryDatabase
+from parties.history.history import History, Refused
 from parties.ledger.anchor import head_path
 from parties.ledger.ledger import Ledger
 from parties.ledger.witnessed import Witnessed
@@ -274,12 +276,22 @@ class _Run:
     def _refusals(self) -> None:
         since = self.time() - RECENT_REFUSALS_S
         same: dict[tuple[Code, str], list[Refused]] = {}
-        for refused in reversed(Refusals(self.config.state_directory).kept()):
+        for refused in reversed(self._kept_refusals()):
             if refused.at_unix_s >= since:
                 same.setdefault((refused.code, refused.detail), []).append(refused)
         words = [_refusal_words(group) for group in same.values()]
         fixes = dict.fromkeys(_fix_for(code) for code, _ in same)
         self.add("refusals", " | ".join(words) or "none in the last 7 days", " ".join(fixes))
+
+    def _kept_refusals(self) -> list[Refused]:
+        config, path = self.config, self.config.state_directory / HISTORY_FILE
+        if not path.exists():
+            return []
+        database = HistoryDatabase(path, federation=config.federation, party=config.name, create=False)
+        try:
+            return History(database).refusals()
+        finally:
+            database.close()
 
     # Checks of the connection and the coordinator.
 

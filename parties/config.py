@@ -54,7 +54,7 @@ class PartyConfig(Configuration):
     signing_key: ConfigPath
     """Private signing key of this party, PEM."""
     state_directory: ConfigPath
-    """Directory for contributions, the newest roster and the last refusals. Only one node may use it at a time."""
+    """Directory for contributions, the newest roster and the history. Only one node may use it at a time."""
     ledger: ConfigPath | None = None
     """The privacy ledger. Default: `ledger.sqlite` in `state_directory`."""
     policy: ConfigPath

@@ -25,16 +25,20 @@ from parties.answering.decisions import Party
 from parties.answering.jobs import Jobs, pauses
 from parties.answering.lifecycle import QueryLifecycle
 from parties.answering.obfuscators import Obfuscators
-from parties.answering.refusals import Refusals
 from parties.answering.spool import Spools
 from parties.answering.uploads import tidy
 from parties.answering.witnesses import LedgerGuard
+from parties.approval.pause import Pauses
 from parties.client import CoordinatorClient
 from parties.config import PartyConfig
 from parties.data.cluster import ClusterRowSums
 from parties.data.dataset import Dataset, load
 from parties.database import LedgerOwner
+from parties.history.database import FILE as HISTORY_FILE
+from parties.history.database import HistoryDatabase
+from parties.history.history import History
 from parties.ledger.ledger import Ledger
+from parties.ledger.limits import DAY_S
 from parties.locks import lock_party
 from parties.policy import Policy
 from parties.polling import PollingPace
@@ -94,6 +98,10 @@ def run(config: PartyConfig) -> None:
 class PartyNode:
     """A running party; a context manager. Construction raises every error of its files."""
 
+    _lifecycle: QueryLifecycle
+    _pauses: Pauses
+    _was_paused: bool
+
     def __init__(self, config: PartyConfig, *, random_source: RandomSource | None = None) -> None:
         """Load keys, policy, schema, ledger and data. random_source: default: the system's.
 
@@ -109,13 +117,33 @@ class PartyNode:
         self._cursor = 0
         # Queries seen in the current sweep from cursor 0, or None.
         self._sweep: set[bytes] | None = set()
-        self._warned_of_expiry_at = float("-inf")
+        self._warned_of_expiry_at = self._forgotten_at = float("-inf")
         self._answered = False
         self._poller = threading.Thread(target=self._poll, name="poll")
 
     def _may_finish(self) -> bool:
         """Whether a running upload may continue."""
-        return time.monotonic() < self._drain_until and self._guard.may_answer
+        return time.monotonic() < self._drain_until and self._may_answer
+
+    @property
+    def _may_answer(self) -> bool:
+        """Whether the ledger is confirmed and no person has paused this party."""
+        return self._guard.may_answer and not self._is_paused()
+
+    def _is_paused(self) -> bool:
+        try:
+            pause = self._pauses.present()
+        except RadofedError as error:
+            # Whether it is paused cannot be known.
+            self._log.warning("paused", reason=str(error))
+            return True
+        if (pause is not None) != self._was_paused:
+            self._was_paused = pause is not None
+            if pause is None:
+                self._log.info("resumed")
+            else:
+                self._log.warning("paused", by=pause.by, reason=pause.reason)
+        return pause is not None
 
     def _open(self, opened: ExitStack, random_source: RandomSource) -> None:
         """Load everything. Registers on the stack what must be closed at the end."""
@@ -125,7 +153,7 @@ class PartyNode:
         # Checked here: over the connection, an expired or foreign certificate looks like an unreachable coordinator.
         config.tls.files.check(config.federation, Role.PARTY, config.name, dt.datetime.now(dt.UTC))
         opened.enter_context(lock_party(config))
-        self._stop = threading.Event()
+        self._stop, self._was_paused = threading.Event(), False
         self._drain_until = float("inf")
         # Polling has its own connection, which closes when the node stops; uploads finish on the other.
         self._poll_client = opened.enter_context(self._client(give_up_after_s=0.0))
@@ -156,6 +184,8 @@ class PartyNode:
             log=self._log,
         )
         tidy(spools, attempts)
+        self._history = self._open_history(opened)
+        self._pauses = Pauses(self._history.database)
         obfuscators = Obfuscators(random_source, config.spare_obfuscators)
         opened.callback(obfuscators.close)
         self._lifecycle = QueryLifecycle(
@@ -163,12 +193,12 @@ class PartyNode:
             attempts=attempts,
             spools=spools,
             rosters=self._rosters,
-            refusals=Refusals(config.state_directory),
+            history=self._history,
             coordinator=self._client_for_queries,
             random=random_source,
             log=self._log,
             obfuscators=obfuscators,
-            may_answer=lambda: self._guard.may_answer,
+            may_answer=lambda: self._may_answer,
             on_charged=self._pace.charged,
         )
 
@@ -180,6 +210,16 @@ class PartyNode:
             # This party has run before: an operator who lost a ledger must notice now, not later.
             self._log.warning("new ledger created", ledger=config.ledger_file, source=config.source)
         return ledger
+
+    def _open_history(self, opened: ExitStack) -> History:
+        config = self._config
+        file = config.state_directory / HISTORY_FILE
+        database = HistoryDatabase(file, federation=config.federation, party=config.name)
+        opened.callback(database.close)
+        history = History(database)
+        if added := history.complete(self._ledger.charged_queries()):
+            self._log.info("history completed", queries=added)
+        return history
 
     def read_policy(self) -> None:
         """Reload the policy file and apply it. If the file is invalid, the current policy stays. Never raises."""
@@ -295,8 +335,21 @@ class PartyNode:
         """End what has expired, also while the coordinator is out of reach or no longer knows this party."""
         try:
             self._lifecycle.end_expired()
+            self._forget()
         except Exception as error:  # noqa: BLE001 - tried again after the next poll
             self._log.warning("expired attempts not ended", error=type(error).__name__, reason=str(error))
+
+    def _forget(self) -> None:
+        """Forget what the policy does not want to be kept, once a day and whenever many queries were added."""
+        limits, now = self._lifecycle.policy.history, time.time()
+        is_due = now - self._forgotten_at >= DAY_S
+        self._history.forget(
+            whole_before_unix_s=now - limits.days * DAY_S,
+            predicates_before_unix_s=now - limits.predicates_days * DAY_S,
+            at_once=is_due,
+        )
+        if is_due:
+            self._forgotten_at = now
 
     def _refresh_roster(self) -> None:
         """Raises WireError(ROSTER_STALE) until a roster has verified."""
@@ -328,15 +381,17 @@ class PartyNode:
         """How long the coordinator may wait for work."""
         if not self._answered:
             return 0 if running_s < OFTEN_FOR_S else SELDOM_S
+        if self._lifecycle.gate.is_waiting():
+            return SELDOM_S
         return 0 if self._sweep is not None else LONG_POLL_S
 
     def _take_or_wait(self, batch: WorkBatch) -> None:
         """Dispatch work once the ledger is confirmed. Before that nothing is answered, ended or released."""
-        if self._guard.may_answer and self._answered:
+        if self._may_answer and self._answered and not self._lifecycle.gate.has_news():
             self._take(batch)
             return
-        # Once it may answer, it looks at all open queries again.
-        self._answered = self._guard.may_answer
+        # Once it may answer, and once a person has decided, it looks at all open queries again.
+        self._answered = self._may_answer
         self._cursor, self._sweep = (0, set()) if self._answered else (batch.cursor, None)
 
     def _take(self, batch: WorkBatch) -> None:

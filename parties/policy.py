@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from dpcore.accounting.filters import PrivacyLimit
+from dpcore.predicates.expressions import PredicateError
+from dpcore.predicates.notation import parse
 from parties.ledger.limits import LedgerLimits
 from radofed.common.configuration import Configuration
 from wire.envelopes import fingerprint
@@ -53,6 +55,8 @@ class PinnedLearner(Configuration):
     """Name of the learner, as in the roster."""
     signing_key: KeyFingerprint
     """Fingerprint of the learner's signing key."""
+    requesters: tuple[str, ...] = ()
+    """People who ask with this key: users of the operating system, or names. None of them decides on its queries."""
 
 
 class ScopeLimit(Configuration):
@@ -119,6 +123,45 @@ class PolicyLimits(Configuration):
         )
 
 
+def _predicate(text: str) -> str:
+    try:
+        parse(text)
+    except PredicateError as error:
+        raise ValueError(str(error)) from error
+    return text
+
+
+class ApprovalRules(Configuration):
+    """Which queries wait for people's decisions. A query waits if any rule says so; without a rule, none waits."""
+
+    everything: bool = False
+    """Whether every query waits."""
+    designs: tuple[DesignName, ...] = ()
+    """Kinds of query that wait."""
+    learners: tuple[str, ...] = ()
+    """Learners whose queries wait."""
+    epsilon_at_least: Exact | None = None
+    """Queries wait whose attempt costs at least this epsilon in some scope, or has no bound for whole records. Default:
+    none waits for its cost."""
+    admitted_predicates: tuple[Annotated[str, AfterValidator(_predicate)], ...] | None = None
+    """Statistics wait unless each of their predicates is on this list. Default: none waits for its predicates."""
+    approvers: int = Field(default=1, ge=1, le=10)
+    """Number of people who must approve. One refusal refuses the query."""
+    names: bool = False
+    """Whether a person gives a name with a decision, in addition to the operating system's user. People are then told
+    apart by these names."""
+
+
+class HistoryLimits(Configuration):
+    """How long a party keeps what it was asked."""
+
+    days: int = Field(default=3650, ge=1)
+    """Days for which a query, what became of it and who decided are kept. Charges stay in the ledger."""
+    predicates_days: int = Field(default=365, ge=0)
+    """Days for which the signed query is kept, with its predicates, which may name people. Later only its digest, its
+    kind and its size are left."""
+
+
 class Policy(Configuration):
     """Contents of `policy.toml`: the queries that a party answers. An empty file refuses everything."""
 
@@ -142,6 +185,14 @@ class Policy(Configuration):
     unnoticed."""
     limits: PolicyLimits = PolicyLimits()
     """Privacy budget of the data source and limits of one query."""
+    approval: ApprovalRules = ApprovalRules()
+    """Which queries wait for people's decisions."""
+    history: HistoryLimits = HistoryLimits()
+    """How long this party keeps what it was asked."""
+
+    def requesters(self, learner: str) -> tuple[str, ...]:
+        """The people who ask with a learner's key."""
+        return tuple(name for pinned in self.learners if pinned.name == learner for name in pinned.requesters)
 
     def members_needed(self, honest_parties: int) -> int:
         """Fewest accepted members of a cohort, the party itself included: max(c + 2, h + c, smallest_cohort)."""

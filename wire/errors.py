@@ -62,6 +62,7 @@ class Code(StrEnum):
     POLICY_UNPROTECTED = "POLICY_UNPROTECTED"
     POLICY_COHORT = "POLICY_COHORT"
     POLICY_LIMITS = "POLICY_LIMITS"
+    PERSON_REFUSED = "PERSON_REFUSED"
     BUDGET_EXCEEDED = "BUDGET_EXCEEDED"
     SCHEMA_MISMATCH = "SCHEMA_MISMATCH"
     PLAN_INFEASIBLE = "PLAN_INFEASIBLE"
@@ -275,6 +276,12 @@ CATALOGUE: dict[Code, Entry] = {
         _S.PERMISSION_DENIED,
         "The query exceeds a limit of the party's policy for one query.",
         "Lower the number of rados, the delta or the attempts.",
+        6,
+    ),
+    Code.PERSON_REFUSED: Entry(
+        _S.PERMISSION_DENIED,
+        "A person at the party refused the query, or nobody approved it.",
+        "Ask the party's data officer before asking it again.",
         6,
     ),
     Code.BUDGET_EXCEEDED: Entry(

@@ -16,6 +16,7 @@ from enum import StrEnum
 from parties.ledger.charges import Charge
 from parties.ledger.format import UnreadableEntryError
 from parties.ledger.ledger import Ledger, LedgerConflictError
+from parties.ledger.state import LedgerState
 from parties.ledger.sums import SumsKey
 from parties.ledger.witnessed import Witnessed
 from wire.cohort import Acceptance
@@ -118,6 +119,14 @@ class Attempts:
     def cost(self, held: Attempt) -> Charge | None:
         """The charge that is reserved or charged for an attempt; None if there is none (any more)."""
         return self._ledger.cost(held.query_id, held.attempt)
+
+    def ledger_state(self) -> LedgerState:
+        """What is spent and left in each scope, under the lifetime limits."""
+        return self._ledger.state()
+
+    def check_admits(self, charge: Charge, now_unix_s: float) -> None:
+        """Raise what Ledger.reserve would raise for a charge that the limits do not admit now. Changes nothing."""
+        self._ledger.check_admits(charge, now_unix_s)
 
     def accept(
         self,

@@ -4,8 +4,19 @@ from dpcore.errors import RadofedError
 from dpcore.paillier.masks import MaskKeyError
 from parties.answering.spool import SpoolLostError, SpoolUnreadableError
 from parties.database import LedgerBusyError, LedgerFileError
+from parties.history.database import HistoryBusyError, HistoryFileError
 from parties.ledger.ledger import LedgerConflictError
 from wire.errors import CATALOGUE, Code, ConnectionLostError, TimedOutError, WireError
+
+_SAFE_TO_QUOTE = (
+    LedgerConflictError,
+    LedgerBusyError,
+    LedgerFileError,
+    HistoryBusyError,
+    HistoryFileError,
+    SpoolLostError,
+    MaskKeyError,
+)
 
 
 class StoppedError(RadofedError):
@@ -16,14 +27,18 @@ def may_pass(error: RadofedError) -> bool:
     """Whether the failed operation may succeed later without intervention."""
     if isinstance(error, WireError):
         return CATALOGUE[error.code].retry
-    return isinstance(error, ConnectionLostError | TimedOutError | LedgerBusyError | SpoolUnreadableError)
+    temporary = ConnectionLostError | TimedOutError | LedgerBusyError | HistoryBusyError | SpoolUnreadableError
+    return isinstance(error, temporary)
 
 
 def named(error: Exception) -> dict[str, str]:
     """Log fields of an error. For an error that may quote data, only its type and place."""
     if isinstance(error, WireError):
         return {"code": error.code.value, "detail": error.detail}
-    if isinstance(error, LedgerConflictError | LedgerBusyError | LedgerFileError | SpoolLostError | MaskKeyError):
+    if isinstance(
+        error,
+        LedgerConflictError | LedgerBusyError | LedgerFileError | HistoryBusyError | SpoolLostError | MaskKeyError,
+    ):
         return {"error": type(error).__name__, "detail": str(error)}
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from dpcore.errors import RadofedError
 from dpcore.paillier.masks import MaskKeyError
 from dpcore.randomness.sources import RandomSource, require_system
 from dpcore.records.computation import Computation
@@ -18,10 +19,13 @@ from parties.answering.coordinator_calls import CoordinatorCalls
 from parties.answering.decisions import Party, check_unchanged, decide
 from parties.answering.failures import StoppedError, as_refusal, may_pass, named
 from parties.answering.obfuscators import Obfuscators
-from parties.answering.refusals import Refusals, Refused
 from parties.answering.spool import Spool, SpoolLostError, Spools
 from parties.answering.uploads import Uploads
+from parties.approval.gate import Gate
 from parties.database import LedgerBusyError
+from parties.history.database import HistoryBusyError
+from parties.history.history import History, What
+from parties.ledger.charges import Charge
 from parties.ledger.ledger import LedgerConflictError
 from parties.ledger.sums import SumsKey
 from parties.policy import Policy
@@ -50,7 +54,7 @@ class QueryLifecycle:
         attempts: Attempts,
         spools: Spools,
         rosters: Rosters,
-        refusals: Refusals,
+        history: History,
         coordinator: CoordinatorCalls,
         random: RandomSource,
         log: Log,
@@ -67,15 +71,21 @@ class QueryLifecycle:
         """
         require_system(random)
         self._party = party
-        self._attempts, self._spools, self._rosters, self._refusals = attempts, spools, rosters, refusals
+        self._attempts, self._spools, self._rosters, self._history = attempts, spools, rosters, history
         self._coordinator, self._random, self._log, self._clock = coordinator, random, log, clock
         self._may_answer = may_answer
         self._obfuscators = obfuscators or Obfuscators(random, spare=0)
-        self._uploads = Uploads(attempts, spools, rosters, coordinator, log, clock, on_charged)
+        self._uploads = Uploads(attempts, spools, rosters, history, coordinator, log, clock, on_charged)
+        self.gate = Gate(history, clock)
         self._delivered: set[tuple[bytes, int]] = set()
         self._announced: set[tuple[bytes, int]] = set()
         # In memory, because the disk may be what failed.
         self._given_up: set[tuple[bytes, int]] = set()
+
+    @property
+    def policy(self) -> Policy:
+        """The policy that answers follow."""
+        return self._party.policy
 
     def follow(self, policy: Policy) -> None:
         """Apply another policy to all later answers, charges and uploads."""
@@ -95,8 +105,12 @@ class QueryLifecycle:
             if held.attempt < work.attempt or work.phase.ends_attempt:
                 self._end(held, f"the attempt ended ({work.phase.name.lower()} at attempt {work.attempt})")
         if work.phase.ends_attempt or work.phase is Phase.ADDING:
+            self.gate.gone(work.query_id, work.attempt)
             return False
-        present = next((held for held in known if held.attempt == work.attempt), None) or self._answer(work)
+        present = next((held for held in known if held.attempt == work.attempt), None)
+        if present is None and work.phase is not Phase.ANSWERING:
+            self.gate.gone(work.query_id, work.attempt)
+        present = present or self._answer(work)
         if present is None or present.state.is_over or not self._deliver(work, present):
             return False
         if work.phase is Phase.UPLOADING:
@@ -131,6 +145,7 @@ class QueryLifecycle:
         for held in self._attempts.unfinished():
             if held.query_id not in still_open:
                 self._end(held, "the query is not open at the coordinator")
+        self.gate.end_absent(still_open)
 
     def end_expired(self) -> None:
         """End every attempt whose query has expired by this party's clock, and delete those that ended long ago."""
@@ -160,18 +175,23 @@ class QueryLifecycle:
             if may_pass(error):
                 raise
             self._refuse(work, error.code, error.detail)
-        except (ConnectionLostError, TimedOutError, LedgerBusyError):
+        except (ConnectionLostError, TimedOutError, LedgerBusyError, HistoryBusyError):
             raise
         except Exception as error:  # noqa: BLE001 - on any error, the others must not wait for this party
             self._log.error("answering failed", query=work.query_id, attempt=work.attempt, **named(error))
             self._refuse(work, *as_refusal(error))
         return None
 
-    def _accept(self, work: Work) -> Attempt:
+    def _accept(self, work: Work) -> Attempt | None:
+        """Accept a query, unless the policy refuses it, which raises, or it waits for a person's decision: None."""
         party = self._party
         opened = self._open(work)
         roster = self._rosters.current
-        charge = decide(opened, work.attempt, party, roster, work.retry)
+        charge = self._decide(work, opened, roster)
+        if not self.gate.lets_through(opened, work.attempt, charge, party.policy):
+            # A query that would be refused afterwards need not be decided on.
+            self._attempts.check_admits(charge, self._clock())
+            return None
         mask_key = X25519PrivateKey.from_private_bytes(self._random.bytes(32))
         public = mask_key.public_key().public_bytes_raw()
         version = roster.version if Feature.FRESH_ROSTERS in opened.query.features else 0
@@ -194,7 +214,25 @@ class QueryLifecycle:
             learner=opened.query.learner,
             cost=str(charge),
         )
+        self._note(held.query_id, held.attempt, What.ACCEPTED, rows=held.rows)
         return held
+
+    def _decide(self, work: Work, opened: OpenedQuery, roster: Roster) -> Charge:
+        """The cost of an attempt, if the policy allows it. What is accepted is in the history before that.
+
+        Raises what `decide` raises, and HistoryBusyError.
+        """
+        rows = self._party.records.rows
+        try:
+            charge = decide(opened, work.attempt, self._party, roster, work.retry)
+        except WireError:
+            try:
+                self._history.shown(opened, rows=rows, charge=None, now_unix_s=self._clock())
+            except RadofedError as error:
+                self._log.warning("history not written", query=work.query_id, reason=str(error))
+            raise
+        self._history.shown(opened, rows=rows, charge=charge, now_unix_s=self._clock())
+        return charge
 
     def _refuse(self, work: Work, code: Code, detail: str) -> None:
         reason = WireError(code, detail).public_sentence
@@ -202,7 +240,7 @@ class QueryLifecycle:
         self._log.refused("refused", peer=asks, code=code, query=work.query_id, attempt=work.attempt, reason=reason)
         if work.attempt < 1:
             return
-        self._note(work, code, detail)
+        self._note(work.query_id, work.attempt, What.REFUSED, code=code.value, detail=detail)
         refusal = Refusal(work.query_id, work.attempt, self._party.name, code)
         self._tell(work, lambda: self._coordinator.answer(sign(refusal, self._party.signing_key), accepts=False))
 
@@ -212,16 +250,17 @@ class QueryLifecycle:
         No code is sent: an attempt has one answer, and the coordinator's deadline passes.
         """
         code, detail = as_refusal(error)
-        self._note(work, code, f"After it was accepted: {detail or CATALOGUE[code].sentence}")
+        detail = f"After it was accepted: {detail or CATALOGUE[code].sentence}"
+        self._note(work.query_id, work.attempt, What.REFUSED, code=code.value, detail=detail)
         if held.state in (AttemptState.ACCEPTED, AttemptState.READY):
             self._end(held, reason)
 
-    def _note(self, work: Work, code: Code, detail: str) -> None:
-        """Store the reason for `rado party check`."""
+    def _note(self, query_id: bytes, attempt: int, what: What, **details: str | int) -> None:
+        """Note in the history what has happened. If that fails, what the ledger knows of it is still shown."""
         try:
-            self._refusals.note(Refused.now(self._clock(), work.query_id, work.attempt, code, detail))
-        except OSError as error:
-            self._log.warning("refusal not remembered", query=work.query_id, reason=str(error))
+            self._history.happened(query_id, attempt, what, self._clock(), **details)
+        except RadofedError as error:
+            self._log.warning("history not written", query=query_id, attempt=attempt, what=what, reason=str(error))
 
     def _deliver(self, work: Work, held: Attempt) -> bool:
         """Ensure that the coordinator has the acceptance. Returns whether it has.
@@ -309,7 +348,10 @@ class QueryLifecycle:
                 self._end(held, "the cohort was fixed without this party")
             return
         try:
-            spool = self._uploads.charged(self._open(work), work.cohort, held, self._party)
+            opened = self._open(work)
+            if held.state is AttemptState.READY:
+                self.gate.check(opened, self._attempts.cost(held) or Charge(), self._party.policy)
+            spool = self._uploads.charged(opened, work.cohort, held, self._party)
         except (WireError, LedgerConflictError, MaskKeyError) as error:
             if may_pass(error):
                 raise
@@ -331,6 +373,7 @@ class QueryLifecycle:
             self._log.error("upload refused", query=held.query_id, attempt=held.attempt, **named(error))
         else:
             self._attempts.uploaded(held)
+            self._note(held.query_id, held.attempt, What.UPLOADED)
             self._log.info("uploaded", query=held.query_id, attempt=held.attempt, chunks=len(spool.hashes))
 
     def _lose(self, held: Attempt, error: SpoolLostError) -> None:
@@ -339,12 +382,14 @@ class QueryLifecycle:
         self._log.error("spool lost", query=held.query_id, attempt=held.attempt, charged=charged, reason=str(error))
         if charged:
             self._attempts.burn(held)
+            self._note(held.query_id, held.attempt, What.ENDED, reason="the spool was lost after the charge")
             self._drop(held)
         else:
             self._end(held, "the spool was lost")
 
     def _end(self, held: Attempt, reason: str) -> None:
         if self._attempts.end(held):
+            self._note(held.query_id, held.attempt, What.ENDED, reason=reason)
             self._log.info("attempt over", query=held.query_id, attempt=held.attempt, reason=reason)
         # Also if it was over before: a contribution may have been spooled while another thread ended the attempt.
         self._drop(held)

@@ -8,12 +8,15 @@ from collections.abc import Set as AbstractSet
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from dpcore.errors import RadofedError
 from parties.answering.attempts import Attempt, Attempts, Heads
 from parties.answering.contribution import masked_chunks, tag_coefficient
 from parties.answering.coordinator_calls import CoordinatorCalls
 from parties.answering.decisions import Party, verify_cohort
 from parties.answering.failures import StoppedError
 from parties.answering.spool import Spool, SpoolLostError, Spools
+from parties.history.costs import scope_costs
+from parties.history.history import History, What
 from parties.ledger.sums import SumsKey
 from parties.rosters import Rosters
 from radofed.common.logs import Log
@@ -43,13 +46,14 @@ class Uploads:
         attempts: Attempts,
         spools: Spools,
         rosters: Rosters,
+        history: History,
         coordinator: CoordinatorCalls,
         log: Log,
         clock: Callable[[], float],
         on_charged: Callable[[], None] = lambda: None,
     ) -> None:
         """clock: Unix seconds. on_charged: called after each charge."""
-        self._attempts, self._spools, self._rosters = attempts, spools, rosters
+        self._attempts, self._spools, self._rosters, self._history = attempts, spools, rosters, history
         self._coordinator, self._log, self._clock = coordinator, log, clock
         self._on_charged = on_charged
         # Chunks acknowledged since this process started: newer than the coordinator's list of held chunks.
@@ -73,6 +77,7 @@ class Uploads:
         heads = None
         if Feature.LEDGER_HEADS in opened.query.features:
             heads = _heads(cohort, acceptances, held, spool, party)
+        self._note_cohort(opened, cohort, acceptances, held)
         if self._attempts.charge(
             held, cohort_digest=cohort.digest, spool_digest=spool.digest, now_unix_s=self._clock(), heads=heads
         ):
@@ -83,9 +88,34 @@ class Uploads:
                 cohort=cohort.digest,
                 parties=len(cohort.acceptances),
             )
+            self._note_charge(held)
             self._on_charged()
         self._spools.remove_bare(held.query_id, held.attempt)
         return spool
+
+    def _note_cohort(
+        self, opened: OpenedQuery, cohort: Cohort, acceptances: Sequence[Acceptance], held: Attempt
+    ) -> None:
+        """Note, before the charge, with whom and what would leave. Raises HistoryBusyError: then nothing is charged."""
+        self._history.happened(
+            held.query_id,
+            held.attempt,
+            What.COHORT,
+            self._clock(),
+            cohort={acceptance.party: acceptance.rows for acceptance in acceptances},
+            digest=cohort.digest.hex(),
+            bytes=opened.ciphertexts * opened.public_key.ciphertext_bytes,
+        )
+
+    def _note_charge(self, held: Attempt) -> None:
+        """Note what the attempt cost and what remains. If that fails, the ledger still has the cost."""
+        try:
+            charge, state = self._attempts.cost(held), self._attempts.ledger_state()
+            if charge is not None:
+                scopes = scope_costs(charge, state)
+                self._history.happened(held.query_id, held.attempt, What.CHARGED, self._clock(), scopes=scopes)
+        except RadofedError as error:
+            self._log.warning("history not written", query=held.query_id, attempt=held.attempt, reason=str(error))
 
     def _masked(
         self, opened: OpenedQuery, cohort: Cohort, acceptances: Sequence[Acceptance], held: Attempt, party: Party

@@ -40,6 +40,15 @@ class LedgerConflictError(RadofedError):
         super().__init__(f"query {query_id.hex()[:16]}, attempt {attempt}: {sentence}")
 
 
+@dataclass(frozen=True)
+class RecordedCharge:
+    """A charge or reservation with what it is bound to."""
+
+    event: Event
+    cohort_digest: bytes | None
+    spool_digest: bytes | None
+
+
 class Ledger:
     """The charges of one data source against its limits.
 
@@ -92,6 +101,10 @@ class Ledger:
                 ),
             )
             self.database.append(EntryKind.RESERVED, query_id, attempt)
+
+    def check_admits(self, charge: Charge, now_unix_s: float) -> None:
+        """Raise BudgetExceededError or UnboundedExceededError if `reserve` would. Changes nothing."""
+        check_admits(self.limits, self.events(), charge, now_unix_s=now_unix_s)
 
     def charge(
         self, query_id: bytes, attempt: int, *, cohort_digest: bytes, spool_digest: bytes, now_unix_s: float
@@ -210,6 +223,23 @@ class Ledger:
             # All rows first: an error at one must not leave a statement open, which keeps the file locked.
             return [_entry(row).event for row in connection.execute(f"{_SELECT} ORDER BY rowid").fetchall()]
 
+    def charged_queries(self) -> list[tuple[bytes, str, float]]:
+        """Id, learner and time of the first charge, in Unix seconds, of every query that was charged."""
+        with self.database.transaction() as connection:
+            found: list[tuple[bytes, str, float]] = connection.execute(
+                "SELECT query_id, max(learner), min(recorded_at_unix_s) FROM events WHERE state = 'charged' "
+                "GROUP BY query_id"
+            ).fetchall()
+        return found
+
+    def attempts_of(self, query_id: bytes) -> dict[int, RecordedCharge]:
+        """What the ledger has of each attempt at a query, in their order."""
+        with self.database.transaction() as connection:
+            rows = connection.execute(
+                f"{_SELECT.replace('SELECT', 'SELECT attempt,')} WHERE query_id = ? ORDER BY attempt", (query_id,)
+            ).fetchall()
+        return {attempt: _entry(row) for attempt, *row in rows}
+
     def state(self, now_unix_s: float | None = None) -> LedgerState:
         """What is spent, reserved and left in each scope; also for the last day if `now_unix_s` is given."""
         return state_of(self.limits, self.events(), now_unix_s=now_unix_s)
@@ -251,13 +281,6 @@ class Ledger:
         return Scopes(charges, self.limits).total(charges, scope).loss
 
 
-@dataclass(frozen=True)
-class _Entry:
-    event: Event
-    cohort_digest: bytes | None
-    spool_digest: bytes | None
-
-
 _SELECT = "SELECT bounds, learner, epoch, state, recorded_at_unix_s, cohort_digest, spool_digest FROM events"
 _UNBOUND = """SELECT query_id, attempt FROM events
 WHERE state = 'charged' AND (cohort_digest IS NULL OR spool_digest IS NULL)"""
@@ -278,12 +301,12 @@ def _was_seen(connection: sqlite3.Connection, query_id: bytes, attempt: int) -> 
     return found is not None
 
 
-def _find(connection: sqlite3.Connection, query_id: bytes, attempt: int) -> _Entry | None:
+def _find(connection: sqlite3.Connection, query_id: bytes, attempt: int) -> RecordedCharge | None:
     row = connection.execute(f"{_SELECT} WHERE query_id = ? AND attempt = ?", (query_id, attempt)).fetchone()
     return None if row is None else _entry(row)
 
 
-def _entry(row: tuple[str, str, bytes | None, str, float, bytes | None, bytes | None]) -> _Entry:
+def _entry(row: tuple[str, str, bytes | None, str, float, bytes | None, bytes | None]) -> RecordedCharge:
     bounds, learner, epoch, state, recorded_at_unix_s, cohort_digest, spool_digest = row
     event = Event(read_charge(bounds, learner, epoch), state == "charged", recorded_at_unix_s)
-    return _Entry(event, cohort_digest, spool_digest)
+    return RecordedCharge(event, cohort_digest, spool_digest)

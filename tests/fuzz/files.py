@@ -23,7 +23,6 @@ from learner.keys import load_key
 from learner.model import Model
 from learner.release import Release
 from learner.state import LearnerState
-from parties.answering.refusals import Refusals
 from parties.answering.spool import Spools
 from parties.config import PartyConfig
 from parties.policy import Policy
@@ -230,11 +229,6 @@ def read_attempts_signed(data: bytes) -> None:
     assert LearnerState(root, FEDERATION_KEY).attempts_signed(QUERY) >= 1
 
 
-def read_refusals(data: bytes) -> None:
-    for refused in Refusals(written("refusals", "refusals.json", data).parent).kept():
-        assert dt.datetime.fromtimestamp(refused.at_unix_s, dt.UTC)
-
-
 def read_address(data: bytes) -> None:
     config = CoordinatorConfig.model_construct(state_directory=scratch("address"), listen="127.0.0.1:7443")
     config.address_file.write_bytes(data)
@@ -292,8 +286,6 @@ def targets() -> list[Target]:
     jwk = {**world.secret_key().to_jwk(), "not_before_unix_s": world.NOW}
     rounds = [{"asked": "ab" * 32, "query_id": "cd" * 32}] * 2
     journal = {"format": "radofed-journal", "format_version": 1, "rounds": rounds}
-    entry = {"at_unix_s": world.NOW, "query_id": "ab" * 32, "attempt": 1, "code": "POLICY_LEARNER", "detail": "x"}
-    refusals = {"format": 1, "refusals": [entry, entry]}
     integers = sha256(np.arange(3).astype("<i8").tobytes()).hex()
     manifest = {"chunks": [sha256(b"c" * 100).hex()], "ciphertexts": 10, "values": integers}
     party = templates.party_toml(world.FEDERATION, "ann", "hub:7443")
@@ -337,8 +329,6 @@ def targets() -> list[Target]:
                ("wire.identity._PEM", "wire.identity.Certificate.load")),
         Target("tls-ca", read_tls("ca"), octets_near([tls["ca"]]), 1 << 20, ()),
         Target("tls-key", read_tls("key"), octets_near([tls["key"]]), 1 << 20, ()),
-        Target("refusals", read_refusals, json_octets([refusals]), MEBIBYTE,
-               ("parties.answering.refusals._REFUSALS", "parties.answering.refusals.Refused.of")),
         Target("manifest", read_manifest, json_octets([manifest]), 16 * MEBIBYTE,
                ("parties.answering.spool._MANIFESTS",)),
         Target("contribution", read_contribution, octets_near([b"c" * 100]), 512 << 10,

@@ -22,10 +22,12 @@ from parties.answering.attempts import Attempts, AttemptState
 from parties.answering.coordinator_calls import WorkBatch
 from parties.answering.decisions import Party
 from parties.answering.lifecycle import QueryLifecycle
-from parties.answering.refusals import Refusals
 from parties.answering.spool import Spools
 from parties.answering.uploads import tidy
 from parties.database import LedgerOwner
+from parties.history.database import FILE as HISTORY_FILE
+from parties.history.database import HistoryDatabase
+from parties.history.history import History
 from parties.ledger.charges import marginal
 from parties.ledger.ledger import Ledger
 from parties.ledger.limits import LedgerLimits
@@ -235,7 +237,7 @@ class Ada:
             self.directory, federation=FEDERATION, federation_key=self.world.federation_key.public_bytes, log=log
         )
         self.rosters.offer(self.world.roster_envelope)
-        self.refusals = Refusals(self.directory)
+        self.history = History(HistoryDatabase(self.directory / HISTORY_FILE, federation=FEDERATION, party="ada"))
         self.lifecycle = QueryLifecycle(
             Party(
                 "ada",
@@ -248,7 +250,7 @@ class Ada:
             attempts=self.attempts,
             spools=self.spools,
             rosters=self.rosters,
-            refusals=self.refusals,
+            history=self.history,
             coordinator=self.hub,
             random=SystemRandom(),
             log=log,

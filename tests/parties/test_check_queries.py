@@ -8,10 +8,11 @@ import pytest
 
 from dpcore.records.schema import Schema
 from parties.answering.coordinator_calls import WorkBatch
-from parties.answering.refusals import Refusals, Refused
 from parties.check import preflight
 from parties.client import CoordinatorClient
 from parties.config import PartyConfig
+from parties.history.database import FILE, HistoryDatabase
+from parties.history.history import History, What
 from tests.parties.check_world import replace_in, run
 from tests.parties.party_world import World
 from tests.parties.test_node import SCHEMA
@@ -64,15 +65,19 @@ def test_a_query_that_does_not_open_is_named_and_the_others_are_checked(show):
         assert fix in found.fix
 
 
+def history_of(federation):
+    return History(HistoryDatabase(federation.directory("ada") / "state" / FILE, federation="test", party="ada"))
+
+
 def test_a_refusal_is_reported_after_the_query_is_gone(offline):
     assert run(offline)["refusals"].status == "ok"
-    refusals, now = Refusals(offline.directory("ada") / "state"), time.time()
+    history, now = history_of(offline), time.time()
     for query, seconds_ago, code, detail in (
         (b"a", 9000, Code.POLICY_LIMITS, "rados is 2000 and the limit is 1000."),
         (b"b", 60, Code.SCHEMA_MISMATCH, "These differ: features.age.upper."),
         (b"c", 30, Code.SCHEMA_MISMATCH, "These differ: features.age.upper."),
     ):
-        refusals.note(Refused.now(now - seconds_ago, query * 32, 1, code, detail))
+        history.happened(query * 32, 1, What.REFUSED, now - seconds_ago, code=code.value, detail=detail)
     found = run(offline)["refusals"]
     assert found.status == "advice"
     first, second = found.detail.split(" | ")
@@ -92,8 +97,8 @@ def test_a_cohort_that_was_refused_is_reported_with_what_to_do(offline):
     now = time.time()
     detail = "After it was accepted: The cohort does not contain this party's acceptance unchanged."
     assert run(offline)["refusals"].status == "ok"
-    refusals = Refusals(offline.directory("ada") / "state")
-    refusals.note(Refused.now(now - 9, b"d" * 32, 2, Code.COHORT_EXCLUDED, detail))
+    history = history_of(offline)
+    history.happened(b"d" * 32, 2, What.REFUSED, now - 9, code=Code.COHORT_EXCLUDED.value, detail=detail)
     found = run(offline)["refusals"]
     assert found.status == "advice"
     assert found.detail.startswith("COHORT_EXCLUDED at ")

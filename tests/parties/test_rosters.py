@@ -138,7 +138,7 @@ def test_a_withheld_roster_is_noticed_as_soon_as_one_member_is_ahead(ada):
     assert (len(fetched), ada.rosters.current.version) == (1, 3)
     assert ada.state(envelope) is AttemptState.ENDED
     assert (spent(ada), ada.hub.chunks) == (0, {})
-    (refused,) = ada.refusals.kept()
+    (refused,) = ada.history.refusals()
     assert refused.code is Code.ROSTER_STALE
     assert "bo has version 4, but this node has 3" in refused.detail
 
@@ -161,7 +161,7 @@ def test_a_removed_member_is_refused_although_it_is_only_behind(ada):
     ada.upload(envelope, cohort)
     assert ada.state(envelope) is AttemptState.ENDED
     assert (spent(ada), ada.hub.chunks) == (0, {})
-    assert ada.refusals.kept()[-1].code is Code.PEER_UNKNOWN
+    assert ada.history.refusals()[-1].code is Code.PEER_UNKNOWN
 
 
 def test_a_removed_member_stops_an_upload_that_is_charged(ada):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from coordinator.store import Store
 from parties.database import PartyDatabase
+from parties.history.database import HistoryDatabase
 
 
 class KilledError(BaseException):
@@ -92,7 +93,7 @@ class Machines:
             self.step("fsync", before=False)
 
         monkeypatch.setattr(os, "fsync", fsync)
-        for owner, name in ((PartyDatabase, "transaction"), (Store, "_transaction")):
+        for owner, name in ((PartyDatabase, "transaction"), (HistoryDatabase, "transaction"), (Store, "_transaction")):
             monkeypatch.setattr(owner, name, self._observed(getattr(owner, name)))
 
     def _observed(self, transaction):

@@ -31,11 +31,12 @@ from parties.answering.attempts import Attempts
 from parties.answering.coordinator_calls import WorkBatch
 from parties.answering.decisions import Party
 from parties.answering.lifecycle import QueryLifecycle
-from parties.answering.refusals import Refusals
 from parties.answering.spool import Spools
 from parties.answering.uploads import tidy
 from parties.answering.witnesses import LedgerGuard
 from parties.database import LedgerOwner
+from parties.history.database import HistoryDatabase
+from parties.history.history import History
 from parties.ledger.acknowledgement import acknowledge, plan
 from parties.ledger.ledger import Ledger
 from parties.rosters import Rosters
@@ -311,6 +312,8 @@ class PartyNodeInMemory:
                 attempts, spools = Attempts(self.ledger), Spools(directory / "spool", 1 << 24)
                 tidy(spools, attempts)
                 self.attempts = attempts
+                self.history = History(HistoryDatabase(directory / "history.sqlite", federation=NAME, party=self.name))
+                self.history.complete(self.ledger.charged_queries())
                 self.rosters = Rosters(
                     directory, federation=NAME, federation_key=federation.keys.federation.public_bytes, log=log
                 )
@@ -338,7 +341,7 @@ class PartyNodeInMemory:
                     attempts=attempts,
                     spools=spools,
                     rosters=self.rosters,
-                    refusals=Refusals(directory),
+                    history=self.history,
                     coordinator=self.calls,
                     random=SystemRandom(),
                     log=log,
@@ -368,6 +371,7 @@ class PartyNodeInMemory:
     def stop(self) -> None:
         if self.up:
             self.ledger.database.close()
+            self.history.database.close()
         self.up = False
 
     def acknowledge(self) -> None:

@@ -245,6 +245,6 @@ def test_a_ledger_that_is_busy_only_while_reserving_is_no_refusal(ada, monkeypat
         patch.setattr(ada.ledger, "reserve", busy)
         with pytest.raises(LedgerBusyError):
             ada.lifecycle.advance(ada.work(envelope))
-    assert (ada.hub.answers, ada.refusals.kept()) == ([], ())
+    assert (ada.hub.answers, ada.history.refusals()) == ([], [])
     assert ada.lifecycle.advance(ada.work(envelope, phase=Phase.ANSWERING, state=PartyState.SILENT))
     assert ada.hub.accepted == [True]

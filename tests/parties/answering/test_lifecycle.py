@@ -215,7 +215,7 @@ def test_a_seeded_source_is_refused(ada, world):
             attempts=ada.attempts,
             spools=ada.spools,
             rosters=ada.rosters,
-            refusals=ada.refusals,
+            history=ada.history,
             coordinator=ada.hub,
             random=SeededRandom(1),
             log=Log("test"),

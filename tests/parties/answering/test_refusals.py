@@ -1,7 +1,9 @@
 """Refusals of a party: their codes, their cost, and what the party stores about them."""
 
 import secrets
+import sqlite3
 import time
+from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
 
@@ -13,7 +15,8 @@ from dpcore.rados.schema_designs import dp_feat_design
 from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, Schema
 from parties.answering.attempts import AttemptState
 from parties.answering.failures import StoppedError
-from parties.answering.refusals import FILE, KEPT, Refused
+from parties.history.database import HistoryBusyError
+from parties.history.history import KEPT_REFUSALS
 from radofed.common.logs import REFUSALS_LOGGED
 from tests.parties.party_world import SCHEMA, Ada, limits, make_records, ready, reserved
 from wire.envelopes import SigningKey
@@ -108,21 +111,21 @@ def test_a_refusal_is_remembered_with_the_field_that_differs(ada):
     ada.go(envelope)
     ada.lifecycle.end_absent([])
     ada.restart()
-    (kept,) = ada.refusals.kept()
+    (kept,) = ada.history.refusals()
     assert (kept.code, kept.query_id, kept.attempt) == (Code.SCHEMA_MISMATCH, envelope.payload_hash.hex(), 1)
     assert kept.detail == "These differ: name."
     assert abs(kept.at_unix_s - time.time()) < 60
 
 
 def test_the_last_refusals_are_remembered_each_attempt_once(ada):
-    envelopes = [ada.world.ask(ada.world.query(max_attempts=4)) for _ in range(KEPT + 5)]
+    envelopes = [ada.world.ask(ada.world.query(max_attempts=4)) for _ in range(KEPT_REFUSALS + 5)]
     for envelope in envelopes:
         ada.go(envelope)
-    assert [kept.query_id for kept in ada.refusals.kept()] == [e.payload_hash.hex() for e in envelopes[5:]]
+    assert [kept.query_id for kept in ada.history.refusals()] == [e.payload_hash.hex() for e in envelopes[5:]]
     ada.go(envelopes[7])
-    assert [kept.query_id for kept in ada.refusals.kept()].count(envelopes[7].payload_hash.hex()) == 1
-    assert ada.refusals.kept()[-1].query_id == envelopes[7].payload_hash.hex()
-    assert len(ada.refusals.kept()) == KEPT
+    assert [kept.query_id for kept in ada.history.refusals()].count(envelopes[7].payload_hash.hex()) == 1
+    assert ada.history.refusals()[-1].query_id == envelopes[7].payload_hash.hex()
+    assert len(ada.history.refusals()) == KEPT_REFUSALS
 
 
 def test_a_refused_cohort_is_remembered_with_its_reason(ada):
@@ -130,7 +133,7 @@ def test_a_refused_cohort_is_remembered_with_its_reason(ada):
     ada.upload(envelope, replace(cohort, acceptances=cohort.acceptances[1:]))
     assert ada.state(envelope) is AttemptState.ENDED
     ada.restart()
-    (kept,) = ada.refusals.kept()
+    (kept,) = ada.history.refusals()
     assert (kept.code, kept.query_id, kept.attempt) == (Code.COHORT_EXCLUDED, envelope.payload_hash.hex(), 1)
     assert kept.detail == "After it was accepted: The cohort does not contain this party's acceptance unchanged."
     assert ada.hub.accepted == [True]
@@ -151,7 +154,7 @@ def test_a_contribution_that_fails_is_remembered_with_its_reason(ada, changes, c
     ada.lifecycle._party = replace(ada.lifecycle._party, **changes)
     ada.lifecycle.compute(work)
     assert ada.state(envelope) is AttemptState.ENDED
-    (kept,) = ada.refusals.kept()
+    (kept,) = ada.history.refusals()
     assert (kept.code, kept.query_id, kept.attempt) == (code, envelope.payload_hash.hex(), 1)
     assert kept.detail.startswith(f"After it was accepted: {reason}")
     assert ada.hub.accepted == [True]
@@ -162,24 +165,32 @@ def test_a_contribution_that_is_no_longer_wanted_is_not_remembered(ada):
     assert ada.lifecycle.advance(work)
     with pytest.raises(StoppedError):
         ada.lifecycle.compute(work, lambda: False)
-    assert ada.refusals.kept() == ()
+    assert ada.history.refusals() == []
 
 
-@pytest.mark.parametrize(
-    "content", ["", "[]", '{"format": 2, "refusals": []}', '{"format": 1, "refusals": [{"code": "X"}]}']
-)
-def test_a_damaged_file_is_replaced(ada, content):
-    (ada.directory / FILE).write_text(content)
-    assert ada.refusals.kept() == ()
-    ada.go(ada.world.ask(ada.world.query(max_attempts=4)))
-    assert len(ada.refusals.kept()) == 1
+@pytest.fixture
+def busy_history(ada):
+    """Another process writes to the history for longer than this one waits."""
+    ada.history.database._connection.execute("PRAGMA busy_timeout = 10")
+    with closing(sqlite3.connect(ada.history.database.path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        yield other
 
 
-def test_a_refusal_that_cannot_be_stored_is_still_sent(ada, caplog):
-    (ada.directory / FILE).mkdir()
+def test_a_refusal_that_cannot_be_stored_is_still_sent(ada, busy_history, caplog):
     ada.go(ada.world.ask(ada.world.query(max_attempts=4)))
     assert ada.hub.refusal_code is Code.POLICY_LIMITS
-    assert "refusal not remembered" in [record.getMessage() for record in caplog.records]
+    assert "history not written" in [record.getMessage() for record in caplog.records]
+
+
+def test_a_query_that_cannot_be_stored_is_not_accepted_yet(ada, busy_history):
+    envelope = ada.world.ask()
+    with pytest.raises(HistoryBusyError, match="nothing was changed"):
+        ada.go(envelope)
+    assert (ada.hub.answers, ada.ledger.events()) == ([], [])
+    busy_history.execute("ROLLBACK")
+    ada.go(envelope)
+    assert ada.hub.accepted == [True]
 
 
 def test_a_learner_that_sends_queries_endlessly_does_not_fill_the_log(ada, caplog):
@@ -191,22 +202,3 @@ def test_a_learner_that_sends_queries_endlessly_does_not_fill_the_log(ada, caplo
     assert len(said) == REFUSALS_LOGGED
     assert said[0]["code"] is Code.POLICY_LIMITS
     assert "max_attempts is 4" in said[0]["reason"]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"at_unix_s": "now"},
-        {"at_unix_s": 1.5},
-        {"at_unix_s": -1},
-        {"at_unix_s": 1 << 60},
-        {"attempt": "1"},
-        {"detail": 5},
-    ],
-    ids=str,
-)
-def test_a_stored_refusal_that_is_none_is_not_read(change):
-    entry = {"at_unix_s": 1, "query_id": "ab" * 32, "attempt": 1, "code": "UNAVAILABLE", "detail": "because"}
-    assert Refused.of(entry).detail == "because"
-    with pytest.raises((ValueError, TypeError)):
-        Refused.of(entry | change)

@@ -25,7 +25,6 @@ from learner.keys import load_key
 from learner.model import Model
 from learner.release import Release
 from learner.state import LearnerState
-from parties.answering.refusals import Refusals
 from parties.answering.spool import Spools
 from parties.config import PartyConfig
 from parties.policy import Policy
@@ -155,9 +154,6 @@ class Readers:
         place = self.root / "queries" / QUERY.hex()
         place.mkdir(parents=True)
         return place / "query.signed", lambda _: LearnerState(self.root, FEDERATION_KEY).find(QUERY)
-
-    def refusals(self):
-        return self.root / "refusals.json", lambda path: Refusals(path.parent).kept()
 
     def secret(self):
         return self.root / "secret", lambda path: load_or_create(path, SystemRandom())
@@ -297,7 +293,7 @@ UNLIMITED = {"csv", "compressed_csv", "parquet"}
 # The content is in a database.
 IN_ROWS = {"stored_round", "shown_round"}
 # A fault in them stops nothing: nothing is remembered, or the configured address is used.
-FORGIVING = {"refusals", "coordinator_address"}
+FORGIVING = {"coordinator_address"}
 # A dangling link counts as a file that does not exist yet.
 MADE_WHERE_ABSENT = {"journal", "secret", "party_roster", "learner_roster", "learner_query"}
 # The coordinator handles these itself, by the party and the chunk that they name.

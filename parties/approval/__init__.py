@@ -1,0 +1,1 @@
+"""Asking people before this party answers a query."""

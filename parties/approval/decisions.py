@@ -1,0 +1,159 @@
+"""People's decisions on queries: recorded in the party's history, counted by the policy of the moment.
+
+A decision is on a query's digest, so it holds for exactly the signed query that was shown, and for each of its
+attempts. Whoever may write the party's state directory may decide: the operating system's user is what it says, a name
+is what a person typed.
+"""
+
+import getpass
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from dpcore.errors import RadofedError
+from parties.history.database import HistoryDatabase
+from parties.policy import Policy
+
+LONGEST_TEXT = 500
+
+
+class DecisionError(RadofedError, ValueError):
+    """A decision that does not count, and why. Nothing was recorded."""
+
+
+@dataclass(frozen=True)
+class Person:
+    """Who decides. user: of the operating system. name: as given, or empty."""
+
+    user: str
+    name: str = ""
+
+    @classmethod
+    def present(cls, name: str = "") -> "Person":
+        """The user of this process, with the given name. Raises DecisionError if the name is not printable."""
+        if len(name) > LONGEST_TEXT or not name.isprintable():
+            raise DecisionError(f"a name has at most {LONGEST_TEXT} printable characters")
+        return cls(getpass.getuser(), " ".join(name.split()))
+
+    @property
+    def words(self) -> tuple[frozenset[str], str]:
+        """What names this person, folded for comparison; and for people."""
+        shown = f"{self.name} ({self.user})" if self.name else self.user
+        return frozenset(text.casefold() for text in (self.user, self.name) if text), shown
+
+    def __str__(self) -> str:
+        return self.words[1]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One person's decision. reason: as given, may be empty."""
+
+    person: Person
+    approves: bool
+    reason: str
+    at_unix_s: float
+
+
+class Verdict(Enum):
+    """What the decisions on a query amount to."""
+
+    UNDECIDED = "undecided"
+    APPROVED = "approved"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What the decisions on a query amount to under a policy. counted: approvals that count. needed: approvals."""
+
+    verdict: Verdict
+    decisions: Sequence[Decision]
+    counted: int
+    needed: int
+
+    @property
+    def refusal(self) -> Decision | None:
+        """The first refusal."""
+        return next((decision for decision in self.decisions if not decision.approves), None)
+
+
+class Decisions:
+    """The decisions recorded at one party."""
+
+    def __init__(self, database: HistoryDatabase) -> None:
+        self._database = database
+
+    def of(self, query_id: bytes) -> list[Decision]:
+        """All decisions on a query, in their order."""
+        with self._database.reading() as connection:
+            rows = connection.execute(
+                "SELECT user, name, approves, reason, at_unix_s FROM decisions WHERE query_id = ? ORDER BY at_unix_s",
+                (query_id,),
+            ).fetchall()
+        return [Decision(Person(user, name), bool(approves), reason, at) for user, name, approves, reason, at in rows]
+
+    def decided(self, query_id: bytes, learner: str, policy: Policy) -> Decided:
+        """What the decisions on a query amount to under this policy: a refusal refuses, whoever approved."""
+        decisions = self.of(query_id)
+        people = {
+            key(decision.person, policy)
+            for decision in decisions
+            if decision.approves and not why_not(decision.person, learner, policy)
+        }
+        needed = policy.approval.approvers
+        if any(not decision.approves for decision in decisions):
+            verdict = Verdict.REFUSED
+        else:
+            verdict = Verdict.APPROVED if len(people) >= needed else Verdict.UNDECIDED
+        return Decided(verdict, decisions, len(people), needed)
+
+    def decide(
+        self, query_id: bytes, learner: str, policy: Policy, decision: Decision, *, still_waits: bool
+    ) -> Decided:
+        """Record a decision, durably. The same decision of the same person again changes nothing.
+
+        still_waits: whether the query waits for a decision. Raises DecisionError if the decision does not count: the
+        query does not wait, is decided, or this person may not decide on it or decided otherwise.
+        """
+        with self._database.transaction() as connection:
+            before = self.decided(query_id, learner, policy)
+            own = [each for each in before.decisions if key(each.person, policy) == key(decision.person, policy)]
+            if any(each.approves == decision.approves for each in own):
+                return before
+            if not still_waits:
+                raise DecisionError("this query does not wait for a decision (any more); see `rado ledger history`")
+            if before.verdict is not Verdict.UNDECIDED:
+                who = ", ".join(str(each.person) for each in before.decisions)
+                raise DecisionError(f"this query is already {before.verdict.value}, by {who}")
+            if cause := why_not(decision.person, learner, policy):
+                raise DecisionError(cause)
+            connection.execute(
+                "INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+                "approves = excluded.approves, reason = excluded.reason, at_unix_s = excluded.at_unix_s",
+                (
+                    query_id,
+                    key(decision.person, policy),
+                    decision.person.user,
+                    decision.person.name,
+                    decision.approves,
+                    decision.reason[:LONGEST_TEXT],
+                    decision.at_unix_s,
+                ),
+            )
+            return self.decided(query_id, learner, policy)
+
+
+def key(person: Person, policy: Policy) -> str:
+    """What tells people apart under this policy: the name if it asks for names, otherwise the user."""
+    return (person.name if policy.approval.names else person.user).casefold()
+
+
+def why_not(person: Person, learner: str, policy: Policy) -> str:
+    """Why a person may not decide on a learner's queries; empty if they may."""
+    if policy.approval.names and not person.name:
+        return "the policy asks for names: say who decides, with --name"
+    asking = {name.casefold() for name in policy.requesters(learner)}
+    if person.words[0] & asking:
+        return f"{person} asks with the key of learner {learner!r}, and does not decide on its queries"
+    return ""

@@ -1,0 +1,84 @@
+"""Between the party's decision on a query and its acceptance: whether people must decide first, and what they decided.
+
+Nothing waits for a person but the answer: no mask key, reservation or contribution exists before the approval. The
+approval is looked up when the acceptance is made, and again before the charge, under the policy of that moment.
+"""
+
+from collections.abc import Callable
+
+from parties.approval.decisions import Decided, Decisions, Verdict
+from parties.approval.reasons import reasons
+from parties.history.history import History, What
+from parties.ledger.charges import Charge
+from parties.policy import Policy
+from wire.errors import Code, WireError
+from wire.query import OpenedQuery
+
+
+class Gate:
+    """The approvals of one party's node."""
+
+    def __init__(self, history: History, clock: Callable[[], float]) -> None:
+        """clock: Unix seconds."""
+        self._history, self._clock = history, clock
+        self._decisions = Decisions(history.database)
+        # Query, its learner, and how many decisions there were when it began to wait.
+        self._waiting: dict[bytes, tuple[str, int]] = {}
+
+    def lets_through(self, opened: OpenedQuery, attempt: int, charge: Charge, policy: Policy) -> bool:
+        """Whether the party may accept now. If not, the query waits for a decision, which is noted.
+
+        charge: of this attempt. Raises WireError(PERSON_REFUSED) if a person refused the query.
+        """
+        found = reasons(policy.approval, opened.query, charge)
+        decided = self._decisions.decided(opened.query_id, opened.query.learner, policy)
+        if decided.verdict is Verdict.REFUSED:
+            raise WireError(Code.PERSON_REFUSED, _refusal(decided))
+        if not found or decided.verdict is Verdict.APPROVED:
+            self._waiting.pop(opened.query_id, None)
+            return True
+        if opened.query_id not in self._waiting:
+            self._history.happened(opened.query_id, attempt, What.WAITS, self._clock(), reasons=found)
+        self._waiting[opened.query_id] = (opened.query.learner, len(decided.decisions))
+        return False
+
+    def check(self, opened: OpenedQuery, charge: Charge, policy: Policy) -> None:
+        """Before a charge: raise WireError(PERSON_REFUSED) unless the query needs no approval or has it.
+
+        The policy may have changed since the acceptance, or a person refused.
+        """
+        decided = self._decisions.decided(opened.query_id, opened.query.learner, policy)
+        if decided.verdict is Verdict.REFUSED:
+            raise WireError(Code.PERSON_REFUSED, _refusal(decided))
+        if decided.verdict is Verdict.UNDECIDED and reasons(policy.approval, opened.query, charge):
+            raise WireError(Code.PERSON_REFUSED, "The policy asks for approval now, and nobody approved it.")
+
+    def is_waiting(self) -> bool:
+        """Whether a query waits for a decision."""
+        return bool(self._waiting)
+
+    def has_news(self) -> bool:
+        """Whether a person decided on a query that waits, since it was last looked at."""
+        return any(len(self._decisions.of(query_id)) != count for query_id, (_, count) in list(self._waiting.items()))
+
+    def gone(self, query_id: bytes, attempt: int) -> None:
+        """Note that a query is over, if it waited: nobody decided in time, so it counts as refused."""
+        self._waiting.pop(query_id, None)
+        if self._history.waits(query_id):
+            self._history.happened(
+                query_id, attempt, What.ENDED, self._clock(), reason="nobody decided before the answers were due"
+            )
+
+    def end_absent(self, still_open: set[bytes]) -> None:
+        """As `gone` for every query that waited and is no longer open at the coordinator."""
+        for shown in self._history.waiting(0.0):
+            if shown.query_id not in still_open:
+                self.gone(shown.query_id, 0)
+
+
+def _refusal(decided: Decided) -> str:
+    refusal = decided.refusal
+    if refusal is None:
+        return ""
+    reason = f": {refusal.reason}" if refusal.reason else ""
+    return f"{refusal.person} refused it{reason}."

@@ -1,0 +1,58 @@
+"""What an attempt cost in each scope and what remains there, for people: scopes that agree are one line."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from parties.ledger.charges import Charge, ScopeKind
+from parties.ledger.state import LedgerState
+
+_ONE = {ScopeKind.RECORD: "whole records", ScopeKind.JOINT: "column", ScopeKind.MARGINAL: "feature"}
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class ScopeCost:
+    """What an attempt costs in some scopes of one kind, by the limits of this party.
+
+    scope: which, in words. cost: the least epsilon, at the limit's delta, of a limit that admits this attempt alone;
+    None without a bound. remaining: the largest epsilon of one more release. limit_epsilon, limit_delta: the limit.
+    """
+
+    scope: str
+    cost: float | None
+    remaining: float
+    limit_epsilon: float
+    limit_delta: float
+
+    def __str__(self) -> str:
+        cost = "no bound" if self.cost is None else f"epsilon {self.cost:.4g}"
+        return f"{self.scope}: {cost}, then {self.remaining:.4g} of {self.limit_epsilon:.4g} remains"
+
+
+def scope_costs(charge: Charge, state: LedgerState) -> list[dict[str, Any]]:
+    """The lines for a charge that `state` contains already, in JSON types."""
+    return [asdict(cost) for cost in costs(charge, state)]
+
+
+def costs(charge: Charge, state: LedgerState) -> list[ScopeCost]:
+    """What a charge costs in the scopes that it or a limit names, and what `state` leaves there, widest scope first."""
+    same: dict[tuple[ScopeKind, float | None, float, float, float], list[str]] = {}
+    for scope in state.scopes:
+        loss = charge.bound(scope.scope)
+        cost = None if loss is None else scope.limit.spent(loss)
+        limit = scope.limit
+        figures = (scope.scope.kind, cost, scope.remaining_epsilon, float(limit.epsilon), float(limit.delta))
+        same.setdefault(figures, []).append(scope.scope.name)
+    return [
+        ScopeCost(_words(kind, names), cost, remaining, epsilon, delta)
+        for (kind, cost, remaining, epsilon, delta), names in same.items()
+    ]
+
+
+def _words(kind: ScopeKind, names: list[str]) -> str:
+    if kind is ScopeKind.RECORD:
+        return _ONE[kind]
+    named = ", ".join(names[:_MOST_NAMED])
+    return (
+        f"{_ONE[kind]} {named}" if len(names) <= _MOST_NAMED else f"each of {len(names)} {_ONE[kind]}s ({named}, ...)"
+    )

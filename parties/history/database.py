@@ -1,0 +1,185 @@
+"""The history's file: one SQLite database in the party's state directory, which the node and commands share.
+
+The ledger decides what may be answered; this file explains it, and holds what people decided. It never replaces the
+ledger: a lost history is made again from the ledger's charges, without what was asked.
+"""
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dpcore.errors import ConfigurationError, RadofedError
+from radofed.common.files.writing import OWNER_ONLY
+
+FILE = "history.sqlite"
+# "radH": distinguishes a history from other SQLite files.
+APPLICATION_ID = 0x72616448
+FORMAT_VERSION = 1
+BUSY_TIMEOUT_S = 30.0
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+
+_TABLES = """
+CREATE TABLE identity (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE queries (
+    query_id BLOB PRIMARY KEY,       -- SHA-256 of the signed payload
+    shown_at_unix_s REAL NOT NULL,
+    learner TEXT NOT NULL,
+    kind TEXT NOT NULL,              -- as in the policy; empty if only the ledger knows the query
+    contents TEXT NOT NULL,          -- in words, without predicates
+    not_after_unix_s INTEGER NOT NULL,
+    rows INTEGER,                    -- that this party would state
+    bounds TEXT,                     -- what an attempt costs, as in the ledger; NULL if the query was refused before
+    epoch BLOB,
+    is_charged INTEGER NOT NULL,
+    words TEXT,                      -- in words, with predicates; NULL once kept for long enough
+    envelope BLOB                    -- the signed query; NULL once kept for long enough
+) STRICT;
+CREATE INDEX queries_by_time ON queries (shown_at_unix_s);
+CREATE INDEX queries_by_learner ON queries (learner, shown_at_unix_s);
+CREATE INDEX queries_without_charge ON queries (shown_at_unix_s) WHERE is_charged = 0;
+CREATE TABLE events (
+    query_id BLOB NOT NULL,
+    attempt INTEGER NOT NULL,
+    what TEXT NOT NULL,
+    at_unix_s REAL NOT NULL,
+    details TEXT NOT NULL,           -- a JSON object
+    PRIMARY KEY (query_id, attempt, what)
+) STRICT;
+CREATE TABLE decisions (
+    query_id BLOB NOT NULL,
+    person TEXT NOT NULL,            -- who counts as one person
+    user TEXT NOT NULL,              -- of the operating system
+    name TEXT NOT NULL,              -- as given, or empty
+    approves INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    at_unix_s REAL NOT NULL,
+    PRIMARY KEY (query_id, person)
+) STRICT;
+CREATE TABLE pauses (
+    paused_at_unix_s REAL NOT NULL,
+    paused_by TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    resumed_at_unix_s REAL,          -- NULL while it lasts
+    resumed_by TEXT
+) STRICT;
+"""
+
+
+class HistoryFileError(ConfigurationError):
+    """A file that is not this party's history, or that is damaged."""
+
+    def __init__(self, path: Path, cause: str) -> None:
+        self.path, self.cause = path, cause
+        super().__init__(
+            f"{path}: not this party's history ({cause}); move the file aside: the party makes a new one from its "
+            "ledger, which knows every charge but not what was asked"
+        )
+
+
+class HistoryBusyError(RadofedError):
+    """The history could not be read or written at this time. Nothing was changed."""
+
+    def __init__(self, path: Path, cause: str) -> None:
+        self.path, self.cause = path, cause
+        super().__init__(
+            f"{path}: {cause}; nothing was changed: check its permissions, free disk space or stop the other process, "
+            "then retry"
+        )
+
+
+class HistoryDatabase:
+    """The open file. Threads of one process may share it; other processes may also open it."""
+
+    def __init__(self, path: Path, *, federation: str, party: str, create: bool = True) -> None:
+        """Open the file. If it is missing, create it if `create` is set.
+
+        Raises HistoryFileError if the file is another's, damaged or missing, HistoryBusyError if it cannot be opened
+        at this time.
+        """
+        self.path = path
+        self._lock, self._depth = threading.RLock(), 0
+        if not create and not path.exists():
+            raise ConfigurationError(f"{path}: there is no history yet; the party creates it when it first starts")
+        try:
+            if create:
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                # Before SQLite opens it: predicates may name people.
+                path.touch(mode=OWNER_ONLY, exist_ok=True)
+            self._connection = sqlite3.connect(
+                path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+            )
+        except (OSError, sqlite3.Error) as error:
+            raise HistoryBusyError(path, str(error)) from error
+        try:
+            # What is erased is overwritten, not only unlinked. The journal is truncated, as the ledger's is.
+            self._connection.execute("PRAGMA secure_delete = ON")
+            self._connection.execute("PRAGMA synchronous = FULL")
+            with self.transaction() as connection:
+                self._check(connection, {"federation": federation, "party": party}, create=create)
+            self._connection.execute("PRAGMA journal_mode = TRUNCATE")
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _check(self, connection: sqlite3.Connection, owner: dict[str, str], *, create: bool) -> None:
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if not tables and create:
+            for statement in _TABLES.split(";\n"):
+                connection.execute(statement)
+            connection.executemany("INSERT INTO identity VALUES (?, ?)", owner.items())
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+            return
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if application != APPLICATION_ID:
+            raise HistoryFileError(self.path, "it is another kind of file")
+        if version != FORMAT_VERSION:
+            raise HistoryFileError(self.path, f"it has format {version}, and this version reads {FORMAT_VERSION}")
+        held = dict(connection.execute("SELECT key, value FROM identity"))
+        if held != owner:
+            raise HistoryFileError(self.path, f"it belongs to {held.get('party')!r} of {held.get('federation')!r}")
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Write everything inside atomically; it is on disk on return. A nested transaction is part of the outer one.
+
+        Raises HistoryBusyError, or HistoryFileError for a damaged file.
+        """
+        with self._lock, self._translated():
+            outermost = self._depth == 0
+            if outermost:
+                self._connection.execute("BEGIN IMMEDIATE")
+            self._depth += 1
+            try:
+                yield self._connection
+            except BaseException:
+                self._depth -= 1
+                if outermost and self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+            self._depth -= 1
+            if outermost:
+                self._connection.execute("COMMIT")
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Read what is committed, without waiting for writers. Raises as `transaction` does."""
+        with self._lock, self._translated():
+            yield self._connection
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
+                raise HistoryFileError(self.path, str(error)) from error
+            raise HistoryBusyError(self.path, str(error)) from error

@@ -1,0 +1,280 @@
+"""What this party was asked and what became of it: written by its node, read by people.
+
+Every query that verified is noted before anything is answered, also one that is refused. What follows is noted when it
+has happened; what the ledger knows of a query is read from the ledger, so that a crash between both loses nothing that
+was charged.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from parties.history.database import HistoryDatabase
+from parties.ledger.charges import Charge
+from parties.ledger.format import bounds_text, read_charge
+from wire.envelopes import Envelope
+from wire.errors import Code
+from wire.query import OpenedQuery
+
+MOST_WITHOUT_CHARGE = 10_000
+"""The newest queries that cost nothing are kept, this many of them: nothing else limits how many a learner sends."""
+MOST_BYTES_WITHOUT_CHARGE = 256 << 20
+"""The signed queries among them that are kept take at most this many bytes."""
+KEPT_REFUSALS = 20
+"""The last refusals that `rado party check` looks at."""
+# Forgetting is cheap, and nothing grows by much meanwhile.
+_FORGET_EVERY = 64
+
+
+class What(StrEnum):
+    """What happened to a query. The value is stored."""
+
+    WAITS = "waits for a decision"
+    REFUSED = "refused"
+    ACCEPTED = "accepted"
+    COHORT = "cohort"
+    CHARGED = "charged"
+    UPLOADED = "uploaded"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True)
+class Happened:
+    """One event of a query. details: by name, as `History.happened` was given them."""
+
+    attempt: int
+    what: What
+    at_unix_s: float
+    details: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A query that this party was shown.
+
+    kind: empty if only the ledger knows the query. rows: of this party. charge: of one attempt, None if the query was
+    refused before that was known. words, envelope: None once they were kept for long enough.
+    """
+
+    query_id: bytes
+    shown_at_unix_s: float
+    learner: str
+    kind: str
+    contents: str
+    not_after_unix_s: int
+    rows: int | None
+    charge: Charge | None
+    words: str | None
+    envelope: Envelope | None
+
+
+@dataclass(frozen=True)
+class Refused:
+    """One refusal. query_id: hexadecimal. detail: a sentence, such as the differing fields of a schema; may be empty.
+
+    detail never quotes a cell.
+    """
+
+    at_unix_s: float
+    query_id: str
+    attempt: int
+    code: Code
+    detail: str
+
+    @classmethod
+    def of(cls, query_id: bytes, attempt: int, at_unix_s: float, details: Mapping[str, Any]) -> "Refused":
+        """From a stored event."""
+        return cls(at_unix_s, query_id.hex(), attempt, Code(details["code"]), details["detail"])
+
+
+@dataclass(frozen=True)
+class Page:
+    """Which queries to read, newest first.
+
+    learner: only this learner's. since, until: Unix seconds, the first included. Raises ValueError if limit is below 1.
+    """
+
+    limit: int = 50
+    offset: int = 0
+    learner: str | None = None
+    since_unix_s: float = 0.0
+    until_unix_s: float = float("inf")
+
+    def __post_init__(self) -> None:
+        if self.limit < 1 or self.offset < 0:
+            raise ValueError("a page has at least one query, and starts at 0 or later")
+
+
+_SHOWN = """SELECT query_id, shown_at_unix_s, learner, kind, contents, not_after_unix_s, rows, bounds, epoch, words,
+envelope FROM queries"""
+_WAITS = (
+    "('waits for a decision' IN (SELECT what FROM events WHERE events.query_id = queries.query_id) AND NOT EXISTS ("
+    "SELECT 1 FROM events WHERE events.query_id = queries.query_id AND what IN ('refused', 'accepted', 'ended')))"
+)
+_WITHOUT_ENVELOPE = _SHOWN.replace("envelope FROM", "NULL FROM")
+
+
+class History:
+    """The history of one party."""
+
+    def __init__(self, database: HistoryDatabase) -> None:
+        self.database = database
+        self._since_forgotten = 0
+
+    def shown(self, opened: OpenedQuery, *, rows: int, charge: Charge | None, now_unix_s: float) -> None:
+        """Note a query that verified, durably. A later call only adds what an attempt costs."""
+        query = opened.query
+        bounds, epoch = (None, None) if charge is None else (bounds_text(charge), charge.epoch)
+        row = (query.learner, query.kind.name, query.kind.contents, query.not_after_unix_s, rows, bounds, epoch)
+        with self.database.transaction() as connection:
+            known = connection.execute("SELECT bounds FROM queries WHERE query_id = ?", (opened.query_id,)).fetchone()
+            if known is None:
+                connection.execute(
+                    "INSERT INTO queries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?)",
+                    (opened.query_id, now_unix_s, *row, query.kind.words(), opened.envelope.to_bytes()),
+                )
+                self._since_forgotten += 1
+            elif known[0] is None and bounds is not None:
+                connection.execute(
+                    "UPDATE queries SET bounds = ?, epoch = ? WHERE query_id = ?", (bounds, epoch, opened.query_id)
+                )
+
+    def happened(self, query_id: bytes, attempt: int, what: What, now_unix_s: float, **details: Any) -> None:
+        """Note an event, durably. The newest of the same kind in an attempt replaces the others."""
+        with self.database.transaction() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?)",
+                (query_id, attempt, what.value, now_unix_s, json.dumps(details)),
+            )
+            if what is What.CHARGED:
+                connection.execute("UPDATE queries SET is_charged = 1 WHERE query_id = ?", (query_id,))
+
+    def complete(self, charged: Iterable[tuple[bytes, str, float]]) -> int:
+        """Add what only the ledger knows: queries that were charged before there was a history. Returns their number.
+
+        charged: of each query that the ledger charged the id, the learner and the time.
+        """
+        added = 0
+        with self.database.transaction() as connection:
+            for query_id, learner, at_unix_s in charged:
+                added += connection.execute(
+                    "INSERT OR IGNORE INTO queries VALUES (?, ?, ?, '', '', 0, NULL, NULL, NULL, 1, NULL, NULL)",
+                    (query_id, at_unix_s, learner),
+                ).rowcount
+                connection.execute("UPDATE queries SET is_charged = 1 WHERE query_id = ?", (query_id,))
+        return added
+
+    def forget(self, *, whole_before_unix_s: float, predicates_before_unix_s: float, at_once: bool = True) -> None:
+        """Delete queries that were shown before the one time, and what older ones asked in detail.
+
+        at_once: False to wait until some queries were added.
+        """
+        if not at_once and self._since_forgotten < _FORGET_EVERY:
+            return
+        self._since_forgotten = 0
+        with self.database.transaction() as connection:
+            connection.execute("DELETE FROM queries WHERE shown_at_unix_s < ?", (whole_before_unix_s,))
+            connection.execute(
+                "DELETE FROM queries WHERE query_id IN (SELECT query_id FROM queries WHERE is_charged = 0 "
+                "ORDER BY shown_at_unix_s DESC LIMIT -1 OFFSET ?)",
+                (MOST_WITHOUT_CHARGE,),
+            )
+            connection.execute(
+                "UPDATE queries SET words = NULL, envelope = NULL WHERE shown_at_unix_s < ? AND envelope IS NOT NULL",
+                (predicates_before_unix_s,),
+            )
+            connection.execute(
+                "UPDATE queries SET words = NULL, envelope = NULL WHERE query_id IN (SELECT query_id FROM ("
+                "SELECT query_id, sum(length(envelope)) OVER (ORDER BY shown_at_unix_s DESC) AS bytes FROM queries "
+                "WHERE is_charged = 0 AND envelope IS NOT NULL) WHERE bytes > ?)",
+                (MOST_BYTES_WITHOUT_CHARGE,),
+            )
+            # A refusal of a query that did not verify has no query here.
+            for table, kept in (("events", MOST_WITHOUT_CHARGE), ("decisions", 0)):
+                connection.execute(
+                    f"DELETE FROM {table} WHERE query_id NOT IN (SELECT query_id FROM queries) "  # noqa: S608
+                    f"AND rowid <= (SELECT max(rowid) - {kept} FROM {table})"
+                )
+
+    def page(self, page: Page) -> list[Shown]:
+        """Queries without their envelopes, newest first."""
+        conditions, values = ["shown_at_unix_s >= ?", "shown_at_unix_s < ?"], [page.since_unix_s, page.until_unix_s]
+        if page.learner is not None:
+            conditions.append("learner = ?")
+            values.append(page.learner)  # type: ignore[arg-type]  # a row of several types
+        text = f"{_WITHOUT_ENVELOPE} WHERE {' AND '.join(conditions)} ORDER BY shown_at_unix_s DESC LIMIT ? OFFSET ?"
+        with self.database.reading() as connection:
+            return [_shown(row) for row in connection.execute(text, (*values, page.limit, page.offset)).fetchall()]
+
+    def count(self, page: Page) -> int:
+        """The number of queries on this page and all that follow or precede it."""
+        learner = "" if page.learner is None else " AND learner = ?"
+        values = [page.since_unix_s, page.until_unix_s, *([] if page.learner is None else [page.learner])]
+        text = f"SELECT count(*) FROM queries WHERE shown_at_unix_s >= ? AND shown_at_unix_s < ?{learner}"  # noqa: S608
+        with self.database.reading() as connection:
+            (found,) = connection.execute(text, values).fetchone()
+        return int(found)
+
+    def find(self, prefix: str) -> list[Shown]:
+        """The queries whose id begins with these hexadecimal digits, with their envelopes; at most two."""
+        with self.database.reading() as connection:
+            rows = connection.execute(
+                f"{_SHOWN} WHERE substr(hex(query_id), 1, ?) = ? LIMIT 2", (len(prefix), prefix.upper())
+            ).fetchall()
+        return [_shown(row) for row in rows]
+
+    def events(self, query_ids: Iterable[bytes]) -> dict[bytes, list[Happened]]:
+        """The events of these queries, in the order in which they happened."""
+        found: dict[bytes, list[Happened]] = {query_id: [] for query_id in query_ids}
+        with self.database.reading() as connection:
+            for query_id, events in found.items():
+                for attempt, what, at_unix_s, details in connection.execute(
+                    "SELECT attempt, what, at_unix_s, details FROM events WHERE query_id = ? ORDER BY at_unix_s, rowid",
+                    (query_id,),
+                ).fetchall():
+                    events.append(Happened(attempt, What(what), at_unix_s, json.loads(details)))
+        return found
+
+    def refusals(self, most: int = KEPT_REFUSALS) -> list[Refused]:
+        """The last refusals, oldest first; also of queries that did not verify."""
+        with self.database.reading() as connection:
+            rows = connection.execute(
+                "SELECT query_id, attempt, at_unix_s, details FROM events WHERE what = ? ORDER BY rowid DESC LIMIT ?",
+                (What.REFUSED.value, most),
+            ).fetchall()
+        return [Refused.of(query_id, attempt, at, json.loads(text)) for query_id, attempt, at, text in reversed(rows)]
+
+    def waits(self, query_id: bytes) -> bool:
+        """Whether a query waits for a decision, as far as this history knows."""
+        with self.database.reading() as connection:
+            row = connection.execute(f"SELECT {_WAITS} FROM queries WHERE query_id = ?", (query_id,)).fetchone()  # noqa: S608
+        return row is not None and bool(row[0])
+
+    def waiting(self, now_unix_s: float) -> list[Shown]:
+        """Queries that wait for a decision and have not expired, with their envelopes, oldest first.
+
+        That a person has decided since does not matter here (parties.history.approvals).
+        """
+        with self.database.reading() as connection:
+            rows = connection.execute(
+                f"{_SHOWN} WHERE not_after_unix_s >= ? AND {_WAITS} ORDER BY shown_at_unix_s", (now_unix_s,)
+            ).fetchall()
+        return [_shown(row) for row in rows]
+
+
+def _shown(row: tuple[Any, ...]) -> Shown:
+    query_id, at_unix_s, learner, kind, contents, not_after, rows, bounds, epoch, words, envelope = row
+    return Shown(
+        query_id,
+        at_unix_s,
+        learner,
+        kind,
+        contents,
+        not_after,
+        rows,
+        None if bounds is None else read_charge(bounds, learner, epoch),
+        words,
+        None if envelope is None else Envelope.from_bytes(envelope),
+    )
