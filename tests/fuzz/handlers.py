@@ -135,7 +135,7 @@ def reader(method: str):
 def resign(request, kind: Kind) -> None:
     for field, part in request.ListFields():
         if field.message_type is not None and field.message_type.name == "Signed":
-            named = Kind.REFUSAL if field.name == "refusal" else kind
+            named = {"refusal": Kind.REFUSAL, "pending": Kind.PENDING}.get(field.name, kind)
             try:
                 name = getattr(PROTOS[named].FromString(part.payload), "party", "")
             except DecodeError:  # the handler under test says what is wrong
@@ -175,7 +175,10 @@ def _requests() -> dict[str, list]:
     party, learner = party_service_pb2, learner_service_pb2
     query_id = world.opened().query_id
     refusal = sign(Refusal(query_id, 1, "ann", Code.UNAVAILABLE), world.KEYS["ann"])
-    seeds["PartyService.SubmitAnswer"].append(party.SubmitAnswerRequest(refusal=refusal.to_proto()))
+    seeds["PartyService.SubmitAnswer"] += [
+        party.SubmitAnswerRequest(refusal=refusal.to_proto()),
+        party.SubmitAnswerRequest(pending=signed(Kind.PENDING).to_proto()),
+    ]
     seeds["PartyService.UploadChunk"] = [
         party.UploadChunkRequest(query_id=query_id, attempt=1, chunk=world.chunk().to_proto())
     ]

@@ -15,7 +15,7 @@ from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import PlainDesign
 from tests.wire.test_query_kinds import KINDS, SCHEMA
 from wire.binding import Binding, OpeningSecret
-from wire.cohort import Acceptance, Cohort, Ready, Receipt, Refusal, sign
+from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, sign
 from wire.envelopes import Kind, SigningKey
 from wire.errors import Code, WireError
 from wire.features import OWN_FEATURES, Features
@@ -163,6 +163,7 @@ def statements() -> dict[Kind, list[bytes]]:
         Kind.CANCEL: [_signed_payload("cancel")],
         Kind.ACCEPTANCE: [acceptance("ann").to_bytes()],
         Kind.REFUSAL: [Refusal(query_id, 1, "ann", Code.BUDGET_EXCEEDED).to_bytes()],
+        Kind.PENDING: [Pending(query_id, 1, "ann").to_bytes()],
         Kind.READY: [Ready(query_id, 1, "ann").to_bytes()],
         Kind.RECEIPT: [receipt("ann").to_bytes()],
         Kind.FEATURES: [Features(FEDERATION, "ann", OWN_FEATURES, "0.2.0", NOW).to_bytes()],
