@@ -60,7 +60,8 @@ class Hub:
     async def to_phase(self, phase: int) -> None:
         """A query that is asked (1), ready but for one party (2), or uploading (3)."""
         await self.core.start()
-        await self.intake.query(world.opened().envelope, world.MEMBERS["lea"])
+        for at in (0, 1):
+            await self.intake.query(world.opened(at).envelope, world.MEMBERS["lea"])
         self.witnesses.ask(signed(Kind.CHALLENGE), world.MEMBERS["ann"])
         parties = world.PARTIES if phase == 3 else world.PARTIES[1:]
         for party in parties if phase > 1 else ():
