@@ -20,6 +20,7 @@ from coordinator.events import (
     Added,
     AddingFailed,
     Answered,
+    BecamePending,
     BecameReady,
     Cancelled,
     DropUploads,
@@ -327,8 +328,9 @@ class Core:
                 self._log.info("refusal", **about, attempt=attempt, party=party, code=answer.code)
             case Expelled(parties):
                 self._log.warning("removed from the query", **about, parties=sorted(parties))
-            case BecameReady(attempt, party):
-                self._log.info("ready", **about, attempt=attempt, party=party)
+            case BecamePending(attempt, party) | BecameReady(attempt, party):
+                what = "pending" if isinstance(event, BecamePending) else "ready"
+                self._log.info(what, **about, attempt=attempt, party=party)
             case ReceiptGiven(attempt, party, _):
                 self._log.info("receipt", **about, attempt=attempt, party=party, chunks=live.chunks)
             case Added(attempt):

@@ -30,6 +30,14 @@ class Answered:
 
 
 @dataclass(frozen=True)
+class BecamePending:
+    """A person at the party has to decide before it answers."""
+
+    attempt: int
+    party: str
+
+
+@dataclass(frozen=True)
 class BecameReady:
     """A party has spooled its contribution."""
 
@@ -85,7 +93,10 @@ class Expelled:
     parties: frozenset[str]
 
 
-Event = Answered | BecameReady | ReceiptGiven | Added | AddingFailed | Cancelled | Retried | Ticked | Expelled
+PartyEvent = Answered | BecamePending | BecameReady | ReceiptGiven
+"""What a party's signed statement becomes."""
+
+Event = PartyEvent | Added | AddingFailed | Cancelled | Retried | Ticked | Expelled
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,24 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from coordinator.core import Core
-from coordinator.events import Answered, BecameReady, Cancelled, PartyAnswer, ReceiptGiven, Retried
+from coordinator.events import Answered, BecamePending, BecameReady, Cancelled, PartyAnswer, ReceiptGiven, Retried
 from coordinator.live import LiveQuery, check_size
 from coordinator.membership import check_sender
 from coordinator.rounds import Rules
 from coordinator.store import Statement
 from coordinator.totals import check_chunk
 from radofed.common.logs import Log
-from wire.cohort import Acceptance, Ready, Receipt, Refusal, S, check_receipt, check_roster_version, open_statement
+from wire.cohort import (
+    Acceptance,
+    Pending,
+    Ready,
+    Receipt,
+    Refusal,
+    S,
+    check_receipt,
+    check_roster_version,
+    open_statement,
+)
 from wire.envelopes import Envelope, Kind
 from wire.errors import Code, WireError
 from wire.features import Feature
@@ -118,6 +128,15 @@ class Intake:
         """Process a party's refusal. Raises WireError."""
         said = self._open(Refusal, envelope, caller)
         await self._answer(said, PartyAnswer(envelope.payload_hash.hex(), code=said.code.value), envelope)
+
+    async def pending(self, envelope: Envelope, caller: Member) -> None:
+        """Process a party's statement that a person has to decide. Raises WireError."""
+        said = self._open(Pending, envelope, caller)
+        if Feature.DECISIONS not in self._core.find(said.query_id).opened.query.features:
+            # Its learner may not know the state that this puts the party in.
+            raise WireError(Code.FEATURE_MISSING, f"The query does not have {Feature.DECISIONS}.")
+        statement = Statement(said.attempt, said.party, said.KIND, envelope)
+        await self._core.move(said.query_id, BecamePending(said.attempt, said.party), statement=statement)
 
     def _open(self, statement_type: type[S], envelope: Envelope, caller: Member) -> S:
         if len(envelope.payload) > STATEMENT_BYTES:

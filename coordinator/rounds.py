@@ -24,6 +24,7 @@ from coordinator.events import (
     Added,
     AddingFailed,
     Answered,
+    BecamePending,
     BecameReady,
     Cancelled,
     DropUploads,
@@ -32,6 +33,7 @@ from coordinator.events import (
     Finished,
     FixCohort,
     PartyAnswer,
+    PartyEvent,
     ReceiptGiven,
     Retried,
     StartAdding,
@@ -77,7 +79,8 @@ class Rules:
 class Round:
     """State of a query. Valid from construction: raises ValueError otherwise (a bug, or a damaged store).
 
-    answers, ready, cohort and receipts belong to the current attempt. Mappings are never changed in place.
+    answers, ready, cohort, receipts and pending belong to the current attempt. pending: every party that said that a
+    person has to decide, also after it answered. Mappings are never changed in place.
     """
 
     rules: Rules
@@ -91,13 +94,14 @@ class Round:
     receipts: Mapping[str, str] = field(default_factory=dict)
     code: str = ""
     detail: str = ""
+    pending: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         rules = self.rules
         checks = (
             1 <= self.attempt <= rules.max_attempts,
             math.isfinite(self.deadline) and math.isfinite(self.expires_at),
-            set(self.answers) <= set(rules.parties),
+            set(self.answers) | self.pending <= set(rules.parties),
             all(self._accepted(party) for party in self.ready),
             len(set(self.cohort)) == len(self.cohort) and self.ready.issuperset(self.cohort),
             set(self.receipts) <= set(self.cohort),
@@ -127,7 +131,7 @@ class Round:
         """State of a party in the current attempt."""
         answer = self.answers.get(party)
         if answer is None:
-            return PartyState.SILENT
+            return PartyState.PENDING if party in self.pending else PartyState.SILENT
         if not answer.accepted:
             return PartyState.REFUSED
         if not self.cohort:
@@ -149,6 +153,7 @@ class Round:
             "receipts": dict(self.receipts),
             "code": self.code,
             "detail": self.detail,
+            "pending": sorted(self.pending),
         }
 
     @classmethod
@@ -167,6 +172,8 @@ class Round:
             receipts=dict(data["receipts"]),
             code=data["code"],
             detail=data["detail"],
+            # Absent in what a version before the feature of decisions stored.
+            pending=frozenset(data.get("pending", ())),
         )
 
 
@@ -185,12 +192,8 @@ def step(round_: Round, event: Event, now: float) -> Outcome:
     ANSWER_CONFLICT or COHORT_EXCLUDED.
     """
     match event:
-        case Answered():
-            outcome = _after_statement(round_, _answered(round_, event), now)
-        case BecameReady():
-            outcome = _after_statement(round_, _became_ready(round_, event), now)
-        case ReceiptGiven():
-            outcome = _after_statement(round_, _receipt_given(round_, event), now)
+        case Answered() | BecamePending() | BecameReady() | ReceiptGiven():
+            outcome = _stated(round_, event, now)
         case Added(attempt):
             outcome = _added(round_, attempt)
         case AddingFailed(attempt, detail):
@@ -207,7 +210,16 @@ def step(round_: Round, event: Event, now: float) -> Outcome:
     return outcome
 
 
-def _after_statement(before: Round, after: Round, now: float) -> Outcome:
+def _stated(before: Round, event: PartyEvent, now: float) -> Outcome:
+    match event:
+        case Answered():
+            after = _answered(before, event)
+        case BecamePending():
+            after = _became_pending(before, event)
+        case BecameReady():
+            after = _became_ready(before, event)
+        case ReceiptGiven():
+            after = _receipt_given(before, event)
     return (before, ()) if after is before else _settle(after, now)
 
 
@@ -234,6 +246,19 @@ def _answered(round_: Round, event: Answered) -> Round:
     _check_open(round_, event.attempt)
     _check_phase(round_, Phase.ANSWERING)
     return replace(round_, answers={**round_.answers, event.party: event.answer})
+
+
+def _became_pending(round_: Round, event: BecamePending) -> Round:
+    """No answer, so it ends no phase and extends none."""
+    if event.party not in round_.rules.parties:
+        raise WireError(Code.QUERY_UNKNOWN)
+    if event.attempt == round_.attempt and event.party in round_.pending:
+        return round_
+    _check_open(round_, event.attempt)
+    if event.party in round_.answers:
+        raise WireError(Code.ANSWER_CONFLICT)
+    _check_phase(round_, Phase.ANSWERING)
+    return replace(round_, pending=round_.pending | {event.party})
 
 
 def _became_ready(round_: Round, event: BecameReady) -> Round:
@@ -417,13 +442,18 @@ def _standing(round_: Round) -> str:
     else:
         able = _choose(round_, round_.acceptors)
         groups = {
-            "silent": [party for party in round_.rules.parties if party not in round_.answers],
+            "silent": _in_state(round_, PartyState.SILENT),
+            "waiting for a decision": _in_state(round_, PartyState.PENDING),
             "refused": [f"{party} ({answer.code})" for party, answer in round_.answers.items() if answer.code],
             "not ready": [p for p in able if p not in round_.ready] if round_.phase is Phase.PREPARING else [],
             "too many rows": [party for party in round_.acceptors if party not in able],
         }
     text = "; ".join(f"{name}: {_list(members)}" for name, members in groups.items() if members)
     return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def _in_state(round_: Round, state: PartyState) -> list[str]:
+    return [party for party in round_.rules.parties if round_.party_state(party) is state]
 
 
 def _list(names: Iterable[str]) -> str:

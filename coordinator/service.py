@@ -134,14 +134,16 @@ class PartyService(party_service_pb2_grpc.PartyServiceServicer):
     async def SubmitAnswer(
         self, request: party_service_pb2.SubmitAnswerRequest, context: Context
     ) -> party_service_pb2.SubmitAnswerResponse:
-        """Submit an acceptance or a refusal."""
+        """Submit an acceptance or a refusal, or say that a person has to decide first."""
         match request.WhichOneof("answer"):
             case "acceptance":
                 await self._intake.acceptance(Envelope.from_proto(request.acceptance), current_caller())
             case "refusal":
                 await self._intake.refusal(Envelope.from_proto(request.refusal), current_caller())
+            case "pending":
+                await self._intake.pending(Envelope.from_proto(request.pending), current_caller())
             case _:
-                raise WireError(Code.MESSAGE_MALFORMED, "An answer is an acceptance or a refusal.")
+                raise WireError(Code.MESSAGE_MALFORMED, "An answer is an acceptance, a refusal or a pending.")
         return party_service_pb2.SubmitAnswerResponse()
 
     async def SubmitReady(

@@ -108,6 +108,10 @@ class CoordinatorClient:
         )
         self._call(self._party.SubmitAnswer, request)
 
+    def pending(self, pending: Envelope) -> None:
+        """See parties.answering.coordinator_calls.CoordinatorCalls."""
+        self._call(self._party.SubmitAnswer, party_service_pb2.SubmitAnswerRequest(pending=pending.to_proto()))
+
     def ready(self, ready: Envelope) -> None:
         """See parties.answering.coordinator_calls.CoordinatorCalls."""
         self._call(self._party.SubmitReady, party_service_pb2.SubmitReadyRequest(ready=ready.to_proto()))

@@ -93,6 +93,31 @@ class Refusal:
 
 
 @dataclass(frozen=True)
+class Pending:
+    """A person at this party has to decide first. Not an answer: the party may still accept or refuse."""
+
+    KIND: ClassVar[Kind] = Kind.PENDING
+    query_id: bytes
+    attempt: int
+    party: str
+
+    def __post_init__(self) -> None:
+        _check_attempt(self.query_id, self.attempt)
+
+    def to_bytes(self) -> bytes:
+        """The payload to be signed."""
+        return cohort_pb2.Pending(query_id=self.query_id, attempt=self.attempt, party=self.party).SerializeToString(
+            deterministic=True
+        )
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> "Pending":
+        """Raises WireError."""
+        m = parse(cohort_pb2.Pending, payload)
+        return cls(m.query_id, m.attempt, m.party)
+
+
+@dataclass(frozen=True)
 class Ready:
     """A party has spooled its contribution."""
 
@@ -160,7 +185,7 @@ class Receipt:
         return cls(m.query_id, m.attempt, m.party, m.cohort_digest, m.upload_digest, m.chunks, m.ciphertexts, head)
 
 
-Statement = Acceptance | Refusal | Ready | Receipt
+Statement = Acceptance | Refusal | Pending | Ready | Receipt
 
 
 def sign(statement: Statement, signing_key: SigningKey) -> Envelope:
@@ -168,7 +193,7 @@ def sign(statement: Statement, signing_key: SigningKey) -> Envelope:
     return signing_key.sign(statement.KIND, statement.to_bytes())
 
 
-S = TypeVar("S", Acceptance, Refusal, Ready, Receipt)
+S = TypeVar("S", Acceptance, Refusal, Pending, Ready, Receipt)
 
 
 def open_statement(statement_type: type[S], envelope: Envelope, roster: Roster) -> tuple[S, Member]:

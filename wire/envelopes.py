@@ -49,6 +49,7 @@ class Kind(StrEnum):
     CANCEL = "Cancel"
     ACCEPTANCE = "Acceptance"
     REFUSAL = "Refusal"
+    PENDING = "Pending"
     READY = "Ready"
     RECEIPT = "Receipt"
     FEATURES = "Features"
@@ -64,6 +65,7 @@ SIGNER_ROLE: dict[Kind, str] = {
     Kind.CANCEL: "learner",
     Kind.ACCEPTANCE: "party",
     Kind.REFUSAL: "party",
+    Kind.PENDING: "party",
     Kind.READY: "party",
     Kind.RECEIPT: "party",
     Kind.FEATURES: "party",

@@ -29,6 +29,8 @@ class Feature(StrEnum):
     """A second attempt needs the learner's signed Retry."""
     FRESH_ROSTERS = "fresh-rosters"
     """Acceptances carry the newest roster version that the party has."""
+    DECISIONS = "decisions"
+    """A party may say that a person has to decide before it answers."""
     LEDGER_HEADS = "ledger-heads"
     """Acceptances and receipts carry the head of the party's ledger, and parties witness one another's."""
 

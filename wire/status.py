@@ -46,6 +46,12 @@ class PartyState(Enum):
     LEFT_OUT = release_pb2.PARTY_STATE_LEFT_OUT
     UPLOADING = release_pb2.PARTY_STATE_UPLOADING
     UPLOADED = release_pb2.PARTY_STATE_UPLOADED
+    PENDING = release_pb2.PARTY_STATE_PENDING
+
+    @property
+    def awaits_answer(self) -> bool:
+        """Whether the party has neither accepted nor refused."""
+        return self in (PartyState.SILENT, PartyState.PENDING)
 
     @property
     def word(self) -> str:

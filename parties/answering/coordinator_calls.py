@@ -52,6 +52,10 @@ class CoordinatorCalls(Protocol):
         """Send a signed acceptance or refusal."""
         ...
 
+    def pending(self, pending: Envelope) -> None:
+        """Say that a person has to decide first. Only for a query with the feature of decisions."""
+        ...
+
     def ready(self, ready: Envelope) -> None:
         """Report that the contribution is spooled."""
         ...

@@ -167,7 +167,7 @@ class QueryLifecycle:
 
     def _answer(self, work: Work) -> Attempt | None:
         """Decide, then reserve and store an acceptance, or refuse. None if the party does not take part."""
-        if work.phase is not Phase.ANSWERING or work.state is not PartyState.SILENT:
+        if work.phase is not Phase.ANSWERING or not work.state.awaits_answer:
             return None
         try:
             return self._accept(work)
@@ -271,7 +271,7 @@ class QueryLifecycle:
         key = (held.query_id, held.attempt)
         if held.answer_arrived or key in self._delivered:
             return True
-        if work.state is PartyState.SILENT:
+        if work.state.awaits_answer:
             if work.phase is not Phase.ANSWERING:
                 return False
             if not self._tell(work, lambda: self._coordinator.answer(held.answer, accepts=True)):

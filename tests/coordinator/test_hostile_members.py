@@ -12,7 +12,7 @@ from dpcore.paillier.packing import pack
 from dpcore.paillier.public import PublicKey
 from rado.v1 import cohort_pb2, envelope_pb2, learner_service_pb2, party_service_pb2, query_pb2
 from tests.coordinator.world import PARTIES, ROWS, refused
-from wire.cohort import Acceptance, Cohort, Ready, Receipt, Refusal
+from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal
 from wire.envelopes import Envelope, Kind
 from wire.errors import Code
 from wire.ledger_head import MAX_SEALED_BYTES, LedgerHead
@@ -55,6 +55,7 @@ def test_a_statement_blown_up_by_repeated_fields_does_not_reach_the_cohort(world
     for send, kind, payload in (
         (ann.accept, Kind.ACCEPTANCE, acceptance),
         (ann.refuse, Kind.REFUSAL, Refusal(query_id, 1, "ann", Code.UNAVAILABLE).to_bytes()),
+        (ann.be_pending, Kind.PENDING, Pending(query_id, 1, "ann").to_bytes()),
         (ann.ready, Kind.READY, Ready(query_id, 1, "ann").to_bytes()),
         (ann.give_receipt, Kind.RECEIPT, Receipt(query_id, 1, "ann", digest, digest, 1, 1).to_bytes()),
     ):
@@ -71,6 +72,7 @@ def test_the_largest_statements_are_taken():
     for statement in (
         Acceptance(digest, LAST_U32, longest, most, key, most, head),
         Refusal(digest, LAST_U32, longest, max(Code, key=len)),
+        Pending(digest, LAST_U32, longest),
         Ready(digest, LAST_U32, longest),
         Receipt(digest, LAST_U32, longest, digest, digest, LAST_U32, LAST_U32, head),
     ):
@@ -154,6 +156,7 @@ def test_incomplete_envelopes_are_refused(clients, signed):
         (lea, lea.learner.CancelQuery, learner_service_pb2.CancelQueryRequest(cancel=signed)),
         (ann, ann.party.SubmitAnswer, party_service_pb2.SubmitAnswerRequest(acceptance=signed)),
         (ann, ann.party.SubmitAnswer, party_service_pb2.SubmitAnswerRequest(refusal=signed)),
+        (ann, ann.party.SubmitAnswer, party_service_pb2.SubmitAnswerRequest(pending=signed)),
         (ann, ann.party.SubmitReady, party_service_pb2.SubmitReadyRequest(ready=signed)),
         (ann, ann.party.SubmitReceipt, party_service_pb2.SubmitReceiptRequest(receipt=signed)),
     ):

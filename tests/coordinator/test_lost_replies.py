@@ -121,12 +121,13 @@ def lossy(world, node):
 
 
 def test_every_reply_lost_once_changes_nothing(world, clients, lossy):
-    opened = world.open(world.query())
+    opened = world.open(world.query(features=("decisions",)))
     query_id = opened.query_id
     ann, dan, lea = lossy["ann"], lossy["dan"], lossy["lea"]
     lea.twice(lea.client.submit, opened.envelope)
 
     ann.twice(ann.client.accept, world.acceptance(query_id, "ann"))
+    dan.twice(dan.client.be_pending, world.pending(query_id, "dan"))
     dan.twice(dan.client.refuse, world.refusal(query_id, "dan"))
     for party in ("bob", "cat"):
         clients[party].accept(world.acceptance(query_id, party))

@@ -10,6 +10,7 @@ from coordinator.events import (
     Added,
     AddingFailed,
     Answered,
+    BecamePending,
     BecameReady,
     Cancelled,
     DropUploads,
@@ -45,6 +46,10 @@ def refuse(party, attempt=1):
 
 def ready(party, attempt=1):
     return BecameReady(attempt, party)
+
+
+def pending(party, attempt=1):
+    return BecamePending(attempt, party)
 
 
 def receipt(party, attempt=1, digest=""):
@@ -101,6 +106,51 @@ def test_too_few_acceptors_fail_and_the_missing_are_named():
     assert (round_.phase, round_.code) == (Phase.FAILED, Code.COHORT_TOO_SMALL)
     assert "2 could take part and 3 are needed. Silent: d; refused: c (UNAVAILABLE)." in round_.detail
     assert actions == [DropUploads(1), Finished("COHORT_TOO_SMALL")]
+
+
+def test_a_party_whose_person_decides_is_waited_for_until_the_deadline_and_named():
+    round_, actions = play(start(), accept("a"), accept("b"), accept("c"), pending("d"))
+    assert (round_.phase, actions) == (Phase.ANSWERING, [])
+    assert round_.deadline == start().deadline, "it does not extend the phase"
+    assert round_.party_state("d") is PartyState.PENDING
+    accepted, _ = play(round_, accept("d"))
+    assert (accepted.phase, accepted.party_state("d")) == (Phase.PREPARING, PartyState.ACCEPTED)
+    assert play(round_, refuse("d"))[0].party_state("d") is PartyState.REFUSED
+    late, _ = play(round_, Ticked(), now=10.0)
+    assert (late.phase, late.party_state("d")) == (Phase.PREPARING, PartyState.PENDING)
+    refused(Code.PHASE_MISMATCH, step, late, accept("d"), 11.0)
+    too_few, _ = play(start(), accept("a"), pending("c"), pending("d"))
+    too_few, _ = play(too_few, Ticked(), now=10.0)
+    assert too_few.code == Code.COHORT_TOO_SMALL
+    assert too_few.detail.endswith("Silent: b; waiting for a decision: c, d.")
+
+
+def test_a_party_that_waits_for_a_person_is_no_reason_to_end_the_phase_or_to_keep_it():
+    round_, _ = play(start(), *(pending(p) for p in PARTIES))
+    assert round_.phase is Phase.ANSWERING, "four statements that are no answers"
+    failed, _ = play(round_, refuse("a"), refuse("b"))
+    assert failed.code == Code.COHORT_TOO_SMALL, "too few are left, whatever the others decide"
+
+
+def test_a_repeated_pending_changes_nothing_and_one_after_the_answer_is_refused():
+    round_, _ = play(start(), pending("a"))
+    assert step(round_, pending("a"), 2.0) == (round_, ())
+    answered, _ = play(round_, accept("a"), accept("b"))
+    assert step(answered, pending("a"), 2.0) == (answered, ()), "a repeated call may arrive after the answer"
+    refused(Code.ANSWER_CONFLICT, step, answered, pending("b"), 2.0)
+    refused(Code.ATTEMPT_MISMATCH, step, round_, pending("b", attempt=2), 2.0)
+    refused(Code.QUERY_UNKNOWN, step, round_, pending("z"), 2.0)
+    refused(Code.PHASE_MISMATCH, step, round_, ready("a"), 2.0)
+    preparing, _ = play(start(), *map(accept, "abc"), Ticked(), now=10.0)
+    refused(Code.PHASE_MISMATCH, step, preparing, pending("d"), 11.0)
+    refused(Code.QUERY_CLOSED, step, play(round_, Cancelled())[0], pending("b"), 2.0)
+
+
+def test_a_round_that_an_older_coordinator_stored_has_nobody_who_waits_for_a_person():
+    round_, _ = play(start(), accept("a"))
+    stored = round_.to_dict(1.0)
+    del stored["pending"]
+    assert Round.from_dict(stored, now=1.0, expires_at=EXPIRES_AT) == round_
 
 
 def test_too_few_ready_fail_and_the_missing_are_named():
@@ -256,6 +306,7 @@ def test_rules_that_no_roster_can_meet_are_refused():
         {"attempt": 3},
         {"cohort": ("a", "b")},
         {"ready": frozenset("z")},
+        {"pending": frozenset("z")},
         {"receipts": {"z": "x"}},
         {"phase": Phase.ANSWERING},
         {"phase": Phase.COMPLETE},
@@ -278,6 +329,7 @@ events = st.one_of(
         lambda a, p, d, r: Answered(a, p, PartyAnswer(d, rows=r)), attempts, parties, digests, st.integers(1, 120)
     ),
     st.builds(lambda a, p: Answered(a, p, PartyAnswer("no", code="UNAVAILABLE")), attempts, parties),
+    st.builds(BecamePending, attempts, parties),
     st.builds(BecameReady, attempts, parties),
     st.builds(ReceiptGiven, attempts, parties, digests),
     st.builds(Added, attempts),
@@ -368,6 +420,7 @@ def check_step(before: Round, after: Round, event, now: float) -> None:
     if after.attempt == before.attempt:
         assert before.answers.items() <= after.answers.items(), "an answer is never taken back or replaced"
         assert before.receipts.items() <= after.receipts.items()
+        assert before.pending <= after.pending
         assert before.cohort in ((), after.cohort), "a cohort never changes"
     if isinstance(event, Ticked):
         assert after.phase.is_terminal or now < min(after.deadline, after.expires_at), "every state has an end"

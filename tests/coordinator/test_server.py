@@ -188,6 +188,7 @@ def test_the_log_repeats_nothing_of_what_members_send(world, start):
                 (lea, lea.learner.CancelQuery, learner_service_pb2.CancelQueryRequest(cancel=signed)),
                 (ann, ann.party.SubmitAnswer, party_service_pb2.SubmitAnswerRequest(acceptance=signed)),
                 (ann, ann.party.SubmitAnswer, party_service_pb2.SubmitAnswerRequest(refusal=signed)),
+                (ann, ann.party.SubmitAnswer, party_service_pb2.SubmitAnswerRequest(pending=signed)),
                 (ann, ann.party.SubmitReady, party_service_pb2.SubmitReadyRequest(ready=signed)),
                 (ann, ann.party.SubmitReceipt, party_service_pb2.SubmitReceiptRequest(receipt=signed)),
             ):

@@ -54,6 +54,37 @@ def test_a_refusal_leaves_a_smaller_cohort(clients, asked):
     clients.check_total(asked, members)
 
 
+def test_a_person_at_a_party_decides_while_the_others_answer(world, clients):
+    opened = world.open(world.query(features=("decisions",)))
+    query_id = opened.query_id
+    clients["lea"].submit(opened.envelope)
+    dan = clients["dan"]
+    refused(Code.SENDER_MISMATCH, clients["ann"].be_pending, world.pending(query_id, "dan"))
+    for _ in range(2):
+        dan.be_pending(world.pending(query_id, "dan"))
+    for party in ("ann", "bob", "cat"):
+        clients[party].accept(world.acceptance(query_id, party))
+    status, _ = clients["lea"].watch(query_id)
+    assert (status.phase, status.parties[3].state) == (Phase.ANSWERING, PartyState.PENDING)
+    assert dan.work().work[0].state == PartyState.PENDING.value, "a node that restarts reads where it stands"
+    dan.accept(world.acceptance(query_id, "dan"))
+    for party in PARTIES:
+        clients[party].ready(world.ready(query_id, party))
+    cohort = dan.cohort()
+    for party in PARTIES:
+        clients.contribute(opened, cohort, party)
+    clients.check_total(opened, PARTIES)
+
+
+def test_no_party_waits_for_a_person_in_a_query_without_that_feature(world, clients, asked):
+    """Its learner may be older, and does not know the state."""
+    before, _ = clients["lea"].watch(asked.query_id)
+    refused(Code.FEATURE_MISSING, clients["dan"].be_pending, world.pending(asked.query_id, "dan"))
+    assert dataclasses.replace(clients["lea"].watch(asked.query_id)[0], remaining_s=0) == dataclasses.replace(
+        before, remaining_s=0
+    )
+
+
 def test_only_members_are_shown_the_cohort(clients, asked):
     clients.to_uploading(asked.query_id, ("ann", "bob", "dan"))
     assert clients["ann"].work().work[0].HasField("cohort")

@@ -38,7 +38,7 @@ from radofed.certificates import Authority, make_request
 from radofed.common.files.writing import create_durably
 from radofed.provision import provision
 from tests.schemas import STAYS as SCHEMA
-from wire.cohort import Acceptance, Cohort, Ready, Receipt, Refusal, check_receipts, sign
+from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, check_receipts, sign
 from wire.envelopes import Envelope, Kind, SigningKey, load_public_key
 from wire.errors import Code, WireError
 from wire.identity import TlsFiles
@@ -145,6 +145,9 @@ class World:
     def refusal(self, query_id: bytes, party: str, code: Code = Code.UNAVAILABLE, *, attempt: int = 1) -> Envelope:
         return sign(Refusal(query_id, attempt, party, code), self.keys[party])
 
+    def pending(self, query_id: bytes, party: str, *, attempt: int = 1) -> Envelope:
+        return sign(Pending(query_id, attempt, party), self.keys[party])
+
     def ready(self, query_id: bytes, party: str, *, attempt: int = 1) -> Envelope:
         return sign(Ready(query_id, attempt, party), self.keys[party])
 
@@ -247,6 +250,9 @@ class Client:
 
     def refuse(self, envelope: Envelope) -> None:
         self.call(self.party.SubmitAnswer, party_service_pb2.SubmitAnswerRequest(refusal=envelope.to_proto()))
+
+    def be_pending(self, envelope: Envelope) -> None:
+        self.call(self.party.SubmitAnswer, party_service_pb2.SubmitAnswerRequest(pending=envelope.to_proto()))
 
     def ready(self, envelope: Envelope) -> None:
         self.call(self.party.SubmitReady, party_service_pb2.SubmitReadyRequest(ready=envelope.to_proto()))

@@ -60,7 +60,8 @@ class Hub:
     async def to_phase(self, phase: int) -> None:
         """A query that is asked (1), ready but for one party (2), or uploading (3)."""
         await self.core.start()
-        await self.intake.query(world.opened().envelope, world.MEMBERS["lea"])
+        for at in (0, 1):
+            await self.intake.query(world.opened(at).envelope, world.MEMBERS["lea"])
         self.witnesses.ask(signed(Kind.CHALLENGE), world.MEMBERS["ann"])
         parties = world.PARTIES if phase == 3 else world.PARTIES[1:]
         for party in parties if phase > 1 else ():
@@ -135,7 +136,7 @@ def reader(method: str):
 def resign(request, kind: Kind) -> None:
     for field, part in request.ListFields():
         if field.message_type is not None and field.message_type.name == "Signed":
-            named = Kind.REFUSAL if field.name == "refusal" else kind
+            named = {"refusal": Kind.REFUSAL, "pending": Kind.PENDING}.get(field.name, kind)
             try:
                 name = getattr(PROTOS[named].FromString(part.payload), "party", "")
             except DecodeError:  # the handler under test says what is wrong
@@ -175,7 +176,10 @@ def _requests() -> dict[str, list]:
     party, learner = party_service_pb2, learner_service_pb2
     query_id = world.opened().query_id
     refusal = sign(Refusal(query_id, 1, "ann", Code.UNAVAILABLE), world.KEYS["ann"])
-    seeds["PartyService.SubmitAnswer"].append(party.SubmitAnswerRequest(refusal=refusal.to_proto()))
+    seeds["PartyService.SubmitAnswer"] += [
+        party.SubmitAnswerRequest(refusal=refusal.to_proto()),
+        party.SubmitAnswerRequest(pending=signed(Kind.PENDING).to_proto()),
+    ]
     seeds["PartyService.UploadChunk"] = [
         party.UploadChunkRequest(query_id=query_id, attempt=1, chunk=world.chunk().to_proto())
     ]

@@ -20,7 +20,7 @@ from tests.fuzz.mutation import messages_near, octets_near, texts_near
 from tests.fuzz.target import Target
 from tests.wire.test_query_kinds import KINDS, SCHEMA
 from wire.binding import Binding, montgomery_key
-from wire.cohort import Acceptance, Cohort, Ready, Receipt, Refusal, check_receipts, open_statement
+from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, check_receipts, open_statement
 from wire.envelopes import Envelope, Kind, parse
 from wire.errors import Code, WireError
 from wire.features import Features, open_features
@@ -40,6 +40,7 @@ PROTOS = {
     Kind.CANCEL: query_pb2.Cancel,
     Kind.ACCEPTANCE: cohort_pb2.Acceptance,
     Kind.REFUSAL: cohort_pb2.Refusal,
+    Kind.PENDING: cohort_pb2.Pending,
     Kind.READY: cohort_pb2.Ready,
     Kind.RECEIPT: cohort_pb2.Receipt,
     Kind.FEATURES: roster_pb2.Features,
@@ -134,6 +135,7 @@ READERS = {
     Kind.CANCEL: read_cancel,
     Kind.ACCEPTANCE: statement(Acceptance),
     Kind.REFUSAL: statement(Refusal),
+    Kind.PENDING: statement(Pending),
     Kind.READY: statement(Ready),
     Kind.RECEIPT: statement(Receipt),
     Kind.FEATURES: opened_by(Kind.FEATURES, Features, open_features),
@@ -149,6 +151,7 @@ COVERED = {
     Kind.CANCEL: ("wire.query.Cancel.from_bytes",),
     Kind.ACCEPTANCE: ("wire.cohort.Acceptance.from_bytes", "wire.ledger_head.LedgerHead.from_proto"),
     Kind.REFUSAL: ("wire.cohort.Refusal.from_bytes",),
+    Kind.PENDING: ("wire.cohort.Pending.from_bytes",),
     Kind.READY: ("wire.cohort.Ready.from_bytes",),
     Kind.RECEIPT: ("wire.cohort.Receipt.from_bytes",),
     Kind.FEATURES: ("wire.features.Features.from_bytes",),

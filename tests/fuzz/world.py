@@ -15,7 +15,7 @@ from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import PlainDesign
 from tests.wire.test_query_kinds import KINDS, SCHEMA
 from wire.binding import Binding, OpeningSecret
-from wire.cohort import Acceptance, Cohort, Ready, Receipt, Refusal, sign
+from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, sign
 from wire.envelopes import Kind, SigningKey
 from wire.errors import Code, WireError
 from wire.features import OWN_FEATURES, Features
@@ -101,13 +101,20 @@ def _query(kind, **changes) -> Query:
     return Query(**fields | changes)
 
 
+CORPUS_FEATURES = ("bound-totals", "fresh-rosters", "ledger-heads", "signed-retries")
+"""Those of the query that kept inputs name by its id: they stay as they were recorded."""
+
+
 @cache
 def queries() -> tuple[Query, ...]:
-    """One query of every kind and design that its slots hold, and one that uses every feature."""
+    """The query of the corpus, one that uses every feature, and one of every kind and design that its slots hold."""
     parties = [MEMBERS[name] for name in PARTIES]
     binding = Binding.seal(OPENING, parties, octets("nonce")[:16])
-    bound = _query(RadosQuery(2, PlainDesign()), features=OWN_FEATURES, binding=binding)
-    return (bound, *(_query(kind) for kind in KINDS if _fits(kind)))
+    bound = (
+        _query(RadosQuery(2, PlainDesign()), features=features, binding=binding)
+        for features in (CORPUS_FEATURES, OWN_FEATURES)
+    )
+    return (*bound, *(_query(kind) for kind in KINDS if _fits(kind)))
 
 
 def _fits(kind) -> bool:
@@ -119,9 +126,9 @@ def _fits(kind) -> bool:
 
 
 @cache
-def opened() -> OpenedQuery:
-    """The query that uses every feature, as every node opens it."""
-    return open_query(KEYS["lea"].sign(Kind.QUERY, queries()[0].to_bytes()), ROSTER, now_unix_s=NOW)
+def opened(at: int = 0) -> OpenedQuery:
+    """A query as every node opens it: that of the corpus, or 1 for the one that uses every feature."""
+    return open_query(KEYS["lea"].sign(Kind.QUERY, queries()[at].to_bytes()), ROSTER, now_unix_s=NOW)
 
 
 HEAD = LedgerHead(7, octets("ledger"), octets("sums"))
@@ -163,6 +170,7 @@ def statements() -> dict[Kind, list[bytes]]:
         Kind.CANCEL: [_signed_payload("cancel")],
         Kind.ACCEPTANCE: [acceptance("ann").to_bytes()],
         Kind.REFUSAL: [Refusal(query_id, 1, "ann", Code.BUDGET_EXCEEDED).to_bytes()],
+        Kind.PENDING: [Pending(opened(1).query_id, 1, "ann").to_bytes()],
         Kind.READY: [Ready(query_id, 1, "ann").to_bytes()],
         Kind.RECEIPT: [receipt("ann").to_bytes()],
         Kind.FEATURES: [Features(FEDERATION, "ann", OWN_FEATURES, "0.2.0", NOW).to_bytes()],

@@ -164,6 +164,7 @@ class Hub:
     world: World
     answers: list[Envelope] = field(default_factory=list)
     accepted: list[bool] = field(default_factory=list)
+    pendings: list[Envelope] = field(default_factory=list)
     readies: list[Envelope] = field(default_factory=list)
     chunks: dict[tuple[int, int], list[bytes]] = field(default_factory=dict)
     receipts: list[Envelope] = field(default_factory=list)
@@ -187,6 +188,10 @@ class Hub:
         self._fail("answer")
         self.answers.append(answer)
         self.accepted.append(accepts)
+
+    def pending(self, pending: Envelope) -> None:
+        self._fail("pending")
+        self.pendings.append(pending)
 
     def ready(self, ready: Envelope) -> None:
         self._fail("ready")

@@ -22,7 +22,17 @@ from dpcore.records.clipping import Clip
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from wire.binding import Binding, OpeningSecret, montgomery_key
-from wire.cohort import Acceptance, Cohort, Ready, Receipt, Refusal, check_receipt, check_receipts, open_statement
+from wire.cohort import (
+    Acceptance,
+    Cohort,
+    Pending,
+    Ready,
+    Receipt,
+    Refusal,
+    check_receipt,
+    check_receipts,
+    open_statement,
+)
 from wire.envelopes import Envelope, SigningKey, sha256
 from wire.errors import Code, WireError
 from wire.features import OWN_FEATURES, open_features
@@ -132,7 +142,7 @@ def test_cohort_and_statements(roster):
     check_receipt(receipt, cohort, chunks=2, ciphertexts=3)
     with pytest.raises(WireError):
         check_receipt(receipt, cohort, chunks=2, ciphertexts=4)
-    for statement_type, name in ((Refusal, "refusal"), (Ready, "ready"), (Acceptance, None)):
+    for statement_type, name in ((Refusal, "refusal"), (Ready, "ready"), (Pending, "pending"), (Acceptance, None)):
         data = envelope(GOOD[name]) if name else acceptances[1]
         statement, _ = open_statement(statement_type, data, roster)
         assert statement.to_bytes() == data.payload

@@ -269,6 +269,9 @@ class PartyCalls:
 
         self._call(submit)
 
+    def pending(self, pending: Envelope) -> None:
+        self._call(lambda caller: self._hub().intake.pending(pending, caller))
+
     def ready(self, ready: Envelope) -> None:
         self._call(lambda caller: self._hub().intake.ready(ready, caller))
 

@@ -155,7 +155,7 @@ def trust_statements(query_id):
     expiring = roster()
     expiring.not_after_unix_s = NOW + 90 * 86_400
     stated = {"federation": "vectors", "party": "a"}
-    features = ["bound-totals", "fresh-rosters", "ledger-heads", "signed-retries"]
+    features = ["bound-totals", "decisions", "fresh-rosters", "ledger-heads", "signed-retries"]
     made = {
         "Retry": ("learner", query_pb2.Retry(query_id=query_id, learner="learner", attempt=2)),
         "Features": (
@@ -455,6 +455,7 @@ def good():
     )
     refusal = cohort_pb2.Refusal(query_id=query_id, attempt=2, party="c", code="UNAVAILABLE")
     ready = cohort_pb2.Ready(query_id=query_id, attempt=2, party="a")
+    pending = cohort_pb2.Pending(query_id=query_id, attempt=2, party="c")
     cancel = query_pb2.Cancel(query_id=query_id, learner="learner")
     return {
         "description": "docs/protocol.md, sections 2 to 7. Bytes are lower-case hexadecimal.",
@@ -492,6 +493,7 @@ def good():
         "receipt": describe("Receipt", signed("Receipt", "a", payload(receipt))),
         "refusal": describe("Refusal", signed("Refusal", "c", payload(refusal))),
         "ready": describe("Ready", signed("Ready", "a", payload(ready))),
+        "pending": describe("Pending", signed("Pending", "c", payload(pending))),
         "cancel": describe("Cancel", signed("Cancel", "learner", payload(cancel))),
     }
 

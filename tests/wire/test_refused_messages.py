@@ -11,7 +11,7 @@ from dpcore.queries.base import MAX_VALUES
 from rado.v1 import cohort_pb2, party_service_pb2
 from tests.learner.totals import FEDERATION, World
 from wire.binding import Binding, OpeningSecret, montgomery_key
-from wire.cohort import Acceptance, Cohort, Ready, Receipt, Refusal, open_statement, sign
+from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, open_statement, sign
 from wire.envelopes import Envelope, Kind, SigningKey, key_id
 from wire.errors import Code, WireError
 from wire.features import MAX_FEATURES, OWN_FEATURES, Features, open_features
@@ -91,6 +91,7 @@ def test_a_signing_key_of_low_order_seals_nothing():
 STATEMENTS = {
     "acceptance": Acceptance(ID, 1, "ada", 5, KEY),
     "refusal": Refusal(ID, 1, "ada", Code.POLICY_DESIGN),
+    "pending": Pending(ID, 1, "ada"),
     "ready": Ready(ID, 1, "ada"),
     "receipt": Receipt(ID, 1, "ada", ID, ID, 1, 1),
     "cohort": Cohort(ID, 1, ()),

@@ -123,6 +123,35 @@ class Refusal(google.protobuf.message.Message):
 Global___Refusal: typing_extensions.TypeAlias = Refusal
 
 @typing.final
+class Pending(google.protobuf.message.Message):
+    """Pending says that a person at this party has to decide before it accepts or refuses (type "Pending", role "party"). It
+    is no answer: it promises nothing, and the party's acceptance or refusal may follow while parties answer. Only in
+    answer to a query with the feature "decisions".
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    QUERY_ID_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    PARTY_FIELD_NUMBER: builtins.int
+    query_id: builtins.bytes
+    """The query's id."""
+    attempt: builtins.int
+    """The attempt, counted from 1."""
+    party: builtins.str
+    """The party's member name."""
+    def __init__(
+        self,
+        *,
+        query_id: builtins.bytes = ...,
+        attempt: builtins.int = ...,
+        party: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "party", b"party", "query_id", b"query_id"]) -> None: ...
+
+Global___Pending: typing_extensions.TypeAlias = Pending
+
+@typing.final
 class Ready(google.protobuf.message.Message):
     """Ready says that a party's contribution is computed, encrypted and spooled (type "Ready", role "party"). Nothing has
     left the party and nothing is charged.

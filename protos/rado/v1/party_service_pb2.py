@@ -28,7 +28,7 @@ from rado.v1 import envelope_pb2 as rado_dot_v1_dot_envelope__pb2
 from rado.v1 import release_pb2 as rado_dot_v1_dot_release__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1brado/v1/party_service.proto\x12\x07rado.v1\x1a\x18rado/v1/ciphertext.proto\x1a\x14rado/v1/cohort.proto\x1a\x16rado/v1/envelope.proto\x1a\x15rado/v1/release.proto\"2\n\x10\x46\x65tchWorkRequest\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\x04\x12\x0e\n\x06wait_s\x18\x02 \x01(\r\"\xd0\x01\n\x04Work\x12\x1e\n\x05query\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x1d\n\x05phase\x18\x03 \x01(\x0e\x32\x0e.rado.v1.Phase\x12\"\n\x05state\x18\x04 \x01(\x0e\x32\x13.rado.v1.PartyState\x12\x1f\n\x06\x63ohort\x18\x05 \x01(\x0b\x32\x0f.rado.v1.Cohort\x12\x13\n\x0b\x63hunks_held\x18\x06 \x03(\r\x12\x1e\n\x05retry\x18\x07 \x01(\x0b\x32\x0f.rado.v1.Signed\"e\n\x11\x46\x65tchWorkResponse\x12\x1b\n\x04work\x18\x01 \x03(\x0b\x32\r.rado.v1.Work\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\x04\x12#\n\nchallenges\x18\x03 \x03(\x0b\x32\x0f.rado.v1.Signed\":\n\x15SubmitFeaturesRequest\x12!\n\x08\x66\x65\x61tures\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x18\n\x16SubmitFeaturesResponse\"9\n\x13\x41skWitnessesRequest\x12\"\n\tchallenge\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x16\n\x14\x41skWitnessesResponse\"8\n\x14SubmitWitnessRequest\x12 \n\x07witness\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x17\n\x15SubmitWitnessResponse\"&\n\x15\x46\x65tchWitnessesRequest\x12\r\n\x05nonce\x18\x01 \x01(\x0c\"]\n\x16\x46\x65tchWitnessesResponse\x12\"\n\twitnesses\x18\x01 \x03(\x0b\x32\x0f.rado.v1.Signed\x12\x1f\n\x06newest\x18\x02 \x01(\x0b\x32\x0f.rado.v1.Signed\"j\n\x13SubmitAnswerRequest\x12%\n\nacceptance\x18\x01 \x01(\x0b\x32\x0f.rado.v1.SignedH\x00\x12\"\n\x07refusal\x18\x02 \x01(\x0b\x32\x0f.rado.v1.SignedH\x00\x42\x08\n\x06\x61nswer\"\x16\n\x14SubmitAnswerResponse\"4\n\x12SubmitReadyRequest\x12\x1e\n\x05ready\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x15\n\x13SubmitReadyResponse\"V\n\x12UploadChunkRequest\x12\x10\n\x08query_id\x18\x01 \x01(\x0c\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x1d\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x0e.rado.v1.Chunk\"\x15\n\x13UploadChunkResponse\"8\n\x14SubmitReceiptRequest\x12 \n\x07receipt\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x17\n\x15SubmitReceiptResponse2\xc6\x05\n\x0cPartyService\x12\x42\n\tFetchWork\x12\x19.rado.v1.FetchWorkRequest\x1a\x1a.rado.v1.FetchWorkResponse\x12Q\n\x0eSubmitFeatures\x12\x1e.rado.v1.SubmitFeaturesRequest\x1a\x1f.rado.v1.SubmitFeaturesResponse\x12K\n\x0c\x41skWitnesses\x12\x1c.rado.v1.AskWitnessesRequest\x1a\x1d.rado.v1.AskWitnessesResponse\x12N\n\rSubmitWitness\x12\x1d.rado.v1.SubmitWitnessRequest\x1a\x1e.rado.v1.SubmitWitnessResponse\x12Q\n\x0e\x46\x65tchWitnesses\x12\x1e.rado.v1.FetchWitnessesRequest\x1a\x1f.rado.v1.FetchWitnessesResponse\x12K\n\x0cSubmitAnswer\x12\x1c.rado.v1.SubmitAnswerRequest\x1a\x1d.rado.v1.SubmitAnswerResponse\x12H\n\x0bSubmitReady\x12\x1b.rado.v1.SubmitReadyRequest\x1a\x1c.rado.v1.SubmitReadyResponse\x12H\n\x0bUploadChunk\x12\x1b.rado.v1.UploadChunkRequest\x1a\x1c.rado.v1.UploadChunkResponse\x12N\n\rSubmitReceipt\x12\x1d.rado.v1.SubmitReceiptRequest\x1a\x1e.rado.v1.SubmitReceiptResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1brado/v1/party_service.proto\x12\x07rado.v1\x1a\x18rado/v1/ciphertext.proto\x1a\x14rado/v1/cohort.proto\x1a\x16rado/v1/envelope.proto\x1a\x15rado/v1/release.proto\"2\n\x10\x46\x65tchWorkRequest\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\x04\x12\x0e\n\x06wait_s\x18\x02 \x01(\r\"\xd0\x01\n\x04Work\x12\x1e\n\x05query\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x1d\n\x05phase\x18\x03 \x01(\x0e\x32\x0e.rado.v1.Phase\x12\"\n\x05state\x18\x04 \x01(\x0e\x32\x13.rado.v1.PartyState\x12\x1f\n\x06\x63ohort\x18\x05 \x01(\x0b\x32\x0f.rado.v1.Cohort\x12\x13\n\x0b\x63hunks_held\x18\x06 \x03(\r\x12\x1e\n\x05retry\x18\x07 \x01(\x0b\x32\x0f.rado.v1.Signed\"e\n\x11\x46\x65tchWorkResponse\x12\x1b\n\x04work\x18\x01 \x03(\x0b\x32\r.rado.v1.Work\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\x04\x12#\n\nchallenges\x18\x03 \x03(\x0b\x32\x0f.rado.v1.Signed\":\n\x15SubmitFeaturesRequest\x12!\n\x08\x66\x65\x61tures\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x18\n\x16SubmitFeaturesResponse\"9\n\x13\x41skWitnessesRequest\x12\"\n\tchallenge\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x16\n\x14\x41skWitnessesResponse\"8\n\x14SubmitWitnessRequest\x12 \n\x07witness\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x17\n\x15SubmitWitnessResponse\"&\n\x15\x46\x65tchWitnessesRequest\x12\r\n\x05nonce\x18\x01 \x01(\x0c\"]\n\x16\x46\x65tchWitnessesResponse\x12\"\n\twitnesses\x18\x01 \x03(\x0b\x32\x0f.rado.v1.Signed\x12\x1f\n\x06newest\x18\x02 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x8e\x01\n\x13SubmitAnswerRequest\x12%\n\nacceptance\x18\x01 \x01(\x0b\x32\x0f.rado.v1.SignedH\x00\x12\"\n\x07refusal\x18\x02 \x01(\x0b\x32\x0f.rado.v1.SignedH\x00\x12\"\n\x07pending\x18\x03 \x01(\x0b\x32\x0f.rado.v1.SignedH\x00\x42\x08\n\x06\x61nswer\"\x16\n\x14SubmitAnswerResponse\"4\n\x12SubmitReadyRequest\x12\x1e\n\x05ready\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x15\n\x13SubmitReadyResponse\"V\n\x12UploadChunkRequest\x12\x10\n\x08query_id\x18\x01 \x01(\x0c\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x1d\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x0e.rado.v1.Chunk\"\x15\n\x13UploadChunkResponse\"8\n\x14SubmitReceiptRequest\x12 \n\x07receipt\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x17\n\x15SubmitReceiptResponse2\xc6\x05\n\x0cPartyService\x12\x42\n\tFetchWork\x12\x19.rado.v1.FetchWorkRequest\x1a\x1a.rado.v1.FetchWorkResponse\x12Q\n\x0eSubmitFeatures\x12\x1e.rado.v1.SubmitFeaturesRequest\x1a\x1f.rado.v1.SubmitFeaturesResponse\x12K\n\x0c\x41skWitnesses\x12\x1c.rado.v1.AskWitnessesRequest\x1a\x1d.rado.v1.AskWitnessesResponse\x12N\n\rSubmitWitness\x12\x1d.rado.v1.SubmitWitnessRequest\x1a\x1e.rado.v1.SubmitWitnessResponse\x12Q\n\x0e\x46\x65tchWitnesses\x12\x1e.rado.v1.FetchWitnessesRequest\x1a\x1f.rado.v1.FetchWitnessesResponse\x12K\n\x0cSubmitAnswer\x12\x1c.rado.v1.SubmitAnswerRequest\x1a\x1d.rado.v1.SubmitAnswerResponse\x12H\n\x0bSubmitReady\x12\x1b.rado.v1.SubmitReadyRequest\x1a\x1c.rado.v1.SubmitReadyResponse\x12H\n\x0bUploadChunk\x12\x1b.rado.v1.UploadChunkRequest\x1a\x1c.rado.v1.UploadChunkResponse\x12N\n\rSubmitReceipt\x12\x1d.rado.v1.SubmitReceiptRequest\x1a\x1e.rado.v1.SubmitReceiptResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -57,22 +57,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FETCHWITNESSESREQUEST']._serialized_end=791
   _globals['_FETCHWITNESSESRESPONSE']._serialized_start=793
   _globals['_FETCHWITNESSESRESPONSE']._serialized_end=886
-  _globals['_SUBMITANSWERREQUEST']._serialized_start=888
-  _globals['_SUBMITANSWERREQUEST']._serialized_end=994
-  _globals['_SUBMITANSWERRESPONSE']._serialized_start=996
-  _globals['_SUBMITANSWERRESPONSE']._serialized_end=1018
-  _globals['_SUBMITREADYREQUEST']._serialized_start=1020
-  _globals['_SUBMITREADYREQUEST']._serialized_end=1072
-  _globals['_SUBMITREADYRESPONSE']._serialized_start=1074
-  _globals['_SUBMITREADYRESPONSE']._serialized_end=1095
-  _globals['_UPLOADCHUNKREQUEST']._serialized_start=1097
-  _globals['_UPLOADCHUNKREQUEST']._serialized_end=1183
-  _globals['_UPLOADCHUNKRESPONSE']._serialized_start=1185
-  _globals['_UPLOADCHUNKRESPONSE']._serialized_end=1206
-  _globals['_SUBMITRECEIPTREQUEST']._serialized_start=1208
-  _globals['_SUBMITRECEIPTREQUEST']._serialized_end=1264
-  _globals['_SUBMITRECEIPTRESPONSE']._serialized_start=1266
-  _globals['_SUBMITRECEIPTRESPONSE']._serialized_end=1289
-  _globals['_PARTYSERVICE']._serialized_start=1292
-  _globals['_PARTYSERVICE']._serialized_end=2002
+  _globals['_SUBMITANSWERREQUEST']._serialized_start=889
+  _globals['_SUBMITANSWERREQUEST']._serialized_end=1031
+  _globals['_SUBMITANSWERRESPONSE']._serialized_start=1033
+  _globals['_SUBMITANSWERRESPONSE']._serialized_end=1055
+  _globals['_SUBMITREADYREQUEST']._serialized_start=1057
+  _globals['_SUBMITREADYREQUEST']._serialized_end=1109
+  _globals['_SUBMITREADYRESPONSE']._serialized_start=1111
+  _globals['_SUBMITREADYRESPONSE']._serialized_end=1132
+  _globals['_UPLOADCHUNKREQUEST']._serialized_start=1134
+  _globals['_UPLOADCHUNKREQUEST']._serialized_end=1220
+  _globals['_UPLOADCHUNKRESPONSE']._serialized_start=1222
+  _globals['_UPLOADCHUNKRESPONSE']._serialized_end=1243
+  _globals['_SUBMITRECEIPTREQUEST']._serialized_start=1245
+  _globals['_SUBMITRECEIPTREQUEST']._serialized_end=1301
+  _globals['_SUBMITRECEIPTRESPONSE']._serialized_start=1303
+  _globals['_SUBMITRECEIPTRESPONSE']._serialized_end=1326
+  _globals['_PARTYSERVICE']._serialized_start=1329
+  _globals['_PARTYSERVICE']._serialized_end=2039
 # @@protoc_insertion_point(module_scope)

@@ -277,6 +277,7 @@ class SubmitAnswerRequest(google.protobuf.message.Message):
 
     ACCEPTANCE_FIELD_NUMBER: builtins.int
     REFUSAL_FIELD_NUMBER: builtins.int
+    PENDING_FIELD_NUMBER: builtins.int
     @property
     def acceptance(self) -> rado.v1.envelope_pb2.Signed:
         """A Signed Acceptance."""
@@ -285,15 +286,20 @@ class SubmitAnswerRequest(google.protobuf.message.Message):
     def refusal(self) -> rado.v1.envelope_pb2.Signed:
         """A Signed Refusal."""
 
+    @property
+    def pending(self) -> rado.v1.envelope_pb2.Signed:
+        """A Signed Pending; an acceptance or a refusal may follow."""
+
     def __init__(
         self,
         *,
         acceptance: rado.v1.envelope_pb2.Signed | None = ...,
         refusal: rado.v1.envelope_pb2.Signed | None = ...,
+        pending: rado.v1.envelope_pb2.Signed | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["acceptance", b"acceptance", "answer", b"answer", "refusal", b"refusal"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["acceptance", b"acceptance", "answer", b"answer", "refusal", b"refusal"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["answer", b"answer"]) -> typing.Literal["acceptance", "refusal"] | None: ...
+    def HasField(self, field_name: typing.Literal["acceptance", b"acceptance", "answer", b"answer", "pending", b"pending", "refusal", b"refusal"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["acceptance", b"acceptance", "answer", b"answer", "pending", b"pending", "refusal", b"refusal"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["answer", b"answer"]) -> typing.Literal["acceptance", "refusal", "pending"] | None: ...
 
 Global___SubmitAnswerRequest: typing_extensions.TypeAlias = SubmitAnswerRequest
 

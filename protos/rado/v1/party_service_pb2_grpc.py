@@ -122,7 +122,8 @@ class PartyServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SubmitAnswer(self, request, context):
-        """SubmitAnswer gives an acceptance or a refusal. Repeating the same bytes is harmless.
+        """SubmitAnswer gives an acceptance or a refusal, or says that a person has to decide first. Repeating the same bytes is
+        harmless.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

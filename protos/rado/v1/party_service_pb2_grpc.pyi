@@ -268,7 +268,9 @@ class PartyServiceStub(typing.Generic[_PartyServiceFetchWorkType, _PartyServiceS
     """FetchWitnesses returns the answers to this party's challenge."""
 
     SubmitAnswer: _PartyServiceSubmitAnswerType
-    """SubmitAnswer gives an acceptance or a refusal. Repeating the same bytes is harmless."""
+    """SubmitAnswer gives an acceptance or a refusal, or says that a person has to decide first. Repeating the same bytes is
+    harmless.
+    """
 
     SubmitReady: _PartyServiceSubmitReadyType
     """SubmitReady says that the contribution is spooled. Repeating it is harmless."""
@@ -369,7 +371,9 @@ class PartyServiceServicer(metaclass=abc.ABCMeta):
         request: rado.v1.party_service_pb2.SubmitAnswerRequest,
         context: _ServicerContext,
     ) -> typing.Union[rado.v1.party_service_pb2.SubmitAnswerResponse, collections.abc.Awaitable[rado.v1.party_service_pb2.SubmitAnswerResponse]]:
-        """SubmitAnswer gives an acceptance or a refusal. Repeating the same bytes is harmless."""
+        """SubmitAnswer gives an acceptance or a refusal, or says that a person has to decide first. Repeating the same bytes is
+        harmless.
+        """
 
     @abc.abstractmethod
     def SubmitReady(

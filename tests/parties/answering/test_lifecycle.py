@@ -75,6 +75,13 @@ def test_a_repeated_answer_is_the_same_bytes_after_a_restart(ada):
     assert len(ada.hub.answers) == 1
 
 
+def test_a_party_that_said_that_a_person_decides_still_answers(ada):
+    """Also after a restart: the coordinator's work then shows that state."""
+    envelope = ada.world.ask()
+    assert ada.lifecycle.advance(ada.work(envelope, state=PartyState.PENDING))
+    assert ada.hub.accepted == [True]
+
+
 def test_an_answer_that_came_too_late_is_not_computed_for(ada):
     ada.hub.fail["answer"] = [refused_with(Code.PHASE_MISMATCH)]
     envelope = ada.world.ask()
