@@ -381,8 +381,9 @@ class PartyNode:
         """How long the coordinator may wait for work."""
         if not self._answered:
             return 0 if running_s < OFTEN_FOR_S else SELDOM_S
-        if self._lifecycle.gate.is_waiting():
-            return SELDOM_S
+        if self._lifecycle.policy.approval.asks:
+            # A person's decision is looked for between two polls.
+            return SELDOM_S if self._sweep is None else 0
         return 0 if self._sweep is not None else LONG_POLL_S
 
     def _take_or_wait(self, batch: WorkBatch) -> None:

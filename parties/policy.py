@@ -151,6 +151,12 @@ class ApprovalRules(Configuration):
     """Whether a person gives a name with a decision, in addition to the operating system's user. People are then told
     apart by these names."""
 
+    @property
+    def asks(self) -> bool:
+        """Whether some query may wait."""
+        lists = (self.designs, self.learners, self.epsilon_at_least, self.admitted_predicates)
+        return self.everything or any(each is not None and each != () for each in lists)
+
 
 class HistoryLimits(Configuration):
     """How long a party keeps what it was asked."""

@@ -31,7 +31,7 @@ from parties.ledger.sums import SumsKey
 from parties.policy import Policy
 from parties.rosters import Rosters
 from radofed.common.logs import Log
-from wire.cohort import Acceptance, Cohort, Ready, Refusal, sign
+from wire.cohort import Acceptance, Cohort, Pending, Ready, Refusal, sign
 from wire.errors import CATALOGUE, Code, ConnectionLostError, TimedOutError, WireError
 from wire.features import Feature
 from wire.query import OpenedQuery, check_time, open_query
@@ -191,6 +191,7 @@ class QueryLifecycle:
         if not self.gate.lets_through(opened, work.attempt, charge, party.policy):
             # A query that would be refused afterwards need not be decided on.
             self._attempts.check_admits(charge, self._clock())
+            self._say_pending(work, opened)
             return None
         mask_key = X25519PrivateKey.from_private_bytes(self._random.bytes(32))
         public = mask_key.public_key().public_bytes_raw()
@@ -216,6 +217,13 @@ class QueryLifecycle:
         )
         self._note(held.query_id, held.attempt, What.ACCEPTED, rows=held.rows)
         return held
+
+    def _say_pending(self, work: Work, opened: OpenedQuery) -> None:
+        """Tell the learner who is waited for. A coordinator takes it where the query has the feature."""
+        if Feature.DECISIONS not in opened.query.features or work.state is PartyState.PENDING:
+            return
+        pending = sign(Pending(work.query_id, work.attempt, self._party.name), self._party.signing_key)
+        self._tell(work, lambda: self._coordinator.pending(pending))
 
     def _decide(self, work: Work, opened: OpenedQuery, roster: Roster) -> Charge:
         """The cost of an attempt, if the policy allows it. What is accepted is in the history before that.

@@ -54,6 +54,10 @@ class Decision:
     reason: str
     at_unix_s: float
 
+    def __str__(self) -> str:
+        reason = f": {self.reason}" if self.reason else ""
+        return f"{'approved' if self.approves else 'refused'} by {self.person}{reason}"
+
 
 class Verdict(Enum):
     """What the decisions on a query amount to."""

@@ -12,6 +12,7 @@ from parties.history.history import History, What
 from parties.ledger.charges import Charge
 from parties.policy import Policy
 from wire.errors import Code, WireError
+from wire.features import Feature
 from wire.query import OpenedQuery
 
 
@@ -22,8 +23,8 @@ class Gate:
         """clock: Unix seconds."""
         self._history, self._clock = history, clock
         self._decisions = Decisions(history.database)
-        # Query, its learner, and how many decisions there were when it began to wait.
-        self._waiting: dict[bytes, tuple[str, int]] = {}
+        # How many decisions there were on each query that waits when it was last looked at.
+        self._waiting: dict[bytes, int] = {}
 
     def lets_through(self, opened: OpenedQuery, attempt: int, charge: Charge, policy: Policy) -> bool:
         """Whether the party may accept now. If not, the query waits for a decision, which is noted.
@@ -33,13 +34,13 @@ class Gate:
         found = reasons(policy.approval, opened.query, charge)
         decided = self._decisions.decided(opened.query_id, opened.query.learner, policy)
         if decided.verdict is Verdict.REFUSED:
-            raise WireError(Code.PERSON_REFUSED, _refusal(decided))
+            raise _refused(opened, decided)
         if not found or decided.verdict is Verdict.APPROVED:
             self._waiting.pop(opened.query_id, None)
             return True
         if opened.query_id not in self._waiting:
             self._history.happened(opened.query_id, attempt, What.WAITS, self._clock(), reasons=found)
-        self._waiting[opened.query_id] = (opened.query.learner, len(decided.decisions))
+        self._waiting[opened.query_id] = len(decided.decisions)
         return False
 
     def check(self, opened: OpenedQuery, charge: Charge, policy: Policy) -> None:
@@ -49,17 +50,17 @@ class Gate:
         """
         decided = self._decisions.decided(opened.query_id, opened.query.learner, policy)
         if decided.verdict is Verdict.REFUSED:
-            raise WireError(Code.PERSON_REFUSED, _refusal(decided))
+            raise _refused(opened, decided)
         if decided.verdict is Verdict.UNDECIDED and reasons(policy.approval, opened.query, charge):
-            raise WireError(Code.PERSON_REFUSED, "The policy asks for approval now, and nobody approved it.")
-
-    def is_waiting(self) -> bool:
-        """Whether a query waits for a decision."""
-        return bool(self._waiting)
+            raise WireError(Code.PERSON_REFUSED, "The policy asks for approval now, and too few people approved it.")
 
     def has_news(self) -> bool:
-        """Whether a person decided on a query that waits, since it was last looked at."""
-        return any(len(self._decisions.of(query_id)) != count for query_id, (_, count) in list(self._waiting.items()))
+        """Whether a person decided on a query that waits, since this was last asked."""
+        news = False
+        for query_id, known in list(self._waiting.items()):
+            if (count := len(self._decisions.of(query_id))) != known:
+                news, self._waiting[query_id] = True, count
+        return news
 
     def gone(self, query_id: bytes, attempt: int) -> None:
         """Note that a query is over, if it waited: nobody decided in time, so it counts as refused."""
@@ -76,9 +77,10 @@ class Gate:
                 self.gone(shown.query_id, 0)
 
 
-def _refusal(decided: Decided) -> str:
-    refusal = decided.refusal
-    if refusal is None:
-        return ""
-    reason = f": {refusal.reason}" if refusal.reason else ""
-    return f"{refusal.person} refused it{reason}."
+def _refused(opened: OpenedQuery, decided: Decided) -> WireError:
+    """The refusal that a person decided on. Peers of older queries do not know its code."""
+    knows = Feature.DECISIONS in opened.query.features
+    by = decided.refusal
+    reason = f": {by.reason}" if by is not None and by.reason else ""
+    detail = "" if by is None else f"{by.person} refused it{reason}."
+    return WireError(Code.PERSON_REFUSED if knows else Code.UNAVAILABLE, detail)

@@ -114,11 +114,12 @@ class HistoryDatabase:
             raise HistoryBusyError(path, str(error)) from error
         try:
             # What is erased is overwritten, not only unlinked. The journal is truncated, as the ledger's is.
-            self._connection.execute("PRAGMA secure_delete = ON")
-            self._connection.execute("PRAGMA synchronous = FULL")
+            with self.reading() as connection:
+                connection.execute("PRAGMA secure_delete = ON")
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute("PRAGMA journal_mode = TRUNCATE")
             with self.transaction() as connection:
                 self._check(connection, {"federation": federation, "party": party}, create=create)
-            self._connection.execute("PRAGMA journal_mode = TRUNCATE")
         except BaseException:
             self._connection.close()
             raise

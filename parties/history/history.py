@@ -110,8 +110,9 @@ class Page:
 _SHOWN = """SELECT query_id, shown_at_unix_s, learner, kind, contents, not_after_unix_s, rows, bounds, epoch, words,
 envelope FROM queries"""
 _WAITS = (
-    "('waits for a decision' IN (SELECT what FROM events WHERE events.query_id = queries.query_id) AND NOT EXISTS ("
-    "SELECT 1 FROM events WHERE events.query_id = queries.query_id AND what IN ('refused', 'accepted', 'ended')))"
+    "EXISTS (SELECT 1 FROM events AS waits WHERE waits.query_id = queries.query_id AND what = 'waits for a decision' "
+    "AND NOT EXISTS (SELECT 1 FROM events AS later WHERE later.query_id = waits.query_id "
+    "AND later.attempt IN (waits.attempt, 0) AND later.what IN ('refused', 'accepted', 'ended')))"
 )
 _WITHOUT_ENVELOPE = _SHOWN.replace("envelope FROM", "NULL FROM")
 

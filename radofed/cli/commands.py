@@ -4,7 +4,18 @@ from typing import Annotated
 
 import typer
 
-from radofed.cli import coordinator, demo, ledger, party, plan, provision, schema, simulate
+from radofed.cli import (
+    coordinator,
+    demo,
+    ledger,
+    ledger_history,
+    party,
+    party_approval,
+    plan,
+    provision,
+    schema,
+    simulate,
+)
 from radofed.cli.framework import group
 from radofed.cli.learner import export, models, privacy, queries
 
@@ -35,6 +46,8 @@ for commands in (demo, plan, simulate):
     commands.add_to(app)
 for commands in (models, export, privacy):
     commands.add_to(queries.app)
+ledger_history.add_to(ledger.app)
+party_approval.add_to(party.app)
 for name, commands in {
     "schema": schema,
     "provision": provision,

@@ -1,0 +1,61 @@
+"""What people do about a party's queries: look at those that wait, approve or refuse one, pause the party.
+
+Commands and the console use these functions. Each may run while the party's node runs.
+"""
+
+import time
+from dataclasses import dataclass
+
+from dpcore.errors import ConfigurationError
+from parties.approval.decisions import Decided, Decision, Decisions, Person, Verdict
+from parties.config import PartyConfig
+from parties.history.history import Shown, What
+from parties.history.reading import HistoryReader
+from wire.query import Query
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A query that waits for people. answers_due_unix_s: when its first answers are due; later nothing is answered."""
+
+    shown: Shown
+    reasons: tuple[str, ...]
+    decided: Decided
+    answers_due_unix_s: float
+
+    @property
+    def words(self) -> str:
+        """What is asked, in one line."""
+        return self.shown.words or self.shown.contents
+
+
+def pending(reader: HistoryReader, now_unix_s: float) -> list[Pending]:
+    """The queries that still need a decision, oldest first."""
+    decisions = Decisions(reader.database)
+    found = []
+    shown = reader.history.waiting(now_unix_s)
+    events = reader.history.events(each.query_id for each in shown)
+    for each in shown:
+        decided = decisions.decided(each.query_id, each.learner, reader.policy)
+        if decided.verdict is Verdict.UNDECIDED and each.envelope is not None:
+            query = Query.from_bytes(each.envelope.payload)
+            reasons = [event.details["reasons"] for event in events[each.query_id] if event.what is What.WAITS][-1]
+            found.append(Pending(each, tuple(reasons), decided, query.created_at_unix_s + query.answer_within_s))
+    return found
+
+
+def decide(config: PartyConfig, prefix: str, person: Person, *, approves: bool, reason: str = "") -> Decided:
+    """Record a person's decision on the query whose id begins with these digits, durably.
+
+    Raises ConfigurationError if there is no such query, DecisionError if the decision does not count.
+    """
+    now = time.time()
+    with HistoryReader(config) as reader:
+        shown = reader.find(prefix).shown
+        if shown.not_after_unix_s < now:
+            raise ConfigurationError(f"query {shown.query_id.hex()[:16]} has expired; nobody decided in time")
+        decision = Decision(person, approves, reason, now)
+        still_waits = reader.history.waits(shown.query_id)
+        return Decisions(reader.database).decide(
+            shown.query_id, shown.learner, reader.policy, decision, still_waits=still_waits
+        )

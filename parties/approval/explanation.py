@@ -1,0 +1,155 @@
+"""What would happen if this party answered a query, for the people who decide on it.
+
+It is computed from the signed query, the policy, the roster, the ledger and the number of this party's rows, which an
+acceptance states anyway. No value of a row is read: a decision that depended on one would leak outside every epsilon.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from dpcore.errors import ConfigurationError
+from parties.approval.decisions import Decided, Decisions
+from parties.approval.reasons import reasons
+from parties.config import PartyConfig
+from parties.history.costs import ScopeCost, costs
+from parties.history.history import Shown
+from parties.history.reading import HistoryReader
+from parties.ledger.charges import Charge
+from parties.ledger.limits import Event
+from parties.ledger.state import state_of
+from parties.policy import check_query
+from parties.rosters import Rosters
+from radofed.common.logs import Log
+from wire.asked import Asked
+from wire.envelopes import Envelope, load_public_key
+from wire.errors import WireError
+from wire.query import OpenedQuery, check_time, open_query
+from wire.roster import Roster
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a query asks of this party, and what an answer would mean.
+
+    reasons: why it waits for people. refusal: why the policy or the ledger would refuse it now, whatever people decide;
+    empty otherwise. upload_bytes, numbers: what would leave the party in each attempt, encrypted: only sums over the
+    cohort are ever opened. costs: in each scope, with what would remain after one attempt. others: the parties that
+    are asked too.
+    """
+
+    query_id: bytes
+    asked: Asked
+    reasons: tuple[str, ...]
+    refusal: str
+    decided: Decided
+    rows: int | None
+    upload_bytes: int
+    numbers: int
+    others: tuple[str, ...]
+    costs: tuple[ScopeCost, ...]
+    protects_records: bool
+
+    def lines(self) -> list[str]:
+        """For people, one fact a line."""
+        whom = ", ".join(self.others) or "nobody else"
+        rows = "an unknown number of" if self.rows is None else str(self.rows)
+        lines = [f"query {self.query_id.hex()}", *self.asked.lines()]
+        lines.append(
+            f"would leave this party in each attempt: {self.numbers} numbers, each a sum over its {rows} rows, "
+            f"encrypted and masked in {self.upload_bytes} bytes; nobody can open this party's part alone"
+        )
+        lines.append(f"asked too: {whom}")
+        lines += [f"cost of an attempt, {cost}" for cost in self.costs]
+        if not self.protects_records:
+            lines.append("warning: an answer has no privacy bound for whole records")
+        lines += [f"waits because {reason}" for reason in self.reasons]
+        if self.refusal:
+            lines.append(f"would be refused whatever people decide: {self.refusal}")
+        lines += [str(each) for each in self.decided.decisions]
+        if self.reasons:
+            lines.append(f"{self.decided.counted} of {self.decided.needed} approvals")
+        return lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields by name, in JSON types."""
+        return {
+            "query_id": self.query_id.hex(),
+            "asked": self.asked.to_dict(),
+            "reasons": list(self.reasons),
+            "refusal": self.refusal,
+            "verdict": self.decided.verdict.value,
+            "approvals": self.decided.counted,
+            "approvals_needed": self.decided.needed,
+            "rows": self.rows,
+            "numbers": self.numbers,
+            "upload_bytes": self.upload_bytes,
+            "others": list(self.others),
+            "costs": [vars(cost) for cost in self.costs],
+            "protects_records": self.protects_records,
+        }
+
+
+def explain(config: PartyConfig, reader: HistoryReader, prefix: str, now_unix_s: float) -> Explanation:
+    """Explain the query of the history whose id begins with these digits, under the policy of the moment.
+
+    Raises ConfigurationError if there is none, if its signed text is not kept, or if this party has no roster yet.
+    """
+    shown = reader.find(prefix).shown
+    if shown.envelope is None:
+        raise ConfigurationError(f"query {shown.query_id.hex()[:16]}: its signed text is not kept any more")
+    roster, policy = _roster(config), reader.policy
+    opened = _opened(shown, shown.envelope, roster)
+    charge, recorded = shown.charge, reader.ledger.attempts_of(shown.query_id)
+    events = reader.ledger.events()
+    if charge is not None and not recorded:
+        events.append(Event(charge, charged=True, recorded_at_unix_s=now_unix_s))
+    return Explanation(
+        query_id=shown.query_id,
+        asked=Asked.of(opened.query),
+        reasons=tuple(reasons(policy.approval, opened.query, charge or Charge())),
+        refusal="" if recorded else _refusal(opened, roster, reader, config.name, charge, now_unix_s),
+        decided=Decisions(reader.database).decided(shown.query_id, shown.learner, policy),
+        rows=shown.rows,
+        upload_bytes=opened.ciphertexts * opened.public_key.ciphertext_bytes,
+        numbers=opened.query.length,
+        others=tuple(member.name for member in roster.parties if member.name != config.name),
+        costs=tuple(costs(charge or Charge(), state_of(policy.limits.of_ledger, events, now_unix_s=None))),
+        protects_records=charge is not None and charge.is_bounded,
+    )
+
+
+def _refusal(
+    opened: OpenedQuery,
+    roster: Roster,
+    reader: HistoryReader,
+    own_name: str,
+    charge: Charge | None,
+    now_unix_s: float,
+) -> str:
+    """Why this party would refuse the query now, whatever people decide; empty if it would not."""
+    if charge is None:
+        return "this party refused it before its cost was known; see `rado ledger history`"
+    try:
+        check_query(reader.policy, opened, roster, own_name)
+        check_time(opened.query, now_unix_s)
+        reader.ledger.check_admits(charge, now_unix_s)
+    except WireError as error:
+        return str(error)
+    return ""
+
+
+def _roster(config: PartyConfig) -> Roster:
+    key = load_public_key(config.federation_key)
+    log = Log(f"party.{config.name}")
+    known = Rosters(config.state_directory, federation=config.federation, federation_key=key, log=log).known
+    if known is None:
+        raise ConfigurationError("this party has not seen a roster yet; start it")
+    return known
+
+
+def _opened(shown: Shown, envelope: Envelope, roster: Roster) -> OpenedQuery:
+    """Verified as of the time at which it was shown: a query of the past has expired."""
+    try:
+        return open_query(envelope, roster, now_unix_s=shown.shown_at_unix_s)
+    except WireError as error:
+        raise ConfigurationError(f"query {shown.query_id.hex()[:16]} does not verify any more: {error}") from error

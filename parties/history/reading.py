@@ -1,0 +1,238 @@
+"""The history as people read it: what was asked, what was decided and why, what left, what it cost, what remained."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from dpcore.errors import ConfigurationError
+from parties.approval.decisions import Decision, Decisions
+from parties.config import PartyConfig
+from parties.database import LedgerOwner
+from parties.history.costs import ScopeCost
+from parties.history.database import FILE, HistoryDatabase
+from parties.history.history import Happened, History, Page, Shown, What
+from parties.ledger.ledger import Ledger, RecordedCharge
+from parties.policy import Policy
+from wire.asked import Asked
+from wire.errors import CATALOGUE, Code
+from wire.query import Query
+
+NOT_KEPT = "not kept"
+
+
+@dataclass(frozen=True)
+class AttemptRead:
+    """One attempt at a query.
+
+    cohort: rows of each member, None if there was no cohort. bytes_out: encrypted bytes that left, or may have left:
+    they were charged for before. cost: in each scope, None if nothing was charged; without `remaining` if that was not
+    noted. A charge of the ledger is always among them.
+    """
+
+    attempt: int
+    outcome: str
+    cohort: Mapping[str, int] | None
+    cohort_digest: str | None
+    bytes_out: int | None
+    is_charged: bool
+    cost: tuple[str, ...]
+    scopes: tuple[Mapping[str, Any], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields by name, in JSON types."""
+        return {
+            "attempt": self.attempt,
+            "outcome": self.outcome,
+            "cohort": None if self.cohort is None else dict(self.cohort),
+            "cohort_digest": self.cohort_digest,
+            "bytes_out": self.bytes_out,
+            "charged": self.is_charged,
+            "cost": list(self.cost),
+            "scopes": [dict(scope) for scope in self.scopes],
+        }
+
+
+@dataclass(frozen=True)
+class QueryRead:
+    """One query, and what became of it. decision: in words, with its rule or the people who decided."""
+
+    shown: Shown
+    decision: str
+    decisions: Sequence[Decision]
+    attempts: tuple[AttemptRead, ...]
+
+    @property
+    def words(self) -> str:
+        """What was asked, in one line."""
+        return self.shown.words or self.shown.contents or NOT_KEPT
+
+    @property
+    def asked(self) -> Asked | None:
+        """What was asked in detail, if the signed query was read and is still kept."""
+        envelope = self.shown.envelope
+        return None if envelope is None else Asked.of(Query.from_bytes(envelope.payload))
+
+    @property
+    def bytes_out(self) -> int:
+        """Encrypted bytes that left."""
+        return sum(attempt.bytes_out or 0 for attempt in self.attempts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields by name, in JSON types."""
+        shown = self.shown
+        return {
+            "query_id": shown.query_id.hex(),
+            "shown_at_unix_s": shown.shown_at_unix_s,
+            "learner": shown.learner,
+            "kind": shown.kind,
+            "asked": self.words,
+            "decision": self.decision,
+            "people": [
+                {
+                    "user": each.person.user,
+                    "name": each.person.name,
+                    "approves": each.approves,
+                    "reason": each.reason,
+                    "at_unix_s": each.at_unix_s,
+                }
+                for each in self.decisions
+            ],
+            "rows": shown.rows,
+            "bytes_out": self.bytes_out,
+            "attempts": [attempt.to_dict() for attempt in self.attempts],
+        }
+
+
+class HistoryReader:
+    """Reads the history of one party beside its ledger, also while its node runs. A context manager. Changes nothing.
+
+    Raises what HistoryDatabase and Ledger.open raise.
+    """
+
+    def __init__(self, config: PartyConfig) -> None:
+        self.policy = Policy.load(config.policy)
+        self.database = open_history(config)
+        self.history = History(self.database)
+        self._decisions = Decisions(self.database)
+        owner = LedgerOwner(config.federation, config.name, config.source)
+        try:
+            self.ledger = Ledger.open(config.ledger_file, owner, self.policy.limits.of_ledger, create=False)
+        except BaseException:
+            self.database.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ledger.database.close()
+        self.database.close()
+
+    def page(self, page: Page) -> list[QueryRead]:
+        """The queries of a page, newest first."""
+        return self._read(self.history.page(page))
+
+    def find(self, prefix: str) -> QueryRead:
+        """The query whose id begins with these digits. Raises ConfigurationError if there is none, or more than one."""
+        found = self.history.find(prefix) if prefix and all(c in "0123456789abcdef" for c in prefix.lower()) else []
+        if not found:
+            raise ConfigurationError(f"no query of this party begins with {prefix!r}; see `rado ledger history`")
+        if len(found) > 1:
+            raise ConfigurationError(f"several queries begin with {prefix!r}: give more of its digits")
+        return self._read(found)[0]
+
+    def _read(self, shown: Sequence[Shown]) -> list[QueryRead]:
+        events = self.history.events(each.query_id for each in shown)
+        with self.ledger.database.transaction():
+            charges = {each.query_id: self.ledger.attempts_of(each.query_id) for each in shown}
+        now = time.time()
+        return [
+            _query(each, events[each.query_id], charges[each.query_id], self._decisions.of(each.query_id), now)
+            for each in shown
+        ]
+
+
+def open_history(config: PartyConfig) -> HistoryDatabase:
+    """The history of a party that exists. Raises ConfigurationError or HistoryBusyError."""
+    return HistoryDatabase(config.state_directory / FILE, federation=config.federation, party=config.name, create=False)
+
+
+def _query(
+    shown: Shown,
+    events: Sequence[Happened],
+    charges: Mapping[int, RecordedCharge],
+    decisions: Sequence[Decision],
+    now_unix_s: float,
+) -> QueryRead:
+    numbers = sorted({event.attempt for event in events if event.attempt > 0} | set(charges))
+    attempts = tuple(
+        _attempt(number, [event for event in events if event.attempt == number], charges.get(number))
+        for number in numbers
+    )
+    return QueryRead(shown, _decision(shown, events, attempts, decisions, now_unix_s), decisions, attempts)
+
+
+def _decision(
+    shown: Shown,
+    events: Sequence[Happened],
+    attempts: Sequence[AttemptRead],
+    decisions: Sequence[Decision],
+    now_unix_s: float,
+) -> str:
+    approvals = [str(each.person) for each in decisions if each.approves]
+    by_whom = f", approved by {', '.join(approvals)}" if approvals else ""
+    whats = {event.what: event for event in events}
+    if What.ACCEPTED in whats or any(attempt.is_charged for attempt in attempts):
+        return f"accepted{by_whom}"
+    if (refused := whats.get(What.REFUSED)) is not None:
+        return f"refused: {_refusal(refused)}"
+    if (ended := whats.get(What.ENDED)) is not None:
+        return f"not answered: {ended.details['reason']}"
+    if (waits := whats.get(What.WAITS)) is not None:
+        if shown.not_after_unix_s < now_unix_s:
+            return "not answered: nobody decided before it expired"
+        return f"waits for a decision: {'; '.join(waits.details['reasons'])}{by_whom}"
+    return "not answered"
+
+
+def _refusal(event: Happened) -> str:
+    code = Code(event.details["code"])
+    return f"{code.value}, {event.details['detail'] or CATALOGUE[code].sentence}"
+
+
+def _attempt(number: int, events: Sequence[Happened], recorded: RecordedCharge | None) -> AttemptRead:
+    whats = {event.what: event for event in events}
+    is_charged = recorded is not None and recorded.event.charged
+    cohort = whats.get(What.COHORT)
+    details: Mapping[str, Any] = {} if cohort is None else cohort.details
+    scopes = whats[What.CHARGED].details["scopes"] if What.CHARGED in whats else []
+    if scopes:
+        cost = tuple(str(ScopeCost(**scope)) for scope in scopes)
+    else:
+        cost = (str(recorded.event.charge),) if recorded is not None and is_charged else ()
+    digest = recorded.cohort_digest if recorded is not None else None
+    return AttemptRead(
+        attempt=number,
+        outcome=_outcome(whats, is_charged=is_charged),
+        cohort=details.get("cohort"),
+        cohort_digest=digest.hex() if digest else details.get("digest"),
+        bytes_out=details.get("bytes") if is_charged else None,
+        is_charged=is_charged,
+        cost=cost,
+        scopes=tuple(scopes),
+    )
+
+
+def _outcome(whats: Mapping[What, Happened], *, is_charged: bool) -> str:
+    if What.UPLOADED in whats:
+        return "charged and sent"
+    if is_charged:
+        return "charged; sent in part, or not at all"
+    if What.REFUSED in whats:
+        return f"refused: {_refusal(whats[What.REFUSED])}"
+    if What.ENDED in whats:
+        return f"ended without a charge: {whats[What.ENDED].details['reason']}"
+    if What.WAITS in whats:
+        return "waits for a decision"
+    return "accepted" if What.ACCEPTED in whats else "not answered"

@@ -1,0 +1,156 @@
+"""`rado ledger history`: what a party was asked, and what became of it."""
+
+import csv
+import datetime as dt
+import io
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dpcore.errors import ConfigurationError
+from radofed.cli.framework import ConfigOption, command
+from radofed.cli.output import Output, Result
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from parties.history.reading import QueryRead
+
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
+
+_CSV = ("time", "query_id", "learner", "kind", "asked", "decision", "cohort", "rows", "bytes_out", "cost")
+# A spreadsheet computes what begins like this; a learner chooses the text of predicates.
+_FORMULA = re.compile(r"^[=+\-@\t\r]")
+
+
+def history(
+    _output: Output,
+    config: ConfigOption,
+    query: Annotated[
+        str | None, typer.Argument(help="Show this query in full: the first digits of its id.", metavar="QUERY")
+    ] = None,
+    learner: Annotated[str | None, typer.Option(help="Only this learner's queries.", show_default=False)] = None,
+    since: Annotated[str | None, typer.Option(help="From this date or time on, such as 2026-11-01.")] = None,
+    until: Annotated[str | None, typer.Option(help="Before this date or time.")] = None,
+    limit: Annotated[int, typer.Option(help="Largest number of queries.", min=1)] = 20,
+    skip: Annotated[int, typer.Option(help="Leave out this many of the newest.", min=0)] = 0,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+) -> Result:
+    """Show what this party was asked, newest first: by whom, what was decided and why, what left, what it cost.
+
+    The node may run. Changes nothing.
+    """
+    from parties.config import PartyConfig
+    from parties.history.history import Page
+    from parties.history.reading import HistoryReader
+
+    page = Page(limit, skip, learner, _time(since, 0.0), _time(until, float("inf")))
+    with HistoryReader(PartyConfig.load(config)) as reader:
+        if query is not None:
+            found = reader.find(query)
+            data = found.to_dict() | {"detail": None if found.asked is None else found.asked.to_dict()}
+            return Result(data, "\n".join(_in_full(found)))
+        queries, count = reader.page(page), reader.history.count(page)
+    data = {"queries": [each.to_dict() for each in queries], "count": count}
+    if as_csv:
+        return Result(data, _csv(queries).rstrip("\n"))
+    return Result(data, _table(queries, count))
+
+
+def _time(text: str | None, default: float) -> float:
+    """Unix seconds of a date or time; local time unless it names a zone. Raises ConfigurationError."""
+    if text is None:
+        return default
+    try:
+        return dt.datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError) as error:
+        raise ConfigurationError(f"{text!r} is no date or time: write 2026-11-01 or 2026-11-01T09:00") from error
+
+
+def local_time(unix_s: float) -> str:
+    """Local time for people."""
+    return f"{dt.datetime.fromtimestamp(unix_s, dt.UTC).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def zone() -> str:
+    """The name of the local zone."""
+    return f"{dt.datetime.now(dt.UTC).astimezone():%Z}"
+
+
+def _table(queries: Sequence["QueryRead"], count: int) -> "RenderableType":
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+
+    if not queries:
+        return "no query"
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in (f"time ({zone()})", "query", "learner", "asked", "decision", "cost"):
+        table.add_column(name, overflow="fold")
+    for each in queries:
+        charged = [attempt for attempt in each.attempts if attempt.is_charged]
+        table.add_row(
+            local_time(each.shown.shown_at_unix_s),
+            each.shown.query_id.hex()[:10],
+            each.shown.learner or "unknown",
+            each.words,
+            each.decision,
+            _cost(each) + (f" ({len(charged)} attempts)" if len(charged) > 1 else ""),
+        )
+    return Group(table, f"{len(queries)} of {count} queries; `rado ledger history QUERY` shows one in full")
+
+
+def _cost(query: "QueryRead") -> str:
+    """The cost of the last charged attempt in its widest scope."""
+    charged = [attempt for attempt in query.attempts if attempt.is_charged]
+    return charged[-1].cost[0] if charged else "nothing"
+
+
+def _in_full(query: "QueryRead") -> list[str]:
+    shown = query.shown
+    lines = [f"query {shown.query_id.hex()}", f"shown {local_time(shown.shown_at_unix_s)} {zone()}"]
+    if query.asked is not None:
+        lines += query.asked.lines()
+    else:
+        lines.append(f"learner {shown.learner or 'unknown'} asked for {query.words}; the signed query is not kept")
+    lines.append(f"decision: {query.decision}")
+    lines += [f"{each}, {local_time(each.at_unix_s)}" for each in query.decisions]
+    for attempt in query.attempts:
+        lines.append(f"attempt {attempt.attempt}: {attempt.outcome}")
+        if attempt.cohort is not None:
+            members = ", ".join(f"{name} ({rows} rows)" for name, rows in attempt.cohort.items())
+            lines.append(f"  cohort: {members}")
+        if attempt.bytes_out is not None:
+            lines.append(f"  left this party: {attempt.bytes_out} encrypted bytes")
+        lines += [f"  cost of {line}" for line in attempt.cost]
+    return lines
+
+
+def _csv(queries: Sequence["QueryRead"]) -> str:
+    """One line for each query, with times in UTC."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_CSV)
+    for each in queries:
+        cohort = next((attempt.cohort for attempt in reversed(each.attempts) if attempt.cohort), {})
+        row: tuple[Any, ...] = (
+            f"{dt.datetime.fromtimestamp(each.shown.shown_at_unix_s, dt.UTC):%Y-%m-%dT%H:%M:%SZ}",
+            each.shown.query_id.hex(),
+            each.shown.learner,
+            each.shown.kind,
+            each.words,
+            each.decision,
+            " ".join(cohort),
+            "" if each.shown.rows is None else each.shown.rows,
+            each.bytes_out,
+            _cost(each),
+        )
+        writer.writerow(f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell for cell in row)
+    return text.getvalue()
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this command to a group."""
+    command(app, "history")(history)

@@ -1,0 +1,185 @@
+"""A federation of four processes, one of which asks people: from a query that waits to its history."""
+
+import csv
+import io
+import json
+import time
+from contextlib import redirect_stdout
+from fractions import Fraction
+
+import pytest
+
+from dpcore.records.schema import Schema
+from learner.config import LearnerConfig
+from learner.requests import MomentsRequest
+from learner.session import QueryEndedError, Session
+from radofed.cli.entry_point import run
+from radofed.templates import PolicyChoices
+from tests.end_to_end.test_main_job import SCHEMA, table
+from tests.federation import ProcessFederation, rado, wait_until
+
+ROWS = {"a": 300, "b": 280, "c": 320, "d": 250}
+ALLOWING = PolicyChoices(designs=("statistic", "moments"), epsilon="20", delta="1e-4")
+PHASES = {"answer_within_s": 60, "prepare_within_s": 60, "upload_within_s": 60}
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    root = tmp_path_factory.mktemp("approval")
+    parties = {name: table(rows, seed) for seed, (name, rows) in enumerate(ROWS.items())}
+    with ProcessFederation(root, parties=parties, schema=SCHEMA, policy=ALLOWING, rows_at_least=ROWS) as federation:
+        policy = federation.directory("a") / "policy.toml"
+        policy.write_text(policy.read_text() + "\n[approval]\neverything = true\n")
+        federation.start_all()
+        wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")
+        wait_until(lambda: all('"started"' in federation.log(name) for name in ROWS), what="the parties")
+        rado("learner", "keygen", "--config", str(federation.learner.config), "--bits", "2048")
+        yield federation
+
+
+@pytest.fixture
+def learner(federation):
+    with Session(LearnerConfig.load(federation.learner.config), give_up_after_s=30) as session:
+        yield session
+
+
+def at(federation, name: str) -> tuple[str, str]:
+    return "--config", str(federation.member(name).config)
+
+
+def ask(session: Session) -> bytes:
+    """Ask all four parties for moments, and return the query's id."""
+    request = MomentsRequest(schema=Schema.from_toml(SCHEMA), epsilon=Fraction(1), cohort_min=4, **PHASES)
+    return session.ask(session.plan(request))
+
+
+def pending(federation) -> list[dict]:
+    return rado("party", "pending", *at(federation, "a"))["data"]["pending"]
+
+
+def waiting(federation, query_id: bytes) -> dict:
+    def found():
+        return next((each for each in pending(federation) if each["query_id"] == query_id.hex()), None)
+
+    return wait_until(found, what="the query at a")
+
+
+def ledger(federation, name: str = "a") -> dict:
+    return rado("ledger", "show", *at(federation, name))["data"]
+
+
+def in_history(federation, query_id: bytes, name: str = "a") -> dict:
+    return rado("ledger", "history", query_id.hex()[:12], *at(federation, name))["data"]
+
+
+def test_from_pending_to_history(federation, learner):
+    before = ledger(federation)
+    query_id = ask(learner)
+    shown = waiting(federation, query_id)
+    assert (shown["learner"], shown["kind"]) == ("learner", "moments")
+    assert shown["reasons"] == ["every query needs approval"]
+    # The others have answered meanwhile, and the learner knows who is waited for.
+    states = {party.party: party.state.word for party in learner.status(query_id).parties}
+    assert states.pop("a") == "pending"
+    explained = rado("party", "explain", query_id.hex()[:8], *at(federation, "a"))["data"]
+    assert explained["others"] == ["b", "c", "d"]
+    assert (explained["rows"], explained["refusal"]) == (300, "")
+    record = explained["costs"][0]
+    assert record["scope"] == "whole records"
+    assert 0 < record["cost"] <= 1
+    assert record["remaining"] < 20
+    # Nothing was charged, reserved or computed while people look at it.
+    assert ledger(federation) == before
+    assert not (federation.directory("a") / "state" / "spool" / query_id.hex()).exists()
+
+    decided = rado(
+        "party", "approve", query_id.hex()[:8], *at(federation, "a"), "--name", "Ann", "--reason", "as agreed"
+    )
+    assert decided["data"]["verdict"] == "approved"
+    release = learner.watch(query_id, timeout_s=120)
+    assert release.phase.word == "complete"
+
+    found = in_history(federation, query_id)
+    assert found["decision"].startswith("accepted, approved by Ann (")
+    assert found["people"][0]["reason"] == "as agreed"
+    (attempt,) = found["attempts"]
+    assert attempt["charged"]
+    assert attempt["cohort"] == ROWS
+    assert attempt["bytes_out"] == explained["upload_bytes"] == found["bytes_out"]
+    # What was explained is what it cost and what remained.
+    assert attempt["scopes"][0] == record
+    assert found["detail"]["columns"] == explained["asked"]["columns"]
+    wait_until(lambda: in_history(federation, query_id)["attempts"][0]["outcome"] == "charged and sent", what="the end")
+
+
+def test_the_histories_of_two_members_agree(federation, learner):
+    query_id = ask(learner)
+    waiting(federation, query_id)
+    rado("party", "approve", query_id.hex(), *at(federation, "a"))
+    learner.watch(query_id, timeout_s=120)
+    ours, theirs = in_history(federation, query_id), in_history(federation, query_id, "b")
+    assert ours["asked"] == theirs["asked"]
+    assert ours["attempts"][0]["cohort_digest"]
+    assert ours["attempts"][0]["cohort_digest"] == theirs["attempts"][0]["cohort_digest"]
+    assert theirs["decision"] == "accepted"
+
+
+def test_a_refusal_ends_the_query_for_this_party(federation, learner):
+    spent = ledger(federation)["events_charged"]
+    query_id = ask(learner)
+    waiting(federation, query_id)
+    rado("party", "refuse", query_id.hex(), *at(federation, "a"), "--name", "Ann", "--reason", "asked too often")
+    with pytest.raises(QueryEndedError):
+        learner.watch(query_id, timeout_s=120)
+    codes = {party.party: party.code for party in learner.status(query_id).parties}
+    assert codes["a"] == "PERSON_REFUSED"
+    found = in_history(federation, query_id)
+    assert found["decision"].startswith("refused: PERSON_REFUSED, Ann (")
+    assert "asked too often" in found["decision"]
+    assert ledger(federation)["events_charged"] == spent
+    # Too late.
+    rado("party", "approve", query_id.hex(), *at(federation, "a"), "--name", "Bob", code=1)
+
+
+def test_a_paused_party_answers_once_it_is_resumed(federation, learner):
+    rado("party", "pause", *at(federation, "b"), "--reason", "maintenance")
+    query_id = ask(learner)
+    waiting(federation, query_id)
+    rado("party", "approve", query_id.hex(), *at(federation, "a"))
+    wait_until(
+        lambda: {p.party: p.state.word for p in learner.status(query_id).parties}["a"] == "ready", what="the others"
+    )
+    assert {p.party: p.state.word for p in learner.status(query_id).parties}["b"] == "silent"
+    assert '"paused"' in federation.log("b")
+    rado("party", "resume", *at(federation, "b"))
+    assert learner.watch(query_id, timeout_s=120).phase.word == "complete"
+
+
+def test_a_query_that_waits_is_found_again_after_a_restart(federation, learner):
+    query_id = ask(learner)
+    waiting(federation, query_id)
+    assert federation.stop("a") == 0
+    started = federation.log("a").count('"started"')
+    rado("party", "approve", query_id.hex(), *at(federation, "a"))
+    federation.start("a")
+    wait_until(lambda: federation.log("a").count('"started"') > started, what="the party")
+    assert learner.watch(query_id, timeout_s=120).phase.word == "complete"
+
+
+def test_history_as_a_table_and_as_csv(federation):
+    arguments = ["ledger", "history", *at(federation, "a")]
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        assert run([*arguments, "--csv"]) == 0
+    lines = list(csv.DictReader(io.StringIO(printed.getvalue())))
+    found = rado(*arguments)["data"]
+    assert [line["query_id"] for line in lines] == [query["query_id"] for query in found["queries"]]
+    assert found["count"] == len(lines) >= 5
+    newest = found["queries"][0]["shown_at_unix_s"]
+    assert rado(*arguments, "--limit", "2", "--skip", "1")["data"]["queries"] == found["queries"][1:3]
+    assert rado(*arguments, "--learner", "nobody")["data"] == {"queries": [], "count": 0}
+    until = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(newest))
+    assert json.dumps(newest) not in json.dumps(rado(*arguments, "--until", until)["data"])
+    with redirect_stdout(printed := io.StringIO()):
+        assert run(arguments) == 0
+    assert "approved by Ann" in " ".join(printed.getvalue().split())

@@ -1,0 +1,83 @@
+"""Which queries wait for people, by each rule of a policy."""
+
+from fractions import Fraction
+
+import pytest
+from pydantic import ValidationError
+
+from dpcore.accounting.filters import Loss
+from dpcore.accounting.noise_shares import GaussianShares
+from dpcore.predicates.notation import parse
+from dpcore.queries.statistic import StatisticQuery
+from parties.approval.reasons import largest_epsilon, reasons
+from parties.ledger.charges import RECORD, Charge, marginal
+from parties.policy import ApprovalRules
+from tests.parties.party_world import SCHEMA
+
+SMOKES, POSITIVE = 'x["smoker"]', "y == 1"
+COST = Charge(((RECORD, Loss.of_epsilon(Fraction(1, 2), Fraction(1, 10**6))),), "lea")
+
+
+@pytest.fixture
+def why(world):
+    def found(*predicates: str, charge: Charge = COST, **rules) -> list[str]:
+        changes = {}
+        if predicates:
+            kind = StatisticQuery(tuple(map(parse, predicates)), SCHEMA, GaussianShares(10))
+            changes = {"kind": kind}
+        return reasons(ApprovalRules(**rules), world.query(**changes), charge)
+
+    return found
+
+
+def test_without_a_rule_nothing_waits(why):
+    assert why() == []
+    assert not ApprovalRules().asks
+
+
+@pytest.mark.parametrize(
+    ("rules", "reason"),
+    [
+        ({"everything": True}, "every query"),
+        ({"designs": ("dp-feat",)}, "kind 'dp-feat'"),
+        ({"learners": ("lea",)}, "learner 'lea'"),
+        ({"epsilon_at_least": "0.5"}, "costs epsilon 0.5"),
+    ],
+)
+def test_each_rule(why, rules, reason):
+    (found,) = why(**rules)
+    assert reason in found
+    assert ApprovalRules(**rules).asks
+
+
+@pytest.mark.parametrize(
+    "rules", [{"designs": ("moments",)}, {"learners": ("leo",)}, {"epsilon_at_least": "0.51"}, {"everything": False}]
+)
+def test_other_queries_do_not_wait(why, rules):
+    assert why(**rules) == []
+
+
+def test_no_bound_for_records_is_the_highest_cost(why):
+    unbounded = Charge(((marginal("smoker"), Loss.of_epsilon(Fraction(1, 100), Fraction(0))),), "lea")
+    assert largest_epsilon(unbounded) == float("inf")
+    assert "has no bound for whole records" in why(charge=unbounded, epsilon_at_least="100")[0]
+
+
+def test_predicates_that_are_not_admitted_wait(why):
+    listed = {"admitted_predicates": (SMOKES,)}
+    assert why(SMOKES, **listed) == []
+    # The same predicate in another spelling.
+    assert why(f"({SMOKES})", **listed) == []
+    assert why(SMOKES, POSITIVE, **listed) == ["not on the list of admitted predicates: y == 1"]
+    assert "and 1 more" in why(POSITIVE, f"~{SMOKES}", **listed)[0]
+    assert why(SMOKES, admitted_predicates=()) != []
+    # Only statistics have predicates.
+    assert why(**listed) == []
+
+
+@pytest.mark.parametrize(
+    "rules", [{"admitted_predicates": ("x[",)}, {"designs": ("dp-feet",)}, {"approvers": 0}, {"epsilon_at_least": 1}]
+)
+def test_a_wrong_rule_is_refused(rules):
+    with pytest.raises(ValidationError):
+        ApprovalRules(**rules)

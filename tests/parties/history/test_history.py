@@ -1,0 +1,173 @@
+"""The history's file: what is noted and kept, what is forgotten and when, whose file it is."""
+
+import sqlite3
+import stat
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from dpcore.errors import ConfigurationError
+from parties.history import history as limits
+from parties.history.database import HistoryDatabase, HistoryFileError
+from parties.history.history import History, Page, What
+from parties.ledger.charges import charge_for
+from tests.parties.party_world import ready
+from wire.query import open_query
+
+pytestmark = pytest.mark.usefixtures("small_comb")
+
+
+@pytest.fixture
+def history(tmp_path):
+    database = HistoryDatabase(tmp_path / "history.sqlite", federation="clinics", party="ada")
+    yield History(database)
+    database.close()
+
+
+@pytest.fixture
+def opened(world):
+    """Makes queries that verified, each another one."""
+
+    def make(**changes):
+        query = world.query(**changes)
+        envelope = world.ask(replace(query, nonce=b"nonce of query " + bytes([make.count])))
+        make.count += 1
+        return open_query(envelope, world.roster, now_unix_s=query.created_at_unix_s)
+
+    make.count = 0
+    return make
+
+
+def test_a_query_is_kept_as_it_was_signed(history, opened):
+    query = opened()
+    charge = charge_for(query.query, 40)
+    history.shown(query, rows=40, charge=None, now_unix_s=100.5)
+    history.shown(query, rows=40, charge=charge, now_unix_s=200.0)
+    (shown,) = history.find(query.query_id.hex()[:10])
+    assert (shown.envelope, shown.charge, shown.rows) == (query.envelope, charge, 40)
+    assert (shown.shown_at_unix_s, shown.learner) == (100.5, query.query.learner)
+    assert shown.words == query.query.kind.words()
+
+
+def test_pages_are_newest_first_and_filtered(history, opened):
+    queries = [opened() for _ in range(5)]
+    for second, query in enumerate(queries):
+        history.shown(query, rows=1, charge=None, now_unix_s=float(second))
+    ids = [query.query_id for query in queries]
+    assert [each.query_id for each in history.page(Page(limit=2))] == ids[:2:-1]
+    assert [each.query_id for each in history.page(Page(limit=2, offset=3))] == ids[1::-1]
+    between = Page(since_unix_s=1.0, until_unix_s=3.0)
+    assert [each.query_id for each in history.page(between)] == [ids[2], ids[1]]
+    assert (history.count(between), history.count(Page(limit=1))) == (2, 5)
+    assert history.page(Page(learner="nobody")) == []
+    assert history.page(Page())[0].envelope is None
+
+
+@pytest.mark.parametrize("fields", [{"limit": 0}, {"offset": -1}])
+def test_a_page_that_is_none_is_refused(fields):
+    with pytest.raises(ValueError, match="at least one"):
+        Page(**fields)
+
+
+def test_predicates_are_forgotten_before_the_rest(history, opened):
+    old, new = opened(), opened()
+    for query, second in ((old, 100.0), (new, 200.0)):
+        history.shown(query, rows=1, charge=None, now_unix_s=second)
+        history.happened(query.query_id, 1, What.REFUSED, second, code="POLICY_LIMITS", detail="")
+    history.forget(whole_before_unix_s=0.0, predicates_before_unix_s=150.0)
+    (forgotten,), (kept,) = (history.find(query.query_id.hex()) for query in (old, new))
+    assert (forgotten.envelope, forgotten.words) == (None, None)
+    assert forgotten.contents == old.query.kind.contents
+    assert kept.envelope == new.envelope
+    history.forget(whole_before_unix_s=150.0, predicates_before_unix_s=150.0)
+    assert history.find(old.query_id.hex()) == []
+    assert history.count(Page()) == 1
+    # Nothing of it is left in the file.
+    content = history.database.path.read_bytes()
+    assert old.query.nonce not in content
+    assert new.query.nonce in content
+
+
+def test_queries_without_a_charge_do_not_fill_the_disk(history, opened, monkeypatch):
+    monkeypatch.setattr(limits, "MOST_WITHOUT_CHARGE", 4)
+    queries = [opened() for _ in range(8)]
+    for second, query in enumerate(queries):
+        history.shown(query, rows=1, charge=None, now_unix_s=float(second))
+    history.happened(queries[0].query_id, 1, What.CHARGED, 0.0, scopes=[])
+    history.forget(whole_before_unix_s=0.0, predicates_before_unix_s=0.0)
+    kept = [each.query_id for each in history.page(Page())]
+    assert kept == [query.query_id for query in (*queries[:3:-1], queries[0])]
+    size = len(queries[7].envelope.to_bytes())
+    monkeypatch.setattr(limits, "MOST_BYTES_WITHOUT_CHARGE", 2 * size)
+    history.forget(whole_before_unix_s=0.0, predicates_before_unix_s=0.0)
+    with_text = [query for query in queries if any(each.envelope for each in history.find(query.query_id.hex()))]
+    assert with_text == [queries[0], *queries[6:]]
+
+
+def test_it_waits_until_queries_were_added(history, opened):
+    query = opened()
+    history.shown(query, rows=1, charge=None, now_unix_s=1.0)
+    history.forget(whole_before_unix_s=5.0, predicates_before_unix_s=5.0, at_once=False)
+    assert history.count(Page()) == 1
+    history.forget(whole_before_unix_s=5.0, predicates_before_unix_s=5.0)
+    assert history.count(Page()) == 0
+
+
+def test_refusals_of_unknown_queries_are_kept_and_limited(history, monkeypatch):
+    monkeypatch.setattr(limits, "MOST_WITHOUT_CHARGE", 3)
+    for number in range(9):
+        history.happened(bytes([number]) * 32, 1, What.REFUSED, float(number), code="ROSTER_STALE", detail="")
+    history.forget(whole_before_unix_s=0.0, predicates_before_unix_s=0.0)
+    assert [refused.at_unix_s for refused in history.refusals()] == [6.0, 7.0, 8.0]
+
+
+def test_what_only_the_ledger_knows_is_added_once(ada):
+    envelope, cohort = ready(ada)
+    ada.upload(envelope, cohort)
+    assert ada.history.complete(ada.ledger.charged_queries()) == 0
+    ada.history.database.close()
+    ada.history.database.path.unlink()
+    ada.restart()
+    assert ada.history.complete(ada.ledger.charged_queries()) == 1
+    assert ada.history.complete(ada.ledger.charged_queries()) == 0
+    (shown,) = ada.history.page(Page())
+    assert (shown.query_id, shown.learner, shown.words) == (envelope.payload_hash, "lea", None)
+
+
+def test_only_its_owner_reads_the_file(history):
+    assert stat.S_IMODE(history.database.path.stat().st_mode) == 0o600
+
+
+def test_another_partys_history_is_refused(history):
+    with pytest.raises(HistoryFileError, match="belongs to 'ada' of 'clinics'"):
+        HistoryDatabase(history.database.path, federation="clinics", party="bob")
+
+
+@pytest.mark.parametrize("content", [b"not a database " * 100, None], ids=["text", "another database"])
+def test_another_file_is_refused(tmp_path, content):
+    path = tmp_path / "history.sqlite"
+    if content is None:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("CREATE TABLE a (b)")
+            connection.commit()
+    else:
+        path.write_bytes(content)
+    before = path.read_bytes()
+    with pytest.raises(HistoryFileError, match="move the file aside"):
+        HistoryDatabase(path, federation="clinics", party="ada")
+    assert path.read_bytes() == before
+
+
+def test_a_newer_format_is_refused(history):
+    with closing(sqlite3.connect(history.database.path)) as connection:
+        connection.execute("PRAGMA user_version = 2")
+    with pytest.raises(HistoryFileError, match="format 2"):
+        HistoryDatabase(history.database.path, federation="clinics", party="ada")
+
+
+def test_a_missing_history_is_not_made_by_looking(tmp_path):
+    path = tmp_path / "history.sqlite"
+    with pytest.raises(ConfigurationError, match="there is no history yet"):
+        HistoryDatabase(path, federation="clinics", party="ada", create=False)
+    assert not path.exists()

@@ -1,0 +1,102 @@
+"""What a query asks, for people: computed from the signed query alone, never from anybody's rows."""
+
+import datetime as dt
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dpcore.predicates.expressions import Above, AtLeast, Clipped, Equals, Flag, NonNegative, Predicate
+from dpcore.predicates.notation import described
+from dpcore.queries.statistic import StatisticQuery
+from dpcore.records.schema import Schema
+from wire.query import Query
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a query asks.
+
+    words: in one sentence. columns: source columns that an answer depends on. predicates: in their notation, in the
+    order of the sums. values: how many numbers the total has. delta: at which epsilon is counted. Times are Unix
+    seconds.
+    """
+
+    learner: str
+    kind: str
+    words: str
+    columns: tuple[str, ...]
+    predicates: tuple[str, ...]
+    values: int
+    cohort_min: int
+    honest_parties: int
+    max_rows: int
+    max_attempts: int
+    delta: float
+    created_at_unix_s: int
+    not_after_unix_s: int
+    answer_within_s: int
+
+    @classmethod
+    def of(cls, query: Query) -> "Asked":
+        """What a valid query asks."""
+        statistic = query.kind if isinstance(query.kind, StatisticQuery) else None
+        return cls(
+            learner=query.learner,
+            kind=query.kind.name,
+            words=query.kind.words(),
+            columns=columns(query.schema, None if statistic is None else statistic.predicates),
+            predicates=() if statistic is None else tuple(described(predicate) for predicate in statistic.predicates),
+            values=query.length,
+            cohort_min=query.cohort_min,
+            honest_parties=query.honest_parties,
+            max_rows=query.max_rows,
+            max_attempts=query.max_attempts,
+            delta=float(query.delta),
+            created_at_unix_s=query.created_at_unix_s,
+            not_after_unix_s=query.not_after_unix_s,
+            answer_within_s=query.answer_within_s,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields by name, in JSON types."""
+        return asdict(self)
+
+    def lines(self, most_predicates: int = 20) -> list[str]:
+        """For people, one fact a line."""
+        shown = [f"  {text}" for text in self.predicates[:most_predicates]]
+        rest = len(self.predicates) - most_predicates
+        more = [f"  and {rest} more predicates"] if rest > 0 else []
+        until = dt.datetime.fromtimestamp(self.not_after_unix_s, dt.UTC).astimezone()
+        return [
+            f"learner {self.learner} asks for {self.words}",
+            *(["predicates:", *shown, *more] if self.predicates else []),
+            f"columns that the answer depends on: {', '.join(self.columns) or 'none'}",
+            f"the total has {self.values} numbers; it opens only as a sum over at least {self.cohort_min} parties",
+            f"expires {until:%Y-%m-%d %H:%M %Z}; at most {self.max_attempts} attempts, each charged",
+        ]
+
+
+def columns(schema: Schema, predicates: Iterable[Predicate] | None = None) -> tuple[str, ...]:
+    """The source columns of the schema that these predicates read; all columns if there are no predicates.
+
+    The label's column is among them where a predicate reads the label.
+    """
+    own = {feature.name: feature.column for feature in schema.features}
+    if predicates is None:
+        return tuple(dict.fromkeys((*own.values(), schema.label.column)))
+    found: set[str] = set()
+    seen: set[int] = set()
+    waiting = list(predicates)
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        waiting += node.children()
+        if isinstance(node, Flag | Equals | AtLeast | Above):
+            found.add(own[node.feature])
+        elif isinstance(node, NonNegative | Clipped):
+            found |= {schema.sources(name) or "" for name, _ in node.form.weights}
+        elif node.labelled and not node.children():
+            found.add(schema.label.column)
+    return tuple(column for column in dict.fromkeys((*own.values(), schema.label.column)) if column in found)
