@@ -18,6 +18,7 @@ from radofed.cli.arguments import (
     EpsilonPerRado,
     FractionBits,
     MaxRows,
+    QuorumWait,
     Rados,
     Retries,
     Support,
@@ -118,6 +119,7 @@ def query(
     prepare_within_s: _PrepareWithinS = None,
     upload_within_s: _UploadWithinS = None,
     expires_after_s: _ExpiresAfterS = None,
+    quorum_wait: QuorumWait = None,
     allow_older_nodes: AllowOlderNodes = False,
     wait: _Wait = True,
     timeout_s: Timeout = None,
@@ -147,6 +149,7 @@ def query(
         "prepare_within_s": prepare_within_s,
         "upload_within_s": upload_within_s,
         "expires_after_s": expires_after_s,
+        "quorum_wait_s": quorum_wait,
         "allow_older_nodes": allow_older_nodes,
     }
     figures = {
