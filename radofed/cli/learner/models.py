@@ -21,7 +21,7 @@ from radofed.cli.arguments import (
 )
 from radofed.cli.framework import check_directory, check_new, command
 from radofed.cli.learner.sessions import open_session
-from radofed.cli.output import Output, QueryProgress, Result
+from radofed.cli.output import Output, Result
 
 if TYPE_CHECKING:
     from dpcore.records.schema import Schema
@@ -308,7 +308,7 @@ def _federation(
     if config is None:
         raise ConfigurationError("this command queries the parties: give the learner's --config")
     with open_session(config, output) as session:
-        source = SessionSource(session, journal, on_status=QueryProgress(), timeout_s=timeout_s, note=output.note)
+        source = SessionSource(session, journal, timeout_s=timeout_s, note=output.note)
         yield Federation(source, schema, **terms)
 
 
