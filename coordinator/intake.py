@@ -95,6 +95,7 @@ class Intake:
             query.upload_within_s,
             query.max_attempts,
             Feature.SIGNED_RETRIES in query.features,
+            query.quorum_wait_s or None,
         )
         await self._core.take(opened, rules)
         return opened.query_id

@@ -130,6 +130,7 @@ class LiveQuery:
             remaining_s=int(-(-round_.remaining_s(now) // 1)),
             chunks_expected=self.chunks if round_.cohort else 0,
             submitted_at_unix_s=self.submitted_at_unix_s,
+            answering_ended_early=round_.answering_ended_early,
         )
 
     def _progress(self, party: str, count: Callable[[str], int]) -> PartyProgress:

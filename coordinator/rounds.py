@@ -6,6 +6,9 @@
     UPLOADING --time--> LOST, or FAILED after the last attempt
     LOST --the learner's signed retry--> ANSWERING of the next attempt
 
+A query may limit how long its first two phases wait for further parties once there are enough for a cohort. A party
+that is left out by this was not late.
+
 A query without the feature of signed retries (version 0.1) goes from UPLOADING to the next attempt by itself. Parties
 of this version refuse such an attempt.
 
@@ -50,6 +53,7 @@ class Rules:
     """Rules of the signed query and the roster for all attempts. Durations are in seconds.
 
     parties: names in the roster's order. signed_retries: whether another attempt needs the learner's decision.
+    quorum_wait_s: how long to wait for further parties once there are enough for a cohort; None: for the whole phase.
 
     Raises WireError(QUERY_INVALID) if the roster has fewer parties than a cohort needs.
     """
@@ -63,6 +67,7 @@ class Rules:
     upload_within_s: float
     max_attempts: int
     signed_retries: bool = False
+    quorum_wait_s: float | None = None
 
     def __post_init__(self) -> None:
         if len(set(self.parties)) != len(self.parties) or not 1 <= self.cohort_min <= self.max_parties:
@@ -79,8 +84,10 @@ class Rules:
 class Round:
     """State of a query. Valid from construction: raises ValueError otherwise (a bug, or a damaged store).
 
-    answers, ready, cohort, receipts and pending belong to the current attempt. pending: every party that said that a
-    person has to decide, also after it answered. Mappings are never changed in place.
+    answers, ready, cohort, receipts, pending and answering_ended_early belong to the current attempt. pending: every
+    party that said that a person has to decide, also after it answered. deadline: of the phase. quorum_deadline: when
+    the wait for further parties ends, None while there are too few for a cohort, and if the query sets no such wait.
+    answering_ended_early: before its deadline. Mappings are never changed in place.
     """
 
     rules: Rules
@@ -95,6 +102,8 @@ class Round:
     code: str = ""
     detail: str = ""
     pending: frozenset[str] = frozenset()
+    quorum_deadline: float | None = None
+    answering_ended_early: bool = False
 
     def __post_init__(self) -> None:
         rules = self.rules
@@ -110,6 +119,7 @@ class Round:
             self.phase is Phase.FAILED or bool(self.cohort) == (self.phase not in _OPEN_COHORT),
             self.phase not in (Phase.ADDING, Phase.COMPLETE) or len(self.receipts) == len(self.cohort),
             bool(self.code) == (self.phase is Phase.FAILED),
+            self.quorum_deadline is None or (self.phase in _OPEN_COHORT and math.isfinite(self.quorum_deadline)),
         )
         if not all(checks):
             raise ValueError(f"a round in {self.phase.name} contradicts itself")
@@ -123,9 +133,15 @@ class Round:
         """Parties that accepted this attempt, in the roster's order."""
         return tuple(party for party in self.rules.parties if self._accepted(party))
 
+    @property
+    def ends_at(self) -> float:
+        """When the current phase times out, unless it is terminal."""
+        ends = min(self.deadline, self.expires_at)
+        return ends if self.quorum_deadline is None else min(ends, self.quorum_deadline)
+
     def remaining_s(self, now: float) -> float:
         """Seconds until the current phase times out; 0 in a terminal phase."""
-        return 0.0 if self.phase.is_terminal else max(0.0, min(self.deadline, self.expires_at) - now)
+        return 0.0 if self.phase.is_terminal else max(0.0, self.ends_at - now)
 
     def party_state(self, party: str) -> PartyState:
         """State of a party in the current attempt."""
@@ -144,7 +160,8 @@ class Round:
         """For the store: safe for JSON. Stores remaining times, which are valid on any clock."""
         return {
             "rules": asdict(self.rules),
-            "remaining_s": self.remaining_s(now),
+            "remaining_s": 0.0 if self.phase.is_terminal else max(0.0, min(self.deadline, self.expires_at) - now),
+            "quorum_remaining_s": None if self.quorum_deadline is None else max(0.0, self.quorum_deadline - now),
             "attempt": self.attempt,
             "phase": self.phase.name,
             "answers": {party: asdict(answer) for party, answer in self.answers.items()},
@@ -154,12 +171,15 @@ class Round:
             "code": self.code,
             "detail": self.detail,
             "pending": sorted(self.pending),
+            "answering_ended_early": self.answering_ended_early,
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], *, now: float, expires_at: float) -> "Round":
         """The inverse of to_dict, on the clock of `now`. Raises ValueError, KeyError or TypeError on damage."""
         rules = Rules(**{**data["rules"], "parties": tuple(data["rules"]["parties"])})
+        # The last three are absent in what an earlier version stored.
+        quorum_remaining_s = data.get("quorum_remaining_s")
         return cls(
             rules=rules,
             expires_at=expires_at,
@@ -172,8 +192,9 @@ class Round:
             receipts=dict(data["receipts"]),
             code=data["code"],
             detail=data["detail"],
-            # Absent in what a version before the feature of decisions stored.
             pending=frozenset(data.get("pending", ())),
+            quorum_deadline=None if quorum_remaining_s is None else now + quorum_remaining_s,
+            answering_ended_early=data.get("answering_ended_early", False),
         )
 
 
@@ -200,7 +221,7 @@ def step(round_: Round, event: Event, now: float) -> Outcome:
             at_work = round_.phase is Phase.ADDING and attempt == round_.attempt
             outcome = _fail(round_, Code.INTERNAL, detail) if at_work else (round_, ())
         case Cancelled():
-            outcome = _cancelled(round_)
+            outcome = _cancelled(round_, now)
         case Retried(attempt):
             outcome = _retried(round_, attempt, now)
         case Expelled(parties):
@@ -327,20 +348,21 @@ def _expelled(round_: Round, parties: frozenset[str], now: float) -> Outcome:
             return round_, ()
 
 
-def _cancelled(round_: Round) -> Outcome:
+def _cancelled(round_: Round, now: float) -> Outcome:
     if round_.code == Code.CANCELLED:
         return round_, ()
     if round_.phase.is_terminal:
         raise WireError(Code.QUERY_CLOSED)
-    detail = f"It was in phase {round_.phase.word} of attempt {round_.attempt}. {_standing(round_)}".strip()
+    detail = f"It was in phase {round_.phase.word} of attempt {round_.attempt}. {_standing(round_, now)}".strip()
     return _fail(round_, Code.CANCELLED, detail)
 
 
 def _ticked(round_: Round, now: float) -> Outcome:
-    if round_.phase.is_terminal or now < min(round_.deadline, round_.expires_at):
+    if round_.phase.is_terminal or now < round_.ends_at:
         return round_, ()
     if now >= round_.expires_at:
-        return _fail(round_, Code.QUERY_EXPIRED, f"It was in phase {round_.phase.word}. {_standing(round_)}".strip())
+        detail = f"It was in phase {round_.phase.word}. {_standing(round_, now)}".strip()
+        return _fail(round_, Code.QUERY_EXPIRED, detail)
     match round_.phase:
         case Phase.ANSWERING:
             return _then_settle(_end_answering(round_, now), now)
@@ -351,7 +373,7 @@ def _ticked(round_: Round, now: float) -> Outcome:
 
 
 def _settle(round_: Round, now: float) -> Outcome:
-    """End a phase early if it has everything that it waits for."""
+    """End a phase early if it has everything that it waits for. Otherwise limit the wait if there is a quorum."""
     match round_.phase:
         case Phase.ANSWERING if len(round_.answers) == len(round_.rules.parties) or _is_hopeless(round_):
             return _then_settle(_end_answering(round_, now), now)
@@ -360,8 +382,22 @@ def _settle(round_: Round, now: float) -> Outcome:
         case Phase.UPLOADING if len(round_.receipts) == len(round_.cohort):
             adding = replace(round_, phase=Phase.ADDING, deadline=round_.expires_at)
             return adding, (StartAdding(round_.attempt),)
+        case Phase.ANSWERING | Phase.PREPARING if round_.rules.quorum_wait_s is not None:
+            return _at_quorum(round_, now + round_.rules.quorum_wait_s), ()
         case _:
             return round_, ()
+
+
+def _at_quorum(round_: Round, until: float) -> Round:
+    """The round with a deadline for further parties, from the moment that there are enough for a cohort.
+
+    It does not move when more come, and it ends if so many are expelled that there are too few again.
+    """
+    candidates = round_.acceptors if round_.phase is Phase.ANSWERING else _ready_acceptors(round_)
+    enough = len(_choose(round_, candidates)) >= round_.rules.cohort_min
+    if enough == (round_.quorum_deadline is not None):
+        return round_
+    return replace(round_, quorum_deadline=until if enough else None)
 
 
 def _is_hopeless(round_: Round) -> bool:
@@ -377,18 +413,24 @@ def _then_settle(outcome: Outcome, now: float) -> Outcome:
 
 
 def _end_answering(round_: Round, now: float) -> Outcome:
-    possible = len(_choose(round_, round_.acceptors))
-    if possible < round_.rules.cohort_min:
-        return _too_small(round_, possible, "could take part")
-    return replace(round_, phase=Phase.PREPARING, deadline=now + round_.rules.prepare_within_s), ()
+    ended = replace(round_, answering_ended_early=now < round_.deadline, quorum_deadline=None)
+    possible = len(_choose(ended, ended.acceptors))
+    if possible < ended.rules.cohort_min:
+        return _too_small(ended, possible, "could take part", now)
+    return replace(ended, phase=Phase.PREPARING, deadline=now + ended.rules.prepare_within_s), ()
+
+
+def _ready_acceptors(round_: Round) -> list[str]:
+    return [party for party in round_.acceptors if party in round_.ready]
 
 
 def _end_preparing(round_: Round, now: float) -> Outcome:
-    cohort = _choose(round_, [party for party in round_.acceptors if party in round_.ready])
+    cohort = _choose(round_, _ready_acceptors(round_))
     if len(cohort) < round_.rules.cohort_min:
-        return _too_small(round_, len(cohort), "were ready")
+        return _too_small(round_, len(cohort), "were ready", now)
+    deadline = now + round_.rules.upload_within_s
     uploading = replace(
-        round_, phase=Phase.UPLOADING, cohort=cohort, deadline=now + round_.rules.upload_within_s, receipts={}
+        round_, phase=Phase.UPLOADING, cohort=cohort, deadline=deadline, quorum_deadline=None, receipts={}
     )
     return uploading, (FixCohort(round_.attempt, cohort),)
 
@@ -430,19 +472,20 @@ def _choose(round_: Round, candidates: Iterable[str]) -> tuple[str, ...]:
     return cohort
 
 
-def _too_small(round_: Round, possible: int, what: str) -> Outcome:
-    detail = f"{possible} {what} and {round_.rules.cohort_min} are needed. {_standing(round_)}"
+def _too_small(round_: Round, possible: int, what: str, now: float) -> Outcome:
+    detail = f"{possible} {what} and {round_.rules.cohort_min} are needed. {_standing(round_, now)}"
     return _fail(round_, Code.COHORT_TOO_SMALL, detail)
 
 
-def _standing(round_: Round) -> str:
-    """The missing parties, by name."""
+def _standing(round_: Round, now: float) -> str:
+    """The missing parties, by name. Silent is only who had the whole time to answer."""
     if round_.cohort:
         groups = {"not uploaded": [party for party in round_.cohort if party not in round_.receipts]}
     else:
         able = _choose(round_, round_.acceptors)
+        cut_short = round_.answering_ended_early or (round_.phase is Phase.ANSWERING and now < round_.ends_at)
         groups = {
-            "silent": _in_state(round_, PartyState.SILENT),
+            "not waited for" if cut_short else "silent": _in_state(round_, PartyState.SILENT),
             "waiting for a decision": _in_state(round_, PartyState.PENDING),
             "refused": [f"{party} ({answer.code})" for party, answer in round_.answers.items() if answer.code],
             "not ready": [p for p in able if p not in round_.ready] if round_.phase is Phase.PREPARING else [],
@@ -463,5 +506,5 @@ def _list(names: Iterable[str]) -> str:
 
 
 def _fail(round_: Round, code: Code, detail: str) -> Outcome:
-    failed = replace(round_, phase=Phase.FAILED, code=code.value, detail=detail)
+    failed = replace(round_, phase=Phase.FAILED, code=code.value, detail=detail, quorum_deadline=None)
     return failed, (DropUploads(round_.attempt), Finished(code.value))

@@ -22,6 +22,7 @@ from dpcore.randomness.sources import RandomSource, SystemRandom
 from learner.requests import GROWTH, Request
 from wire.binding import Binding, OpeningSecret
 from wire.envelopes import KEY_BYTES, Envelope, sha256
+from wire.errors import Code, WireError
 from wire.features import Feature
 from wire.query import MAX_QUERY_BYTES, PaillierKey, Query, setting_of
 from wire.roster import Roster
@@ -81,7 +82,12 @@ class Plan:
             f"{query.upload_within_s} s to upload; at most {query.max_attempts} attempts, and each attempt is charged."
         )
         warnings = [f"Warning: {self.roster_warning}."] if self.roster_warning else []
-        return [what, size, cohort, *self._privacy_words(), times, *self._retry_words(), *warnings]
+        costs = [*self._privacy_words(), times, *self._quorum_words(), *self._retry_words()]
+        return [what, size, cohort, *costs, *warnings]
+
+    def _quorum_words(self) -> list[str]:
+        wait_s = self.query.quorum_wait_s
+        return [f"Once enough parties for a cohort are there, the others have {wait_s} s left."] if wait_s else []
 
     def _retry_words(self) -> list[str]:
         """What a second attempt costs, before it is made; empty if there is no figure for the first."""
@@ -184,12 +190,24 @@ def plan_query(
         prepare_within_s=request.prepare_within_s,
         upload_within_s=request.upload_within_s,
         max_attempts=request.attempts,
-        features=tuple(sorted(features)),
+        features=_features(request, features),
         binding=None if opening is None else Binding.seal(opening, roster.parties, nonce),
+        quorum_wait_s=request.quorum_wait_s or 0,
     )
     _check_size(query)
     complete = stated if len(stated) == len(rows) else None
     return Plan(query, key.public_key, colluders, complete, _cost(query, stated, complete), opening)
+
+
+def _features(request: Request, usable: Sequence[str]) -> tuple[str, ...]:
+    """The features that the query uses, of those that it may use. Raises WireError(FEATURE_MISSING)."""
+    if request.quorum_wait_s is None:
+        return tuple(sorted(set(usable) - {Feature.QUORUM_WAIT}))
+    if Feature.QUORUM_WAIT not in usable:
+        raise WireError(
+            Code.FEATURE_MISSING, f"A party does not state {Feature.QUORUM_WAIT}, which a quorum wait needs."
+        )
+    return tuple(sorted(usable))
 
 
 def _check_size(query: Query) -> None:

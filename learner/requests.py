@@ -60,6 +60,7 @@ _LEAST = {
     "prepare_within_s": 1,
     "upload_within_s": 1,
     "expires_after_s": 1,
+    "quorum_wait_s": 1,
     "max_rows": 1,
     "max_parties": 1,
     "cohort_min": 1,
@@ -79,8 +80,10 @@ class Terms(ABC):
     cohort; by default max(c + 2, parties - 1). colluders: c, the number of parties assumed to collude with coordinator
     and learner; by default min(1, parties - 2). fraction_bits: of a coordinate, or of a statistic's value. By default,
     rados without noise use the fraction bits with the fewest ciphertexts, at most 16 (dpcore.queries.fraction_bits),
-    and other kinds a fixed number. attempts: the most that the learner may start; each is
-    charged. allow_older_nodes: whether to do without features of the protocol that a node does not state.
+    and other kinds a fixed number. attempts: the most that the learner may start; each is charged. quorum_wait_s: how
+    long the coordinator waits for further parties once enough for a cohort have accepted, and again once enough are
+    ready; by default for the whole phase. allow_older_nodes: whether to do without features of the protocol that a node
+    does not state.
 
     Raises ConfigurationError if an option is invalid for every roster.
     """
@@ -98,6 +101,7 @@ class Terms(ABC):
     prepare_within_s: int = 3600
     upload_within_s: int = 3600
     expires_after_s: int = 24 * 3600
+    quorum_wait_s: int | None = None
 
     def __post_init__(self) -> None:
         check_figures({name: getattr(self, name, None) for name in _EXACT})

@@ -28,6 +28,7 @@ from learner.config import LearnerConfig
 from learner.keys import LearnerKey, load_key
 from learner.opening import OpenedTotal, check_cohort, check_fresh, open_total
 from learner.planning import Plan, plan_query
+from learner.progress import Display, advice, shown_on, usual_display
 from learner.reaching import Note, warn
 from learner.release import Release, ReleaseError, possible_attempts
 from learner.requests import Request
@@ -60,9 +61,14 @@ class Session:
         give_up_after_s: float = GIVE_UP_AFTER_S,
         coordinator: Coordinator | None = None,
         note: Note = warn,
+        progress: bool | Display = True,
     ) -> None:
-        """coordinator: an open connection; None to open one to the configured address. note: see `Coordinator`."""
+        """coordinator: an open connection; None to open one to the configured address. note: see `Coordinator`.
+
+        progress: whether to show the progress of queries that are followed, in a terminal or a notebook; or where.
+        """
         self.config = config
+        self._display = progress if not isinstance(progress, bool) else usual_display() if progress else None
         if coordinator is None:
             config.tls.files.check(config.federation, Role.LEARNER, config.name, dt.datetime.now(dt.UTC))
         self._federation_key = load_public_key(config.federation_key)
@@ -262,21 +268,30 @@ class Session:
     ) -> QueryStatus:
         """Follow a query until its total is complete, and return its last status.
 
-        on_status: called with each status that differs from the last. retries: how many attempts to start without
-        asking after an attempt is lost; each is charged.
+        on_status: called with each status that differs from the last, instead of the session's own display. retries:
+        how many attempts to start without asking after an attempt is lost; each is charged.
 
         Raises QueryEndedError with the query's code and detail if it fails, AttemptLostError if an attempt is lost and
         no retry is left (the query waits), TimedOutError after `timeout_s` (the query continues) or after the query's
         own end, ConfigurationError if `timeout_s` is not a positive number.
         """
         check_timeout(timeout_s)
+        display = self._display if on_status is None else None
+        with shown_on(display) as show:
+            refresh_s = None if display is None else display.refresh_s
+            return self._followed(query_id, on_status or show, timeout_s, retries, refresh_s or LONG_POLL_S)
+
+    def _followed(
+        self, query_id: bytes, on_status: OnStatus | None, timeout_s: float | None, retries: int, poll_s: float
+    ) -> QueryStatus:
+        """See `watch`. poll_s: the longest wait for a change."""
         expiry_unix_s = self._query(query_id).not_after_unix_s if query_id in self._state.query_ids() else math.inf
         end = None if timeout_s is None else time.monotonic() + timeout_s
         roster = self._state.newest_roster()
         parties = 0 if roster is None else len(open_roster(roster, self._federation_key).parties)
         polls, last = StatusPolls(self._coordinator, query_id, parties), None
         while True:
-            left_s = LONG_POLL_S if end is None else max(0.0, min(LONG_POLL_S, end - time.monotonic()))
+            left_s = poll_s if end is None else max(0.0, min(poll_s, end - time.monotonic()))
             status = polls.next(left_s)
             if on_status is not None and status != last:
                 on_status(status)
@@ -456,7 +471,7 @@ class AttemptLostError(RadofedError):
 def failure(status: QueryStatus) -> QueryEndedError:
     """The error of a failed query."""
     code = Code(status.code) if status.code in set(Code) else Code.INTERNAL
-    return QueryEndedError(code, status.detail)
+    return QueryEndedError(code, status.detail, advice(status))
 
 
 def _statement(query: Query, result: OpenedTotal, attempts: int) -> PrivacyStatement:

@@ -329,13 +329,14 @@ class WireError(RadofedError):
     Only the coordinator sends `detail`, which never contains any of a party's data.
     """
 
-    def __init__(self, code: Code, detail: str = "") -> None:
+    def __init__(self, code: Code, detail: str = "", hint: str = "") -> None:
+        """hint: advice for this case, by default the catalogue's. It stays on this machine."""
         self.code = code
         self.detail = detail
         entry = CATALOGUE[code]
-        self.hint = entry.hint
+        self.hint = hint or entry.hint
         self.status = entry.status
-        super().__init__(f"{entry.sentence} {detail} {entry.hint}" if detail else f"{entry.sentence} {entry.hint}")
+        super().__init__(" ".join(part for part in (entry.sentence, detail, self.hint) if part))
 
     @property
     def public_sentence(self) -> str:

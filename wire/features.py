@@ -25,6 +25,8 @@ class Feature(StrEnum):
 
     BOUND_TOTALS = "bound-totals"
     """The total carries a tag that binds it to query, attempt and cohort (Query.binding)."""
+    QUORUM_WAIT = "quorum-wait"
+    """Once enough parties for a cohort have accepted, or are ready, the others have Query.quorum_wait_s left."""
     SIGNED_RETRIES = "signed-retries"
     """A second attempt needs the learner's signed Retry."""
     FRESH_ROSTERS = "fresh-rosters"

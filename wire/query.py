@@ -66,7 +66,8 @@ class Query:
 
     Times are Unix seconds, durations seconds. Parties compute and charge epsilon at `delta`. Slots are planned for
     `max_rows` and `max_parties`, not for the cohort that forms. features: the names of wire.features that it uses.
-    binding: present exactly if the total carries a tag.
+    binding: present exactly if the total carries a tag. quorum_wait_s: how long the coordinator waits for further
+    parties once there are enough for a cohort, 0 for as long as the phase lasts.
     """
 
     federation: str
@@ -90,6 +91,7 @@ class Query:
     max_attempts: int
     features: tuple[str, ...] = ()
     binding: Binding | None = None
+    quorum_wait_s: int = 0
 
     def __post_init__(self) -> None:
         checks = {
@@ -103,6 +105,9 @@ class Query:
             f"max_attempts is from 1 to {MAX_ATTEMPTS}": 1 <= self.max_attempts <= MAX_ATTEMPTS,
             "it has a binding exactly if it has the feature of bound totals": (self.binding is not None)
             == (Feature.BOUND_TOTALS in self.features),
+            f"it has a quorum_wait_s, at most {MAX_PHASE_S}, exactly if it has that feature": (self.quorum_wait_s > 0)
+            == (Feature.QUORUM_WAIT in self.features)
+            and self.quorum_wait_s <= MAX_PHASE_S,
             f"the query's total has at most {MAX_VALUES} values": self.length <= MAX_VALUES,
         } | {
             f"{name} is from 1 to {MAX_PHASE_S}": 1 <= value <= MAX_PHASE_S
@@ -163,6 +168,7 @@ class Query:
             max_attempts=self.max_attempts,
             features=self.features,
             binding=None if self.binding is None else self.binding.to_proto(),
+            quorum_wait_s=self.quorum_wait_s,
         )
         write_kind(self.kind, message)
         return message.SerializeToString(deterministic=True)
@@ -203,6 +209,7 @@ class Query:
             max_attempts=message.max_attempts,
             features=tuple(message.features),
             binding=Binding.from_proto(message.binding) if message.HasField("binding") else None,
+            quorum_wait_s=message.quorum_wait_s,
         )
 
 

@@ -124,7 +124,10 @@ class Work:
 
 @dataclass(frozen=True)
 class QueryStatus:
-    """A query's status as its learner sees it."""
+    """A query's status as its learner sees it.
+
+    answering_ended_early: whether parties that have not answered were not waited for.
+    """
 
     query_id: bytes
     attempt: int
@@ -135,6 +138,7 @@ class QueryStatus:
     remaining_s: int
     chunks_expected: int
     submitted_at_unix_s: int
+    answering_ended_early: bool = False
 
     def to_proto(self) -> release_pb2.QueryStatus:
         """The message that travels."""
@@ -151,6 +155,7 @@ class QueryStatus:
             remaining_s=self.remaining_s,
             chunks_expected=self.chunks_expected,
             submitted_at_unix_s=self.submitted_at_unix_s,
+            answering_ended_early=self.answering_ended_early,
         )
 
     @classmethod
@@ -167,6 +172,7 @@ class QueryStatus:
                 m.remaining_s,
                 m.chunks_expected,
                 m.submitted_at_unix_s,
+                m.answering_ended_early,
             )
         except ValueError as error:
             raise WireError(Code.MESSAGE_MALFORMED, "This version does not know a phase or state.") from error

@@ -95,6 +95,15 @@ AllowOlderNodes = Annotated[
     bool,
     typer.Option("--allow-older-nodes", help="Do without protections that a member's older version does not have."),
 ]
+QuorumWait = Annotated[
+    int | None,
+    typer.Option(
+        "--quorum-wait",
+        metavar="SECONDS",
+        help="Longest wait for further parties once enough for a cohort have accepted, and again once enough are "
+        "ready. Default: as long as the phase lasts.",
+    ),
+]
 Retries = Annotated[
     int, typer.Option(min=0, help="Attempts to start without asking after one is lost; parties charge each.")
 ]

@@ -19,11 +19,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 from dpcore.errors import RadofedError
+from radofed.common.printing import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-    from wire.status import QueryStatus
 
 OUTPUT_VERSION = 1
 EXIT_FAILED = 1
@@ -143,11 +142,6 @@ class Output:
         print(json.dumps({"schema_version": OUTPUT_VERSION, **content}), flush=True)  # noqa: T201  (as above)
 
 
-def printable(text: str) -> str:
-    """Escape control characters: text of a peer or a file must not control the terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
-
-
 def json_ready(value: Any) -> Any:
     """Convert to JSON's types: bytes to hexadecimal, exact numbers and paths to strings, infinity and NaN to None."""
     if value is None or isinstance(value, bool | int | str):
@@ -166,44 +160,3 @@ def json_ready(value: Any) -> Any:
 def silence_broken_pipe() -> None:
     """Redirect standard output to the null device, so that the interpreter's last flush cannot fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-class QueryProgress:
-    """Shows a query's progress on standard error: one line that changes on a terminal, otherwise a line a change."""
-
-    def __init__(self) -> None:
-        self._last = ""
-        self._live = sys.stderr.isatty()
-
-    def __call__(self, status: "QueryStatus") -> None:
-        """Show a status if it differs from the last one."""
-        sentence = printable(progress_sentence(status))
-        if sentence == self._last:
-            return
-        if self._live:
-            # Return to the beginning of the line, write, and erase the rest of a longer line.
-            sys.stderr.write(f"\r{sentence}\x1b[K" + ("\n" if status.phase.is_terminal else ""))
-        else:
-            sys.stderr.write(f"{sentence}\n")
-        sys.stderr.flush()
-        self._last = sentence
-
-
-def progress_sentence(status: "QueryStatus") -> str:
-    """The state of a query: parties that answered, refused and are ready, and chunks received."""
-    from wire.status import PartyState  # noqa: PLC0415  (gRPC is slow to load, and help does not need it)
-
-    states = [party.state for party in status.parties]
-    silent, refused = states.count(PartyState.SILENT), states.count(PartyState.REFUSED)
-    past_ready = (PartyState.READY, PartyState.LEFT_OUT, PartyState.UPLOADING, PartyState.UPLOADED)
-    parts = [
-        f"attempt {status.attempt}, {status.phase.name.lower()}",
-        f"{len(states) - silent} of {len(states)} answered",
-        f"{refused} refused",
-        f"{sum(state in past_ready for state in states)} ready",
-    ]
-    if status.chunks_expected:
-        uploading = sum(state in (PartyState.UPLOADING, PartyState.UPLOADED) for state in states)
-        arrived = sum(party.chunks for party in status.parties)
-        parts.append(f"{arrived} of {uploading * status.chunks_expected} chunks uploaded")
-    return ", ".join(parts)

@@ -14,6 +14,7 @@ from coordinator.events import (
     BecameReady,
     Cancelled,
     DropUploads,
+    Expelled,
     Finished,
     FixCohort,
     PartyAnswer,
@@ -149,8 +150,72 @@ def test_a_repeated_pending_changes_nothing_and_one_after_the_answer_is_refused(
 def test_a_round_that_an_older_coordinator_stored_has_nobody_who_waits_for_a_person():
     round_, _ = play(start(), accept("a"))
     stored = round_.to_dict(1.0)
-    del stored["pending"]
+    for later in ("pending", "quorum_remaining_s", "answering_ended_early"):
+        del stored[later]
+    del stored["rules"]["quorum_wait_s"]
     assert Round.from_dict(stored, now=1.0, expires_at=EXPIRES_AT) == round_
+
+
+def test_once_there_are_enough_the_others_have_the_quorum_wait_left():
+    round_, _ = play(start(quorum_wait_s=4.0), accept("a"), accept("b"), now=1.0)
+    assert (round_.quorum_deadline, round_.remaining_s(1.0)) == (None, 9.0)
+    round_, _ = play(round_, accept("c"), now=2.0)
+    assert round_.remaining_s(2.0) == 4.0
+    assert play(round_, Ticked(), now=5.9)[0] is round_
+    round_, _ = play(round_, pending("d"), now=5.0)
+    assert round_.ends_at == 6.0, "neither a further acceptance nor a pending moves it"
+    ended, _ = play(round_, Ticked(), now=6.0)
+    assert (ended.phase, ended.deadline, ended.answering_ended_early) == (Phase.PREPARING, 26.0, True)
+    assert play(round_, accept("d"), now=5.5)[0].phase is Phase.PREPARING, "all answered, so nothing is waited for"
+
+
+def test_a_quorum_wait_does_not_outlast_the_phase():
+    round_, _ = play(start(quorum_wait_s=4.0), accept("a"), accept("b"), accept("c"), now=8.0)
+    assert round_.remaining_s(8.0) == 2.0
+    ended, _ = play(round_, Ticked(), now=10.0)
+    assert (ended.phase, ended.answering_ended_early) == (Phase.PREPARING, False)
+
+
+def test_acceptances_that_fit_no_cohort_start_no_quorum_wait():
+    round_, _ = play(start(quorum_wait_s=4.0), accept("a", 101), accept("b"), accept("c"))
+    assert round_.quorum_deadline is None
+    assert play(round_, accept("d"))[0].phase is Phase.PREPARING
+
+
+def test_the_quorum_wait_limits_the_ready_phase_too():
+    accepted, _ = play(start(quorum_wait_s=4.0), *(accept(p) for p in PARTIES))
+    assert (accepted.phase, accepted.remaining_s(1.0)) == (Phase.PREPARING, 20.0)
+    round_, _ = play(accepted, ready("a"), ready("b"), now=2.0)
+    assert round_.remaining_s(2.0) == 19.0
+    round_, _ = play(round_, ready("d"), now=3.0)
+    uploading, actions = play(round_, Ticked(), now=7.0)
+    assert actions == [FixCohort(1, ("a", "b", "d"))]
+    assert uploading.party_state("c") is PartyState.LEFT_OUT
+    assert uploading.remaining_s(7.0) == 30.0, "a party of the cohort has the whole time to upload"
+    second, _ = play(uploading, Ticked(), now=37.0)
+    assert (second.attempt, second.remaining_s(37.0), second.answering_ended_early) == (2, 10.0, False)
+
+
+def test_who_was_not_waited_for_is_not_called_silent():
+    waiting, _ = play(start(quorum_wait_s=4.0), accept("a"), accept("b"), accept("c"), Ticked(), now=1.0)
+    preparing, _ = play(waiting, Ticked(), now=5.0)
+    assert preparing.phase is Phase.PREPARING
+    failed, _ = play(preparing, Ticked(), now=25.0)
+    assert failed.detail.endswith("Not waited for: d; not ready: a, b, c.")
+    hopeless, _ = play(start(), refuse("a"), refuse("b"))
+    assert hopeless.detail.endswith("Not waited for: c, d; refused: a (UNAVAILABLE), b (UNAVAILABLE).")
+    assert hopeless.answering_ended_early
+    cancelled, _ = play(start(), accept("a"), Cancelled())
+    assert cancelled.detail.endswith("Not waited for: b, c, d.")
+
+
+def test_a_wait_for_further_parties_ends_when_the_quorum_is_expelled():
+    round_, _ = play(start(quorum_wait_s=1.0), accept("a"), accept("b"), accept("c"))
+    assert round_.remaining_s(1.0) == 1.0
+    round_, _ = play(round_, Expelled(frozenset("c")))
+    assert round_.remaining_s(1.0) == 9.0
+    round_, _ = play(round_, accept("d"), now=3.0)
+    assert round_.phase is Phase.PREPARING
 
 
 def test_too_few_ready_fail_and_the_missing_are_named():
@@ -307,6 +372,7 @@ def test_rules_that_no_roster_can_meet_are_refused():
         {"cohort": ("a", "b")},
         {"ready": frozenset("z")},
         {"pending": frozenset("z")},
+        {"quorum_deadline": 5.0},
         {"receipts": {"z": "x"}},
         {"phase": Phase.ANSWERING},
         {"phase": Phase.COMPLETE},
@@ -378,12 +444,13 @@ courses = st.builds(
     st.one_of(courses, st.lists(events, max_size=30)),
     st.lists(st.sampled_from([0.0, 0.5, 4.0, 31.0]), min_size=1),
     st.booleans(),
+    st.sampled_from([None, 2.0, 1000.0]),
 )
-@example(whole_way(1), [0.1], True)
-@example([*whole_way(1)[:-2], Ticked(), *whole_way(2)], [0.0] * 11 + [31.0] + [0.0] * 20, False)
-@example([*whole_way(1)[:-2], Ticked(), Retried(2), *whole_way(2)], [0.0] * 11 + [31.0] + [0.0] * 20, True)
-def test_no_list_of_events_breaks_a_round(course, pauses, signed_retries):
-    round_, now = start(signed_retries=signed_retries), 0.0
+@example(whole_way(1), [0.1], True, None)
+@example([*whole_way(1)[:-2], Ticked(), *whole_way(2)], [0.0] * 11 + [31.0] + [0.0] * 20, False, 2.0)
+@example([*whole_way(1)[:-2], Ticked(), Retried(2), *whole_way(2)], [0.0] * 11 + [31.0] + [0.0] * 20, True, None)
+def test_no_list_of_events_breaks_a_round(course, pauses, signed_retries, quorum_wait_s):
+    round_, now = start(signed_retries=signed_retries, quorum_wait_s=quorum_wait_s), 0.0
     cohorts: dict[int, tuple[str, ...]] = {}
     finished: list[str] = []
     for number, event in enumerate(course):
@@ -401,12 +468,13 @@ def test_no_list_of_events_breaks_a_round(course, pauses, signed_retries):
             elif isinstance(action, Finished):
                 finished.append(action.code)
         again = Round.from_dict(round_.to_dict(now), now=now, expires_at=EXPIRES_AT)
-        assert replace(again, deadline=round_.deadline) == round_
+        assert (again.quorum_deadline is None) == (round_.quorum_deadline is None)
+        assert replace(again, deadline=round_.deadline, quorum_deadline=round_.quorum_deadline) == round_
         assert again.remaining_s(now) == pytest.approx(round_.remaining_s(now))
     assert len(finished) == round_.phase.is_terminal
     # Time alone ends every remaining phase.
     for _ in range(20):
-        now = max(now, min(round_.deadline, round_.expires_at))
+        now = max(now, round_.ends_at)
         round_, _ = step(round_, Ticked(), now)
     assert round_.phase.is_terminal
 
@@ -423,7 +491,7 @@ def check_step(before: Round, after: Round, event, now: float) -> None:
         assert before.pending <= after.pending
         assert before.cohort in ((), after.cohort), "a cohort never changes"
     if isinstance(event, Ticked):
-        assert after.phase.is_terminal or now < min(after.deadline, after.expires_at), "every state has an end"
+        assert after.phase.is_terminal or now < after.ends_at, "every state has an end"
     if after.cohort:
         assert len(set(after.cohort)) == len(after.cohort)
         assert RULES.cohort_min <= len(after.cohort) <= RULES.max_parties

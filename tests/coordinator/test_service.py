@@ -76,6 +76,22 @@ def test_a_person_at_a_party_decides_while_the_others_answer(world, clients):
     clients.check_total(opened, PARTIES)
 
 
+def test_a_sleeping_party_does_not_hold_up_a_query_with_a_quorum_wait(world, clients):
+    opened = world.open(world.query(features=("quorum-wait",), quorum_wait_s=1))
+    query_id, members = opened.query_id, ("ann", "bob", "cat")
+    clients["lea"].submit(opened.envelope)
+    for party in members:
+        clients[party].accept(world.acceptance(query_id, party))
+        clients[party].ready(world.ready(query_id, party))
+    status = clients["lea"].until(query_id, Phase.UPLOADING)
+    assert (status.parties[3].state, status.answering_ended_early) == (PartyState.SILENT, True)
+    refused(Code.PHASE_MISMATCH, clients["dan"].accept, world.acceptance(query_id, "dan"))
+    cohort = clients["ann"].cohort()
+    for party in members:
+        clients.contribute(opened, cohort, party)
+    clients.check_total(opened, members)
+
+
 def test_no_party_waits_for_a_person_in_a_query_without_that_feature(world, clients, asked):
     """Its learner may be older, and does not know the state."""
     before, _ = clients["lea"].watch(asked.query_id)

@@ -110,10 +110,8 @@ def queries() -> tuple[Query, ...]:
     """The query of the corpus, one that uses every feature, and one of every kind and design that its slots hold."""
     parties = [MEMBERS[name] for name in PARTIES]
     binding = Binding.seal(OPENING, parties, octets("nonce")[:16])
-    bound = (
-        _query(RadosQuery(2, PlainDesign()), features=features, binding=binding)
-        for features in (CORPUS_FEATURES, OWN_FEATURES)
-    )
+    uses = ({"features": CORPUS_FEATURES}, {"features": OWN_FEATURES, "quorum_wait_s": 5})
+    bound = (_query(RadosQuery(2, PlainDesign()), binding=binding, **fields) for fields in uses)
     return (*bound, *(_query(kind) for kind in KINDS if _fits(kind)))
 
 

@@ -70,8 +70,9 @@ class Setting:
         tag = self.world.tag(opened, total.cohort, self.expected)
         self.stub.totals[opened.query_id] = (total, to_chunks(opened, encrypt(opened, contributions, tag)))
 
-    def session(self, *, give_up_after_s=1.0, note=warn, **changes):
-        return Session(self.config.model_copy(update=changes), give_up_after_s=give_up_after_s, note=note)
+    def session(self, *, give_up_after_s=1.0, note=warn, progress=True, **changes):
+        config = self.config.model_copy(update=changes)
+        return Session(config, give_up_after_s=give_up_after_s, note=note, progress=progress)
 
     def issue(self, version, change=lambda members: members):
         roster = self.world.roster

@@ -16,6 +16,8 @@ from wire.query import open_query, open_retry
 from wire.status import PartyProgress, PartyState, Phase
 
 LOST = [Phase.LOST]
+USUAL_FEATURES = tuple(name for name in OWN_FEATURES if name != Feature.QUORUM_WAIT)
+"""Those of a query that asks for nothing special."""
 
 
 @pytest.fixture
@@ -137,13 +139,25 @@ def test_a_process_that_ended_between_saving_and_erasing_erases_at_the_next_fetc
 
 
 def test_a_query_uses_all_features(session):
-    assert session.plan(REQUEST).query.features == OWN_FEATURES
+    assert session.plan(REQUEST).query.features == USUAL_FEATURES
+
+
+def test_a_quorum_wait_is_named_as_a_feature_exactly_where_it_is_asked_for(setting, session):
+    """Nodes without the feature refuse the query: the field may not reach them."""
+    query = session.plan(replace(REQUEST, quorum_wait_s=30)).query
+    assert (query.features, query.quorum_wait_s) == (OWN_FEATURES, 30)
+    assert session.plan(REQUEST).query.quorum_wait_s == 0
+    some = (Feature.SIGNED_RETRIES.value,)
+    setting.stub.features = [setting.world.features(name, some) for name in ROWS]
+    with pytest.raises(WireError, match="quorum-wait") as caught:
+        session.plan(replace(REQUEST, quorum_wait_s=30, allow_older_nodes=True))
+    assert caught.value.code is Code.FEATURE_MISSING
 
 
 def test_parties_that_state_nothing_are_asked_with_all_features(setting, session):
     """A coordinator that withholds statements must not weaken a query."""
     setting.stub.features = []
-    assert session.plan(REQUEST).query.features == OWN_FEATURES
+    assert session.plan(REQUEST).query.features == USUAL_FEATURES
 
 
 def test_too_few_parties_with_a_feature_are_refused_by_name(setting, session):
@@ -167,7 +181,7 @@ def test_statements_that_are_not_the_party_s_own_count_for_nothing(setting, sess
         forged.__class__(forged.payload, forged.key_id, bytes(64)),
         setting.world.party_keys["bo"].sign(Kind.FEATURES, forged.payload),
     ]
-    assert session.plan(REQUEST).query.features == OWN_FEATURES
+    assert session.plan(REQUEST).query.features == USUAL_FEATURES
 
 
 @pytest.mark.parametrize("older", ["no call", "no feature"])

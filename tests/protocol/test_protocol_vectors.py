@@ -92,6 +92,7 @@ def test_other_kinds_of_query(roster, name):
     opened = open_query(envelope(vector), roster, now_unix_s=GOOD["now_unix_s"])
     assert opened.query_id.hex() == vector["query_id"]
     assert opened.query.to_bytes() == opened.envelope.payload
+    assert opened.query.quorum_wait_s == (30 if "quorum" in name else 0)
     lengths = {"moments": 4, "statistic": 2, "statistic, Laplace": 1, "gradient": 2, "gradient, in a basis": 2}
     assert opened.query.length == lengths.get(name, 20)
 

@@ -11,9 +11,8 @@ from rich.console import Group
 from dpcore.errors import ConfigurationError, DataError, PlanError, SlotOverflowError
 from dpcore.records.schema import Schema
 from radofed.cli.entry_point import run
-from radofed.cli.output import Failure, Output, QueryProgress, Result, json_ready, progress_sentence
+from radofed.cli.output import Failure, Output, Result, json_ready
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
-from wire.status import PartyProgress, PartyState, Phase, QueryStatus
 
 TABLE = "age,smoker,ill\n" + "".join(
     f"{20 + 7 * i % 31}.5,{'yes' if i % 3 else 'no'},{'sick' if i % 2 else 'well'}\n" for i in range(30)
@@ -306,23 +305,3 @@ class TestOutput:
     )
     def test_the_format_is_known_before_arguments_are_parsed(self, arguments, as_json):
         assert Output.of_arguments(arguments).as_json is as_json
-
-    def status(self, phase, *states, chunks=0):
-        parties = tuple(PartyProgress(f"p{i}", state, chunks=chunks) for i, state in enumerate(states))
-        return QueryStatus(bytes(32), 2, phase, parties, "", "", 10, 8 if chunks else 0, 0)
-
-    def test_progress_in_words(self):
-        states = (PartyState.SILENT, PartyState.REFUSED, PartyState.ACCEPTED, PartyState.READY)
-        assert (
-            progress_sentence(self.status(Phase.PREPARING, *states))
-            == "attempt 2, preparing, 3 of 4 answered, 1 refused, 1 ready"
-        )
-        states = (PartyState.UPLOADING, PartyState.UPLOADED, PartyState.LEFT_OUT)
-        assert progress_sentence(self.status(Phase.UPLOADING, *states, chunks=5)).endswith("15 of 16 chunks uploaded")
-
-    def test_progress_says_each_thing_once(self, capsys):
-        progress = QueryProgress()
-        for _ in range(3):
-            progress(self.status(Phase.ANSWERING, PartyState.SILENT))
-        progress(self.status(Phase.COMPLETE, PartyState.UPLOADED))
-        assert len(capsys.readouterr().err.splitlines()) == 2

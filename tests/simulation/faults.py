@@ -46,8 +46,8 @@ def _kill(who: Callable[[random.Random, Sequence[str]], str]) -> Make:
 
 
 def any_query(order: random.Random, _names: Sequence[str]) -> Operation:
-    """A query of one to three attempts, with short deadlines or long ones."""
-    return ("ask", order.choice("0122"), order.choice("011"))
+    """A query of one to three attempts, with short deadlines or long ones, and perhaps a wait for further parties."""
+    return ("ask", order.choice("0122"), order.choice("011"), order.choice("0005"))
 
 
 FAULTS: dict[str, Make] = {
@@ -88,7 +88,8 @@ _WEIGHTS = {
 _USUAL: tuple[tuple[int, Make], ...] = (
     (20, lambda order, names: ("poll", order.choice(list(names)))),
     (22, lambda _order, _names: ("poll all",)),
-    (4, lambda order, _names: ("ask", str(order.randrange(3)), str(order.randrange(2)))),
+    (4, any_query),
+    (4, lambda order, names: ("pending", order.choice(list(names)))),
     (10, lambda order, _names: ("look", str(order.randrange(3)))),
     (9, lambda order, _names: ("time", order.choice(["0.5", "0.5", "5", "5", "21", "21", "21", "21", "121", "700"]))),
     (8, lambda order, names: ("restart", _node(order, names))),
@@ -117,9 +118,13 @@ def apply(federation: Federation, operation: Operation) -> None:
     _ACTS[name](federation, *arguments)
 
 
-def _ask(federation: Federation, attempts: str, short: str) -> None:
+def _ask(federation: Federation, attempts: str, short: str, quorum_wait_s: str = "0") -> None:
     if len(federation.asked) < MOST_QUERIES:
-        federation.ask(max_attempts=1 + int(attempts), short=short == "1")
+        federation.ask(max_attempts=1 + int(attempts), short=short == "1", quorum_wait_s=int(quorum_wait_s))
+
+
+def _pending(federation: Federation, name: str) -> None:
+    federation.parties[name].wait_for_a_person()
 
 
 def _look(federation: Federation, retry: str) -> None:
@@ -356,6 +361,7 @@ def _deliver_late(federation: Federation, seed: str) -> None:
 
 _ACTS: dict[str, Callable[..., None]] = {
     "ask": _ask,
+    "pending": _pending,
     "look": _look,
     "poll": _poll,
     "poll all": _poll_all,

@@ -193,7 +193,7 @@ class Federation:
 
     # The learner.
 
-    def ask(self, *, max_attempts: int = 3, short: bool = False) -> bytes | None:
+    def ask(self, *, max_attempts: int = 3, short: bool = False, quorum_wait_s: int = 0) -> bytes | None:
         """Plan and send a query over one predicate for each party."""
         predicates = tuple(f'x["age"] >= {30 + i}' for i in range(len(self.names)))
         request = StatisticRequest(
@@ -204,6 +204,7 @@ class Federation:
             cohort_min=3,
             max_rows=1000,
             attempts=max_attempts,
+            quorum_wait_s=quorum_wait_s or None,
             answer_within_s=20 if short else 120,
             prepare_within_s=20 if short else 120,
             upload_within_s=20 if short else 120,

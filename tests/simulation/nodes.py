@@ -43,7 +43,7 @@ from parties.rosters import Rosters
 from radofed.common.logs import Log
 from tests.parties.party_world import SCHEMA
 from tests.simulation.machine import KilledError, Machine
-from wire.cohort import Acceptance
+from wire.cohort import Acceptance, Pending, sign
 from wire.envelopes import Envelope, save_public_key
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
 from wire.features import OWN_FEATURES, Features
@@ -390,6 +390,15 @@ class PartyNodeInMemory:
         ledger.database.close()
         self.start()
         self.federation.happened["acknowledged"] += 1
+
+    def wait_for_a_person(self) -> None:
+        """Say of every query that a person decides first, also of those that this party has answered."""
+        with suppress(RadofedError, OSError):
+            for work in self.calls.fetch_work(0, 0).work:
+                said = sign(Pending(work.query_id, work.attempt, self.name), self.federation.keys.parties[self.name])
+                with suppress(WireError):
+                    self.calls.pending(said)
+                    self.federation.happened["pending"] += 1
 
     def poll(self) -> None:
         """Fetch all open work and advance it, as the node's threads do one after another."""

@@ -155,7 +155,7 @@ def trust_statements(query_id):
     expiring = roster()
     expiring.not_after_unix_s = NOW + 90 * 86_400
     stated = {"federation": "vectors", "party": "a"}
-    features = ["bound-totals", "decisions", "fresh-rosters", "ledger-heads", "signed-retries"]
+    features = ["bound-totals", "decisions", "fresh-rosters", "ledger-heads", "quorum-wait", "signed-retries"]
     made = {
         "Retry": ("learner", query_pb2.Retry(query_id=query_id, learner="learner", attempt=2)),
         "Features": (
@@ -324,12 +324,16 @@ KINDS = {
         ),
         "encoding": query_pb2.Encoding(fraction_bits=7, value_bits=46, slot_bits=48),
     },
+    "plain, with a quorum wait": {
+        "rados": query_pb2.RadosQuery(rados=10, plain=query_pb2.PlainDesign()),
+        "plain fields": {"features": ["quorum-wait"], "quorum_wait_s": 30},
+    },
 }
 
 
 def other_query(name):
     changes = dict(KINDS[name])
-    fields = query()
+    fields = query(**changes.pop("plain fields", {}))
     if "rados" not in changes:
         fields.ClearField("rados")
     for field, value in changes.items():
@@ -514,6 +518,8 @@ def bad_queries():
     rado = query_pb2.RadosQuery
     short = paillier_key().modulus[128:]
     yield ask("a field that nobody knows", "FIELD_UNKNOWN", suffix=b"\x98\x06\x01")
+    yield ask("a quorum wait without its feature", "QUERY_INVALID", quorum_wait_s=30)
+    yield ask("the feature of a quorum wait without one", "QUERY_INVALID", features=["quorum-wait"])
     yield ask("signed by a party", "SIGNATURE_INVALID", signer="a")
     yield ask("signed as a roster", "SIGNATURE_INVALID", domain_kind="Roster")
     yield ask("signed in another role", "SIGNATURE_INVALID", role="party")

@@ -14,7 +14,7 @@ from wire.binding import Binding, OpeningSecret, montgomery_key
 from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, open_statement, sign
 from wire.envelopes import Envelope, Kind, SigningKey, key_id
 from wire.errors import Code, WireError
-from wire.features import MAX_FEATURES, OWN_FEATURES, Features, open_features
+from wire.features import MAX_FEATURES, OWN_FEATURES, Feature, Features, open_features
 from wire.ledger_head import MAX_SEALED_BYTES, LedgerHead
 from wire.query import (
     MAX_PHASE_S,
@@ -301,6 +301,14 @@ def test_a_query_out_of_range_is_refused(opened, change):
 def test_a_query_has_a_binding_exactly_if_it_says_so(opened, bound):
     refused(lambda: replace(opened.query, binding=bound.binding), Code.QUERY_INVALID)
     refused(lambda: replace(bound, binding=None), Code.QUERY_INVALID)
+
+
+def test_a_query_has_a_quorum_wait_exactly_if_it_says_so(opened):
+    query, feature = opened.query, (Feature.QUORUM_WAIT.value,)
+    assert replace(query, features=feature, quorum_wait_s=MAX_PHASE_S).quorum_wait_s == MAX_PHASE_S
+    refused(lambda: replace(query, quorum_wait_s=1), Code.QUERY_INVALID)
+    refused(lambda: replace(query, features=feature), Code.QUERY_INVALID)
+    refused(lambda: replace(query, features=feature, quorum_wait_s=MAX_PHASE_S + 1), Code.QUERY_INVALID)
 
 
 def test_a_query_s_features_are_well_formed(opened):

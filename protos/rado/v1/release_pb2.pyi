@@ -197,6 +197,7 @@ class QueryStatus(google.protobuf.message.Message):
     REMAINING_S_FIELD_NUMBER: builtins.int
     CHUNKS_EXPECTED_FIELD_NUMBER: builtins.int
     SUBMITTED_AT_UNIX_S_FIELD_NUMBER: builtins.int
+    ANSWERING_ENDED_EARLY_FIELD_NUMBER: builtins.int
     query_id: builtins.bytes
     """The query's id."""
     attempt: builtins.int
@@ -213,6 +214,8 @@ class QueryStatus(google.protobuf.message.Message):
     """How many chunks each party of the cohort uploads; 0 before there is a cohort."""
     submitted_at_unix_s: builtins.int
     """When the coordinator took the query, Unix seconds."""
+    answering_ended_early: builtins.bool
+    """Whether parties that have not answered were not waited for: the answering phase ended before its time."""
     @property
     def parties(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___PartyProgress]:
         """Every party of the roster."""
@@ -229,7 +232,8 @@ class QueryStatus(google.protobuf.message.Message):
         remaining_s: builtins.int = ...,
         chunks_expected: builtins.int = ...,
         submitted_at_unix_s: builtins.int = ...,
+        answering_ended_early: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "chunks_expected", b"chunks_expected", "code", b"code", "detail", b"detail", "parties", b"parties", "phase", b"phase", "query_id", b"query_id", "remaining_s", b"remaining_s", "submitted_at_unix_s", b"submitted_at_unix_s"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["answering_ended_early", b"answering_ended_early", "attempt", b"attempt", "chunks_expected", b"chunks_expected", "code", b"code", "detail", b"detail", "parties", b"parties", "phase", b"phase", "query_id", b"query_id", "remaining_s", b"remaining_s", "submitted_at_unix_s", b"submitted_at_unix_s"]) -> None: ...
 
 Global___QueryStatus: typing_extensions.TypeAlias = QueryStatus

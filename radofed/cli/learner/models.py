@@ -13,6 +13,7 @@ from radofed.cli.arguments import (
     Colluders,
     MaxRows,
     OldEstimator,
+    QuorumWait,
     Timeout,
     estimator_option,
     exact,
@@ -20,7 +21,7 @@ from radofed.cli.arguments import (
 )
 from radofed.cli.framework import check_directory, check_new, command
 from radofed.cli.learner.sessions import open_session
-from radofed.cli.output import Output, QueryProgress, Result
+from radofed.cli.output import Output, Result
 
 if TYPE_CHECKING:
     from dpcore.records.schema import Schema
@@ -84,6 +85,7 @@ def train(
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
     max_rows: MaxRows = None,
+    quorum_wait: QuorumWait = None,
     allow_older_nodes: AllowOlderNodes = False,
     timeout_s: Timeout = None,
 ) -> Result:
@@ -125,7 +127,7 @@ def train(
         config=config,
         budget=(epsilon, delta),
         journal=journal or to.with_name(f"{to.name}.journal"),
-        terms=_terms(cohort_min, colluders, max_rows, allow_older_nodes=allow_older_nodes),
+        terms=_terms(cohort_min, colluders, max_rows, quorum_wait, allow_older_nodes=allow_older_nodes),
         timeout_s=timeout_s,
     )
 
@@ -203,6 +205,7 @@ def evaluate(
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
     max_rows: MaxRows = None,
+    quorum_wait: QuorumWait = None,
     allow_older_nodes: AllowOlderNodes = False,
     timeout_s: Timeout = None,
 ) -> Result:
@@ -215,7 +218,7 @@ def evaluate(
     from learner.model import Model
 
     loaded = Model.load(model)
-    terms = _terms(cohort_min, colluders, max_rows, allow_older_nodes=allow_older_nodes)
+    terms = _terms(cohort_min, colluders, max_rows, quorum_wait, allow_older_nodes=allow_older_nodes)
     with _federation(output, config, loaded.schema, terms, timeout_s, None) as federation:
         oracle = _within(federation, "evaluate", epsilon, delta)
         found = ask_evaluation(loaded.theta, oracle, confidence=confidence, bins=bins, scale=scale)
@@ -244,6 +247,7 @@ def statistic(
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
     max_rows: MaxRows = None,
+    quorum_wait: QuorumWait = None,
     allow_older_nodes: AllowOlderNodes = False,
     timeout_s: Timeout = None,
 ) -> Result:
@@ -262,7 +266,7 @@ def statistic(
     predicates = tuple(parse(text) for text in predicate)
     # Check before connecting.
     check(predicates, shared)
-    terms = _terms(cohort_min, colluders, max_rows, allow_older_nodes=allow_older_nodes)
+    terms = _terms(cohort_min, colluders, max_rows, quorum_wait, allow_older_nodes=allow_older_nodes)
     with _federation(output, config, shared, terms, timeout_s, None) as federation:
         oracle = _within(federation, "statistic", epsilon, delta)
         found = oracle.statistic(predicates, tolerance=tolerance, confidence=confidence, noise_rate=noise_rate)
@@ -304,7 +308,7 @@ def _federation(
     if config is None:
         raise ConfigurationError("this command queries the parties: give the learner's --config")
     with open_session(config, output) as session:
-        source = SessionSource(session, journal, on_status=QueryProgress(), timeout_s=timeout_s, note=output.note)
+        source = SessionSource(session, journal, timeout_s=timeout_s, note=output.note)
         yield Federation(source, schema, **terms)
 
 
@@ -319,9 +323,15 @@ def _within(federation: "Federation", what: str, epsilon: str | None, delta: str
 
 
 def _terms(
-    cohort_min: int | None, colluders: int | None, max_rows: int | None, *, allow_older_nodes: bool
+    cohort_min: int | None,
+    colluders: int | None,
+    max_rows: int | None,
+    quorum_wait_s: int | None,
+    *,
+    allow_older_nodes: bool,
 ) -> dict[str, Any]:
     terms: dict[str, Any] = {"cohort_min": cohort_min, "colluders": colluders, "max_rows": max_rows}
+    terms["quorum_wait_s"] = quorum_wait_s
     terms["allow_older_nodes"] = allow_older_nodes or None
     return {name: value for name, value in terms.items() if value is not None}
 

@@ -18,6 +18,7 @@ from radofed.cli.arguments import (
     EpsilonPerRado,
     FractionBits,
     MaxRows,
+    QuorumWait,
     Rados,
     Retries,
     Support,
@@ -26,7 +27,7 @@ from radofed.cli.arguments import (
 )
 from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.learner.sessions import open_session
-from radofed.cli.output import Output, QueryProgress, Result, progress_sentence
+from radofed.cli.output import Output, Result
 
 if TYPE_CHECKING:
     from learner.planning import Plan
@@ -118,6 +119,7 @@ def query(
     prepare_within_s: _PrepareWithinS = None,
     upload_within_s: _UploadWithinS = None,
     expires_after_s: _ExpiresAfterS = None,
+    quorum_wait: QuorumWait = None,
     allow_older_nodes: AllowOlderNodes = False,
     wait: _Wait = True,
     timeout_s: Timeout = None,
@@ -147,6 +149,7 @@ def query(
         "prepare_within_s": prepare_within_s,
         "upload_within_s": upload_within_s,
         "expires_after_s": expires_after_s,
+        "quorum_wait_s": quorum_wait,
         "allow_older_nodes": allow_older_nodes,
     }
     figures = {
@@ -183,7 +186,7 @@ def _ask(
     if not wait:
         words = f"follow it with: {_again('fetch', query_id, config)}"
         return Result({"query_id": query_id, "plan": cost}, words)
-    session.watch(query_id, QueryProgress(), timeout_s, retries=retries)
+    session.watch(query_id, timeout_s=timeout_s, retries=retries)
     fetched = _fetched(session.fetch(query_id), session.release_directory(query_id))
     return Result({**fetched.data, "plan": cost}, fetched.text)
 
@@ -238,12 +241,14 @@ def list_queries(output: Output, config: ConfigOption) -> Result:
 @command(app, "status")
 def status(output: Output, query_id: _QueryId, config: ConfigOption) -> Result:
     """Show the state of a query, party by party."""
+    from learner.progress import advice, party_words
+
     with open_session(config, output) as session:
         found = session.status(_find(session, query_id))
     lines = [f"query {found.query_id.hex()}", _status_words(found)]
-    for party in found.parties:
-        extra = f", {party.code}" if party.code else f", {party.rows} rows" if party.rows else ""
-        lines.append(f"  {party.party}: {party.state.name.lower()}{extra}")
+    lines += [f"  {party.party}: {party_words(party, found)}" for party in found.parties]
+    if todo := advice(found):
+        lines.append(todo)
     return Result(_status_data(found), "\n".join(lines))
 
 
@@ -284,7 +289,7 @@ def retry(
             words = f"follow it with: {_again('fetch', found, config)}"
             return Result({"query_id": found, "attempt": attempt}, words)
         with _note_how_to_continue(output, session, found, config):
-            session.watch(found, QueryProgress(), timeout_s)
+            session.watch(found, timeout_s=timeout_s)
         return _fetched(session.fetch(found), session.release_directory(found))
 
 
@@ -308,7 +313,7 @@ def fetch(
         # A saved release is shown even if the coordinator has forgotten the query or is down.
         if wait and not session.release_directory(found).exists():
             with _note_how_to_continue(output, session, found, config):
-                session.watch(found, QueryProgress(), timeout_s)
+                session.watch(found, timeout_s=timeout_s)
         return _fetched(session.fetch(found), session.release_directory(found))
 
 
@@ -336,6 +341,7 @@ def _again(name: str, query_id: bytes, config: Path) -> str:
 
 
 def _status_words(status: "QueryStatus") -> str:
+    from learner.progress import progress_sentence
     from wire.status import Phase
 
     words = progress_sentence(status)
@@ -360,6 +366,7 @@ def _status_data(status: "QueryStatus") -> dict[str, Any]:
         "remaining_s": status.remaining_s,
         "chunks_expected": status.chunks_expected,
         "submitted_at_unix_s": status.submitted_at_unix_s,
+        "answering_ended_early": status.answering_ended_early,
     }
 
 

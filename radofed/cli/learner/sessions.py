@@ -12,8 +12,12 @@ if TYPE_CHECKING:
 
 
 def open_session(config: Path, output: Output) -> "Session":
-    """A session of the learner that a file configures. It says so when the coordinator is out of reach."""
+    """A session of the learner that a file configures.
+
+    It shows the progress of queries on standard error, and says so when the coordinator is out of reach.
+    """
     from learner.config import LearnerConfig
+    from learner.progress import command_display
     from learner.session import Session
 
-    return Session(LearnerConfig.load(config), note=output.note)
+    return Session(LearnerConfig.load(config), note=output.note, progress=command_display())

@@ -1,0 +1,249 @@
+"""The progress of a query in words, and where they are shown: in a terminal, a file or a notebook.
+
+What a status says of parties is the coordinator's claim. It is shown, and decides nothing.
+"""
+
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, TextIO
+
+from radofed.common.printing import listed, printable
+from wire.errors import CATALOGUE, Code
+from wire.status import PartyProgress, PartyState, Phase, QueryStatus
+
+REFRESH_S = 5.0
+"""How often what is shown live is brought up to date."""
+REPEAT_AFTER_S = 60.0
+"""Lines of a file repeat an unchanged state after this time."""
+
+_PAST_READY = (PartyState.READY, PartyState.LEFT_OUT, PartyState.UPLOADING, PartyState.UPLOADED)
+# Whom each phase waits for, and for what.
+_AWAITED: dict[Phase, dict[PartyState, str]] = {
+    Phase.ANSWERING: {PartyState.SILENT: "waiting for", PartyState.PENDING: "waiting for a decision at"},
+    Phase.PREPARING: {PartyState.ACCEPTED: "waiting for the contribution of"},
+    Phase.UPLOADING: {PartyState.UPLOADING: "waiting for uploads of"},
+}
+
+
+class Display(Protocol):
+    """Shows the state of a query. refresh_s: how often it is brought up to date; None: at changes only."""
+
+    refresh_s: float | None
+
+    def show(self, state: str, times: str, *, last: bool) -> None:
+        """Show a state, and how long it lasts. last: whether the query has ended."""
+        ...
+
+    def end(self) -> None:
+        """No more of this query is shown."""
+        ...
+
+
+class Lines:
+    """A line for each change, such as in a log, and one now and then while nothing changes."""
+
+    refresh_s: float | None = None
+
+    def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        """stream: by default standard error. clock: monotonic seconds."""
+        self._stream, self._clock = stream, clock
+        self._state, self._shown_at = "", 0.0
+
+    def show(self, state: str, times: str, *, last: bool) -> None:  # noqa: ARG002 - of a line, the end is the same
+        """See `Display`."""
+        now = self._clock()
+        if state != self._state or now - self._shown_at >= REPEAT_AFTER_S:
+            self._state, self._shown_at = state, now
+            stream = self._stream or sys.stderr
+            stream.write(f"{state}{times}\n")
+            stream.flush()
+
+    def end(self) -> None:
+        """See `Display`."""
+        self._state = ""
+
+
+class TerminalLine:
+    """One line of a terminal, which is rewritten."""
+
+    refresh_s: float | None = REFRESH_S
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        """stream: a terminal, by default standard error."""
+        self._stream, self._is_open = stream, False
+
+    def show(self, state: str, times: str, *, last: bool) -> None:
+        """See `Display`."""
+        stream = self._stream or sys.stderr
+        line, columns = f"{state}{times}", shutil.get_terminal_size().columns
+        if len(line) >= columns and not last:
+            # A line that wraps cannot be rewritten.
+            line = f"{line[: columns - 2]}\u2026"
+        # Return to the beginning of the line, write, and erase the rest of a longer line.
+        stream.write(f"\r{line}\x1b[K" + ("\n" if last else ""))
+        stream.flush()
+        self._is_open = not last
+
+    def end(self) -> None:
+        """See `Display`."""
+        if self._is_open:
+            stream = self._stream or sys.stderr
+            stream.write("\n")
+            stream.flush()
+            self._is_open = False
+
+
+class NotebookText:
+    """A text below the notebook's cell, which is replaced."""
+
+    refresh_s: float | None = REFRESH_S
+
+    def __init__(self, display: Callable[..., Any]) -> None:
+        """display: IPython's."""
+        self._display, self._handle = display, None
+
+    def show(self, state: str, times: str, *, last: bool) -> None:  # noqa: ARG002 - the last text stays
+        """See `Display`."""
+        content = {"text/plain": f"{state}{times}"}
+        if self._handle is None:
+            self._handle = self._display(content, raw=True, display_id=True)
+        else:
+            self._handle.update(content, raw=True)
+
+    def end(self) -> None:
+        """See `Display`."""
+        self._handle = None
+
+
+def usual_display() -> Display | None:
+    """Where Python shows progress by itself: in a notebook or a terminal; None elsewhere."""
+    ipython = sys.modules.get("IPython")
+    if ipython is not None and hasattr(ipython.get_ipython(), "kernel"):
+        from IPython.display import display  # noqa: PLC0415  (only a notebook has it)
+
+        return NotebookText(display)
+    return TerminalLine() if sys.stderr.isatty() else None
+
+
+def command_display() -> Display:
+    """Where a command shows progress: on standard error, a terminal or not."""
+    return TerminalLine() if sys.stderr.isatty() else Lines()
+
+
+class QueryProgress:
+    """Shows each status of a query, with how long it has been waited for in its phase."""
+
+    def __init__(self, display: Display, clock: Callable[[], float] = time.monotonic) -> None:
+        """clock: monotonic seconds."""
+        self._display, self._clock = display, clock
+        self._phase: tuple[int, Phase] | None = None
+        self._since = 0.0
+
+    def __call__(self, status: QueryStatus) -> None:
+        """Show a status."""
+        now = self._clock()
+        if (status.attempt, status.phase) != self._phase:
+            self._phase, self._since = (status.attempt, status.phase), now
+        state = printable(progress_sentence(status))
+        self._display.show(state, _times(status, now - self._since), last=status.phase.is_terminal)
+
+
+@contextmanager
+def shown_on(display: Display | None) -> Iterator[Callable[[QueryStatus], None] | None]:
+    """A callback that shows a query's statuses until the block ends; None without a display."""
+    if display is None:
+        yield None
+        return
+    try:
+        yield QueryProgress(display)
+    finally:
+        display.end()
+
+
+def progress_sentence(status: QueryStatus) -> str:
+    """The state of a query: how many parties answered, refused and are ready, who is waited for, chunks received."""
+    states = [party.state for party in status.parties]
+    unanswered = sum(state.awaits_answer for state in states)
+    refused = [f"{party.party} ({party.code})" for party in status.parties if party.state is PartyState.REFUSED]
+    parts = [
+        f"attempt {status.attempt}, {status.phase.word}",
+        f"{len(states) - unanswered} of {len(states)} answered",
+        f"{len(refused)} refused" + (f": {listed(refused)}" if refused else ""),
+        f"{sum(state in _PAST_READY for state in states)} ready",
+    ]
+    if status.chunks_expected:
+        uploading = sum(state in (PartyState.UPLOADING, PartyState.UPLOADED) for state in states)
+        arrived = sum(party.chunks for party in status.parties)
+        parts.append(f"{arrived} of {uploading * status.chunks_expected} chunks uploaded")
+    for state, words in _AWAITED.get(status.phase, {}).items():
+        if names := _names(status, state):
+            parts.append(f"{words} {listed(names)}")
+    if status.phase is not Phase.ANSWERING and (names := _names(status, PartyState.SILENT, PartyState.PENDING)):
+        parts.append(f"{'not waited for' if status.answering_ended_early else 'without an answer'}: {listed(names)}")
+    return "; ".join(parts)
+
+
+def party_words(party: PartyProgress, status: QueryStatus) -> str:
+    """Where one party stands."""
+    answering = status.phase is Phase.ANSWERING
+    match party.state:
+        case PartyState.SILENT if answering:
+            words = "has not answered yet"
+        case PartyState.SILENT | PartyState.PENDING if status.answering_ended_early:
+            words = "not waited for"
+        case PartyState.SILENT:
+            words = "did not answer in time"
+        case PartyState.PENDING if answering:
+            words = "waiting for a decision there"
+        case PartyState.PENDING:
+            words = "not decided there in time"
+        case PartyState.REFUSED:
+            words = f"refused, {party.code}"
+        case _:
+            words = party.state.word.replace("_", " ")
+    return f"{words}, {party.rows} rows" if party.rows else words
+
+
+def advice(status: QueryStatus) -> str:
+    """What to do about a query that failed for want of parties, by what each said; empty if nothing else is known."""
+    if status.code not in (Code.COHORT_TOO_SMALL, Code.QUERY_EXPIRED):
+        return ""
+    by_code: dict[Code, list[str]] = {}
+    for party in status.parties:
+        if party.state is PartyState.REFUSED and party.code in set(Code):
+            by_code.setdefault(Code(party.code), []).append(party.party)
+    found = [f"{listed(names)} ({code}): {CATALOGUE[code].hint}" for code, names in by_code.items()]
+    if not status.answering_ended_early:
+        undecided, silent = _names(status, PartyState.PENDING), _names(status, PartyState.SILENT)
+        if undecided:
+            found.append(f"{listed(undecided)}: Ask for the decision, or give parties more time to answer.")
+        if silent:
+            found.append(f"{listed(silent)}: Ask whether the node runs.")
+    return printable(" ".join(found))
+
+
+def _names(status: QueryStatus, *states: PartyState) -> list[str]:
+    return [party.party for party in status.parties if party.state in states]
+
+
+def _times(status: QueryStatus, waited_s: float) -> str:
+    """How long the phase has been watched, and how long it may last; nothing once the query has ended."""
+    if status.phase.is_terminal:
+        return ""
+    waited = f"for {duration(waited_s)}, " if waited_s >= 1 else ""
+    return f" ({waited}{duration(status.remaining_s)} left)"
+
+
+def duration(seconds: float) -> str:
+    """A time of a few units: "45 s", "12 min 5 s", "3 h 20 min", "2 d 4 h"."""
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    for larger, smaller, name, part in ((86_400, 3600, "d", "h"), (3600, 60, "h", "min"), (60, 1, "min", "s")):
+        if whole >= larger:
+            rest = whole % larger // smaller
+            return f"{whole // larger} {name}" + (f" {rest} {part}" if rest else "")
+    raise AssertionError("a minute or more has a unit")
