@@ -299,6 +299,7 @@ class Session:
             if status.phase is Phase.COMPLETE:
                 return status
             if status.phase is Phase.FAILED:
+                self._state.note_end(query_id, status.code, status.detail)
                 raise failure(status)
             if status.phase is Phase.LOST:
                 if not retries:

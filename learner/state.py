@@ -6,14 +6,18 @@ queries/ID/roster.signed the roster that it was planned with
 queries/ID/opening.key   the secret of its binding; erased once its total was opened, or cannot be opened any more
 queries/ID/sent          exists once the coordinator has acknowledged the query
 queries/ID/attempts      the number of the last attempt that the learner signed, in decimal; absent for the first
+queries/ID/ended         why the query ended without a total, in JSON, as the coordinator said it; absent otherwise
 """
 
+import json
 import re
+import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dpcore.errors import ConfigurationError
-from radofed.common.files.reading import FileKind, read_bytes, with_remedy
+from radofed.common.files.reading import FileKind, read_bytes, read_json, with_remedy
 from radofed.common.files.writing import overwrite_durably, sync_directory, write_durably
 from wire.binding import OpeningSecret
 from wire.envelopes import KEY_BYTES, Envelope
@@ -21,7 +25,7 @@ from wire.errors import Code, WireError
 from wire.roster import Roster, open_roster
 
 _ROSTER, _QUERY, _SENT, _OPENING = "roster.signed", "query.signed", "sent", "opening.key"
-_ATTEMPTS = "attempts"
+_ATTEMPTS, _ENDED = "attempts", "ended"
 _ENVELOPE = FileKind(with_remedy("restore the state directory from its copy"), limit_bytes=4 << 20)
 _SECRET = FileKind(
     with_remedy("restore it from its copy, or send a new query"),
@@ -32,6 +36,8 @@ _SECRET = FileKind(
 _NUMBER = FileKind(
     with_remedy("write the number of the last attempt that was started into it, in decimal"), limit_bytes=8
 )
+_END = FileKind(with_remedy("remove it"), limit_bytes=1 << 16)
+_LONGEST_DETAIL = 1000
 _ID = re.compile(r"[0-9a-f]{64}")
 
 
@@ -150,6 +156,26 @@ class LearnerState:
         if not text.isdigit() or int(text) < 1:
             raise _NUMBER.error(path, "not a number of attempts")
         return int(text)
+
+    def note_end(self, query_id: bytes, code: str, detail: str) -> None:
+        """Record why a query of this directory ended without a total. Idempotent."""
+        directory = self._directory_of(query_id)
+        if (directory / _QUERY).exists() and not (directory / _ENDED).exists():
+            ended = {"code": code, "detail": detail[:_LONGEST_DETAIL], "at_unix_s": int(time.time())}
+            _write(directory / _ENDED, json.dumps(ended).encode())
+
+    def end(self, query_id: bytes) -> dict[str, Any] | None:
+        """The code, detail and time of a query's end without a total; None if it is not known to have ended so."""
+        path = self._directory_of(query_id) / _ENDED
+        return read_json(path, _END) if path.exists() else None
+
+    def newest_queries(self) -> list[bytes]:
+        """The ids of all queries in this directory, by the time at which they were written, newest first."""
+
+        def written_at(query_id: bytes) -> float:
+            return (self._directory_of(query_id) / _QUERY).stat().st_mtime
+
+        return sorted(self.query_ids(), key=written_at, reverse=True)
 
     def find(self, query_id: bytes) -> AskedQuery:
         """A query of this directory. Raises WireError(QUERY_UNKNOWN) if there is none with this id."""

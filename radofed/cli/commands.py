@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from radofed.cli import (
+    audit,
     coordinator,
     demo,
     ledger,
@@ -17,7 +18,7 @@ from radofed.cli import (
     simulate,
 )
 from radofed.cli.framework import group
-from radofed.cli.learner import export, models, privacy, queries
+from radofed.cli.learner import export, history, models, privacy, queries
 
 EXIT_CODES = """Exit codes: 0 done; 1 failed; 2 connection or authentication failed; 3 timed out; 4 bad arguments or
 configuration; 5 a bug; 6 refused by a policy, the privacy budget or the cohort."""
@@ -44,7 +45,7 @@ def _shared(
 
 for commands in (demo, plan, simulate):
     commands.add_to(app)
-for commands in (models, export, privacy):
+for commands in (models, export, privacy, history):
     commands.add_to(queries.app)
 ledger_history.add_to(ledger.app)
 party_approval.add_to(party.app)
@@ -53,6 +54,7 @@ for name, commands in {
     "provision": provision,
     "party": party,
     "ledger": ledger,
+    "audit": audit,
     "coordinator": coordinator,
     "learner": queries,
 }.items():

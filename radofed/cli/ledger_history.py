@@ -12,6 +12,7 @@ import typer
 from dpcore.errors import ConfigurationError
 from radofed.cli.framework import ConfigOption, command
 from radofed.cli.output import Output, Result
+from radofed.cli.times import local_time, zone
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -67,16 +68,6 @@ def _time(text: str | None, default: float) -> float:
         return dt.datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError) as error:
         raise ConfigurationError(f"{text!r} is no date or time: write 2026-11-01 or 2026-11-01T09:00") from error
-
-
-def local_time(unix_s: float) -> str:
-    """Local time for people."""
-    return f"{dt.datetime.fromtimestamp(unix_s, dt.UTC).astimezone():%Y-%m-%d %H:%M:%S}"
-
-
-def zone() -> str:
-    """The name of the local zone."""
-    return f"{dt.datetime.now(dt.UTC).astimezone():%Z}"
 
 
 def _table(queries: Sequence["QueryRead"], count: int) -> "RenderableType":

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from radofed.cli.framework import ConfigOption, command
-from radofed.cli.ledger_history import local_time, zone
 from radofed.cli.output import Output, Result
+from radofed.cli.times import local_time, zone
 
 if TYPE_CHECKING:
     from pathlib import Path

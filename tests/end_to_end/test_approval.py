@@ -81,7 +81,11 @@ def test_from_pending_to_history(federation, learner):
     # The others have answered meanwhile, and the learner knows who is waited for.
     states = {party.party: party.state.word for party in learner.status(query_id).parties}
     assert states.pop("a") == "pending"
+    # No row is read to explain it.
+    rows = federation.directory("a") / "data.csv"
+    rows.rename(rows.with_suffix(".away"))
     explained = rado("party", "explain", query_id.hex()[:8], *at(federation, "a"))["data"]
+    rows.with_suffix(".away").rename(rows)
     assert explained["others"] == ["b", "c", "d"]
     assert (explained["rows"], explained["refusal"]) == (300, "")
     record = explained["costs"][0]
@@ -164,6 +168,43 @@ def test_a_query_that_waits_is_found_again_after_a_restart(federation, learner):
     federation.start("a")
     wait_until(lambda: federation.log("a").count('"started"') > started, what="the party")
     assert learner.watch(query_id, timeout_s=120).phase.word == "complete"
+
+
+def test_the_learner_has_a_history_too(federation):
+    config = ("--config", str(federation.learner.config))
+    found = rado("learner", "history", *config)["data"]
+    outcomes = [query["outcome"] for query in found["queries"]]
+    # Nobody fetched a total, and one query was refused.
+    assert sum(outcome.startswith("ended: COHORT_TOO_SMALL") for outcome in outcomes) == 1
+    assert sum(outcome == "sent; not opened here" for outcome in outcomes) == found["count"] - 1
+    query_id = next(each["query_id"] for each in found["queries"] if each["outcome"].startswith("sent"))
+    rado("learner", "fetch", query_id[:12], *config)
+    opened = rado("learner", "history", query_id[:12], *config)["data"]
+    assert (opened["outcome"], opened["cohort"]) == ("opened in attempt 1", ROWS)
+    assert opened["detail"]["values"] == in_history(federation, bytes.fromhex(query_id))["detail"]["values"]
+
+
+def test_members_compare_their_histories(federation, tmp_path):
+    files = []
+    for name, role in (("a", "ledger"), ("b", "ledger"), ("learner", "learner")):
+        files.append(tmp_path / f"{name}.json")
+        files[-1].write_text(json.dumps(rado(role, "history", *at(federation, name))))
+    found = rado("audit", "compare", *map(str, files[:2]))["data"]
+    assert found["agrees"]
+    assert found["agreed"] >= 5
+    assert rado("audit", "compare", str(files[0]), str(files[2]))["data"]["agrees"]
+    # A coordinator that shows another cohort to one member.
+    content = json.loads(files[1].read_text())
+    query = next(query for query in content["data"]["queries"] if query["attempts"][0]["charged"])
+    query["attempts"][0]["cohort_digest"] = "ab" * 32
+    files[1].write_text(json.dumps(content))
+    (contradiction,) = rado("audit", "compare", *map(str, files[:2]), code=1)["data"]["differences"]
+    true = in_history(federation, bytes.fromhex(query["query_id"]))["attempts"][0]["cohort_digest"]
+    assert contradiction == (
+        f"query {query['query_id'][:16]}: attempt 1: cohort {true[:16]} in the first, {'ab' * 8} in the second"
+    )
+    files[1].write_text("{}")
+    rado("audit", "compare", *map(str, files[:2]), code=4)
 
 
 def test_history_as_a_table_and_as_csv(federation):

@@ -1,0 +1,92 @@
+"""What a learner asked and what became of it, read from its own disk: no coordinator is asked."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpcore.errors import ConfigurationError, RadofedError
+from learner.config import LearnerConfig
+from learner.release import Release, possible_attempts
+from learner.session import RELEASE_NAME_DIGITS
+from learner.state import LearnerState
+from wire.asked import Asked
+from wire.envelopes import load_public_key
+from wire.query import Query
+
+
+@dataclass(frozen=True)
+class AskedRead:
+    """One query of a learner.
+
+    outcome: in words. attempts: how many may have a total. opened_attempt, cohort, cohort_digest, privacy,
+    release: of the opened total: its attempt, the rows of each party, the privacy statement, its directory.
+    """
+
+    query_id: bytes
+    asked: Asked
+    outcome: str
+    attempts: int
+    opened_attempt: int | None = None
+    cohort: dict[str, int] | None = None
+    cohort_digest: str | None = None
+    privacy: dict[str, Any] | None = None
+    release: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields by name, in JSON types."""
+        return {
+            "query_id": self.query_id.hex(),
+            "shown_at_unix_s": self.asked.created_at_unix_s,
+            "learner": self.asked.learner,
+            "kind": self.asked.kind,
+            "asked": self.asked.words,
+            "outcome": self.outcome,
+            "attempts_possible": self.attempts,
+            "opened_attempt": self.opened_attempt,
+            "cohort": self.cohort,
+            "cohort_digest": self.cohort_digest,
+            "privacy": self.privacy,
+            "release": self.release,
+        }
+
+
+class LearnerHistory:
+    """The history of one learner. Changes nothing. Raises ConfigurationError if its state directory is missing."""
+
+    def __init__(self, config: LearnerConfig) -> None:
+        if not config.state_directory.is_dir():
+            raise ConfigurationError(f"{config.state_directory}: this learner has asked nothing yet")
+        self._config = config
+        self._state = LearnerState(config.state_directory, load_public_key(config.federation_key))
+
+    @property
+    def query_ids(self) -> Sequence[bytes]:
+        """The ids of all queries, newest first."""
+        return self._state.newest_queries()
+
+    def read(self, query_id: bytes) -> AskedRead:
+        """One query. Raises WireError(QUERY_UNKNOWN), ConfigurationError if its files are damaged."""
+        query = Query.from_bytes(self._state.find(query_id).query.payload)
+        asked, attempts = Asked.of(query), possible_attempts(query, self._state.attempts_signed(query_id))
+        directory = self._config.releases_directory / query_id.hex()[:RELEASE_NAME_DIGITS]
+        if directory.exists():
+            try:
+                release = Release.load(directory)
+            except RadofedError as error:
+                return AskedRead(query_id, asked, f"opened, but its release cannot be read: {error}", attempts)
+            if release.query_id == query_id:
+                return AskedRead(
+                    query_id,
+                    asked,
+                    f"opened in attempt {release.cohort.attempt}",
+                    attempts,
+                    release.cohort.attempt,
+                    release.party_rows,
+                    release.cohort.digest.hex(),
+                    release.statement.to_dict(),
+                    str(directory),
+                )
+        if (end := self._state.end(query_id)) is not None:
+            return AskedRead(query_id, asked, f"ended: {end['code']} {end['detail']}".rstrip(), attempts)
+        outcome = "sent" if self._state.is_sent(query_id) else "never acknowledged"
+        return AskedRead(query_id, asked, f"{outcome}; not opened here", attempts)

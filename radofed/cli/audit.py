@@ -1,0 +1,44 @@
+"""`rado audit`: compare what members say of their queries."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from radofed.cli.framework import command, group
+from radofed.cli.output import EXIT_FAILED, Output, Result
+
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
+
+app = group("Compare what members of a federation say.")
+
+
+@command(app, "compare")
+def compare(
+    _output: Output,
+    first: Annotated[Path, typer.Argument(help="A history, as printed with --format json.", show_default=False)],
+    second: Annotated[Path, typer.Argument(help="Another member's.", show_default=False)],
+) -> Result:
+    """Compare the histories of two members: the same queries, learners and cohorts, or where they differ.
+
+    The exit code is 1 if they contradict each other. What both leave out is not seen.
+    """
+    from radofed.audit import Exported
+    from radofed.audit import compare as compared
+
+    found = compared(Exported.load(first), Exported.load(second))
+    lines = [f"{found.agreed} queries agree", *found.differences]
+    for name, alone in found.only.items():
+        if alone:
+            lines.append(f"only in {name}: {len(alone)} queries ({', '.join(each[:16] for each in alone[:3])}, ...)")
+    lines.append("no contradiction" if found.agrees else f"{len(found.differences)} contradictions")
+    return Result(
+        {
+            "agrees": found.agrees,
+            "agreed": found.agreed,
+            "only": {name: list(alone) for name, alone in found.only.items()},
+            "differences": list(found.differences),
+        },
+        "\n".join(lines),
+        exit_code=0 if found.agrees else EXIT_FAILED,
+    )

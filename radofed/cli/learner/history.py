@@ -1,0 +1,79 @@
+"""`rado learner history`: what a learner asked, and what became of it."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpcore.errors import ConfigurationError
+from radofed.cli.framework import ConfigOption, command
+from radofed.cli.output import Output, Result
+from radofed.cli.times import local_time, zone
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from learner.history import AskedRead
+
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
+
+
+def history(
+    _output: Output,
+    config: ConfigOption,
+    query: Annotated[
+        str | None, typer.Argument(help="Show this query in full: the first digits of its id.", metavar="QUERY")
+    ] = None,
+    limit: Annotated[int, typer.Option(help="Largest number of queries.", min=1)] = 20,
+    skip: Annotated[int, typer.Option(help="Leave out this many of the newest.", min=0)] = 0,
+) -> Result:
+    """Show what this learner asked, newest first, from its own disk. No coordinator is asked."""
+    from learner.config import LearnerConfig
+    from learner.history import LearnerHistory
+
+    reader = LearnerHistory(LearnerConfig.load(config))
+    if query is not None:
+        matching = [query_id for query_id in reader.query_ids if query_id.hex().startswith(query.lower())]
+        if len(matching) != 1:
+            raise ConfigurationError(f"{len(matching)} queries begin with {query!r}; see `rado learner history`")
+        one = reader.read(matching[0])
+        return Result(one.to_dict() | {"detail": one.asked.to_dict()}, "\n".join(_in_full(one)))
+    ids = reader.query_ids
+    found = [reader.read(query_id) for query_id in ids[skip : skip + limit]]
+    return Result({"queries": [each.to_dict() for each in found], "count": len(ids)}, _table(found, len(ids)))
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this command to a group."""
+    command(app, "history")(history)
+
+
+def _table(found: "Sequence[AskedRead]", count: int) -> "RenderableType":
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+
+    if not found:
+        return "no query"
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in (f"time ({zone()})", "query", "asked", "outcome", "cohort"):
+        table.add_column(name, overflow="fold")
+    for each in found:
+        table.add_row(
+            local_time(each.asked.created_at_unix_s),
+            each.query_id.hex()[:10],
+            each.asked.words,
+            each.outcome,
+            ", ".join(each.cohort or ()),
+        )
+    return Group(table, f"{len(found)} of {count} queries")
+
+
+def _in_full(found: "AskedRead") -> list[str]:
+    lines = [f"query {found.query_id.hex()}", *found.asked.lines(), f"outcome: {found.outcome}"]
+    if found.cohort is not None:
+        lines.append("cohort: " + ", ".join(f"{name} ({rows} rows)" for name, rows in found.cohort.items()))
+    if found.release is not None:
+        lines.append(f"release: {found.release}; `rado learner privacy` states its privacy")
+    return lines

@@ -1,0 +1,129 @@
+"""A query that waits for a person: nothing exists for it before the approval, and the approval is looked at again."""
+
+import pytest
+
+from parties.answering.attempts import AttemptState
+from parties.approval.decisions import Decision, Decisions, Person
+from parties.history.history import What
+from parties.policy import ApprovalRules
+from tests.parties.party_world import Ada, limits, ready
+from wire.errors import Code
+from wire.features import Feature
+from wire.status import PartyState, Phase
+
+pytestmark = pytest.mark.usefixtures("small_comb")
+ALL = ApprovalRules(everything=True)
+
+
+@pytest.fixture
+def asking(world, tmp_path):
+    """A party that asks people about every query."""
+    return Ada(world, tmp_path, policy=world.policy().model_copy(update={"approval": ALL}))
+
+
+def known(world, **changes):
+    """A query that knows of decisions."""
+    return world.ask(world.query(features=(Feature.DECISIONS.value,), **changes))
+
+
+def decide(ada, envelope, *, approves):
+    decision, query_id = Decision(Person("officer"), approves, "", 1.0), envelope.payload_hash
+    waits = ada.history.waits(query_id)
+    Decisions(ada.history.database).decide(query_id, "lea", ada.lifecycle.policy, decision, still_waits=waits)
+
+
+def test_nothing_exists_for_a_query_that_waits(asking):
+    envelope = known(asking.world)
+    asking.go(envelope)
+    assert (asking.hub.answers, asking.ledger.events()) == ([], [])
+    assert asking.attempts.of_query(envelope.payload_hash) == []
+    assert not list((asking.directory / "spool").glob("*"))
+    (waiting,) = asking.history.waiting(0.0)
+    assert waiting.query_id == envelope.payload_hash
+    assert len(asking.hub.pendings) == 1
+    # Looked at again, it is told once.
+    asking.go(envelope, state=PartyState.PENDING)
+    assert len(asking.hub.pendings) == 1
+    decide(asking, envelope, approves=True)
+    assert asking.lifecycle.gate.has_news()
+    assert not asking.lifecycle.gate.has_news()
+    asking.go(envelope, state=PartyState.PENDING)
+    assert asking.hub.accepted == [True]
+    assert asking.history.waiting(0.0) == []
+
+
+def test_the_coordinator_of_an_older_query_is_told_nothing(asking):
+    envelope = asking.world.ask()
+    asking.go(envelope)
+    assert (asking.hub.pendings, asking.hub.answers) == ([], [])
+    decide(asking, envelope, approves=False)
+    asking.go(envelope)
+    assert asking.hub.refusal_code is Code.UNAVAILABLE
+
+
+def test_a_refusal_is_sent_with_its_code_and_without_its_reason(asking):
+    envelope = known(asking.world)
+    asking.go(envelope)
+    decide(asking, envelope, approves=False)
+    asking.go(envelope)
+    assert asking.hub.refusal_code is Code.PERSON_REFUSED
+    assert asking.ledger.events() == []
+
+
+def test_a_query_that_the_limits_refuse_is_not_put_before_people(world, tmp_path):
+    ada = Ada(
+        world,
+        tmp_path,
+        limits=limits("0.001", "1e-6", unbounded=0),
+        policy=world.policy().model_copy(update={"approval": ALL}),
+    )
+    ada.go(known(world))
+    assert ada.hub.refusal_code is Code.BUDGET_EXCEEDED
+    assert ada.history.waiting(0.0) == []
+
+
+@pytest.mark.parametrize("change", ["a stricter policy", "a refusal"])
+def test_the_approval_is_looked_at_again_before_the_charge(ada, change):
+    envelope, cohort = ready(ada)
+    if change == "a refusal":
+        ada.history.happened(envelope.payload_hash, 1, What.WAITS, 1.0, reasons=[])
+        Decisions(ada.history.database).decide(
+            envelope.payload_hash, "lea", ada.lifecycle.policy, Decision(Person("x"), False, "", 1.0), still_waits=True
+        )
+    else:
+        ada.lifecycle.follow(ada.lifecycle.policy.model_copy(update={"approval": ALL}))
+    ada.upload(envelope, cohort)
+    assert ada.state(envelope) is AttemptState.ENDED
+    assert [event.charged for event in ada.ledger.events()] == []
+    assert ada.hub.chunks == {}
+
+
+@pytest.mark.parametrize("phase", [Phase.PREPARING, Phase.UPLOADING, Phase.FAILED, Phase.COMPLETE])
+def test_undecided_when_the_answers_are_due_is_refused(asking, phase):
+    envelope = known(asking.world)
+    asking.go(envelope)
+    asking.go(envelope, phase=phase)
+    assert asking.history.waiting(0.0) == []
+    events = asking.history.events([envelope.payload_hash])[envelope.payload_hash]
+    (event,) = [each for each in events if each.what is What.ENDED]
+    assert "nobody decided" in event.details["reason"]
+
+
+def test_a_query_that_waited_and_is_gone_waits_no_longer(asking):
+    envelope, other = known(asking.world), known(asking.world, max_attempts=2)
+    asking.go(envelope)
+    asking.go(other)
+    asking.lifecycle.end_absent([other.payload_hash])
+    assert [each.query_id for each in asking.history.waiting(0.0)] == [other.payload_hash]
+
+
+def test_each_attempt_may_wait(asking):
+    envelope = known(asking.world, max_attempts=2)
+    asking.go(envelope)
+    decide(asking, envelope, approves=True)
+    asking.go(envelope)
+    stricter = asking.lifecycle.policy.model_copy(update={"approval": ALL.model_copy(update={"approvers": 2})})
+    asking.lifecycle.follow(stricter)
+    asking.go(envelope, attempt=2)
+    assert asking.hub.accepted == [True]
+    assert [each.query_id for each in asking.history.waiting(0.0)] == [envelope.payload_hash]
