@@ -6,12 +6,14 @@ was charged.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from parties.history.database import HistoryDatabase
+from dpcore.errors import RadofedError
+from parties.history.database import HistoryDatabase, HistoryFileError
 from parties.ledger.charges import Charge
 from parties.ledger.format import bounds_text, read_charge
 from wire.envelopes import Envelope
@@ -22,6 +24,8 @@ MOST_WITHOUT_CHARGE = 10_000
 """The newest queries that cost nothing are kept, this many of them: nothing else limits how many a learner sends."""
 MOST_BYTES_WITHOUT_CHARGE = 256 << 20
 """The signed queries among them that are kept take at most this many bytes."""
+ID_DIGITS = 64
+"""Hexadecimal digits of a query's id."""
 KEPT_REFUSALS = 20
 """The last refusals that `rado party check` looks at."""
 # Forgetting is cheap, and nothing grows by much meanwhile.
@@ -207,7 +211,7 @@ class History:
             values.append(page.learner)  # type: ignore[arg-type]  # a row of several types
         text = f"{_WITHOUT_ENVELOPE} WHERE {' AND '.join(conditions)} ORDER BY shown_at_unix_s DESC LIMIT ? OFFSET ?"
         with self.database.reading() as connection:
-            return [_shown(row) for row in connection.execute(text, (*values, page.limit, page.offset)).fetchall()]
+            return self._shown(connection.execute(text, (*values, page.limit, page.offset)).fetchall())
 
     def count(self, page: Page) -> int:
         """The number of queries on this page and all that follow or precede it."""
@@ -219,12 +223,14 @@ class History:
         return int(found)
 
     def find(self, prefix: str) -> list[Shown]:
-        """The queries whose id begins with these hexadecimal digits, with their envelopes; at most two."""
+        """The queries whose id begins with these hexadecimal digits, with their envelopes; at most two.
+
+        Raises ValueError if these are no digits, or too many.
+        """
+        first, last = (bytes.fromhex(prefix.ljust(ID_DIGITS, filler)) for filler in "0f")
         with self.database.reading() as connection:
-            rows = connection.execute(
-                f"{_SHOWN} WHERE substr(hex(query_id), 1, ?) = ? LIMIT 2", (len(prefix), prefix.upper())
-            ).fetchall()
-        return [_shown(row) for row in rows]
+            rows = connection.execute(f"{_SHOWN} WHERE query_id BETWEEN ? AND ? LIMIT 2", (first, last)).fetchall()
+        return self._shown(rows)
 
     def events(self, query_ids: Iterable[bytes]) -> dict[bytes, list[Happened]]:
         """The events of these queries, in the order in which they happened."""
@@ -235,7 +241,8 @@ class History:
                     "SELECT attempt, what, at_unix_s, details FROM events WHERE query_id = ? ORDER BY at_unix_s, rowid",
                     (query_id,),
                 ).fetchall():
-                    events.append(Happened(attempt, What(what), at_unix_s, json.loads(details)))
+                    with self._readable():
+                        events.append(Happened(attempt, What(what), at_unix_s, json.loads(details)))
         return found
 
     def refusals(self, most: int = KEPT_REFUSALS) -> list[Refused]:
@@ -245,7 +252,21 @@ class History:
                 "SELECT query_id, attempt, at_unix_s, details FROM events WHERE what = ? ORDER BY rowid DESC LIMIT ?",
                 (What.REFUSED.value, most),
             ).fetchall()
-        return [Refused.of(query_id, attempt, at, json.loads(text)) for query_id, attempt, at, text in reversed(rows)]
+        with self._readable():
+            return [Refused.of(query_id, attempt, at, json.loads(text)) for query_id, attempt, at, text in rows[::-1]]
+
+    def _shown(self, rows: Iterable[tuple[Any, ...]]) -> list[Shown]:
+        with self._readable():
+            return [_shown(row) for row in rows]
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Raises HistoryFileError for what this program did not write."""
+        try:
+            yield
+        except (RadofedError, ValueError, TypeError, KeyError) as error:
+            cause = f"an entry that cannot be read: {type(error).__name__}"
+            raise HistoryFileError(self.database.path, cause) from error
 
     def waits(self, query_id: bytes) -> bool:
         """Whether a query waits for a decision, as far as this history knows."""
@@ -262,7 +283,7 @@ class History:
             rows = connection.execute(
                 f"{_SHOWN} WHERE not_after_unix_s >= ? AND {_WAITS} ORDER BY shown_at_unix_s", (now_unix_s,)
             ).fetchall()
-        return [_shown(row) for row in rows]
+        return self._shown(rows)
 
 
 def _shown(row: tuple[Any, ...]) -> Shown:

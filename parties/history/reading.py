@@ -135,8 +135,11 @@ class HistoryReader:
 
     def find(self, prefix: str) -> QueryRead:
         """The query whose id begins with these digits. Raises ConfigurationError if there is none, or more than one."""
-        found = self.history.find(prefix) if prefix and all(c in "0123456789abcdef" for c in prefix.lower()) else []
-        if not found:
+        try:
+            found = self.history.find(prefix)
+        except ValueError:
+            found = []
+        if not found or not prefix:
             raise ConfigurationError(f"no query of this party begins with {prefix!r}; see `rado ledger history`")
         if len(found) > 1:
             raise ConfigurationError(f"several queries begin with {prefix!r}: give more of its digits")

@@ -171,3 +171,23 @@ def test_a_missing_history_is_not_made_by_looking(tmp_path):
     with pytest.raises(ConfigurationError, match="there is no history yet"):
         HistoryDatabase(path, federation="clinics", party="ada", create=False)
     assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("queries", "envelope", b"\xff"),
+        ("queries", "bounds", "{"),
+        ("events", "what", "else"),
+        ("events", "details", "["),
+        ("events", "details", "{}"),
+    ],
+)
+def test_an_entry_that_cannot_be_read_is_named(history, opened, table, column, value):
+    query = opened()
+    history.shown(query, rows=1, charge=charge_for(query.query, 40), now_unix_s=1.0)
+    history.happened(query.query_id, 1, What.REFUSED, 1.0, code="POLICY_LIMITS", detail="")
+    with history.database.transaction() as connection:
+        connection.execute(f"UPDATE {table} SET {column} = ?", (value,))
+    with pytest.raises(HistoryFileError, match="cannot be read"):
+        history.find(query.query_id.hex()), history.events([query.query_id]), history.refusals()
