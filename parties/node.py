@@ -12,7 +12,7 @@ import threading
 import time
 from contextlib import ExitStack
 from importlib.metadata import version
-from typing import Self
+from typing import Any, Self
 
 from dpcore.errors import DataError, RadofedError
 from dpcore.numbers.processors import one_blas_thread
@@ -45,6 +45,7 @@ from parties.polling import PollingPace
 from parties.rosters import Rosters
 from parties.secret import load_or_create
 from radofed.common.files.schemas import load_schema
+from radofed.common.local_status import StatusServer
 from radofed.common.logs import Log, start_logging
 from wire.envelopes import SigningKey, load_public_key
 from wire.errors import WireError
@@ -101,6 +102,7 @@ class PartyNode:
     _lifecycle: QueryLifecycle
     _pauses: Pauses
     _was_paused: bool
+    _contact_unix_s: float | None
 
     def __init__(self, config: PartyConfig, *, random_source: RandomSource | None = None) -> None:
         """Load keys, policy, schema, ledger and data. random_source: default: the system's.
@@ -119,6 +121,7 @@ class PartyNode:
         self._sweep: set[bytes] | None = set()
         self._warned_of_expiry_at = self._forgotten_at = float("-inf")
         self._answered = False
+        self._started_unix_s, self._contact_unix_s = time.time(), None
         self._poller = threading.Thread(target=self._poll, name="poll")
 
     def _may_finish(self) -> bool:
@@ -184,6 +187,7 @@ class PartyNode:
             log=self._log,
         )
         tidy(spools, attempts)
+        self._attempts, self._rows = attempts, dataset.records.rows
         self._history = self._open_history(opened)
         self._pauses = Pauses(self._history.database)
         obfuscators = Obfuscators(random_source, config.spare_obfuscators)
@@ -244,7 +248,33 @@ class PartyNode:
         self._guard.follow(policy)
         self._log.info("policy reloaded", **said)
 
+    def status(self) -> dict[str, Any]:
+        """This node's state, in JSON types."""
+        roster, pause = self._rosters.known, self._pauses.present()
+        return {
+            "party": self._config.name,
+            "federation": self._config.federation,
+            "version": version("radofed"),
+            "pid": os.getpid(),
+            "started_at_unix_s": self._started_unix_s,
+            "coordinator": self._config.coordinator,
+            "last_contact_unix_s": self._contact_unix_s,
+            "ledger_confirmed": self._guard.may_answer,
+            "paused": None if pause is None else {"since_unix_s": pause.since_unix_s, "by": pause.by},
+            "waiting_for_people": len(self._history.waiting(time.time())),
+            "rows": self._rows,
+            "roster_version": None if roster is None else roster.version,
+            "attempts": [
+                {"query_id": held.query_id.hex(), "attempt": held.attempt, "state": held.state.value}
+                for held in self._attempts.unfinished()
+            ],
+        }
+
     def __enter__(self) -> Self:
+        try:
+            self._opened.enter_context(StatusServer(self._config.state_directory, self.status))
+        except OSError as error:
+            self._log.warning("status not served", reason=str(error))
         self._log.info("started", federation=self._config.federation, coordinator=self._config.coordinator)
         self._warn_of_expiry()
         for sentence in self._ledger.state().sentences():
@@ -309,6 +339,7 @@ class PartyNode:
                 self._guard.look(self._poll_client)
                 wait_s = self._wait_s(time.monotonic() - started)
                 batch = self._poll_client.fetch_work(self._cursor, wait_s)
+                self._contact_unix_s = time.time()
                 self._guard.answer(batch.challenges, self._poll_client)
                 self._take_or_wait(batch)
                 waits = pauses()

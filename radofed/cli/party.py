@@ -1,12 +1,14 @@
 """`rado party`: run an organisation's node, and check it before it starts."""
 
+import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.output import EXIT_FAILED, Output, Result
+from radofed.cli.times import local_time, zone
 from radofed.common.logs import quiet_grpc
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
@@ -27,6 +29,34 @@ def start(_output: Output, config: ConfigOption) -> Result:
     loaded = PartyConfig.load(config)
     run(loaded)
     return Result({"party": loaded.name, "ended": "drained"})
+
+
+@command(app, "status")
+def status(_output: Output, config: ConfigOption) -> Result:
+    """Ask the running node for its state. The exit code is 2 if no node runs."""
+    from parties.config import PartyConfig
+    from radofed.common.local_status import read_status
+
+    found = read_status(PartyConfig.load(config).state_directory)
+    return Result(found, "\n".join(_status_words(found)))
+
+
+def _status_words(found: dict[str, Any]) -> list[str]:
+    now, contact = time.time(), found["last_contact_unix_s"]
+    heard = "not reached yet" if contact is None else f"last answered {max(0.0, now - contact):.0f} s ago"
+    answers = "confirmed" if found["ledger_confirmed"] else "not confirmed yet, so no query is answered"
+    lines = [
+        f"party {found['party']} of {found['federation']}, radofed {found['version']}, process {found['pid']}",
+        f"running since {local_time(found['started_at_unix_s'])} {zone()}, {found['rows']} rows",
+        f"coordinator {found['coordinator']}: {heard}; roster version {found['roster_version'] or 'none'}",
+        f"ledger: {answers}",
+    ]
+    if (pause := found["paused"]) is not None:
+        lines.append(f"paused by {pause['by']} since {local_time(pause['since_unix_s'])} {zone()}")
+    if found["waiting_for_people"]:
+        lines.append(f"{found['waiting_for_people']} queries wait for a decision: `rado party pending`")
+    under_way = [f"query {a['query_id'][:16]}, attempt {a['attempt']}: {a['state']}" for a in found["attempts"]]
+    return [*lines, *(under_way or ["no attempt under way"])]
 
 
 @command(app, "check")

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sqlite3
+import stat
 import sys
 import threading
 from itertools import repeat
@@ -19,7 +20,7 @@ from parties.node import PartyNode
 from parties.policy import Policy
 from radofed.common.logs import Log
 from radofed.templates import PolicyChoices
-from tests.federation import ProcessFederation, wait_until
+from tests.federation import ProcessFederation, rado, wait_until
 from tests.schemas import STAYS
 from wire.envelopes import Envelope
 from wire.errors import ConnectionLostError
@@ -394,3 +395,32 @@ def test_a_flood_of_queries_is_bounded(monkeypatch, caplog):
     recorder.go_on.set()
     wait_until(lambda: not jobs._jobs, timeout_s=10)
     finish(jobs, stop)
+
+
+def status_of(federation, name="ada", code=0):
+    return rado("party", "status", "--config", str(federation.member(name).config), code=code)
+
+
+def test_a_running_node_says_how_it_is(federation):
+    status_of(federation, code=2)
+    federation.start("ada")
+    found = wait_until(lambda: '"started"' in federation.log("ada") and status_of(federation)["data"], what="ada")
+    assert found["pid"] == federation.processes["ada"].pid
+    assert (found["party"], found["rows"], found["attempts"]) == ("ada", ROWS.count("\n") - 1, [])
+    # No coordinator runs here.
+    assert (found["last_contact_unix_s"], found["ledger_confirmed"], found["paused"]) == (None, False, None)
+    rado("party", "pause", "--config", str(federation.member("ada").config), "--name", "Ann")
+    assert status_of(federation)["data"]["paused"]["by"].startswith("Ann (")
+    socket = federation.directory("ada") / "state" / "node.sock"
+    assert stat.S_IMODE(socket.stat().st_mode) == 0o600
+    # A node that was killed leaves its socket; the next one replaces it.
+    federation.kill("ada")
+    assert socket.exists()
+    status_of(federation, code=2)
+    started = federation.log("ada").count('"started"')
+    federation.start("ada")
+    wait_until(lambda: federation.log("ada").count('"started"') > started, what="ada")
+    assert status_of(federation)["data"]["paused"]
+    assert federation.stop("ada") == 0
+    assert not socket.exists()
+    status_of(federation, code=2)
