@@ -87,7 +87,7 @@ class Round:
     answers, ready, cohort, receipts, pending and answering_ended_early belong to the current attempt. pending: every
     party that said that a person has to decide, also after it answered. deadline: of the phase. quorum_deadline: when
     the wait for further parties ends, None while there are too few for a cohort, and if the query sets no such wait.
-    answering_ended_early: before its deadline. Mappings are never changed in place.
+    answering_ended_early: before its deadline and without everybody's answer. Mappings are never changed in place.
     """
 
     rules: Rules
@@ -413,7 +413,8 @@ def _then_settle(outcome: Outcome, now: float) -> Outcome:
 
 
 def _end_answering(round_: Round, now: float) -> Outcome:
-    ended = replace(round_, answering_ended_early=now < round_.deadline, quorum_deadline=None)
+    is_early = now < round_.deadline and len(round_.answers) < len(round_.rules.parties)
+    ended = replace(round_, answering_ended_early=is_early, quorum_deadline=None)
     possible = len(_choose(ended, ended.acceptors))
     if possible < ended.rules.cohort_min:
         return _too_small(ended, possible, "could take part", now)

@@ -18,6 +18,7 @@ from coordinator.config import CoordinatorConfig
 from coordinator.core import Core
 from coordinator.intake import Intake
 from coordinator.membership import Membership
+from coordinator.seen import LastSeen
 from coordinator.service import SERVICES, LearnerService, MemberService, PartyService, register
 from coordinator.spool import UploadSpool
 from coordinator.store import Store
@@ -112,11 +113,13 @@ class Node:
         self._core = core
         await core.expel(membership.roster)
         stack.push_async_callback(core.drain)
-        server = self._build(core, membership)
+        seen = LastSeen(store)
+        stack.callback(seen.save)
+        server = self._build(core, membership, seen)
         self.address = self._bind(server)
         await server.start()
         stack.push_async_callback(self._stop, server, core)
-        for task in (core.run(), _watch_expiry(membership, core.wall_clock)):
+        for task in (core.run(), seen.run(), _watch_expiry(membership, core.wall_clock)):
             stack.push_async_callback(_cancel, asyncio.create_task(task))
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
         _write_address(config.address_file, self.address)
@@ -135,8 +138,8 @@ class Node:
         if certificate.not_after - now < CERTIFICATE_WARNING:
             self._log.warning("the certificate expires soon", not_after=certificate.not_after.isoformat())
 
-    def _build(self, core: Core, membership: Membership) -> grpc.aio.Server:
-        self._gate = Gate(lambda: membership.roster, self._log)
+    def _build(self, core: Core, membership: Membership, seen: LastSeen) -> grpc.aio.Server:
+        self._gate = Gate(lambda: membership.roster, self._log, seen.note)
         server = grpc.aio.server(interceptors=(self._gate,), options=SERVER_OPTIONS)
         intake = Intake(core, lambda: membership.roster, self._log)
         witnesses = WitnessExchange(self._store, lambda: membership.roster, core.clock)

@@ -11,11 +11,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from coordinator.config import CoordinatorConfig
 from coordinator.rounds import Round
 from coordinator.spool import TOTAL, scan
-from coordinator.store import read_queries, read_roster
-from dpcore.errors import ConfigurationError
+from coordinator.store import read_queries, read_roster, read_seen
+from dpcore.errors import ConfigurationError, RadofedError
 from radofed.common.files.reading import FileKind, read_text, with_remedy
+from wire.envelopes import Envelope
 from wire.identity import Certificate
-from wire.roster import Roster
+from wire.query import Query
+from wire.roster import Role, Roster
 from wire.status import Phase
 from wire.transport import CHANNEL_OPTIONS
 
@@ -29,8 +31,9 @@ def read(config: CoordinatorConfig) -> dict[str, Any]:
 
     running: whether it answers. health: "SERVING", "NOT_SERVING" or "UNREACHABLE", the last with a cause. roster: the
     newest that it has served, with its expiry; None before the first. queries: all open queries and finished ones that
-    are not forgotten, with phase, attempt, remaining seconds (as last stored) and every party's state. Raises
-    ConfigurationError if the certificate's files cannot be read.
+    are not forgotten, with kind, phase, attempt, remaining seconds (as last stored) and every party's state, in the
+    order of their submission. members: parties and learners of that roster, each with the time of its last call; None
+    if there is none. Raises ConfigurationError if the certificate's files cannot be read.
     """
     address = _address(config)
     health, cause = _health(config, address)
@@ -44,6 +47,7 @@ def read(config: CoordinatorConfig) -> dict[str, Any]:
         "spool_bytes": sum(c.size_bytes for key, held in chunks.items() if key[1] != TOTAL for c in held.values()),
         "spool_limit_bytes": config.limits.spool_bytes,
         "roster": _roster(config),
+        "members": _members(config),
         "queries": _queries(config.store_file, chunks),
     }
 
@@ -75,17 +79,36 @@ def _health(config: CoordinatorConfig, address: str) -> tuple[str, str]:
     return health_pb2.HealthCheckResponse.ServingStatus.Name(response.status), ""
 
 
-def _roster(config: CoordinatorConfig) -> dict[str, Any] | None:
-    """Version and expiry of the newest roster in the store. warning: empty if there is nothing to do."""
+def _served(config: CoordinatorConfig) -> Roster | None:
     if not config.store_file.exists():
         return None
     try:
         envelope = read_roster(config.store_file)
     except sqlite3.Error:
         return None
-    if envelope is None:
+    return None if envelope is None else Roster.from_bytes(envelope.payload)
+
+
+def _members(config: CoordinatorConfig) -> list[dict[str, Any]]:
+    roster = _served(config)
+    if roster is None:
+        return []
+    try:
+        seen = read_seen(config.store_file)
+    except sqlite3.Error:
+        seen = {}
+    return [
+        {"name": member.name, "role": member.role.value, "last_seen_unix_s": seen.get(member.name)}
+        for member in roster.members
+        if member.role is not Role.COORDINATOR
+    ]
+
+
+def _roster(config: CoordinatorConfig) -> dict[str, Any] | None:
+    """Version and expiry of the newest roster in the store. warning: empty if there is nothing to do."""
+    roster = _served(config)
+    if roster is None:
         return None
-    roster = Roster.from_bytes(envelope.payload)
     return {
         "version": roster.version,
         "members": len(roster.members),
@@ -104,7 +127,7 @@ def _queries(store_file: Path, chunks: dict[Any, dict[int, Any]]) -> list[dict[s
         return []
     try:
         return [_query(row, chunks) for row in rows]
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+    except (RadofedError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ConfigurationError(
             f"{store_file}: contains a query that cannot be read ({error!r}); move the file away or restore it"
         ) from error
@@ -118,11 +141,13 @@ def _query(row: dict[str, Any], chunks: dict[Any, dict[int, Any]]) -> dict[str, 
     return {
         "query_id": query_id.hex(),
         "learner": row["learner"],
+        "kind": Query.from_bytes(Envelope.from_bytes(row["envelope"]).payload).kind.name,
         "phase": round_.phase.word,
         "attempt": round_.attempt,
         "max_attempts": round_.rules.max_attempts,
         "remaining_s": round(round_.remaining_s(now), 1),
         "submitted_at_unix_s": row["submitted_at_unix_s"],
+        "answering_ended_early": round_.answering_ended_early,
         "code": round_.code,
         "detail": round_.detail,
         "spool_bytes": sum(c.size_bytes for key, held in chunks.items() if key[0] == query_id for c in held.values()),

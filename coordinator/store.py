@@ -54,7 +54,8 @@ CREATE TABLE IF NOT EXISTS features (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS heads (
     party TEXT PRIMARY KEY, entries INTEGER NOT NULL, envelope BLOB NOT NULL
-) WITHOUT ROWID
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS seen (member TEXT PRIMARY KEY, at_unix_s INTEGER NOT NULL) WITHOUT ROWID
 """
 
 
@@ -205,6 +206,11 @@ class Store:
             rows = connection.execute("SELECT party, envelope FROM features").fetchall()
             return {party: Envelope.from_bytes(envelope) for party, envelope in rows}
 
+    def remember_seen(self, at_unix_s: Mapping[str, int]) -> None:
+        """Store when these members last made a call."""
+        with self._transaction() as cursor:
+            cursor.executemany("INSERT OR REPLACE INTO seen VALUES (?, ?)", list(at_unix_s.items()))
+
     def newest_head(self, party: str) -> Envelope | None:
         """The party's statement with the most ledger entries."""
         with self._reading() as connection:
@@ -336,15 +342,15 @@ def _next_revision(cursor: sqlite3.Cursor) -> int:
 
 
 def read_queries(path: Path) -> list[dict[str, Any]]:
-    """Every query's id, learner, times and round. Changes nothing; a coordinator may be using the file.
+    """Every query's id, envelope, learner, times and round. Changes nothing; a coordinator may be using the file.
 
     Raises sqlite3.Error if the file cannot be read, ConfigurationError if its content is malformed.
     """
     with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10)) as connection:
         connection.row_factory = sqlite3.Row
         rows = connection.execute(
-            "SELECT query_id, learner, submitted_at_unix_s, not_after_unix_s, finished_at_unix_s, round FROM queries"
-            " ORDER BY submitted_at_unix_s, query_id"
+            "SELECT query_id, envelope, learner, submitted_at_unix_s, not_after_unix_s, finished_at_unix_s, round"
+            " FROM queries ORDER BY submitted_at_unix_s, query_id"
         ).fetchall()
         return [{**dict(row), "round": parse_json(row["round"], path, _STORE)} for row in rows]
 
@@ -357,3 +363,13 @@ def read_roster(path: Path) -> Envelope | None:
     with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10)) as connection:
         row = connection.execute("SELECT envelope FROM roster").fetchone()
     return None if row is None else Envelope.from_bytes(row[0])
+
+
+def read_seen(path: Path) -> dict[str, int]:
+    """When each member last made a call, Unix seconds. Changes nothing; a coordinator may be using the file.
+
+    Raises sqlite3.Error if the file cannot be read, also if a version before this one wrote it.
+    """
+    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10)) as connection:
+        rows = connection.execute("SELECT member, at_unix_s FROM seen").fetchall()
+    return {str(member): at_unix_s for member, at_unix_s in rows if isinstance(at_unix_s, int)}

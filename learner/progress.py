@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TextIO
 
-from radofed.common.printing import listed, printable
+from radofed.common.printing import duration, listed, printable
 from wire.errors import CATALOGUE, Code
 from wire.status import PartyProgress, PartyState, Phase, QueryStatus
 
@@ -178,12 +178,23 @@ def progress_sentence(status: QueryStatus) -> str:
         uploading = sum(state in (PartyState.UPLOADING, PartyState.UPLOADED) for state in states)
         arrived = sum(party.chunks for party in status.parties)
         parts.append(f"{arrived} of {uploading * status.chunks_expected} chunks uploaded")
+    return "; ".join([*parts, *_missing(status)])
+
+
+def missing_words(status: QueryStatus) -> str:
+    """How many parties answered, and who is missing."""
+    answered = sum(not party.state.awaits_answer for party in status.parties)
+    return "; ".join([f"{answered} of {len(status.parties)} answered", *_missing(status)])
+
+
+def _missing(status: QueryStatus) -> list[str]:
+    parts = []
     for state, words in _AWAITED.get(status.phase, {}).items():
         if names := _names(status, state):
             parts.append(f"{words} {listed(names)}")
     if status.phase is not Phase.ANSWERING and (names := _names(status, PartyState.SILENT, PartyState.PENDING)):
         parts.append(f"{'not waited for' if status.answering_ended_early else 'without an answer'}: {listed(names)}")
-    return "; ".join(parts)
+    return parts
 
 
 def party_words(party: PartyProgress, status: QueryStatus) -> str:
@@ -235,15 +246,3 @@ def _times(status: QueryStatus, waited_s: float) -> str:
         return ""
     waited = f"for {duration(waited_s)}, " if waited_s >= 1 else ""
     return f" ({waited}{duration(status.remaining_s)} left)"
-
-
-def duration(seconds: float) -> str:
-    """A time of a few units: "45 s", "12 min 5 s", "3 h 20 min", "2 d 4 h"."""
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    for larger, smaller, name, part in ((86_400, 3600, "d", "h"), (3600, 60, "h", "min"), (60, 1, "min", "s")):
-        if whole >= larger:
-            rest = whole % larger // smaller
-            return f"{whole // larger} {name}" + (f" {rest} {part}" if rest else "")
-    raise AssertionError("a minute or more has a unit")

@@ -200,6 +200,10 @@ class Session:
             if not self._state.is_sent(query_id) and now_unix_s <= self._query(query_id).not_after_unix_s
         )
 
+    def kind(self, query_id: bytes) -> str:
+        """The name of a query's kind, empty if this state directory lacks the query."""
+        return self._query(query_id).kind.name if query_id in self._state.query_ids() else ""
+
     def list(self) -> tuple[QueryStatus, ...]:
         """The status of all queries of this learner that the coordinator still keeps, newest first."""
         return self._coordinator.list_queries()

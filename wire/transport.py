@@ -234,9 +234,13 @@ class Gate(grpc.aio.ServerInterceptor):
     memory with incomplete messages.
     """
 
-    def __init__(self, roster: Callable[[], Roster], log: Log) -> None:
+    def __init__(
+        self, roster: Callable[[], Roster], log: Log, on_seen: Callable[[Member], None] = lambda _: None
+    ) -> None:
+        """on_seen: called at the beginning and at the end of a member's call."""
         self._roster = roster
         self._log = log
+        self._on_seen = on_seen
         self._calls: set[_Call] = set()
         self._incomplete: Counter[str] = Counter()
 
@@ -270,6 +274,7 @@ class Gate(grpc.aio.ServerInterceptor):
         try:
             call = self._admit(method, context)
             self._calls.add(call)
+            self._on_seen(call.member)
             _caller.set(call.member)
             yield call
         except WireError as error:
@@ -286,6 +291,7 @@ class Gate(grpc.aio.ServerInterceptor):
         finally:
             if call is not None:
                 self._calls.discard(call)
+                self._on_seen(call.member)
 
     async def _receive(self, call: _Call) -> Any:
         """The next message, or grpc.aio.EOF after the last.

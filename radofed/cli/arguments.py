@@ -111,6 +111,14 @@ Timeout = Annotated[
     float | None, typer.Option(help="Longest wait, in seconds; the query continues. Default: no limit.")
 ]
 
+LISTED = 20
+"""How many queries a table has, unless --limit says otherwise."""
+
+Limit = Annotated[
+    int | None,
+    typer.Option(min=0, help=f"Most queries to show, newest first. Default: {LISTED}; all with --format json."),
+]
+
 OldEstimator = Annotated[str | None, typer.Option("--learner", hidden=True)]
 """The former spelling of --estimator, accepted in this version."""
 

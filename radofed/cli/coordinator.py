@@ -1,8 +1,13 @@
 """`rado coordinator`: run the service that forms cohorts and multiplies ciphertexts."""
 
+import time
+from typing import Any
+
+from radofed.cli.arguments import LISTED, Limit
 from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.output import EXIT_CONNECTION, Output, Result
 from radofed.common.logs import quiet_grpc
+from radofed.common.printing import columns, duration, listed, local_time
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -25,8 +30,8 @@ def start(_output: Output, config: ConfigOption) -> Result:
 
 
 @command(app, "status")
-def status(_output: Output, config: ConfigOption) -> Result:
-    """Show the coordinator's health and queries.
+def status(_output: Output, config: ConfigOption, limit: Limit = None) -> Result:
+    """Show the coordinator's health, when each member was last seen, and its newest queries.
 
     Run this on the coordinator's machine. The exit code is 2 if the coordinator does not run.
     """
@@ -35,19 +40,66 @@ def status(_output: Output, config: ConfigOption) -> Result:
     from coordinator.status import read
 
     found = read(CoordinatorConfig.load(config))
-    return Result(found, _words(found), exit_code=0 if found["running"] else EXIT_CONNECTION)
+    text = "\n".join(_sentences(found, LISTED if limit is None else limit))
+    if limit is not None:
+        found["queries"] = found["queries"][-limit:] if limit else []
+    return Result(found, text, exit_code=0 if found["running"] else EXIT_CONNECTION)
 
 
-def _words(found: object, indent: str = "") -> str:
-    """Nested fields as indented lines."""
-    if isinstance(found, dict):
-        parts = []
-        for key, value in found.items():
-            if value == "":
-                continue
-            nested = isinstance(value, dict | list) and value
-            parts.append(f"{indent}{key}:\n{_words(value, indent + '  ')}" if nested else f"{indent}{key}: {value}")
-        return "\n".join(parts)
-    if isinstance(found, list | tuple):
-        return "\n".join(f"{indent}-\n{_words(value, indent + '  ')}" for value in found)
-    return f"{indent}{found}"
+def _sentences(found: dict[str, Any], limit: int) -> list[str]:
+    """The coordinator, its members, then its newest queries."""
+    used, most = (f"{found[key]:,}" for key in ("spool_bytes", "spool_limit_bytes"))
+    lines = [f"{found['federation']}: {found['health']} at {found['address']}; {used} of {most} bytes of uploads"]
+    if found["cause"]:
+        lines.append(f"cause: {found['cause']}")
+    if (roster := found["roster"]) is not None:
+        lines.append(f"roster version {roster['version']}, {roster['members']} members, expires {roster['expires']}")
+        lines += [f"warning: {roster['warning']}"] if roster["warning"] else []
+    if found["members"]:
+        rows = [(each["name"], each["role"], _seen(each["last_seen_unix_s"])) for each in found["members"]]
+        lines += ["", *columns(("member", "role", "last seen"), rows)]
+    return [*lines, "", *_queries(found["queries"], limit)]
+
+
+def _seen(unix_s: int | None) -> str:
+    if unix_s is None:
+        return "never"
+    return f"{local_time(unix_s)}, {duration(max(0.0, time.time() - unix_s))} ago"
+
+
+def _queries(queries: list[dict[str, Any]], limit: int) -> list[str]:
+    newest = sorted(queries, key=lambda query: query["submitted_at_unix_s"], reverse=True)[:limit]
+    if not newest:
+        return [f"{len(queries)} queries" if queries else "no queries"]
+    rows = [
+        (
+            local_time(query["submitted_at_unix_s"]),
+            query["query_id"][:16],
+            query["learner"],
+            query["kind"],
+            query["phase"],
+            f"{query['attempt']} of {query['max_attempts']}",
+            duration(query["remaining_s"]) if query["remaining_s"] else "",
+            _parties(query),
+        )
+        for query in newest
+    ]
+    lines = columns(("submitted", "query", "learner", "kind", "phase", "attempt", "left", "parties"), rows)
+    hidden = len(queries) - len(newest)
+    return [*lines, *([f"{hidden} older queries; --limit shows more"] if hidden else [])]
+
+
+def _parties(query: dict[str, Any]) -> str:
+    """How many answered, who is waited for, and why the query failed."""
+    states = {each["party"]: each["state"] for each in query["parties"]}
+    answered = sum(state not in ("silent", "pending") for state in states.values())
+    parts = [f"{answered} of {len(states)} answered"]
+    awaited = {
+        "answering": (("silent", "waiting for"), ("pending", "waiting for a decision at")),
+        "preparing": (("accepted", "waiting for"),),
+        "uploading": (("uploading", "waiting for"),),
+    }
+    for state, words in awaited.get(query["phase"], ()):
+        if names := [party for party, at in states.items() if at == state]:
+            parts.append(f"{words} {listed(names)}")
+    return "; ".join([*parts, *([query["code"]] if query["code"] else [])])

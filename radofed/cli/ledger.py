@@ -10,10 +10,12 @@ from radofed.cli.framework import ConfigOption, check_directory, check_new, comm
 from radofed.cli.output import EXIT_FAILED, Output, Result
 from radofed.common.files.writing import create_durably
 from radofed.common.logs import quiet_grpc
+from radofed.common.printing import columns
 
 if TYPE_CHECKING:
     from parties.acknowledging import Found
     from parties.ledger.ledger import Ledger
+    from parties.ledger.room import Room
     from parties.ledger.state import LedgerState, ScopeState
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
@@ -29,18 +31,23 @@ WaitOption = Annotated[float, typer.Option(help="Longest wait for the other part
 
 @command(app, "show")
 def show(_output: Output, config: ConfigOption, policy: PolicyOption = None) -> Result:
-    """Show the epsilon spent, reserved and remaining.
+    """Show the epsilon spent in each scope, and how many more queries like the last there is room for.
 
     Prints a line for each scope and limit, at the limit's delta. Changes nothing.
     """
     import time
 
+    from parties.ledger.room import room
+
+    now_unix_s = time.time()
     ledger = _open(config, policy)
     try:
-        state = ledger.state(time.time())
+        state = ledger.state(now_unix_s)
+        left = room(ledger.limits, ledger.events(), now_unix_s)
     finally:
         ledger.database.close()
-    return Result(state.to_dict(), "\n".join(_table(state)))
+    data = {**state.to_dict(), "more_like_the_last": None if left is None else left.to_dict()}
+    return Result(data, "\n".join(_table(state, left)))
 
 
 @command(app, "verify")
@@ -149,32 +156,39 @@ def acknowledge(
     return Result(found.to_dict(), "\n".join(found.sentences()), exit_code=0 if found.is_done else EXIT_FAILED)
 
 
-def _table(state: "LedgerState") -> list[str]:
-    """A line for each scope under each limit, then the counts of attempts."""
+_WHY_ANOTHER_FIGURE = (
+    "A learner's own figure is usually smaller: it counts the answers that it opened. This ledger counts every attempt "
+    "of every learner, with the noise of the fewest honest members, by sums that hold for queries chosen one after "
+    "another."
+)
+
+
+def _table(state: "LedgerState", left: "Room | None") -> list[str]:
+    """A line for each scope under each limit, then what there is room for, and the counts of attempts."""
     groups: list[tuple[str, tuple[ScopeState, ...]]] = [("", state.scopes)]
     groups += [(f"learner {name or 'unknown'}: ", states) for name, states in state.learners]
     groups.append(("last 24 hours: ", state.day))
-    cells: list[tuple[str, ...]] = [
-        ("scope", "spent", "with reserved", "remaining", "limit", "at delta", "without a bound here")
-    ]
-    cells += [(prefix + str(each.scope), *_figures(each)) for prefix, states in groups for each in states]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["Epsilons of this data source, scope by scope:"]
-    for first, *rest in cells:
-        right = (text.rjust(width) for text, width in zip(rest, widths[1:], strict=True))
-        lines.append("  ".join([first.ljust(widths[0]), *right]))
+    header = ("scope", "spent", "limit", "at delta", "without a bound here")
+    rows = [(prefix + str(each.scope), *_figures(each)) for prefix, states in groups for each in states]
     counts = (
         f"Attempts: {state.charged} charged, {state.reserved} reserved. Without a bound for whole records: "
         f"{state.unbounded_charged} charged of {state.limits.unbounded_events} allowed, {state.remaining_unbounded} "
         "remaining."
     )
-    return [*lines, "", counts, *([f"Warning: {state.warning}."] if state.warning else [])]
+    return [
+        "Epsilon spent from this data source, scope by scope:",
+        *columns(header, rows, right={1, 2, 3, 4}),
+        "",
+        *([str(left)] if left is not None else []),
+        counts,
+        _WHY_ANOTHER_FIGURE,
+        *([f"Warning: {state.warning}."] if state.warning else []),
+    ]
 
 
 def _figures(state: "ScopeState") -> tuple[str, ...]:
-    spent, held, left = (f"{value:.6g}" for value in (state.spent_epsilon, state.held_epsilon, state.remaining_epsilon))
     limit = (f"{float(state.limit.epsilon):.6g}", f"{float(state.limit.delta):.3g}")
-    return (spent, held, left, *limit, str(state.spent.unbounded))
+    return (f"{state.spent_epsilon:.6g}", *limit, str(state.spent.unbounded))
 
 
 def _open(config: Path, policy: Path | None) -> "Ledger":

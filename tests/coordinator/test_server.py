@@ -4,11 +4,14 @@ import base64
 import datetime as dt
 import json
 import os
+import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 
 import grpc
 import pytest
@@ -17,6 +20,7 @@ from coordinator import status
 from coordinator.config import CoordinatorConfig
 from dpcore.errors import ConfigurationError
 from rado.v1 import cohort_pb2, learner_service_pb2, member_service_pb2, party_service_pb2, query_pb2
+from radofed.cli.entry_point import run
 from tests.coordinator.serving import serve_debugging
 from tests.coordinator.world import MANY_RADOS, PARTIES, Client, Clients, World, refused
 from tests.forked import Forked
@@ -307,6 +311,10 @@ def test_status_of_a_running_and_of_a_stopped_coordinator(world, start_node):
     cohort = clients.to_uploading(opened.query_id, PARTIES[:3])
     clients.contribute(opened, cohort, "ann")
     up = status.read(world.config)
+    assert {each["name"]: each["role"] for each in up["members"]} == dict.fromkeys(PARTIES, "party") | {
+        "lea": "learner",
+        "lou": "learner",
+    }
     assert (up["running"], up["health"], up["address"], up["spool_bytes"]) == (True, "SERVING", node.address, 512)
     clients.close()
     node.close()
@@ -319,7 +327,76 @@ def test_status_of_a_running_and_of_a_stopped_coordinator(world, start_node):
         assert 0 < query["remaining_s"] <= 60
         assert [p["state"] for p in query["parties"]] == ["uploaded", "uploading", "uploading", "refused"]
         assert [p["chunks"] for p in query["parties"]] == [1, 0, 0, 0]
+        assert (query["kind"], query["answering_ended_early"]) == ("plain", False)
         json.dumps(seen)
+    times = {each["name"]: each["last_seen_unix_s"] for each in stopped["members"]}
+    created = opened.query.created_at_unix_s
+    assert times.pop("lou") is None
+    assert all(created <= at <= time.time() for at in times.values()), times
+
+
+def test_a_member_that_is_refused_is_not_seen(world, start_node):
+    node = start_node(world.config)
+    clients = Clients(world, node.address)
+    with pytest.raises(WireError):
+        clients["bob"].call(clients["bob"].learner.ListQueries, learner_service_pb2.ListQueriesRequest())
+    clients["ann"].work()
+    clients.close()
+    node.close()
+    times = {each["name"]: each["last_seen_unix_s"] for each in status.read(world.config)["members"]}
+    assert (times["ann"] is None, times["bob"]) == (False, None)
+
+
+def test_last_seen_survives_a_restart_and_a_store_of_an_earlier_version(world, start_node):
+    node = start_node(world.config)
+    clients = Clients(world, node.address)
+    clients["ann"].work()
+    clients.close()
+    node.close()
+
+    def ann():
+        return next(each for each in status.read(world.config)["members"] if each["name"] == "ann")
+
+    before = ann()["last_seen_unix_s"]
+    start_node(world.config).close()
+    assert ann()["last_seen_unix_s"] == before
+    with closing(sqlite3.connect(world.config.store_file)) as store, store:
+        store.execute("DROP TABLE seen")
+    assert ann()["last_seen_unix_s"] is None
+    start_node(world.config).close()
+    assert ann()["last_seen_unix_s"] is None
+
+
+def test_the_status_in_words_is_short_and_newest_first(world, start_node, capsys):
+    node = start_node(world.config)
+    clients = Clients(world, node.address)
+    asked = [clients["lea"].submit(world.query()) for _ in range(3)]
+    for party in ("ann", "bob"):
+        clients[party].accept(world.acceptance(asked[0], party))
+    clients["lea"].cancel(asked[2])
+    clients.close()
+    node.close()
+    with closing(sqlite3.connect(world.config.store_file)) as store, store:
+        for age_s, query_id in zip((100, 300, 200), asked, strict=True):
+            change = "UPDATE queries SET submitted_at_unix_s = submitted_at_unix_s - ? WHERE query_id = ?"
+            store.execute(change, (age_s, query_id))
+    file = world.directories["coordinator"] / "coordinator.toml"
+    assert run(["coordinator", "status", "--config", str(file)]) == 2
+    out = capsys.readouterr().out
+    assert re.search(r"^ann +party +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \S+, \d+ s ago$", out, re.MULTILINE)
+    assert re.search(r"^lou +learner +never$", out, re.MULTILINE)
+    waiting = re.escape("2 of 4 answered; waiting for cat, dan")
+    assert re.search(
+        rf" {asked[0].hex()[:16]}  lea +plain  answering  1 of 2 +\d+ (?:s|min) +{waiting}$", out, re.MULTILINE
+    )
+    assert re.search(rf" {asked[2].hex()[:16]}  lea +plain  failed .*; CANCELLED$", out, re.MULTILINE)
+    assert re.findall("[0-9a-f]{16}", out) == [asked[at].hex()[:16] for at in (0, 2, 1)]
+    assert run(["coordinator", "status", "--config", str(file), "--limit", "1"]) == 2
+    out = capsys.readouterr().out
+    assert "2 older queries; --limit shows more" in out
+    assert [query.hex()[:16] in out for query in asked] == [True, False, False]
+    assert run(["coordinator", "status", "--config", str(file), "--format", "json"]) == 2
+    assert len(json.loads(capsys.readouterr().out)["data"]["queries"]) == 3
 
 
 def test_unknown_keys_of_the_configuration_are_refused(world):

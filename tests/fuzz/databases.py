@@ -6,7 +6,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 from coordinator import status
 from coordinator.events import PartyAnswer
 from coordinator.rounds import Rules, begin
-from coordinator.store import Statement, Store
+from coordinator.store import Statement, Store, read_seen
 from dpcore.accounting.filters import Loss, PrivacyLimit
 from dpcore.errors import RadofedError
 from parties.answering.attempts import Attempts
@@ -189,10 +189,17 @@ def use_store(path: Path) -> None:
                     store.roster,
                     store.features,
                     lambda: store.newest_head("ann"),
+                    lambda: _seen(path),
                 )
             )
 
     all_of((lambda: status._queries(path, {}), use))
+
+
+def _seen(path: Path) -> None:
+    """As coordinator.status reads it, which takes a file that it cannot read for one of an earlier version."""
+    with suppress(sqlite3.Error):
+        assert all(isinstance(at_unix_s, int) for at_unix_s in read_seen(path).values())
 
 
 def core_restore(stored):

@@ -12,7 +12,7 @@ from radofed.cli.entry_point import run
 from tests.learner.setting import ROWS
 from tests.learner.totals import SCHEMA
 from wire.errors import Code
-from wire.status import Phase
+from wire.status import PartyProgress, PartyState, Phase
 
 
 class Learner:
@@ -156,6 +156,39 @@ def test_text_of_the_coordinator_cannot_control_the_terminal(setting, learner):
     assert "\x07" not in err
     assert r"Silent: \x1b[2J\x07bo." in err
     assert "\x1b" not in learner("list")[1]
+
+
+def test_the_list_is_a_table_in_local_time_with_the_kind_of_query(setting, learner):
+    setting.stub.parties = (PartyProgress("ada", PartyState.ACCEPTED), PartyProgress("bo", PartyState.PENDING))
+    for _ in range(2):
+        learner.query("--no-wait")
+    _, out, _ = learner("list")
+    header, *rows = out.splitlines()
+    assert header.split() == ["asked", "query", "kind", "phase", "left", "parties"]
+    assert {query_id[:16] for query_id in learner.asked} == set(re.findall("[0-9a-f]{16}", out))
+    row = re.escape("dp-feat  answering  1 min  1 of 2 answered; waiting for a decision at bo")
+    assert all(re.fullmatch(rf"\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d \S+  \w{{16}}  {row}", line) for line in rows), rows
+    assert learner("list", "--limit", "1")[1].splitlines()[-1] == "1 older queries; --limit shows more"
+    _, found = learner.json("list")
+    assert [query["kind"] for query in found["data"]["queries"]] == ["dp-feat", "dp-feat"]
+    assert len(learner.json("list", "--limit", "1")[1]["data"]["queries"]) == 1
+
+
+def test_a_status_says_of_each_party_where_it_stands_and_advises(setting, learner):
+    learner.query("--no-wait")
+    (query_id,) = learner.asked
+    setting.stub.phases, setting.stub.code = [Phase.FAILED], "COHORT_TOO_SMALL"
+    setting.stub.parties = (
+        PartyProgress("ada", PartyState.REFUSED, "POLICY_DESIGN"),
+        PartyProgress("bo", PartyState.SILENT),
+        PartyProgress("cy", PartyState.ACCEPTED, rows=300),
+    )
+    _, out, _ = learner("status", query_id[:16])
+    assert "  ada: refused, POLICY_DESIGN\n  bo: did not answer in time\n  cy: accepted, 300 rows\n" in out
+    assert out.endswith("Choose a design that the party admits. bo: Ask whether the node runs.\n")
+    code, _, err = learner("fetch", query_id[:16])
+    assert code == 6
+    assert "ada (POLICY_DESIGN): Choose a design that the party admits. bo: Ask whether the node runs." in err
 
 
 def test_no_file_is_overwritten(setting, learner, tmp_path):

@@ -17,7 +17,6 @@ from learner.progress import (
     QueryProgress,
     TerminalLine,
     advice,
-    duration,
     party_words,
     progress_sentence,
     shown_on,
@@ -103,22 +102,6 @@ def test_an_error_from_a_peer_has_the_catalogue_s_advice():
     assert WireError(Code.CANCELLED, "Why.").public_sentence == "The learner cancelled the query. Why."
     assert WireError(Code.CANCELLED, "Why.", "Do this.").public_sentence == "The learner cancelled the query. Why."
     assert str(WireError(Code.CANCELLED, "Why.", "Do this.")) == "The learner cancelled the query. Why. Do this."
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0, "0 s"),
-        (59.9, "59 s"),
-        (60, "1 min"),
-        (61, "1 min 1 s"),
-        (7205, "2 h"),
-        (7265, "2 h 1 min"),
-        (9e4, "1 d 1 h"),
-    ],
-)
-def test_durations(seconds, words):
-    assert duration(seconds) == words
 
 
 def test_lines_say_each_thing_once_and_again_after_a_while():

@@ -51,6 +51,12 @@ def test_show_gives_every_scope_with_what_is_left(party, capsys):
     assert by_scope["record"]["spent"]["unbounded_events"] == 1
     assert data["unbounded"] == {"charged": 1, "limit": 4, "remaining": 2}
     assert (data["events_charged"], data["events_reserved"], len(data["warnings"])) == (3, 2, 1)
+    assert data["more_like_the_last"] == {
+        "learner": "max",
+        "cost": "epsilon 3 at delta 1e-06 for marginal:smoker",
+        "lifetime": 0,
+        "these_24_hours": None,
+    }
 
 
 def test_show_says_it_in_words_and_changes_nothing(party, capsys):
@@ -58,7 +64,10 @@ def test_show_says_it_in_words_and_changes_nothing(party, capsys):
     before = path.read_bytes()
     code, out = rado(capsys, "show", "--config", str(party / "party.toml"))
     assert code == 0
-    assert re.search(r"^marginal:smoker +5 +8 +2 +10 ", out, re.MULTILINE)
+    assert re.search(r"^marginal:smoker +5 +10 +1e-05 ", out, re.MULTILINE)
+    # Charged and reserved are 2 + 2 * 3 of 10, in two attempts each of delta 1e-6 of 5e-6.
+    assert "Room for about 0 more like the last, of max (epsilon 3 at delta 1e-06 for marginal:smoker)." in out
+    assert "A learner's own figure is usually smaller" in out
     assert "Without a bound for whole records: 1 charged of 4 allowed, 2 remaining" in out
     assert out.strip().splitlines()[-1].startswith("Warning: 1 event(s) without any privacy bound for whole records")
     assert path.read_bytes() == before

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from radofed.cli.arguments import (
+    LISTED,
     AllowOlderNodes,
     CohortMin,
     Colluders,
@@ -17,6 +18,7 @@ from radofed.cli.arguments import (
     EdgeWeight,
     EpsilonPerRado,
     FractionBits,
+    Limit,
     MaxRows,
     QuorumWait,
     Rados,
@@ -28,6 +30,7 @@ from radofed.cli.arguments import (
 from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.learner.sessions import open_session
 from radofed.cli.output import Output, Result
+from radofed.common.printing import columns, duration, local_time
 
 if TYPE_CHECKING:
     from learner.planning import Plan
@@ -222,20 +225,40 @@ def send(output: Output, query_id: _QueryId, config: ConfigOption) -> Result:
 
 
 @command(app, "list")
-def list_queries(output: Output, config: ConfigOption) -> Result:
-    """List this learner's queries.
+def list_queries(output: Output, config: ConfigOption, limit: Limit = None) -> Result:
+    """List this learner's queries, newest first.
 
     Shows those that the coordinator still knows, and those that it never acknowledged.
     """
+    from learner.progress import missing_words
+
     with open_session(config, output) as session:
         unsent = session.unsent()
         # Note these first: the coordinator may still be out of reach, as when they were saved.
         for query_id in unsent:
             output.note(f"saved, never acknowledged; send it with: {_again('send', query_id, config)}")
         statuses = session.list()
-    lines = [f"{status.query_id.hex()[:16]}  {_status_words(status)}" for status in statuses]
-    data = {"queries": [_status_data(status) for status in statuses], "unsent": unsent}
-    return Result(data, "\n".join(lines) or "no queries")
+        shown = statuses if limit is None and output.as_json else statuses[: LISTED if limit is None else limit]
+        kinds = [session.kind(status.query_id) for status in shown]
+    data = {
+        "queries": [{**_status_data(status), "kind": kind} for status, kind in zip(shown, kinds, strict=True)],
+        "unsent": unsent,
+    }
+    rows = [
+        (
+            local_time(status.submitted_at_unix_s),
+            status.query_id.hex()[:16],
+            kind or "unknown",
+            f"{status.phase.word}: {status.code}" if status.code else status.phase.word,
+            duration(status.remaining_s) if status.remaining_s else "",
+            missing_words(status),
+        )
+        for status, kind in zip(shown, kinds, strict=True)
+    ]
+    lines = columns(("asked", "query", "kind", "phase", "left", "parties"), rows) if rows else ["no queries"]
+    if hidden := len(statuses) - len(shown):
+        lines.append(f"{hidden} older queries; --limit shows more")
+    return Result(data, "\n".join(lines))
 
 
 @command(app, "status")

@@ -1,0 +1,42 @@
+"""When each member last made a call, for the operator's eyes. Nothing is decided by it."""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable
+
+from coordinator.store import Store
+from wire.errors import WireError
+from wire.roster import Member
+
+SAVED_EVERY_S = 15.0
+
+
+class LastSeen:
+    """The times, in memory, and now and then in the store, where `rado coordinator status` reads them.
+
+    clock: Unix seconds.
+    """
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+        self._store, self._clock = store, clock
+        self._at: dict[str, int] = {}
+
+    def note(self, member: Member) -> None:
+        """A member makes a call, or a call of it has just ended."""
+        self._at[member.name] = int(self._clock())
+
+    def save(self) -> None:
+        """Store what was noted since the last time. A disk that fails loses nothing that matters."""
+        noted, self._at = self._at, {}
+        if noted:
+            try:
+                self._store.remember_seen(noted)
+            except (WireError, sqlite3.Error):
+                self._at = {**noted, **self._at}
+
+    async def run(self) -> None:
+        """Save until cancelled."""
+        while True:
+            await asyncio.sleep(SAVED_EVERY_S)
+            await asyncio.to_thread(self.save)
