@@ -1,6 +1,5 @@
 """What a query asks, for people: computed from the signed query alone, never from anybody's rows."""
 
-import datetime as dt
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,6 +8,7 @@ from dpcore.predicates.expressions import Above, AtLeast, Clipped, Equals, Flag,
 from dpcore.predicates.notation import described
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.records.schema import Schema
+from radofed.common.printing import local_time
 from wire.query import Query
 
 
@@ -66,13 +66,12 @@ class Asked:
         shown = [f"  {text}" for text in self.predicates[:most_predicates]]
         rest = len(self.predicates) - most_predicates
         more = [f"  and {rest} more predicates"] if rest > 0 else []
-        until = dt.datetime.fromtimestamp(self.not_after_unix_s, dt.UTC).astimezone()
         return [
             f"learner {self.learner} asks for {self.words}",
             *(["predicates:", *shown, *more] if self.predicates else []),
             f"columns that the answer depends on: {', '.join(self.columns) or 'none'}",
             f"the total has {self.values} numbers; it opens only as a sum over at least {self.cohort_min} parties",
-            f"expires {until:%Y-%m-%d %H:%M %Z}; at most {self.max_attempts} attempts, each charged",
+            f"expires {local_time(self.not_after_unix_s)}; at most {self.max_attempts} attempts, each charged",
         ]
 
 

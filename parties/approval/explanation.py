@@ -16,6 +16,7 @@ from parties.history.history import Shown
 from parties.history.reading import HistoryReader
 from parties.ledger.charges import Charge
 from parties.ledger.limits import Event
+from parties.ledger.room import more_like
 from parties.ledger.state import state_of
 from parties.policy import check_query
 from parties.rosters import Rosters
@@ -33,8 +34,8 @@ class Explanation:
 
     reasons: why it waits for people. refusal: why the policy or the ledger would refuse it now, whatever people decide;
     empty otherwise. upload_bytes, numbers: what would leave the party in each attempt, encrypted: only sums over the
-    cohort are ever opened. costs: in each scope, with what would remain after one attempt. others: the parties that
-    are asked too.
+    cohort are ever opened. others: the parties that are asked too. costs: in each scope, with what would remain after
+    one attempt. more: how many attempts like it would then still fit, None for any number.
     """
 
     query_id: bytes
@@ -47,6 +48,7 @@ class Explanation:
     numbers: int
     others: tuple[str, ...]
     costs: tuple[ScopeCost, ...]
+    more: int | None
     protects_records: bool
 
     def lines(self) -> list[str]:
@@ -60,6 +62,8 @@ class Explanation:
         )
         lines.append(f"asked too: {whom}")
         lines += [f"cost of an attempt, {cost}" for cost in self.costs]
+        room = "any number of" if self.more is None else f"about {self.more}"
+        lines.append(f"after one attempt there is room for {room} more like it")
         if not self.protects_records:
             lines.append("warning: an answer has no privacy bound for whole records")
         lines += [f"waits because {reason}" for reason in self.reasons]
@@ -85,6 +89,7 @@ class Explanation:
             "upload_bytes": self.upload_bytes,
             "others": list(self.others),
             "costs": [vars(cost) for cost in self.costs],
+            "more_like_it": self.more,
             "protects_records": self.protects_records,
         }
 
@@ -114,6 +119,7 @@ def explain(config: PartyConfig, reader: HistoryReader, prefix: str, now_unix_s:
         numbers=opened.query.length,
         others=tuple(member.name for member in roster.parties if member.name != config.name),
         costs=tuple(costs(charge or Charge(), state_of(policy.limits.of_ledger, events, now_unix_s=None))),
+        more=more_like(policy.limits.of_ledger, events, charge or Charge()),
         protects_records=charge is not None and charge.is_bounded,
     )
 

@@ -12,7 +12,7 @@ import typer
 from dpcore.errors import ConfigurationError
 from radofed.cli.framework import ConfigOption, command
 from radofed.cli.output import Output, Result
-from radofed.cli.times import local_time, zone
+from radofed.common.printing import local_time
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -78,7 +78,7 @@ def _table(queries: Sequence["QueryRead"], count: int) -> "RenderableType":
     if not queries:
         return "no query"
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in (f"time ({zone()})", "query", "learner", "asked", "decision", "cost"):
+    for name in ("time", "query", "learner", "asked", "decision", "cost"):
         table.add_column(name, overflow="fold")
     for each in queries:
         charged = [attempt for attempt in each.attempts if attempt.is_charged]
@@ -101,7 +101,7 @@ def _cost(query: "QueryRead") -> str:
 
 def _in_full(query: "QueryRead") -> list[str]:
     shown = query.shown
-    lines = [f"query {shown.query_id.hex()}", f"shown {local_time(shown.shown_at_unix_s)} {zone()}"]
+    lines = [f"query {shown.query_id.hex()}", f"shown {local_time(shown.shown_at_unix_s)}"]
     if query.asked is not None:
         lines += query.asked.lines()
     else:

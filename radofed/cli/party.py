@@ -8,8 +8,8 @@ import typer
 
 from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.output import EXIT_FAILED, Output, Result
-from radofed.cli.times import local_time, zone
 from radofed.common.logs import quiet_grpc
+from radofed.common.printing import local_time
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -47,12 +47,12 @@ def _status_words(found: dict[str, Any]) -> list[str]:
     answers = "confirmed" if found["ledger_confirmed"] else "not confirmed yet, so no query is answered"
     lines = [
         f"party {found['party']} of {found['federation']}, radofed {found['version']}, process {found['pid']}",
-        f"running since {local_time(found['started_at_unix_s'])} {zone()}, {found['rows']} rows",
+        f"running since {local_time(found['started_at_unix_s'])}, {found['rows']} rows",
         f"coordinator {found['coordinator']}: {heard}; roster version {found['roster_version'] or 'none'}",
         f"ledger: {answers}",
     ]
     if (pause := found["paused"]) is not None:
-        lines.append(f"paused by {pause['by']} since {local_time(pause['since_unix_s'])} {zone()}")
+        lines.append(f"paused by {pause['by']} since {local_time(pause['since_unix_s'])}")
     if found["waiting_for_people"]:
         lines.append(f"{found['waiting_for_people']} queries wait for a decision: `rado party pending`")
     under_way = [f"query {a['query_id'][:16]}, attempt {a['attempt']}: {a['state']}" for a in found["attempts"]]

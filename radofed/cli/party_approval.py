@@ -7,7 +7,7 @@ import typer
 
 from radofed.cli.framework import ConfigOption, command
 from radofed.cli.output import Output, Result
-from radofed.cli.times import local_time, zone
+from radofed.common.printing import local_time
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +57,7 @@ def _table(found: "list[Pending]") -> "RenderableType":
     if not found:
         return "no query waits for a decision"
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("query", "learner", "asked", "waits because", f"answers due ({zone()})", "approvals"):
+    for name in ("query", "learner", "asked", "waits because", "answers due", "approvals"):
         table.add_column(name, overflow="fold")
     for each in found:
         table.add_row(

@@ -92,6 +92,7 @@ def test_from_pending_to_history(federation, learner):
     assert record["scope"] == "whole records"
     assert 0 < record["cost"] <= 1
     assert record["remaining"] < 20
+    assert explained["more_like_it"] > 20
     # Nothing was charged, reserved or computed while people look at it.
     assert ledger(federation) == before
     assert not (federation.directory("a") / "state" / "spool" / query_id.hex()).exists()

@@ -7,7 +7,7 @@ import typer
 from dpcore.errors import ConfigurationError
 from radofed.cli.framework import ConfigOption, command
 from radofed.cli.output import Output, Result
-from radofed.cli.times import local_time, zone
+from radofed.common.printing import local_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +57,7 @@ def _table(found: "Sequence[AskedRead]", count: int) -> "RenderableType":
     if not found:
         return "no query"
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in (f"time ({zone()})", "query", "asked", "outcome", "cohort"):
+    for name in ("time", "query", "asked", "outcome", "cohort"):
         table.add_column(name, overflow="fold")
     for each in found:
         table.add_row(
