@@ -26,7 +26,8 @@ class ScopeCost:
 
     def __str__(self) -> str:
         cost = "no bound" if self.cost is None else f"epsilon {self.cost:.4g}"
-        return f"{self.scope}: {cost}, then {self.remaining:.4g} of {self.limit_epsilon:.4g} remains"
+        limit = f"limit {self.limit_epsilon:.4g} at delta {self.limit_delta:.4g}"
+        return f"{self.scope}: {cost}; one more release may then cost up to {self.remaining:.4g} ({limit})"
 
 
 def scope_costs(charge: Charge, state: LedgerState) -> list[dict[str, Any]]:

@@ -96,7 +96,7 @@ def _table(queries: Sequence["QueryRead"], count: int) -> "RenderableType":
 def _cost(query: "QueryRead") -> str:
     """The cost of the last charged attempt in its widest scope."""
     charged = [attempt for attempt in query.attempts if attempt.is_charged]
-    return charged[-1].cost[0] if charged else "nothing"
+    return charged[-1].cost[0].partition(";")[0] if charged else "nothing"
 
 
 def _in_full(query: "QueryRead") -> list[str]:

@@ -54,7 +54,7 @@ def _status_words(found: dict[str, Any]) -> list[str]:
     if (pause := found["paused"]) is not None:
         lines.append(f"paused by {pause['by']} since {local_time(pause['since_unix_s'])}")
     if found["waiting_for_people"]:
-        lines.append(f"{found['waiting_for_people']} queries wait for a decision: `rado party pending`")
+        lines.append(f"queries that wait for a decision: {found['waiting_for_people']}; see `rado party pending`")
     under_way = [f"query {a['query_id'][:16]}, attempt {a['attempt']}: {a['state']}" for a in found["attempts"]]
     return [*lines, *(under_way or ["no attempt under way"])]
 

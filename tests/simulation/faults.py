@@ -90,6 +90,7 @@ _USUAL: tuple[tuple[int, Make], ...] = (
     (22, lambda _order, _names: ("poll all",)),
     (4, any_query),
     (4, lambda order, names: ("pending", order.choice(list(names)))),
+    (8, lambda order, _names: ("decide", order.choice("0111"))),
     (10, lambda order, _names: ("look", str(order.randrange(3)))),
     (9, lambda order, _names: ("time", order.choice(["0.5", "0.5", "5", "5", "21", "21", "21", "21", "121", "700"]))),
     (8, lambda order, names: ("restart", _node(order, names))),
@@ -362,6 +363,7 @@ def _deliver_late(federation: Federation, seed: str) -> None:
 _ACTS: dict[str, Callable[..., None]] = {
     "ask": _ask,
     "pending": _pending,
+    "decide": lambda federation, approves: federation.decide(approves=approves == "1"),
     "look": _look,
     "poll": _poll,
     "poll all": _poll_all,

@@ -9,6 +9,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -18,6 +19,7 @@ import numpy as np
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.public import Ciphertext, ObfuscatorSource, PublicKey
 from learner.requests import StatisticRequest
+from parties.approval.decisions import Decision, DecisionError, Decisions, Person, Verdict
 from parties.policy import Policy
 from tests.parties.party_world import SCHEMA, make_records
 from tests.simulation.machine import Machines
@@ -62,7 +64,7 @@ class ViolationError(Exception):
 class Federation:
     """All nodes, what they did, and the promises that no run may break.
 
-    limit: epsilon of each party's lifetime limit, for whole records.
+    limit: epsilon of each party's lifetime limit, for whole records. asks: the party that asks people, if any.
     """
 
     def __init__(
@@ -75,9 +77,10 @@ class Federation:
         *,
         parties: int,
         limit: Fraction,
+        asks: str = "",
     ) -> None:
         self.directory, self.keys, self.machines, self.clock = directory, keys, machines, clock
-        self.obfuscators, self.limit = obfuscators, limit
+        self.obfuscators, self.limit, self.asks = obfuscators, limit, asks
         self.names = tuple(sorted(keys.parties))[:parties]
         self.records = {name: make_records(rows=20 + i, seed=i) for i, name in enumerate(self.names)}
         self.version, self.expelled = 1, set[str]()
@@ -120,6 +123,7 @@ class Federation:
                 ],
                 "learners": [{"name": LEARNER, "signing_key": fingerprint(self.keys.learner.public_bytes)}],
                 "designs": ["statistic"],
+                "approval": {"everything": name == self.asks},
                 "limits": {"epsilon": f"{float(self.limit):g}", "delta": "1e-3", "unbounded_queries": 0},
             }
         )
@@ -138,6 +142,28 @@ class Federation:
         if not ledger.is_charged(query_id, attempt):
             raise ViolationError("charged before it leaves", f"{party} sent attempt {attempt} uncharged")
         self.check_attempt(party, query_id, attempt)
+        if party == self.asks and party not in self.set_back:
+            self._check_approved(query_id)
+
+    def _check_approved(self, query_id: bytes) -> None:
+        """Nothing leaves a party that asks people without their approval."""
+        party = self.parties[self.asks]
+        decisions = Decisions(party.history.database)
+        if decisions.decided(query_id, LEARNER, self.policy(self.asks)).verdict is not Verdict.APPROVED:
+            raise ViolationError("approved before it leaves", f"{self.asks} sent without an approval")
+
+    def decide(self, *, approves: bool) -> None:
+        """The people of the party that asks decide on all that waits."""
+        party = self.parties.get(self.asks)
+        if party is None or not party.up:
+            return
+        for shown in party.history.waiting(self.clock.time()):
+            decision = Decision(Person("officer"), approves, "", self.clock.time())
+            with suppress(DecisionError):
+                Decisions(party.history.database).decide(
+                    shown.query_id, LEARNER, self.policy(self.asks), decision, still_waits=True
+                )
+                self.happened["approved" if approves else "refused by a person"] += 1
 
     def check_attempt(self, party: str, query_id: bytes, attempt: int) -> None:
         """A party takes part in no attempt that the learner did not start."""
@@ -300,6 +326,7 @@ class Federation:
         """Let every node act in turn, a second each round, until `done`. False if it is not done after `count`."""
         for _ in range(count):
             self.send_again()
+            self.decide(approves=True)
             for party in self.parties.values():
                 party.poll()
             for query_id in list(self.asked):

@@ -46,18 +46,20 @@ Operation = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Options:
-    """What one run derives from its seed besides its operations."""
+    """What one run derives from its seed besides its operations. asks: the party that asks people, if any."""
 
     seed: int
     parties: int
     limit: str
     pair: tuple[str, str]
+    asks: str = ""
 
     @classmethod
     def of(cls, seed: int) -> "Options":
         order = random.Random(f"options {seed}")
         pairs = list(itertools.combinations(sorted(faults.FAULTS), 2))
-        return cls(seed, order.choice([3, 4, 5, 5, 5]), order.choice(["0.45", "1", "10"]), pairs[seed % len(pairs)])
+        parties, limit = order.choice([3, 4, 5, 5, 5]), order.choice(["0.45", "1", "10"])
+        return cls(seed, parties, limit, pairs[seed % len(pairs)], order.choice(["", "", NAMES[0]]))
 
 
 @dataclass
@@ -157,6 +159,7 @@ class Bench:
                 self.obfuscators,
                 parties=options.parties,
                 limit=Fraction(options.limit),
+                asks=options.asks,
             )
             self.patch.setattr(parties.answering.lifecycle, "integer_vector", one_hot(federation))
             for number, operation in enumerate(operations):

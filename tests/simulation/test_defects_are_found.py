@@ -5,6 +5,7 @@ import pytest
 import learner.opening
 import parties.answering.decisions
 import parties.database
+from parties.approval.gate import Gate
 from parties.ledger.ledger import Ledger
 from tests.simulation.federation import ViolationError
 from tests.simulation.run import FailedRunError, Options, Report, bench, operations_of
@@ -52,6 +53,12 @@ def test_attempts_that_no_learner_signed_are_found(monkeypatch):
     """F4: a coordinator starts another attempt by itself, and the party pays."""
     monkeypatch.setattr(parties.answering.decisions, "check_retry", lambda *_: None)
     assert find("attempts are the learner's")
+
+
+def test_a_party_that_does_not_wait_for_people_is_found(monkeypatch):
+    monkeypatch.setattr(Gate, "lets_through", lambda *_: True)
+    monkeypatch.setattr(Gate, "check", lambda *_: None)
+    assert find("approved before it leaves")
 
 
 def test_a_failing_run_is_shrunk_and_says_how_to_repeat_it(monkeypatch):
