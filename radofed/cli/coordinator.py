@@ -94,6 +94,8 @@ def _parties(query: dict[str, Any]) -> str:
     states = {each["party"]: each["state"] for each in query["parties"]}
     answered = sum(state not in ("silent", "pending") for state in states.values())
     parts = [f"{answered} of {len(states)} answered"]
+    if refused := [f"{each['party']} ({each['code']})" for each in query["parties"] if each["code"]]:
+        parts.append(f"refused: {listed(refused)}")
     awaited = {
         "answering": (("silent", "waiting for"), ("pending", "waiting for a decision at")),
         "preparing": (("accepted", "waiting for"),),

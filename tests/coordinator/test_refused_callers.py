@@ -3,7 +3,6 @@
 import grpc
 import pytest
 
-from radofed.cli.coordinator import _words
 from radofed.common.logs import REFUSALS_LOGGED
 from tests.coordinator.world import PARTIES, refused
 from wire.errors import Code
@@ -65,18 +64,3 @@ def test_refused_chunks_do_not_fill_the_log(clients, world, caplog):
         refused(Code.CHUNK_MALFORMED, clients["ann"].upload, opened.query_id, Chunk.of(0, b"x"))
     said = [record.fields for record in caplog.records if record.getMessage() == "chunk refused"]
     assert [(fields["peer"], fields["code"]) for fields in said] == [("ann", Code.CHUNK_MALFORMED)] * REFUSALS_LOGGED
-
-
-def test_status_text_is_empty_without_details():
-    query = {
-        "phase": "answering",
-        "code": "",
-        "detail": "",
-        "spool_bytes": 0,
-        "parties": [{"party": "ann", "code": ""}],
-    }
-    words = _words({"running": True, "cause": "", "queries": [query]})
-    assert "phase: answering" in words
-    assert "spool_bytes: 0" in words
-    for name in ("code", "detail", "cause"):
-        assert name not in words

@@ -373,6 +373,7 @@ def test_the_status_in_words_is_short_and_newest_first(world, start_node, capsys
     asked = [clients["lea"].submit(world.query()) for _ in range(3)]
     for party in ("ann", "bob"):
         clients[party].accept(world.acceptance(asked[0], party))
+    clients["cat"].refuse(world.refusal(asked[2], "cat"))
     clients["lea"].cancel(asked[2])
     clients.close()
     node.close()
@@ -389,7 +390,9 @@ def test_the_status_in_words_is_short_and_newest_first(world, start_node, capsys
     assert re.search(
         rf" {asked[0].hex()[:16]}  lea +plain  answering  1 of 2 +\d+ (?:s|min) +{waiting}$", out, re.MULTILINE
     )
-    assert re.search(rf" {asked[2].hex()[:16]}  lea +plain  failed .*; CANCELLED$", out, re.MULTILINE)
+    assert re.search(
+        rf" {asked[2].hex()[:16]}  lea +plain  failed .*; refused: cat \(UNAVAILABLE\); CANCELLED$", out, re.MULTILINE
+    )
     assert re.findall("[0-9a-f]{16}", out) == [asked[at].hex()[:16] for at in (0, 2, 1)]
     assert run(["coordinator", "status", "--config", str(file), "--limit", "1"]) == 2
     out = capsys.readouterr().out

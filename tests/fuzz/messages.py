@@ -298,7 +298,12 @@ def _kind_seeds() -> list[query_pb2.Query]:
 
 def _statuses() -> list[release_pb2.QueryStatus]:
     parties = [release_pb2.PartyProgress(party=name, state=2, code="BUDGET_EXCEEDED") for name in world.PARTIES]
-    return [release_pb2.QueryStatus(query_id=world.opened().query_id, attempt=1, phase=2, parties=parties, code="")]
+    waiting = [release_pb2.PartyProgress(party=name, state=8) for name in world.PARTIES]
+    query_id = world.opened().query_id
+    return [
+        release_pb2.QueryStatus(query_id=query_id, attempt=1, phase=2, parties=parties, code=""),
+        release_pb2.QueryStatus(query_id=query_id, attempt=1, phase=2, parties=waiting, answering_ended_early=True),
+    ]
 
 
 def targets() -> list[Target]:

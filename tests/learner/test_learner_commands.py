@@ -12,6 +12,7 @@ from radofed.cli.entry_point import run
 from tests.learner.setting import ROWS
 from tests.learner.totals import SCHEMA
 from wire.errors import Code
+from wire.query import Query
 from wire.status import PartyProgress, PartyState, Phase
 
 
@@ -156,6 +157,29 @@ def test_text_of_the_coordinator_cannot_control_the_terminal(setting, learner):
     assert "\x07" not in err
     assert r"Silent: \x1b[2J\x07bo." in err
     assert "\x1b" not in learner("list")[1]
+
+
+@pytest.mark.parametrize("command", ["query", "statistic", "train"])
+def test_a_quorum_wait_is_signed_into_the_query(setting, learner, command):
+    wait = ("--quorum-wait", "30", "--timeout-s", "0.2")
+    setting.stub.phases = [Phase.ANSWERING]
+    shared = ("--schema", str(learner.directory / "schema.toml"), "--epsilon", "1", "--max-rows", "10000", *wait)
+    model = str(learner.directory / "model.json")
+    if command == "query":
+        code, _, err = learner.query(*wait)
+    elif command == "statistic":
+        code, _, err = learner("statistic", "y == 1", *shared)
+    else:
+        code, _, err = learner("train", "--estimator", "newton", "--output", model, *shared)
+    assert code == 3, err
+    (asked,) = setting.stub.submitted
+    assert Query.from_bytes(asked.payload).quorum_wait_s == 30
+
+
+def test_a_quorum_wait_of_nothing_is_refused(setting, learner):
+    code, _, err = learner.query("--quorum-wait", "0")
+    assert (code, setting.stub.submitted) == (4, [])
+    assert "quorum_wait_s is 0; it must be at least 1" in err
 
 
 def test_the_list_is_a_table_in_local_time_with_the_kind_of_query(setting, learner):

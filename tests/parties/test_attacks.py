@@ -382,3 +382,21 @@ def test_an_attempt_that_the_query_does_not_have_is_refused_at_once(ada, attempt
     retry = ada.world.retry(opened.query_id, 4)
     with pytest.raises(WireError, match=f"Attempt {attempt} of 3"):
         decide(opened, attempt, ada.lifecycle._party, ada.world.roster, retry)
+
+
+@pytest.mark.parametrize("state", PartyState)
+def test_where_a_coordinator_says_that_a_party_stands_changes_nothing_that_is_charged(ada, state):
+    """Also that it waits for a person's decision, in any phase: one attempt is accepted, charged and sent once."""
+    envelope, cohort = ready(ada)
+    for phase in (Phase.ANSWERING, Phase.PREPARING):
+        ada.lifecycle.advance(ada.work(envelope, phase=phase, state=state))
+    assert (spent(ada), len(ada.ledger.events())) == (0, 1)
+    for _ in range(2):
+        ada.upload(envelope, cohort, state=state)
+    ada.upload(envelope, cohort)
+    once = spent(ada)
+    assert once > 0
+    ada.lifecycle.advance(ada.work(envelope, state=state))
+    assert (spent(ada), len(ada.ledger.events())) == (once, 1)
+    assert {len(set(chunks)) for chunks in ada.hub.chunks.values()} == {1}
+    assert len({answer.payload for answer in ada.hub.answers}) == 1
