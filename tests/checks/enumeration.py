@@ -30,6 +30,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SCOPE = (
     "wire/*.py",
     "parties/answering/*.py",
+    "parties/approval/*.py",
+    "parties/history/*.py",
     "parties/database.py",
     "parties/ledger/*.py",
     "parties/policy.py",

@@ -3,9 +3,11 @@
 import csv
 import io
 import json
+import shutil
 import time
 from contextlib import redirect_stdout
 from fractions import Fraction
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +15,9 @@ from dpcore.records.schema import Schema
 from learner.config import LearnerConfig
 from learner.requests import MomentsRequest
 from learner.session import QueryEndedError, Session
+from parties.config import PartyConfig
+from parties.history.database import FILE, HistoryDatabase
+from parties.history.history import History
 from radofed.cli.entry_point import run
 from radofed.templates import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA, table
@@ -206,6 +211,73 @@ def test_members_compare_their_histories(federation, tmp_path):
     )
     files[1].write_text("{}")
     rado("audit", "compare", *map(str, files[:2]), code=4)
+
+
+@pytest.fixture
+def copied(federation, learner, tmp_path):
+    """A copy of the party's files in which a query waits, to be changed; and the query's id."""
+    query_id = ask(learner)
+    waiting(federation, query_id)
+    shutil.copytree(federation.directory("a"), tmp_path / "a", ignore=shutil.ignore_patterns("*.sock", "lock"))
+    learner.cancel(query_id)
+    config = tmp_path / "a" / federation.member("a").config.name
+    return config, query_id
+
+
+def explained(config, query_id) -> dict:
+    return rado("party", "explain", query_id.hex(), "--config", str(config))["data"]
+
+
+def test_an_explanation_says_what_would_be_refused_anyway(copied, monkeypatch):
+    config, query_id = copied
+    assert explained(config, query_id)["refusal"] == ""
+    policy = config.parent / "policy.toml"
+    whole = policy.read_text()
+    for text, other, reason in (
+        ('designs = ["statistic", "moments"]', 'designs = ["statistic"]', "It is 'moments'."),
+        ('epsilon = "20"', 'epsilon = "0.1"', "privacy budget does not cover"),
+    ):
+        assert text in whole
+        policy.write_text(whole.replace(text, other))
+        assert reason in explained(config, query_id)["refusal"]
+    policy.write_text(whole)
+    late = time.time() + 2 * 86_400
+    monkeypatch.setattr("radofed.cli.party_approval.time", SimpleNamespace(time=lambda: late))
+    assert "expired" in explained(config, query_id)["refusal"]
+
+
+def test_a_query_that_expired_is_not_decided_on(copied, monkeypatch):
+    config, query_id = copied
+    late = time.time() + 2 * 86_400
+    monkeypatch.setattr("parties.approval.deciding.time", SimpleNamespace(time=lambda: late))
+    rado("party", "approve", query_id.hex(), "--config", str(config), code=4)
+    monkeypatch.setattr("parties.history.reading.time", SimpleNamespace(time=lambda: late))
+    found = rado("ledger", "history", query_id.hex(), "--config", str(config))["data"]
+    assert found["decision"] == "not answered: nobody decided before it expired"
+    assert found["people"] == []
+
+
+def test_what_cannot_be_explained_says_why(copied, capsys):
+    config, query_id = copied
+    loaded = PartyConfig.load(config)
+    roster = loaded.state_directory / "roster.signed"
+    roster.rename(roster.with_suffix(".away"))
+    assert run(["party", "explain", query_id.hex(), "--config", str(config)]) == 4
+    assert "has not seen a roster yet" in capsys.readouterr().err
+    roster.with_suffix(".away").rename(roster)
+    database = HistoryDatabase(loaded.state_directory / FILE, federation="test", party="a")
+    history = History(database)
+    history.complete([(b"\xee" * 31 + bytes([end]), "lea", 1.0) for end in (1, 2)])
+    history.forget(whole_before_unix_s=0.0, predicates_before_unix_s=time.time() + 1)
+    database.close()
+    for prefix, reason in (
+        ("", "no query of this party"),
+        ("not hexadecimal", "no query of this party"),
+        ("ee" * 31, "several queries begin with"),
+        (query_id.hex(), "its signed text is not kept"),
+    ):
+        assert run(["party", "explain", prefix, "--config", str(config)]) == 4
+        assert reason in capsys.readouterr().err
 
 
 def test_history_as_a_table_and_as_csv(federation):
