@@ -33,11 +33,13 @@ CREATE TABLE queries (
     bounds TEXT,                     -- what an attempt costs, as in the ledger; NULL if the query was refused before
     epoch BLOB,
     is_charged INTEGER NOT NULL,
+    is_waiting INTEGER NOT NULL,     -- for a person's decision
     words TEXT,                      -- in words, with predicates; NULL once kept for long enough
     envelope BLOB                    -- the signed query; NULL once kept for long enough
 ) STRICT;
 CREATE INDEX queries_by_time ON queries (shown_at_unix_s);
 CREATE INDEX queries_by_learner ON queries (learner, shown_at_unix_s);
+CREATE INDEX queries_that_wait ON queries (shown_at_unix_s) WHERE is_waiting = 1;
 CREATE INDEX queries_without_charge ON queries (shown_at_unix_s) WHERE is_charged = 0;
 CREATE TABLE events (
     query_id BLOB NOT NULL,

@@ -16,6 +16,7 @@ from dpcore.errors import RadofedError
 from parties.history.database import HistoryDatabase, HistoryFileError
 from parties.ledger.charges import Charge
 from parties.ledger.format import bounds_text, read_charge
+from radofed.common.files.reading import FileKind, parse_json, with_remedy
 from wire.envelopes import Envelope
 from wire.errors import Code
 from wire.query import OpenedQuery
@@ -111,13 +112,15 @@ class Page:
             raise ValueError("a page has at least one query, and starts at 0 or later")
 
 
+_DETAILS = FileKind(with_remedy("move the file aside"), limit_bytes=16 << 20)
+# What an event changes in its query.
+_FLAGS = {
+    What.CHARGED: "is_charged = 1",
+    What.WAITS: "is_waiting = 1",
+    **dict.fromkeys((What.REFUSED, What.ACCEPTED, What.ENDED), "is_waiting = 0"),
+}
 _SHOWN = """SELECT query_id, shown_at_unix_s, learner, kind, contents, not_after_unix_s, rows, bounds, epoch, words,
 envelope FROM queries"""
-_WAITS = (
-    "EXISTS (SELECT 1 FROM events AS waits WHERE waits.query_id = queries.query_id AND what = 'waits for a decision' "
-    "AND NOT EXISTS (SELECT 1 FROM events AS later WHERE later.query_id = waits.query_id "
-    "AND later.attempt IN (waits.attempt, 0) AND later.what IN ('refused', 'accepted', 'ended')))"
-)
 _WITHOUT_ENVELOPE = _SHOWN.replace("envelope FROM", "NULL FROM")
 
 
@@ -137,7 +140,7 @@ class History:
             known = connection.execute("SELECT bounds FROM queries WHERE query_id = ?", (opened.query_id,)).fetchone()
             if known is None:
                 connection.execute(
-                    "INSERT INTO queries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?)",
+                    "INSERT INTO queries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, ?, ?)",
                     (opened.query_id, now_unix_s, *row, query.kind.words(), opened.envelope.to_bytes()),
                 )
                 self._since_forgotten += 1
@@ -153,8 +156,8 @@ class History:
                 "INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?)",
                 (query_id, attempt, what.value, now_unix_s, json.dumps(details)),
             )
-            if what is What.CHARGED:
-                connection.execute("UPDATE queries SET is_charged = 1 WHERE query_id = ?", (query_id,))
+            if what in _FLAGS:
+                connection.execute(f"UPDATE queries SET {_FLAGS[what]} WHERE query_id = ?", (query_id,))  # noqa: S608
 
     def complete(self, charged: Iterable[tuple[bytes, str, float]]) -> int:
         """Add what only the ledger knows: queries that were charged before there was a history. Returns their number.
@@ -165,7 +168,7 @@ class History:
         with self.database.transaction() as connection:
             for query_id, learner, at_unix_s in charged:
                 added += connection.execute(
-                    "INSERT OR IGNORE INTO queries VALUES (?, ?, ?, '', '', 0, NULL, NULL, NULL, 1, NULL, NULL)",
+                    "INSERT OR IGNORE INTO queries VALUES (?, ?, ?, '', '', 0, NULL, NULL, NULL, 1, 0, NULL, NULL)",
                     (query_id, at_unix_s, learner),
                 ).rowcount
                 connection.execute("UPDATE queries SET is_charged = 1 WHERE query_id = ?", (query_id,))
@@ -241,8 +244,8 @@ class History:
                     "SELECT attempt, what, at_unix_s, details FROM events WHERE query_id = ? ORDER BY at_unix_s, rowid",
                     (query_id,),
                 ).fetchall():
-                    with self._readable():
-                        events.append(Happened(attempt, What(what), at_unix_s, json.loads(details)))
+                    with self.readable():
+                        events.append(Happened(attempt, What(what), at_unix_s, self._details(details)))
         return found
 
     def refusals(self, most: int = KEPT_REFUSALS) -> list[Refused]:
@@ -251,17 +254,22 @@ class History:
             rows = connection.execute(
                 "SELECT query_id, attempt, at_unix_s, details FROM events WHERE what = ? ORDER BY rowid DESC LIMIT ?",
                 (What.REFUSED.value, most),
-            ).fetchall()
-        with self._readable():
-            return [Refused.of(query_id, attempt, at, json.loads(text)) for query_id, attempt, at, text in rows[::-1]]
+            ).fetchall()[::-1]
+        with self.readable():
+            return [
+                Refused.of(query_id, attempt, at, self._details(text)) for query_id, attempt, at, text in rows
+            ]
 
     def _shown(self, rows: Iterable[tuple[Any, ...]]) -> list[Shown]:
-        with self._readable():
+        with self.readable():
             return [_shown(row) for row in rows]
 
+    def _details(self, text: str) -> dict[str, Any]:
+        return parse_json(text, self.database.path, _DETAILS)
+
     @contextmanager
-    def _readable(self) -> Iterator[None]:
-        """Raises HistoryFileError for what this program did not write."""
+    def readable(self) -> Iterator[None]:
+        """Inside, what this program did not write raises HistoryFileError."""
         try:
             yield
         except (RadofedError, ValueError, TypeError, KeyError) as error:
@@ -271,7 +279,7 @@ class History:
     def waits(self, query_id: bytes) -> bool:
         """Whether a query waits for a decision, as far as this history knows."""
         with self.database.reading() as connection:
-            row = connection.execute(f"SELECT {_WAITS} FROM queries WHERE query_id = ?", (query_id,)).fetchone()  # noqa: S608
+            row = connection.execute("SELECT is_waiting FROM queries WHERE query_id = ?", (query_id,)).fetchone()
         return row is not None and bool(row[0])
 
     def waiting(self, now_unix_s: float) -> list[Shown]:
@@ -281,7 +289,7 @@ class History:
         """
         with self.database.reading() as connection:
             rows = connection.execute(
-                f"{_SHOWN} WHERE not_after_unix_s >= ? AND {_WAITS} ORDER BY shown_at_unix_s", (now_unix_s,)
+                f"{_SHOWN} WHERE is_waiting = 1 AND not_after_unix_s >= ? ORDER BY shown_at_unix_s", (now_unix_s,)
             ).fetchall()
         return self._shown(rows)
 

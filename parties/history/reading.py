@@ -150,10 +150,11 @@ class HistoryReader:
         with self.ledger.database.transaction():
             charges = {each.query_id: self.ledger.attempts_of(each.query_id) for each in shown}
         now = time.time()
-        return [
-            _query(each, events[each.query_id], charges[each.query_id], self._decisions.of(each.query_id), now)
-            for each in shown
-        ]
+        with self.history.readable():
+            return [
+                _query(each, events[each.query_id], charges[each.query_id], self._decisions.of(each.query_id), now)
+                for each in shown
+            ]
 
 
 def open_history(config: PartyConfig) -> HistoryDatabase:

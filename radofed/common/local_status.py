@@ -18,10 +18,12 @@ from threading import Thread
 from typing import Any, Self
 
 from dpcore.errors import RadofedError
+from radofed.common.files.reading import FileKind, parse_json, with_remedy
 
 FILE = "node.sock"
 PATH = "/status"
 TIMEOUT_S = 5.0
+_STATUS = FileKind(with_remedy("restart the node"), limit_bytes=4 << 20)
 
 
 class NotRunningError(RadofedError):
@@ -108,12 +110,9 @@ def read_status(directory: Path) -> dict[str, Any]:
             connection.sock = client
             connection.request("GET", PATH)
             response = connection.getresponse()
-            content = response.read()
+            content = response.read(_STATUS.limit_bytes)
         if response.status != HTTPStatus.OK:
             raise NotRunningError(f"the node of {directory} cannot say how it is ({response.reason}); see its log")
-        found = json.loads(content)
+        return parse_json(content.decode(), directory / FILE, _STATUS)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise NotRunningError(f"no node answers for {directory} ({error}); start it") from error
-    if not isinstance(found, dict):
-        raise NotRunningError(f"what answers for {directory} is no node of radofed")
-    return found

@@ -19,6 +19,8 @@ from dpcore.accounting.filters import Loss, PrivacyLimit
 from dpcore.errors import RadofedError
 from parties.answering.attempts import Attempts
 from parties.database import LedgerOwner
+from parties.history.database import HistoryDatabase
+from parties.history.history import History, What
 from parties.ledger.anchor import LocalHead
 from parties.ledger.chain import Head
 from parties.ledger.charges import RECORD, Charge, marginal
@@ -239,6 +241,26 @@ def read_cell(data: bytes) -> None:
     use_store(path)
 
 
+def read_history_details(data: bytes) -> None:
+    path = fresh("history-details", None, make_history)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE events SET details = CAST(? AS TEXT)", (data,))
+    database = HistoryDatabase(path, federation=world.FEDERATION, party="ann", create=False)
+    try:
+        history = History(database)
+        history.events([QUERY])
+        history.refusals()
+    finally:
+        database.close()
+
+
+def make_history(path: Path) -> None:
+    """A history with a refusal."""
+    database = HistoryDatabase(path, federation=world.FEDERATION, party="ann")
+    History(database).happened(QUERY, 1, What.REFUSED, world.NOW, code="POLICY_LIMITS", detail="x")
+    database.close()
+
+
 def targets() -> list[Target]:
     bounds = [["record", "", "", "1/3", "1/1000000", "1/8", "0/1"], ["marginal", "a", "b", "1/3", "0/1", "1/8", "0/1"]]
     with closing(sqlite3.connect(template(make_store))) as connection:
@@ -277,6 +299,14 @@ def targets() -> list[Target]:
             1 << 20,
             ("coordinator.rounds.Round.from_dict", "coordinator.store.read_queries"),
             examples=40,
+        ),
+        Target(
+            "history-details",
+            read_history_details,
+            json_octets([{"code": "POLICY_LIMITS", "detail": "x"}]),
+            1 << 16,
+            ("parties.history.history._DETAILS",),
+            examples=60,
         ),
         Target("store-cell", read_cell, any_cell, 1 << 16, (), examples=60),
     ]  # fmt: skip

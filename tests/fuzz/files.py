@@ -30,10 +30,12 @@ from parties.rosters import Rosters
 from parties.secret import load_or_create
 from rado.v1 import roster_pb2
 from radofed import provision_roster, templates
+from radofed.audit import Exported, compare
 from radofed.certificates import Authority, make_request
 from radofed.common.cluster import jobs, ray_cluster
-from radofed.common.files.reading import read_text
+from radofed.common.files.reading import parse_json, read_text
 from radofed.common.files.schemas import load_schema
+from radofed.common.local_status import _STATUS
 from radofed.common.logs import Log
 from tests.fuzz import world
 from tests.fuzz.mutation import json_octets, messages_near, octets_near, texts_near
@@ -229,6 +231,24 @@ def read_attempts_signed(data: bytes) -> None:
     assert LearnerState(root, FEDERATION_KEY).attempts_signed(QUERY) >= 1
 
 
+def read_node_status(data: bytes) -> None:
+    text = data.decode(errors="replace")
+    assert isinstance(parse_json(text, scratch("node-status") / "node.sock", _STATUS), dict)
+
+
+def read_query_end(data: bytes) -> None:
+    root = scratch("query-end")
+    place = root / "queries" / QUERY.hex()
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "ended").write_bytes(data)
+    assert LearnerState(root, FEDERATION_KEY).end(QUERY) is not None
+
+
+def read_exported_history(data: bytes) -> None:
+    exported = Exported.load(written("exported-history", "history.json", data))
+    assert compare(exported, exported).agrees
+
+
 def read_address(data: bytes) -> None:
     config = CoordinatorConfig.model_construct(state_directory=scratch("address"), listen="127.0.0.1:7443")
     config.address_file.write_bytes(data)
@@ -280,6 +300,12 @@ def pems() -> dict[str, bytes]:
 
     save_public_key(path / "pub", FEDERATION_KEY)
     return {name: (path / name).read_bytes() for name in ("key", "pub")}
+
+
+def exported_history() -> dict[str, object]:
+    attempt = {"attempt": 1, "charged": True, "cohort_digest": "cd" * 32, "cohort": {"ann": 3, "bob": 4}}
+    query = {"query_id": "ab" * 32, "shown_at_unix_s": 1.5, "learner": "lea", "kind": "moments", "attempts": [attempt]}
+    return {"data": {"queries": [query]}}
 
 
 def targets() -> list[Target]:
@@ -350,6 +376,12 @@ def targets() -> list[Target]:
         Target("provision-roster", read_provisioned_roster, octets_near([signed]), 4 * MEBIBYTE,
                ("radofed.provision_roster._ROSTER",)),
         Target("attempts-signed", read_attempts_signed, texts_near(["2\n"]), 8, ("learner.state._NUMBER",)),
+        Target("node-status", read_node_status, json_octets([{"party": "ann", "attempts": []}]), MEBIBYTE,
+               ("radofed.common.local_status._STATUS",)),
+        Target("query-end", read_query_end, json_octets([{"code": "CANCELLED", "detail": "", "at_unix_s": 1}]), 1 << 16,
+               ("learner.state._END",)),
+        Target("exported-history", read_exported_history, json_octets([exported_history()]), MEBIBYTE,
+               ("radofed.audit._HISTORY",)),
         Target("address-file", read_address, texts_near(["127.0.0.1:7443\n"]), 4096, ("coordinator.status._ADDRESS",)),
         Target("ray-files", read_ray_files, texts_near(["10.0.0.1:6379"]), 4096,
                ("radofed.common.cluster.ray_cluster._NOTE", "radofed.common.cluster.ray_cluster._TOKEN",

@@ -159,6 +159,13 @@ def test_another_file_is_refused(tmp_path, content):
     assert path.read_bytes() == before
 
 
+def test_another_kind_of_database_is_refused(history):
+    with closing(sqlite3.connect(history.database.path)) as connection:
+        connection.execute("PRAGMA application_id = 1")
+    with pytest.raises(HistoryFileError, match="another kind of file"):
+        HistoryDatabase(history.database.path, federation="clinics", party="ada")
+
+
 def test_a_newer_format_is_refused(history):
     with closing(sqlite3.connect(history.database.path)) as connection:
         connection.execute("PRAGMA user_version = 2")
