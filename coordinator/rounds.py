@@ -354,7 +354,7 @@ def _cancelled(round_: Round, now: float) -> Outcome:
     if round_.phase.is_terminal:
         raise WireError(Code.QUERY_CLOSED)
     detail = f"It was in phase {round_.phase.word} of attempt {round_.attempt}. {_standing(round_, now)}".strip()
-    return _fail(round_, Code.CANCELLED, detail)
+    return _fail(replace(round_, answering_ended_early=_is_cut_short(round_, now)), Code.CANCELLED, detail)
 
 
 def _ticked(round_: Round, now: float) -> Outcome:
@@ -413,12 +413,19 @@ def _then_settle(outcome: Outcome, now: float) -> Outcome:
 
 
 def _end_answering(round_: Round, now: float) -> Outcome:
-    is_early = now < round_.deadline and len(round_.answers) < len(round_.rules.parties)
-    ended = replace(round_, answering_ended_early=is_early, quorum_deadline=None)
+    ended = replace(round_, answering_ended_early=_is_cut_short(round_, now), quorum_deadline=None)
     possible = len(_choose(ended, ended.acceptors))
     if possible < ended.rules.cohort_min:
         return _too_small(ended, possible, "could take part", now)
     return replace(ended, phase=Phase.PREPARING, deadline=now + ended.rules.prepare_within_s), ()
+
+
+def _is_cut_short(round_: Round, now: float) -> bool:
+    """Whether a party that has not answered by now had, or has, no time for it."""
+    if round_.phase is not Phase.ANSWERING:
+        return round_.answering_ended_early
+    had_time = now >= min(round_.deadline, round_.expires_at)
+    return not had_time and len(round_.answers) < len(round_.rules.parties)
 
 
 def _ready_acceptors(round_: Round) -> list[str]:
@@ -484,9 +491,8 @@ def _standing(round_: Round, now: float) -> str:
         groups = {"not uploaded": [party for party in round_.cohort if party not in round_.receipts]}
     else:
         able = _choose(round_, round_.acceptors)
-        cut_short = round_.answering_ended_early or (round_.phase is Phase.ANSWERING and now < round_.ends_at)
         groups = {
-            "not waited for" if cut_short else "silent": _in_state(round_, PartyState.SILENT),
+            "not waited for" if _is_cut_short(round_, now) else "silent": _in_state(round_, PartyState.SILENT),
             "waiting for a decision": _in_state(round_, PartyState.PENDING),
             "refused": [f"{party} ({answer.code})" for party, answer in round_.answers.items() if answer.code],
             "not ready": [p for p in able if p not in round_.ready] if round_.phase is Phase.PREPARING else [],

@@ -167,7 +167,7 @@ def progress_sentence(status: QueryStatus) -> str:
     """The state of a query: how many parties answered, refused and are ready, who is waited for, chunks received."""
     states = [party.state for party in status.parties]
     unanswered = sum(state.awaits_answer for state in states)
-    refused = [f"{party.party} ({party.code})" for party in status.parties if party.state is PartyState.REFUSED]
+    refused = _refusals(status)
     parts = [
         f"attempt {status.attempt}, {status.phase.word}",
         f"{len(states) - unanswered} of {len(states)} answered",
@@ -182,9 +182,15 @@ def progress_sentence(status: QueryStatus) -> str:
 
 
 def missing_words(status: QueryStatus) -> str:
-    """How many parties answered, and who is missing."""
+    """How many parties answered, who refused and who is missing."""
     answered = sum(not party.state.awaits_answer for party in status.parties)
-    return "; ".join([f"{answered} of {len(status.parties)} answered", *_missing(status)])
+    refused = _refusals(status)
+    parts = [f"{answered} of {len(status.parties)} answered", *([f"refused: {listed(refused)}"] if refused else [])]
+    return "; ".join([*parts, *_missing(status)])
+
+
+def _refusals(status: QueryStatus) -> list[str]:
+    return [f"{party.party} ({party.code})" for party in status.parties if party.state is PartyState.REFUSED]
 
 
 def _missing(status: QueryStatus) -> list[str]:

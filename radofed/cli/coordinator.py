@@ -104,4 +104,7 @@ def _parties(query: dict[str, Any]) -> str:
     for state, words in awaited.get(query["phase"], ()):
         if names := [party for party, at in states.items() if at == state]:
             parts.append(f"{words} {listed(names)}")
+    if query["phase"] != "answering" and (unheard := [p for p, at in states.items() if at in ("silent", "pending")]):
+        words = "not waited for" if query["answering_ended_early"] else "without an answer"
+        parts.append(f"{words}: {listed(unheard)}")
     return "; ".join([*parts, *([query["code"]] if query["code"] else [])])

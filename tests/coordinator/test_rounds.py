@@ -207,6 +207,12 @@ def test_who_was_not_waited_for_is_not_called_silent():
     assert hopeless.answering_ended_early
     cancelled, _ = play(start(), accept("a"), Cancelled())
     assert cancelled.detail.endswith("Not waited for: b, c, d.")
+    assert cancelled.answering_ended_early
+    expired, _ = play(start(answer_within_s=2 * EXPIRES_AT), accept("a"), Ticked(), now=EXPIRES_AT)
+    assert expired.detail.endswith("Silent: b, c, d.")
+    assert not expired.answering_ended_early
+    everybody, _ = play(start(), *(accept(p) for p in PARTIES))
+    assert not everybody.answering_ended_early
 
 
 def test_a_wait_for_further_parties_ends_when_the_quorum_is_expelled():

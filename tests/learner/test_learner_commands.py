@@ -210,6 +210,7 @@ def test_a_status_says_of_each_party_where_it_stands_and_advises(setting, learne
     _, out, _ = learner("status", query_id[:16])
     assert "  ada: refused, POLICY_DESIGN\n  bo: did not answer in time\n  cy: accepted, 300 rows\n" in out
     assert out.endswith("Choose a design that the party admits. bo: Ask whether the node runs.\n")
+    assert "2 of 3 answered; refused: ada (POLICY_DESIGN); without an answer: bo\n" in learner("list")[1]
     code, _, err = learner("fetch", query_id[:16])
     assert code == 6
     assert "ada (POLICY_DESIGN): Choose a design that the party admits. bo: Ask whether the node runs." in err
