@@ -68,14 +68,8 @@ class Plan:
     def sentences(self) -> list[str]:
         """The plan in words, one sentence per line."""
         query, encoding = self.query, self.query.encoding
-        what = f"Over schema {query.schema.name!r}, {query.schema.d} coordinates: {query.kind.words()}."
-        part = (
-            []
-            if query.held_back is None
-            else [
-                f"It is about {query.held_back.words()}. The other rows contribute zero, and the cost is that of all."
-            ]
-        )
+        what = f"Over schema {query.schema.name!r}, {query.schema.d} coordinates: {query.words}."
+        part = [] if query.held_back is None else ["Other rows contribute zero, and the cost is that of all rows."]
         size = (
             f"Each party uploads {self.ciphertexts} ciphertexts under a {self.public_key.bits}-bit key, "
             f"{_megabytes(self.upload_bytes_per_party)} MB: slots of {encoding.slot_bits} bits, values with "

@@ -147,6 +147,12 @@ class Query:
         """The number of values in the total."""
         return self.kind.length(self.schema.d)
 
+    @property
+    def words(self) -> str:
+        """What is asked, and about which rows if not about all, in words."""
+        part = "" if self.held_back is None else f", about {self.held_back.words()}"
+        return f"{self.kind.words()}{part}"
+
     def to_bytes(self) -> bytes:
         """The payload to be signed. Its SHA-256 is the query's id."""
         message = query_pb2.Query(

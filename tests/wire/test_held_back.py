@@ -14,6 +14,7 @@ from dpcore.records.held_back import HeldBack, Part
 from learner.requests import GradientRequest, MomentsRequest, RadosRequest, StatisticRequest
 from rado.v1 import query_pb2
 from tests.learner.totals import SCHEMA, World
+from wire.asked import Asked
 from wire.errors import Code, WireError
 from wire.features import OWN_FEATURES, USUAL_FEATURES, Feature
 from wire.held_back import held_back_from_proto
@@ -118,3 +119,14 @@ def test_other_messages_are_refused(message):
     with pytest.raises(WireError) as caught:
         held_back_from_proto(message)
     assert caught.value.code is Code.QUERY_INVALID
+
+
+def test_people_read_which_rows_a_query_is_about(world):
+    """In the words that a party's history and an explanation before a decision show."""
+    about_part, about_all = (world.plan(replace(REQUESTS[0], held_back=part)).query for part in (PART, None))
+    said = Asked.of(about_part).words
+    assert said == f"{Asked.of(about_all).words}, about {PART.words()}"
+    assert "holds back, a share of 0.2" in said
+    assert said in Asked.of(about_part).lines()[0]
+    other = replace(about_part, held_back=HeldBack(PART.share, Part.TRAINING))
+    assert Asked.of(other).words != said
