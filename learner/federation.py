@@ -28,13 +28,14 @@ from dpcore.queries.several_releases import CountedRelease
 from dpcore.queries.statement import PrivacyStatement, rounded_up
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.records.basis import Basis
+from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.margin_weights import WEIGHT_BITS, LossName
 from dpcore.records.schema import Schema
 from dpcore.statistics.estimates import Estimates
 from dpcore.statistics.label_noise import Correction, corrected_batch
 from dpcore.statistics.moments import Moments
 from dpcore.statistics.noise import SharedNoise
-from dpcore.statistics.sample_size import PLAIN, Batch
+from dpcore.statistics.sample_size import PLAIN, Batch, HalfWidths
 from learner.composition import Unanswered, composed_statement, cost_of, rows_of
 from learner.planning import Plan
 from learner.requests import GradientRequest, MomentsRequest, Request, StatisticRequest
@@ -164,6 +165,23 @@ class Federation:
             queries, tolerance=tolerance, confidence=confidence, noise_rate=noise_rate
         )
 
+    def hold_back(self, share: Fraction) -> tuple["Federation", "Federation"]:
+        """Two federations: of the rows that parties do not hold back, for training, and of those that they do.
+
+        share: of each party's rows, the same rows at every call with this share. Queries to either cost what queries
+        about all rows do. Raises PlanError unless the share is an exact fraction between 0 and 1.
+        """
+        training, held_back = (
+            Federation(self.source, self.schema, **{**self._terms, "held_back": HeldBack(share, part)}) for part in Part
+        )
+        return training, held_back
+
+    @property
+    def held_back(self) -> HeldBack | None:
+        """The part of the rows that queries are about; None for all."""
+        found: HeldBack | None = self._terms.get("held_back")
+        return found
+
     def within(self, epsilon: Fraction, delta: Fraction) -> "BudgetedOracle":
         """An oracle for one estimator. The composition of its answers is (epsilon, delta)-private.
 
@@ -185,10 +203,26 @@ class Federation:
 
 @dataclass(frozen=True)
 class _Widths:
-    """What determines the half-widths of a batch, for a number of parties."""
+    """What determines the half-widths of a batch, for a number of parties. part: of the rows, None for all."""
 
     batch: Batch
     failure: float
+    part: HeldBack | None = None
+
+    def of(self, rows: int) -> HalfWidths:
+        """The half-widths over all of the parties' `rows` rows, of which the answers may be about a part.
+
+        With n = `part.rows(rows)` the answers are sums over the part divided by n: the sum over rows of [in the part]
+        phi, over m, times m / n. Values of [in the part] phi are in [0, 1] too (or in what `label_noise` says, which
+        contains 0) and independent for independent rows, so the half-widths of all rows hold for the first factor,
+        around p E[phi]. p m / n is within 1 / (2 n) of 1, and E[phi] in [0, 1].
+        """
+        found = self.batch.half_widths(rows, self.failure)
+        if self.part is None:
+            return found
+        n = self.part.rows(rows)
+        factor, rounded = rows / n, abs(float(self.part.chance * rows / n - 1))
+        return HalfWidths(factor * found.sampling, factor * found.quantisation + rounded, factor * found.noise)
 
     def check(self, tolerance: float | None, rows: int) -> None:
         """Raise PlanError if `rows` rows cannot keep the tolerance; the error gives a number that can."""
@@ -199,11 +233,14 @@ class _Widths:
                 "no party states its rows in the roster (rado provision init --party NAME=ROWS), so a tolerance cannot "
                 "be checked in advance: leave it out, and read the half-widths of the estimates"
             )
-        needed = self.batch.rows(tolerance, self.failure)
-        if rows < needed:
+        chance = 1.0 if self.part is None else float(self.part.chance)
+        if self.of(rows).tolerance > tolerance:
+            needed = self.batch.rows(tolerance * chance, self.failure)
+            while self.of(needed).tolerance > tolerance:  # by the rounding of the rows of a part
+                needed += 1 + needed // 10_000
             raise PlanError(
                 f"{rows} rows cannot keep a tolerance of {tolerance:g} with probability {1 - self.failure:g}: {needed} "
-                f"rows would, or a tolerance of {self.batch.half_widths(rows, self.failure).tolerance:.3g}"
+                f"rows would, or a tolerance of {self.of(rows).tolerance:.3g}"
             )
 
 
@@ -229,8 +266,14 @@ class BudgetedOracle:
 
     @property
     def rows(self) -> int:
-        """The total of the rows that parties state."""
-        return self._federation.source.rows
+        """The total of the rows that parties state; of a part of the rows, how many of them it has on average."""
+        rows = self._federation.source.rows
+        return rows if self.held_back is None else self.held_back.rows(rows)
+
+    @property
+    def held_back(self) -> HeldBack | None:
+        """The part of the rows that queries are about; None for all."""
+        return self._federation.held_back
 
     @property
     def epsilon(self) -> Fraction:
@@ -264,12 +307,11 @@ class BudgetedOracle:
         plan = self._plan(request)
         failure = 1 - confidence
         stated = len(plan.party_rows or ()) or plan.query.honest_parties
-        _widths(plan.query, correction, stated, failure).check(tolerance, self.rows)
+        _widths(plan.query, correction, stated, failure).check(tolerance, self._federation.source.rows)
         answer = self._answer(plan, part)
         kind = _kind(answer.query, StatisticQuery)
-        rows, bits = sum(answer.party_rows.values()), answer.query.encoding.fraction_bits
-        batch = _widths(answer.query, correction, len(answer.party_rows), failure).batch
-        found = batch.half_widths(rows, failure)
+        every, bits = sum(answer.party_rows.values()), answer.query.encoding.fraction_bits
+        found, rows = _widths(answer.query, correction, len(answer.party_rows), failure).of(every), rows_about(answer)
         noise = SharedNoise(kind.noise, len(answer.party_rows), bits)
         return Estimates(
             values=correction.apply(kind.decode(answer.integers, bits) / rows),
@@ -280,6 +322,7 @@ class BudgetedOracle:
             noise=found.noise,
             deviation=correction.amplification.deviation * noise.deviation / rows,
             distribution=noise if correction.amplification == PLAIN else None,
+            most_rows=every,
         )
 
     def moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> Moments:
@@ -289,7 +332,8 @@ class BudgetedOracle:
         answer = self._answer(self._plan(request), part)
         kind, bits = _kind(answer.query, MomentsQuery), answer.query.encoding.fraction_bits
         rows = sum(answer.party_rows.values())
-        return kind.moments(answer.integers, bits, rows=rows, parties=len(answer.party_rows))
+        parties, about = len(answer.party_rows), answer.query.held_back
+        return kind.moments(answer.integers, bits, rows=rows, parties=parties, held_back=about)
 
     def gradient(
         self,
@@ -307,7 +351,7 @@ class BudgetedOracle:
         )
         answer = self._answer(self._plan(request), part)
         kind, bits = _kind(answer.query, GradientQuery), answer.query.encoding.fraction_bits
-        rows, parties = sum(answer.party_rows.values()), len(answer.party_rows)
+        rows, parties = rows_about(answer), len(answer.party_rows)
         sigma = kind.share_sigma * float(np.sqrt(parties))
         return GradientEstimate(
             mean=kind.decode(answer.integers, bits) / rows,
@@ -410,11 +454,20 @@ class BudgetedOracle:
         return f"{words}, which counts {attempts} attempt{'s' * (attempts > 1)} without an answer"
 
 
+def rows_about(answer: Answer) -> int:
+    """The number of rows that an answer's sums are divided by: of a part of the rows, how many it has on average.
+
+    dpcore.records.held_back proves that the means are unbiased.
+    """
+    rows, part = sum(answer.party_rows.values()), answer.query.held_back
+    return rows if part is None else part.rows(rows)
+
+
 def _widths(query: Query, correction: Correction, parties: int, failure: float) -> _Widths:
     kind = _kind(query, StatisticQuery)
     bits = query.encoding.fraction_bits
     quantisation = 0.0 if kind.is_boolean else 2.0**-bits
-    return _Widths(correction.batch(SharedNoise(kind.noise, parties, bits), quantisation), failure)
+    return _Widths(correction.batch(SharedNoise(kind.noise, parties, bits), quantisation), failure, query.held_back)
 
 
 def _kind(query: Query, expected: type[Kind]) -> Kind:

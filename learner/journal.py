@@ -28,6 +28,7 @@ from radofed.common.files.reading import FileKind, parse_json, read_text, with_r
 from radofed.common.files.writing import write_durably
 from wire.envelopes import sha256
 from wire.errors import Code, WireError
+from wire.held_back import held_back_to_proto
 from wire.query import Query
 from wire.query_kinds import kind_bytes
 
@@ -213,8 +214,9 @@ class SessionSource:
 
 
 def _digest_of(query: Query) -> str:
-    """Identifies a query independently of its time: a hash of its schema and its kind, including the noise."""
-    return sha256(query.schema.digest + kind_bytes(query.kind)).hex()
+    """Identifies a query independently of its time: a hash of schema, kind with its noise, and part of the rows."""
+    part = b"" if query.held_back is None else held_back_to_proto(query.held_back).SerializeToString(deterministic=True)
+    return sha256(query.schema.digest + kind_bytes(query.kind) + part).hex()
 
 
 def _read(path: Path) -> list[Entry]:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import DataError, ModelError, RadofedError, ShapeError
+from dpcore.numbers.rationals import exact_number
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.schema import Schema
 from learner import export
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 FORMAT = "radofed-model"
 FORMAT_VERSION = 1
 _DOMAIN = b"rado.v1/model\0"
+_MALFORMED = (RadofedError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError)
 DIGEST_BYTES = 32
 
 
@@ -36,7 +39,8 @@ class Model:
 
     theta: (d,) float64, finite, read-only. learner: the estimator's name (learner.estimators). release_digest: 32
     bytes, of the release or releases it was trained on. statement: of these releases; training is post-processing and
-    costs nothing. Raises ShapeError if theta does not fit the schema, ModelError if a value is out of range.
+    costs nothing. held_back: the share of rows that every query of the training left out; None if there was none, or
+    if they differ. Raises ShapeError if theta does not fit the schema, ModelError if a value is out of range.
     """
 
     theta: NDArray[np.float64] = field(repr=False)
@@ -44,6 +48,7 @@ class Model:
     learner: str
     release_digest: bytes
     statement: PrivacyStatement
+    held_back: Fraction | None = None
 
     def __post_init__(self) -> None:
         theta = np.array(self.theta, dtype=np.float64)
@@ -55,6 +60,10 @@ class Model:
             raise ModelError("theta is not finite; train again with other options")
         if len(self.release_digest) != DIGEST_BYTES:
             raise ModelError(f"a release's digest has {DIGEST_BYTES} bytes; train again")
+        if self.held_back is not None and not 0 < self.held_back < 1:
+            raise ModelError(
+                f"the share of rows that was held back is {self.held_back}, not between 0 and 1; train again"
+            )
         theta.setflags(write=False)
         object.__setattr__(self, "theta", theta)
 
@@ -104,7 +113,7 @@ class Model:
             return cls._from_json(content)
         except ModelError:
             raise
-        except (RadofedError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        except _MALFORMED as error:
             raise ModelError(f"{path}: malformed ({error}); train it again") from error
 
     def _to_json(self) -> dict[str, Any]:
@@ -117,6 +126,8 @@ class Model:
             "theta": [[name, value] for name, value in zip(self.schema.coordinates, self.theta.tolist(), strict=True)],
             "release_digest": self.release_digest.hex(),
             "statement": self.statement.to_dict(),
+            # Only if rows were held back, as models of older versions lack it.
+            **({} if self.held_back is None else {"held_back": str(self.held_back)}),
         }
 
     @classmethod
@@ -131,6 +142,7 @@ class Model:
             learner=str(content["learner"]),
             release_digest=bytes.fromhex(content["release_digest"]),
             statement=PrivacyStatement.from_dict(content["statement"]),
+            held_back=exact_number(content["held_back"]) if "held_back" in content else None,
         )
 
 

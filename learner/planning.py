@@ -17,13 +17,14 @@ from dpcore.paillier.packing import ciphertext_count
 from dpcore.paillier.public import PublicKey
 from dpcore.queries.base import QueryLimits
 from dpcore.queries.fraction_bits import fewest_ciphertexts
+from dpcore.queries.kind import QueryKind
 from dpcore.queries.statement import cost_of_attempts
 from dpcore.randomness.sources import RandomSource, SystemRandom
 from learner.requests import GROWTH, Request
 from wire.binding import Binding, OpeningSecret
 from wire.envelopes import KEY_BYTES, Envelope, sha256
 from wire.errors import Code, WireError
-from wire.features import Feature
+from wire.features import ON_REQUEST, Feature
 from wire.query import MAX_QUERY_BYTES, PaillierKey, Query, setting_of
 from wire.roster import Roster
 
@@ -67,7 +68,8 @@ class Plan:
     def sentences(self) -> list[str]:
         """The plan in words, one sentence per line."""
         query, encoding = self.query, self.query.encoding
-        what = f"Over schema {query.schema.name!r}, {query.schema.d} coordinates: {query.kind.words()}."
+        what = f"Over schema {query.schema.name!r}, {query.schema.d} coordinates: {query.words}."
+        part = [] if query.held_back is None else ["Other rows contribute zero, and the cost is that of all rows."]
         size = (
             f"Each party uploads {self.ciphertexts} ciphertexts under a {self.public_key.bits}-bit key, "
             f"{_megabytes(self.upload_bytes_per_party)} MB: slots of {encoding.slot_bits} bits, values with "
@@ -83,7 +85,7 @@ class Plan:
         )
         warnings = [f"Warning: {self.roster_warning}."] if self.roster_warning else []
         costs = [*self._privacy_words(), times, *self._quorum_words(), *self._retry_words()]
-        return [what, size, cohort, *costs, *warnings]
+        return [what, *part, size, cohort, *costs, *warnings]
 
     def _quorum_words(self) -> list[str]:
         wait_s = self.query.quorum_wait_s
@@ -148,7 +150,8 @@ def plan_query(
     """The plan of a request for this roster.
 
     learner: the member's name. certificate: its signed Paillier key (learner.keys). random: for the nonce and the
-    opening key; None for the operating system's source. features: those that the query uses. Raises PlanError
+    opening key; None for the operating system's source. features: those that the query uses, besides those that the
+    request needs. Raises PlanError
     (SlotOverflowError if sums do not fit), ConfigurationError, SchemaError or WireError(QUERY_INVALID), each with what
     would work. Nothing is sent.
     """
@@ -158,6 +161,7 @@ def plan_query(
     max_rows = request.max_rows or sum(GROWTH * m if m else ROWS_OF_UNSTATED_PARTY for m in rows)
     stated = tuple(m for m in rows if m is not None)
     kind = request.kind(cohort_min - colluders, stated)
+    _check_part(request, kind)
     expires = created + request.expires_after_s
     key = PaillierKey.from_bytes(certificate.payload)
     limits, bits = QueryLimits(max_rows, max_parties, request.schema.d), request.fraction_bits_for(kind)
@@ -193,6 +197,7 @@ def plan_query(
         features=_features(request, features),
         binding=None if opening is None else Binding.seal(opening, roster.parties, nonce),
         quorum_wait_s=request.quorum_wait_s or 0,
+        held_back=request.held_back,
     )
     _check_size(query)
     complete = stated if len(stated) == len(rows) else None
@@ -201,13 +206,25 @@ def plan_query(
 
 def _features(request: Request, usable: Sequence[str]) -> tuple[str, ...]:
     """The features that the query uses, of those that it may use. Raises WireError(FEATURE_MISSING)."""
-    if request.quorum_wait_s is None:
-        return tuple(sorted(set(usable) - {Feature.QUORUM_WAIT}))
-    if Feature.QUORUM_WAIT not in usable:
-        raise WireError(
-            Code.FEATURE_MISSING, f"A party does not state {Feature.QUORUM_WAIT}, which a quorum wait needs."
+    used = set(usable) - ON_REQUEST
+    if request.quorum_wait_s is not None:
+        if Feature.QUORUM_WAIT not in usable:
+            raise WireError(
+                Code.FEATURE_MISSING, f"A party does not state {Feature.QUORUM_WAIT}, which a quorum wait needs."
+            )
+        used.add(Feature.QUORUM_WAIT)
+    if request.held_back is not None:
+        # Without it the query would ask something else. A party that lacks it refuses, and the others may be enough.
+        used.add(Feature.HELD_BACK)
+    return tuple(sorted(str(name) for name in used))
+
+
+def _check_part(request: Request, kind: QueryKind) -> None:
+    if request.held_back is not None and not kind.takes_parts:
+        raise PlanError(
+            f"{kind.name} answers over all rows, and rows that are held back would count in it or change its bound: "
+            "ask moments, gaussian without a support, statistics or gradients, or hold no rows back"
         )
-    return tuple(sorted(usable))
 
 
 def _check_size(query: Query) -> None:

@@ -119,9 +119,15 @@ class Release:
         return {acceptance.party: acceptance.rows for acceptance in self.acceptances}
 
     @property
-    def rows(self) -> int:
-        """m, the cohort's row count."""
+    def cohort_rows(self) -> int:
+        """The cohort's row count."""
         return sum(self.party_rows.values())
+
+    @property
+    def rows(self) -> int:
+        """m, the number of rows for estimators: the cohort's; of a part of the rows, how many it has on average."""
+        part = self.query.held_back
+        return self.cohort_rows if part is None else part.rows(self.cohort_rows)
 
     @property
     def schema(self) -> Schema:
@@ -161,7 +167,8 @@ class Release:
                 f"this is a release of {self.contents}; give one of moments, or choose another estimator"
             )
         bits = self.query.encoding.fraction_bits
-        return kind.moments(self.integers, bits, rows=self.rows, parties=len(self.acceptances))
+        parties, part = len(self.acceptances), self.query.held_back
+        return kind.moments(self.integers, bits, rows=self.cohort_rows, parties=parties, held_back=part)
 
     @property
     def _rados_query(self) -> RadosQuery:
@@ -175,6 +182,12 @@ class Release:
         """Sizes and unit of the array for release.json, under the array's name."""
         kind, query = self.query.kind, self.query
         return {kind.array: kind.facts(query.schema.d, query.encoding.fraction_bits)}
+
+    @property
+    def part_data(self) -> dict[str, Any]:
+        """The part of the rows for release.json; empty if it is about all rows, as releases of older versions are."""
+        part = self.query.held_back
+        return {} if part is None else {"part": part.to_dict()}
 
     @property
     def contents(self) -> str:
@@ -271,7 +284,7 @@ class Release:
             "created_at": datetime.fromtimestamp(self.created_at_unix_s, UTC).isoformat(),
             "created_at_unix_s": self.created_at_unix_s,
             **self.contents_data,
-            "rows": self.rows,
+            "rows": self.cohort_rows,
             "rows_by_party": self.party_rows,
             "encoding": {
                 "fraction_bits": query.encoding.fraction_bits,
@@ -281,6 +294,7 @@ class Release:
             "schema": query.schema.canonical_bytes().decode(),
             "statement": self.statement.to_dict(),
             "attempt": self.cohort.attempt,
+            **self.part_data,
             # Only if it differs, as releases of older versions lack it.
             **({"attempts_signed": self.attempts_signed} if self.attempts_signed > self.cohort.attempt else {}),
             "query": _envelope_to_json(self.query_envelope),

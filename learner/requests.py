@@ -29,6 +29,7 @@ from dpcore.rados.support import check_support
 from dpcore.randomness.discrete_gaussian import SMALLEST_SHARE_SIGMA
 from dpcore.records.basis import Basis
 from dpcore.records.clipping import Clip
+from dpcore.records.held_back import HeldBack
 from dpcore.records.margin_weights import LossName
 from dpcore.records.schema import Schema
 from learner.design_options import check_delta, check_figures, check_options, given_options
@@ -83,7 +84,7 @@ class Terms(ABC):
     and other kinds a fixed number. attempts: the most that the learner may start; each is charged. quorum_wait_s: how
     long the coordinator waits for further parties once enough for a cohort have accepted, and again once enough are
     ready; by default for the whole phase. allow_older_nodes: whether to do without features of the protocol that a node
-    does not state.
+    does not state. held_back: the part of each party's rows that the request is about; None for all rows.
 
     Raises ConfigurationError if an option is invalid for every roster.
     """
@@ -97,6 +98,7 @@ class Terms(ABC):
     colluders: int | None = None
     attempts: int = 3
     allow_older_nodes: bool = False
+    held_back: HeldBack | None = None
     answer_within_s: int = 600
     prepare_within_s: int = 3600
     upload_within_s: int = 3600

@@ -35,7 +35,7 @@ from learner.requests import Request
 from learner.state import AskedQuery, LearnerState
 from wire.envelopes import Envelope, Kind, SigningKey, load_public_key
 from wire.errors import Code, TimedOutError, WireError
-from wire.features import OWN_FEATURES, Feature, Stated, check_cohort_able, open_features, usable_features
+from wire.features import USUAL_FEATURES, Feature, Stated, check_cohort_able, open_features, usable_features
 from wire.query import CLOCK_SKEW_S, OpenedQuery, Query, Retry, open_query, setting_of
 from wire.roster import Role, Roster, open_roster
 from wire.status import Phase, QueryStatus, Total
@@ -126,7 +126,7 @@ class Session:
         certificate = self.key.certify(self.config.name, self._signing_key)
         roster = self.fetch_roster()
         roster.check_unexpired(time.time())
-        stated = self._stated_features(roster)
+        stated, coordinator = self._stated_features(roster)
         plan = plan_query(
             request,
             roster=roster,
@@ -134,13 +134,16 @@ class Session:
             certificate=certificate,
             features=usable_features(stated, older_nodes=request.allow_older_nodes),
         )
+        # A coordinator refuses what it cannot read, also where a query without the feature would do.
+        if missing := ({*USUAL_FEATURES, *plan.query.features}) - coordinator:
+            raise WireError(Code.FEATURE_MISSING, f"The coordinator lacks: {', '.join(sorted(missing))}.")
         check_cohort_able(plan.query.features, plan.query.cohort_min, stated)
         return replace(plan, roster_warning=roster.expiry_warning(time.time()))
 
-    def _stated_features(self, roster: Roster) -> Stated:
+    def _stated_features(self, roster: Roster) -> tuple[Stated, frozenset[str]]:
         """What each party of the roster states of its node, verified; None for a party that states nothing.
 
-        Raises WireError(FEATURE_MISSING) if the coordinator lacks a feature of this version.
+        Also what the coordinator states. Raises WireError(FEATURE_MISSING) if that is of version 0.1.
         """
         try:
             envelopes, coordinator = self._coordinator.fetch_features()
@@ -149,8 +152,6 @@ class Session:
             if error.code is not Code.ROLE_FORBIDDEN:
                 raise
             raise WireError(Code.FEATURE_MISSING, "The coordinator runs version 0.1.") from error
-        if missing := set(OWN_FEATURES) - set(coordinator):
-            raise WireError(Code.FEATURE_MISSING, f"The coordinator lacks: {', '.join(sorted(missing))}.")
         stated: dict[str, frozenset[str] | None] = {party.name: None for party in roster.parties}
         for envelope in envelopes:
             try:
@@ -158,7 +159,7 @@ class Session:
             except WireError:
                 continue  # of a key that the roster has replaced
             stated[member.name] = frozenset(statement.features)
-        return stated
+        return stated, frozenset(coordinator)
 
     def ask(self, plan: Plan) -> bytes:
         """Sign a plan's query, write it to disk, send it, and return its id.

@@ -4,16 +4,20 @@ Training on a release is post-processing and costs no privacy.
 """
 
 import hashlib
+from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.synthetic_rados import synthetic_rados as draw_synthetic
+from dpcore.records.held_back import Part
 from learner.estimators import FROM_RELEASES, class_of, make_estimator
 from learner.federation import BudgetedOracle
 from learner.model import Model
 from learner.release import Release
+from wire.query import Query
 
 _DOMAIN = b"rado.v1/releases\0"
 
@@ -44,7 +48,15 @@ def train(release: Release, estimator_name: str, *, synthetic_rados: int | None 
 
 def model_of(estimator: Any, release: Release, estimator_name: str) -> Model:
     """The model of an estimator that was fitted on this release."""
-    return Model(estimator.theta_, release.schema, estimator_name, release.digest, release.statement)
+    left_out = held_back_from([release.query])
+    return Model(estimator.theta_, release.schema, estimator_name, release.digest, release.statement, left_out)
+
+
+def held_back_from(queries: Sequence[Query]) -> Fraction | None:
+    """The share of rows that all these signed queries left out; None if there is no such share."""
+    parts = {query.held_back for query in queries}
+    (part,) = parts if len(parts) == 1 else [None]
+    return part.share if part is not None and part.part is Part.TRAINING else None
 
 
 def fitted(release: Release, estimator_name: str, *, synthetic_rados: int | None = None, **options: Any) -> Any:
@@ -78,8 +90,8 @@ def model_of_answers(estimator: Any, oracle: BudgetedOracle, estimator_name: str
 
     Raises ConfigurationError if nothing was answered, so that there is no release to learn from.
     """
-    statement = oracle.statement()
-    return Model(estimator.theta_, oracle.schema, estimator_name, digest_of(oracle), statement)
+    statement, left_out = oracle.statement(), held_back_from([answer.query for answer in oracle.answers])
+    return Model(estimator.theta_, oracle.schema, estimator_name, digest_of(oracle), statement, left_out)
 
 
 def digest_of(oracle: BudgetedOracle) -> bytes:

@@ -36,6 +36,10 @@ FURTHEST_CLOCK_S = 60.0
 RECENT_REFUSALS_S = 7 * 86_400.0
 CERTIFICATE_WARNING_DAYS = 30
 PATIENCE_S = 5.0
+_BY_PLACE = (
+    "their place in the table: if it is sorted, or rows are added before others, rows that were trained on may be held "
+    "back later (id_column in the configuration avoids this)"
+)
 # Designs that never bound what a release reveals about whole records.
 _UNBOUNDED_DESIGNS = frozenset({"plain", "dp-feat", "dp-feat-joint"})
 
@@ -178,9 +182,11 @@ class _Run:
         self.add("schema-against", f"the same as {other}")
 
     def _data(self) -> None:
-        report = check_data(self.schema, self.config.data)
+        report = check_data(self.schema, self.config.data, id_column=self.config.id_column)
         self.rows = report.rows
-        self.add("data", report.sentences()[0], " ".join(f"{warning}." for warning in report.warnings))
+        by = f"the column {self.config.id_column!r}" if self.config.id_column else _BY_PLACE
+        words = f"{report.sentences()[0]}; rows to hold back from training are chosen by {by}"
+        self.add("data", words, " ".join(f"{warning}." for warning in report.warnings))
 
     def _dp_feat(self) -> None:
         if "dp-feat" not in self.policy.designs:

@@ -18,6 +18,7 @@ from dpcore.errors import DataError, RadofedError
 from dpcore.numbers.processors import one_blas_thread
 from dpcore.randomness.sources import RandomSource, SystemRandom
 from dpcore.records.computation import PartySecret
+from dpcore.records.held_back import RowKey
 from dpcore.records.row_sums import RowSums, sum_on_threads
 from parties.answering.attempts import Attempts
 from parties.answering.coordinator_calls import WorkBatch
@@ -171,8 +172,9 @@ class PartyNode:
         row_sums: RowSums = sum_on_threads if config.cluster is None else ClusterRowSums(config.cluster, self._log)
         signing_key = SigningKey.load(config.signing_key)
         self._signing_key = signing_key
-        dataset = self._load()
-        secret = PartySecret(load_or_create(config.state_directory / "secret", random_source), dataset.schema.digest)
+        seed = load_or_create(config.state_directory / "secret", random_source)
+        dataset = self._load(RowKey(seed, config.federation, config.name, config.source))
+        secret = PartySecret(seed, dataset.schema.digest)
         self._ledger = self._open_ledger(policy)
         opened.callback(self._ledger.database.close)
         attempts, spools = Attempts(self._ledger), Spools(config.state_directory / "spool", config.spool_bytes)
@@ -193,7 +195,16 @@ class PartyNode:
         obfuscators = Obfuscators(random_source, config.spare_obfuscators)
         opened.callback(obfuscators.close)
         self._lifecycle = QueryLifecycle(
-            Party(config.name, signing_key, policy, dataset.schema, dataset.records, secret, row_sums),
+            Party(
+                config.name,
+                signing_key,
+                policy,
+                dataset.schema,
+                dataset.records,
+                secret,
+                row_sums,
+                dataset.numbers,
+            ),
             attempts=attempts,
             spools=spools,
             rosters=self._rosters,
@@ -307,11 +318,11 @@ class PartyNode:
             stopping=self._stop.is_set,
         )
 
-    def _load(self) -> Dataset:
+    def _load(self, row_key: RowKey) -> Dataset:
         config = self._config
         schema = load_schema(config.schema_file)
         try:
-            dataset = load(config.data, schema)
+            dataset = load(config.data, schema, row_key=row_key, id_column=config.id_column)
         except DataError as error:
             self._log.error("data refused", reason=str(error))
             raise

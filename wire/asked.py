@@ -43,7 +43,7 @@ class Asked:
         return cls(
             learner=query.learner,
             kind=query.kind.name,
-            words=query.kind.words(),
+            words=query.words,
             columns=columns(query.schema, None if statistic is None else statistic.predicates),
             predicates=() if statistic is None else tuple(described(predicate) for predicate in statistic.predicates),
             values=query.length,

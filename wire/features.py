@@ -1,8 +1,9 @@
 """Features: optional parts of the protocol, which every party states for its own node, and which a query names.
 
 Unknown fields are refused, so a new field may only reach nodes that know it. A party signs the features of its node. A
-learner uses all features of its version, and refuses to plan if too few parties for a cohort can have them. It does
-without a feature only if it is asked to, so that a coordinator that withholds statements cannot weaken a query.
+learner uses all usual features of its version, and refuses to plan if too few parties for a cohort can have them. It
+does without a feature only if it is asked to, so that a coordinator that withholds statements cannot weaken a query. A
+feature that changes what is asked is used where it is asked, and never left out.
 """
 
 import re
@@ -35,10 +36,18 @@ class Feature(StrEnum):
     """A party may say that a person has to decide before it answers."""
     LEDGER_HEADS = "ledger-heads"
     """Acceptances and receipts carry the head of the party's ledger, and parties witness one another's."""
+    HELD_BACK = "held-back"
+    """The query is about a part of each party's rows (Query.held_back). Other queries do not name it."""
 
 
 OWN_FEATURES: tuple[str, ...] = tuple(sorted(feature.value for feature in Feature))
 """The features of a node of this version."""
+
+ON_REQUEST = frozenset({Feature.QUORUM_WAIT, Feature.HELD_BACK})
+"""Features that a query names only if it needs them."""
+
+USUAL_FEATURES: tuple[str, ...] = tuple(name for name in OWN_FEATURES if name not in ON_REQUEST)
+"""The features of every query of this version."""
 
 
 def check_features(names: Iterable[str]) -> tuple[str, ...]:
@@ -100,7 +109,7 @@ Stated = Mapping[str, frozenset[str] | None]
 
 
 def usable_features(stated: Stated, *, older_nodes: bool) -> tuple[str, ...]:
-    """The features for a query: all of this version; with `older_nodes` those that every party states."""
+    """The features that a query may use: all of this version; with `older_nodes` those that every party states."""
     common = [features or frozenset() for features in stated.values()] if older_nodes else []
     return tuple(sorted(frozenset(OWN_FEATURES).intersection(*common)))
 

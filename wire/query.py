@@ -10,12 +10,14 @@ from dpcore.numbers.fixed_point import Encoding, check_fits
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.paillier.public import PublicKey
 from dpcore.queries.base import MAX_PARTIES, MAX_VALUES, QueryLimits
+from dpcore.records.held_back import HeldBack
 from dpcore.records.schema import Schema
 from rado.v1 import query_pb2
 from wire.binding import Binding
 from wire.envelopes import Envelope, Kind, SigningKey, parse
 from wire.errors import Code, WireError
 from wire.features import OWN_FEATURES, Feature, check_features
+from wire.held_back import held_back_from_proto, held_back_to_proto
 from wire.query_kinds import Kind as QueryKind
 from wire.query_kinds import read_kind, write_kind
 from wire.rationals import rational_from_proto, rational_to_proto
@@ -67,7 +69,8 @@ class Query:
     Times are Unix seconds, durations seconds. Parties compute and charge epsilon at `delta`. Slots are planned for
     `max_rows` and `max_parties`, not for the cohort that forms. features: the names of wire.features that it uses.
     binding: present exactly if the total carries a tag. quorum_wait_s: how long the coordinator waits for further
-    parties once there are enough for a cohort, 0 for as long as the phase lasts.
+    parties once there are enough for a cohort, 0 for as long as the phase lasts. held_back: the part of the rows that
+    it is about; None for all.
     """
 
     federation: str
@@ -92,6 +95,7 @@ class Query:
     features: tuple[str, ...] = ()
     binding: Binding | None = None
     quorum_wait_s: int = 0
+    held_back: HeldBack | None = None
 
     def __post_init__(self) -> None:
         checks = {
@@ -108,6 +112,9 @@ class Query:
             f"it has a quorum_wait_s, at most {MAX_PHASE_S}, exactly if it has that feature": (self.quorum_wait_s > 0)
             == (Feature.QUORUM_WAIT in self.features)
             and self.quorum_wait_s <= MAX_PHASE_S,
+            "it names a part of the rows exactly if it has the feature of parts": (self.held_back is not None)
+            == (Feature.HELD_BACK in self.features),
+            "its kind can be asked about a part of the rows": self.held_back is None or self.kind.takes_parts,
             f"the query's total has at most {MAX_VALUES} values": self.length <= MAX_VALUES,
         } | {
             f"{name} is from 1 to {MAX_PHASE_S}": 1 <= value <= MAX_PHASE_S
@@ -140,6 +147,12 @@ class Query:
         """The number of values in the total."""
         return self.kind.length(self.schema.d)
 
+    @property
+    def words(self) -> str:
+        """What is asked, and about which rows if not about all, in words."""
+        part = "" if self.held_back is None else f", about {self.held_back.words()}"
+        return f"{self.kind.words()}{part}"
+
     def to_bytes(self) -> bytes:
         """The payload to be signed. Its SHA-256 is the query's id."""
         message = query_pb2.Query(
@@ -169,6 +182,7 @@ class Query:
             features=self.features,
             binding=None if self.binding is None else self.binding.to_proto(),
             quorum_wait_s=self.quorum_wait_s,
+            held_back=None if self.held_back is None else held_back_to_proto(self.held_back),
         )
         write_kind(self.kind, message)
         return message.SerializeToString(deterministic=True)
@@ -210,6 +224,7 @@ class Query:
             features=tuple(message.features),
             binding=Binding.from_proto(message.binding) if message.HasField("binding") else None,
             quorum_wait_s=message.quorum_wait_s,
+            held_back=held_back_from_proto(message.held_back) if message.HasField("held_back") else None,
         )
 
 

@@ -38,7 +38,7 @@ import numpy as np
 from dpcore.errors import ConfigurationError, PlanError, SchemaError
 from dpcore.estimators.base import Vector
 from dpcore.estimators.counted_concepts import unstated_rows
-from dpcore.estimators.oracle import StatisticOracle
+from dpcore.estimators.oracle import StatisticOracle, check_all_rows
 from dpcore.estimators.query_learner import Literal, QueryClassifier, add_literal, all_of, flags, indicators
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.expressions import LabelIs, Not
@@ -101,6 +101,7 @@ class MonotoneConjunction(QueryClassifier):
         _check(d, self.error, self.failure, self.noise_rate)
         predicates = [all_of((Not(literal.predicate), LabelIs(positive=True))) for literal in candidates]
         if self.require_rows:
+            check_all_rows(oracle)
             asked, _ = corrected_batch(predicates, self.noise_rate)
             sensitivity = batch_sensitivity(asked)
             least = planned_noise(sensitivity.l1, sensitivity.l2_squared, oracle.epsilon, oracle.delta, self.part)

@@ -20,7 +20,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.estimators.oracle import StatisticOracle
+from dpcore.estimators.oracle import StatisticOracle, check_all_rows
 from dpcore.estimators.query_learner import QueryClassifier
 from dpcore.pac.counts import CountNoise, GaussianCounts, LaplaceCounts, count_noise
 from dpcore.pac.guarantee import PacGuarantee, TooFewRowsError
@@ -74,6 +74,7 @@ class CountedConcepts(QueryClassifier):
 
     def _count(self, oracle: StatisticOracle, predicates: Sequence[Predicate]) -> NDArray[np.float64]:
         """The noisy numbers of rows, in the order of `predicates`; sets `guarantee_`. Raises TooFewRowsError."""
+        check_all_rows(oracle)
         # If the budget has a delta, a part of it is a part of its mu: the guarantee then states the whole epsilon.
         epsilon = oracle.epsilon * (self.part if oracle.delta == 0 else 1)
         if self.require_rows:

@@ -98,6 +98,18 @@ class StatisticOracle(Asked, Protocol):
         ...
 
 
+def check_all_rows(oracle: Asked) -> None:
+    """Raise ConfigurationError if the oracle answers about a part of the rows (dpcore.records.held_back).
+
+    For guarantees: they are counted for a known number of rows, and only the average of a part's is known.
+    """
+    if getattr(oracle, "held_back", None) is not None:
+        raise ConfigurationError(
+            "a guarantee needs a known number of rows, and how many are left if some are held back is not known: hold "
+            "none back, or choose an estimator without a guarantee"
+        )
+
+
 class MomentsOracle(Asked, Protocol):
     """An oracle that answers moments."""
 

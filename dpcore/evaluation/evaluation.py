@@ -7,10 +7,15 @@ sensitivity is 4 in L1 and 4 in L2^2, for any number of bins. Everything else is
 Rows that are not usable are in no cell, so every proportion is over usable rows. Their number follows from the four
 cells, with noise. A query for it would add up to a quarter to all noise, and no proportion here needs it.
 
-Every proportion has two intervals (dpcore.evaluation.intervals): over the parties' own rows, where the noise is the
-only uncertainty, and over the distribution from which those rows were drawn independently. Intervals hold with
-probability at least `confidence` for each of the following families separately, and for the rows and the distribution
-separately:
+Every proportion has an interval over the rows that were asked about, where the noise is the only uncertainty. If the
+model did not see these rows, it has a second one, over the distribution from which they were drawn independently
+(dpcore.evaluation.intervals). It needs a theta that is independent of the rows: for a theta that was learned from them,
+errors on the rows are not independent draws of errors on the distribution, and nothing is stated. Rows that parties
+hold back from training (dpcore.records.held_back) were not seen. How many of them there are is not known, and not
+needed: intervals on the distribution hold given the number of rows, whatever it is up to `rows`.
+
+Intervals hold with probability at least `confidence` for each of the following families separately, and for the rows
+and the distribution separately:
 
     the error;    usable rows;    the four cells;    true and false positive rate, precision and balanced accuracy;
     all bins of the calibration;    all points of the ROC curve;    the area under it.
@@ -45,24 +50,30 @@ from dpcore.evaluation.intervals import (
     interval_on_rows,
 )
 from dpcore.evaluation.linear_scores import linear_scores
+from dpcore.records.held_back import HeldBack, Part
 
 LEAST_BINS, MOST_BINS = 6, 256
 
 
 @dataclass(frozen=True)
 class Proportion:
-    """An estimated proportion, with intervals for its value on the parties' own rows and on their distribution."""
+    """An estimated proportion, with intervals for its value on the rows and on their distribution.
+
+    on_distribution: None if the model may have been trained on the rows.
+    """
 
     estimate: float
     on_rows: Interval
-    on_distribution: Interval
+    on_distribution: Interval | None
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {
             "estimate": self.estimate,
             "on_rows": [self.on_rows.lower, self.on_rows.upper],
-            "on_distribution": [self.on_distribution.lower, self.on_distribution.upper],
+            "on_distribution": None
+            if self.on_distribution is None
+            else [self.on_distribution.lower, self.on_distribution.upper],
         }
 
 
@@ -79,8 +90,8 @@ class CalibrationBin:
 
     @property
     def is_off(self) -> bool:
-        """Whether the share's interval on the distribution is entirely outside the predicted range."""
-        actual = self.observed.on_distribution
+        """Whether the share's interval is outside the predicted range: on the distribution, else on the rows."""
+        actual = self.observed.on_distribution or self.observed.on_rows
         return actual.lower > self.predicted.upper or actual.upper < self.predicted.lower
 
 
@@ -97,7 +108,9 @@ class RocPoint:
 class Evaluation:
     """The results of one release; the module's docstring says which intervals hold jointly.
 
-    rows: what parties state, usable or not. usable: how many can be used, an estimate, and within `usable_half_width`.
+    rows: what parties state, usable or not. part: the part of them that it is about; None for all. unseen: whether the
+    model was not trained on the rows; intervals on the distribution are only then stated. usable: how many rows of the
+    part can be used, an estimate, and within `usable_half_width`.
     confusion: (2, 2), rows by label (-1, +1) and prediction (-1, +1), on the parties' rows with noise, each within
     `cell_half_width`. balanced_accuracy: the mean of the true positive and the true negative rate. calibration: from
     low to high. roc: from high thresholds to low; estimates are made monotone by isotonic regression, intervals are not
@@ -121,6 +134,8 @@ class Evaluation:
     auc: Proportion
     rounding: float
     deviation: float
+    part: HeldBack | None = None
+    unseen: bool = False
 
     def __post_init__(self) -> None:
         confusion = np.array(self.confusion, dtype=np.float64)
@@ -135,6 +150,8 @@ class Evaluation:
         numbers = ("confidence", "usable", "usable_half_width", "cell_half_width", "rounding", "deviation")
         return {
             "rows": self.rows,
+            "part": None if self.part is None else self.part.to_dict(),
+            "unseen": self.unseen,
             **{name: float(getattr(self, name)) for name in numbers},
             "confusion": self.confusion.tolist(),
             **{name: getattr(self, name).to_dict() for name in proportions},
@@ -159,6 +176,7 @@ class Evaluation:
     def sentences(self) -> tuple[str, ...]:
         """The results in words."""
         off, bins = sum(part.is_off for part in self.calibration), len(self.calibration)
+        on = " on these rows" * (not self.unseen)
         named = (
             ("The true positive rate", self.true_positive_rate),
             ("The false positive rate", self.false_positive_rate),
@@ -167,23 +185,47 @@ class Evaluation:
             ("The area under the ROC curve", self.auc),
         )
         error = (
-            f"The model is wrong on {_percent(self.error.estimate)} of the parties' usable rows "
-            f"({_range(self.error.on_rows)}); on new rows of the same kind it is wrong on "
-            f"{_range(self.error.on_distribution)} of them."
+            f"The model is wrong on {_percent(self.error.estimate)} of {self._rows_in_words()} "
+            f"({_range(self.error.on_rows)})"
         )
+        if self.error.on_distribution is not None:
+            error += f"; on new rows of the same kind it is wrong on {_range(self.error.on_distribution)} of them"
         calibration = (
-            f"In {off} of {bins} bins of predicted probability the share of positive rows is not what the model says."
+            f"In {off} of {bins} bins of predicted probability the share of positive rows{on} is not what the model "
+            "says."
             if off
-            else f"In all {bins} bins of predicted probability the share of positive rows is consistent with the model."
+            else f"In all {bins} bins of predicted probability the share of positive rows{on} is consistent with the "
+            "model."
         )
-        meaning = (
+        rates = (f"{name} is {_percent(part.estimate)}; {_where(part)}." for name, part in named)
+        return (f"{error}.", *rates, calibration, *self._meaning())
+
+    def _rows_in_words(self) -> str:
+        if self.part is not None and self.part.part is Part.HELD_BACK:
+            return "the usable rows that the parties hold back"
+        return "the parties' usable rows" if self.unseen else "the usable rows that it was trained on, or may have been"
+
+    def _meaning(self) -> tuple[str, ...]:
+        """What the statements hold for, and under which assumptions."""
+        if not self.unseen:
+            holds = (
+                f"Each of these statements holds with probability at least {_percent(self.confidence)}, over the noise."
+            )
+            nothing = (
+                "Nothing is claimed about new rows: errors on rows that a model was trained on say too little of them. "
+                "For such a claim, train with rows held back."
+            )
+            return (holds, nothing)
+        holds = (
             f"Each of these statements holds with probability at least {_percent(self.confidence)}: over the noise, "
             "and over the sample if it is about new rows."
         )
-        rates = (
-            f"{name} is {_percent(part.estimate)}; on new rows {_range(part.on_distribution)}." for name, part in named
+        drawn = (
+            "New rows are rows, not persons, drawn as these were: independently, from one distribution, that of the "
+            "parties together in proportion to their rows. Assumed: the model was not trained on these rows or on "
+            "others of the same persons, and was not chosen by an evaluation on them."
         )
-        return (error, *rates, calibration, meaning)
+        return (holds, drawn)
 
 
 def evaluate(
@@ -194,13 +236,16 @@ def evaluate(
     bins: int = 20,
     scale: float = 1.0,
     part: Fraction = WHOLE,
+    unseen: bool | None = None,
 ) -> Evaluation:
     """Evaluate sign(theta . x) on the federation's rows; one release.
 
     theta: (d,) over the coordinates of oracle.schema. bins: even, from 6 to 256; their edges are the scores at which
     the probability 1 / (1 + exp(-score / scale)) is k / bins, so no edge depends on data. scale: 1 if theta . x is a
     log odds, like a logistic regression's; for other scores, about the size of a usual one. Calibration then measures
-    how far score / scale is from a log odds. part: of the oracle's budget.
+    how far score / scale is from a log odds. part: of the oracle's budget. unseen: whether theta was not trained on the
+    rows that the oracle answers about; None to take it that it was not if they are rows that parties hold back, and
+    that it was otherwise.
 
     The evaluated model has integer weights: theta times a power of two, rounded, 31 or 32 bits in total with the edges
     (`Evaluation.rounding`). A score of exactly 0 is predicted -1.
@@ -219,20 +264,23 @@ def evaluate(
     edges = scale * _logits(bins)
     scores = linear_scores(theta, oracle.schema, edges)
     estimates = oracle.statistic((*scores.cells(), *scores.bins()), part=part, confidence=confidence)
-    counts = estimates.values * estimates.rows
+    counts, every = estimates.values * estimates.rows, estimates.most_rows or estimates.rows
+    about: HeldBack | None = getattr(oracle, "held_back", None)
+    if unseen is None:
+        unseen = about is not None and about.part is Part.HELD_BACK
     noise = CellNoise.of(estimates)
     if noise.deviation == 0.0:
         # Undo the rounding of the division by the rows: counts are integers.
         counts = np.rint(counts)
-    judge = _Judge(noise, 1.0 - confidence, estimates.rows)
+    judge = _Judge(noise, 1.0 - confidence, every, unseen=unseen)
     cells, histogram = counts[:4].reshape(2, 2), counts[4:].reshape(2, bins)
     curve = _Curve.of(cells, histogram)
     rates = _rates(cells, judge)
     usable = noise.half_width(4, judge.failure)
     return Evaluation(
-        rows=estimates.rows,
+        rows=every,
         confidence=confidence,
-        usable=float(np.clip(cells.sum(), 0.0, estimates.rows)),
+        usable=float(np.clip(cells.sum(), 0.0, every)),
         usable_half_width=usable,
         confusion=cells,
         cell_half_width=noise.half_width(1, judge.failure / 4),
@@ -243,16 +291,22 @@ def evaluate(
         auc=curve.area(judge),
         rounding=scores.rounding,
         deviation=noise.deviation,
+        part=about,
+        unseen=unseen,
     )
 
 
 @dataclass(frozen=True)
 class _Judge:
-    """Turns counts into proportions. failure: of one family of intervals. rows: no count is larger."""
+    """Turns counts into proportions. failure: of one family of intervals. rows: no count is larger.
+
+    unseen: whether the model is independent of the rows, so that there are intervals on the distribution.
+    """
 
     noise: CellNoise
     failure: float
     rows: int
+    unseen: bool
 
     def proportion(self, a: Count, b: Count, statements: int = 1) -> Proportion:
         """A / (A + B), with intervals for `statements` of them that hold jointly."""
@@ -260,7 +314,7 @@ class _Judge:
         return Proportion(
             estimate=_share(a, b),
             on_rows=interval_on_rows(a, b, self.noise, failure),
-            on_distribution=interval_on_distribution(a, b, self.noise, failure, self.rows),
+            on_distribution=interval_on_distribution(a, b, self.noise, failure, self.rows) if self.unseen else None,
         )
 
 
@@ -275,7 +329,9 @@ def _rates(cells: NDArray[np.float64], judge: _Judge) -> dict[str, Proportion]:
         "balanced_accuracy": Proportion(
             (tpr.estimate + 1.0 - fpr.estimate) / 2.0,
             _balanced(tpr.on_rows, fpr.on_rows),
-            _balanced(tpr.on_distribution, fpr.on_distribution),
+            None
+            if tpr.on_distribution is None or fpr.on_distribution is None
+            else _balanced(tpr.on_distribution, fpr.on_distribution),
         ),
     }
 
@@ -322,7 +378,8 @@ class _Curve:
     def area(self, judge: _Judge) -> Proportion:
         fpr, tpr = (_monotone([_share(a, b) for a, b in side]) for side in self.sides)
         estimate = (_steps(fpr, tpr, 0) + _steps(fpr, tpr, 1)) / 2.0
-        return Proportion(estimate, self._on_rows(judge, judge.failure), self._on_distribution(judge))
+        on_distribution = self._on_distribution(judge) if judge.unseen else None
+        return Proportion(estimate, self._on_rows(judge, judge.failure), on_distribution)
 
     def _on_rows(self, judge: _Judge, failure: float) -> Interval:
         each = failure / sum(map(len, self.sides))
@@ -393,6 +450,13 @@ def _logits(bins: int) -> NDArray[np.float64]:
 
 def _percent(value: float) -> str:
     return f"{100.0 * value:.1f} %"
+
+
+def _where(part: Proportion) -> str:
+    """The interval of the strongest claim that holds."""
+    if part.on_distribution is None:
+        return f"on these rows {_range(part.on_rows)}"
+    return f"on new rows {_range(part.on_distribution)}"
 
 
 def _range(interval: Interval) -> str:

@@ -137,6 +137,11 @@ class GradientQuery(QueryKind):
         return {"d": d, "unit": f"2^-{fraction_bits + WEIGHT_BITS}", "loss": self.loss}
 
     @property
+    def takes_parts(self) -> bool:
+        """See `QueryKind`."""
+        return True
+
+    @property
     def scope(self) -> Scope:
         """See `QueryKind`."""
         return "record"

@@ -35,6 +35,15 @@ class QueryKind(SumQuery[Any], ABC):
     assumptions: ClassVar[tuple[str, ...]] = ()
     """Assumptions of a release's statement in addition to those of every statement."""
 
+    @property
+    def takes_parts(self) -> bool:
+        """Whether the query may be about a part of the rows (dpcore.records.held_back).
+
+        The kind protects records, a row that is not usable adds zero, and the answer can be used if one knows only how
+        many rows the part has on average.
+        """
+        return False
+
     # Words and figures.
 
     @property

@@ -18,6 +18,7 @@ from dpcore.queries.kind import QueryKind
 from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, check_share, discrete_gaussian, tail_bound
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation
+from dpcore.records.held_back import HeldBack
 from dpcore.records.records import Records, edges
 from dpcore.records.row_sums import RowSums, sum_on_threads
 from dpcore.statistics.moments import Moments
@@ -106,18 +107,31 @@ class MomentsQuery(QueryKind):
         products[columns, rows] = products[rows, columns]
         return edge_sum, products
 
-    def moments(self, total: NDArray[np.int64], fraction_bits: int, *, rows: int, parties: int) -> Moments:
-        """The moments that a total over `rows` records of `parties` encodes, with the size of their noise."""
+    def moments(
+        self,
+        total: NDArray[np.int64],
+        fraction_bits: int,
+        *,
+        rows: int,
+        parties: int,
+        held_back: HeldBack | None = None,
+    ) -> Moments:
+        """The moments that a total over `rows` records of `parties` encodes, with the size of their noise.
+
+        held_back: the part of these records that the total is over; its moments are over as many rows as it has on
+        average. The square of the bias, which is the part's number of rows, is then known up to the deviation of that.
+        """
         edge_sum, products = self.decode(total, fraction_bits)
         sigma = self.share_sigma * float(np.sqrt(parties))
         noise = np.full(products.shape, np.ldexp(sigma, -2 * fraction_bits) / PRODUCT_WEIGHT)
         np.fill_diagonal(noise, np.ldexp(sigma, -2 * fraction_bits) / SQUARE_WEIGHT)
+        about = rows if held_back is None else held_back.rows(rows)
         if self.clip.bias:
-            products[-1, -1], noise[-1, -1] = rows, 0.0
+            products[-1, -1], noise[-1, -1] = about, 0.0 if held_back is None else held_back.rows_deviation(rows)
         return Moments(
             edge_sum=edge_sum,
             product_sum=products,
-            rows=rows,
+            rows=about,
             bias=self.clip.bias,
             norm_bound=float(self.clip.norm_bound),
             edge_noise=float(np.ldexp(sigma, -fraction_bits)) / self.edge_multiplier,
@@ -141,6 +155,11 @@ class MomentsQuery(QueryKind):
     def facts(self, d: int, fraction_bits: int) -> dict[str, Any]:
         """See `QueryKind`."""
         return {"d": d, "unit": f"2^-{fraction_bits}", "edge_multiplier": self.edge_multiplier}
+
+    @property
+    def takes_parts(self) -> bool:
+        """See `QueryKind`."""
+        return True
 
     @property
     def scope(self) -> Scope:

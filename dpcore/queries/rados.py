@@ -114,6 +114,11 @@ class RadosQuery(QueryKind):
         return None if self.design.is_calibrated else FractionBits.for_rados(self.rados)
 
     @property
+    def takes_parts(self) -> bool:
+        """See `QueryKind`."""
+        return self.design.takes_parts
+
+    @property
     def scope(self) -> Scope:
         """See `QueryKind`."""
         return self.design.scope

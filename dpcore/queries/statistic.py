@@ -115,6 +115,11 @@ class StatisticQuery(QueryKind):
         return {"predicates": len(self.predicates)}
 
     @property
+    def takes_parts(self) -> bool:
+        """See `QueryKind`."""
+        return True
+
+    @property
     def scope(self) -> Scope:
         """See `QueryKind`."""
         return "record"

@@ -76,6 +76,13 @@ def fill_edges(
     shift = 30 - fraction_bits
     below = (1 << shift) - 1
     for row in range(rows):
+        if not usable[row]:
+            # Its features are not read: those of a row that is held back are not zero (Records.only).
+            for coordinate in range(d):
+                block[row, coordinate] = 0
+            for coordinate in sensitive:
+                block[row, coordinate] = 1 << fraction_bits
+            continue
         # -1 in two's complement: (v ^ -1) - -1 = -v. A product would be slower without AVX-512.
         sign = np.int64(labels[row]) >> 63
         for coordinate in range(d):
@@ -83,6 +90,3 @@ def fill_edges(
             # An arithmetic shift rounds down. Adding 2^shift - 1 to negative values first makes it round toward zero.
             value = (value + ((value >> 63) & below)) >> shift
             block[row, coordinate] = (value ^ sign) - sign
-        if not usable[row]:
-            for coordinate in sensitive:
-                block[row, coordinate] = 1 << fraction_bits

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError
 from dpcore.progress import Progress
 from dpcore.randomness.sources import RandomSource
+from dpcore.records.held_back import RowNumbers
 from dpcore.records.records import Records
 from dpcore.records.row_sums import RowPart, RowSums, sum_on_threads
 
@@ -43,13 +44,14 @@ class Computation:
 
     random: source of noise and rado signatures; the operating system's at a node. secret: for draws that repeat.
     row_sums: sums over rows, on threads or on the party's cluster; it does not change the result. progress: callback
-    `(rows done, m_p)`, which may raise to stop the computation.
+    `(rows done, m_p)`, which may raise to stop the computation. numbers: the rows' numbers, for a part of the rows.
     """
 
     random: RandomSource
     secret: PartySecret | None = None
     row_sums: RowSums = sum_on_threads
     progress: Progress | None = None
+    numbers: RowNumbers | None = None
 
     def total(self, part: RowPart, records: Records) -> NDArray[np.int64]:
         """The sum of a part over all rows: int64, `part.shape`."""

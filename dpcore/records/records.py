@@ -23,7 +23,8 @@ class Records:
 
     features: (m, d) int32 in units of 2^-30, within [-2^30, 2^30], including the bias (2^30).
     labels: (m,) int8, -1 or +1. usable: (m,) bool; an unusable row has zero features, including the bias, and label +1,
-    so that the row count never depends on values.
+    so that the row count never depends on values. Records that `only` made share the arrays of others: what they hold
+    in rows that are not usable is not to be read. `edges` and predicates do not.
 
     Raises ShapeError if the shapes of the arrays do not match, SchemaError if a value is out of range.
     """
@@ -83,6 +84,26 @@ class Records:
         for name in ("features", "labels", "usable"):
             object.__setattr__(part, name, getattr(self, name)[first:stop])
         return part
+
+    def only(self, kept: NDArray[np.bool_]) -> "Records":
+        """The same rows, of which those outside `kept` are not usable. Shares the features and labels.
+
+        kept: (m,). Raises ShapeError for another shape.
+        """
+        if kept.shape != self.usable.shape:
+            raise ShapeError(f"{kept.shape[0]} row numbers for {self.rows} rows: number the same rows")
+        part = self.between(0, self.rows)
+        usable = self.usable & kept
+        usable.flags.writeable = False
+        object.__setattr__(part, "usable", usable)
+        return part
+
+    def zeroed(self) -> "Records":
+        """The records with zero features and label +1 in every row that is not usable, as after loading."""
+        if bool(self.usable.all()):
+            return self
+        features = np.where(self.usable[:, np.newaxis], self.features, np.int32(0))
+        return Records(features, np.where(self.usable, self.labels, np.int8(1)), self.usable)
 
     @cached_property
     def digest(self) -> bytes:

@@ -14,13 +14,14 @@ from dpcore.statistics.noise import SharedNoise
 class Estimates:
     """Estimates of E[phi] for a batch of M predicates phi with values in [0, 1].
 
-    values: (M,) float64, finite, not clipped to [0, 1], which noise may leave. rows: m >= 1, behind each mean.
+    values: (M,) float64, finite, not clipped to [0, 1], which noise may leave. rows: m >= 1, that sums were divided by.
     confidence: in (0, 1). sampling, quantisation, noise: half-widths in units of the values, for sampling from the
     distribution, for rounding values to fixed point and for the noise. With probability >= `confidence`, over rows
     drawn independently from one distribution and over the noise, all M values are within `tolerance` of the truth.
     deviation: standard deviation of the noise on each value; the greatest, if they differ. distribution: the
     distribution of the noise on rows times each value, independent of one another; None if it is not known or not of
-    that kind.
+    that kind. most_rows: a number that the rows behind each mean do not exceed; None for `rows`. Of a part of the rows,
+    `rows` is what the part has on average, and most_rows is all rows (dpcore.records.held_back).
 
     Raises ShapeError for another shape, DataError if a value is not finite, ConfigurationError if a field is out of
     range.
@@ -34,6 +35,7 @@ class Estimates:
     noise: float
     deviation: float
     distribution: SharedNoise | None = None
+    most_rows: int | None = None
 
     def __post_init__(self) -> None:
         values = np.array(self.values, dtype=np.float64)
@@ -43,6 +45,8 @@ class Estimates:
             raise DataError("an estimate is not finite: decode the release again, or run its query again")
         if self.rows < 1:
             raise ConfigurationError(f"estimates over {self.rows} rows: give the row count of the cohort, at least 1")
+        if self.most_rows is not None and self.most_rows < self.rows:
+            raise ConfigurationError(f"at most {self.most_rows} rows and {self.rows} on average: give all rows")
         if not 0.0 < self.confidence < 1.0:
             raise ConfigurationError(f"confidence is {self.confidence}: it must be between 0 and 1")
         for name in ("sampling", "quantisation", "noise", "deviation"):

@@ -1,6 +1,6 @@
 """A party's contribution: from its records to encrypted bytes. Pure: arrays in, bytes out.
 
-    records -> integer vector (the query's kind) -> slots -> ciphertexts -> chunks -> masked chunks
+    records -> those of the asked part -> integer vector (the query's kind) -> slots -> ciphertexts -> chunks -> masked
 
 If the query has a binding, the last ciphertext carries the tag of the values (dpcore.paillier.tag). Before it is masked
 it carries zero, because masking knows all that the tag is made of.
@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from dpcore.errors import ShapeError
+from dpcore.errors import ConfigurationError, ShapeError
 from dpcore.numbers.processors import one_blas_thread
 from dpcore.paillier.masks import CohortAttempt, cohort_mask
 from dpcore.paillier.packing import mask_addends, pack
@@ -35,16 +35,23 @@ from wire.upload import chunk_ranges
 def integer_vector(opened: OpenedQuery, records: Records, computation: Computation) -> NDArray[np.int64]:
     """This party's part of the sum with its share of the noise, int64 (length,), in the units of the query's kind.
 
+    records: all of the party's rows. If the query is about a part of them, the others contribute zero; noise, row count
+    and charge are those of a query about all rows (dpcore.records.held_back).
+
     BLAS runs with one thread during the call, in the whole process.
 
-    Raises ShapeError if the records and the query's schema have different numbers of coordinates, and what the query's
-    kind raises.
+    Raises ShapeError if the records and the query's schema have different numbers of coordinates, ConfigurationError if
+    the rows of a part are asked for and have no numbers, and what the query's kind raises.
     """
     query = opened.query
     if records.d != query.schema.d:
         raise ShapeError(
             f"records of {records.d} coordinates for a schema of {query.schema.d}: load them with this schema"
         )
+    if query.held_back is not None:
+        if computation.numbers is None:
+            raise ConfigurationError("the rows have no numbers, so no part of them can be told: give the party's")
+        records = computation.numbers.part_of(records, query.held_back)
     values = query.kind.contribution(records, query.encoding.fraction_bits, computation)
     if values.shape != (query.length,):
         raise ShapeError(f"a contribution of shape {values.shape}, but the query requires {query.length} values")

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from dpcore.records.computation import PartySecret
+from dpcore.records.held_back import RowNumbers
 from dpcore.records.records import Records
 from dpcore.records.row_sums import RowSums, sum_on_threads
 from dpcore.records.schema import Schema, differences
@@ -17,7 +18,7 @@ from wire.roster import Roster
 
 @dataclass(frozen=True)
 class Party:
-    """A party as its own node knows it: name and key, policy, rows and how to sum them, secret."""
+    """A party as its own node knows it: name and key, policy, rows, how to sum and to number them, secret."""
 
     name: str
     signing_key: SigningKey
@@ -26,6 +27,7 @@ class Party:
     records: Records
     secret: PartySecret
     row_sums: RowSums = sum_on_threads
+    numbers: RowNumbers | None = None
 
 
 def decide(opened: OpenedQuery, attempt: int, party: Party, roster: Roster, retry: Envelope | None = None) -> Charge:

@@ -324,7 +324,7 @@ class QueryLifecycle:
         if opened.query.binding is not None:
             # Masking needs it, but then the other members wait for this party.
             opened.query.binding.sealed_for(party.name)
-        computation = Computation(self._random, party.secret, party.row_sums, progress)
+        computation = Computation(self._random, party.secret, party.row_sums, progress, party.numbers)
         values = integer_vector(opened, party.records, computation)
         width = opened.public_key.ciphertext_bytes
         upload_bytes = opened.ciphertexts * width

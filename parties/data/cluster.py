@@ -44,7 +44,8 @@ class ClusterRowSums:
         run_rows = BLOCK_ROWS * max(1, ITEM_BYTES // (BLOCK_ROWS * row_bytes))
 
         def load(number: int) -> tuple[Any, ...]:
-            run = records.between(number * run_rows, (number + 1) * run_rows)
+            # Workers get only the values of rows that count (dpcore.records.held_back).
+            run = records.between(number * run_rows, (number + 1) * run_rows).zeroed()
             return number * run_rows, run.features, run.labels, run.usable
 
         def report() -> None:

@@ -4,16 +4,18 @@ The reports are for the party only. Of their contents, only the number of rows g
 """
 
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.errors import DataError
+from dpcore.errors import ConfigurationError, DataError
 from dpcore.records.encoding import StoredRows, Tally
+from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
-from radofed.common.tables.tables import RowsRead, open_table, stored_blocks
+from radofed.common.tables.tables import RowsRead, Table, column_texts, open_table, stored_blocks
 
 # Large enough that freed memory goes back to the system immediately.
 _SLAB_BYTES = 64 << 20
@@ -65,23 +67,37 @@ class LoadReport:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A party's records, ready for any query with this schema, and the report about them."""
+    """A party's records, ready for any query with this schema, and the report about them.
+
+    numbers: the rows' numbers, for queries about a part of them; None if no key was given.
+    """
 
     schema: Schema
     records: Records
     report: LoadReport
+    numbers: RowNumbers | None = None
 
 
-def load(path: str | Path, schema: Schema, progress: RowsRead | None = None) -> Dataset:
+def load(
+    path: str | Path,
+    schema: Schema,
+    progress: RowsRead | None = None,
+    *,
+    row_key: RowKey | None = None,
+    id_column: str | None = None,
+) -> Dataset:
     """Read a CSV or Parquet file through a schema into records of 32-bit fixed point.
 
     In addition to the records, it needs memory for a few blocks of rows and, for a CSV, a slab of records, independent
     of the file's size.
 
-    progress: called with the number of rows read so far. Raises DataError, naming file, line (row for Parquet) and
-    column, for a file that cannot be read, has no rows or lacks a column, and for every cell that is not a number,
-    not finite, or refused by the schema's policy; also if the records do not fit into memory.
+    progress: called with the number of rows read so far. row_key: to number the rows, by `id_column` if it is given,
+    else by their places. Raises DataError, naming file, line (row for Parquet) and column, for a file that cannot be
+    read, has no rows or lacks a column, and for every cell that is not a number, not finite, or refused by the schema's
+    policy, and for a missing id; also if the records do not fit into memory. Raises ConfigurationError if the ids are a
+    column of the schema.
     """
+    _check_id_column(schema, id_column)
     table = open_table(path)
     counted = _Counted(table.path, schema)
     try:
@@ -90,19 +106,42 @@ def load(path: str | Path, schema: Schema, progress: RowsRead | None = None) -> 
             counted.add(rows)
             joined.add(rows)
         records = joined.records()
+        numbers = None if row_key is None else RowNumbers(row_key, _numbers(table, id_column, row_key))
     except MemoryError:
         raise DataError(
             "has more rows than fit into memory; use a machine with more memory, or fewer rows", file=table.path
         ) from None
-    return Dataset(schema, records, counted.report())
+    return Dataset(schema, records, counted.report(), numbers)
 
 
-def check(schema: Schema, path: str | Path, progress: RowsRead | None = None) -> LoadReport:
+def _check_id_column(schema: Schema, id_column: str | None) -> None:
+    """Raise ConfigurationError if the ids are values that queries are about: a part would be a choice by values."""
+    if id_column is not None and id_column in {schema.label.column, *(feature.column for feature in schema.features)}:
+        raise ConfigurationError(
+            f"id_column {id_column!r} is a column of the schema, and whether a row is held back must not depend on "
+            "what is learned: name a column of ids, or leave id_column out"
+        )
+
+
+def _numbers(table: Table, id_column: str | None, key: RowKey) -> NDArray[np.uint64] | None:
+    """The rows' numbers by their ids, in a second pass over the table; None without a column of ids."""
+    if id_column is None:
+        return None
+    return key.of_ids(chain.from_iterable(column_texts(table, id_column)))
+
+
+def check(
+    schema: Schema, path: str | Path, progress: RowsRead | None = None, *, id_column: str | None = None
+) -> LoadReport:
     """Read a whole file as `load` does and report, without keeping records. Raises DataError as `load` does."""
+    _check_id_column(schema, id_column)
     table = open_table(path)
     counted = _Counted(table.path, schema)
     for rows in stored_blocks(table, schema, progress):
         counted.add(rows)
+    if id_column is not None:
+        for _ in column_texts(table, id_column):
+            pass
     return counted.report()
 
 

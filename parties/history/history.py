@@ -141,7 +141,7 @@ class History:
             if known is None:
                 connection.execute(
                     "INSERT INTO queries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, ?, ?)",
-                    (opened.query_id, now_unix_s, *row, query.kind.words(), opened.envelope.to_bytes()),
+                    (opened.query_id, now_unix_s, *row, query.words, opened.envelope.to_bytes()),
                 )
                 self._since_forgotten += 1
             elif known[0] is None and bounds is not None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from dpcore.records.held_back import HeldBack
     from radofed.cli.output import Output
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
@@ -27,6 +28,13 @@ def exact(text: str, option: str) -> Fraction:
 def exact_or_none(text: str | None, option: str) -> Fraction | None:
     """`exact` of an option that may be left out."""
     return None if text is None else exact(text, option)
+
+
+def training_part(text: str | None) -> "HeldBack | None":
+    """The rows to train on, if --hold-back is given. Raises ConfigurationError or PlanError."""
+    from dpcore.records.held_back import HeldBack, Part
+
+    return None if text is None else HeldBack(exact(text, "hold-back"), Part.TRAINING)
 
 
 def named_option(text: str) -> tuple[str, Any]:
@@ -102,6 +110,13 @@ QuorumWait = Annotated[
         metavar="SECONDS",
         help="Longest wait for further parties once enough for a cohort have accepted, and again once enough are "
         "ready. Default: as long as the phase lasts.",
+    ),
+]
+HoldBack = Annotated[
+    str | None,
+    typer.Option(
+        help="Share of its rows that each party holds back, by its own key; exact, such as 0.2. Only the others are "
+        "asked about, and evaluate asks about those that were held back."
     ),
 ]
 Retries = Annotated[

@@ -19,6 +19,7 @@ from dpcore.paillier.packing import to_residues
 from dpcore.queries.rados import RadosQuery
 from dpcore.randomness.sources import SeededRandom, SystemRandom
 from dpcore.records.computation import SECRET_BYTES, Computation, PartySecret
+from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import Records
 from parties.answering.contribution import encrypted_chunks, integer_vector, masked_chunks, tag_coefficient
 from radofed.simulation.exact_split import divided_contribution
@@ -155,7 +156,8 @@ class Host:
         query = ask.opened.query
         # A party keeps one secret for the life of its data, over all queries.
         secret = SeededRandom(f"radofed/simulation/{self._seed}/{share.party}/secret".encode()).bytes(SECRET_BYTES)
-        computation = Computation(random, PartySecret(secret, query.schema.digest))
+        numbers = RowNumbers(RowKey(secret, query.federation, share.party, "simulation"))
+        computation = Computation(random, PartySecret(secret, query.schema.digest), numbers=numbers)
         if share.counts is None:
             return integer_vector(ask.opened, records, computation)
         assert ask.divided is not None, "counts are of a draw that is divided"

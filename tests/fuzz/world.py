@@ -13,12 +13,13 @@ from dpcore.numbers.fixed_point import Encoding
 from dpcore.paillier.secret import SecretKey
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import PlainDesign
+from dpcore.records.held_back import HeldBack, Part
 from tests.wire.test_query_kinds import KINDS, SCHEMA
 from wire.binding import Binding, OpeningSecret
 from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, sign
 from wire.envelopes import Kind, SigningKey
 from wire.errors import Code, WireError
-from wire.features import OWN_FEATURES, Features
+from wire.features import OWN_FEATURES, Feature, Features
 from wire.ledger_head import LedgerHead
 from wire.query import OpenedQuery, PaillierKey, Query, open_query
 from wire.roster import Member, Role, Roster, certificate_san
@@ -110,9 +111,12 @@ def queries() -> tuple[Query, ...]:
     """The query of the corpus, one that uses every feature, and one of every kind and design that its slots hold."""
     parties = [MEMBERS[name] for name in PARTIES]
     binding = Binding.seal(OPENING, parties, octets("nonce")[:16])
-    uses = ({"features": CORPUS_FEATURES}, {"features": OWN_FEATURES, "quorum_wait_s": 5})
+    rows = {"held_back": HeldBack(Fraction(1, 5), Part.HELD_BACK), "features": (Feature.HELD_BACK.value,)}
+    about_part = _query(next(kind for kind in KINDS if kind.takes_parts and _fits(kind)), **rows)
+    most = tuple(name for name in OWN_FEATURES if name != Feature.HELD_BACK)
+    uses = ({"features": CORPUS_FEATURES}, {"features": most, "quorum_wait_s": 5})
     bound = (_query(RadosQuery(2, PlainDesign()), binding=binding, **fields) for fields in uses)
-    return (*bound, *(_query(kind) for kind in KINDS if _fits(kind)))
+    return (*bound, *(_query(kind) for kind in KINDS if _fits(kind)), about_part)
 
 
 def _fits(kind) -> bool:

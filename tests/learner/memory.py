@@ -9,11 +9,12 @@ from dpcore.queries.statement import PrivacyStatement, statement_for
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.computation import Computation
 from dpcore.records.encoding import store
+from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import Records
 from learner.composition import Unanswered
 from learner.planning import Plan
 from learner.requests import Request
-from tests.learner.totals import World
+from tests.learner.totals import FEDERATION, World
 from wire.query import Query, setting_of
 
 
@@ -40,6 +41,14 @@ class Memory:
     asked: list[Query] = field(default_factory=list)
     lost_attempts: int = 1
     lost: list[Unanswered] = field(default_factory=list)
+    secret: bytes = bytes(32)
+
+    def numbers(self, name: str) -> RowNumbers:
+        return RowNumbers(RowKey(self.secret, FEDERATION, name, "data.csv"))
+
+    def part(self, name: str, query: Query) -> Records:
+        records = self.records[name]
+        return records if query.held_back is None else self.numbers(name).part_of(records, query.held_back)
 
     @property
     def rows(self) -> int:
@@ -61,9 +70,11 @@ class Memory:
         self.asked.append(query)
         parts = [
             query.kind.contribution(
-                part, query.encoding.fraction_bits, Computation(SeededRandom(f"{name}/{number}".encode()))
+                self.part(name, query),
+                query.encoding.fraction_bits,
+                Computation(SeededRandom(f"{name}/{number}".encode())),
             )
-            for name, part in self.records.items()
+            for name in self.records
         ]
         rows = {name: part.rows for name, part in self.records.items()}
         statement = statement_for(

@@ -11,13 +11,11 @@ from tests.learner.setting import ROWS
 from tests.learner.totals import REQUEST
 from wire.envelopes import Kind, SigningKey
 from wire.errors import Code, WireError
-from wire.features import OWN_FEATURES, Feature
+from wire.features import OWN_FEATURES, USUAL_FEATURES, Feature
 from wire.query import open_query, open_retry
 from wire.status import PartyProgress, PartyState, Phase
 
 LOST = [Phase.LOST]
-USUAL_FEATURES = tuple(name for name in OWN_FEATURES if name != Feature.QUORUM_WAIT)
-"""Those of a query that asks for nothing special."""
 
 
 @pytest.fixture
@@ -145,7 +143,7 @@ def test_a_query_uses_all_features(session):
 def test_a_quorum_wait_is_named_as_a_feature_exactly_where_it_is_asked_for(setting, session):
     """Nodes without the feature refuse the query: the field may not reach them."""
     query = session.plan(replace(REQUEST, quorum_wait_s=30)).query
-    assert (query.features, query.quorum_wait_s) == (OWN_FEATURES, 30)
+    assert (query.features, query.quorum_wait_s) == (tuple(sorted((*USUAL_FEATURES, Feature.QUORUM_WAIT))), 30)
     assert session.plan(REQUEST).query.quorum_wait_s == 0
     some = (Feature.SIGNED_RETRIES.value,)
     setting.stub.features = [setting.world.features(name, some) for name in ROWS]

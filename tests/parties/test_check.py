@@ -61,6 +61,22 @@ def test_everything_is_in_order(served):
     assert "version 1" in found["roster"].detail
 
 
+def test_it_says_what_decides_which_rows_are_held_back(offline):
+    assert "chosen by their place in the table: if it is sorted" in run(offline)["data"].detail
+    config = offline.member("ada").config
+    replace_in(config, "\n[tls]", '\nid_column = "smoker"\n[tls]')
+    found = run(offline)["data"]
+    assert found.status == "failed"
+    assert "must not depend on what is learned" in found.detail
+    replace_in(config, 'id_column = "smoker"', 'id_column = "patient"')
+    assert "no such column" in run(offline)["data"].detail
+    data = offline.directory("ada") / "data.csv"
+    data.write_text("".join(f"{n or 'patient'},{row}\n" for n, row in enumerate(data.read_text().split())))
+    found = run(offline)["data"]
+    assert found.status == "ok"
+    assert "chosen by the column 'patient'" in found.detail
+
+
 def test_a_loaded_configuration_is_accepted_too(served):
     findings = preflight(PartyConfig.load(served.member("ada").config))
     assert all(finding.ok for finding in findings)

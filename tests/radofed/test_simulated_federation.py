@@ -75,3 +75,28 @@ def test_partitions_terms_and_schemas_are_those_asked_for(table):
 def test_other_numbers_of_parties_are_refused(table, parties):
     with pytest.raises(ConfigurationError, match="choose 2 to 1000"):
         asked(table, parties=parties)
+
+
+def test_both_parts_of_the_rows_add_up_to_all(table, age):
+    federation = asked(table)
+    parts = federation.hold_back(Fraction(1, 5))
+    queries = [f'x["age"] >= {years}' for years in range(30, 90, 10)]
+    true = np.array([(age >= years).sum() for years in range(30, 90, 10)])
+    found = [part.statistic(queries, epsilon=Fraction(20)) for part in parts]
+    counts = [part.values * part.rows for part in found]
+    noise = sum(part.noise * part.rows for part in found)
+    assert np.abs(sum(counts) - true).max() <= noise < 20
+    assert [part.rows for part in found] == [720, 180]
+    # Each party decides by its own key: four binomial numbers of 225 rows.
+    assert 0 < abs(counts[1][0] - true[0] / 5) < 4.5 * np.sqrt(0.16 * ROWS) + noise
+    again = asked(table).hold_back(Fraction(1, 5))[1].statistic(queries, epsilon=Fraction(20))
+    assert np.abs(again.values * again.rows - counts[1]).max() <= 2 * noise
+
+
+def test_encryption_changes_no_answer_about_a_part(table):
+    plain, encrypted = (
+        asked(table, **options).hold_back(HALF)[1] for options in ({}, {"encrypt": True, "key_bits": 2048})
+    )
+    for federation in (plain, encrypted):
+        federation.statistic(["y == 1"], epsilon=HALF)
+    assert plain.answers[0].integers.tolist() == encrypted.answers[0].integers.tolist()

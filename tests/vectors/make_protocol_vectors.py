@@ -155,7 +155,15 @@ def trust_statements(query_id):
     expiring = roster()
     expiring.not_after_unix_s = NOW + 90 * 86_400
     stated = {"federation": "vectors", "party": "a"}
-    features = ["bound-totals", "decisions", "fresh-rosters", "ledger-heads", "quorum-wait", "signed-retries"]
+    features = [
+        "bound-totals",
+        "decisions",
+        "fresh-rosters",
+        "held-back",
+        "ledger-heads",
+        "quorum-wait",
+        "signed-retries",
+    ]
     made = {
         "Retry": ("learner", query_pb2.Retry(query_id=query_id, learner="learner", attempt=2)),
         "Features": (
@@ -281,6 +289,19 @@ KINDS = {
         "moments": query_pb2.MomentsQuery(norm_bound=NORM_BOUND, edge_multiplier=640, share_sigma=900),
         "encoding": query_pb2.Encoding(fraction_bits=7, value_bits=38, slot_bits=40),
     },
+    "moments, of the training part": {
+        "moments": query_pb2.MomentsQuery(norm_bound=NORM_BOUND, edge_multiplier=640, share_sigma=900),
+        "encoding": query_pb2.Encoding(fraction_bits=7, value_bits=38, slot_bits=40),
+        "features": ["held-back"],
+        "held_back": query_pb2.HeldBack(share=rational(1, 5), part=query_pb2.PART_TRAINING),
+    },
+    "gaussian, of the held-back part": {
+        "rados": query_pb2.RadosQuery(
+            rados=10, gaussian=query_pb2.GaussianDesign(norm_bound=NORM_BOUND, share_sigma=7000)
+        ),
+        "features": ["held-back"],
+        "held_back": query_pb2.HeldBack(share=rational(2, 3), part=query_pb2.PART_HELD_BACK),
+    },
     "statistic": {
         "statistic": query_pb2.StatisticQuery(
             nodes=[
@@ -336,6 +357,7 @@ def other_query(name):
     fields = query(**changes.pop("plain fields", {}))
     if "rados" not in changes:
         fields.ClearField("rados")
+    fields.features.extend(changes.pop("features", ()))
     for field, value in changes.items():
         getattr(fields, field).CopyFrom(value)
     return fields
@@ -551,6 +573,19 @@ def bad_queries():
     yield ask("noise that overflows", "ENCODING_OVERFLOW", rados=rado(rados=10, gaussian=loud))
     yield ask("no split", "QUERY_INVALID", rados=rado(rados=10, dp_feat=unsplit))
     yield ask("a sensitive coordinate that is not boolean", "QUERY_INVALID", rados=rado(rados=10, dp_feat=absent))
+    part = query_pb2.HeldBack(share=rational(1, 5), part=query_pb2.PART_TRAINING)
+    both = {"features": ["held-back"], "held_back": part}
+    yield ask("a part of the rows of dp-feat", "QUERY_INVALID", **both)
+    noisy = rado(rados=10, gaussian=query_pb2.GaussianDesign(norm_bound=NORM_BOUND, share_sigma=7000))
+    yield ask("a part of the rows without the feature", "QUERY_INVALID", rados=noisy, held_back=part)
+    yield ask("the feature of parts without a part", "QUERY_INVALID", rados=noisy, features=["held-back"])
+    for name, odd in (
+        ("no part", query_pb2.HeldBack(share=rational(1, 5))),
+        ("no share that is held back", query_pb2.HeldBack(part=query_pb2.PART_TRAINING)),
+        ("all rows held back", query_pb2.HeldBack(share=rational(1), part=query_pb2.PART_TRAINING)),
+        ("a share not in lowest terms", query_pb2.HeldBack(share=rational(2, 10), part=query_pb2.PART_TRAINING)),
+    ):
+        yield ask(name, "QUERY_INVALID", rados=noisy, **both | {"held_back": odd})
     yield ask("a cohort smaller than nobody", "QUERY_INVALID", cohort_min=0)
     yield ask("a cohort larger than all", "QUERY_INVALID", cohort_min=4)
     yield ask("no attempt", "QUERY_INVALID", max_attempts=0)

@@ -14,7 +14,7 @@ from wire.binding import Binding, OpeningSecret, montgomery_key
 from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, open_statement, sign
 from wire.envelopes import Envelope, Kind, SigningKey, key_id
 from wire.errors import Code, WireError
-from wire.features import MAX_FEATURES, OWN_FEATURES, Feature, Features, open_features
+from wire.features import MAX_FEATURES, USUAL_FEATURES, Feature, Features, open_features
 from wire.ledger_head import MAX_SEALED_BYTES, LedgerHead
 from wire.query import (
     MAX_PHASE_S,
@@ -57,7 +57,7 @@ def opened(world):
 @pytest.fixture(scope="module")
 def bound(world):
     """A query with a binding and all features."""
-    return world.plan(features=OWN_FEATURES).query
+    return world.plan(features=USUAL_FEATURES).query
 
 
 # Bindings.

@@ -97,6 +97,11 @@ class GaussianDesign(RadoDesign):
         )
 
     @property
+    def takes_parts(self) -> bool:
+        """See `RadoDesign`: each row is drawn by its own coin, so a row outside the part adds zero to every rado."""
+        return self.fraction is None
+
+    @property
     def scope(self) -> Scope:
         """See `RadoDesign`."""
         return "record"

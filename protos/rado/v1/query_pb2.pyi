@@ -64,6 +64,30 @@ LOSS_HINGE: Loss.ValueType  # 2
 """max(0, 1 - z)."""
 Global___Loss: typing_extensions.TypeAlias = Loss
 
+class _Part:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _PartEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Part.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    PART_UNSPECIFIED: _Part.ValueType  # 0
+    """Never valid."""
+    PART_TRAINING: _Part.ValueType  # 1
+    """The rows that are not held back."""
+    PART_HELD_BACK: _Part.ValueType  # 2
+    """The rows that are held back."""
+
+class Part(_Part, metaclass=_PartEnumTypeWrapper):
+    """Part is one of the two parts of a party's rows."""
+
+PART_UNSPECIFIED: Part.ValueType  # 0
+"""Never valid."""
+PART_TRAINING: Part.ValueType  # 1
+"""The rows that are not held back."""
+PART_HELD_BACK: Part.ValueType  # 2
+"""The rows that are held back."""
+Global___Part: typing_extensions.TypeAlias = Part
+
 @typing.final
 class Rational(google.protobuf.message.Message):
     """Rational is an exact number. Privacy parameters travel as these, never as floating point."""
@@ -717,6 +741,31 @@ class Binding(google.protobuf.message.Message):
 Global___Binding: typing_extensions.TypeAlias = Binding
 
 @typing.final
+class HeldBack(google.protobuf.message.Message):
+    """HeldBack says which part of the rows a query is about. Rows outside it count as rows, and contribute zero."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SHARE_FIELD_NUMBER: builtins.int
+    PART_FIELD_NUMBER: builtins.int
+    part: Global___Part.ValueType
+    """Which part."""
+    @property
+    def share(self) -> Global___Rational:
+        """The share of its rows that a party holds back, by a keyed rule of its own; between 0 and 1."""
+
+    def __init__(
+        self,
+        *,
+        share: Global___Rational | None = ...,
+        part: Global___Part.ValueType = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["share", b"share"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["part", b"part", "share", b"share"]) -> None: ...
+
+Global___HeldBack: typing_extensions.TypeAlias = HeldBack
+
+@typing.final
 class Query(google.protobuf.message.Message):
     """Query is what a learner asks, signed (type "Query", role "learner"). Its id is the SHA-256 of the payload. A receiver
     refuses a query in which any field, at any depth, is unknown to it.
@@ -750,6 +799,7 @@ class Query(google.protobuf.message.Message):
     FEATURES_FIELD_NUMBER: builtins.int
     BINDING_FIELD_NUMBER: builtins.int
     QUORUM_WAIT_S_FIELD_NUMBER: builtins.int
+    HELD_BACK_FIELD_NUMBER: builtins.int
     federation: builtins.str
     """The federation's name."""
     learner: builtins.str
@@ -822,6 +872,10 @@ class Query(google.protobuf.message.Message):
     def binding(self) -> Global___Binding:
         """Present exactly if the features contain "bound-totals"."""
 
+    @property
+    def held_back(self) -> Global___HeldBack:
+        """Present exactly if the features contain "held-back". Without it the query is about all rows."""
+
     def __init__(
         self,
         *,
@@ -851,9 +905,10 @@ class Query(google.protobuf.message.Message):
         features: collections.abc.Iterable[builtins.str] | None = ...,
         binding: Global___Binding | None = ...,
         quorum_wait_s: builtins.int = ...,
+        held_back: Global___HeldBack | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["binding", b"binding", "delta", b"delta", "encoding", b"encoding", "gradient", b"gradient", "kind", b"kind", "moments", b"moments", "paillier_key", b"paillier_key", "rados", b"rados", "statistic", b"statistic"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["answer_within_s", b"answer_within_s", "binding", b"binding", "cohort_min", b"cohort_min", "created_at_unix_s", b"created_at_unix_s", "delta", b"delta", "encoding", b"encoding", "features", b"features", "federation", b"federation", "gradient", b"gradient", "honest_parties", b"honest_parties", "kind", b"kind", "learner", b"learner", "max_attempts", b"max_attempts", "max_parties", b"max_parties", "max_rows", b"max_rows", "moments", b"moments", "nonce", b"nonce", "not_after_unix_s", b"not_after_unix_s", "paillier_key", b"paillier_key", "prepare_within_s", b"prepare_within_s", "quorum_wait_s", b"quorum_wait_s", "rados", b"rados", "roster_version", b"roster_version", "schema", b"schema", "schema_digest", b"schema_digest", "statistic", b"statistic", "upload_within_s", b"upload_within_s"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["binding", b"binding", "delta", b"delta", "encoding", b"encoding", "gradient", b"gradient", "held_back", b"held_back", "kind", b"kind", "moments", b"moments", "paillier_key", b"paillier_key", "rados", b"rados", "statistic", b"statistic"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["answer_within_s", b"answer_within_s", "binding", b"binding", "cohort_min", b"cohort_min", "created_at_unix_s", b"created_at_unix_s", "delta", b"delta", "encoding", b"encoding", "features", b"features", "federation", b"federation", "gradient", b"gradient", "held_back", b"held_back", "honest_parties", b"honest_parties", "kind", b"kind", "learner", b"learner", "max_attempts", b"max_attempts", "max_parties", b"max_parties", "max_rows", b"max_rows", "moments", b"moments", "nonce", b"nonce", "not_after_unix_s", b"not_after_unix_s", "paillier_key", b"paillier_key", "prepare_within_s", b"prepare_within_s", "quorum_wait_s", b"quorum_wait_s", "rados", b"rados", "roster_version", b"roster_version", "schema", b"schema", "schema_digest", b"schema_digest", "statistic", b"statistic", "upload_within_s", b"upload_within_s"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["rados", "moments", "statistic", "gradient"] | None: ...
 
 Global___Query: typing_extensions.TypeAlias = Query

@@ -11,6 +11,7 @@ from radofed.cli.arguments import (
     AllowOlderNodes,
     CohortMin,
     Colluders,
+    HoldBack,
     MaxRows,
     OldEstimator,
     QuorumWait,
@@ -18,6 +19,7 @@ from radofed.cli.arguments import (
     estimator_option,
     exact,
     named_option,
+    training_part,
 )
 from radofed.cli.framework import check_directory, check_new, command
 from radofed.cli.learner.sessions import open_session
@@ -82,6 +84,7 @@ def train(
         Path | None,
         typer.Option(help="To query: file with the queries so far, to continue from. Default: OUTPUT.journal."),
     ] = None,
+    hold_back: HoldBack = None,
     cohort_min: CohortMin = None,
     colluders: Colluders = None,
     max_rows: MaxRows = None,
@@ -107,6 +110,7 @@ def train(
         raise ConfigurationError(f"no estimator is called {name!r}; {nearest(name, (*BY_QUERIES, *FROM_RELEASES))}")
     if name not in BY_QUERIES:
         asks = {"--config": config, "--schema": schema, "--epsilon": epsilon, "--rounds": rounds, "--journal": journal}
+        asks["--hold-back"] = hold_back
         if given := [option for option, value in asks.items() if value is not None]:
             raise ConfigurationError(f"{name} learns from a release and takes no {given[0]}; leave it out")
         if release is None:
@@ -127,7 +131,10 @@ def train(
         config=config,
         budget=(epsilon, delta),
         journal=journal or to.with_name(f"{to.name}.journal"),
-        terms=_terms(cohort_min, colluders, max_rows, quorum_wait, allow_older_nodes=allow_older_nodes),
+        terms={
+            **_terms(cohort_min, colluders, max_rows, quorum_wait, allow_older_nodes=allow_older_nodes),
+            "held_back": training_part(hold_back),
+        },
         timeout_s=timeout_s,
     )
 
@@ -158,8 +165,12 @@ def _train_by_queries(
     answers = len(oracle.answers)
     rows = max(sum(answer.party_rows.values()) for answer in oracle.answers)
     data = {**_saved(output, model, estimator, to), "answers": answers}
-    words = f"{to}: {name} over {rows} rows, {answers} answer{'s' * (answers != 1)}"
+    words = f"{to}: {name} over {rows} rows{_but_held_back(model)}, {answers} answer{'s' * (answers != 1)}"
     return Result(data, "\n".join([words, *model.statement.sentences()]))
+
+
+def _but_held_back(model: "Model") -> str:
+    return "" if model.held_back is None else f" less those held back, a share of {float(model.held_back):g}"
 
 
 def _saved(output: Output, model: "Model", estimator: Any, to: Path) -> dict[str, Any]:
@@ -174,6 +185,7 @@ def _saved(output: Output, model: "Model", estimator: Any, to: Path) -> dict[str
         "learner": model.learner,
         "d": model.schema.d,
         "release_digest": model.release_digest,
+        "held_back": None if model.held_back is None else str(model.held_back),
     }
     return {**data, "privacy": model.statement.to_dict(), "warning": warning}
 
@@ -189,8 +201,9 @@ def _train_on(output: Output, release: Path, to: Path, name: str, options: dict[
     loaded = Release.load(release)
     output.note(f"training {name} on {loaded.contents} of {loaded.schema.d} coordinates ...")
     estimator = fitted(loaded, name, **options)
-    data = _saved(output, model_of(estimator, loaded, name), estimator, to)
-    return Result(data, f"{to}: {name} over {loaded.rows} rows")
+    model = model_of(estimator, loaded, name)
+    data = _saved(output, model, estimator, to)
+    return Result(data, f"{to}: {name} over {loaded.cohort_rows} rows{_but_held_back(model)}")
 
 
 def evaluate(
@@ -211,14 +224,18 @@ def evaluate(
 ) -> Result:
     """Measure a model on the parties' rows.
 
-    Prints error, confusion matrix, calibration and ROC, with intervals. This is one batch of statistics. The parties
-    charge it like every query.
+    Prints error, rates, calibration and ROC, with intervals. A model that was trained with --hold-back is measured on
+    the rows that were held back, also with intervals for new rows. Any other is measured on all rows, and nothing is
+    claimed about new ones. This is one batch of statistics. The parties charge it like every query.
     """
     from dpcore.evaluation.evaluation import evaluate as ask_evaluation
+    from dpcore.records.held_back import HeldBack, Part
     from learner.model import Model
 
     loaded = Model.load(model)
     terms = _terms(cohort_min, colluders, max_rows, quorum_wait, allow_older_nodes=allow_older_nodes)
+    if loaded.held_back is not None:
+        terms["held_back"] = HeldBack(loaded.held_back, Part.HELD_BACK)
     with _federation(output, config, loaded.schema, terms, timeout_s, None) as federation:
         oracle = _within(federation, "evaluate", epsilon, delta)
         found = ask_evaluation(loaded.theta, oracle, confidence=confidence, bins=bins, scale=scale)

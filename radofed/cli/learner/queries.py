@@ -18,6 +18,7 @@ from radofed.cli.arguments import (
     EdgeWeight,
     EpsilonPerRado,
     FractionBits,
+    HoldBack,
     Limit,
     MaxRows,
     QuorumWait,
@@ -26,6 +27,7 @@ from radofed.cli.arguments import (
     Support,
     Timeout,
     exact_or_none,
+    training_part,
 )
 from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.learner.sessions import open_session
@@ -124,6 +126,7 @@ def query(
     expires_after_s: _ExpiresAfterS = None,
     quorum_wait: QuorumWait = None,
     allow_older_nodes: AllowOlderNodes = False,
+    hold_back: HoldBack = None,
     wait: _Wait = True,
     timeout_s: Timeout = None,
     retries: Retries = 0,
@@ -154,6 +157,7 @@ def query(
         "expires_after_s": expires_after_s,
         "quorum_wait_s": quorum_wait,
         "allow_older_nodes": allow_older_nodes,
+        "held_back": training_part(hold_back),
     }
     figures = {
         "epsilon": epsilon,
@@ -399,13 +403,15 @@ def _fetched(release: "Release", directory: Path) -> Result:
         "release": directory,
         "digest": release.digest,
         "parties": len(release.party_rows),
-        "rows": release.rows,
+        "rows": release.cohort_rows,
         "rows_by_party": release.party_rows,
         **release.contents_data,
+        **release.part_data,
         "privacy": release.statement.to_dict(),
     }
+    part = "" if release.query.held_back is None else f"; {release.query.held_back.words()}"
     lines = [
-        f"{directory}: {release.contents} over {release.rows} rows of {len(release.party_rows)} parties",
+        f"{directory}: {release.contents} over {release.cohort_rows} rows of {len(release.party_rows)} parties{part}",
         *release.statement.sentences(),
         f"train on it with: rado learner train {directory} --output model.json",
     ]

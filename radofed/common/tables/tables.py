@@ -236,6 +236,22 @@ def stored_blocks(table: Table, schema: Schema, progress: RowsRead | None = None
     _check_unchanged(table)
 
 
+def column_texts(table: Table, column: str) -> Iterator[list[str]]:
+    """The texts of a column, block by block. Raises as encoded_blocks does, and for a missing cell."""
+
+    def read(block: TableBlock) -> list[str]:
+        found = block.cells[wanted]
+        assert isinstance(found, Texts), "the column is wanted as texts"
+        missing = np.flatnonzero(found.codes < 0)
+        if missing.size:
+            raise CellError(int(missing[0]), column, "is empty; give every row an id, or leave id_column out")
+        return [found.texts[code] for code in found.codes]
+
+    wanted = WantedColumn(column, "texts")
+    yield from _each_block(table, [wanted], read, None)
+    _check_unchanged(table)
+
+
 def read_observations(path: str | Path, schema: Schema) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """All rows of a file without their labels, for prediction: x (m, d) float64 in [-1, 1] and usable (m,).
 

@@ -2,24 +2,32 @@
 
 import json
 import math
+from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
 from dpcore.errors import ConfigurationError, ShapeError
-from dpcore.evaluation.evaluation import Evaluation, evaluate
+from dpcore.evaluation.evaluation import Evaluation
+from dpcore.evaluation.evaluation import evaluate as evaluate_rows
 from dpcore.evaluation.linear_scores import linear_scores
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.evaluation import values
 from dpcore.predicates.notation import parse, to_text
+from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.records import Records
 from tests.dpcore.estimators import oracle_world as world
+
+# THETA is chosen here and not learned: it saw no row.
+evaluate = partial(evaluate_rows, unseen=True)
 
 THETA = np.array([2.0, -1.0, 0.5, -0.3])
 SCHEMA = world.schema_of(*(world.real(f"r{i}") for i in range(3)))
 EDGES = np.array([-1.0, 0.0, 1.0])
+PROPORTIONS = ("error", "true_positive_rate", "false_positive_rate", "precision", "balanced_accuracy", "auc")
 
 
 def rows_of(rows, theta=THETA, seed=0):
@@ -81,8 +89,8 @@ def test_without_noise_calibration_is_exact():
     assert overconfident.calibration[0].is_off
     assert overconfident.calibration[-1].is_off
     off = sum(part.is_off for part in overconfident.calibration)
-    assert f"In {off} of 8 bins" in overconfident.sentences()[-2]
-    assert "is consistent with the model" in found.sentences()[-2]
+    assert f"In {off} of 8 bins" in overconfident.sentences()[-3]
+    assert "is consistent with the model" in found.sentences()[-3]
     # Scores four times too large are calibrated on a scale of 4.
     rescaled = evaluate(4 * THETA, world.divided(SCHEMA, x, labels), bins=8, scale=4.0)
     assert not any(part.is_off for part in rescaled.calibration)
@@ -167,7 +175,7 @@ def test_intervals_are_wide_with_little_information(case, epsilon):
     found = evaluate(theta, world.divided(SCHEMA, x, labels, parties=1, epsilon=epsilon), bins=6)
     text = json.dumps(found.to_dict(), allow_nan=False)
     assert json.loads(text)["rows"] == rows
-    assert len(found.sentences()) == 8
+    assert len(found.sentences()) == 9
     wrong = (np.where(x @ theta > 0, 1, -1) != labels).mean()
     assert found.error.on_rows.lower - 1e-9 <= wrong <= found.error.on_rows.upper + 1e-9
     assert found.error.on_distribution.width > found.error.on_rows.width - 1e-9
@@ -224,3 +232,56 @@ def test_an_evaluation_is_frozen():
     assert isinstance(found, Evaluation)
     with pytest.raises(ValueError, match="read-only"):
         found.confusion[0, 0] = 1.0
+
+
+def test_nothing_is_claimed_about_new_rows_unless_the_rows_were_not_seen():
+    x, labels = rows_of(2000)
+    found = evaluate_rows(THETA, world.divided(SCHEMA, x, labels), bins=6)
+    told, said = json.loads(json.dumps(found.to_dict(), allow_nan=False)), found.sentences()
+    proportions = [told[name] for name in PROPORTIONS]
+    proportions += [part["observed"] for part in told["calibration"]]
+    proportions += [point[name] for point in told["roc"] for name in ("true_positive_rate", "false_positive_rate")]
+    assert len(proportions) == 6 + 6 + 2 * 5
+    assert all(part["on_distribution"] is None for part in proportions)
+    assert told["unseen"] is False
+    assert told["part"] is None
+    assert "it was trained on" in said[0]
+    assert sum("new rows" in sentence for sentence in said) == 1
+    assert "Nothing is claimed about new rows" in said[-1]
+    # What holds on the rows is the same, whatever is claimed beyond them.
+    claimed = evaluate_rows(THETA, world.divided(SCHEMA, x, labels), bins=6, unseen=True)
+    assert [getattr(found, name).on_rows for name in PROPORTIONS] == [
+        getattr(claimed, name).on_rows for name in PROPORTIONS
+    ]
+    assert all(getattr(claimed, name).on_distribution is not None for name in PROPORTIONS)
+    assert "drawn as these were" in claimed.sentences()[-1]
+
+
+@pytest.mark.parametrize("part", Part)
+def test_only_rows_that_are_held_back_are_taken_to_be_new(part):
+    x, labels = rows_of(500)
+    oracle = world.divided(SCHEMA, x, labels)
+    oracle.held_back = HeldBack(Fraction(1, 5), part)
+    found = evaluate_rows(THETA, oracle, bins=6)
+    assert found.unseen == (part is Part.HELD_BACK)
+    assert (found.error.on_distribution is not None) == found.unseen
+    assert ("hold back" in found.sentences()[0]) == found.unseen
+    assert found.to_dict()["part"] == {"share": "1/5", "part": part.value}
+
+
+def test_a_part_may_have_more_rows_than_on_average():
+    """Counts are those of the rows that are there, and are cut at the number of all rows only."""
+    x, labels = rows_of(130)
+
+    class Oracle(world.TableOracle):
+        held_back = HeldBack(Fraction(1, 5), Part.HELD_BACK)
+
+        def statistic(self, *arguments, **options):
+            found = super().statistic(*arguments, **options)
+            return replace(found, values=found.values * 1.3, rows=100, most_rows=500)
+
+    found = evaluate_rows(THETA, Oracle(SCHEMA, [world.records(x, labels)]), bins=6)
+    expected = evaluate_rows(THETA, world.divided(SCHEMA, x, labels), bins=6, unseen=True)
+    assert (found.rows, found.usable, expected.usable) == (500, 130, 130)
+    assert found.confusion.tolist() == expected.confusion.tolist()
+    assert found.error == expected.error

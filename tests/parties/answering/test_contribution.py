@@ -1,16 +1,26 @@
 """The packed integers are the computed ones: promise P6 at one party, through the real encryption."""
 
+from dataclasses import replace
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
-from dpcore.errors import ShapeError
+from dpcore.accounting.noise_shares import GaussianShares
+from dpcore.errors import ConfigurationError, ShapeError
+from dpcore.numbers.fixed_point import plan_encoding
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.packing import open_total
+from dpcore.predicates.expressions import Constant
+from dpcore.predicates.notation import parse
 from dpcore.queries.rados import RadosQuery
+from dpcore.queries.statistic import StatisticQuery
 from dpcore.randomness.sources import SeededRandom, SystemRandom
 from dpcore.records.computation import Computation
+from dpcore.records.held_back import HeldBack, Part, RowKey, RowNumbers
 from parties.answering.contribution import encrypted_chunks, integer_vector
-from tests.parties.party_world import make_records
+from parties.ledger.charges import RECORD, charge_for
+from tests.parties.party_world import SCHEMA, make_records, ready
 
 
 def small_obfuscator(opened) -> Obfuscator:
@@ -102,3 +112,58 @@ def test_a_contribution_of_another_length_is_not_sent(world, monkeypatch):
     monkeypatch.setattr(RadosQuery, "contribution", lambda *_: np.zeros(7, dtype=np.int64))
     with pytest.raises(ShapeError, match="values"):
         integer_vector(opened, make_records(40, seed=1), Computation(SystemRandom()))
+
+
+# A part of the rows.
+
+PARTS = [HeldBack(Fraction(1, 5), part) for part in Part]
+NUMBERS = RowNumbers(RowKey(bytes(32), "clinics", "ada", "data.csv"))
+
+
+def about(world, held_back):
+    kind = StatisticQuery((Constant(True), parse("y == 1")), SCHEMA, GaussianShares(3))
+    features = () if held_back is None else ("held-back",)
+    encoding = plan_encoding(largest_sum=1 << 20, max_parties=3, fraction_bits=0)
+    query = world.query(kind=kind, encoding=encoding, held_back=held_back, features=features)
+    return world.open(world.ask(query))
+
+
+def test_a_contribution_about_a_part_is_that_of_its_rows_with_the_same_noise(world):
+    records = make_records(400)
+
+    def values(held_back):
+        computation = Computation(SeededRandom(1), numbers=NUMBERS)
+        return integer_vector(about(world, held_back), records, computation)
+
+    noise = values(None) - [400, (records.labels > 0).sum()]
+    held, kept = (values(part) - noise for part in (PARTS[1], PARTS[0]))
+    inside = PARTS[1].contains(NUMBERS.key.of_places(400))
+    assert held.tolist() == [inside.sum(), (inside & (records.labels > 0)).sum()]
+    assert (held + kept + noise == values(None)).all()
+    assert 40 < held[0] < 120
+
+
+def test_rows_without_numbers_answer_about_no_part(world):
+    with pytest.raises(ConfigurationError, match="no numbers"):
+        integer_vector(about(world, PARTS[0]), make_records(), Computation(SeededRandom(1)))
+
+
+def test_both_parts_are_charged_as_queries_about_all_rows_and_state_all_rows(ada):
+    """No parallel composition, and nothing that is sent beside the sums depends on how many rows a part has."""
+    world = ada.world
+    ada.policy = world.policy(designs=["statistic"])
+    ada.restart()
+    ada.lifecycle._party = replace(ada.lifecycle._party, numbers=NUMBERS)
+    spent, rows, sizes = [], [], []
+    for held_back in (None, *PARTS):
+        opened = about(world, held_back)
+        assert charge_for(opened.query, 40) == charge_for(about(world, None).query, 40)
+        envelope, cohort = ready(ada, opened.query)
+        ada.upload(envelope, cohort)
+        rows.append(cohort.open(world.roster)[0].rows)
+        sizes.append(ada.hub.opened_receipt().ciphertexts)
+        spent.append(ada.ledger.spent(RECORD).rho)
+    assert rows == [40] * 3
+    assert len(set(sizes)) == 1
+    assert spent[0] > 0
+    assert [after - before for before, after in zip([0, *spent], spent, strict=False)] == [spent[0]] * 3

@@ -1,16 +1,20 @@
 """A party's sums over rows on a Ray cluster of three nodes: lost work is repeated, and the sums are the same."""
 
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
 import pytest
 
 from dpcore.errors import ConfigurationError
+from dpcore.queries.moments import MomentsPart
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.schema_designs import plain_design
 from dpcore.randomness.sources import SeededRandom
+from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation, PartySecret
+from dpcore.records.held_back import HeldBack, Part, RowKey, RowNumbers
 from dpcore.records.records import BLOCK_ROWS
 from dpcore.records.row_sums import sum_on_threads
 from parties.answering.failures import StoppedError
@@ -205,3 +209,36 @@ def test_a_node_with_a_cluster_sums_there(offline):
         assert node._lifecycle._party.row_sums is sum_on_threads
     with PartyNode(config.model_copy(update={"cluster": PartyCluster(address="auto")})) as node:
         assert isinstance(node._lifecycle._party.row_sums, ClusterRowSums)
+
+
+def test_workers_get_no_values_of_rows_outside_the_part(records, monkeypatch, caplog):
+    """And return the sums of this machine. The job runs in this process, so that the test sees what it is given."""
+    given = []
+
+    class Here:
+        def __init__(self, _settings, function, shared):
+            self._function, self._shared = function, shared
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            return
+
+        def results(self, count, load, _idle):
+            for number in range(count):
+                given.append(load(number))
+                yield number, self._function(self._shared, given[-1])
+
+    monkeypatch.setattr("parties.data.cluster.ClusterJob", Here)
+    settings = PartyCluster(address="auto", workers=1, timeout_s=60, from_rows=ROWS)
+    numbers = RowNumbers(RowKey(bytes(32), "f", "p", "d"))
+    part = numbers.part_of(records, HeldBack(Fraction(1, 5), Part.TRAINING))
+    moments = MomentsPart(records.d, 10, Clip(Fraction(2), bias=True))
+    np.testing.assert_array_equal(ClusterRowSums(settings, Log("party"))(moments, part), sum_on_threads(moments, part))
+    assert len(given) == 10
+    assert not [record for record in caplog.records if "cluster failed" in record.getMessage()]
+    features, usable = (np.concatenate([payload[place] for payload in given]) for place in (1, 3))
+    np.testing.assert_array_equal(usable, part.usable)
+    assert not features[~usable].any()
+    assert records.features[~usable].any(axis=1).all()

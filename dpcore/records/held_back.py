@@ -1,0 +1,156 @@
+"""Held-back rows: a party divides its rows into a training part and a held-back part, by a secret key.
+
+A query names a share s and one of the two parts. A row is held back if its number u, uniform in [0, 2^64), is less than
+ceil(s 2^64). The number is a pseudorandom function, under a key of the party, of the row's id or of its place in the
+table. So a row is on the same side in every query with the same s, and what is held back for a smaller share is also
+held back for a larger one. The number does not depend on the row's other values.
+
+    key      = HKDF-SHA256(the party's secret, no salt, 32 bytes,
+                           info = "rado.v1/held-back" || 00 || purpose || 00 || names)
+    names    = u32(|x|) || x for x = federation, party, data source, in UTF-8
+    by id    u = the first 8 bytes of HMAC-SHA256(key of the purpose "id", id), big-endian
+    by place u = bytes 8 i to 8 i + 7 of AES-256-CTR(key of "place", zero counter), little-endian, for row i from 0
+
+A row outside the part that is asked about contributes what a row that is not usable does: zero.
+
+Privacy. "Row j if it is in the part, else a row that is not usable" maps a data set row by row: row j of the image
+depends on the key and on row j, or row j and its place, and on no other row. Replacing one record of the data set
+replaces at most one record of the image. The sensitivity of every kind that takes parts covers rows that are not usable
+(they contribute 0, within each clipping norm and range), so a bound for the replacement of one record of the image is
+one for the data set, with the same noise. It holds for every fixed key: privacy does not need the key to be secret. A
+record that is replaced by one with another id may leave one part and enter the other, and the answers about both may
+move as far as two answers about all rows. So both are charged, and never as disjoint (no parallel composition).
+
+Rows. The party signs its number m of all rows. How many of them are in the part is not sent. An estimator divides by
+p m, with p = 1 - s or s. Ids or places that are distinct have independent numbers, uniform up to 2^-64, and
+
+    E[sum of f over the part] = p sum of f over all rows.
+
+So sum / (p m) is an unbiased estimate of the mean of f over all rows (Horvitz and Thompson, J. Am. Stat. Assoc. 47,
+1952). The part has T rows, T binomial (m, p) with a standard deviation of root(p (1 - p) m), and |T - p m| <=
+root(m ln(2 / a) / 2) with probability at least 1 - a (Hoeffding 1963, Theorem 1). Rows of one id are all on one side:
+the estimate stays unbiased, and T varies more.
+
+New rows. Numbers do not depend on values. So given which rows are held back, rows that were drawn independently from
+one distribution still are, and what was learned from the training part, with its noise, is independent of the others.
+
+Assumes that HMAC-SHA256, HKDF-SHA256 and AES-256 in counter mode are pseudorandom.
+"""
+
+import hmac
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+from math import ceil, sqrt
+
+import numpy as np
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from numpy.typing import NDArray
+
+from dpcore.errors import PlanError
+from dpcore.numbers.rationals import check_rational
+from dpcore.randomness.sources import KeyedRandom
+from dpcore.records.records import Records
+
+_DOMAIN = b"rado.v1/held-back\0"
+_BITS = 64
+
+
+class Part(StrEnum):
+    """One of the two parts of a party's rows."""
+
+    TRAINING = "training"
+    HELD_BACK = "held-back"
+
+
+@dataclass(frozen=True)
+class HeldBack:
+    """The part of the rows that a query is about. share: s, the share that each party holds back.
+
+    Raises PlanError unless share is an exact fraction between 0 and 1.
+    """
+
+    share: Fraction
+    part: Part
+
+    def __post_init__(self) -> None:
+        check_rational("the share of rows that is held back", self.share)
+        if self.share >= 1:
+            raise PlanError(f"the share of rows that is held back is {self.share}: choose one between 0 and 1")
+
+    @property
+    def chance(self) -> Fraction:
+        """p, the probability that a row is in the part: 1 - s or s."""
+        return self.share if self.part is Part.HELD_BACK else 1 - self.share
+
+    def rows(self, rows: int) -> int:
+        """The number of rows to divide by: p times `rows`, rounded to an integer of at least 1; 0 for no rows.
+
+        Rounding moves a mean by a factor within 1 / (2 p m) of 1; `Estimates.quantisation` counts it.
+        """
+        return max(1, round(self.chance * rows)) if rows else 0
+
+    def rows_deviation(self, rows: int) -> float:
+        """Standard deviation of the number of rows in the part, of `rows` with distinct ids or places."""
+        return sqrt(self.chance * (1 - self.chance) * rows)
+
+    def contains(self, numbers: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Whether the rows with these numbers are in the part: bool (m,)."""
+        # At most 2^64 - 1: the share is below 1, and its denominator below 2^63.
+        first_kept = np.uint64(ceil(self.share * (1 << _BITS)))
+        return numbers < first_kept if self.part is Part.HELD_BACK else numbers >= first_kept
+
+    def to_dict(self) -> dict[str, str]:
+        """For JSON."""
+        return {"share": str(self.share), "part": self.part.value}
+
+    def words(self) -> str:
+        """The part in words."""
+        share = f"{float(self.share):.6g}"
+        if self.part is Part.HELD_BACK:
+            return f"the part of the rows that each party holds back, a share of {share}"
+        return f"the rows without those that each party holds back, a share of {share}"
+
+
+@dataclass(frozen=True)
+class RowKey:
+    """The key of one party's row numbers, for one federation and data source. Held by the party only.
+
+    secret: the party's secret, at least 32 bytes. source: the name of the data.
+    """
+
+    secret: bytes = field(repr=False)
+    federation: str
+    party: str
+    source: str
+
+    def of_places(self, rows: int) -> NDArray[np.uint64]:
+        """The numbers of rows 0 to `rows` - 1, by place: (rows,)."""
+        stream = KeyedRandom(self._key(b"place")).bytes(8 * rows)
+        return np.frombuffer(stream, dtype="<u8").astype(np.uint64, copy=False)
+
+    def of_ids(self, ids: Iterable[str]) -> NDArray[np.uint64]:
+        """The numbers of rows with these ids: equal ids have equal numbers."""
+        key = self._key(b"id")
+        found = (int.from_bytes(hmac.digest(key, text.encode(), "sha256")[:8], "big") for text in ids)
+        return np.fromiter(found, dtype=np.uint64)
+
+    def _key(self, purpose: bytes) -> bytes:
+        names = (name.encode() for name in (self.federation, self.party, self.source))
+        info = _DOMAIN + purpose + b"\0" + b"".join(len(name).to_bytes(4, "big") + name for name in names)
+        return HKDF(SHA256(), 32, None, info).derive(self.secret)
+
+
+@dataclass(frozen=True)
+class RowNumbers:
+    """The numbers of a party's rows. by_id: (m,), for rows with ids; None to number them by their places."""
+
+    key: RowKey
+    by_id: NDArray[np.uint64] | None = field(default=None, repr=False)
+
+    def part_of(self, records: Records, held_back: HeldBack) -> Records:
+        """The records, of which those outside the part are not usable. Raises ShapeError if numbers are missing."""
+        numbers = self.key.of_places(records.rows) if self.by_id is None else self.by_id
+        return records.only(held_back.contains(numbers))

@@ -1,0 +1,124 @@
+"""A party's rows are numbered by an id column, or by their places."""
+
+import dataclasses
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpcore.errors import ConfigurationError, DataError
+from dpcore.records.held_back import RowKey
+from parties.config import PartyConfig
+from parties.data.dataset import check, load
+from parties.node import PartyNode
+from tests.parties.data.test_dataset import STRICT
+
+KEY = RowKey(bytes(range(32)), "clinics", "north", "data.csv")
+ROWS = [
+    ("p1", "25,yes,clerk,7.9,yes"),
+    ("p2", "50,no,nurse,8,no"),
+    ("p3", "75,no,nurse,1,no"),
+    ("p1", "26,no,clerk,2,no"),
+]
+
+
+def text(rows, name: str = "patient") -> str:
+    return "\n".join([f"{name},age,smoker,job,pixel,ill", *(f"{own},{rest}" for own, rest in rows)]) + "\n"
+
+
+def numbered(path, id_column: str | None = "patient") -> np.ndarray:
+    dataset = load(path, STRICT, row_key=KEY, id_column=id_column)
+    by_id = dataset.numbers.by_id
+    return KEY.of_places(dataset.records.rows) if by_id is None else by_id
+
+
+def test_numbers_follow_ids_wherever_the_rows_stand(csv_file):
+    expected = KEY.of_ids([own for own, _ in ROWS]).tolist()
+    assert numbered(csv_file(text(ROWS))).tolist() == expected
+    assert expected[0] == expected[3]
+    assert numbered(csv_file(text(ROWS[::-1]))).tolist() == expected[::-1]
+    changed = [(own, rest.replace("yes", "no")) for own, rest in ROWS]
+    assert numbered(csv_file(text(changed))).tolist() == expected
+
+
+def test_numbers_follow_places_without_ids(csv_file):
+    assert numbered(csv_file(text(ROWS)), None).tolist() == KEY.of_places(4).tolist()
+    assert numbered(csv_file(text(ROWS[::-1])), None).tolist() == KEY.of_places(4).tolist()
+
+
+def test_ids_of_other_files_are_their_texts(tmp_path):
+    table = {"patient": [7, 12, 7], "age": [1.0, 2.0, 3.0], "smoker": ["yes"] * 3, "job": ["clerk"] * 3}
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({**table, "pixel": [1.0] * 3, "ill": ["yes", "no", "no"]}), path)
+    assert numbered(path).tolist() == KEY.of_ids(["7", "12", "7"]).tolist()
+
+
+def test_ids_change_no_record(csv_file):
+    plain, with_ids = (
+        load(csv_file(text(ROWS)), STRICT),
+        load(csv_file(text(ROWS)), STRICT, row_key=KEY, id_column="patient"),
+    )
+    assert plain.numbers is None
+    assert plain.records.digest == with_ids.records.digest
+    assert dataclasses.asdict(plain.report) == dataclasses.asdict(with_ids.report)
+
+
+@pytest.mark.parametrize(
+    ("rows", "name", "says", "line"),
+    [
+        ([*ROWS, ("", "1,yes,clerk,1,no")], "patient", "give every row an id", 6),
+        ([*ROWS, (" ", "1,yes,clerk,1,no")], "patient", "give every row an id", 6),
+        (ROWS, "patients", "no such column; did you mean 'patients'", None),
+    ],
+    ids=["empty", "blank", "absent"],
+)
+def test_rows_without_an_id_are_refused_by_the_node_and_by_the_check(csv_file, rows, name, says, line):
+    path = csv_file(text(rows, name))
+    for read in (
+        lambda: load(path, STRICT, row_key=KEY, id_column="patient"),
+        lambda: check(STRICT, path, id_column="patient"),
+    ):
+        with pytest.raises(DataError, match=says) as caught:
+            read()
+        assert (caught.value.line, caught.value.column) == (line, "patient")
+
+
+@pytest.mark.parametrize("column", ["age", "pixel", "ill"])
+def test_a_column_of_the_schema_is_no_id(csv_file, column):
+    """Rows would be held back by what is learned, and new rows would not be like them."""
+    path = csv_file(text(ROWS))
+    with pytest.raises(ConfigurationError, match="must not depend on what is learned"):
+        load(path, STRICT, row_key=KEY, id_column=column)
+    with pytest.raises(ConfigurationError, match="must not depend on what is learned"):
+        check(STRICT, path, id_column=column)
+
+
+def test_a_file_that_changes_between_the_two_passes_is_refused(csv_file):
+    path = csv_file(text(ROWS))
+
+    class Slow(RowKey):
+        def of_ids(self, ids):
+            path.write_text(text(ROWS[::-1]))
+            return super().of_ids(ids)
+
+    slow = Slow(KEY.secret, KEY.federation, KEY.party, KEY.source)
+    with pytest.raises(DataError, match="changed while it was being read"):
+        load(path, STRICT, row_key=slow, id_column="patient")
+
+
+def test_a_node_numbers_its_rows_by_its_own_key(offline):
+    """The key is of the node's secret file, its federation, its name and its data source."""
+    directory = offline.directory("ada")
+    config = PartyConfig.load(directory / "party.toml")
+    with PartyNode(config) as node:
+        by_place = node._lifecycle._party.numbers
+    secret = (config.state_directory / "secret").read_bytes()
+    assert by_place.key == RowKey(secret, config.federation, "ada", "data.csv")
+    assert by_place.by_id is None
+    data = config.data.read_text().splitlines()
+    config.data.write_text("\n".join([f"own,{data[0]}", *(f"{n},{row}" for n, row in enumerate(data[1:]))]) + "\n")
+    with PartyNode(config.model_copy(update={"id_column": "own"})) as node:
+        by_id = node._lifecycle._party.numbers
+    assert by_id.key == by_place.key
+    assert by_id.by_id.tolist() == by_id.key.of_ids(str(n) for n in range(len(data) - 1)).tolist()
