@@ -18,7 +18,7 @@ from dpcore.records.schema import Schema
 from learner import export
 from radofed.common.files.reading import FileKind, read_json, with_remedy
 from radofed.common.files.writing import write_durably
-from radofed.common.tables.tables import encoded_blocks, read_observations
+from radofed.common.tables.tables import as_source, encoded_blocks, open_table, read_observations
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
@@ -154,13 +154,14 @@ class Predictions:
     labels: NDArray[np.int8]
 
 
-def predict(model: Model, path: str | Path) -> Predictions:
-    """Scores and labels of the rows of a CSV or Parquet file. The label column is not read.
+def predict(model: Model, path: Any) -> Predictions:
+    """Scores and labels of the rows of a table. The label column is not read.
 
+    path: a CSV or Parquet file's path, an Arrow table or a data frame (radofed.common.tables.arrow_table).
     A row that the schema's policies make a zero vector has no prediction. A score of exactly zero has label -1, as in
     the estimators. Raises DataError as radofed.common.tables.tables does.
     """
-    x, usable = read_observations(path, model.schema)
+    x, usable = read_observations(as_source(path), model.schema)
     scores = model.scores(x)
     labels = np.where(scores > 0, 1, -1).astype(np.int8)
     scores[~usable] = math.nan
@@ -168,19 +169,20 @@ def predict(model: Model, path: str | Path) -> Predictions:
     return Predictions(scores, labels)
 
 
-def error_rate(model: Model, path: str | Path) -> float:
-    """The fraction of a labelled file's usable rows that the model classifies wrongly.
+def error_rate(model: Model, path: Any) -> float:
+    """The fraction of a labelled table's usable rows that the model classifies wrongly.
 
     Raises DataError as radofed.common.tables.tables does, and if no row is usable.
     """
+    source = as_source(path)
     wrong = usable = 0
-    for block in encoded_blocks(path, model.schema, label=True):
+    for block in encoded_blocks(source, model.schema, label=True):
         assert block.labels is not None, "labels were asked for"
         predicted = np.where(model.scores(block.x) > 0, 1, -1)
         wrong += int(np.count_nonzero((predicted != block.labels) & block.usable))
         usable += int(np.count_nonzero(block.usable))
     if not usable:
-        raise DataError("no row is usable, so there is no error rate; correct the file", file=str(path))
+        raise DataError("no row is usable, so there is no error rate; correct the table", file=open_table(source).path)
     return wrong / usable
 
 

@@ -49,10 +49,14 @@ def _sensitive(
     coordinate, column = schema.coordinate(name), schema.sources(name)
     if rounded and name not in real:
         raise PlanError(f"{name!r} is not real-valued and cannot be rounded: leave it out of the rounded features")
+    if not rounded and name in real:
+        raise PlanError(
+            f"{name!r} is a number, which dp-feat protects only if every value is rounded to a sign: name it as "
+            f"rounded too (--rounded {name}), or protect its column with joint (--joint)"
+        )
     if not rounded and name not in boolean:
         known = _some(schema.boolean_coordinates) or "none; declare a boolean or threshold feature"
-        remedy = ", or have it rounded to a sign" if name in real else ""
-        raise PlanError(f"{name!r} is not coded -1/+1 and dp-feat cannot protect it; those that are: {known}{remedy}")
+        raise PlanError(f"{name!r} is not coded -1/+1 and dp-feat cannot protect it; those that are: {known}")
     # The other coordinate would reveal the protected marginal (docs/threat-model.md, 4.4).
     if others := [other for other in schema.derived_from(str(column)) if other != name]:
         raise PlanError(f"{_some(others)} derives from {column!r} too and would reveal {name!r}: drop it")

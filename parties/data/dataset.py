@@ -5,7 +5,6 @@ The reports are for the party only. Of their contents, only the number of rows g
 
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from dpcore.records.encoding import StoredRows, Tally
 from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
-from radofed.common.tables.tables import RowsRead, Table, column_texts, open_table, stored_blocks
+from radofed.common.tables.tables import RowsRead, Table, TableSource, column_texts, open_table, stored_blocks
 
 # Large enough that freed memory goes back to the system immediately.
 _SLAB_BYTES = 64 << 20
@@ -79,14 +78,14 @@ class Dataset:
 
 
 def load(
-    path: str | Path,
+    source: TableSource,
     schema: Schema,
     progress: RowsRead | None = None,
     *,
     row_key: RowKey | None = None,
     id_column: str | None = None,
 ) -> Dataset:
-    """Read a CSV or Parquet file through a schema into records of 32-bit fixed point.
+    """Read a table through a schema into records of 32-bit fixed point.
 
     In addition to the records, it needs memory for a few blocks of rows and, for a CSV, a slab of records, independent
     of the file's size.
@@ -98,7 +97,7 @@ def load(
     column of the schema.
     """
     _check_id_column(schema, id_column)
-    table = open_table(path)
+    table = open_table(source)
     counted = _Counted(table.path, schema)
     try:
         joined = _Joined(schema.d, table.rows)
@@ -131,11 +130,11 @@ def _numbers(table: Table, id_column: str | None, key: RowKey) -> NDArray[np.uin
 
 
 def check(
-    schema: Schema, path: str | Path, progress: RowsRead | None = None, *, id_column: str | None = None
+    schema: Schema, source: TableSource, progress: RowsRead | None = None, *, id_column: str | None = None
 ) -> LoadReport:
-    """Read a whole file as `load` does and report, without keeping records. Raises DataError as `load` does."""
+    """Read a whole table as `load` does and report, without keeping records. Raises DataError as `load` does."""
     _check_id_column(schema, id_column)
-    table = open_table(path)
+    table = open_table(source)
     counted = _Counted(table.path, schema)
     for rows in stored_blocks(table, schema, progress):
         counted.add(rows)

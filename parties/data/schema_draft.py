@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +22,7 @@ from dpcore.errors import ConfigurationError
 from dpcore.records.encoding import CellError, Numbers, Texts
 from dpcore.records.features import Missing, close_match
 from dpcore.records.schema import BIAS, BooleanFeature, CategoryFeature, Feature, Label, RealFeature, Schema
-from radofed.common.tables.tables import no_such_column, numbers, open_table, texts
+from radofed.common.tables.tables import TableSource, no_such_column, numbers, open_table, texts
 
 MOST_CATEGORIES = 30
 
@@ -119,21 +118,21 @@ class _Seen:
 
 
 def infer(
-    path: str | Path,
+    source: TableSource,
     label_column: str | None = None,
     positive: Sequence[str] | None = None,
     *,
     name: str,
     left_out: str | None = None,
 ) -> tuple[Schema, list[str]]:
-    """Draft a schema called `name` from a CSV or Parquet file, with notes for the person who revises it.
+    """Draft a schema called `name` from a table, with notes for the person who revises it.
 
     A column of numbers becomes a real, bounded by quantiles and clipped, a column with two values a boolean, a column
     with up to 30 texts a category. Constant and empty columns, row numbers and free text are left out, and the column
     `left_out`. Without `label_column` the last column is the label; without `positive` the label must have two values.
     Raises DataError for a file that cannot be read, ConfigurationError if no label or no feature can be drafted.
     """
-    table = open_table(path)
+    table = open_table(source)
     named = [column for column in table.columns if column]
     if not named:
         raise table.error("no column has a header; write one")
@@ -155,7 +154,9 @@ def infer(
     if unnamed := len(table.columns) - len(named):
         notes.append(f"{unnamed} column(s) without a header are left out.")
     if not features:
-        raise ConfigurationError(f"{path}: no column besides the label can be a feature; write the schema by hand")
+        raise ConfigurationError(
+            f"{table.path}: no column besides the label can be a feature; write the schema by hand"
+        )
     return Schema(name=name, label=label, features=tuple(features)), notes
 
 

@@ -66,6 +66,10 @@ EpsilonPerRado = Annotated[
     str | None,
     typer.Option(help="dp-feat: epsilon of one rado, by truncation (Algorithm 2); exact. Default: no truncation."),
 ]
+Rounded = Annotated[
+    list[str] | None,
+    typer.Option(help="dp-feat: a sensitive feature that is a number, to be rounded to a sign; repeatable."),
+]
 Support = Annotated[
     str | None,
     typer.Option(

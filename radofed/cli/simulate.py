@@ -5,7 +5,15 @@ from typing import Annotated
 
 import typer
 
-from radofed.cli.arguments import EpsilonPerRado, KeyBits, OldEstimator, Support, estimator_option, named_option
+from radofed.cli.arguments import (
+    EpsilonPerRado,
+    KeyBits,
+    OldEstimator,
+    Rounded,
+    Support,
+    estimator_option,
+    named_option,
+)
 from radofed.cli.framework import check_directory, check_new, command
 from radofed.cli.output import Output, Result
 
@@ -74,6 +82,7 @@ def simulate(
     design: _Design = None,
     rados: _Rados = None,
     sensitive: _Sensitive = None,
+    rounded: Rounded = None,
     joint: _Joint = False,
     epsilon: _Epsilon = None,
     delta: _Delta = "1e-6",
@@ -94,6 +103,9 @@ def simulate(
     per_fold: _PerFold = None,
 ) -> Result:
     """Measure estimators over a simulated federation, by cross-validation."""
+    from radofed.simulation.limits import check_parties
+
+    check_parties(parties)
     if per_fold is not None:
         check_new(per_fold)
         check_directory(per_fold)
@@ -109,6 +121,7 @@ def simulate(
         design=design,
         rados=rados,
         sensitive=tuple(sensitive or ()),
+        rounded=tuple(rounded or ()),
         joint=joint,
         epsilon=epsilon,
         delta=delta,

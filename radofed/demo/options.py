@@ -31,7 +31,7 @@ class DemoOptions:
 
     def __post_init__(self) -> None:
         if (self.data is None) != (self.schema is None):
-            raise ConfigurationError("give --data and --schema together; draft a schema with `rado schema infer`")
+            raise ConfigurationError("a schema is of a table of your own: give --data with --schema, or neither")
         if not 2 <= self.parties <= 50:
             raise ConfigurationError(f"{self.parties} parties: the demo runs 2 to 50 of them on this machine")
         if self.rados < 2:

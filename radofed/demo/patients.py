@@ -62,13 +62,23 @@ def schema() -> Schema:
 
 def patients(directory: Path, parties: int) -> DemoData:
     """20,000 synthetic patients of `parties` hospitals of unequal size; a fifth of each diagnosis is held out."""
+    rows, diagnosis = _drawn()
+    return divide(directory, rows, schema(), diagnosis, specialists(len(DIAGNOSES), parties, OWN_SHARE))
+
+
+def table() -> CsvRows:
+    """All 20,000 synthetic patients."""
+    return _drawn()[0]
+
+
+def _drawn() -> tuple[CsvRows, Integers]:
+    """The table, and each patient's diagnosis (ROWS,)."""
     rng = np.random.default_rng(SEED)
     diagnosis = rng.integers(0, len(DIAGNOSES), ROWS)
     reals, booleans = _measured(rng)
     scores = _scores(reals, booleans, diagnosis)
     back = rng.random(ROWS) < 1.0 / (1.0 + np.exp(-scores))
-    table = _table(reals, booleans, diagnosis, back)
-    return divide(directory, table, schema(), diagnosis, specialists(len(DIAGNOSES), parties, OWN_SHARE))
+    return _table(reals, booleans, diagnosis, back), diagnosis
 
 
 def _measured(rng: np.random.Generator) -> tuple[Floats, Floats]:

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError
 from dpcore.records.features import Label, RealFeature, ThresholdFeature
 from dpcore.records.schema import Schema
-from radofed.common.tables.tables import encoded_blocks
+from radofed.common.tables.csv_table import CsvTable
+from radofed.common.tables.tables import encoded_blocks, open_table
 
 Split = Literal["iid", "label-skew"]
 Floats = NDArray[np.float64]
@@ -168,12 +169,12 @@ class CsvRows:
     cells: Sequence[Sequence[str]]
     extension: str = ".csv"
 
-    def write(self, rows: Integers, path: Path) -> None:
-        """See Rows."""
+    def write(self, rows: Integers | None, path: Path) -> None:
+        """See Rows. rows: None writes all."""
         with path.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(self.header)
-            writer.writerows(self.cells[row] for row in rows)
+            writer.writerows(self.cells if rows is None else (self.cells[row] for row in rows))
 
 
 @dataclass(frozen=True)
@@ -196,8 +197,9 @@ def read_rows(path: Path) -> Rows:
         import pyarrow.parquet as pq  # noqa: PLC0415  (as above)
 
         return ParquetRows(pq.read_table(path))
-    name = path.name.lower()
-    content = gzip.decompress(path.read_bytes()) if name.endswith(".gz") else path.read_bytes()
+    table = open_table(path)
+    assert isinstance(table, CsvTable), "a party reads no other kind of file"
+    content = gzip.decompress(path.read_bytes()) if path.name.lower().endswith(".gz") else path.read_bytes()
     lines = io.StringIO(content.decode("utf-8-sig"), newline="")
-    header, *cells = [row for row in csv.reader(lines, delimiter="\t" if ".tsv" in Path(name).suffixes else ",") if row]
+    header, *cells = [row for row in csv.reader(lines, delimiter=table.delimiter) if row]
     return CsvRows(header, cells)

@@ -7,19 +7,19 @@ It has the interface of a federation of nodes:
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dpcore.errors import ConfigurationError
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SystemRandom
 from dpcore.records.schema import Schema
 from learner.federation import Federation
+from radofed.common.tables.tables import as_source
 from radofed.simulation.federation import SimulatedFederation
+from radofed.simulation.limits import check_parties
 from radofed.simulation.partitions import Partition
-from radofed.simulation.run import KEY_BITS, LEAST_PARTIES, MOST_PARTIES, party_names
+from radofed.simulation.run import KEY_BITS, party_names
 from radofed.simulation.source import SimulatedSource
 from radofed.simulation.table import read_table
 from radofed.simulation.workers import LocalHosts
@@ -29,7 +29,7 @@ _WHOLE_TABLE = 1
 
 
 def simulated_federation(
-    data: str | Path,
+    data: Any,
     *,
     label: str | None = None,
     positive: str | Sequence[str] | None = None,
@@ -43,20 +43,20 @@ def simulated_federation(
 ) -> Federation:
     """Return a federation whose parties, in this process, hold the rows of a table.
 
-    data: a CSV (also gzipped) or Parquet file, read through `schema`, or through one that is inferred from the whole
-    table with `label` and its `positive` values, which is not private. parties: 2 to 1,000; partition: as in
-    `rado simulate`. seed: of the partition and of every party's draws, so the noise protects no one: two federations
-    with one seed repeat each other's noise. The queries to one federation share no noise. encrypt: use Paillier and
-    masks, which changes no answer. terms: as for `learner.federation.Federation`.
+    data: the path of a CSV (also gzipped) or Parquet file, an Arrow table or a data frame, read through
+    `schema`, or through one that is inferred from the whole table with `label` and its `positive` values, which is not
+    private. parties: 2 to 1,000; partition: as in `rado simulate`. seed: of the partition and of every party's draws,
+    so the noise protects no one: two federations with one seed repeat each other's noise. The queries to one federation
+    share no noise. encrypt: use Paillier and masks, which changes no answer. terms: as for
+    `learner.federation.Federation`.
 
     There is neither a policy nor a ledger: only the budget of each oracle limits the queries. Raises
     ConfigurationError, SchemaError or DataError.
     """
-    if not LEAST_PARTIES <= parties <= MOST_PARTIES:
-        raise ConfigurationError(f"parties is {parties}: choose {LEAST_PARTIES} to {MOST_PARTIES}")
+    check_parties(parties)
     divided = Partition.parse(partition)
     values = (positive,) if isinstance(positive, str) else positive
-    table = read_table(Path(data), label=label, positive=values, schema=schema, group_column=divided.column)
+    table = read_table(as_source(data), label=label, positive=values, schema=schema, group_column=divided.column)
     parts = divided.divide(parties, table.records.labels > 0, table.groups, np.random.default_rng(seed))
     names = party_names(parties)
     secret = SecretKey.generate(SystemRandom(), bits=key_bits) if encrypt else None

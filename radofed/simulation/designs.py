@@ -13,7 +13,7 @@ from dpcore.errors import ConfigurationError
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statement import PrivacyStatement, statement_for
 from dpcore.rados.designs import Split
-from dpcore.records.schema import RealFeature, Schema
+from dpcore.records.schema import Schema
 from learner.design_options import check_delta, check_figures, check_options, given_options
 from learner.requests import USUAL_RADOS, Request, rados_within, release_request
 from wire.query import Query, setting_of
@@ -23,6 +23,7 @@ _EXACT = ("epsilon", "epsilon_per_rado", "norm_bound", "support")
 _WORDS = {
     "rados": "a number of rados",
     "sensitive": "a sensitive feature",
+    "rounded": "a rounded feature",
     "joint": "joint",
     "epsilon": "epsilon",
     "epsilon_per_rado": "epsilon per rado",
@@ -52,10 +53,10 @@ class DesignOptions:
     """The design of a release and its options.
 
     name: one of `learner.design_options.DESIGNS`. rados: n; None takes min(1000, m/2), or fewer if dp-feat's epsilon
-    needs it. sensitive: the features that dp-feat protects, real-valued ones by one-bit rounding. joint: dp-feat
-    protects the source column of the one sensitive feature within the whole release. epsilon, delta: the target of the
-    whole release. epsilon_per_rado: Algorithm 2's truncation. split: see `Split`. norm_bound: R, the clipping norm of
-    records. support: the fraction of its records that a rado takes.
+    needs it. sensitive: the features that dp-feat protects. rounded: those of them that are numbers, which are rounded
+    to a sign. joint: dp-feat protects the source column of the one sensitive feature within the whole release. epsilon,
+    delta: the target of the whole release. epsilon_per_rado: Algorithm 2's truncation. split: see `Split`. norm_bound:
+    R, the clipping norm of records. support: the fraction of its records that a rado takes.
 
     Raises ConfigurationError if an option is out of range or does not belong to the design.
     """
@@ -63,6 +64,7 @@ class DesignOptions:
     name: str = "plain"
     rados: int | None = None
     sensitive: tuple[str, ...] = ()
+    rounded: tuple[str, ...] = ()
     joint: bool = False
     epsilon: Fraction | None = None
     delta: Fraction = Fraction(1, 10**6)
@@ -72,14 +74,13 @@ class DesignOptions:
     support: Fraction | None = None
 
     def __post_init__(self) -> None:
-        options = ("sensitive", "joint", "rados", "epsilon", "epsilon_per_rado", "split", "norm_bound", "support")
         if self.rados is not None and self.rados < 2:
             raise ConfigurationError(f"{self.rados} rados are too few to train on: choose at least 2")
         check_figures({name: getattr(self, name) for name in _EXACT})
         check_delta(self.delta)
         if self.split not in ("local", "exact"):
             raise ConfigurationError(f"split is {self.split!r}: choose local or exact")
-        given = given_options({name: getattr(self, name) for name in options})
+        given = given_options({name: getattr(self, name) for name in _WORDS})
         check_options(self.name, given, chosen=("rados",), hints={"sensitive": ": name one"})
         if self.split == "exact" and self.name == "dp-feat" and self.epsilon_per_rado is None:
             raise ConfigurationError("split = exact divides a truncated draw: give epsilon per rado")
@@ -89,13 +90,12 @@ class DesignOptions:
 
         Raises PlanError if two rados, or `rados` of them, cost more than epsilon.
         """
-        real = {feature.name for feature in schema.features if isinstance(feature, RealFeature)}
         marginal = self.name == "dp-feat" and not self.joint
         options = {
             "rados": None if self.name == "moments" else self._rados(folds),
             "sensitive": self.sensitive,
             "joint": self.joint,
-            "rounded": tuple(name for name in self.sensitive if name in real) if marginal else (),
+            "rounded": self.rounded,
             # A divided pool is truncated as a whole: the query does not state it.
             "epsilon_per_rado": None if self.split == "exact" else self.epsilon_per_rado,
             "epsilon": None if marginal else self.epsilon,

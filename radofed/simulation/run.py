@@ -30,9 +30,11 @@ from dpcore.records.records import ONE
 from dpcore.records.schema import Schema
 from dpcore.statistics.moments import Moments
 from radofed.common.files.schemas import load_schema
+from radofed.common.tables.tables import as_source
 from radofed.simulation.designs import DesignOptions, given_words
 from radofed.simulation.evaluation import Fold, asks, check_learners, from_release, measure, named_learners
 from radofed.simulation.federation import PlannedFold, SimulatedFederation
+from radofed.simulation.limits import MOST_PARTIES, check_parties
 from radofed.simulation.partitions import Partition
 from radofed.simulation.results import (
     FederationFacts,
@@ -49,7 +51,6 @@ from radofed.simulation.workers import Hosts, start_hosts
 Note = Callable[[str], None]
 """Progress callback `(sentence)`."""
 
-LEAST_PARTIES, MOST_PARTIES = 2, 1000
 TIMEOUT_S = 3600.0
 KEY_BITS = 3072
 _LARGEST_SEED = 2**32 - 1
@@ -83,8 +84,8 @@ class SimulationOptions:
             raise ConfigurationError(
                 "the simulation has no query: give a design, or a budget for estimators that query"
             )
+        check_parties(self.parties)
         ranges = {
-            "parties": (self.parties, LEAST_PARTIES, MOST_PARTIES),
             "folds": (self.folds, 2, 1000),
             "seed": (self.seed, 0, _LARGEST_SEED),
             "workers": (0 if self.workers is None else self.workers, 0, MOST_PARTIES),
@@ -104,7 +105,7 @@ class SimulationOptions:
 
 
 def simulate(
-    data: str | Path,
+    data: Any,
     *,
     label: str | None = None,
     positive: str | Sequence[str] | None = None,
@@ -114,6 +115,7 @@ def simulate(
     design: str | None = None,
     rados: int | None = None,
     sensitive: str | Sequence[str] = (),
+    rounded: str | Sequence[str] = (),
     joint: bool = False,
     epsilon: Fraction | float | str | None = None,
     delta: Fraction | float | str = "1e-6",
@@ -135,9 +137,10 @@ def simulate(
 ) -> SimulationResult:
     """Cross-validate estimators on releases of a simulated federation, as `rado simulate` does.
 
-    data: a CSV (also gzipped) or Parquet file, read through `schema` (one, or its file), or through one that is
-    inferred from the whole table with `label` and its `positive` values, which is not private. parties, partition: see
-    `Partition`; it divides the training rows of each fold. estimators: names, or a mapping from names to objects with
+    data: the path of a CSV (also gzipped) or Parquet file, an Arrow table, or a data frame such as those of pandas and
+    polars, without its index. It is read through `schema` (one, or its file), or through one that is inferred from the
+    whole table with `label` and its `positive` values, which is not private. parties, partition: see `Partition`; it
+    divides the training rows of each fold. estimators: names, or a mapping from names to objects with
     fit_queries, fit_release, fit_moments or (for comparison, on the pooled rows) fit. `logistic`, scikit-learn's
     default on the same rows, and `majority` are always measured.
 
@@ -159,6 +162,7 @@ def simulate(
         "name": design,
         "rados": rados,
         "sensitive": (sensitive,) if isinstance(sensitive, str) else tuple(sensitive),
+        "rounded": (rounded,) if isinstance(rounded, str) else tuple(rounded),
         "joint": joint,
         "epsilon_per_rado": exact("epsilon per rado", epsilon_per_rado),
         "split": split,
@@ -182,7 +186,7 @@ def simulate(
         check_learners(chosen, moments=design_options.name == "moments")
     values = (positive,) if isinstance(positive, str) else positive
     table = read_table(
-        Path(data),
+        as_source(data),
         label=label,
         positive=values,
         schema=_schema(schema),

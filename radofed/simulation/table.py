@@ -13,7 +13,8 @@ from dpcore.records.records import Records
 from dpcore.records.schema import BooleanFeature, Feature, RealFeature, Schema
 from parties.data.dataset import load
 from parties.data.schema_draft import infer
-from radofed.common.tables.tables import open_table, read_blocks
+from radofed.common.tables.arrow_table import ArrowTable
+from radofed.common.tables.tables import TableSource, open_table, read_blocks
 
 NOT_PRIVATE = (
     "The schema was inferred from the whole table: bounds at the 0.5 % and 99.5 % quantiles, the texts that occur, "
@@ -36,39 +37,40 @@ class SimulationTable:
 
 
 def read_table(
-    path: Path,
+    source: TableSource,
     *,
     label: str | None,
     positive: Sequence[str] | None,
     schema: Schema | None,
     group_column: str | None,
 ) -> SimulationTable:
-    """Read a CSV (also gzipped) or Parquet file, through `schema` or one inferred from the file.
+    """Read a table, through `schema` or one inferred from the table.
 
     label, positive: the label's column and its positive texts; required without a schema, otherwise None or the
     schema's. group_column: the column that divides the parties; an inferred schema makes no feature of it. Raises
     ConfigurationError, SchemaError or DataError.
     """
-    groups = None if group_column is None else _groups(path, group_column)
+    groups = None if group_column is None else _groups(source, group_column)
     notes: list[str] = []
     if schema is None:
         if label is None or not positive:
             raise ConfigurationError("give the label's column and its positive values, or a schema")
-        schema, notes = inferred_schema(path, label, positive, left_out=group_column)
+        schema, notes = inferred_schema(source, label, positive, left_out=group_column)
     else:
         _check_label(schema, label, positive)
-    data = load(path, schema)
+    data = load(source, schema)
     return SimulationTable(schema, data.records, groups, (*notes, *data.report.warnings))
 
 
 def inferred_schema(
-    path: Path, label: str, positive: Sequence[str], *, left_out: str | None = None
+    source: TableSource, label: str, positive: Sequence[str], *, left_out: str | None = None
 ) -> tuple[Schema, list[str]]:
     """A schema drafted from a table, and notes about it. left_out: a column that must not be a feature.
 
     It is the draft of `rado schema infer`. Raises DataError or ConfigurationError.
     """
-    draft, notes = infer(path, label, positive, name=path.name.split(".")[0], left_out=left_out)
+    name = "table" if isinstance(source, ArrowTable) else Path(source).name.split(".")[0]
+    draft, notes = infer(source, label, positive, name=name, left_out=left_out)
     # Leave out the draft's first note and those about missing cells: they ask the reader to correct the draft.
     kept = [note for note in notes[1:] if " missing cells: " not in note]
     said = [NOT_PRIVATE, *kept, *_imputed(draft.features)]
@@ -103,13 +105,13 @@ def _check_label(schema: Schema, label: str | None, positive: Sequence[str] | No
         raise ConfigurationError(f"the schema's positive values are {known}: leave --positive out, or give the same")
 
 
-def _groups(path: Path, column: str) -> NDArray[np.int64]:
+def _groups(source: TableSource, column: str) -> NDArray[np.int64]:
     """A code for each row (m,), equal for equal texts of `column`; missing cells form one group."""
-    source = WantedColumn(column, "texts")
+    wanted = WantedColumn(column, "texts")
     codes: dict[str, int] = {}
     parts = []
-    for block in read_blocks(open_table(path), [source]):
-        cells = block.cells[source]
+    for block in read_blocks(open_table(source), [wanted]):
+        cells = block.cells[wanted]
         assert isinstance(cells, Texts)
         table = np.array([*(codes.setdefault(text, len(codes)) for text in cells.texts), -1], dtype=np.int64)
         parts.append(table[cells.codes])

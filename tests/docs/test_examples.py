@@ -18,7 +18,7 @@ from tests.federation import ProcessFederation, wait_until
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 # A block of Python or a command, and what it prints where the next block shows it.
 EXAMPLE = re.compile(
-    r"(?:^```python\n(.*?)^```\n|^    (rado [^\n]*)\n)(?:\n^```\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL
+    r"(?:^```python\n(.*?)^```\n|^ {4,6}(rado [^\n]*)\n)(?:\n^```\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL
 )
 UNSTEADY = re.compile(r"[+]- +[0-9.]+|[0-9.]+$")
 """A deviation over three folds, and seconds, which are the machine's."""

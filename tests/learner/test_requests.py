@@ -15,6 +15,7 @@ from dpcore.queries.several_releases import CountedRelease, composed_cost
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.support import SupportError
 from learner.requests import GradientRequest, MomentsRequest, RadosRequest, StatisticRequest
+from radofed.simulation.designs import DesignOptions
 from tests.learner.totals import SCHEMA, World
 from wire.query import setting_of
 
@@ -89,6 +90,22 @@ def test_a_features_name_may_mean_its_column(learner_key):
     assert world.plan(REQUESTS["joint"]).query.kind.design.column == "smoker"
     with pytest.raises(PlanError, match="derives from no column"):
         world.plan(replace(REQUESTS["joint"], sensitive="bias"))
+
+
+def test_a_sensitive_number_must_be_rounded_in_queries_as_in_simulations(learner_key):
+    world = World(learner_key, {"a": 1000, "b": 2000, "c": 3000})
+    request = RadosRequest(SCHEMA, 40, design="dp-feat", sensitive="age")
+    with pytest.raises(PlanError, match="--rounded age") as asked:
+        world.plan(request)
+    options = DesignOptions("dp-feat", rados=40, sensitive=("age",))
+    with pytest.raises(PlanError) as simulated:
+        world.plan(options.request(SCHEMA, [[1000, 2000, 3000]]))
+    assert str(simulated.value) == str(asked.value)
+    # What the error says works.
+    followed = world.plan(replace(options, rounded=("age",)).request(SCHEMA, [[1000, 2000, 3000]]))
+    assert followed.query.kind == world.plan(replace(request, rounded=("age",))).query.kind
+    joint = replace(REQUESTS["joint"], sensitive="age")
+    assert world.plan(joint).query.kind.design.column == "age"
 
 
 def test_a_party_too_small_for_its_support_is_reported(learner_key):

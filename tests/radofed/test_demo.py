@@ -18,10 +18,16 @@ from dpcore.errors import ConfigurationError
 from dpcore.records.schema import Schema
 from learner.composition import composed_privacy
 from learner.release import Release
+from parties.data.dataset import check
+from parties.data.schema_draft import infer
 from parties.policy import Policy
+from radofed.cli.demo import _schema
+from radofed.cli.entry_point import run
+from radofed.cli.output import Output
 from radofed.demo.baselines import baselines
 from radofed.demo.federation import Shared
 from radofed.demo.options import DemoOptions
+from radofed.demo.patients import schema as patients_schema
 from radofed.demo.processes import ChildError, Children, ended_by_signals, last_lines, wait_for
 from radofed.demo.rados import DIGITS_EPSILON_PER_RADO, plan_rados, truncation_for
 from radofed.demo.run import run_demo
@@ -260,6 +266,33 @@ def test_of_the_users_own_file_without_anything_boolean_plain_rados_are_planned(
     assert plan.policy.allow_unprotected
     assert any("their design is plain" in sentence for sentence in said)
     assert why_not(shared) is None
+
+
+def test_without_a_schema_one_is_drafted_by_the_rule_of_schema_infer(tmp_path, capsys):
+    data = own_table(tmp_path / "own.csv", rows=20)
+    assert run(["demo", "--data", str(data), "--parties", "4", "--split", "iid"]) == 4
+    said = capsys.readouterr().err
+    # The draft reads; only the rows are too few to go on.
+    assert "rows are too few for 4 parties" in said
+    schema, notes = infer(data, name="own")
+    assert notes
+    assert all(note in said for note in notes)
+    assert _schema(Output(as_json=False, debug=False), data, None, None, None) == schema
+    label = schema.label
+    stated = _schema(Output(as_json=False, debug=False), data, None, label.column, [*label.positive])
+    assert (stated.features, stated.label) == (schema.features, label)
+    assert run(["demo", "--label", "y"]) == 4
+    assert "leave them out" in capsys.readouterr().err
+
+
+def test_the_made_up_patients_are_written_for_other_commands(tmp_path, capsys):
+    file = tmp_path / "patients.csv"
+    assert run(["demo", "--write-data", str(file), "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)["data"]
+    assert check(patients_schema(), file).rows == 20_000
+    assert (found["label"], found["positive"]) == ("back_within_30_days", ["yes"])
+    assert run(["demo", "--write-data", str(file)]) == 4
+    assert "already exists" in capsys.readouterr().err
 
 
 @pytest.mark.slow

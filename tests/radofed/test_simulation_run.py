@@ -60,11 +60,14 @@ def test_a_simulation_repeats_and_another_seed_is_another(table):
             "delta": 0.01,
             "split": "exact",
         },
+        {"design": "dp-feat", "sensitive": ["member", "x0"], "rounded": "x0", "rados": 30},
         {"design": "dp-feat", "sensitive": "member", "joint": True, "epsilon": 5, "rados": 30},
         {"design": "fixed-support", "epsilon": 20, "rados": 30, "split": "exact"},
         {"design": "gaussian", "epsilon": 5, "rados": 30},
     ],
-    ids=lambda options: "-".join([options["design"], *(key for key in ("split", "joint") if key in options)]),
+    ids=lambda options: "-".join(
+        [options["design"], *(key for key in ("split", "joint", "rounded") if key in options)]
+    ),
 )
 def test_encryption_changes_no_number(table, options):
     """P6: signatures and noise are the same, so every rado is, bit for bit."""

@@ -30,6 +30,18 @@ def test_help_loads_nothing_that_computes(arguments):
     assert not loaded(*arguments) & (SLOW | {"numpy", "scipy", "gmpy2", "cryptography"})
 
 
+def test_a_simulation_of_one_party_is_refused_before_anything_is_loaded():
+    """Not even the file is looked for."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, "simulate", "--parties", "1", "--data", "nowhere.csv"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    said, _, answer = done.stderr.strip().rpartition("\n")
+    code, names = json.loads(answer)
+    assert (code, said.strip()) == (4, "rado: parties is 1: choose 2 to 1000")
+    assert not set(names) & (SLOW | {"numpy", "scipy", "gmpy2", "cryptography"})
+
+
 @pytest.mark.parametrize("design", ["dp-feat", "plain"])
 def test_a_plan_without_noise_loads_numpy_and_nothing_slower(design):
     found = loaded("plan", "--design", design, "--rados", "100", *SIZES)

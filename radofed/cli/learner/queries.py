@@ -24,6 +24,7 @@ from radofed.cli.arguments import (
     QuorumWait,
     Rados,
     Retries,
+    Rounded,
     Support,
     Timeout,
     exact_or_none,
@@ -75,9 +76,6 @@ _Sensitive = Annotated[
     typer.Option(help="dp-feat: a boolean or threshold feature; repeatable. With --joint: a source column."),
 ]
 _Joint = Annotated[bool, typer.Option("--joint", help="dp-feat: protect the column in the whole release, by noise.")]
-_Rounded = Annotated[
-    list[str] | None, typer.Option(help="dp-feat: a real-valued sensitive feature, rounded to a sign; repeatable.")
-]
 _Epsilon = Annotated[
     str | None,
     typer.Option(
@@ -107,7 +105,7 @@ def query(
     design: Design = "dp-feat",
     sensitive: _Sensitive = None,
     joint: _Joint = False,
-    rounded: _Rounded = None,
+    rounded: Rounded = None,
     epsilon: _Epsilon = None,
     norm_bound: _NormBound = None,
     support: Support = None,

@@ -9,7 +9,7 @@ import csv
 import gzip
 import io
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from dpcore.records.features import TRIMMED
 _BLOCK_BYTES = 1 << 20
 _UNREADABLE = (OSError, EOFError, zlib.error, csv.Error, UnicodeDecodeError, pa.ArrowException)
 _LONG_ROW = "a row is longer than 1 MiB; check for a missing quotation mark"
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+"""The separators that are detected, in words."""
 
 
 class _LongRowError(csv.Error):
@@ -30,12 +32,19 @@ class _LongRowError(csv.Error):
 
 
 class CsvTable:
-    """A CSV file in UTF-8: one header line; cells with a delimiter or a line break are in double quotes."""
+    """A CSV file in UTF-8: one header line; cells with a delimiter or a line break are in double quotes.
 
-    def __init__(self, path: str, delimiter: str, state: tuple[int, int, int] | None = None) -> None:
-        """Read the header. state: the file's state before it was opened. Raises DataError."""
-        self.path, self._delimiter, self.state = path, delimiter, state
+    delimiter: between cells.
+    """
+
+    def __init__(self, path: str, delimiter: str | None, state: tuple[int, int, int] | None = None) -> None:
+        """Read the header. delimiter: None detects it. state: the file's state before it was opened. Raises DataError.
+
+        Detection reads the header alone, so that no value of a row decides how a file is read.
+        """
+        self.path, self.state = path, state
         self.columns: tuple[str, ...] = ()
+        self.delimiter = self._detected() if delimiter is None else delimiter
         try:
             with self._text() as stream:
                 rows = self._rows(stream)
@@ -50,8 +59,10 @@ class CsvTable:
             raise self.error("a quotation mark is never closed; close it")
         self._header_rows, fields = header
         self.columns = tuple(field.strip(TRIMMED) for field in fields)
-        if len(fields) == 1 and any(mark in fields[0] for mark in ";\t|"):
-            raise self.error(f"the header seems to use a separator other than {delimiter!r}; save the file with it")
+        if len(fields) == 1 and (others := separators_of([fields[0]]) - {self.delimiter}):
+            used = " or ".join(SEPARATORS[mark] for mark in sorted(others))
+            expected = SEPARATORS[self.delimiter]
+            raise self.error(f"the header seems to be separated by {used}, not {expected}; name the file .csv")
 
     rows = None
 
@@ -93,7 +104,7 @@ class CsvTable:
             pa.input_stream(self.path, compression="gzip" if self._compressed else None),
             pa.csv.ReadOptions(column_names=names, skip_rows_after_names=self._header_rows, block_size=_BLOCK_BYTES),
             # An empty line of a table with one column is a missing cell.
-            pa.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True, ignore_empty_lines=len(names) > 1),
+            pa.csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True, ignore_empty_lines=len(names) > 1),
             pa.csv.ConvertOptions(
                 column_types=wanted,
                 include_columns=list(wanted),
@@ -107,6 +118,22 @@ class CsvTable:
     def error(self, sentence: str, *, row: int | None = None, column: str | None = None) -> DataError:
         """The error about data row `row`, with the line on which it starts."""
         return DataError(sentence, file=self.path, line=None if row is None else self._line(row), column=column)
+
+    def _detected(self) -> str:
+        """The only separator of the header; a comma if it has none. Raises DataError if it has several."""
+        try:
+            with self._text() as stream:
+                found = separators_of(iter(lambda: stream.readline(_BLOCK_BYTES + 1), ""))
+        except _UNREADABLE as error:
+            raise self._unreadable(error) from None
+        if len(found) > 1:
+            first, *others = sorted(found, key=list(SEPARATORS).index)
+            rest = " and ".join(SEPARATORS[mark] for mark in others)
+            raise self.error(
+                f"the header has {SEPARATORS[first]} and {rest}, and any of them may separate the columns; put each "
+                "column's name that contains one in double quotes, or rename it"
+            )
+        return found.pop() if found else ","
 
     @property
     def _compressed(self) -> bool:
@@ -141,7 +168,7 @@ class CsvTable:
                     raise _LongRowError
                 yield line
 
-        reader = csv.reader(lines(), delimiter=self._delimiter, strict=strict)
+        reader = csv.reader(lines(), delimiter=self.delimiter, strict=strict)
         begin = 1
         for fields in reader:
             length = 0
@@ -193,3 +220,39 @@ class CsvTable:
             return self.error(_LONG_ROW)
         # Arrow's message would quote the row.
         return self.error("is not a valid CSV; save it again from the program that made it")
+
+
+class _Outside:
+    """Follows a record to find the separators outside quoted cells. found: those so far.
+
+    A cell is quoted if its first character is a quotation mark, whichever separator precedes it. A doubled mark within
+    it closes the cell and opens it again, which has the same effect.
+    """
+
+    def __init__(self) -> None:
+        self.found: set[str] = set()
+        self.is_quoted, self._starts_cell = False, True
+
+    def read(self, text: str) -> None:
+        """Follow more of the record."""
+        for character in text:
+            if character == '"' and (self.is_quoted or self._starts_cell):
+                self.is_quoted, self._starts_cell = not self.is_quoted, self.is_quoted
+            elif not self.is_quoted:
+                self._starts_cell = character in SEPARATORS
+                if self._starts_cell:
+                    self.found.add(character)
+
+
+def separators_of(lines: Iterable[str]) -> set[str]:
+    """The separators outside quoted cells in the first record: the first line that is not empty.
+
+    Lines that a quoted line break joins to it belong to it. At most 1 MiB is read.
+    """
+    outside, length = _Outside(), 0
+    for line in lines:
+        outside.read(line.strip("\r\n") if not outside.is_quoted else line)
+        length += len(line)
+        if length > _BLOCK_BYTES or (line.strip("\r\n") and not outside.is_quoted):
+            break
+    return outside.found

@@ -1,7 +1,7 @@
 """Tables from files, streamed in blocks of rows on threads. Parties and the learner use it.
 
-A file is a CsvTable or a ParquetTable, which give batches of Arrow columns. Columns become cells, which a schema
-interprets. Every error names the file and the place in it, and quotes no cell.
+A file is a CsvTable or a ParquetTable, a table in memory an ArrowTable. They give batches of Arrow columns. Columns
+become cells, which a schema interprets. Every error names the file and the place in it, and quotes no cell.
 """
 
 from collections import Counter, deque
@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,7 @@ from dpcore.records.encoding import (
 from dpcore.records.features import TRIMMED, close_match, value_text
 from dpcore.records.schema import Schema
 from radofed.common.files.reading import FileKind, open_file
+from radofed.common.tables.arrow_table import ArrowTable
 from radofed.common.tables.csv_table import CsvTable
 from radofed.common.tables.parquet_table import ParquetTable, is_text
 
@@ -42,11 +43,14 @@ RowsRead = Callable[[int], None]
 
 FileState = tuple[int, int, int] | None
 """Changes when a file is replaced or written to: inode, bytes, modification time; None if the file does not exist."""
+TableSource = str | Path | ArrowTable
+"""What a table is read from: a file's path, or a table in memory."""
 Result = TypeVar("Result")
 
 # Blocks that are read ahead, for each thread.
 _BLOCKS_AHEAD = 2
-_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+# None: the header says.
+_DELIMITERS = {".csv": None, ".tsv": "\t"}
 _PARQUET = (".parquet", ".pq")
 _TABLE = FileKind(
     lambda path, cause: DataError(f"{cause.lower()}; give one file, check its path and permissions", file=str(path))
@@ -63,7 +67,7 @@ class TableBlock:
 
 
 class Table(Protocol):
-    """A file whose header has been read. state: the file's state before it was opened."""
+    """A file whose header has been read, or a table in memory. state: the file's state before it was opened."""
 
     path: str
     columns: tuple[str, ...]
@@ -89,11 +93,26 @@ class Table(Protocol):
         ...
 
 
-def open_table(path: str | Path) -> Table:
-    """Open a table by its extension: .csv, .tsv (both also .gz), .parquet, .pq.
+def as_source(data: Any) -> TableSource:
+    """A path as it is, and an Arrow table or a data frame as an ArrowTable. Raises ConfigurationError otherwise."""
+    return data if isinstance(data, str | Path | ArrowTable) else ArrowTable.of(data)
 
-    Raises DataError if the file is absent, a directory, unreadable, of another kind, empty, or repeats a header.
+
+def open_table(source: TableSource) -> Table:
+    """Open a table: a file by its extension (.csv, .tsv, both also .gz, .parquet, .pq), or an ArrowTable.
+
+    Cells of a .csv are separated by commas, semicolons, tabs or vertical bars, as its header shows. Raises DataError if
+    the file is absent, a directory, unreadable, of another kind, empty, or repeats a header.
     """
+    table: Table = source if isinstance(source, ArrowTable) else _opened(source)
+    for header, count in Counter(table.columns).items():
+        if header and count > 1:
+            first, second = [place for place, other in enumerate(table.columns, start=1) if other == header][:2]
+            raise table.error(f"columns {first} and {second} have the same header; rename one")
+    return table
+
+
+def _opened(path: str | Path) -> Table:
     file = Path(path)
     name = file.name.lower()
     with open_file(file, _TABLE) as stream:
@@ -101,20 +120,13 @@ def open_table(path: str | Path) -> Table:
     if is_empty:
         raise DataError("the file is empty; write a header line and rows", file=str(path))
     state, extension = _state(path), Path(name.removesuffix(".gz")).suffix
-    table: Table
     if name.endswith(_PARQUET):
-        table = ParquetTable(str(path), state)
-    elif extension in _DELIMITERS:
-        table = CsvTable(str(path), _DELIMITERS[extension], state)
-    else:
-        raise DataError(
-            "the extension is unknown; give a .csv, .csv.gz, .tsv, .tsv.gz, .parquet or .pq file", file=str(path)
-        )
-    for header, count in Counter(table.columns).items():
-        if header and count > 1:
-            first, second = [place for place, other in enumerate(table.columns, start=1) if other == header][:2]
-            raise table.error(f"columns {first} and {second} have the same header; rename one")
-    return table
+        return ParquetTable(str(path), state)
+    if extension in _DELIMITERS:
+        return CsvTable(str(path), _DELIMITERS[extension], state)
+    raise DataError(
+        "the extension is unknown; give a .csv, .csv.gz, .tsv, .tsv.gz, .parquet or .pq file", file=str(path)
+    )
 
 
 def read_blocks(
@@ -210,9 +222,9 @@ def located(table: Table, error: CellError, first_row: int) -> DataError:
 
 
 def encoded_blocks(
-    path: str | Path, schema: Schema, *, label: bool, progress: RowsRead | None = None
+    source: TableSource, schema: Schema, *, label: bool, progress: RowsRead | None = None
 ) -> Iterator[EncodedRows]:
-    """The rows of a file as the schema encodes them, block by block; labels only if `label` is true.
+    """The rows of a table as the schema encodes them, block by block; labels only if `label` is true.
 
     Raises DataError for a fault of the file or a cell, naming file, line (or row) and column, and after the last block
     if the file was written to meanwhile.
@@ -221,7 +233,7 @@ def encoded_blocks(
     def encoded(block: TableBlock) -> EncodedRows:
         return encode(schema, block.cells, block.rows, label=label)
 
-    table = open_table(path)
+    table = open_table(source)
     yield from _each_block(table, sources(schema, label=label), encoded, progress)
     _check_unchanged(table)
 
@@ -252,12 +264,12 @@ def column_texts(table: Table, column: str) -> Iterator[list[str]]:
     _check_unchanged(table)
 
 
-def read_observations(path: str | Path, schema: Schema) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """All rows of a file without their labels, for prediction: x (m, d) float64 in [-1, 1] and usable (m,).
+def read_observations(source: TableSource, schema: Schema) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """All rows of a table without their labels, for prediction: x (m, d) float64 in [-1, 1] and usable (m,).
 
     A row that is not usable is all zeros, and nothing can be predicted for it. Raises as encoded_blocks does.
     """
-    blocks = list(encoded_blocks(path, schema, label=False))
+    blocks = list(encoded_blocks(source, schema, label=False))
     return np.concatenate([block.x for block in blocks]), np.concatenate([block.usable for block in blocks])
 
 
@@ -270,7 +282,7 @@ def _state(path: str | Path) -> FileState:
 
 
 def _check_unchanged(table: Table) -> None:
-    if _state(table.path) != table.state:
+    if not isinstance(table, ArrowTable) and _state(table.path) != table.state:
         # The header was read before the rows: the rows may come from two versions of the file.
         raise table.error("changed while it was being read; wait until it is written, then read it again")
 

@@ -1,0 +1,93 @@
+"""Tables in memory: Arrow tables, and data frames that hand their columns over by Arrow's protocols.
+
+No library of data frames is needed: a frame of pandas, polars or another library has `__arrow_c_stream__` (the Arrow
+PyCapsule interface) or the older `__dataframe__` (the dataframe interchange protocol).
+"""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from dpcore.errors import ConfigurationError, DataError
+from dpcore.records.features import TRIMMED
+
+_BATCH_ROWS = 1 << 14
+# pandas hands over its index as columns, which are listed in the metadata or have such a name.
+_INDEX = re.compile(r"__index_level_\d+__")
+
+
+class ArrowTable:
+    """An Arrow table, as the other kinds of tables are read. path: what errors call it."""
+
+    state: tuple[int, int, int] | None = None
+
+    def __init__(self, table: pa.Table, path: str = "the table") -> None:
+        self.path, self._table = path, table
+        self.columns = tuple(str(name).strip(TRIMMED) for name in table.column_names)
+
+    @classmethod
+    def of(cls, data: Any) -> "ArrowTable":
+        """The table of an Arrow table, or of a data frame without its index; nothing is copied that Arrow can share.
+
+        Raises ConfigurationError if it is neither, or if Arrow does not know the type of one of its columns.
+        """
+        try:
+            table = _arrow(data)
+        except (pa.ArrowException, TypeError, ValueError, NotImplementedError) as error:
+            # The library's message may quote cells.
+            raise ConfigurationError(
+                f"a {type(data).__name__} cannot be converted to an Arrow table ({type(error).__name__}): give each "
+                "column a single type"
+            ) from error
+        if table is None:
+            raise ConfigurationError(
+                f"data is a {type(data).__name__}: give a file's path, an Arrow table, or a data frame that has "
+                "__arrow_c_stream__ or __dataframe__, as those of pandas and polars have"
+            )
+        return cls(table)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return int(self._table.num_rows)
+
+    def batches(
+        self, columns: Sequence[str], *, numbers: Collection[str] = (), coded: Collection[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        """Arrow batches of `columns`, in their own types."""
+        del numbers, coded
+        names = [self.columns.index(column) for column in columns]
+        chosen = self._table.select(names).rename_columns(list(columns))
+        for batch in chosen.to_batches(max_chunksize=_BATCH_ROWS):
+            for name, column in zip(columns, batch.columns, strict=True):
+                try:
+                    column.validate(full=True)
+                except pa.ArrowInvalid:
+                    sentence = "holds a text that is not UTF-8, or a code without a value; make the table again"
+                    raise self.error(sentence, column=name) from None
+            yield batch
+
+    def error(self, sentence: str, *, row: int | None = None, column: str | None = None) -> DataError:
+        """The error about row `row`, counted from 1 in its message."""
+        return DataError(sentence, file=self.path, row=None if row is None else row + 1, column=column)
+
+
+def _arrow(data: Any) -> pa.Table | None:
+    if isinstance(data, pa.Table):
+        table = data
+    elif isinstance(data, pa.RecordBatch):
+        table = pa.Table.from_batches([data])
+    elif hasattr(data, "__arrow_c_stream__"):
+        table = pa.RecordBatchReader.from_stream(data).read_all()
+    elif hasattr(data, "__dataframe__"):
+        from pyarrow.interchange import from_dataframe  # noqa: PLC0415  (only old data frames need it)
+
+        table = from_dataframe(data)
+    else:
+        return None
+    listed = (table.schema.pandas_metadata or {}).get("index_columns", ())
+    index = {name for name in listed if isinstance(name, str)}
+    kept = [place for place, name in enumerate(table.column_names) if name not in index and not _INDEX.fullmatch(name)]
+    return table.select(kept)

@@ -1,0 +1,140 @@
+"""Tables in memory: Arrow tables, and data frames through Arrow's protocols."""
+
+import csv
+import datetime as dt
+import json
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import radofed
+from dpcore.errors import ConfigurationError, DataError
+from parties.data.dataset import load
+from radofed.common.tables.arrow_table import ArrowTable
+from radofed.common.tables.tables import open_table
+from tests.radofed.simulation_world import made_up, simulate
+from tests.schemas import STAYS
+
+COLUMNS = {"age": [41.0, 20.5, None], "smoker": ["yes", "no", "no"], "stayed": ["no", "yes", "no"]}
+TABLE = pa.table(COLUMNS)
+
+
+class StreamedFrame:
+    """A data frame of a library that has the Arrow PyCapsule interface only."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+class InterchangedFrame:
+    """A data frame of a library that has the interchange protocol only."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __dataframe__(self, nan_as_null: bool = False, allow_copy: bool = True) -> object:
+        return self._table.__dataframe__(nan_as_null, allow_copy)
+
+
+class OddFrame:
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        raise pa.ArrowInvalid("could not convert 'the patient' to double")
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    return made_up(tmp_path_factory.mktemp("frames") / "rows.csv")
+
+
+@pytest.fixture(scope="module")
+def frame(file):
+    with file.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    numbers = ("x0", "x1", "x2", "same")
+    return pa.table({name: [float(r[name]) if name in numbers else r[name] for r in rows] for name in rows[0]})
+
+
+KINDS = {
+    "table": lambda table: table,
+    "batch": lambda table: table.combine_chunks().to_batches()[0],
+    "stream": StreamedFrame,
+    "interchange": InterchangedFrame,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_simulation_of_a_frame_gives_the_figures_of_its_file(file, frame, kind):
+    options = {"label": "y", "positive": "in", "design": "moments", "epsilon": 5, "folds": 2, "parties": 3}
+    found = simulate(KINDS[kind](frame), **options)
+    wanted = simulate(file, **options)
+    assert [row.test_error for row in found.rows] == [row.test_error for row in wanted.rows]
+
+
+def test_a_federation_and_predictions_take_frames(frame):
+    federation = radofed.simulated_federation(StreamedFrame(frame), label="y", positive="in", parties=3)
+    found = federation.statistic([radofed.x["member"]], epsilon=Fraction(5))
+    members = np.mean([cell == "yes" for cell in frame["member"].to_pylist()])
+    assert abs(found.values[0] - members) <= found.noise
+    assert federation.schema.name == "table"
+    by_column = radofed.simulated_federation(frame, label="y", positive="in", parties=3, partition="by-column:site")
+    assert by_column.source.rows == frame.num_rows
+
+
+def test_nulls_are_missing_and_columns_keep_their_types():
+    found = load(ArrowTable.of(TABLE), STAYS)
+    assert found.report.rows == 3
+    assert load(ArrowTable.of(TABLE.slice(0, 2)), STAYS).report.zero_vectors == 0
+
+
+def test_an_index_of_pandas_is_no_column():
+    names = {"index_columns": ["patient", {"kind": "range", "name": None}], "columns": []}
+    indexed = TABLE.append_column("patient", pa.array([7, 8, 9])).append_column(
+        "__index_level_0__", pa.array([2, 0, 1])
+    )
+    indexed = indexed.replace_schema_metadata({"pandas": json.dumps(names)})
+    assert ArrowTable.of(indexed).columns == ("age", "smoker", "stayed")
+    pandas = pytest.importorskip("pandas", reason="pandas is no dependency")
+    frame = pandas.DataFrame(COLUMNS).sample(frac=1, random_state=1)
+    assert ArrowTable.of(frame).columns == ("age", "smoker", "stayed")
+
+
+def test_a_frame_of_polars_is_a_table():
+    polars = pytest.importorskip("polars", reason="polars is no dependency")
+    assert load(ArrowTable.of(polars.DataFrame(COLUMNS)), STAYS).report.rows == 3
+
+
+@pytest.mark.parametrize("data", [None, 7, {"age": [1]}, [[1, 2]], np.zeros((2, 2))])
+def test_what_is_no_table_says_what_is(data):
+    with pytest.raises(ConfigurationError, match=r"give a file's path, an Arrow table, or a data frame"):
+        simulate(data)
+
+
+def test_a_frame_that_cannot_be_converted_quotes_no_cell():
+    with pytest.raises(ConfigurationError, match="cannot be converted") as refused:
+        ArrowTable.of(OddFrame())
+    assert "the patient" not in str(refused.value)
+
+
+def test_errors_name_the_row_of_the_table():
+    older = TABLE.set_column(0, "age", pa.array([41.0, 20.5, 7e9]))
+    with pytest.raises(DataError, match=r"the table, row 3, column 'age'"):
+        load(ArrowTable.of(older), STAYS)
+    twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+    with pytest.raises(DataError, match="columns 1 and 2 have the same header"):
+        open_table(ArrowTable.of(twice))
+    with pytest.raises(DataError, match="at least one row"):
+        load(ArrowTable.of(TABLE.slice(0, 0)), STAYS)
+    nested = TABLE.set_column(0, "age", pa.array([[1.0]] * 3))
+    with pytest.raises(DataError, match="convert it"):
+        load(ArrowTable.of(nested), STAYS)
+    days = TABLE.set_column(0, "age", pa.array([dt.date(2026, 1, 1)] * 3))
+    with pytest.raises(DataError, match="not a number; convert it"):
+        load(ArrowTable.of(days), STAYS)
+    broken = pa.array([b"\x9f"] * 3).view(pa.string())
+    with pytest.raises(DataError, match="holds a text that is not UTF-8"):
+        load(ArrowTable.of(TABLE.set_column(1, "smoker", broken)), STAYS)

@@ -1,0 +1,85 @@
+"""The separator of a CSV file is that of its header, and no row changes how the file is read."""
+
+import gzip
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dpcore.errors import DataError
+from parties.data.dataset import load
+from radofed.common.tables.csv_table import SEPARATORS
+from radofed.common.tables.tables import open_table
+from tests.schemas import STAYS
+
+ROWS = "age,smoker,stayed\n41,yes,no\n20.5,no,yes\n"
+
+
+def opened(tmp_path, text, name="rows.csv"):
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    return open_table(path)
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz"])
+@pytest.mark.parametrize("separator", SEPARATORS)
+def test_parties_with_one_schema_and_other_separators_hold_the_same_records(tmp_path, separator, name):
+    table = opened(tmp_path, ROWS.replace(",", separator), name)
+    assert (table.columns, table.delimiter) == (("age", "smoker", "stayed"), separator)
+    found, usual = load(table.path, STAYS), load(opened(tmp_path, ROWS, "usual.csv").path, STAYS)
+    assert np.array_equal(found.records.features, usual.records.features)
+    assert np.array_equal(found.records.labels, usual.records.labels)
+
+
+@pytest.mark.parametrize(
+    ("header", "columns"),
+    [
+        ("age\n", ("age",)),
+        ("\n\nage;smoker\n", ("age", "smoker")),
+        ("\ufeffage|smoker\n", ("age", "smoker")),
+        ('"age, in years";smoker\n', ("age, in years", "smoker")),
+        ('age,"weight;mass (kg|lb)"\n', ("age", "weight;mass (kg|lb)")),
+        ('"said ""yes;no""",age\n', ('said "yes;no"', "age")),
+        ('"two\nlines;more",age\n', ("two\nlines;more", "age")),
+        # A quotation mark within a cell is a character.
+        ('6" pipe;age\n', ('6" pipe', "age")),
+    ],
+)
+def test_the_separator_is_found_outside_quotes(tmp_path, header, columns):
+    assert opened(tmp_path, header + "1\n").columns == columns
+
+
+@pytest.mark.parametrize(
+    "header", ["age,smoker;sex", "age;smoker,sex", "age\tsmoker|sex", "age (years|months),smoker", "a;b\tc,d|e"]
+)
+def test_two_separators_are_an_error_whose_advice_works(tmp_path, header):
+    with pytest.raises(DataError, match=r"put each column's name that contains one in double quotes, or rename it"):
+        opened(tmp_path, header + "\n1,2\n")
+    quoted = '"age (years|months)",smoker\n1,no\n'
+    assert opened(tmp_path, quoted).columns == ("age (years|months)", "smoker")
+
+
+def test_a_tsv_has_tabs_whatever_its_header_says(tmp_path):
+    assert opened(tmp_path, "age, in years\tsmoker\n1\tno\n", "rows.tsv").columns == ("age, in years", "smoker")
+    with pytest.raises(DataError, match="not tabs; name the file"):
+        opened(tmp_path, "age;smoker\n1;no\n", "rows.tsv")
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    separator=st.sampled_from(sorted(SEPARATORS)),
+    rows=st.text(st.sampled_from(',;\t|x1." \n'), max_size=60),
+)
+def test_no_row_decides_how_the_header_is_read(tmp_path, separator, rows):
+    header = separator.join(("age", "smoker", "sex")) + "\n"
+    # A mark that is never closed is refused; otherwise the rows say nothing.
+    closed = rows if rows.count('"') % 2 == 0 else rows.replace('"', "")
+    table = opened(tmp_path, header + closed)
+    assert (table.delimiter, table.columns) == (separator, ("age", "smoker", "sex"))
+
+
+def test_a_header_of_any_length_is_read_once(tmp_path):
+    # Quadratic work would take hours here.
+    table = opened(tmp_path, ",".join(['"\n\n\n\n"'] * 120_000) + ",b\n1\n")
+    assert (len(table.columns), table.columns[-1]) == (120_001, "b")
