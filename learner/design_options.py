@@ -62,6 +62,12 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value not in ((), "local")}
 
 
+def taken_options(design: str, *, joint: bool = False) -> frozenset[str]:
+    """The options that a design takes; none if it is unknown."""
+    rules = _RULES.get(JOINT if joint else design)
+    return frozenset() if rules is None else rules.takes
+
+
 def check_options(
     design: str, given: Mapping[str, Any], *, chosen: Collection[str] = (), hints: Mapping[str, str] | None = None
 ) -> None:

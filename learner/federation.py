@@ -240,7 +240,7 @@ class _Widths:
                 needed += 1 + needed // 10_000
             raise PlanError(
                 f"{rows} rows cannot keep a tolerance of {tolerance:g} with probability {1 - self.failure:g}: {needed} "
-                f"rows would, or a tolerance of {self.of(rows).tolerance:.3g}"
+                f"rows would, or a tolerance of {rounded_up(self.of(rows).tolerance)}"
             )
 
 
@@ -284,6 +284,11 @@ class BudgetedOracle:
     def delta(self) -> Fraction:
         """Delta of the whole budget."""
         return self._delta
+
+    @property
+    def left(self) -> Fraction:
+        """The part of the budget that no query has taken."""
+        return self._left
 
     def statistic(
         self,

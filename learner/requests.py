@@ -230,7 +230,8 @@ class RadosRequest(Terms):
             case "plain":
                 return plain_design(self.schema)
             case "dp-feat" if self.joint:
-                return joint_design(self.schema, self._column(), SMALLEST_SHARE_SIGMA)
+                column = protected_column(self.schema, self.sensitive_names)
+                return joint_design(self.schema, column, SMALLEST_SHARE_SIGMA)
             case "dp-feat":
                 names, rounded = self.sensitive_names, self.rounded
                 return dp_feat_design(self.schema, names, self.epsilon_per_rado, rounded=rounded)
@@ -242,14 +243,6 @@ class RadosRequest(Terms):
                 return design
             case "gaussian":
                 return GaussianDesign(clip_of(self), SMALLEST_SHARE_SIGMA, self.support)
-
-    def _column(self) -> str:
-        """The source column to protect. A feature's name means the column that it derives from."""
-        (name,) = self.sensitive_names
-        column = name if self.schema.derived_from(name) else self.schema.sources(name)
-        if column is None:
-            raise PlanError(f"{name!r} derives from no column, so there is nothing to protect; name a source column")
-        return column
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -388,6 +381,18 @@ def release_request(schema: Schema, design: str, options: dict[str, Any]) -> Rad
         return MomentsRequest(schema, **given)
     check_options(design, given, chosen=("rados", "sensitive", "epsilon"))
     return RadosRequest(schema, design=cast("RadosDesign", design), **given)  # checks what is missing
+
+
+def protected_column(schema: Schema, sensitive: Sequence[str]) -> str:
+    """The source column that joint dp-feat protects: the only name, or the column that a feature of it derives from.
+
+    Raises PlanError if that is none, SchemaError if there is no such coordinate.
+    """
+    (name,) = sensitive
+    column = name if schema.derived_from(name) else schema.sources(name)
+    if column is None:
+        raise PlanError(f"{name!r} derives from no column, so there is nothing to protect: name a source column")
+    return column
 
 
 def clip_of(request: RadosRequest | MomentsRequest) -> Clip:

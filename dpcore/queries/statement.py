@@ -196,7 +196,7 @@ def statement_for(
         epsilon_if_others_collude=collude,
         theorem_epsilon=cost.theorem_epsilon,
         assumptions=(
-            *_assumptions(kind, schema, len(party_rows), setting),
+            *assumptions_of(kind, kind.features(schema), len(party_rows), setting),
             *([ATTEMPTS.format(attempts=attempts)] if attempts > 1 else []),
         ),
         warnings=(*_delta_warnings(sum(party_rows), cost.delta), *_warnings(kind, schema, cost.epsilon)),
@@ -285,9 +285,10 @@ def _warnings(kind: QueryKind, schema: Schema, epsilon: float) -> tuple[str, ...
     return weak if kind.scope == "record" else (*weak, NO_RECORD, *kind.leaks)
 
 
-def _assumptions(kind: QueryKind, schema: Schema, parties: int, setting: Setting) -> tuple[str, ...]:
+def assumptions_of(kind: QueryKind, names: Sequence[str], parties: int, setting: Setting) -> tuple[str, ...]:
+    """What a bound for a release of this kind assumes. names: of a "marginal" scope, the protected coordinates."""
     if kind.scope == "marginal":
-        return _marginal_assumptions(kind.features(schema), parties)
+        return _marginal_assumptions(names, parties)
     return (
         _neighbours(kind),
         kind.noise_words(parties, min(setting.honest_parties, parties)),

@@ -2,23 +2,29 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from radofed.cli.arguments import (
-    Design,
     EdgeWeight,
     EpsilonPerRado,
     FractionBits,
     KeyBits,
     Rados,
+    Rounded,
     Support,
     exact,
     exact_or_none,
+    named_option,
 )
 from radofed.cli.framework import check_new, command
-from radofed.cli.output import Output, Result
+from radofed.cli.output import EXIT_FAILED, Output, Result
+
+if TYPE_CHECKING:
+    from dpcore.records.schema import Schema
+    from radofed.planning import Cost
+    from radofed.planning.asked_cost import AskedCost
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -35,11 +41,11 @@ _PartyRows = Annotated[str | None, typer.Option(help="Instead of --rows: each pa
 _Epsilon = Annotated[
     str | None,
     typer.Option(
-        help="Limit of the total epsilon. For designs with noise: the noise is calibrated to it, if other parties "
-        "collude."
+        help="Limit of the total epsilon. For noise: it is calibrated to it, if other parties collude. Required for "
+        "--estimator and --statistic."
     ),
 ]
-_Delta = Annotated[str, typer.Option(help="The delta of every epsilon.")]
+_Delta = Annotated[str, typer.Option(help="The delta of every epsilon; 0 allows Laplace noise only, for statistics.")]
 _Joint = Annotated[bool, typer.Option("--joint", help="dp-feat: protect a whole source column, by noise.")]
 _Source = Annotated[str, typer.Option(help="With --joint: the column's type, boolean, numeric or category.")]
 _ShareSd = Annotated[
@@ -65,15 +71,52 @@ _Coordinates = Annotated[
 _Picture = Annotated[
     Path | None, typer.Option(help="Draw epsilon against n, and error against epsilon, into this new PNG file.")
 ]
+_Design = Annotated[
+    str | None,
+    typer.Option(help="plain, dp-feat, fixed-support, gaussian or moments.", show_default="dp-feat"),
+]
+_Schema = Annotated[
+    Path | None,
+    typer.Option(help="The schema that the parties share: it says coordinates, clipping norm and names."),
+]
+_Sensitive = Annotated[
+    list[str] | None,
+    typer.Option(help="With --schema, dp-feat: a sensitive feature; with --joint a source column; repeatable."),
+]
+_Estimator = Annotated[
+    str | None, typer.Option(help="Plan what this estimator asks, instead of a design: a name of `rado learner train`.")
+]
+_Option = Annotated[list[str] | None, typer.Option(help="An option of the estimator, NAME=VALUE; repeatable.")]
+_Rounds = Annotated[int | None, typer.Option(help="Number of rounds of the estimator. Default: the estimator's.")]
+_Statistic = Annotated[
+    list[str] | None,
+    typer.Option(help="Plan a statistic, a predicate as of `rado learner statistic`; several make one batch."),
+]
+_Tolerance = Annotated[float | None, typer.Option(help="With --statistic: the largest tolerance allowed.")]
+_Confidence = Annotated[float, typer.Option(help="With --statistic: confidence of all tolerances together.")]
+_NoiseRate = Annotated[float, typer.Option(help="With --statistic: known rate of flipped labels.")]
+
+# Words of the options that only a design takes, by the parameters of `plan`.
+_OF_A_DESIGN = (
+    "rados", "design", "epsilon_per_rado", "joint", "share_sd", "norm_bound", "support", "edge_weight", "fraction_bits",
+    "sensitive", "rounded", "picture",
+)  # fmt: skip
 
 
 def plan(
     _output: Output,
     rados: Rados = None,
-    design: Design = "dp-feat",
+    design: _Design = None,
+    estimator: _Estimator = None,
+    option: _Option = None,
+    rounds: _Rounds = None,
+    statistic: _Statistic = None,
     rows: _Rows = None,
     parties: _Parties = None,
     party_rows: _PartyRows = None,
+    schema: _Schema = None,
+    sensitive: _Sensitive = None,
+    rounded: Rounded = None,
     epsilon_per_rado: EpsilonPerRado = None,
     epsilon: _Epsilon = None,
     delta: _Delta = "1e-6",
@@ -88,44 +131,104 @@ def plan(
     fraction_bits: FractionBits = None,
     split: _Split = "local",
     coordinates: _Coordinates = None,
+    tolerance: _Tolerance = None,
+    confidence: _Confidence = 0.95,
+    noise_rate: _NoiseRate = 0.0,
     key_bits: KeyBits = 3072,
     picture: _Picture = None,
 ) -> Result:
     """Compute the cost of a query before it is sent.
 
-    Prints privacy, bytes and seconds; contacts no one. If a query is not possible, the error says what is. Epsilons
-    and deltas are exact decimals or fractions.
+    Plans a design, or with --estimator what an estimator asks, or with --statistic a batch of statistics. Prints
+    privacy, noise, bytes and seconds; contacts no one. If a query is not possible, the exit code is 1 and the plan says
+    what is. A warning says so if the noise exceeds the signal. Epsilons and deltas are exact decimals or fractions.
     """
-    from radofed.planning import PlannedDesign, PlanRequest, Source, Split, plan_cost
+    given = dict(locals())
+    from dpcore.errors import ConfigurationError
+    from radofed.common.files.schemas import load_schema
+
+    shared = None if schema is None else load_schema(schema)
+    held = _party_rows(rows, parties, party_rows)
+    if estimator is not None or statistic:
+        for name in _OF_A_DESIGN:
+            if given[name] not in (None, False, [], ()):
+                words = f"--{name.replace('_', '-')}"
+                raise ConfigurationError(f"{words} is of a design, and no design is planned here: leave it out")
+        return _planned_asking(given, shared, held)
+    for name in ("option", "rounds", "tolerance"):
+        if given[name]:
+            raise ConfigurationError(
+                f"--{name} is of an --estimator or a --statistic: give one of them, or leave it out"
+            )
+    return _planned_design(given, shared, held)
+
+
+def _planned_design(given: dict[str, Any], schema: "Schema | None", held: tuple[int, ...]) -> Result:
+    from radofed.planning import PlanRequest, plan_cost
     from radofed.planning.picture import check_picture, draw_plan
 
-    request = PlanRequest(
-        design=cast("PlannedDesign", design),  # the request checks the word, also for split and source
-        party_rows=_party_rows(rows, parties, party_rows),
-        rados=rados,
-        joint=joint,
-        source=cast("Source", source),
-        epsilon_per_rado=exact_or_none(epsilon_per_rado, "epsilon-per-rado"),
-        epsilon=exact_or_none(epsilon, "epsilon"),
-        share_sd=share_sd,
-        delta=exact(delta, "delta"),
-        honest=honest,
-        norm_bound=exact_or_none(norm_bound, "norm-bound"),
-        support=exact_or_none(support, "support"),
-        edge_weight=exact_or_none(edge_weight, "edge-weight"),
-        bias=not no_bias,
-        fraction_bits=fraction_bits,
-        split=cast("Split", split),
-        coordinates=coordinates,
-        key_bits=key_bits,
-    )
+    same = ("rados", "joint", "source", "share_sd", "honest", "fraction_bits", "split", "coordinates", "key_bits")
+    figures = ("epsilon_per_rado", "epsilon", "norm_bound", "support", "edge_weight")
+    fields: dict[str, Any] = {
+        **{name: given[name] for name in same},
+        **{name: exact_or_none(given[name], name.replace("_", "-")) for name in figures},
+        "design": given["design"] or "dp-feat",
+        "party_rows": held,
+        "delta": exact(given["delta"], "delta"),
+        "bias": not given["no_bias"],
+        "sensitive": tuple(given["sensitive"] or ()),
+        "rounded": tuple(given["rounded"] or ()),
+    }
+    # The request checks the words of design, split and source.
+    request = PlanRequest(**fields) if schema is None else PlanRequest.over(schema, **fields)
+    picture: Path | None = given["picture"]
     if picture is not None:
         check_new(picture)
         check_picture(picture)
     cost = plan_cost(request)
     if picture is not None:
         draw_plan(cost, picture)
-    return Result(cost.to_dict(), "\n".join(cost.sentences()))
+    return _result(cost)
+
+
+def _planned_asking(given: dict[str, Any], schema: "Schema | None", held: tuple[int, ...]) -> Result:
+    from dpcore.errors import ConfigurationError
+    from radofed.planning.asked_cost import ask_cost
+    from radofed.planning.asking import AskRequest, made_up_schema
+
+    if schema is None:
+        if given["coordinates"] is None or given["statistic"]:
+            raise ConfigurationError(
+                "what is asked depends on the schema: give --schema, or for an estimator of numbers their --coordinates"
+            )
+        schema = made_up_schema(given["coordinates"], bias=not given["no_bias"])
+    elif given["coordinates"] is not None or given["no_bias"]:
+        raise ConfigurationError("the schema says what the coordinates are: leave --coordinates and --no-bias out")
+    if given["epsilon"] is None:
+        raise ConfigurationError("answers have noise: give the --epsilon of all answers in total")
+    options = dict(named_option(text) for text in given["option"] or ())
+    if given["rounds"] is not None:
+        options["rounds"] = given["rounds"]
+    request = AskRequest(
+        party_rows=held,
+        schema=schema,
+        epsilon=exact(given["epsilon"], "epsilon"),
+        delta=exact(given["delta"], "delta"),
+        estimator=given["estimator"],
+        options=options,
+        predicates=tuple(given["statistic"] or ()),
+        tolerance=given["tolerance"],
+        confidence=given["confidence"],
+        noise_rate=given["noise_rate"],
+        honest=given["honest"],
+        key_bits=given["key_bits"],
+    )
+    return _result(ask_cost(request))
+
+
+def _result(cost: "Cost | AskedCost") -> Result:
+    """What was planned; the exit code is that of a failure if it is not possible."""
+    return Result(cost.to_dict(), "\n".join(cost.sentences()), exit_code=0 if cost.feasible else EXIT_FAILED)
 
 
 def _party_rows(rows: int | None, parties: int | None, party_rows: str | None) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """The cost of a query before it is sent: exact privacy, and ciphertexts, bytes and seconds.
 
-Plans need only row counts and sizes, no roster, schema or key. `learner.planning` makes the query itself.
+Plans of designs need only row counts and sizes, no roster or key. Plans of what estimators ask, and of statistics, are
+in radofed.planning.asking and radofed.planning.asked_cost, which take longer to import.
 """
 
 from radofed.planning.cost import Cost

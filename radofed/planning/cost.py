@@ -9,8 +9,15 @@ from typing import Any
 from dpcore.accounting.protection import Scope
 from radofed.planning.limits import MOST_LOOKED_FOR
 from radofed.planning.request import PlanRequest
+from radofed.planning.signal import Signal
 from radofed.planning.sizes import Sizes
 
+_UNITS: dict[Scope, str] = {
+    "none": "one record",
+    "marginal": "one record's value of the sensitive coordinate",
+    "joint": "one record's cell of the sensitive source column",
+    "record": "one record",
+}
 _PROTECTED = {
     "marginal": "for one record's value of the sensitive coordinate, within that coordinate's own values",
     "joint": "for one record's cell of the sensitive source column, within the whole release, and only for it",
@@ -58,7 +65,8 @@ class Cost:
     drawn without truncation, or with the most noise that a slot takes; None if there is none, and for a feasible plan
     whose noise was chosen. marginal_epsilon, marginal_epsilon_if_others_collude: of plain rados, for each single
     coordinate coded -1/+1, for the learner alone and under collusion. sizes: None if coordinates are not given or the
-    plan cannot be packed. reason, suggestion: None if the plan is feasible.
+    plan cannot be packed. reason, suggestion: None if the plan is feasible. signal: the noise against the signal, None
+    if there is no noise. warning: the alarm if the noise exceeds the signal, else None. assumptions: of the bound.
     """
 
     request: PlanRequest
@@ -78,6 +86,14 @@ class Cost:
     sizes: Sizes | None = None
     reason: str | None = None
     suggestion: str | None = None
+    signal: Signal | None = None
+    warning: str | None = None
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def unit(self) -> str:
+        """The unit of privacy: what two neighbouring tables differ in."""
+        return _UNITS[self.scope]
 
     def to_dict(self) -> dict[str, Any]:
         """Every figure by name, in JSON's types; those of `noise` and `sizes` only if there are any."""
@@ -102,13 +118,19 @@ class Cost:
             "smallest_epsilon": self.smallest_epsilon,
             "reason": self.reason,
             "suggestion": self.suggestion,
+            "unit": self.unit,
+            "assumptions": list(self.assumptions),
+            "warning": self.warning,
+            **({} if self.signal is None else self.signal.to_dict()),
             **({} if self.noise is None else asdict(self.noise)),
             **({} if self.sizes is None else asdict(self.sizes)),
         }
 
     def sentences(self) -> list[str]:
         """The cost as sentences."""
-        return [self._what(), *self._privacy(), *self._counts(), *self._noise(), *self._effort()]
+        warning = [] if self.warning is None else [f"Warning: {self.warning}"]
+        assumed = (f"Assumed: {text}" for text in self.assumptions)
+        return [self._what(), *self._privacy(), *self._counts(), *self._noise(), *warning, *self._effort(), *assumed]
 
     def _what(self) -> str:
         request, parties = self.request, len(self.request.party_rows)
@@ -183,6 +205,11 @@ class Cost:
         noise = self.noise
         if noise is None:
             return
+        yield from self._noise_words(noise)
+        if self.signal is not None and self.warning is None:
+            yield self.signal.sentence()
+
+    def _noise_words(self, noise: Noise) -> Iterator[str]:
         if noise.product_noise_sd is not None:
             yield (
                 f"Each party's noise has a standard deviation of {noise.share_sd:,} units. In total it adds "

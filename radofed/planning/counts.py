@@ -13,9 +13,13 @@ from dpcore.accounting.dp_feat import (
     epsilon_for,
     theorem_epsilon,
 )
+from dpcore.accounting.protection import Setting
 from dpcore.accounting.truncation import admissible_range
 from dpcore.errors import PlanError
 from dpcore.numbers.count_distributions import binomial_mass
+from dpcore.queries.rados import RadosQuery
+from dpcore.queries.statement import assumptions_of
+from dpcore.rados.designs import DpFeatDesign, SensitiveFeature
 from radofed.planning.cost import Cost, many_rados, up
 from radofed.planning.limits import MOST_LOOKED_FOR, largest_rados
 from radofed.planning.request import PlanRequest
@@ -80,9 +84,18 @@ def dp_feat_cost(request: PlanRequest) -> Cost:
     return replace(
         cost,
         feasible=True,
+        assumptions=_assumptions(request),
         epsilon=counted.epsilon,
         epsilon_if_others_collude=counted.epsilon_if_others_collude,
     )
+
+
+def _assumptions(request: PlanRequest) -> tuple[str, ...]:
+    """Those of a query for these features; without a schema they have no names."""
+    names = request.sensitive or ("the sensitive feature",)
+    design = DpFeatDesign(tuple(SensitiveFeature(place, name) for place, name in enumerate(names)))
+    parties = len(request.party_rows)
+    return assumptions_of(RadosQuery(request.n, design), names, parties, Setting(len(names), 0, 1))
 
 
 def _account(request: PlanRequest) -> DpFeatAccount:
@@ -140,8 +153,8 @@ def _delta_per_rado(request: PlanRequest) -> float | None:
     return product
 
 
-def _what_works(request: PlanRequest, error: PlanError, untruncated: float | None) -> str:
-    """Changes to the request that were checked and work; more rows if none does."""
+def _what_works(request: PlanRequest, error: PlanError, untruncated: float | None) -> str | None:
+    """Changes to the request that were checked and work; None if none was found."""
     ways = []
     fewer = _fewer_rados(request, error)
     if fewer is not None:
@@ -161,7 +174,7 @@ def _what_works(request: PlanRequest, error: PlanError, untruncated: float | Non
             fewer = _fewer_rados(free, refusal)
             if fewer is not None:
                 ways.append(f"ask for {fewer} rados without truncation")
-    return ", or ".join(ways) or "have more rows per party, or allow a larger delta"
+    return ", or ".join(ways) or None
 
 
 def _fewer_rados(request: PlanRequest, error: PlanError) -> int | None:

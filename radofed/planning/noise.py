@@ -18,13 +18,17 @@ from dpcore.queries.kind import QueryKind
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.norms import edge_multiplier, norm_bound_of
 from dpcore.queries.rados import RadosQuery
+from dpcore.queries.statement import assumptions_of
 from dpcore.rados.designs import FixedSupportDesign, GaussianDesign, JointDesign
-from dpcore.rados.support import check_support
+from dpcore.rados.schema_designs import joint_design
+from dpcore.rados.support import SupportError, check_support
 from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA, SMALLEST_SHARE_SIGMA
 from dpcore.records.clipping import Clip
-from learner.requests import EDGE_FRACTION_BITS, HALF, MOMENT_FRACTION_BITS
+from dpcore.records.schema import Schema
+from learner.requests import EDGE_FRACTION_BITS, HALF, MOMENT_FRACTION_BITS, protected_column
 from radofed.planning.cost import Cost, Noise, two_digits_up, up
 from radofed.planning.request import PlanRequest
+from radofed.planning.signal import Signal
 from radofed.planning.sizes import Sizes, sizes_of
 
 # The largest squared distance between two codings of a cell.
@@ -46,10 +50,13 @@ def noised_cost(request: PlanRequest) -> Cost:
         counted = kind.protection(_setting(request)).cost(request.party_rows, request.delta)
         if counted is None:
             return replace(cost, feasible=True, scope="none", delta=None, sizes=_sizes(request, kind))
-        cost = replace(cost, noise=_noise(request, share), largest_rados=_largest_rados(request, share))
+        noise = _noise(request, share)
+        cost = replace(cost, noise=noise, signal=_signal(request, noise), largest_rados=_largest_rados(request, share))
         sizes = _sizes(request, kind)
     except PlanError as error:
         return _refused(request, cost, error)
+    assumptions = assumptions_of(kind, (), len(request.party_rows), _setting(request))
+    cost = replace(cost, assumptions=assumptions)
     others = counted.epsilon_if_others_collude
     given = request.share_sd is not None
     if request.epsilon is not None and Fraction(others) > request.epsilon:
@@ -101,6 +108,8 @@ def _multiplier(request: PlanRequest) -> int:
 
 def _noised(request: PlanRequest) -> int:
     """The number of a record's coordinates with noise."""
+    if request.joint and request.schema is not None:
+        return len(_joint(request, request.schema, SMALLEST_SHARE_SIGMA).coordinates)
     if request.joint and request.source != "category":
         return 1
     assert request.coordinates is not None
@@ -112,13 +121,21 @@ def _kind(request: PlanRequest, share: int) -> QueryKind:
     match request.kind_name:
         case "moments":
             return MomentsQuery(_clip(request), _multiplier(request), share)
+        case "joint" if request.schema is not None:
+            return RadosQuery(request.n, _joint(request, request.schema, share))
         case "joint":
             squared = _SQUARED_RANGE[request.source]
-            return RadosQuery(request.n, JointDesign("source", tuple(range(_noised(request))), squared, share))
+            return RadosQuery(
+                request.n, JointDesign("the sensitive column", tuple(range(_noised(request))), squared, share)
+            )
         case "fixed-support":
             return RadosQuery(request.n, FixedSupportDesign(request.support or HALF, _clip(request), share))
         case _:
             return RadosQuery(request.n, GaussianDesign(_clip(request), share, request.support))
+
+
+def _joint(request: PlanRequest, schema: Schema, share: int) -> JointDesign:
+    return joint_design(schema, protected_column(schema, request.sensitive), share)
 
 
 def _protection(request: PlanRequest, share: int) -> GaussianProtection:
@@ -163,6 +180,20 @@ def _noise(request: PlanRequest, share: int) -> Noise:
     return Noise(share, _protection(request, share).shares(request.honest_parties), bits, noise_sd, products, spread)
 
 
+def _signal(request: PlanRequest, noise: Noise) -> Signal:
+    """See radofed.planning.signal. Of moments, edges or products, whichever are more exact."""
+    coordinates = _noised(request)
+    match request.kind_name:
+        case "moments":
+            least = min(noise.noise_sd, noise.product_noise_sd or noise.noise_sd)
+            return Signal(least / noise.spread, request.rows, coordinates)
+        case "fixed-support":
+            # All rados are of one table, whose noise of every row they share: more rados do not reduce it.
+            return Signal(math.ldexp(noise.share_sd, -noise.fraction_bits), request.rows, coordinates)
+        case _:
+            return Signal(noise.noise_sd / noise.spread, request.n, coordinates, "rados")
+
+
 def _largest_rados(request: PlanRequest, share: int) -> int | None:
     """The most rados within epsilon with this noise; None if their number does not matter or determines the noise."""
     if request.share_sd is None or request.epsilon is None or request.kind_name not in ("joint", "gaussian"):
@@ -192,7 +223,9 @@ def _too_dear(request: PlanRequest, cost: Cost, counted: ReleaseCost) -> Cost:
 
 def _refused(request: PlanRequest, cost: Cost, error: PlanError) -> Cost:
     """A plan that is not possible, with what would work."""
-    reason, _, suggestion = str(error).partition(": ")
+    reason, _, own = str(error).partition(": ")
+    # Only the set's fraction has a range that certainly works; other errors know one limit of several.
+    suggestion = own if isinstance(error, SupportError) and min(request.party_rows) > 1 else None
     if isinstance(error, WeakNoiseError):
         with contextlib.suppress(PlanError):
             target = LARGEST_EPSILON if request.epsilon is None else request.epsilon
@@ -208,7 +241,7 @@ def _refused(request: PlanRequest, cost: Cost, error: PlanError) -> Cost:
                 reason=reason,
                 suggestion=f"allow an epsilon of {two_digits_up(smallest)}",
             )
-    return replace(cost, noise=None, reason=reason, suggestion=suggestion)
+    return replace(cost, noise=None, signal=None, reason=reason, suggestion=suggestion)
 
 
 def _smallest_epsilon(request: PlanRequest) -> float | None:

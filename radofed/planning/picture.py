@@ -9,7 +9,7 @@ from typing import Any
 
 from dpcore.errors import ConfigurationError
 from radofed.planning.cost import Cost
-from radofed.planning.planner import plan_cost
+from radofed.planning.planner import bare_cost
 from radofed.planning.request import PlanRequest
 
 # Points of a curve.
@@ -59,7 +59,7 @@ def _epsilon_panel(axes: Any, cost: Cost) -> None:
         request = replace(request, share_sd=cost.noise.share_sd)
     request = replace(request, epsilon=None, coordinates=request.coordinates if request.joint or cost.noise else None)
     many = sorted({max(1, round(request.n * 10 ** (step / 6 - 1))) for step in range(_POINTS)})
-    costs = [plan_cost(replace(request, rados=n)) for n in many]
+    costs = [bare_cost(replace(request, rados=n)) for n in many]
     plain = request.design == "plain"
     curves: dict[str, Callable[[Cost], float | None]] = {
         "learner alone": lambda c: c.marginal_epsilon if plain else c.epsilon,
@@ -80,7 +80,7 @@ def _epsilon_panel(axes: Any, cost: Cost) -> None:
 def _error_panel(axes: Any, cost: Cost) -> None:
     """The relative error for each epsilon: from noise, or from the number of rados that it allows."""
     base = replace(cost.request, share_sd=None, epsilon_per_rado=None)
-    costs = {float(epsilon): plan_cost(replace(base, epsilon=epsilon)) for epsilon in _EPSILONS}
+    costs = {float(epsilon): bare_cost(replace(base, epsilon=epsilon)) for epsilon in _EPSILONS}
     errors = _errors(base, costs)
     if not errors:
         axes.text(0.5, 0.5, "no epsilon from 0.1 to 10 is possible", ha="center", transform=axes.transAxes)

@@ -3,14 +3,16 @@
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 from dpcore.accounting.dp_feat import MOST_RADOS
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.rationals import LARGEST_INTEGER
 from dpcore.paillier.public import MAXIMUM_BITS, MINIMUM_BITS
 from dpcore.queries.base import MAX_PARTIES
-from learner.design_options import OPTIONS, check_delta, check_figures, check_options, plain_number
+from dpcore.queries.norms import usual_norm
+from dpcore.records.schema import Schema
+from learner.design_options import OPTIONS, check_delta, check_figures, check_options, plain_number, taken_options
 from radofed.planning.sizes import MEASURED_BITS
 
 PlannedDesign = Literal["dp-feat", "plain", "fixed-support", "gaussian", "moments"]
@@ -22,6 +24,7 @@ MOST_PLANNED_ROWS = 10**10
 # Smaller values are zero in double precision.
 SMALLEST_DELTA = Fraction(1, 10**300)
 
+_OF_THE_SCHEMA = ("coordinates", "source", "bias")
 _POSITIVE = ("epsilon", "epsilon_per_rado", "norm_bound", "support", "edge_weight")
 
 
@@ -39,7 +42,8 @@ class PlanRequest:
     its records that a party draws; by default uniform signatures, and half for fixed-support. edge_weight: as in a
     moments request. bias: whether a record has the constant coordinate. fraction_bits: of a coordinate, None for those
     of a learner's query. split: "local", each party truncates its own count; "exact", a coordinator divides the pool's,
-    in simulation only. coordinates: d, None to leave out bytes and seconds if the noise does not depend on it.
+    in simulation only. coordinates: d, None to leave out bytes and seconds if the noise does not depend on it. schema:
+    of which sensitive and rounded are names, see `over`; without one no name is given.
 
     Raises ConfigurationError if an argument makes no sense for any plan.
     """
@@ -62,6 +66,26 @@ class PlanRequest:
     split: Split = "local"
     coordinates: int | None = None
     key_bits: int = MEASURED_BITS
+    schema: Schema | None = None
+    sensitive: tuple[str, ...] = ()
+    rounded: tuple[str, ...] = ()
+
+    @classmethod
+    def over(cls, schema: Schema, **options: Any) -> Self:
+        """The plan of a query over a schema, which gives the coordinates, the bias and the usual clipping norm.
+
+        options: other fields. Raises ConfigurationError if one states what the schema does.
+        """
+        for name in _OF_THE_SCHEMA:
+            if name in options and options[name] != cls.__dataclass_fields__[name].default:
+                raise ConfigurationError(f"the schema determines {name}: leave it out, or plan without the schema")
+        takes = taken_options(options["design"], joint=bool(options.get("joint")))
+        derived: dict[str, Any] = {"coordinates": schema.d}
+        if "bias" in takes:
+            derived["bias"] = schema.bias
+        if "norm_bound" in takes and options.get("norm_bound") is None:
+            derived["norm_bound"] = usual_norm(schema)
+        return cls(**{**options, **derived}, schema=schema)
 
     def __post_init__(self) -> None:
         for name, known in (("split", Split), ("source", Source)):
@@ -75,8 +99,12 @@ class PlanRequest:
         fields = type(self).__dataclass_fields__
         asked = {name: getattr(self, name) for name in OPTIONS if name in fields}
         given = {name: value for name, value in asked.items() if value != fields[name].default}
+        if self.schema is None and (self.sensitive or self.rounded):
+            raise ConfigurationError("sensitive and rounded features are names of a schema: give it, or leave them out")
+        # Without a schema there are no names, and a sensitive feature is understood.
+        chosen = ("sensitive",) if self.schema is None else ()
         hint = ", or a share's standard deviation"
-        check_options(self.design, given, chosen=("sensitive",), hints={"epsilon": hint})
+        check_options(self.design, given, chosen=chosen, hints={"epsilon": hint})
         if self.split != "local" and self.design != "dp-feat":
             raise ConfigurationError(f"a plan of {self.design} takes no split: leave it out, or plan dp-feat")
         if self.kind_name in ("plain", "dp-feat"):

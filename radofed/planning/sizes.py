@@ -52,10 +52,15 @@ def sizes_of(kind: QueryKind, limits: QueryLimits, bits: FractionBits, key_bits:
     planned = QueryLimits(GROWTH * limits.rows, limits.parties, limits.d)
     encoding = fewest_ciphertexts(kind, planned, bits, key_bits)
     ciphertexts = ciphertext_count(length, encoding, key_bits)
+    seconds = seconds_of(ciphertexts, limits.parties, key_bits)
+    upload_bytes = ciphertexts * 2 * -(-key_bits // 8)
+    return Sizes(ciphertexts, upload_bytes, encoding.slot_bits, encoding.fraction_bits, seconds)
+
+
+def seconds_of(ciphertexts: int, parties: int, key_bits: int) -> float:
+    """An estimate of the seconds of one query in which each party uploads so many ciphertexts."""
     longer = key_bits / MEASURED_BITS
     # Parties encrypt at the same time; the coordinator adds the uploads of each.
     encrypting = min(TABLE_S + ciphertexts * ENCRYPT_S, ciphertexts * WITHOUT_TABLE_S)
     exponentiations = encrypting + ciphertexts * DECRYPT_S
-    seconds = longer**3 * exponentiations + longer**2 * limits.parties * ciphertexts * ADD_CHECKED_S
-    upload_bytes = ciphertexts * 2 * -(-key_bits // 8)
-    return Sizes(ciphertexts, upload_bytes, encoding.slot_bits, encoding.fraction_bits, seconds)
+    return longer**3 * exponentiations + longer**2 * parties * ciphertexts * ADD_CHECKED_S

@@ -81,7 +81,7 @@ def test_all_examples_are_found():
     assert [command.split()[2] for command in ASKING] == ["statistic", "train", "train", "evaluate"]
     assert sum(bool(said) for _, said in PYTHON + COMMANDS) == 6
     assert len(FIRST_STEPS) == 2
-    assert [command.split()[1] for command, _ in FIRST_COMMANDS] == ["demo", "plan", "simulate"]
+    assert [command.split()[1] for command, _ in FIRST_COMMANDS] == ["demo", "plan", "plan", "simulate"]
 
 
 def test_python_prints_what_the_page_says(asked):
@@ -103,7 +103,8 @@ def test_first_steps(tmp_path):
     for found, (_, said) in zip(printed, FIRST_STEPS, strict=True):
         assert_says(found, said)
     assert "epsilon" in rado(FIRST_COMMANDS[1][0], tmp_path)
-    assert "newton" in rado(FIRST_COMMANDS[2][0], tmp_path)
+    assert "Warning" not in rado(FIRST_COMMANDS[2][0], tmp_path)
+    assert "newton" in rado(FIRST_COMMANDS[3][0], tmp_path)
 
 
 def test_commands_for_organisations(asked, tmp_path):

@@ -19,7 +19,7 @@ POOL = ("--rows", "4177", "--parties", "1", "--rados", "100")
 KEYS = {
     "feasible", "epsilon", "delta", "theorem_epsilon", "delta_per_rado", "epsilon_if_others_collude", "rados",
     "party_rows", "acceptance_rate", "largest_rados", "smallest_epsilon", "reason", "suggestion", "design", "split",
-    "joint", "scope", "marginal_epsilon", "marginal_epsilon_if_others_collude",
+    "joint", "scope", "marginal_epsilon", "marginal_epsilon_if_others_collude", "unit", "assumptions", "warning",
 }  # fmt: skip
 SIZES = {"ciphertexts", "upload_bytes_per_party", "estimated_seconds", "slot_bits", "fraction_bits"}
 
@@ -32,7 +32,7 @@ def plan(capsys, *arguments):
 
 def data(capsys, *arguments):
     code, found = plan(capsys, *arguments)
-    assert (code, found["status"]) == (0, "ok")
+    assert (code, found["status"]) == (0 if found["data"]["feasible"] else 1, "ok")
     return found["data"]
 
 
@@ -145,7 +145,7 @@ def test_an_epsilon_alone_gives_the_number_of_rados(capsys):
     allowed = re.search(r"allow an epsilon of (\S+)$", little["suggestion"])
     assert allowed
     assert data(capsys, "--rows", "40", "--parties", "1", "--epsilon", allowed[1])["feasible"]
-    assert run(["plan", "--rows", "40", "--parties", "1", "--epsilon", "0.01"]) == 0
+    assert run(["plan", "--rows", "40", "--parties", "1", "--epsilon", "0.01"]) == 1
     printed = capsys.readouterr().out
     assert printed.startswith("1 rado of design dp-feat")
     assert "Within epsilon 0.01 there is no room for a rado." in printed
@@ -167,7 +167,10 @@ def test_what_is_suggested_works(capsys):
     fewer = re.search(r"ask for (\d+) rados", void["suggestion"])
     assert fewer
     assert data(capsys, "--rows", "300", "--parties", "1", "--rados", fewer[1])["feasible"]
-    assert "more rows" in data(capsys, "--rows", "3", "--parties", "1", "--rados", "1")["suggestion"]
+    few = data(capsys, "--rows", "3", "--parties", "1", "--rados", "1")
+    more = re.search(r"have at least (\d+) rows at each party", few["suggestion"])
+    assert more
+    assert data(capsys, "--rows", more[1], "--parties", "1", "--rados", "1")["feasible"]
 
 
 def test_a_plan_that_only_collusion_spoils_says_so(capsys):

@@ -1,0 +1,248 @@
+"""The cost of what an estimator asks, or of statistics, as data and as sentences."""
+
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from dpcore.errors import ConfigurationError, PlanError
+from dpcore.queries.statement import PrivacyStatement, rounded_up
+from dpcore.statistics.estimates import Estimates
+from learner.estimators import make_estimator
+from learner.federation import BudgetedOracle, Federation
+from radofed.planning.ask_remedies import what_can_be_asked
+from radofed.planning.asking import AskRequest, PlannedAnswer, PlannedParties, measured
+from radofed.planning.cost import two_digits_up, up
+from radofed.planning.request import MOST_PLANNED_ROWS
+from radofed.planning.signal import Signal, combined, first_that_helps, larger_epsilon, more_rows
+from radofed.planning.sizes import seconds_of
+
+_LEAST_PARTIES = 2
+_ONE = Fraction(1)
+
+
+@dataclass(frozen=True)
+class AskedCost:
+    """The cost of a plan within one budget, or why it is not possible.
+
+    answers: its queries, in order; of an estimator that may stop early, those over made-up rows. at_most: how many
+    there may be. statement: of all answers and of the budget that is left. tolerances: the half-widths of statistics by
+    their sources, None for an estimator. signal, warning, reason, suggestion: as in `radofed.planning.Cost`.
+    """
+
+    request: AskRequest
+    feasible: bool
+    answers: tuple[PlannedAnswer, ...] = ()
+    at_most: int = 0
+    honest_parties: int | None = None
+    statement: PrivacyStatement | None = None
+    tolerances: Estimates | None = None
+    signal: Signal | None = None
+    warning: str | None = None
+    reason: str | None = None
+    suggestion: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every figure by name, in JSON's types, with all keys of a design's plan."""
+        request, said = self.request, self.statement
+        found = self.tolerances
+        return {
+            "design": None,
+            "joint": False,
+            "split": "local",
+            "scope": "record",
+            "feasible": self.feasible,
+            "epsilon": None if said is None else said.epsilon,
+            "delta": None if said is None else said.delta,
+            "theorem_epsilon": None,
+            "delta_per_rado": None,
+            "epsilon_if_others_collude": None if said is None else said.epsilon_if_others_collude,
+            "marginal_epsilon": None,
+            "marginal_epsilon_if_others_collude": None,
+            "rados": None,
+            "party_rows": list(request.party_rows),
+            "acceptance_rate": 1.0,
+            "largest_rados": None,
+            "smallest_epsilon": None,
+            "reason": self.reason,
+            "suggestion": self.suggestion,
+            "unit": "one record" if said is None else said.unit,
+            "assumptions": [] if said is None else list(said.assumptions),
+            "warning": self.warning,
+            **({} if self.signal is None else self.signal.to_dict()),
+            "estimator": request.estimator,
+            "predicates": list(request.predicates),
+            "coordinates": request.schema.d,
+            "answers": [asdict(answer) for answer in self.answers],
+            "answers_at_most": self.at_most,
+            "honest_parties": self.honest_parties,
+            "ciphertexts": self._ciphertexts,
+            "upload_bytes_per_party": self._upload_bytes,
+            "estimated_seconds": self._seconds,
+            **(
+                {}
+                if found is None
+                else {
+                    "confidence": found.confidence,
+                    "tolerance": found.tolerance,
+                    "sampling": found.sampling,
+                    "quantisation": found.quantisation,
+                    "noise": found.noise,
+                }
+            ),
+        }
+
+    @property
+    def _ciphertexts(self) -> int:
+        return sum(answer.ciphertexts for answer in self.answers)
+
+    @property
+    def _upload_bytes(self) -> int:
+        return sum(answer.upload_bytes_per_party for answer in self.answers)
+
+    @property
+    def _seconds(self) -> float:
+        request = self.request
+        each = (seconds_of(a.ciphertexts, len(request.party_rows), request.key_bits) for a in self.answers)
+        return sum(each)
+
+    def sentences(self) -> list[str]:
+        """The cost as sentences."""
+        request = self.request
+        head = f"A plan of {request.what}, over {len(request.party_rows)} parties with {request.rows:,} rows in total."
+        if self.statement is None or self.signal is None:
+            return [head, f"This is not possible: {self.reason}. What would work: {self.suggestion}."]
+        said = self.statement
+        assert said.epsilon is not None
+        assert said.epsilon_if_others_collude is not None
+        assert said.delta is not None
+        privacy = (
+            f"All answers in total: epsilon is {up(said.epsilon)} at delta {said.delta:.3g} against the learner alone, "
+            f"and {up(said.epsilon_if_others_collude)} if the coordinator and all but {self.honest_parties} of the "
+            f"parties work with it, for {said.unit}."
+        )
+        noise = self.signal.sentence() if self.warning is None else f"Warning: {self.warning}"
+        effort = (
+            f"Each party uploads {self._ciphertexts:,} ciphertexts in total under a {request.key_bits}-bit key, "
+            f"{self._upload_bytes:,} bytes. Encrypting, adding and decrypting take about "
+            f"{two_digits_up(self._seconds)} s, by measurements on two cores, without the sums over rows and the "
+            "network."
+        )
+        assumed = (f"Assumed: {text}" for text in said.assumptions)
+        return [head, *self._answer_words(), privacy, *self._tolerance_words(), noise, effort, *assumed]
+
+    def _answer_words(self) -> list[str]:
+        """The queries, those in succession that are alike in one sentence."""
+        lines: list[str] = []
+        first = 0
+        for place, answer in enumerate(self.answers, start=1):
+            last = place == len(self.answers)
+            if last or _alike(self.answers[place]) != _alike(answer):
+                count = place - first
+                many = f"{count} times: " if count > 1 else ""
+                lines.append(
+                    f"It asks {many}{answer.words}; {answer.values:,} values with noise of {answer.noise_sd:.4g}."
+                )
+                first = place
+        if self.at_most > len(self.answers):
+            lines.append(
+                f"Over the parties' rows there may be up to {self.at_most} such queries; the whole budget counts."
+            )
+        return lines
+
+    def _tolerance_words(self) -> list[str]:
+        found = self.tolerances
+        if found is None:
+            return []
+        words = (
+            f"Each estimate is within {found.tolerance:.5f} of the truth with probability {found.confidence:g} for all "
+            f"together: sampling {found.sampling:.5f}, quantisation {found.quantisation:.5f}, noise {found.noise:.5f}."
+        )
+        return [words]
+
+
+def _alike(answer: PlannedAnswer) -> tuple[Any, ...]:
+    return answer.kind, answer.values, f"{answer.noise_over_sampling:.3g}"
+
+
+def ask_cost(request: AskRequest) -> AskedCost:
+    """The cost of a request. A query that is not possible is no error: the cost says why, and what would work.
+
+    Raises ConfigurationError or SchemaError if options, predicates or names do not fit the schema.
+    """
+    cost = _bare(request)
+    if not cost.feasible:
+        return replace(cost, suggestion=_suggestion(request) or cost.suggestion)
+    if cost.signal is None or not cost.signal.is_lost:
+        return cost
+
+    def signal_of(changed: AskRequest) -> Signal | None:
+        return _bare(changed).signal
+
+    changes = (more_rows(request, MOST_PLANNED_ROWS), larger_epsilon(request))
+    helps = [words for each in changes for words in first_that_helps(each, signal_of)]
+    return replace(cost, warning=cost.signal.warning(helps))
+
+
+def _suggestion(request: AskRequest) -> str | None:
+    """Changes that were planned and work; None if none was found."""
+    if len(request.party_rows) < _LEAST_PARTIES:
+        return None
+    kept = None if request.tolerance is None else _bare(replace(request, tolerance=None)).tolerances
+    tolerance = None if kept is None else rounded_up(kept.tolerance)
+
+    def works(changed: AskRequest) -> bool:
+        try:
+            return _bare(changed).feasible
+        except ConfigurationError:  # a value that the estimator never takes
+            return False
+
+    return what_can_be_asked(request, works, tolerance)
+
+
+def _bare(request: AskRequest) -> AskedCost:
+    """The cost without what would help against noise."""
+    if len(request.party_rows) < _LEAST_PARTIES:
+        reason = "no cohort has one party, since its sum would be the party's own"
+        return AskedCost(request, feasible=False, reason=reason, suggestion="have at least 2 parties")
+    parties = PlannedParties(request)
+    oracle = Federation(parties, request.schema, **request.terms).within(request.epsilon, request.delta)
+    try:
+        found = _asked(request, oracle)
+        statement = oracle.statement()
+    except PlanError as error:
+        reason, _, suggestion = str(error).replace("; ", ": ").partition(": ")
+        return AskedCost(request, feasible=False, reason=reason, suggestion=suggestion)
+    signals = [measured(plan, request.rows, len(request.party_rows)) for plan in parties.plans]
+    answers = [PlannedAnswer.of(plan, *each) for plan, each in zip(parties.plans, signals, strict=True)]
+    by_kind: dict[str, list[Signal]] = {}
+    for plan, (signal, _) in zip(parties.plans, signals, strict=True):
+        by_kind.setdefault(plan.query.kind.name, []).append(signal)
+    return AskedCost(
+        request,
+        feasible=True,
+        answers=tuple(answers),
+        at_most=len(answers) + _more(oracle, len(answers)),
+        honest_parties=parties.plans[0].query.honest_parties,
+        statement=statement,
+        tolerances=found,
+        # The answers of the kind that tells most: the others may tell less without harm.
+        signal=max(map(combined, by_kind.values()), key=lambda signal: signal.worth / signal.coordinates),
+    )
+
+
+def _asked(request: AskRequest, oracle: BudgetedOracle) -> Estimates | None:
+    """Ask everything; the estimates of a batch of statistics."""
+    if request.estimator is not None:
+        make_estimator(request.estimator, **request.options).fit_queries(oracle)
+        return None
+    return oracle.statistic(
+        request.predicates,
+        tolerance=request.tolerance,
+        confidence=request.confidence,
+        noise_rate=request.noise_rate,
+    )
+
+
+def _more(oracle: BudgetedOracle, asked: int) -> int:
+    """The queries that the budget that is left allows, each with as large a part as those before."""
+    return int(oracle.left / ((_ONE - oracle.left) / asked))

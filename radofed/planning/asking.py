@@ -1,0 +1,279 @@
+"""Plans of what estimators ask, and of statistics: the learner's own code, run against parties that hold no rows.
+
+The estimator's `fit_queries` runs with a `learner.federation.BudgetedOracle`, as in training. Its queries are planned
+by `learner.planning` for a made-up roster, so that noise, sizes and costs are those of real queries. The answers are
+those of made-up rows. No figure of privacy depends on them: the oracle calibrates the noise of each query to its part
+of the budget, relative to its sensitivity, and never to an answer (dpcore.estimators.oracle.Asked). An estimator that
+stops early counts its whole budget in any case (BudgetedOracle.cost). What may depend on answers is the clipping norm
+of a gradient after moments, and how many queries an estimator asks that may stop early.
+"""
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.errors import ConfigurationError
+from dpcore.paillier.public import MAXIMUM_BITS, MINIMUM_BITS, PublicKey
+from dpcore.predicates.evaluation import sums
+from dpcore.queries.gradient import GradientQuery
+from dpcore.queries.moments import MomentsQuery
+from dpcore.queries.statement import PrivacyStatement, statement_for
+from dpcore.queries.statistic import StatisticQuery
+from dpcore.records.features import CategoryFeature, Label, RealFeature, nearest
+from dpcore.records.margin_weights import WEIGHT_BITS
+from dpcore.records.records import ONE, Records
+from dpcore.records.schema import Schema
+from learner.composition import Unanswered
+from learner.estimators import BY_QUERIES, FROM_RELEASES
+from learner.planning import Plan, plan_query
+from learner.requests import Request
+from radofed.planning.request import MOST_PLANNED_ROWS
+from radofed.planning.signal import Signal
+from radofed.planning.sizes import MEASURED_BITS
+from wire.envelopes import SigningKey
+from wire.features import OWN_FEATURES
+from wire.query import PaillierKey, Query, setting_of
+from wire.roster import Member, Role, Roster, certificate_san
+
+_FEDERATION, _LEARNER, _COORDINATOR = "plan", "learner", "coordinator"
+# All timestamps of a plan.
+_NOW_UNIX_S = 1_000_000_000
+_YEAR_S = 365 * 24 * 3600
+# Made-up rows: enough that every feature varies, few enough to be summed at once.
+_MADE_UP_ROWS, _SEED = 512, 2015
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskRequest:
+    """What is to be asked within one budget: what an estimator asks, or a batch of statistics.
+
+    party_rows: m_p. schema: of the rows. epsilon, delta: of the whole budget, under collusion; a delta of 0 allows
+    Laplace noise only. estimator: a key of learner.estimators.BY_QUERIES, with its options; None if `predicates` are
+    asked, as texts, with the tolerance, confidence and noise_rate of dpcore.estimators.oracle.Oracle. honest: h, as in
+    `radofed.planning.PlanRequest`. Raises ConfigurationError if an argument makes no sense for any plan.
+    """
+
+    party_rows: tuple[int, ...]
+    schema: Schema
+    epsilon: Fraction
+    delta: Fraction = Fraction(1, 1_000_000)
+    estimator: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    predicates: tuple[str, ...] = ()
+    tolerance: float | None = None
+    confidence: float = 0.95
+    noise_rate: float = 0.0
+    honest: int | None = None
+    key_bits: int = MEASURED_BITS
+
+    def __post_init__(self) -> None:
+        if (self.estimator is None) != bool(self.predicates):
+            raise ConfigurationError("plan either an estimator or statistics: give one of the two")
+        if self.estimator in FROM_RELEASES:
+            raise ConfigurationError(
+                f"{self.estimator} learns from a release and asks nothing itself: plan the design of its release, such "
+                "as moments"
+            )
+        if self.estimator is not None and self.estimator not in BY_QUERIES:
+            known = nearest(self.estimator, BY_QUERIES)
+            raise ConfigurationError(f"no estimator that asks is called {self.estimator!r}; {known}")
+        if min(self.party_rows, default=0) < 1 or sum(self.party_rows) > MOST_PLANNED_ROWS:
+            raise ConfigurationError(
+                f"parties have {list(self.party_rows)} rows: give each at least one, and {MOST_PLANNED_ROWS} in total"
+            )
+        if self.honest is not None and not 1 <= self.honest <= len(self.party_rows):
+            raise ConfigurationError(f"{self.honest} honest parties of {len(self.party_rows)}: give 1 to all of them")
+        if not MINIMUM_BITS <= self.key_bits <= MAXIMUM_BITS:
+            raise ConfigurationError(f"a key of {self.key_bits} bits: choose {MINIMUM_BITS} to {MAXIMUM_BITS}")
+
+    @property
+    def what(self) -> str:
+        """What is asked, in words."""
+        if self.estimator is not None:
+            return f"what {self.estimator} asks"
+        return "1 statistic" if len(self.predicates) == 1 else f"{len(self.predicates)} statistics in one batch"
+
+    @property
+    def is_made_up(self) -> bool:
+        """Whether the schema is `made_up_schema`, and may have fewer coordinates."""
+        return self.schema == made_up_schema(max(2, self.schema.d), bias=self.schema.bias)
+
+    @cached_property
+    def rows(self) -> int:
+        """The number of all parties' rows."""
+        return sum(self.party_rows)
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """The options of each query that follow from `honest`."""
+        if self.honest is None:
+            return {}
+        parties = len(self.party_rows)
+        colluders = min(max(0, min(1, parties - 2)), parties - self.honest)
+        return {"colluders": colluders, "cohort_min": self.honest + colluders}
+
+
+def made_up_schema(coordinates: int, *, bias: bool = True) -> Schema:
+    """A schema of so many coordinates, all real-valued but the bias. Raises ConfigurationError if it has no feature."""
+    reals = coordinates - int(bias)
+    if reals < 1:
+        raise ConfigurationError(f"{coordinates} coordinates leave no feature beside the bias: give at least 2")
+    features = tuple(RealFeature(name=f"x{place}", lower=-1.0, upper=1.0) for place in range(1, reals + 1))
+    return Schema(name="made-up", label=Label(column="y", positive=("1",)), features=features, bias=bias)
+
+
+@dataclass(frozen=True, eq=False)
+class _Answer:
+    """A made-up total: a `learner.federation.Answer`."""
+
+    query: Query
+    integers: NDArray[np.int64]
+    party_rows: Mapping[str, int]
+    digest: bytes
+    statement: PrivacyStatement
+    attempts: int = 1
+
+
+class PlannedParties:
+    """Parties without rows: a `learner.federation.AnswerSource` that plans each query and makes its answer up.
+
+    plans: those of the queries so far, in order.
+    """
+
+    def __init__(self, request: AskRequest) -> None:
+        self._request, self.plans = request, list[Plan]()
+        key = SigningKey.generate()
+        # It encrypts nothing, and has the size of a real one.
+        public = PublicKey((1 << (request.key_bits - 1)) | 1)
+        self._certificate = PaillierKey(_LEARNER, public, _NOW_UNIX_S, _NOW_UNIX_S + _YEAR_S).sign(key)
+        self._names = [f"party-{number:05d}" for number in range(1, len(request.party_rows) + 1)]
+        members = [
+            Member(Role.COORDINATOR, _COORDINATOR, b"", certificate_san(_FEDERATION, Role.COORDINATOR, _COORDINATOR)),
+            Member(Role.LEARNER, _LEARNER, key.public_bytes, certificate_san(_FEDERATION, Role.LEARNER, _LEARNER)),
+        ]
+        for name, rows in zip(self._names, request.party_rows, strict=True):
+            own = hashlib.sha256(name.encode()).digest()  # signs nothing, and differs from the others'
+            members.append(Member(Role.PARTY, name, own, certificate_san(_FEDERATION, Role.PARTY, name), rows))
+        self._roster = Roster(_FEDERATION, 1, _NOW_UNIX_S, tuple(members))
+
+    @cached_property
+    def _records(self) -> Records:
+        return made_up_records(self._request.schema)
+
+    @property
+    def rows(self) -> int:
+        """The rows of all parties."""
+        return self._request.rows
+
+    @property
+    def unanswered(self) -> tuple[Unanswered, ...]:
+        """None: a plan is of one attempt for each query."""
+        return ()
+
+    def plan(self, request: Request) -> Plan:
+        """The plan of a request, with the features of this version's nodes; see `learner.federation.AnswerSource`."""
+        return plan_query(
+            request,
+            roster=self._roster,
+            learner=_LEARNER,
+            certificate=self._certificate,
+            now_unix_s=_NOW_UNIX_S,
+            features=OWN_FEATURES,
+        )
+
+    def answer(self, plan: Plan) -> _Answer:
+        """The total of the made-up rows, repeated as often as parties have rows, without noise."""
+        self.plans.append(plan)
+        query = plan.query
+        kind, bits = query.kind, query.encoding.fraction_bits
+        if isinstance(kind, StatisticQuery):
+            total = sums(kind.predicates, query.schema, self._records, bits)
+        else:
+            assert isinstance(kind, MomentsQuery | GradientQuery), "a budget has three kinds of queries"
+            total = kind.sums(self._records, bits)
+        scaled = np.rint(total * (self.rows / self._records.rows)).astype(np.int64)
+        return _Answer(
+            query,
+            scaled.reshape(kind.shape(query.schema.d)),
+            dict(zip(self._names, self._request.party_rows, strict=True)),
+            plan.query_id,
+            statement_for(kind, self._request.party_rows, query.delta, schema=query.schema, setting=setting_of(query)),
+        )
+
+
+def made_up_records(schema: Schema) -> Records:
+    """Rows of independent features, spread evenly, with labels that a linear classifier can learn."""
+    rng = np.random.default_rng(_SEED)
+    columns: list[NDArray[np.float64]] = []
+    for feature in schema.features:
+        if isinstance(feature, RealFeature):
+            columns.append(rng.uniform(-1.0, 1.0, (_MADE_UP_ROWS, 1)))
+        elif isinstance(feature, CategoryFeature):
+            # The place beyond the last is a value that is not listed.
+            values = rng.integers(0, len(feature.values) + 1, _MADE_UP_ROWS)
+            columns.append(np.eye(len(feature.values) + 1)[values, :-1])
+        else:
+            columns.append(rng.choice([-1.0, 1.0], (_MADE_UP_ROWS, 1)))
+    x = np.hstack(columns)
+    scores = x @ rng.normal(size=x.shape[1])
+    labels = np.where(scores > np.median(scores), 1, -1).astype(np.int8)
+    if schema.bias:
+        x = np.hstack([x, np.ones((_MADE_UP_ROWS, 1))])
+    return Records(np.rint(x * ONE).astype(np.int32), labels, np.ones(_MADE_UP_ROWS, dtype=np.bool_))
+
+
+@dataclass(frozen=True)
+class PlannedAnswer:
+    """One query of a plan. noise_sd: of all parties' noise on a value, in its own units."""
+
+    kind: str
+    words: str
+    values: int
+    noise_sd: float
+    noise_over_sampling: float
+    ciphertexts: int
+    upload_bytes_per_party: int
+    slot_bits: int
+    fraction_bits: int
+
+    @classmethod
+    def of(cls, plan: Plan, signal: Signal, noise_sd: float) -> "PlannedAnswer":
+        """From the query's plan."""
+        query = plan.query
+        return cls(
+            query.kind.name,
+            query.kind.words(),
+            query.length,
+            noise_sd,
+            signal.noise_over_sampling,
+            plan.ciphertexts,
+            plan.upload_bytes_per_party,
+            query.encoding.slot_bits,
+            query.encoding.fraction_bits,
+        )
+
+
+def measured(plan: Plan, rows: int, parties: int) -> tuple[Signal, float]:
+    """The noise of a query against its signal (radofed.planning.signal), and its standard deviation.
+
+    For moments, edges or products, whichever are more exact.
+    """
+    query, kind, bits = plan.query, plan.query.kind, plan.query.encoding.fraction_bits
+    d = query.schema.d
+    if isinstance(kind, StatisticQuery):
+        noise_sd = math.ldexp(kind.noise.deviation(parties), -bits)
+        return Signal(2.0 * noise_sd / math.sqrt(rows), rows, 1), noise_sd
+    if isinstance(kind, MomentsQuery):
+        found = kind.moments(np.zeros(kind.length(d), dtype=np.int64), bits, rows=rows, parties=parties)
+        noise_sd = min(found.edge_noise, float(found.product_noise.max()))
+        return Signal(noise_sd / math.sqrt(rows), rows, d), noise_sd
+    assert isinstance(kind, GradientQuery), "a budget has three kinds of queries"
+    noise_sd = math.ldexp(kind.share_sigma * math.sqrt(parties), -(bits + WEIGHT_BITS))
+    return Signal(noise_sd * math.sqrt(d / rows) / float(kind.clip), rows, d), noise_sd

@@ -1,0 +1,124 @@
+"""What makes a plan possible that is not: changes of one option, each of which was planned before it is suggested."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+from dpcore.accounting.composition import LARGEST_EPSILON
+from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
+from dpcore.queries.base import MAX_VALUES
+from dpcore.randomness.discrete_gaussian import LARGEST_SIGMA
+from radofed.planning.request import MOST_PLANNED_ROWS, PlanRequest
+
+# Of the deltas that are tried. A query states at most 63 bits, so none is below the first. One above the last would
+# allow records of most tables to be disclosed as a whole (dpcore.queries.statement).
+_EXPONENTS = (18, 15, 12, 10, 9, 8, 7, 6, 5)
+_HALF = Fraction(1, 2)
+# The number of rows that is named exceeds the least by at most one in so many.
+_STEPS = 20
+
+Works = Callable[[PlanRequest], bool]
+
+
+def what_works(request: PlanRequest, works: Works) -> str | None:
+    """Any changes that make the request possible, in words, joined by ", or "; None if none was found.
+
+    works: plans a request, and says whether it is possible. Every change is tried before it is named, with its new
+    value, such as "choose fraction_bits of 16".
+    """
+    ways = [*_packing(request, works), *_other_noise(request, works), *_counting(request, works)]
+    return ", or ".join(ways) or None
+
+
+def what_packs(request: PlanRequest, works: Works) -> str | None:
+    """Those of them that make values fewer or smaller."""
+    return ", or ".join(_packing(request, works)) or None
+
+
+def what_counts(request: PlanRequest, works: Works) -> str | None:
+    """Those of them that make the privacy of counts finite: more rows, or a larger delta."""
+    return ", or ".join(_counting(request, works)) or None
+
+
+def _packing(request: PlanRequest, works: Works) -> Iterator[str]:
+    yield from _other_bits(request, works)
+    yield from _smaller(request, works)
+
+
+def _counting(request: PlanRequest, works: Works) -> Iterator[str]:
+    yield from _larger_delta(request, works)
+    yield from _more_rows(request, works)
+
+
+def _other_noise(request: PlanRequest, works: Works) -> Iterator[str]:
+    without = {
+        "edge_weight": replace(request, edge_weight=None),
+        "norm_bound": replace(request, norm_bound=None),
+        "support": replace(request, support=None),
+    }
+    for option, changed in without.items():
+        if changed != request and works(changed):
+            yield f"leave {option} out"
+    if request.support is not None and request.support != _HALF and works(replace(request, support=_HALF)):
+        yield "choose a support of 1/2"
+    if request.epsilon is not None and request.epsilon > LARGEST_EPSILON:
+        most = Fraction(LARGEST_EPSILON)
+        if works(replace(request, epsilon=most)):
+            yield f"allow an epsilon of {float(most):g}"
+    if request.share_sd is not None:
+        share = request.share_sd
+        while share > 1 and not works(replace(request, share_sd=share)):
+            share = min(share // 2, LARGEST_SIGMA)
+        if share > 1:
+            yield f"give a share of {share} units"
+
+
+def _other_bits(request: PlanRequest, works: Works) -> Iterator[str]:
+    if request.fraction_bits is None:
+        return
+    # Fewer bits need less room for sums and noise, so the most that fit come first.
+    most = min(request.fraction_bits - 1, STORED_FRACTION_BITS)
+    fitting = next((bits for bits in range(most, -1, -1) if works(replace(request, fraction_bits=bits))), None)
+    if fitting is not None:
+        yield f"choose fraction_bits of {fitting}"
+
+
+def _larger_delta(request: PlanRequest, works: Works) -> Iterator[str]:
+    for exponent in _EXPONENTS:
+        delta = Fraction(1, 10**exponent)
+        if delta > request.delta and works(replace(request, delta=delta)):
+            yield f"choose a delta of 1e-{exponent}"
+            return
+
+
+def _smaller(request: PlanRequest, works: Works) -> Iterator[str]:
+    if request.rados is not None and request.coordinates is not None:
+        fitting = MAX_VALUES // request.coordinates
+        if 1 <= fitting < request.rados and works(replace(request, rados=fitting)):
+            yield f"ask for at most {fitting} rados"
+    if request.coordinates is not None and request.schema is None:
+        fewer = request.coordinates // 2
+        while fewer >= 2 and not works(replace(request, coordinates=fewer)):
+            fewer //= 2
+        if fewer >= 2:
+            yield f"use at most {fewer} coordinates"
+
+
+def _more_rows(request: PlanRequest, works: Works) -> Iterator[str]:
+    """More rows at the smallest parties: twice as many at a time, then the least between by bisection."""
+
+    def raised(least: int) -> PlanRequest | None:
+        rows = tuple(max(m, least) for m in request.party_rows)
+        return replace(request, party_rows=rows) if sum(rows) <= MOST_PLANNED_ROWS else None
+
+    below = min(request.party_rows)
+    enough = 2 * below
+    while (tried := raised(enough)) is not None and not works(tried):
+        below, enough = enough, 2 * enough
+    if tried is None:
+        return
+    while enough - below > max(1, enough // _STEPS):
+        middle = (below + enough) // 2
+        tried = raised(middle)
+        below, enough = (below, middle) if tried is not None and works(tried) else (middle, enough)
+    yield f"have at least {enough} rows at each party"

@@ -1,0 +1,259 @@
+"""`rado plan` of what estimators ask, of statistics, and over a schema: the figures are those of real queries."""
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dpcore.errors import ConfigurationError
+from dpcore.predicates.notation import parse
+from learner.estimators import BY_QUERIES, FROM_RELEASES, make_estimator
+from learner.requests import release_request
+from radofed import simulated_federation
+from radofed.cli.entry_point import run
+from radofed.demo.patients import schema, table
+from radofed.planning import PlanRequest, plan_cost
+from radofed.planning.asked_cost import ask_cost
+from radofed.planning.asking import AskRequest, PlannedParties, made_up_records, made_up_schema, measured
+from radofed.simulation.source import SimulatedSource
+from tests.learner.totals import World
+
+PATIENTS = schema()
+ROWS = (2000,) * 4
+OPTIONS = {"point": {"feature": "diagnosis"}, "threshold": {"feature": "age", "require_rows": False}}
+
+
+@pytest.fixture(scope="module")
+def patients_file(tmp_path_factory):
+    file = tmp_path_factory.mktemp("plan") / "patients.csv"
+    table().write(np.arange(sum(ROWS)), file)
+    return file
+
+
+@pytest.fixture
+def patients_toml(tmp_path):
+    file = tmp_path / "patients.toml"
+    file.write_text(PATIENTS.to_toml())
+    return str(file)
+
+
+def request(estimator=None, **changes):
+    options = OPTIONS.get(estimator, {})
+    fields = {
+        "party_rows": ROWS,
+        "schema": PATIENTS,
+        "epsilon": Fraction(1),
+        "estimator": estimator,
+        "options": options,
+    }
+    return AskRequest(**{**fields, **changes})
+
+
+def data(capsys, *arguments):
+    code = run(["plan", *arguments, "--format", "json"])
+    found = json.loads(capsys.readouterr().out)
+    assert (code, found["status"]) == (0 if found["data"]["feasible"] else 1, "ok")
+    return found["data"]
+
+
+class Watched(SimulatedSource):
+    """A source that keeps its plans."""
+
+    def plan(self, wanted):
+        self.plans = [*getattr(self, "plans", ()), super().plan(wanted)]
+        return self.plans[-1]
+
+
+@pytest.mark.parametrize("estimator", BY_QUERIES)
+def test_a_plan_is_what_the_estimator_then_asks_and_costs(patients_file, estimator):
+    # The key's size is that of a simulation.
+    cost = ask_cost(request(estimator, key_bits=2048))
+    assert cost.feasible
+    federation = simulated_federation(patients_file, schema=PATIENTS, parties=4, seed=7)
+    federation.source.__class__ = Watched
+    oracle = federation.within(Fraction(1), Fraction(1, 10**6))
+    make_estimator(estimator, **OPTIONS.get(estimator, {})).fit_queries(oracle)
+    said, plans = oracle.statement(), federation.source.plans
+    if estimator == "decision-list":
+        # It ends when chance explains the rest: the budget counts as a whole, in one part more or less.
+        assert len(plans) <= cost.at_most == 8
+        assert cost.statement.epsilon == pytest.approx(said.epsilon, rel=0.01)
+        plans = plans[:1]
+    else:
+        assert cost.at_most == len(cost.answers) == len(plans)
+        # The noise of a gradient is in whole units of its clipping norm, which follows from the moments.
+        assert cost.statement.epsilon == pytest.approx(said.epsilon, rel=1e-5)
+        assert cost.statement.epsilon_if_others_collude == pytest.approx(said.epsilon_if_others_collude, rel=1e-5)
+        assert cost.statement.assumptions == said.assumptions
+    assert cost.statement.epsilon_if_others_collude <= 1
+    for answer, plan in zip(cost.answers, plans, strict=False):
+        signal, noise_sd = measured(plan, sum(ROWS), 4)
+        assert (answer.kind, answer.values) == (plan.query.kind.name, plan.query.length)
+        assert answer.noise_over_sampling == pytest.approx(signal.noise_over_sampling, rel=1e-4)
+        if answer.kind != "gradient":
+            assert answer.noise_sd == noise_sd
+            # One ciphertext more binds the total, with the features of today's nodes.
+            assert answer.ciphertexts == plan.ciphertexts + 1
+
+
+@pytest.mark.parametrize("delta", [Fraction(0), Fraction(1, 10**6)])
+def test_a_statistic_s_plan_has_its_tolerance(capsys, patients_file, patients_toml, delta):
+    texts = ['(x["age"] >= 65) & (y == 1)', '~x["smoker"]']
+    federation = simulated_federation(patients_file, schema=PATIENTS, parties=4, seed=7)
+    found = federation.statistic([parse(text) for text in texts], epsilon=Fraction(1, 2), delta=delta)
+    asked = [part for text in texts for part in ("--statistic", text)]
+    plan = data(
+        capsys, *asked, "--schema", patients_toml, "--rows", "8000", "--parties", "4", "--epsilon", "1/2", "--delta",
+        str(delta),
+    )  # fmt: skip
+    for name in ("tolerance", "sampling", "quantisation", "noise", "confidence"):
+        assert plan[name] == getattr(found, name)
+    assert plan["predicates"] == texts
+    assert plan["epsilon_if_others_collude"] <= 0.5
+    few = data(
+        capsys, *asked, "--schema", patients_toml, "--rows", "8000", "--parties", "4", "--epsilon", "1/2",
+        "--tolerance", "0.001",
+    )  # fmt: skip
+    assert not few["feasible"]
+    assert "8000 rows cannot keep a tolerance" in few["reason"]
+
+
+def test_honest_parties_are_counted_as_in_a_query():
+    usual, all_of_them = ask_cost(request("newton")), ask_cost(request("newton", honest=4))
+    assert (usual.honest_parties, all_of_them.honest_parties) == (2, 4)
+    assert all_of_them.statement.epsilon == all_of_them.statement.epsilon_if_others_collude
+    assert usual.statement.epsilon < usual.statement.epsilon_if_others_collude
+    assert all_of_them.answers[0].noise_sd < usual.answers[0].noise_sd
+
+
+def test_no_figure_of_privacy_depends_on_the_made_up_rows(monkeypatch):
+    """Other rows, and the same plan: noise follows from the budget's parts alone."""
+    plans = []
+    for seed in (1, 2):
+        monkeypatch.setattr("radofed.planning.asking._SEED", seed)
+        plans.append(ask_cost(request("newton")))
+    first, second = (plan.statement for plan in plans)
+    assert (first.epsilon, first.assumptions) == (pytest.approx(second.epsilon, rel=1e-5), second.assumptions)
+    assert not np.array_equal(made_up_records(PATIENTS).features[:, 0], np.zeros(512))
+
+
+def test_without_a_schema_an_estimator_of_numbers_is_planned(capsys):
+    found = data(capsys, "--estimator", "newton", "--rows", "8000", "--parties", "4", "--coordinates", "18",
+                 "--epsilon", "1")  # fmt: skip
+    assert (found["coordinates"], found["unit"], found["scope"]) == (18, "one record", "record")
+    assert found["estimator"] == "newton"
+    assert made_up_schema(18).d == made_up_schema(18, bias=False).d == 18
+    assert found["upload_bytes_per_party"] == sum(answer["upload_bytes_per_party"] for answer in found["answers"])
+    assert any("replaced by any other record" in text for text in found["assumptions"])
+    fewer = data(capsys, "--estimator", "newton", "--rounds", "3", "--rows", "8000", "--parties", "4",
+                 "--coordinates", "18", "--epsilon", "1")  # fmt: skip
+    assert len(fewer["answers"]) == 3
+    assert run(["plan", "--estimator", "newton", "--rows", "8000", "--parties", "4", "--coordinates", "18",
+                "--epsilon", "1"]) == 0  # fmt: skip
+    text = capsys.readouterr().out
+    for words in ("It asks moments", "It asks 7 times: the gradient", "at delta 1e-06 against the learner alone",
+                  "for one record", "Assumed: ", "times the sampling error"):  # fmt: skip
+        assert words in text
+
+
+def test_every_key_of_a_design_s_plan_is_there(capsys, patients_toml):
+    design = data(capsys, "--rows", "8000", "--parties", "4", "--rados", "10")
+    asked = data(capsys, "--estimator", "newton", "--schema", patients_toml, "--rows", "8000", "--parties", "4",
+                 "--epsilon", "1")  # fmt: skip
+    assert design.keys() <= asked.keys()
+
+
+DESIGNS = {
+    "plain": {"rados": 40},
+    "dp-feat": {"rados": 40, "sensitive": ("smoker", "age"), "rounded": ("age",)},
+    "dp-feat, truncated": {"rados": 40, "sensitive": ("smoker",), "epsilon_per_rado": Fraction(2)},
+    "joint": {"rados": 40, "sensitive": ("diagnosis",), "joint": True, "epsilon": Fraction(1)},
+    "joint, a feature's name": {"rados": 40, "sensitive": ("diagnosis=stroke",), "joint": True, "epsilon": Fraction(1)},
+    "fixed-support": {"rados": 40, "epsilon": Fraction(1)},
+    "gaussian": {"rados": 40, "epsilon": Fraction(1)},
+    "gaussian, support": {"rados": 40, "epsilon": Fraction(1), "support": Fraction(1, 10)},
+    "moments": {"epsilon": Fraction(1)},
+    "moments, clipped": {"epsilon": Fraction(1), "norm_bound": Fraction(2), "edge_weight": Fraction(1)},
+}
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_plan_over_a_schema_is_the_query_s_own_plan(learner_key, name, bias):
+    shared = replace(PATIENTS, bias=bias)
+    design = {"joint": "dp-feat"}.get(name.partition(",")[0], name.partition(",")[0])
+    world = World(learner_key, {f"party-{place}": rows for place, rows in enumerate(ROWS)})
+    real = world.plan(release_request(shared, design, DESIGNS[name]))
+    cost = plan_cost(PlanRequest.over(shared, design=design, party_rows=ROWS, key_bits=2048, **DESIGNS[name]))
+    assert cost.feasible
+    assert (cost.sizes.ciphertexts, cost.sizes.slot_bits) == (real.ciphertexts, real.query.encoding.slot_bits)
+    if name == "plain":
+        assert cost.marginal_epsilon == real.cost.epsilon
+        return
+    assert (cost.epsilon, cost.epsilon_if_others_collude) == (real.cost.epsilon, real.cost.epsilon_if_others_collude)
+    assert cost.scope == real.cost.scope
+    noised = getattr(real.query.kind, "design", real.query.kind)
+    share = next((getattr(noised, field) for field in ("share_sigma", "edge_sigma") if hasattr(noised, field)), 0)
+    assert (0 if cost.noise is None else cost.noise.share_sd) == share
+
+
+def test_what_a_schema_says_is_not_said_twice(capsys, patients_toml):
+    moments = ("plan", "--design", "moments", "--rows", "800", "--parties", "4", "--epsilon", "1", "--schema",
+               patients_toml)  # fmt: skip
+    assert run([*moments]) == 0
+    for more, says in (
+        (("--coordinates", "5"), "the schema determines coordinates"),
+        (("--no-bias",), "the schema determines bias"),
+    ):
+        assert run([*moments, *more]) == 4
+        assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--estimator", "newtn"), "did you mean 'newton'"),
+        (("--estimator", "mean-variance"), "plan the design of its release"),
+        (("--estimator", "newton", "--rados", "3"), "--rados is of a design"),
+        (("--estimator", "newton", "--joint"), "--joint is of a design"),
+        (("--estimator", "newton", "--statistic", "y == 1"), "either an estimator or statistics"),
+        (("--estimator", "newton", "--delta", "0"), "give a delta"),
+        (("--estimator", "newton", "--coordinates", "3"), "leave --coordinates and --no-bias out"),
+        (("--estimator", "newton", "--rounds", "1"), "give at least 2"),
+        (("--estimator", "newton", "--honest", "9"), "9 honest parties of 4"),
+        (("--estimator", "newton", "--option", "depth=3"), "has no option 'depth'"),
+        (("--estimator", "threshold"), "needs the option feature"),
+        (("--statistic", 'x["agee"] >= 3'), "did you mean 'age'"),
+        (("--rounds", "3", "--rados", "5", "--sensitive", "smoker"), "is of an --estimator"),
+        (("--rados", "5"), "needs a sensitive feature"),
+        (("--rados", "5", "--sensitive", "smokr"), "did you mean 'smoker'"),
+    ],
+)
+def test_what_makes_no_sense_is_one_sentence_and_4(capsys, patients_toml, arguments, says):
+    budget = () if "--rados" in arguments and "--estimator" not in arguments else ("--epsilon", "1")
+    code = run(["plan", "--rows", "800", "--parties", "4", "--schema", patients_toml, *budget, *arguments])
+    said = capsys.readouterr().err
+    assert code == 4
+    assert says in said
+    assert "Traceback" not in said
+
+
+def test_what_is_missing_is_said(capsys, patients_toml):
+    asked = ("plan", "--rows", "800", "--parties", "4")
+    assert run([*asked, "--estimator", "newton", "--schema", patients_toml]) == 4
+    assert "give the --epsilon" in capsys.readouterr().err
+    for what in (("--estimator", "newton"), ("--statistic", "y == 1", "--coordinates", "3")):
+        assert run([*asked, *what, "--epsilon", "1"]) == 4
+        assert "give --schema" in capsys.readouterr().err
+    assert run([*asked, "--rados", "3", "--sensitive", "smoker"]) == 4
+    assert "names of a schema" in capsys.readouterr().err
+
+
+def test_release_estimators_are_told_from_those_that_ask():
+    for name in FROM_RELEASES:
+        with pytest.raises(ConfigurationError, match="plan the design of its release"):
+            request(name)
+    parties = PlannedParties(request("newton"))
+    assert (parties.rows, parties.unanswered, parties.plans) == (8000, (), [])
