@@ -120,6 +120,30 @@ def test_a_statistic_s_plan_has_its_tolerance(capsys, patients_file, patients_to
     assert "8000 rows cannot keep a tolerance" in few["reason"]
 
 
+def test_the_noise_is_that_of_the_answers(patients_file):
+    """By other code: what oracles state of their answers, and the plan of a design."""
+    federation = simulated_federation(patients_file, schema=PATIENTS, parties=4, seed=7)
+    epsilon, delta, rows = Fraction(1), Fraction(1, 10**6), sum(ROWS)
+    (asked,) = ask_cost(request(predicates=("y == 1",))).answers
+    estimates = federation.statistic([parse("y == 1")], epsilon=epsilon, delta=delta)
+    assert asked.noise_sd == pytest.approx(estimates.deviation * rows)
+    assert asked.noise_over_sampling == pytest.approx(2 * estimates.deviation * rows**0.5)
+    descent = ask_cost(request("logistic-gd", options={"rounds": 3, "clip": 2.0})).answers
+    gradient = federation.within(epsilon, delta).gradient(np.zeros(18), clip=Fraction(2), part=Fraction(1, 3))
+    assert len(descent) == 3
+    assert descent[0].noise_sd == pytest.approx(gradient.deviation * rows)
+    # The squared lengths of 18 coordinates' noise and of rows clipped to 2.
+    assert descent[0].noise_over_sampling ** 2 == pytest.approx(18 * (gradient.deviation * rows) ** 2 / (rows * 2**2))
+    design = plan_cost(PlanRequest.over(PATIENTS, design="moments", party_rows=ROWS, epsilon=epsilon))
+    regression = ask_cost(request("linear-regression"))
+    assert regression.signal.noise_over_sampling == pytest.approx(design.signal.noise_over_sampling)
+    assert regression.statement.epsilon == design.epsilon
+    # Three rounds with a third of the budget each tell as much as one with all of it.
+    once = ask_cost(request("logistic-gd", options={"rounds": 1, "clip": 2.0}))
+    thrice = ask_cost(request("logistic-gd", options={"rounds": 3, "clip": 2.0}))
+    assert thrice.signal.noise_over_sampling == pytest.approx(once.signal.noise_over_sampling, rel=1e-4)
+
+
 def test_honest_parties_are_counted_as_in_a_query():
     usual, all_of_them = ask_cost(request("newton")), ask_cost(request("newton", honest=4))
     assert (usual.honest_parties, all_of_them.honest_parties) == (2, 4)
