@@ -438,6 +438,15 @@ class TestTables:
         positive = [float((part > 0).mean()) for part in labels]
         assert (max(positive) - min(positive) > 0.3) is skewed
 
+    @pytest.mark.parametrize("separator", [";", "\t", "|"])
+    def test_own_file_with_another_separator(self, tmp_path, separator):
+        usual = own_table(tmp_path / "own.csv")
+        other = tmp_path / "other.csv"
+        other.write_text(usual.read_text().replace(",", separator))
+        schema = Schema.from_toml(SCHEMA)
+        first, second = (own_file(tmp_path / file.stem, file, schema, 2, "iid") for file in (usual, other))
+        assert all(first.parties[name].read_bytes() == file.read_bytes() for name, file in second.parties.items())
+
     def test_own_parquet_file_keeps_its_types(self, tmp_path):
         import pyarrow.csv
         import pyarrow.parquet

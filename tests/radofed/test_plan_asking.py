@@ -145,6 +145,9 @@ def test_the_noise_is_that_of_the_answers(patients_file):
 
 
 def test_honest_parties_are_counted_as_in_a_query():
+    for parties, honest in ((4, 1), (4, 2), (4, 3), (5, 2), (2, 1), (2, 2)):
+        counted = ask_cost(request(predicates=("y == 1",), party_rows=(2000,) * parties, honest=honest))
+        assert counted.honest_parties == honest
     usual, all_of_them = ask_cost(request("newton")), ask_cost(request("newton", honest=4))
     assert (usual.honest_parties, all_of_them.honest_parties) == (2, 4)
     assert all_of_them.statement.epsilon == all_of_them.statement.epsilon_if_others_collude
@@ -273,6 +276,24 @@ def test_what_is_missing_is_said(capsys, patients_toml):
         assert "give --schema" in capsys.readouterr().err
     assert run([*asked, "--rados", "3", "--sensitive", "smoker"]) == 4
     assert "names of a schema" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"estimator": None},
+        {"predicates": ("y == 1",)},
+        {"party_rows": ()},
+        {"party_rows": (5, 0)},
+        {"party_rows": (10**10, 1)},
+        {"honest": 0},
+        {"honest": 5},
+        {"key_bits": 1024},
+    ],
+)
+def test_requests_that_make_no_sense_are_refused(changes):
+    with pytest.raises(ConfigurationError):
+        request(**{"estimator": "newton", **changes})
 
 
 def test_release_estimators_are_told_from_those_that_ask():

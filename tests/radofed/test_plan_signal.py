@@ -95,6 +95,18 @@ def test_bounds_of_the_sampling_error_are_upper_bounds(design):
     assert cost.signal.noise_over_sampling == pytest.approx(least / cost.noise.spread)
 
 
+def test_a_noised_table_s_noise_is_of_each_row_and_a_rado_s_of_its_draw(capsys):
+    table_of_rows, _ = planned(capsys, LOST["fixed-support"])
+    # A coordinate of a row is in [-1, 1], so it varies by at most 1.
+    assert table_of_rows["noise_over_sampling"] == table_of_rows["share_sd"] / 2 ** table_of_rows["fraction_bits"]
+    assert table_of_rows["worth_of"] == "rows"
+    for name in ("gaussian", "joint"):
+        found, _ = planned(capsys, LOST[name])
+        assert found["noise_over_sampling"] == found["noise_sd"] / found["spread"]
+        assert found["worth"] == pytest.approx(1000 / (1 + found["noise_over_sampling"] ** 2))
+        assert found["worth_of"] == "rados"
+
+
 @pytest.mark.parametrize("name", LOST)
 def test_noise_that_exceeds_the_signal_raises_an_alarm_whose_advice_works(capsys, name):
     arguments = [*LOST[name]]
