@@ -96,11 +96,16 @@ _Tolerance = Annotated[float | None, typer.Option(help="With --statistic: the la
 _Confidence = Annotated[float, typer.Option(help="With --statistic: confidence of all tolerances together.")]
 _NoiseRate = Annotated[float, typer.Option(help="With --statistic: known rate of flipped labels.")]
 
-# Words of the options that only a design takes, by the parameters of `plan`.
-_OF_A_DESIGN = (
-    "rados", "design", "epsilon_per_rado", "joint", "share_sd", "norm_bound", "support", "edge_weight", "fraction_bits",
-    "sensitive", "rounded", "picture",
-)  # fmt: skip
+# The options that only one of the three plans takes, by the parameters of `plan`, with what they are if not given.
+_ONLY: dict[str, dict[str, Any]] = {
+    "a design": {
+        "rados": None, "design": None, "epsilon_per_rado": None, "joint": False, "source": "boolean", "share_sd": None,
+        "norm_bound": None, "support": None, "edge_weight": None, "fraction_bits": None, "split": "local",
+        "sensitive": None, "rounded": None, "picture": None,
+    },
+    "an --estimator": {"option": None, "rounds": None},
+    "a --statistic": {"tolerance": None, "confidence": 0.95, "noise_rate": 0.0},
+}  # fmt: skip
 
 
 def plan(
@@ -149,18 +154,16 @@ def plan(
 
     shared = None if schema is None else load_schema(schema)
     held = _party_rows(rows, parties, party_rows)
-    if estimator is not None or statistic:
-        for name in _OF_A_DESIGN:
-            if given[name] not in (None, False, [], ()):
-                words = f"--{name.replace('_', '-')}"
-                raise ConfigurationError(f"{words} is of a design, and no design is planned here: leave it out")
-        return _planned_asking(given, shared, held)
-    for name in ("option", "rounds", "tolerance"):
-        if given[name]:
-            raise ConfigurationError(
-                f"--{name} is of an --estimator or a --statistic: give one of them, or leave it out"
-            )
-    return _planned_design(given, shared, held)
+    if estimator is not None and statistic:
+        raise ConfigurationError("give either an --estimator or a --statistic: they are planned separately")
+    planned = "an --estimator" if estimator is not None else "a --statistic" if statistic else "a design"
+    for what, options in _ONLY.items():
+        for name, usual in options.items():
+            if what != planned and given[name] and given[name] != usual:
+                raise ConfigurationError(
+                    f"--{name.replace('_', '-')} is of {what}, and {planned} is planned: leave it out"
+                )
+    return (_planned_design if planned == "a design" else _planned_asking)(given, shared, held)
 
 
 def _planned_design(given: dict[str, Any], schema: "Schema | None", held: tuple[int, ...]) -> Result:

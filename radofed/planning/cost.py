@@ -129,7 +129,7 @@ class Cost:
     def sentences(self) -> list[str]:
         """The cost as sentences."""
         warning = [] if self.warning is None else [f"Warning: {self.warning}"]
-        assumed = (f"Assumed: {text}" for text in self.assumptions)
+        assumed = [] if self.epsilon is None else [f"Assumed: {text}" for text in self.assumptions]
         return [self._what(), *self._privacy(), *self._counts(), *self._noise(), *warning, *self._effort(), *assumed]
 
     def _what(self) -> str:

@@ -24,6 +24,11 @@ from radofed.planning.cost import Cost, many_rados, up
 from radofed.planning.limits import MOST_LOOKED_FOR, largest_rados
 from radofed.planning.request import PlanRequest
 
+DIVIDED = (
+    "One draw over the pool is divided by the coordinator, which knows every party's part. It does so honestly and "
+    "tells no one. The figure under collusion is for the learner and all other parties, not for the coordinator."
+)
+
 
 def plain_cost(request: PlanRequest) -> Cost:
     """Plain rados: no bound, except for each single -1/+1 coordinate (dpcore.accounting.dp_feat)."""
@@ -49,6 +54,7 @@ def dp_feat_cost(request: PlanRequest) -> Cost:
         theorem_epsilon=_theorem(request),
         delta_per_rado=_delta_per_rado(request),
         acceptance_rate=_acceptance(request),
+        assumptions=_assumptions(request),
         largest_rados=None
         if request.epsilon is None
         else largest_rados(request.party_rows, request.epsilon, request.delta, most=max(MOST_LOOKED_FOR, request.n)),
@@ -84,7 +90,6 @@ def dp_feat_cost(request: PlanRequest) -> Cost:
     return replace(
         cost,
         feasible=True,
-        assumptions=_assumptions(request),
         epsilon=counted.epsilon,
         epsilon_if_others_collude=counted.epsilon_if_others_collude,
     )
@@ -95,7 +100,9 @@ def _assumptions(request: PlanRequest) -> tuple[str, ...]:
     names = request.sensitive or ("the sensitive feature",)
     design = DpFeatDesign(tuple(SensitiveFeature(place, name) for place, name in enumerate(names)))
     parties = len(request.party_rows)
-    return assumptions_of(RadosQuery(request.n, design), names, parties, Setting(len(names), 0, 1))
+    first, *others = assumptions_of(RadosQuery(request.n, design), names, parties, Setting(len(names), 0, 1))
+    # The first says who draws signatures.
+    return (DIVIDED if request.split == "exact" and parties > 1 else first, *others)
 
 
 def _account(request: PlanRequest) -> DpFeatAccount:

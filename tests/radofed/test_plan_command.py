@@ -104,6 +104,11 @@ def test_stated_parties_and_the_exact_split(capsys):
     assert exact["epsilon_if_others_collude"] == counted.epsilon_if_others_collude
     assert exact["delta_per_rado"] == pytest.approx(dp_feat.delta_per_rado(2500, Fraction(1, 2)), rel=1e-9, abs=0)
     assert exact["acceptance_rate"] > local["acceptance_rate"]
+    # A party draws its own signatures, or the coordinator divides one draw and is trusted with it.
+    assert "every party draws its signatures" in local["assumptions"][0]
+    assert "not for the coordinator" in exact["assumptions"][0]
+    assert exact["assumptions"][1:] == local["assumptions"][1:]
+    assert (local["unit"], local["scope"]) == ("one record's value of the sensitive coordinate", "marginal")
     assert 0 < local["acceptance_rate"] < 1
 
 
