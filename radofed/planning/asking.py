@@ -38,7 +38,7 @@ from radofed.planning.request import MOST_PLANNED_ROWS
 from radofed.planning.signal import Signal
 from radofed.planning.sizes import MEASURED_BITS
 from wire.envelopes import SigningKey
-from wire.features import OWN_FEATURES
+from wire.features import USUAL_FEATURES
 from wire.query import PaillierKey, Query, setting_of
 from wire.roster import Member, Role, Roster, certificate_san
 
@@ -185,7 +185,7 @@ class PlannedParties:
             learner=_LEARNER,
             certificate=self._certificate,
             now_unix_s=_NOW_UNIX_S,
-            features=OWN_FEATURES,
+            features=USUAL_FEATURES,
         )
 
     def answer(self, plan: Plan) -> _Answer:
