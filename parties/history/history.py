@@ -256,9 +256,7 @@ class History:
                 (What.REFUSED.value, most),
             ).fetchall()[::-1]
         with self.readable():
-            return [
-                Refused.of(query_id, attempt, at, self._details(text)) for query_id, attempt, at, text in rows
-            ]
+            return [Refused.of(query_id, attempt, at, self._details(text)) for query_id, attempt, at, text in rows]
 
     def _shown(self, rows: Iterable[tuple[Any, ...]]) -> list[Shown]:
         with self.readable():
