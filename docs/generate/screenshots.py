@@ -7,6 +7,7 @@ import io
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,8 @@ PROVISION = (
     "rado provision init --federation clinics --directory clinics --coordinator localhost:7443 "
     "--party north=100 --party south=100 --party west=100 --learner lab"
 )
+REPORT_SIZES = {"wide": "1200,1250", "narrow": "400,1500"}
+"""Width and height of the pictures of a report, in pixels."""
 START_S = 60.0
 
 
@@ -81,6 +84,30 @@ def draw_party_check(directory: Path) -> None:
         draw_terminal(command, rado(command, north), "party-check")
 
 
+def draw_report(directory: Path) -> None:
+    """A party's report on a demo at two widths, by Chromium without a window. Without Chromium the pictures stay."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is None:
+        print("no Chromium: the pictures of the report are not drawn", file=sys.stderr)  # noqa: T201  (a command)
+        return
+    rado("rado demo --keep kept", directory)
+    north = directory / "kept/whole-records/federation/members/north"
+    rado("rado party report --config party.toml --from 2020-01-01 --output report.html", north)
+    for name, size in REPORT_SIZES.items():
+        picture = PICTURES / f"report-{name}.png"
+        options: tuple[str, ...] = (
+            "--headless",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            f"--window-size={size}",
+            f"--screenshot={picture}",
+        )
+        # Chromium has no sandbox of its own for the user root.
+        options += ("--no-sandbox",) if os.geteuid() == 0 else ()
+        page = (north / "report.html").as_uri()
+        subprocess.run([browser, *options, page], check=True, stderr=subprocess.DEVNULL)
+
+
 def main() -> None:
     """Draw all pictures."""
     PICTURES.mkdir(exist_ok=True)
@@ -90,6 +117,7 @@ def main() -> None:
         (PICTURES / "plan.png").unlink(missing_ok=True)
         rado(f"{PLAN} --picture {PICTURES / 'plan.png'}", directory)
         draw_party_check(directory)
+        draw_report(directory)
         draw_terminal("rado demo", rado("rado demo", directory, progress=False), "demo")
 
 

@@ -12,6 +12,7 @@ from radofed.cli import (
     ledger_history,
     party,
     party_approval,
+    party_report,
     plan,
     provision,
     schema,
@@ -49,6 +50,7 @@ for commands in (models, export, privacy, history):
     commands.add_to(queries.app)
 ledger_history.add_to(ledger.app)
 party_approval.add_to(party.app)
+party_report.add_to(party.app)
 for name, commands in {
     "schema": schema,
     "provision": provision,

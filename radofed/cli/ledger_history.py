@@ -47,7 +47,7 @@ def history(
     from parties.history.history import Page
     from parties.history.reading import HistoryReader
 
-    page = Page(limit, skip, learner, _time(since, 0.0), _time(until, float("inf")))
+    page = Page(limit, skip, learner, moment(since, 0.0), moment(until, float("inf")))
     with HistoryReader(PartyConfig.load(config)) as reader:
         if query is not None:
             found = reader.find(query)
@@ -60,7 +60,7 @@ def history(
     return Result(data, _table(queries, count))
 
 
-def _time(text: str | None, default: float) -> float:
+def moment(text: str | None, default: float) -> float:
     """Unix seconds of a date or time; local time unless it names a zone. Raises ConfigurationError."""
     if text is None:
         return default

@@ -31,7 +31,7 @@ EXIT_USAGE = 4
 EXIT_BUG = 5
 
 # The extra that installs a module.
-_EXTRAS = {"phe": "learner", "sklearn": "learner", "ray": "ray"}
+_EXTRAS = {"phe": "learner", "sklearn": "learner", "ray": "ray", "jinja2": "report", "yaml": "report"}
 
 
 @dataclass(frozen=True)

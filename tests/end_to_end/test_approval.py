@@ -10,6 +10,7 @@ from fractions import Fraction
 from types import SimpleNamespace
 
 import pytest
+import yaml
 
 from dpcore.records.schema import Schema
 from learner.config import LearnerConfig
@@ -297,3 +298,30 @@ def test_history_as_a_table_and_as_csv(federation):
     with redirect_stdout(printed := io.StringIO()):
         assert run(arguments) == 0
     assert "approved by Ann" in " ".join(printed.getvalue().split())
+
+
+def test_a_report_to_sign_beside_running_nodes(federation, tmp_path):
+    page, registry = tmp_path / "report.html", tmp_path / "registry.yaml"
+    before, found = ledger(federation), rado("ledger", "history", *at(federation, "a"), "--limit", "1000")["data"]
+    files = ("--output", str(page), "--registry", str(registry))
+    data = rado("party", "report", *at(federation, "a"), "--from", "2020-01-01", *files)["data"]["report"]
+    assert (data["count"], data["queries"]) == (found["count"], _shown_again(data, found["queries"]))
+    assert data["attempts_charged"] == before["events_charged"]
+    assert data["budgets"][0]["spent"] == before["scopes"][0]["spent_epsilon"]
+    assert data["more_like_the_last"] == before["more_like_the_last"]["lifetime"]
+    assert data["bytes_out"] == sum(query["bytes_out"] for query in found["queries"]) > 0
+    assert ledger(federation) == before
+    text = page.read_text()
+    assert all(query["query_id"][:12] in text for query in found["queries"])
+    assert "approved by Ann" in text
+    members = yaml.safe_load(registry.read_text())["deployment"]["model"]["actors"]
+    assert {member["name"] for member in members} == {*ROWS, "coordinator", "learner"}
+
+
+def _shown_again(data: dict, queries: list[dict]) -> list[dict]:
+    """The history's queries, with what a report adds to each."""
+    added = ("columns", "predicates", "more_predicates", "honest_parties")
+    return [
+        query | {name: reported[name] for name in added}
+        for query, reported in zip(queries, data["queries"], strict=True)
+    ]

@@ -1,0 +1,455 @@
+"""What a report on a period says, gathered from history, ledger, policy and roster. Nothing is rendered here.
+
+No value of a row is read: row counts are those that acceptances state anyway. Nothing is changed or charged, and the
+node may run meanwhile.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from dpcore.accounting.odds import chance_after, exceptions, right_guesses
+from dpcore.errors import ConfigurationError
+from parties.config import PartyConfig
+from parties.history.history import Page
+from parties.history.reading import HistoryReader, QueryRead
+from parties.ledger.charges import Charge, ScopeKind
+from parties.ledger.limits import Event
+from parties.ledger.room import more_like
+from parties.ledger.state import LedgerState, ScopeState, state_of
+from parties.policy import Policy
+from parties.rosters import Rosters
+from radofed.common.logs import Log
+from wire.envelopes import fingerprint, load_public_key
+from wire.roster import Member, Role, Roster
+
+MOST_LISTED = 1000
+"""The newest queries of the period that a report lists one by one; totals count all."""
+MOST_PREDICATES = 20
+"""Predicates of a query that a report shows."""
+MOST_SCOPES = 12
+"""Scopes that a report shows: whole records and those with the most spent."""
+_MOST_STEPS = 200
+_PAGE = 500
+_BEFORE = (0.01, 0.1, 0.5)
+
+
+@dataclass(frozen=True)
+class Period:
+    """From the first moment up to, and without, the last; Unix seconds. Raises ConfigurationError if it is empty."""
+
+    since_unix_s: float
+    until_unix_s: float
+
+    def __post_init__(self) -> None:
+        if not self.since_unix_s < self.until_unix_s:
+            raise ConfigurationError("the period is empty: give a --from that is before --to and before now")
+
+
+@dataclass(frozen=True)
+class ReportedQuery:
+    """A query as the report lists it. columns, predicates, honest_parties: None if its signed text is not kept.
+
+    predicates: the first ones; more_predicates: how many more there are.
+    """
+
+    read: QueryRead
+    columns: tuple[str, ...] | None
+    predicates: tuple[str, ...]
+    more_predicates: int
+    honest_parties: int | None
+
+    @property
+    def charged(self) -> int:
+        """Number of charged attempts."""
+        return sum(attempt.is_charged for attempt in self.read.attempts)
+
+    @property
+    def unnamed(self) -> bool:
+        """Whether the words of the query leave out a predicate."""
+        return bool(self.more_predicates) or any(each not in self.read.words for each in self.predicates)
+
+    @property
+    def cost(self) -> tuple[str, ...]:
+        """What the last charged attempt cost, for each scope."""
+        return next((attempt.cost for attempt in reversed(self.read.attempts) if attempt.is_charged), ())
+
+    @property
+    def cohort(self) -> tuple[str, ...]:
+        """The parties of the last attempt that had a cohort."""
+        return next((tuple(attempt.cohort) for attempt in reversed(self.read.attempts) if attempt.cohort), ())
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields by name, in JSON types."""
+        return self.read.to_dict() | {
+            "columns": None if self.columns is None else list(self.columns),
+            "predicates": list(self.predicates),
+            "more_predicates": self.more_predicates,
+            "honest_parties": self.honest_parties,
+        }
+
+
+@dataclass(frozen=True)
+class Asker:
+    """What one learner asked in the period. answered: queries with a charged attempt. charged: attempts."""
+
+    learner: str
+    queries: int
+    answered: int
+    charged: int
+    bytes_out: int
+
+
+@dataclass(frozen=True)
+class Chances:
+    """The chance of a guess about one record in words: before, and at most after what is spent, or the whole limit.
+
+    after_limit: None if more is spent than the limit admits, which was lowered then: it bounded none of the answers.
+    """
+
+    before: str
+    after_spent: str
+    after_limit: str | None
+
+
+@dataclass(frozen=True)
+class ScopeBudget:
+    """The budget of one scope, in epsilon at the limit's delta.
+
+    before, spent: at the first and at the last moment of the period. remaining: of one more release that fits after
+    all charges and reservations. steps: (Unix seconds, spent since then). unbounded: events without a bound here.
+    Epsilons are infinite if no limit at this delta would have allowed the total.
+    """
+
+    scope: str
+    limit_epsilon: float
+    limit_delta: float
+    before: float
+    spent: float
+    remaining: float
+    unbounded: int
+    steps: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class MemberRow:
+    """A member of the roster. trust: what this party's policy says about it. rows_at_least: None if not stated."""
+
+    role: str
+    name: str
+    fingerprint: str
+    trust: str
+    rows_at_least: int | None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a report on a period says.
+
+    as_of_unix_s: up to when queries and charges count. rows: of this party in the last query that was shown, None
+    if none says. count: queries of the period; queries: the newest of them. bytes_out: encrypted bytes that left
+    for queries of the period. charged: attempts that were charged within the period. has_last: whether one of a
+    query was; more: how many more attempts like the last of them fit, None if any number does. chances: for whole
+    records. exceptions: probability at most, with which a chance after is exceeded. right_guesses: of 100, within
+    the limit; None if nothing is stated. head_entries, head_digest: the ledger's chain when the report was made.
+    """
+
+    federation: str
+    party: str
+    data_source: str
+    version: str
+    made_at_unix_s: float
+    period: Period
+    as_of_unix_s: float
+    rows: int | None
+    count: int
+    queries: tuple[ReportedQuery, ...]
+    askers: tuple[Asker, ...]
+    decisions: tuple[tuple[str, int], ...]
+    bytes_out: int
+    charged: int
+    last_charged: str | None
+    has_last: bool
+    more: int | None
+    budgets: tuple[ScopeBudget, ...]
+    scopes_left_out: int
+    unbounded: int
+    warning: str
+    chances: tuple[Chances, ...]
+    exceptions: float
+    right_guesses: str | None
+    roster_version: int | None
+    roster_expiry: str
+    members: tuple[MemberRow, ...]
+    policy: Policy
+    honest_parties: tuple[int, ...]
+    head_entries: int
+    head_digest: str
+
+    @property
+    def record(self) -> ScopeBudget:
+        """The budget of whole records."""
+        return self.budgets[0]
+
+    @property
+    def parties(self) -> tuple[MemberRow, ...]:
+        """The parties of the roster."""
+        return tuple(member for member in self.members if member.role == Role.PARTY.value)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures by name, in JSON types."""
+        return {
+            "federation": self.federation,
+            "party": self.party,
+            "data_source": self.data_source,
+            "made_at_unix_s": self.made_at_unix_s,
+            "since_unix_s": self.period.since_unix_s,
+            "until_unix_s": self.period.until_unix_s,
+            "as_of_unix_s": self.as_of_unix_s,
+            "rows": self.rows,
+            "count": self.count,
+            "queries": [query.to_dict() for query in self.queries],
+            "learners": [asdict(asker) for asker in self.askers],
+            "decisions": dict(self.decisions),
+            "bytes_out": self.bytes_out,
+            "attempts_charged": self.charged,
+            "last_charged": self.last_charged,
+            "more_like_the_last": self.more if self.has_last else None,
+            "any_number_more_like_the_last": self.has_last and self.more is None,
+            "budgets": [asdict(budget) for budget in self.budgets],
+            "unbounded_events": self.unbounded,
+            "warnings": [self.warning] if self.warning else [],
+            "chances": [asdict(chance) for chance in self.chances],
+            "exceptions": self.exceptions,
+            "right_guesses": self.right_guesses,
+            "roster_version": self.roster_version,
+            "members": [asdict(member) for member in self.members],
+            "policy": self.policy.model_dump(mode="json"),
+            "ledger_entries": self.head_entries,
+            "ledger_digest": self.head_digest,
+        }
+
+
+def gather(config: PartyConfig, since_unix_s: float, until_unix_s: float, now_unix_s: float, version: str) -> Report:
+    """The report of a party on a period. version: of this program.
+
+    Raises ConfigurationError if the period is empty, and what HistoryReader raises.
+    """
+    as_of = min(until_unix_s, now_unix_s)
+    period = Period(since_unix_s, until_unix_s)
+    Period(since_unix_s, as_of)
+    roster = _roster(config)
+    with HistoryReader(config) as reader:
+        # A query that is shown meanwhile is outside of the pages, so that none moves.
+        queries = _queries(reader, Page(_PAGE, since_unix_s=since_unix_s, until_unix_s=as_of))
+        listed = tuple(_reported(reader, query) for query in queries[:MOST_LISTED])
+        events = [event for event in reader.ledger.events() if event.recorded_at_unix_s < as_of]
+        policy, head = reader.policy, reader.ledger.head()
+    limits = policy.limits.of_ledger
+    state = state_of(limits, events, now_unix_s=None)
+    within = sorted(
+        (event for event in events if event.charged and event.recorded_at_unix_s >= since_unix_s),
+        key=lambda event: event.recorded_at_unix_s,
+    )
+    shown = _shown_scopes(state)
+    last = next((query for query in listed if query.charged), None)
+    charge = _last_charge(listed, within)
+    record = state.scopes[0]
+    return Report(
+        federation=config.federation,
+        party=config.name,
+        data_source=config.source,
+        version=version,
+        made_at_unix_s=now_unix_s,
+        period=period,
+        as_of_unix_s=as_of,
+        rows=next((query.shown.rows for query in queries if query.shown.rows is not None), None),
+        count=len(queries),
+        queries=listed,
+        askers=_askers(queries),
+        decisions=_decisions(queries),
+        bytes_out=sum(query.bytes_out for query in queries),
+        charged=len(within),
+        last_charged=None if last is None else last.read.words,
+        has_last=charge is not None,
+        more=None if charge is None else more_like(limits, events, charge),
+        budgets=_budgets(shown, state, events, within, since_unix_s),
+        scopes_left_out=len(state.scopes) - len(shown),
+        unbounded=state.unbounded_charged,
+        warning=state.warning,
+        chances=() if state.unbounded_charged else _chances(record),
+        exceptions=exceptions(float(record.limit.delta)),
+        right_guesses=None if state.unbounded_charged or not _limit_holds(record) else _right_guesses(record),
+        roster_version=None if roster is None else roster.version,
+        roster_expiry="" if roster is None else roster.expiry_date,
+        members=()
+        if roster is None
+        else tuple(_member(member, policy, config.name, roster) for member in roster.members),
+        policy=policy,
+        honest_parties=tuple(
+            sorted({query.honest_parties for query in listed if query.honest_parties and query.charged})
+        ),
+        head_entries=head.entries,
+        head_digest=head.digest.hex(),
+    )
+
+
+def _roster(config: PartyConfig) -> Roster | None:
+    key = load_public_key(config.federation_key)
+    log = Log(f"party.{config.name}")
+    return Rosters(config.state_directory, federation=config.federation, federation_key=key, log=log).known
+
+
+def _queries(reader: HistoryReader, page: Page) -> list[QueryRead]:
+    """All queries of a period, newest first."""
+    found: list[QueryRead] = []
+    while part := reader.page(replace(page, offset=len(found))):
+        found += part
+    return found
+
+
+def _reported(reader: HistoryReader, query: QueryRead) -> ReportedQuery:
+    # A page has no signed texts; it may have been forgotten meanwhile.
+    whole = reader.history.find(query.shown.query_id.hex())
+    asked = replace(query, shown=whole[0]).asked if whole else None
+    if asked is None:
+        return ReportedQuery(query, None, (), 0, None)
+    return ReportedQuery(
+        query,
+        asked.columns,
+        asked.predicates[:MOST_PREDICATES],
+        max(0, len(asked.predicates) - MOST_PREDICATES),
+        asked.honest_parties,
+    )
+
+
+def _askers(queries: Sequence[QueryRead]) -> tuple[Asker, ...]:
+    """Learners by the number of their queries."""
+    by_name: dict[str, list[QueryRead]] = {}
+    for query in queries:
+        by_name.setdefault(query.shown.learner or "unknown", []).append(query)
+    askers = [
+        Asker(
+            name,
+            len(asked),
+            sum(any(attempt.is_charged for attempt in query.attempts) for query in asked),
+            sum(attempt.is_charged for query in asked for attempt in query.attempts),
+            sum(query.bytes_out for query in asked),
+        )
+        for name, asked in by_name.items()
+    ]
+    return tuple(sorted(askers, key=lambda asker: (-asker.queries, asker.learner)))
+
+
+def _decisions(queries: Sequence[QueryRead]) -> tuple[tuple[str, int], ...]:
+    """How many queries were answered, refused, and so on."""
+    counts: dict[str, int] = {}
+    for query in queries:
+        if any(attempt.is_charged for attempt in query.attempts):
+            word = "answered"
+        else:
+            # What follows a colon or comma are causes and people.
+            word = query.decision.partition(":")[0].partition(",")[0]
+            word = "accepted, and ended without a charge" if word == "accepted" else word
+        counts[word] = counts.get(word, 0) + 1
+    return tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _last_charge(listed: Sequence[ReportedQuery], within: Sequence[Event]) -> Charge | None:
+    """The charge of the last query that was charged: what the ledger has of it, if it was charged in the period."""
+    known = next((query.read.shown.charge for query in listed if query.charged and query.read.shown.charge), None)
+    # A charge without a learner is an acknowledgement, and no query.
+    of_queries = [event.charge for event in within if event.charge.learner]
+    return known if known is not None else (of_queries[-1] if of_queries else None)
+
+
+def _shown_scopes(state: LedgerState) -> tuple[ScopeState, ...]:
+    """Whole records, and the scopes of which most is spent, widest first."""
+    rest = sorted(state.scopes[1:], key=lambda scope: -scope.spent_epsilon)[: MOST_SCOPES - 1]
+    kept = {scope.scope.key for scope in (state.scopes[0], *rest)}
+    return tuple(scope for scope in state.scopes if scope.scope.key in kept)
+
+
+def scope_words(scope: ScopeState) -> str:
+    """A scope for people."""
+    match scope.scope.kind:
+        case ScopeKind.RECORD:
+            return "whole records"
+        case ScopeKind.JOINT:
+            return f"column {scope.scope.name}"
+        case ScopeKind.MARGINAL:
+            return f"feature {scope.scope.name}, its own released values"
+
+
+def _budgets(
+    shown: Sequence[ScopeState],
+    state: LedgerState,
+    events: Sequence[Event],
+    within: Sequence[Event],
+    since_unix_s: float,
+) -> tuple[ScopeBudget, ...]:
+    """The budget of each shown scope over the period; at most _MOST_STEPS steps, the last charge among them."""
+    started = [event for event in events if event.charged and event.recorded_at_unix_s < since_unix_s]
+    stride = -(-len(within) // _MOST_STEPS) or 1
+    ends = sorted({*range(stride, len(within) + 1, stride), len(within)} - {0})
+    before = _spent(state, started)
+    steps = [(within[end - 1].recorded_at_unix_s, _spent(state, [*started, *within[:end]])) for end in ends]
+    return tuple(
+        ScopeBudget(
+            scope=scope_words(scope),
+            limit_epsilon=float(scope.limit.epsilon),
+            limit_delta=float(scope.limit.delta),
+            before=before.get(scope.scope.key, 0.0),
+            spent=scope.spent_epsilon,
+            remaining=scope.remaining_epsilon,
+            unbounded=scope.spent.unbounded,
+            steps=tuple((at, spent.get(scope.scope.key, 0.0)) for at, spent in steps),
+        )
+        for scope in shown
+    )
+
+
+def _spent(state: LedgerState, events: Sequence[Event]) -> dict[tuple[ScopeKind, str], float]:
+    """What is spent in each scope after these events."""
+    found = state_of(state.limits, events, now_unix_s=None)
+    return {scope.scope.key: scope.spent_epsilon for scope in found.scopes}
+
+
+def _limit_holds(record: ScopeState) -> bool:
+    """Whether what is spent is within the limit. If not, the limit was lowered after these answers."""
+    return record.limit.admits(record.spent.loss)
+
+
+def _right_guesses(record: ScopeState) -> str:
+    return right_guesses(float(record.limit.epsilon), float(record.limit.delta)).of_100()
+
+
+def _chances(record: ScopeState) -> tuple[Chances, ...]:
+    epsilon, delta = float(record.limit.epsilon), float(record.limit.delta)
+    return tuple(
+        Chances(
+            f"{round(100 * before)} of 100",
+            chance_after(before, record.spent_epsilon, delta).of_100(),
+            chance_after(before, epsilon, delta).of_100() if _limit_holds(record) else None,
+        )
+        for before in _BEFORE
+    )
+
+
+def _member(member: Member, policy: Policy, own_name: str, roster: Roster) -> MemberRow:
+    digits = fingerprint(member.signing_key) if member.signing_key else ""
+    match member.role:
+        case Role.PARTY if member.name == own_name:
+            trust = "this party"
+        case Role.PARTY:
+            accepted = policy.count_accepted(roster, own_name, [member.name])
+            trust = "accepted by fingerprint" if accepted else "not accepted: does not count, may collude"
+        case Role.LEARNER:
+            pinned = any(
+                learner.name == member.name and learner.signing_key == digits.replace(":", "").lower()
+                for learner in policy.learners
+            )
+            trust = "may ask (key pinned)" if pinned else "may not ask"
+        case Role.COORDINATOR:
+            trust = "not trusted with data: sees ciphertexts"
+    return MemberRow(member.role.value, member.name, digits, trust, member.rows_at_least)

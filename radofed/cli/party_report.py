@@ -1,0 +1,90 @@
+"""`rado party report`: what happened to a party's data in a period, as a page to sign."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from radofed.cli.framework import ConfigOption, check_directory, check_new, command
+from radofed.cli.ledger_history import moment
+from radofed.cli.output import Output, Result, json_ready
+
+if TYPE_CHECKING:
+    from parties.report.gathering import Report
+
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
+
+
+def report(
+    _output: Output,
+    config: ConfigOption,
+    since: Annotated[str, typer.Option("--from", help="From this date or time on, such as 2026-01-01.")],
+    until: Annotated[
+        str | None, typer.Option("--to", help="Before this date or time. Default: until now.", show_default=False)
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option("--output", help="Write a page of HTML to this new file. Default: print a summary.")
+    ] = None,
+    registry: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the fields of the registry of differential privacy deployments to this new YAML file."
+        ),
+    ] = None,
+) -> Result:
+    """Report who asked this party in a period, what left, what it cost, what remains, and what that means.
+
+    The page is for those who sign for the data. It is one file without scripts and loads nothing from elsewhere. The
+    node may run. Changes nothing, and reads no row.
+    """
+    from parties.config import PartyConfig
+    from parties.report.gathering import gather
+    from parties.report.registry import registry_entry
+    from radofed import __version__
+
+    for path in (page, registry):
+        if path is not None:
+            check_directory(path)
+            check_new(path)
+    now = time.time()
+    found = gather(PartyConfig.load(config), moment(since, 0.0), moment(until, now), now, __version__)
+    entry = registry_entry(found)
+    written = {}
+    if page is not None:
+        from parties.report.page import render
+
+        written[page] = render(found)
+    if registry is not None:
+        import yaml
+
+        written[registry] = yaml.safe_dump(json_ready(entry), sort_keys=False, allow_unicode=True, width=100)
+    from radofed.common.files.writing import create_durably
+
+    for path, text in written.items():
+        create_durably(path, text.encode())
+    lines = [*_summary(found), *(f"wrote {path}" for path in written)]
+    return Result({"report": found.to_dict(), "registry": entry, "files": list(written)}, "\n".join(lines))
+
+
+def _summary(found: "Report") -> list[str]:
+    asked = "; ".join(f"{each.learner}: {each.queries} queries, {each.answered} answered" for each in found.askers)
+    record = found.record
+    lines = [
+        f"asked by {asked}" if asked else "no query in this period",
+        f"left this party: {found.bytes_out} encrypted bytes, {found.charged} answers charged",
+        f"{record.scope}: epsilon {record.spent:.4g} of {record.limit_epsilon:.4g} is spent",
+    ]
+    if found.has_last:
+        count = "any number of" if found.more is None else str(found.more)
+        lines.append(f"{count} more queries like the last one fit")
+    if found.chances and (chance := found.chances[-1]).after_limit is not None:
+        lines.append(f"a guess about one row, {chance.before} before: at most {chance.after_limit} within the limit")
+    if found.warning:
+        lines.append(f"warning: {found.warning}")
+    return lines
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this command to a group."""
+    command(app, "report")(report)

@@ -1,0 +1,69 @@
+"""Pages of HTML for people: templates whose inserted text can be nothing but text.
+
+A page is one file without scripts. It loads nothing, from wherever it is opened.
+"""
+
+import datetime as dt
+import math
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+
+def shown(text: str) -> str:
+    """Text in which every character that controls direction or the terminal, or cannot be seen, is written out.
+
+    A learner chooses the text of predicates, a federation the names of columns and categories.
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def environment(package: str) -> Environment:
+    """Templates of a package's folder `templates`. Raises UndefinedError at the first name that has no value."""
+
+    def source(name: str) -> str:
+        return (files(package) / "templates" / name).read_text(encoding="utf-8")
+
+    made = Environment(
+        loader=FunctionLoader(source),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalized,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"moment": moment, "day": day, "figure": figure, "number": number, "seldom": seldom}
+    return made
+
+
+def _finalized(value: Any) -> Any:
+    return shown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def moment(unix_s: float) -> str:
+    """Local time with its zone."""
+    return f"{dt.datetime.fromtimestamp(unix_s, dt.UTC).astimezone():%Y-%m-%d %H:%M %Z}"
+
+
+def day(unix_s: float) -> str:
+    """Local date."""
+    return f"{dt.datetime.fromtimestamp(unix_s, dt.UTC).astimezone():%Y-%m-%d}"
+
+
+def figure(value: float | None) -> str:
+    """Four digits; words if the number is not finite."""
+    return "no bound" if value is None or not math.isfinite(value) else f"{value:.4g}"
+
+
+def number(value: float) -> str:
+    """A whole number with separators."""
+    return f"{value:,.0f}"
+
+
+def seldom(probability: float) -> str:
+    """A small probability, also as one case of so many, never fewer cases than it says."""
+    if not 0 < probability < 1:
+        return f"{probability:.4g}"
+    return f"{probability:.4g} (1 in {math.floor(round(1 / probability, 6)):,})"

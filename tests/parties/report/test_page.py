@@ -1,0 +1,272 @@
+"""The page: well formed and without scripts, whatever learners write; each claim has its place in the threat model."""
+
+import itertools
+import re
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from dpcore.accounting.odds import chance_after
+from parties.policy import Policy
+from parties.report import gathering
+from parties.report.page import render
+from parties.report.sentences import assumptions, consequences, not_protected, policy_words
+from radofed.common.pages import seldom, shown
+from tests.parties.report.report_world import (
+    BACKWARDS,
+    CONTROL,
+    HTML,
+    ada_at,
+    answer,
+    old,
+    report_of,
+    statistic,
+    wards,
+    without_noise,
+)
+
+pytestmark = pytest.mark.usefixtures("small_comb")
+THREAT_MODEL = Path(__file__).resolve().parents[3] / "docs/threat-model.md"
+VOID = {"meta", "path", "rect", "circle", "polyline", "br"}
+
+
+class Page(HTMLParser):
+    """What of a page these tests look at. Fails if an element is closed that is not the last open one."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict]] = []
+        self.inside: dict[str, str] = {}
+        self.text: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not {"style", "script"} & set(self.open):
+            self.text.append(data)
+
+    def named(self, tag: str) -> list[dict]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    @property
+    def words(self) -> str:
+        return " ".join("".join(self.text).split())
+
+
+@pytest.fixture
+def ada(world, tmp_path):
+    return ada_at(world, tmp_path)
+
+
+@pytest.fixture
+def full(ada, world):
+    """A party that answered and refused, asked by a learner that writes what it likes."""
+    for predicates in ((), wards(), old(), (*wards(), *old())):
+        answer(ada, statistic(world, *predicates))
+    ada.go(world.ask(without_noise(world)))
+    return ada
+
+
+def test_it_loads_nothing_and_runs_nothing(full):
+    page = Page(render(report_of(full)))
+    names = {name for name, _ in page.elements}
+    assert not names & {"script", "link", "img", "iframe", "object", "embed", "form", "base", "image", "use"}
+    for name, attributes in page.elements:
+        assert not [key for key in attributes if key.startswith("on")], name
+        assert "src" not in attributes
+        assert attributes.get("href", "#").startswith("#")
+    (policy,) = [meta["content"] for meta in page.named("meta") if "http-equiv" in meta]
+    assert policy == "default-src 'none'; style-src 'unsafe-inline'"
+    assert not re.search(r"url\((?!#)|@import|https?:", render(report_of(full)))
+
+
+def test_headings_tables_and_pictures_can_be_followed_without_seeing_them(full):
+    page = Page(render(report_of(full)))
+    assert page.named("html") == [{"lang": "en"}]
+    levels = [int(name[1]) for name, _ in page.elements if re.fullmatch("h[1-6]", name)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+    tables = len(page.named("table"))
+    assert tables == len(page.named("caption")) >= 8
+    assert all(heading.get("scope") in {"row", "col"} for heading in page.named("th"))
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert {link["href"][1:] for link in page.named("a")} <= set(ids)
+    pictures = page.named("svg")
+    assert len(pictures) == len(page.named("desc")) >= 2
+    for picture in pictures:
+        assert picture["role"] == "img"
+        assert set(picture["aria-labelledby"].split()) <= set(ids)
+
+
+def test_text_of_learners_is_text(full):
+    text = render(report_of(full))
+    page = Page(text)
+    assert HTML not in text
+    assert HTML in page.words
+    for hostile in (BACKWARDS, CONTROL):
+        assert hostile not in text
+    assert not [character for character in text if not character.isprintable() and character != "\n"]
+    assert "left\\u202etfel" in page.words
+
+
+def test_what_cannot_be_seen_is_written_out():
+    assert shown("a\u202eb\x00c\u200bd\n") == "a\\u202eb\\x00c\\u200bd\\n"
+    assert shown("Zürich, Ελλάδα, עברית") == "Zürich, Ελλάδα, עברית"
+
+
+def test_the_five_answers_come_first_with_the_figures_of_the_ledger(full):
+    report = report_of(full)
+    words = Page(render(report)).words
+    start = words.split("What was asked, and what was decided")[0]
+    state = full.ledger.state().scopes[0]
+    assert "lea (5 queries, 4 answered)" in start
+    assert f"{report.bytes_out:,} bytes of encrypted, masked sums. No row left." in start
+    assert f"epsilon {state.spent_epsilon:.4g} of 3 is spent" in start
+    assert f"{report.more:,} more queries like the last one" in start
+    assert "With up to 1 of the accepted parties on their side" in start
+    assert f"at most {chance_after(0.5, 3.0, 1e-5).of_100()} after everything" in start
+    assert f"at most {chance_after(0.5, state.spent_epsilon, 1e-5).of_100()} after what was answered" in start
+    assert "at most 0.001 (1 in 1,000)" in start
+    assert "can reveal rows" not in start
+    assert words.count("The budget bounds what all answers together say about one row.") == 2
+
+
+def test_every_query_and_member_is_shown(full):
+    report = report_of(full)
+    words = Page(render(report)).words
+    for query in report.queries:
+        assert query.read.shown.query_id.hex()[:12] in words
+    for member in report.members:
+        assert member.fingerprint in words
+    assert "refused: POLICY_DESIGN" in words
+    # A batch whose words leave predicates out is listed.
+    assert words.count('(x["age"] >= 65) & x["smoker"]') >= 2
+
+
+def test_a_period_without_queries_says_so(ada):
+    words = Page(render(report_of(ada, since=1.0, until=2.0))).words
+    assert "Nobody: no query was shown to this party in the period." in words
+    assert "No data: no answer was charged" in words
+    assert "there is none to compare with what remains" in words
+
+
+def test_a_period_that_lasts_says_up_to_when_it_counts(ada):
+    from dataclasses import replace
+
+    from parties.report.gathering import Period
+
+    report = report_of(ada)
+    assert "not over" not in Page(render(report)).words
+    lasting = replace(report, period=Period(report.period.since_unix_s, time.time() + 1e6))
+    assert "The period is not over" in Page(render(lasting)).words
+
+
+def test_without_a_bound_no_chance_is_claimed(world, tmp_path):
+    limits = {"epsilon": "50", "delta": "1e-5", "unbounded_queries": 3}
+    ada = ada_at(world, tmp_path, designs=["plain"], allow_unprotected=True, limits=limits)
+    answer(ada, without_noise(world))
+    words = Page(render(report_of(ada))).words
+    assert "No figure bounds what all answers together reveal about a row: 1 answer without any bound" in words
+    assert "1 event(s) without any privacy bound for whole records" in words
+    assert "at most 5" not in words
+    assert "Chance of a guess" not in words
+    assert "such answers can reveal rows" in words
+    assert words.count("No budget bounds what all answers together say about one row.") == 2
+    assert "The budget bounds" not in words
+
+
+def test_a_long_list_says_what_it_leaves_out(ada, world, monkeypatch):
+    monkeypatch.setattr(gathering, "MOST_LISTED", 1)
+    monkeypatch.setattr("parties.report.page.MOST_LISTED", 1)
+    for _ in range(2):
+        ada.go(world.ask(without_noise(world)))
+    assert "The newest 1 of 2 queries follow." in Page(render(report_of(ada))).words
+
+
+def test_each_claim_is_in_the_threat_model(full):
+    report = report_of(full)
+    text = THREAT_MODEL.read_text()
+    sources = [each.source for each in (*consequences(report), *assumptions(report), *not_protected(report))]
+    assert len(sources) > 15
+    for source in ", ".join(sources).split(", "):
+        heading = rf"^### {source}\." if source.startswith("P") else rf"^###? {re.escape(source)}\.? "
+        assert re.search(heading, text, re.MULTILINE), source
+
+
+def test_consequences_follow_the_policy(world, tmp_path):
+    ada = ada_at(world, tmp_path, assumed_colluders=0)
+    answer(ada, statistic(world))
+    report = report_of(ada)
+    words = " ".join(each.who + each.learns for each in consequences(report))
+    assert "up to 0 of the parties" in words
+    assert "more than 0 of the accepted parties" in words
+    assert "at least 2 parties, this one among them, keep their noise" in words
+
+
+def test_every_rule_of_a_policy_has_its_words():
+    made = Policy.model_validate(
+        {
+            "learners": [{"name": "lea", "signing_key": "ab" * 32}],
+            "designs": ["moments", "statistic"],
+            "assumed_colluders": 2,
+            "limits": {
+                "epsilon": "7",
+                "delta": "1e-5",
+                "record": {"epsilon": "3", "delta": "1e-6"},
+                "columns": {"age": {"epsilon": "2.5", "delta": "1e-6"}},
+                "features": {"smoker": {"epsilon": "1.5", "delta": "1e-6"}},
+                "per_learner": {"epsilon": "4.5", "delta": "1e-6"},
+                "per_day": {"epsilon": "0.5", "delta": "1e-6"},
+                "rados_per_query": 1234,
+                "predicates_per_query": 5678,
+                "attempts_per_query": 2,
+            },
+            "approval": {
+                "learners": ["lea"],
+                "designs": ["moments"],
+                "epsilon_at_least": "0.25",
+                "admitted_predicates": ['x["smoker"]'],
+                "approvers": 2,
+            },
+            "history": {"days": 400, "predicates_days": 30},
+        }
+    )
+    words = " ".join(policy_words(made))
+    for said in (
+        "pins: lea.", "moments (", "statistic (", "up to 2 of them", "at least 4 parties", "epsilon 7 at delta 1e-05",
+        "whole records, instead: epsilon 3", "column age, instead: epsilon 2.5", "feature smoker, instead: epsilon 1.5",
+        "each learner, in addition: epsilon 4.5", "24 hours, in addition: epsilon 0.5", "1234 rados",
+        "5678 predicates", "2 attempts", "7 days", "approval of 2 people", "queries of lea", "of the kinds moments",
+        "epsilon 0.25 or more", "list of admitted predicates", "400 days", "30 days", "are refused",
+    ):  # fmt: skip
+        assert said in words, said
+    nothing = " ".join(policy_words(Policy()))
+    assert "Every query is refused" in nothing
+    assert "No query waits" in nothing
+    everything = Policy.model_validate({"approval": {"everything": True}, "allow_unprotected": True})
+    assert "approval of one person: every query." in " ".join(policy_words(everything))
+    assert "whole records unprotected are allowed, at most 0 attempts" in " ".join(policy_words(everything))
+
+
+@pytest.mark.parametrize(
+    ("probability", "said"), [(1e-3, "0.001 (1 in 1,000)"), (0.0, "0"), (1.0, "1"), (0.3, "0.3 (1 in 3)")]
+)
+def test_small_probabilities_in_words(probability, said):
+    assert seldom(probability) == said
