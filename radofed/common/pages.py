@@ -5,10 +5,9 @@ A page is one file without scripts. It loads nothing, from wherever it is opened
 
 import datetime as dt
 import math
-from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 
@@ -22,12 +21,8 @@ def shown(text: str) -> str:
 
 def environment(package: str) -> Environment:
     """Templates of a package's folder `templates`. Raises UndefinedError at the first name that has no value."""
-
-    def source(name: str) -> str:
-        return (files(package) / "templates" / name).read_text(encoding="utf-8")
-
     made = Environment(
-        loader=FunctionLoader(source),
+        loader=PackageLoader(package),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_finalized,
