@@ -102,7 +102,7 @@ class StatisticQuery(QueryKind):
     @property
     def contents(self) -> str:
         """See `QueryKind`."""
-        return f"{len(self.predicates)} statistics"
+        return "1 statistic" if len(self.predicates) == 1 else f"{len(self.predicates)} statistics"
 
     def facts(self, d: int, fraction_bits: int) -> dict[str, Any]:  # noqa: ARG002  (it does not grow with d)
         """See `QueryKind`. The signed query contains all predicates in full."""

@@ -54,7 +54,8 @@ def policy_words(policy: Policy) -> Iterator[str]:
             f"at most {limits.unbounded_queries} attempts over the lifetime of the data."
         )
     else:
-        yield "Queries that leave whole records unprotected are refused."
+        refused = " (of the kinds above: every dp-feat)" if "dp-feat" in policy.designs else ""
+        yield f"Queries that leave whole records unprotected are refused all the same{refused}."
     yield (
         f"This party answers only together with others: at least {policy.members_needed(1)} parties, itself included, "
         f"whose keys it has accepted. It assumes that up to {policy.assumed_colluders} of them work with the learner "
@@ -134,8 +135,8 @@ def consequences(report: Report) -> list[Consequence]:
         Consequence(
             "The coordinator alone",
             "Still no row, no sum and no total, except for what the learner's behaviour reveals, such as its next "
-            "question. It decides who was in time, and can keep back or spoil a total: this party is then charged for "
-            "nothing.",
+            "question. It decides who was in time, and can keep back or spoil a total: this party is then charged "
+            "and nobody gets a result.",
             "P1, 4.1, 4.13",
         ),
         Consequence(

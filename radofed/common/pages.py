@@ -39,7 +39,7 @@ def _finalized(value: Any) -> Any:
 
 def moment(unix_s: float) -> str:
     """Local time with its zone."""
-    return f"{dt.datetime.fromtimestamp(unix_s, dt.UTC).astimezone():%Y-%m-%d %H:%M %Z}"
+    return f"{dt.datetime.fromtimestamp(unix_s, dt.UTC).astimezone():%Y-%m-%d %H:%M:%S %Z}"
 
 
 def day(unix_s: float) -> str:
