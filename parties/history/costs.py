@@ -1,5 +1,6 @@
 """What an attempt cost in each scope and what remains there, for people: scopes that agree are one line."""
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,19 +16,22 @@ class ScopeCost:
     """What an attempt costs in some scopes of one kind, by the limits of this party.
 
     scope: which, in words. cost: the least epsilon, at the limit's delta, of a limit that admits this attempt alone;
-    None without a bound. remaining: the largest epsilon of one more release. limit_epsilon, limit_delta: the limit.
+    None without one. spent: that of all that is charged or reserved, this attempt included; costs add up to less
+    than their sum. remaining: the largest epsilon of one more release. limit_epsilon, limit_delta: the limit.
     """
 
     scope: str
     cost: float | None
+    spent: float | None
     remaining: float
     limit_epsilon: float
     limit_delta: float
 
     def __str__(self) -> str:
         cost = "no bound" if self.cost is None else f"epsilon {self.cost:.4g}"
-        limit = f"limit {self.limit_epsilon:.4g} at delta {self.limit_delta:.4g}"
-        return f"{self.scope}: {cost}; one more release may then cost up to {self.remaining:.4g} ({limit})"
+        limit = f"{self.limit_epsilon:.4g} at delta {self.limit_delta:.4g}"
+        spent = "more than any limit at that delta" if self.spent is None else f"{self.spent:.4g}"
+        return f"{self.scope}: {cost}; with it, {spent} of {limit} is spent"
 
 
 def scope_costs(charge: Charge, state: LedgerState) -> list[dict[str, Any]]:
@@ -37,17 +41,23 @@ def scope_costs(charge: Charge, state: LedgerState) -> list[dict[str, Any]]:
 
 def costs(charge: Charge, state: LedgerState) -> list[ScopeCost]:
     """What a charge costs in the scopes that it or a limit names, and what `state` leaves there, widest scope first."""
-    same: dict[tuple[ScopeKind, float | None, float, float, float], list[str]] = {}
+    same: dict[tuple[ScopeKind, float | None, float | None, float, float, float], list[str]] = {}
     for scope in state.scopes:
         loss = charge.bound(scope.scope)
-        cost = None if loss is None else scope.limit.spent(loss)
+        cost = None if loss is None else _finite(scope.limit.spent(loss))
         limit = scope.limit
-        figures = (scope.scope.kind, cost, scope.remaining_epsilon, float(limit.epsilon), float(limit.delta))
+        used, left = _finite(scope.held_epsilon), scope.remaining_epsilon
+        figures = (scope.scope.kind, cost, used, left, float(limit.epsilon), float(limit.delta))
         same.setdefault(figures, []).append(scope.scope.name)
     return [
-        ScopeCost(_words(kind, names), cost, remaining, epsilon, delta)
-        for (kind, cost, remaining, epsilon, delta), names in same.items()
+        ScopeCost(_words(kind, names), cost, spent, remaining, epsilon, delta)
+        for (kind, cost, spent, remaining, epsilon, delta), names in same.items()
     ]
+
+
+def _finite(epsilon: float) -> float | None:
+    """None where no limit at this delta admits the loss."""
+    return epsilon if math.isfinite(epsilon) else None
 
 
 def _words(kind: ScopeKind, names: list[str]) -> str:
