@@ -36,13 +36,12 @@ class Person:
         return cls(getpass.getuser(), " ".join(name.split()))
 
     @property
-    def words(self) -> tuple[frozenset[str], str]:
-        """What names this person, folded for comparison; and for people."""
-        shown = f"{self.name} ({self.user})" if self.name else self.user
-        return frozenset(text.casefold() for text in (self.user, self.name) if text), shown
+    def names(self) -> frozenset[str]:
+        """What names this person, folded for comparison."""
+        return frozenset(text.casefold() for text in (self.user, self.name) if text)
 
     def __str__(self) -> str:
-        return self.words[1]
+        return f"{self.name} ({self.user})" if self.name else self.user
 
 
 @dataclass(frozen=True)
@@ -158,6 +157,6 @@ def why_not(person: Person, learner: str, policy: Policy) -> str:
     if policy.approval.names and not person.name:
         return "the policy asks for names: say who decides, with --name"
     asking = {name.casefold() for name in policy.requesters(learner)}
-    if person.words[0] & asking:
+    if person.names & asking:
         return f"{person} asks with the key of learner {learner!r}, and does not decide on its queries"
     return ""
