@@ -34,7 +34,7 @@ class Exported:
             queries = {query["query_id"]: query for query in content["data"]["queries"]}
             times = [float(query["shown_at_unix_s"]) for query in queries.values()]
             for query in queries.values():
-                cohorts(query)
+                _check(query)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _HISTORY.error(path, f"not an exported history: {type(error).__name__}") from error
         return cls(path.stem, queries, min(times, default=0.0), max(times, default=0.0))
@@ -47,6 +47,13 @@ def cohorts(query: Mapping[str, Any]) -> dict[int, tuple[str, dict[str, int]]]:
         return {} if opened is None else {opened: (query["cohort_digest"], dict(query["cohort"]))}
     charged = [attempt for attempt in query["attempts"] if attempt["charged"] and attempt["cohort_digest"]]
     return {attempt["attempt"]: (attempt["cohort_digest"], dict(attempt["cohort"] or {})) for attempt in charged}
+
+
+def _check(query: Mapping[str, Any]) -> None:
+    """Raise TypeError or KeyError if a comparison could not read a query."""
+    texts = [query["query_id"], query["learner"], query["kind"], *(digest for digest, _ in cohorts(query).values())]
+    if not all(isinstance(text, str) for text in texts) or not all(isinstance(n, int) for n in cohorts(query)):
+        raise TypeError("a query's fields have other types")
 
 
 @dataclass(frozen=True)
