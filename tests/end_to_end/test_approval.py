@@ -5,7 +5,7 @@ import io
 import json
 import shutil
 import time
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -177,13 +177,27 @@ def test_a_query_that_waits_is_found_again_after_a_restart(federation, learner):
     assert learner.watch(query_id, timeout_s=120).phase.word == "complete"
 
 
+@pytest.fixture(scope="module")
+def past(federation):
+    """Two queries that a person approved, and one that was refused."""
+    with Session(LearnerConfig.load(federation.learner.config), give_up_after_s=30) as session:
+        for decision in ("approve", "approve", "refuse"):
+            query_id = ask(session)
+            waiting(federation, query_id)
+            rado("party", decision, query_id.hex(), *at(federation, "a"), "--name", "Ann")
+            with suppress(QueryEndedError):
+                session.watch(query_id, timeout_s=120)
+
+
+@pytest.mark.usefixtures("past")
 def test_the_learner_has_a_history_too(federation):
     config = ("--config", str(federation.learner.config))
     found = rado("learner", "history", *config)["data"]
     outcomes = [query["outcome"] for query in found["queries"]]
     # Nobody fetched a total, and one query was refused.
-    assert sum(outcome.startswith("ended: COHORT_TOO_SMALL") for outcome in outcomes) == 1
-    assert sum(outcome == "sent; not opened here" for outcome in outcomes) == found["count"] - 1
+    ended = sum(outcome.startswith("ended: COHORT_TOO_SMALL") for outcome in outcomes)
+    assert ended >= 1
+    assert sum(outcome == "sent; not opened here" for outcome in outcomes) == found["count"] - ended >= 2
     query_id = next(each["query_id"] for each in found["queries"] if each["outcome"].startswith("sent"))
     rado("learner", "fetch", query_id[:12], *config)
     opened = rado("learner", "history", query_id[:12], *config)["data"]
@@ -191,6 +205,7 @@ def test_the_learner_has_a_history_too(federation):
     assert opened["detail"]["values"] == in_history(federation, bytes.fromhex(query_id))["detail"]["values"]
 
 
+@pytest.mark.usefixtures("past")
 def test_members_compare_their_histories(federation, tmp_path):
     files = []
     for name, role in (("a", "ledger"), ("b", "ledger"), ("learner", "learner")):
@@ -198,7 +213,7 @@ def test_members_compare_their_histories(federation, tmp_path):
         files[-1].write_text(json.dumps(rado(role, "history", *at(federation, name))))
     found = rado("audit", "compare", *map(str, files[:2]))["data"]
     assert found["agrees"]
-    assert found["agreed"] >= 5
+    assert found["agreed"] >= 3
     assert rado("audit", "compare", str(files[0]), str(files[2]))["data"]["agrees"]
     # A coordinator that shows another cohort to one member.
     content = json.loads(files[1].read_text())
@@ -281,6 +296,7 @@ def test_what_cannot_be_explained_says_why(copied, capsys):
         assert reason in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("past")
 def test_history_as_a_table_and_as_csv(federation):
     arguments = ["ledger", "history", *at(federation, "a")]
     printed = io.StringIO()
@@ -289,7 +305,7 @@ def test_history_as_a_table_and_as_csv(federation):
     lines = list(csv.DictReader(io.StringIO(printed.getvalue())))
     found = rado(*arguments)["data"]
     assert [line["query_id"] for line in lines] == [query["query_id"] for query in found["queries"]]
-    assert found["count"] == len(lines) >= 5
+    assert found["count"] == len(lines) >= 3
     newest = found["queries"][0]["shown_at_unix_s"]
     assert rado(*arguments, "--limit", "2", "--skip", "1")["data"]["queries"] == found["queries"][1:3]
     assert rado(*arguments, "--learner", "nobody")["data"] == {"queries": [], "count": 0}
