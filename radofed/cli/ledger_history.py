@@ -12,6 +12,7 @@ import typer
 from dpcore.errors import ConfigurationError
 from radofed.cli.framework import ConfigOption, command
 from radofed.cli.output import Output, Result
+from radofed.cli.tables import wrapped
 from radofed.common.printing import local_time
 
 if TYPE_CHECKING:
@@ -71,18 +72,13 @@ def moment(text: str | None, default: float) -> float:
 
 
 def _table(queries: Sequence["QueryRead"], count: int) -> "RenderableType":
-    from rich import box
-    from rich.console import Group
-    from rich.table import Table
-
     if not queries:
         return "no query"
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("time", "query", "learner", "asked", "decision", "cost"):
-        table.add_column(name, overflow="fold")
+    header = ("time", "query", "learner", "asked", "decision", "cost")
+    rows = []
     for each in queries:
         charged = [attempt for attempt in each.attempts if attempt.is_charged]
-        table.add_row(
+        row = (
             local_time(each.shown.shown_at_unix_s),
             each.shown.query_id.hex()[:10],
             each.shown.learner or "unknown",
@@ -90,7 +86,8 @@ def _table(queries: Sequence["QueryRead"], count: int) -> "RenderableType":
             each.decision,
             _cost(each) + (f" ({len(charged)} attempts)" if len(charged) > 1 else ""),
         )
-    return Group(table, f"{len(queries)} of {count} queries; `rado ledger history QUERY` shows one in full")
+        rows.append(row)
+    return wrapped(header, rows, f"{len(queries)} of {count} queries; `rado ledger history QUERY` shows one in full")
 
 
 def _cost(query: "QueryRead") -> str:

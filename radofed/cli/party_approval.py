@@ -7,6 +7,7 @@ import typer
 
 from radofed.cli.framework import ConfigOption, command
 from radofed.cli.output import Output, Result
+from radofed.cli.tables import wrapped
 from radofed.common.printing import local_time
 
 if TYPE_CHECKING:
@@ -50,17 +51,12 @@ def pending(_output: Output, config: ConfigOption) -> Result:
 
 
 def _table(found: "list[Pending]") -> "RenderableType":
-    from rich import box
-    from rich.console import Group
-    from rich.table import Table
-
     if not found:
         return "no query waits for a decision"
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("query", "learner", "asked", "waits because", "answers due", "approvals"):
-        table.add_column(name, overflow="fold")
+    header = ("query", "learner", "asked", "waits because", "answers due", "approvals")
+    rows = []
     for each in found:
-        table.add_row(
+        row = (
             each.shown.query_id.hex()[:10],
             each.shown.learner,
             each.words,
@@ -68,7 +64,8 @@ def _table(found: "list[Pending]") -> "RenderableType":
             local_time(each.answers_due_unix_s),
             f"{each.decided.counted} of {each.decided.needed}",
         )
-    return Group(table, "`rado party explain QUERY` says what an answer would mean")
+        rows.append(row)
+    return wrapped(header, rows, "`rado party explain QUERY` says what an answer would mean")
 
 
 def explain(_output: Output, config: ConfigOption, query: QueryArgument) -> Result:

@@ -10,6 +10,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from radofed.common.printing import local_time
+
 
 def shown(text: str) -> str:
     """Text in which every character that controls direction or the terminal, or cannot be seen, is written out.
@@ -29,17 +31,12 @@ def environment(package: str) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"moment": moment, "day": day, "figure": figure, "number": number, "seldom": seldom}
+    made.filters |= {"moment": local_time, "day": day, "figure": figure, "number": number, "seldom": seldom}
     return made
 
 
 def _finalized(value: Any) -> Any:
     return shown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def moment(unix_s: float) -> str:
-    """Local time with its zone."""
-    return f"{dt.datetime.fromtimestamp(unix_s, dt.UTC).astimezone():%Y-%m-%d %H:%M:%S %Z}"
 
 
 def day(unix_s: float) -> str:

@@ -7,6 +7,7 @@ import typer
 from dpcore.errors import ConfigurationError
 from radofed.cli.framework import ConfigOption, command
 from radofed.cli.output import Output, Result
+from radofed.cli.tables import wrapped
 from radofed.common.printing import local_time
 
 if TYPE_CHECKING:
@@ -50,24 +51,20 @@ def add_to(app: typer.Typer) -> None:
 
 
 def _table(found: "Sequence[AskedRead]", count: int) -> "RenderableType":
-    from rich import box
-    from rich.console import Group
-    from rich.table import Table
-
     if not found:
         return "no query"
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("time", "query", "asked", "outcome", "cohort"):
-        table.add_column(name, overflow="fold")
+    header = ("time", "query", "asked", "outcome", "cohort")
+    rows = []
     for each in found:
-        table.add_row(
+        row = (
             local_time(each.asked.created_at_unix_s),
             each.query_id.hex()[:10],
             each.asked.words,
             each.outcome,
             ", ".join(each.cohort or ()),
         )
-    return Group(table, f"{len(found)} of {count} queries")
+        rows.append(row)
+    return wrapped(header, rows, f"{len(found)} of {count} queries")
 
 
 def _in_full(found: "AskedRead") -> list[str]:
