@@ -11,7 +11,7 @@ from pathlib import Path
 
 from docs.generate.tables import code, table
 from dpcore.errors import RadofedError
-from radofed.cli.output import local_code
+from radofed.common.failure import local_code
 from wire.errors import CATALOGUE, PAGES, Code, Entry, WireError, page_of
 
 CAUSES = "## Why it happens\n"

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from radofed.cli.framework import command, group
-from radofed.cli.output import EXIT_FAILED, Output, Result
+from radofed.cli.output import Output, Result
+from radofed.common.failure import EXIT_FAILED
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 

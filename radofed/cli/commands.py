@@ -6,6 +6,7 @@ import typer
 
 from radofed.cli import (
     audit,
+    console,
     coordinator,
     demo,
     ledger,
@@ -44,7 +45,7 @@ def _shared(
     pass
 
 
-for commands in (demo, plan, simulate):
+for commands in (demo, plan, simulate, console):
     commands.add_to(app)
 for commands in (models, export, privacy, history):
     commands.add_to(queries.app)

@@ -15,7 +15,8 @@ import typer.main
 
 from dpcore.errors import ConfigurationError
 from radofed.cli.framework import InterruptedCommandError
-from radofed.cli.output import EXIT_FAILED, EXIT_USAGE, Failure, Output, silence_broken_pipe
+from radofed.cli.output import Output, silence_broken_pipe
+from radofed.common.failure import EXIT_FAILED, EXIT_USAGE, Failure
 
 # Imports allocate what stays, so that collecting at every 700 new objects, the default, finds nothing during a start.
 _COLLECT_AFTER_OBJECTS = 50_000

@@ -7,7 +7,8 @@ import typer
 
 from dpcore.errors import ConfigurationError, RadofedError
 from radofed.cli.framework import ConfigOption, check_directory, check_new, command, group
-from radofed.cli.output import EXIT_FAILED, Output, Result
+from radofed.cli.output import Output, Result
+from radofed.common.failure import EXIT_FAILED
 from radofed.common.files.writing import create_durably
 from radofed.common.logs import quiet_grpc
 from radofed.common.printing import columns

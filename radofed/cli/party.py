@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from radofed.cli.framework import ConfigOption, command, group
-from radofed.cli.output import EXIT_FAILED, Output, Result
+from radofed.cli.output import Output, Result
+from radofed.common.failure import EXIT_FAILED
 from radofed.common.logs import quiet_grpc
 from radofed.common.printing import local_time
 

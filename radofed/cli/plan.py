@@ -19,7 +19,8 @@ from radofed.cli.arguments import (
     named_option,
 )
 from radofed.cli.framework import check_new, command
-from radofed.cli.output import EXIT_FAILED, Output, Result
+from radofed.cli.output import Output, Result
+from radofed.common.failure import EXIT_FAILED
 
 if TYPE_CHECKING:
     from dpcore.records.schema import Schema

@@ -46,6 +46,11 @@ class Configuration(BaseModel):
             raise ConfigurationError(f"{path}: {'; '.join(faults)}") from error
 
 
+def read_keys(path: Path) -> frozenset[str]:
+    """The keys of a TOML file. Raises ConfigurationError if it cannot be read."""
+    return frozenset(read_toml(path, _FILE))
+
+
 def _describe(model: type[BaseModel], fault: Any) -> str:
     key = ".".join(str(part) for part in fault["loc"])
     match fault["type"]:

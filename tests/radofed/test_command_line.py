@@ -11,7 +11,8 @@ from rich.console import Group
 from dpcore.errors import ConfigurationError, DataError, PlanError, SlotOverflowError
 from dpcore.records.schema import Schema
 from radofed.cli.entry_point import run
-from radofed.cli.output import Failure, Output, Result, json_ready
+from radofed.cli.output import Output, Result, json_ready
+from radofed.common.failure import Failure
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
 
 TABLE = "age,smoker,ill\n" + "".join(

@@ -1,0 +1,37 @@
+"""`rado console`: look at a node in a browser, and decide."""
+
+from typing import Annotated
+
+import typer
+
+from radofed.cli.framework import ConfigOption, command
+from radofed.cli.output import Output, Result
+from radofed.common.logs import quiet_grpc
+
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
+
+
+def console(
+    output: Output,
+    config: ConfigOption,
+    port: Annotated[
+        int, typer.Option(help="Port on the loopback address; 0 takes any free one.", min=0, max=65535)
+    ] = 0,
+) -> Result:
+    """Show a party, a coordinator or a learner in a browser on this machine, until SIGTERM or SIGINT.
+
+    Prints a link that works once, within ten minutes. The configuration file says which role it is. Everything that
+    the pages do exists as a command, too.
+    """
+    quiet_grpc()
+    from radofed.console.roles import views_of
+    from radofed.console.serving import serve
+
+    found = views_of(config)
+    serve(found, port, lambda link: output.note(f"open this link; it works once, within ten minutes:\n{link}"))
+    return Result({"role": found.role, "member": found.member, "ended": "stopped"})
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this command to a group."""
+    command(app, "console")(console)

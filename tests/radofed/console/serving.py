@@ -1,0 +1,36 @@
+"""A console that runs, and the ways to reach it: by HTTP, and with a headless browser."""
+
+import http.client
+import re
+from urllib.parse import urlencode, urlsplit
+
+LINK = re.compile(r"http://127\.0\.0\.1:(\d+)/[\w-]+/enter\?token=[\w-]+")
+
+
+class Caller:
+    """A client of HTTP that sends what it is given, without a browser's rules."""
+
+    def __init__(self, link: str) -> None:
+        self.address = urlsplit(link)
+        self.root = self.address.path.removesuffix("enter")
+        self.host = self.address.netloc
+        self.cookie = ""
+
+    def ask(self, path: str, *, method: str = "GET", form=None, **headers: str):
+        """Status, headers and text of an answer. path: below the console's root, or from "/" on."""
+        connection = http.client.HTTPConnection(self.address.hostname, self.address.port, timeout=20)
+        body = None if form is None else urlencode(form)
+        sent = {"Host": self.host, "Cookie": self.cookie} | ({"Origin": f"http://{self.host}"} if body else {})
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        whole = path if path.startswith("/") else self.root + path
+        connection.request(method, whole, body, {name: value for name, value in sent.items() if value})
+        answer = connection.getresponse()
+        found = answer.status, dict(answer.getheaders()), answer.read().decode()
+        connection.close()
+        return found
+
+    def enter(self) -> int:
+        """Open the link, and keep the session."""
+        status, headers, _ = self.ask(f"enter?{self.address.query}")
+        self.cookie = headers.get("set-cookie", "").split(";")[0]
+        return status
