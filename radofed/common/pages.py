@@ -7,7 +7,7 @@ import datetime as dt
 import math
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from radofed.common.printing import local_time
@@ -22,9 +22,12 @@ def shown(text: str) -> str:
 
 
 def environment(package: str) -> Environment:
-    """Templates of a package's folder `templates`. Raises UndefinedError at the first name that has no value."""
+    """Templates of a package's folder `templates`, with what reports share (radofed.common.report).
+
+    Raises UndefinedError at the first name that has no value.
+    """
     made = Environment(
-        loader=PackageLoader(package),
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader("radofed.common.report")]),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_finalized,

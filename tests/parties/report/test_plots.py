@@ -27,26 +27,26 @@ def points(plot):
 
 def test_the_line_steps_up_at_each_charge():
     plot = budget_plot(BUDGET, PERIOD, 11_000_000.0)
-    width, height = plot.right - plot.left, plot.bottom - plot.top
-    shares = [((x - plot.left) / width, (plot.bottom - y) / height * 4.2) for x, y in points(plot)]
+    width, height = plot.frame.right - plot.frame.left, plot.frame.bottom - plot.frame.top
+    shares = [((x - plot.frame.left) / width, (plot.frame.bottom - y) / height * 4.2) for x, y in points(plot)]
     expected = [(0, 1), (0.5, 1), (0.5, 2), (0.75, 2), (0.75, 3), (1, 3)]
     for found, wanted in zip(shares, expected, strict=True):
         assert found == pytest.approx(wanted, abs=0.001)
-    assert (plot.bottom - plot.limit_y) / height * 4.2 == pytest.approx(4, abs=0.001)
-    assert [tick.label for tick in plot.y_ticks] == ["0", "2", "4"]
-    assert plot.y_ticks[2].at == plot.limit_y
+    assert (plot.frame.bottom - plot.limit_y) / height * 4.2 == pytest.approx(4, abs=0.001)
+    assert [tick.label for tick in plot.frame.y_ticks] == ["0", "2", "4"]
+    assert plot.frame.y_ticks[2].at == plot.limit_y
     assert "1 on 1970-01-12, 3 on 1970-05-08. The limit is 4." in plot.words
 
 
 def test_the_line_ends_where_the_figures_do():
     plot = budget_plot(BUDGET, PERIOD, 9_000_000.0)
-    assert plot.end_x == pytest.approx(plot.left + 0.8 * (plot.right - plot.left), abs=0.01)
+    assert plot.end_x == pytest.approx(plot.frame.left + 0.8 * (plot.frame.right - plot.frame.left), abs=0.01)
     assert points(plot)[-1] == (plot.end_x, plot.end_y)
 
 
 def test_a_total_above_a_lowered_limit_stays_in_the_picture():
     plot = budget_plot(replace(BUDGET, limit_epsilon=0.5), PERIOD, 11_000_000.0)
-    assert min(y for _, y in points(plot)) >= plot.top
+    assert min(y for _, y in points(plot)) >= plot.frame.top
     assert plot.limit_y > points(plot)[-1][1]
 
 
@@ -57,4 +57,4 @@ def test_there_is_no_line_of_infinite_figures(changes):
 
 def test_a_budget_of_nothing_has_a_plot():
     plot = budget_plot(replace(BUDGET, limit_epsilon=0.0, before=0.0, spent=0.0, steps=()), PERIOD, 11_000_000.0)
-    assert {y for _, y in points(plot)} == {plot.bottom}
+    assert {y for _, y in points(plot)} == {plot.frame.bottom}
