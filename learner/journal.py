@@ -213,6 +213,11 @@ class SessionSource:
         self._rounds = rounds
 
 
+def query_ids_of(path: Path) -> list[bytes]:
+    """The ids of the queries that a journal's run was answered with, in order. Raises JournalError."""
+    return [bytes.fromhex(entry["query_id"]) for entry in _read(path)]
+
+
 def _digest_of(query: Query) -> str:
     """Identifies a query independently of its time: a hash of schema, kind with its noise, and part of the rows."""
     part = b"" if query.held_back is None else held_back_to_proto(query.held_back).SerializeToString(deterministic=True)

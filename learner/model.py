@@ -76,6 +76,11 @@ class Model:
         margins: NDArray[np.float64] = x @ self.theta
         return margins
 
+    @property
+    def digest(self) -> bytes:
+        """32 bytes over everything that is saved, as the file states them."""
+        return bytes.fromhex(_digest(self._to_json()))
+
     def to_sklearn(self, *, classes: Literal["signs", "label"] = "signs") -> "LogisticRegression":
         """The model as a fitted scikit-learn `LogisticRegression`: `learner.export.to_sklearn`."""
         return export.to_sklearn(self, classes=classes)

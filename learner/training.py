@@ -96,5 +96,9 @@ def model_of_answers(estimator: Any, oracle: BudgetedOracle, estimator_name: str
 
 def digest_of(oracle: BudgetedOracle) -> bytes:
     """32 bytes that identify the answers: a single answer's digest, or SHA-256 over their digests in order."""
-    digests = [answer.digest for answer in oracle.answers]
+    return digest_of_releases([answer.digest for answer in oracle.answers])
+
+
+def digest_of_releases(digests: Sequence[bytes]) -> bytes:
+    """32 bytes that identify releases, from the digests of one or more in the order of asking."""
     return digests[0] if len(digests) == 1 else hashlib.sha256(_DOMAIN + b"".join(digests)).digest()

@@ -6,6 +6,7 @@ from parties.report.plots import Plot, budget_plot
 from parties.report.registry import registry_entry
 from parties.report.sentences import RECORD, assumptions, consequences, not_protected, policy_words
 from radofed.common.pages import environment
+from radofed.common.report.sentences import explained
 
 _MOST_PLOTS = 4
 
@@ -20,6 +21,7 @@ def render(report: Report) -> str:
             record=report.record,
             record_words=RECORD,
             plots=_plots(report),
+            explained=explained(query.read.words for query in report.queries),
             policy=list(policy_words(report.policy)),
             assumptions=assumptions(report),
             not_protected=not_protected(report),

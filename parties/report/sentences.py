@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from parties.policy import Policy, PolicyLimits, ScopeLimit
 from parties.report.gathering import Report
+from radofed.common.report import sentences as shared
+from radofed.common.report.sentences import Sentence
 
 RECORD = "one row of this party's table, replaced by any other row that the schema takes"
 _DESIGNS = {
@@ -20,14 +22,6 @@ _DESIGNS = {
     "statistic": "counts and averages of what the learner names, with noise",
     "gradient": "steps of a model's training, with noise",
 }
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """A sentence, and the part of the threat model that it repeats, such as "P3" or "4.2"."""
-
-    text: str
-    source: str
 
 
 @dataclass(frozen=True)
@@ -186,7 +180,7 @@ def assumptions(report: Report) -> list[Sentence]:
     """What the figures and the table of consequences take for granted."""
     policy = report.policy
     found = [
-        Sentence("Each party whose noise is counted adds its share as the query says, and keeps it to itself.", "P4"),
+        shared.NOISE_KEPT,
         Sentence(
             f"At most {policy.assumed_colluders} of the parties that this party accepted work with the learner and the "
             "coordinator. Parties that it did not accept may all do so.",
@@ -199,15 +193,8 @@ def assumptions(report: Report) -> list[Sentence]:
             "values. After an attempt without a bound this is required in every scope that it did not bound.",
             "P5",
         ),
-        Sentence(
-            "Computers draw good random numbers, keep what they have written, and are not resumed from a snapshot.",
-            "5, 4.3",
-        ),
-        Sentence(
-            "The encryption, the signatures and the masks cannot be broken (Paillier, Ed25519, X25519, AES-256, "
-            "SHA-256, TLS).",
-            "5",
-        ),
+        shared.GOOD_COMPUTERS,
+        shared.CRYPTOGRAPHY,
     ]
     if policy.required_witnesses == 0:
         found.append(
@@ -228,8 +215,8 @@ def not_protected(report: Report) -> list[Sentence]:
         else "The policy refuses them."
     )
     return [
-        Sentence("A person with several rows: what is counted is one row.", "4.9"),
-        Sentence("Facts about a group, such as the rate of a disease in a ward: to learn them is the purpose.", "4.13"),
+        shared.SEVERAL_ROWS,
+        shared.GROUPS,
         Sentence(
             "Queries without noise on whole rows (plain, dp-feat, fixed-support without noise) can reveal rows. "
             f"{unprotected}",
@@ -249,5 +236,5 @@ def not_protected(report: Report) -> list[Sentence]:
         Sentence("An older copy of the ledger, if no honest member that saw the lost attempts answers.", "4.3"),
         Sentence("Keys and rows on this party's disk: files are not encrypted by this program.", "4.10"),
         Sentence("The time that computing takes, for somebody who runs programs on the same computer.", "4.12"),
-        Sentence("Wrong results: nothing proves that each party sends what the query asks for.", "4.7"),
+        shared.WRONG_RESULTS,
     ]

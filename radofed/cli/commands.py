@@ -20,7 +20,7 @@ from radofed.cli import (
     simulate,
 )
 from radofed.cli.framework import group
-from radofed.cli.learner import export, history, models, privacy, queries
+from radofed.cli.learner import export, history, models, privacy, queries, report
 
 EXIT_CODES = """Exit codes: 0 done; 1 failed; 2 connection or authentication failed; 3 timed out; 4 bad arguments or
 configuration; 5 a bug; 6 refused by a policy, the privacy budget or the cohort."""
@@ -47,7 +47,7 @@ def _shared(
 
 for commands in (demo, plan, simulate, console):
     commands.add_to(app)
-for commands in (models, export, privacy, history):
+for commands in (models, export, privacy, history, report):
     commands.add_to(queries.app)
 ledger_history.add_to(ledger.app)
 party_approval.add_to(party.app)

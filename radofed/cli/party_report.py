@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from radofed.cli.framework import ConfigOption, check_directory, check_new, command
+from radofed.cli.framework import ConfigOption, command
 from radofed.cli.ledger_history import moment
-from radofed.cli.output import Output, Result, json_ready
+from radofed.cli.output import Output, Result
+from radofed.cli.report_files import check_files, write_files
 
 if TYPE_CHECKING:
     from parties.report.gathering import Report
@@ -43,28 +44,19 @@ def report(
     from parties.report.registry import registry_entry
     from radofed import __version__
 
-    for path in (page, registry):
-        if path is not None:
-            check_directory(path)
-            check_new(path)
+    check_files(page, registry)
     now = time.time()
     found = gather(PartyConfig.load(config), moment(since, 0.0), moment(until, now), now, __version__)
     entry = registry_entry(found)
-    written = {}
-    if page is not None:
+
+    def page_text() -> str:
         from parties.report.page import render
 
-        written[page] = render(found)
-    if registry is not None:
-        import yaml
+        return render(found)
 
-        written[registry] = yaml.safe_dump(json_ready(entry), sort_keys=False, allow_unicode=True, width=100)
-    from radofed.common.files.writing import create_durably
-
-    for path, text in written.items():
-        create_durably(path, text.encode())
+    written = write_files(page, page_text, registry, entry)
     lines = [*_summary(found), *(f"wrote {path}" for path in written)]
-    return Result({"report": found.to_dict(), "registry": entry, "files": list(written)}, "\n".join(lines))
+    return Result({"report": found.to_dict(), "registry": entry, "files": written}, "\n".join(lines))
 
 
 def _summary(found: "Report") -> list[str]:

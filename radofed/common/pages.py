@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from dpcore.queries.statement import rounded_up
 from radofed.common.printing import local_time
 
 
@@ -34,7 +35,14 @@ def environment(package: str) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"moment": local_time, "day": day, "figure": figure, "number": number, "seldom": seldom}
+    made.filters |= {
+        "bound": rounded_up,
+        "day": day,
+        "figure": figure,
+        "moment": local_time,
+        "number": number,
+        "seldom": seldom,
+    }
     return made
 
 

@@ -240,7 +240,7 @@ def evaluate(
         oracle = _within(federation, "evaluate", epsilon, delta)
         found = ask_evaluation(loaded.theta, oracle, confidence=confidence, bins=bins, scale=scale)
     statement = oracle.statement()
-    data = {"model": model, **found.to_dict(), "privacy": statement.to_dict()}
+    data = {"model": model, "model_digest": loaded.digest, **found.to_dict(), "privacy": statement.to_dict()}
     return Result(data, "\n".join([*found.sentences(), *statement.sentences()]))
 
 

@@ -1,0 +1,187 @@
+"""Intervals for what an estimator makes of noisy moments: for the noise alone, and with the sampling of the rows.
+
+Parametric bootstrap (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, section 6.5). A release of moments
+is T = (mu, S) + noise, and the noise's distribution is public: independent normal errors of known size (discrete
+Gaussian ones differ from them by less than the rounding of a double at the sizes that queries use; entries (j, k) and
+(k, j) are one number). With A the positive matrix in place of S_hat (dpcore.estimators.moments_discriminant, step 1),
+the world W = (mu_hat, A) has no noise, and f is the estimator:
+
+Noise. Errors f(W + fresh noise) - f(W) have nearly the distribution of f(T) - f(mu, S), as f is smooth. So with q_low
+and q_high their quantiles, f(T) - q_high <= f(mu, S) <= f(T) - q_low: an interval for what the estimator would make of
+the same rows without noise. It corrects the mean error of shrinkage, too.
+
+Sampling. The sums of m rows that are drawn again from W's classes: the number of positive rows is binomial, the rows of
+a class are normal about the class's mean, with one covariance for both. Their sums are then normal and Wishart matrices
+(Bartlett's decomposition). Errors of f on such sums with fresh noise give an interval for what the estimator makes of
+infinitely many rows. Only means and the common covariance are released, so this form of the rows is an assumption. Sums
+of coordinates need no more than the covariance; the sums of products have other variances if rows are not normal.
+
+Neither interval covers what clipping changes: both are about rows clipped as the query says. The quantiles are order
+statistics of `draws` errors: the k-th lowest and highest with k = (draws + 1) (1 - confidence) / 2, rounded down.
+
+Intervals hold for one combination each, not for all of them jointly, and approximately. tests/dpcore/evaluation has
+their measured coverage. Where noise hides a direction of the rows the approximation fails: see `lost_directions`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.errors import ConfigurationError, ShapeError
+from dpcore.estimators.moments_discriminant import raise_eigenvalues
+from dpcore.statistics.moments import Matrix, Moments, Vector
+
+SHRINKAGE = 0.8
+"""Of W's matrix: the default of the estimators that learn from moments."""
+DRAWS = 999
+CLEAR = 4.0
+"""An eigenvalue is clear of the noise if it exceeds the end of the noise's spectrum this many times."""
+_NORMAL_ROWS = 30
+"""A class needs this many rows, and more than coordinates, for the sampling to be simulated."""
+
+Fit = Callable[[Moments], Vector]
+"""An estimator: theta (d,) from moments."""
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """Two intervals for each combination of theta: lower and upper ends, (k, 2) float64.
+
+    noise: over the noise alone, for these rows. both: also over the rows, for their distribution; None if that cannot
+    be simulated.
+    """
+
+    confidence: float
+    noise: NDArray[np.float64]
+    both: NDArray[np.float64] | None
+
+
+def intervals(
+    moments: Moments,
+    fit: Fit,
+    combinations: Matrix,
+    random: np.random.Generator,
+    *,
+    confidence: float = 0.95,
+    draws: int = DRAWS,
+) -> Intervals:
+    """Intervals for combinations of theta = fit(moments); see the module's docstring.
+
+    combinations: (k, d), each row a combination. fit: without randomness. draws: at least 2 / (1 - confidence) - 1.
+    Raises ShapeError if the combinations do not fit, ConfigurationError if an argument is out of range, and what `fit`
+    raises.
+    """
+    if combinations.ndim != 2 or combinations.shape[1] != moments.d:
+        raise ShapeError(f"combinations have shape {combinations.shape}: give (k, {moments.d})")
+    if not 0.0 < confidence < 1.0:
+        raise ConfigurationError(f"confidence is {confidence}: it must be between 0 and 1")
+    place = int(round((draws + 1) * (1.0 - confidence) / 2.0, 9))
+    if place < 1:
+        raise ConfigurationError(f"{draws} draws are too few for a confidence of {confidence}: raise draws")
+    world = world_of(moments)
+    found, true = combinations @ fit(moments), combinations @ fit(world)
+
+    def ends(redrawn: Callable[[], Moments]) -> NDArray[np.float64]:
+        errors = np.array([combinations @ fit(noisy(redrawn(), moments, random)) - true for _ in range(draws)])
+        errors.sort(axis=0)
+        return np.column_stack([found - errors[-place], found - errors[place - 1]])
+
+    classes = _Classes.of(world)
+    return Intervals(
+        confidence=confidence,
+        noise=ends(lambda: world),
+        both=None if classes is None else ends(lambda: classes.redrawn(random)),
+    )
+
+
+def world_of(moments: Moments) -> Moments:
+    """W: the same sums with a positive matrix of products, without noise."""
+    values, vectors = np.linalg.eigh(moments.product_sum)
+    raised = raise_eigenvalues(values, moments.product_noise, SHRINKAGE)
+    return _exact(moments, moments.edge_sum, (vectors * raised) @ vectors.T)
+
+
+def noisy(exact: Moments, released: Moments, random: np.random.Generator) -> Moments:
+    """Sums with fresh noise of the size of the released ones'."""
+    d = exact.d
+    edges = exact.edge_sum + released.edge_noise * random.standard_normal(d)
+    upper = np.triu(random.standard_normal((d, d)) * released.product_noise)
+    products = exact.product_sum + upper + np.triu(upper, 1).T
+    return replace(
+        exact,
+        edge_sum=edges,
+        product_sum=products,
+        edge_noise=released.edge_noise,
+        product_noise=released.product_noise,
+    )
+
+
+def lost_directions(moments: Moments, known_null: Matrix | None = None) -> int:
+    """How many directions of the rows are not clear of the noise, so that intervals would promise too much.
+
+    known_null: (n, d), directions in which rows do not vary by the schema; combinations that do not depend on them are
+    not concerned. The spectrum of the noise ends at 2 tau (Wigner's semicircle distribution), tau^2 the mean over rows
+    of the row's sum of noise variances.
+    """
+    d = moments.d
+    tau = float(np.sqrt(np.square(moments.product_noise).sum() / d))
+    basis = np.eye(d)
+    if known_null is not None and len(known_null):
+        # An orthonormal basis of what is orthogonal to the known directions.
+        basis = np.linalg.svd(known_null)[2][np.linalg.matrix_rank(known_null) :].T
+    values = np.linalg.eigvalsh(basis.T @ moments.product_sum @ basis)
+    return int(np.count_nonzero(values <= CLEAR * 2.0 * tau))
+
+
+def _exact(moments: Moments, edge_sum: Vector, products: Matrix) -> Moments:
+    return replace(
+        moments,
+        edge_sum=edge_sum,
+        product_sum=(products + products.T) / 2.0,
+        edge_noise=0.0,
+        product_noise=np.zeros((moments.d, moments.d)),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Classes:
+    """Two classes of normal rows of one covariance. means: (2, d - 1), negative first. root: R, covariance R R^T."""
+
+    moments: Moments
+    positive: float
+    means: Matrix
+    root: Matrix
+
+    @classmethod
+    def of(cls, world: Moments) -> "_Classes | None":
+        """The classes of sums without noise; None without a bias, or if a class has too few rows."""
+        if not world.bias:
+            return None
+        m, balance = float(world.rows), float(world.edge_sum[-1])
+        sizes = np.array([(m - balance) / 2.0, (m + balance) / 2.0])
+        if sizes.min() < max(_NORMAL_ROWS, world.d + 1):
+            return None
+        totals, signed = world.product_sum[-1, :-1], world.edge_sum[:-1]
+        means = np.array([totals - signed, totals + signed]) / (2.0 * sizes[:, np.newaxis])
+        within = (world.product_sum[:-1, :-1] - (means.T * sizes) @ means) / m
+        values, vectors = np.linalg.eigh(within)
+        return cls(world, sizes[1] / m, means, vectors * np.sqrt(np.maximum(values, 0.0)))
+
+    def redrawn(self, random: np.random.Generator) -> Moments:
+        """The sums of as many rows, drawn again."""
+        m, width = self.moments.rows, self.means.shape[1]
+        positives = int(np.clip(random.binomial(m, self.positive), 1, m - 1))
+        sizes = np.array([m - positives, positives], dtype=np.float64)
+        means = self.means + (random.standard_normal((2, width)) @ self.root.T) / np.sqrt(sizes)[:, np.newaxis]
+        # Bartlett: the scatter of m - 2 degrees of freedom is R T T^T R^T with T triangular.
+        triangle = np.tril(random.standard_normal((width, width)), -1)
+        np.fill_diagonal(triangle, np.sqrt(random.chisquare(m - 2 - np.arange(width))))
+        spread = self.root @ triangle
+        totals = means * sizes[:, np.newaxis]
+        products = np.empty((width + 1, width + 1))
+        products[:-1, :-1] = spread @ spread.T + totals.T @ means
+        products[-1, :-1] = products[:-1, -1] = totals.sum(axis=0)
+        products[-1, -1] = m
+        return _exact(self.moments, np.append(totals[1] - totals[0], sizes[1] - sizes[0]), products)

@@ -1,0 +1,199 @@
+"""A model's coefficients in the units of its columns, with intervals where they can be computed.
+
+A category's coordinates add up to the bias for every row, so only differences of its weights are determined: each value
+is compared with the first. The same holds for the intercept, which is that of rows with the first value.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.errors import RadofedError
+from dpcore.evaluation.uncertainty import intervals, lost_directions
+from dpcore.queries.moments import MomentsQuery
+from dpcore.records.features import BooleanFeature, CategoryFeature, Feature, RealFeature
+from dpcore.records.schema import Schema
+from learner.estimators import make_estimator
+from learner.model import Model
+from learner.release import Release
+
+CONFIDENCE = 0.95
+KNOWN = ("moments-discriminant", "linear-regression")
+"""Estimators whose intervals were measured (tests/dpcore/evaluation/test_uncertainty.py)."""
+MOST_COORDINATES = 256
+"""Two thousand decompositions of a matrix of this width take about a minute."""
+_SAME = 1e-6
+
+
+@dataclass(frozen=True)
+class Coefficient:
+    """What a column adds to the score. change: of the column, in words. noise, both: intervals, None if not computed.
+
+    noise covers the noise alone, both also the choice of the rows (dpcore.evaluation.uncertainty).
+    """
+
+    column: str
+    change: str
+    value: float
+    noise: tuple[float, float] | None = None
+    both: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """All coefficients, the intercept first if there is a bias. without: why there are no intervals, or not both."""
+
+    rows: tuple[Coefficient, ...]
+    confidence: float
+    without: str = ""
+
+    @property
+    def has_noise(self) -> bool:
+        """Whether there are intervals for the noise."""
+        return any(row.noise is not None for row in self.rows)
+
+    @property
+    def has_both(self) -> bool:
+        """Whether there are intervals for noise and sampling."""
+        return any(row.both is not None for row in self.rows)
+
+
+def coefficients(
+    model: Model, releases: tuple[Release, ...], options: Mapping[str, Any], random: np.random.Generator
+) -> Coefficients:
+    """The coefficients of a model. releases: those it was trained on, empty if they are not here.
+
+    options: of the estimator, as in the training. random: draws what the intervals are made of.
+    """
+    found = effects(model.schema)
+    combinations = np.array([weights for _, _, weights in found])
+    values = combinations @ model.theta
+    bare = tuple(Coefficient(name, words, float(v)) for (name, words, _), v in zip(found, values, strict=True))
+    reason = _why_not(model, releases, options)
+    if reason:
+        return Coefficients(bare, CONFIDENCE, reason)
+    moments = releases[0].moments
+    made = intervals(
+        moments,
+        lambda drawn: _fit(model.learner, options, drawn),
+        combinations,
+        random,
+        confidence=CONFIDENCE,
+    )
+    return Coefficients(
+        tuple(
+            Coefficient(
+                row.column,
+                row.change,
+                row.value,
+                (float(made.noise[place, 0]), float(made.noise[place, 1])),
+                None if made.both is None else (float(made.both[place, 0]), float(made.both[place, 1])),
+            )
+            for place, row in enumerate(bare)
+        ),
+        CONFIDENCE,
+        ""
+        if made.both is not None
+        else "The choice of the rows is not covered: that needs a constant feature in the schema and, of either label, "
+        "more rows than coordinates and at least 30.",
+    )
+
+
+def effects(schema: Schema) -> list[tuple[str, str, NDArray[np.float64]]]:
+    """(column, change in words, weights of theta's coordinates (d,)) of the intercept and of each feature's changes."""
+    place = {name: number for number, name in enumerate(schema.coordinates)}
+    intercept = np.zeros(schema.d)
+    found: list[tuple[str, str, NDArray[np.float64]]] = []
+    for feature in schema.features:
+        found += _effects(feature, place, schema.d)
+        for name, weight in _at_start(feature):
+            intercept[place[name]] += weight
+    if schema.bias:
+        intercept[-1] = 1.0
+        found.insert(0, ("intercept", "numbers 0, false, below thresholds, first category", intercept))
+    return found
+
+
+def known_null(schema: Schema) -> NDArray[np.float64]:
+    """Directions in which rows of the schema hardly vary: each category's coordinates less the bias; (n, d)."""
+    place = {name: number for number, name in enumerate(schema.coordinates)}
+    rows = []
+    for feature in schema.features:
+        if isinstance(feature, CategoryFeature) and schema.bias:
+            row = np.zeros(schema.d)
+            row[[place[name] for name in feature.coordinates]] = 1.0
+            row[-1] = -1.0
+            rows.append(row)
+    return np.array(rows).reshape(-1, schema.d)
+
+
+def _effects(feature: Feature, place: Mapping[str, int], d: int) -> list[tuple[str, str, NDArray[np.float64]]]:
+    def unit(name: str, weight: float) -> NDArray[np.float64]:
+        row = np.zeros(d)
+        row[place[name]] = weight
+        return row
+
+    if isinstance(feature, RealFeature):
+        return [(feature.name, "for each unit more", unit(feature.name, 2.0 / (feature.upper - feature.lower)))]
+    if isinstance(feature, CategoryFeature):
+        first, *others = zip(feature.values, feature.coordinates, strict=True)
+        return [
+            (feature.name, f"{value} instead of {first[0]}", unit(name, 1.0) - unit(first[1], 1.0))
+            for value, name in others
+        ]
+    words = "true instead of false" if isinstance(feature, BooleanFeature) else f"at least {feature.threshold:g}"
+    return [(feature.name, words, unit(feature.name, 2.0))]
+
+
+def _at_start(feature: Feature) -> list[tuple[str, float]]:
+    """Coordinates of the intercept's row: a real 0, false, below the threshold, the first category."""
+    if isinstance(feature, RealFeature):
+        return [(feature.name, -(feature.upper + feature.lower) / (feature.upper - feature.lower))]
+    if isinstance(feature, CategoryFeature):
+        return [(feature.coordinates[0], 1.0)]
+    return [(feature.name, -1.0)]
+
+
+def _why_not(model: Model, releases: tuple[Release, ...], options: Mapping[str, Any]) -> str:
+    """Why no interval is stated for this model; empty if intervals are."""
+    if not releases:
+        return "What the model was trained on is not here: give --release or --config."
+    if model.learner not in KNOWN or len(releases) > 1 or not isinstance(releases[0].query.kind, MomentsQuery):
+        asked = releases[0].contents if len(releases) == 1 else f"{len(releases)} answers"
+        return (
+            f"For {model.learner} on {asked} there is no interval whose coverage was measured. There is one for "
+            f"{' and '.join(KNOWN)} on one release of moments."
+        )
+    if model.schema.d > MOST_COORDINATES:
+        return f"The schema has more than {MOST_COORDINATES} coordinates: computing them would take too long."
+    return _not_repeated(model, releases[0], options) or _lost(model, releases[0])
+
+
+def _not_repeated(model: Model, release: Release, options: Mapping[str, Any]) -> str:
+    """Whether the training gives the same model again: intervals are about what it does."""
+    try:
+        again = _fit(model.learner, options, release.moments)
+    except RadofedError as error:
+        return f"The training cannot be repeated: {error}"
+    if np.abs(again - model.theta).max() > _SAME * max(1.0, float(np.abs(model.theta).max())):
+        return "The training with these options gives another model: give each --option as in the training."
+    return ""
+
+
+def _lost(model: Model, release: Release) -> str:
+    lost = lost_directions(release.moments, known_null(model.schema))
+    if not lost:
+        return ""
+    directions = "one direction" if lost == 1 else f"{lost} directions"
+    return (
+        f"The noise is not small against what the release says about {directions} of the columns. There intervals "
+        "would promise too much. More rows, a larger epsilon or fewer columns would help."
+    )
+
+
+def _fit(estimator: str, options: Mapping[str, Any], moments: Any) -> NDArray[np.float64]:
+    theta: NDArray[np.float64] = make_estimator(estimator, **options).fit_moments(moments).theta_
+    return theta

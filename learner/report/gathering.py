@@ -1,0 +1,325 @@
+"""What a report on a release or a model says, gathered from the learner's own files. Nothing is asked."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpcore.accounting.odds import chance_after, exceptions
+from dpcore.errors import ConfigurationError
+from dpcore.queries.statement import PrivacyStatement
+from learner.config import LearnerConfig
+from learner.journal import query_ids_of
+from learner.model import Model
+from learner.release import Release
+from learner.report.coefficients import Coefficients, coefficients
+from learner.report.curves import Curve, curves
+from learner.report.measured import Measured, measure, read_evaluation
+from learner.session import RELEASE_NAME_DIGITS
+from learner.training import digest_of_releases
+from wire.asked import Asked
+from wire.envelopes import fingerprint, load_public_key
+from wire.errors import WireError
+from wire.roster import Role, Roster
+
+MOST_PREDICATES = 20
+"""Predicates of a query that a report shows."""
+MOST_RELEASES = 1000
+_BEFORE = (0.01, 0.1, 0.5)
+_SEED_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What a report is made from.
+
+    subject: a model's file or a release's directory. releases: directories of a model's releases, in the order of
+    asking; empty to look for them with `config`. options: of the estimator, as in the training. evaluation: a file of
+    `rado learner evaluate`; test: labelled rows of the learner's own.
+    """
+
+    subject: Path
+    releases: tuple[Path, ...] = ()
+    config: LearnerConfig | None = None
+    options: Mapping[str, Any] | None = None
+    evaluation: Path | None = None
+    test: Path | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One release: what was asked, when and by whom it was answered. rows: of each party of the cohort.
+
+    attempts: how many may have a total. values: how many numbers the total has.
+    """
+
+    query_id: str
+    digest: str
+    asked: Asked
+    opened_at_unix_s: int
+    attempt: int
+    attempts: int
+    rows: dict[str, int]
+    statement: PrivacyStatement
+
+
+@dataclass(frozen=True)
+class MemberRow:
+    """A member of the roster. answered: how many of the releases a party's rows are in; None for other roles."""
+
+    role: str
+    name: str
+    fingerprint: str
+    answered: int | None
+    rows: int | None
+
+
+@dataclass(frozen=True)
+class Chances:
+    """The chance of a guess about one unit in words: before, after for the learner alone, and if others collude."""
+
+    before: str
+    alone: str
+    colluding: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a report on a release or a model says.
+
+    subject_file, digest: of the model or release. model: None for a release. without_releases: why the model's releases
+    are not here; empty if they are. is_verified: whether all signatures were verified against the federation's pinned
+    key; None if that key was not given. roster_version: of the newest release. honest_parties: how many parties' noise
+    is counted under collusion. chances: None if nothing is bounded for a whole row. seed: of the intervals.
+    """
+
+    subject_file: str
+    digest: str
+    version: str
+    made_at_unix_s: float
+    model: Model | None
+    statement: PrivacyStatement
+    answers: tuple[Answer, ...]
+    without_releases: str
+    is_verified: bool | None
+    federation: str | None
+    roster_version: int | None
+    members: tuple[MemberRow, ...]
+    honest_parties: tuple[int, ...]
+    chances: tuple[Chances, ...]
+    exceptions: float | None
+    curves: tuple[Curve, ...]
+    coefficients: Coefficients | None
+    measured: tuple[Measured, ...]
+    options: dict[str, Any]
+    schema_name: str
+    schema_digest: str
+    seed: str
+
+    @property
+    def learners(self) -> tuple[str, ...]:
+        """Who asked."""
+        return tuple(dict.fromkeys(answer.asked.learner for answer in self.answers))
+
+    @property
+    def parties(self) -> tuple[MemberRow, ...]:
+        """The parties whose rows are in a release."""
+        return tuple(member for member in self.members if member.answered)
+
+    @property
+    def rows(self) -> int | None:
+        """The rows of the parties that answered, as they stated them last."""
+        return sum(member.rows or 0 for member in self.parties) if self.answers else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures by name, in JSON types."""
+        return {
+            "subject": self.subject_file,
+            "digest": self.digest,
+            "made_at_unix_s": self.made_at_unix_s,
+            "estimator": None if self.model is None else self.model.learner,
+            "privacy": self.statement.to_dict(),
+            "answers": [
+                {
+                    **asdict(answer),
+                    "asked": answer.asked.to_dict() | {"predicates": list(answer.asked.predicates)},
+                    "statement": answer.statement.to_dict(),
+                }
+                for answer in self.answers
+            ],
+            "without_releases": self.without_releases or None,
+            "signatures_verified": self.is_verified,
+            "federation": self.federation,
+            "roster_version": self.roster_version,
+            "members": [asdict(member) for member in self.members],
+            "chances": [asdict(chance) for chance in self.chances],
+            "exceptions": self.exceptions,
+            "curves": [asdict(curve) for curve in self.curves],
+            "coefficients": None if self.coefficients is None else asdict(self.coefficients),
+            "evaluations": [measured.to_dict() for measured in self.measured],
+            "schema_digest": self.schema_digest,
+            "seed": self.seed,
+        }
+
+
+def gather(sources: Sources, now_unix_s: float, version: str) -> Report:
+    """The report on a release or a model. version: of this program.
+
+    Raises ConfigurationError if a file is of another sort or of another model, and what reading each of them raises.
+    """
+    model, releases, without = _loaded(sources)
+    if model is None and (sources.evaluation or sources.test or sources.options):
+        raise ConfigurationError("--evaluation, --test and --option are about a model: give the model's file")
+    statement = releases[0].statement if model is None else model.statement
+    schema = releases[0].schema if model is None else model.schema
+    digest = releases[0].digest if model is None else model.digest
+    roster = Roster.from_bytes(releases[-1].roster_envelope.payload) if releases else None
+    options = dict(sources.options or {})
+    seed = digest[:_SEED_BYTES]
+    random = np.random.default_rng(list(seed))
+    return Report(
+        subject_file=sources.subject.name,
+        digest=digest.hex(),
+        version=version,
+        made_at_unix_s=now_unix_s,
+        model=model,
+        statement=statement,
+        answers=tuple(map(_answer, releases)),
+        without_releases=without,
+        is_verified=_verified(releases, sources.config),
+        federation=None if roster is None else roster.federation,
+        roster_version=None if roster is None else roster.version,
+        members=() if roster is None else _members(roster, releases),
+        honest_parties=tuple(sorted({release.query.honest_parties for release in releases})),
+        chances=_chances(statement),
+        exceptions=None if statement.delta is None else exceptions(statement.delta),
+        curves=curves(releases, statement),
+        coefficients=None if model is None else coefficients(model, releases, options, random),
+        measured=() if model is None else _measured(sources, model),
+        options=options,
+        schema_name=schema.name,
+        schema_digest=schema.digest.hex(),
+        seed=seed.hex(),
+    )
+
+
+def _loaded(sources: Sources) -> tuple[Model | None, tuple[Release, ...], str]:
+    """The model, if the subject is one; the releases; and why a model's releases are not here."""
+    subject = sources.subject
+    if subject.is_dir():
+        if sources.releases:
+            raise ConfigurationError(
+                "--release names what a model was trained on: give the model's file, or leave it out"
+            )
+        return None, (Release.load(subject),), ""
+    if not subject.exists():
+        raise ConfigurationError(f"{subject}: does not exist; give a model's file or a release's directory")
+    model = Model.load(subject)
+    if sources.releases:
+        releases = tuple(map(Release.load, sources.releases))
+        if digest_of_releases([release.digest for release in releases]) != model.release_digest:
+            raise ConfigurationError(
+                f"{subject}: was not trained on these releases; give all of them, in the order in which they were asked"
+            )
+        return model, releases, ""
+    if sources.config is None:
+        return model, (), "no --release and no --config was given, so the model's releases were not looked for"
+    found = _found(model, subject, sources.config.releases_directory)
+    return model, found, "" if found else "the learner's directory of releases does not have them, or not all"
+
+
+def _found(model: Model, file: Path, directory: Path) -> tuple[Release, ...]:
+    """The model's releases in the learner's directory: by the journal of its training, else by their digests."""
+    journal = file.with_name(f"{file.name}.journal")
+    if journal.exists():
+        places = [directory / query_id.hex()[:RELEASE_NAME_DIGITS] for query_id in query_ids_of(journal)]
+        if places and all(place.is_dir() for place in places):
+            releases = tuple(map(Release.load, places))
+            if digest_of_releases([release.digest for release in releases]) == model.release_digest:
+                return releases
+    for place in sorted(directory.iterdir())[:MOST_RELEASES] if directory.is_dir() else []:
+        if _stated_digest(place) == model.release_digest.hex():
+            return (Release.load(place),)
+    return ()
+
+
+def _stated_digest(place: Path) -> str:
+    # Only to find a release: `Release.load` computes its digest.
+    try:
+        return str(json.loads((place / "release.json").read_bytes()).get("digest"))
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return ""
+
+
+def _answer(release: Release) -> Answer:
+    return Answer(
+        query_id=release.query_id.hex(),
+        digest=release.digest.hex(),
+        asked=Asked.of(release.query),
+        opened_at_unix_s=release.created_at_unix_s,
+        attempt=release.cohort.attempt,
+        attempts=release.attempts,
+        rows=release.party_rows,
+        statement=release.statement,
+    )
+
+
+def _verified(releases: Sequence[Release], config: LearnerConfig | None) -> bool | None:
+    """Raises ConfigurationError if a signature is wrong."""
+    if config is None or not releases:
+        return None
+    key = load_public_key(config.federation_key)
+    for release in releases:
+        try:
+            release.verify(key)
+        except WireError as error:
+            raise ConfigurationError(
+                f"release {release.digest.hex()[:16]}: its signatures are not those of this federation ({error}); give "
+                "the --config of the learner that fetched it"
+            ) from error
+    return True
+
+
+def _members(roster: Roster, releases: Sequence[Release]) -> tuple[MemberRow, ...]:
+    stated: dict[str, int] = {}
+    for release in releases:
+        stated |= release.party_rows
+    return tuple(
+        MemberRow(
+            role=member.role.value,
+            name=member.name,
+            fingerprint=fingerprint(member.signing_key) if member.signing_key else "",
+            answered=sum(member.name in release.party_rows for release in releases)
+            if member.role is Role.PARTY
+            else None,
+            rows=stated.get(member.name),
+        )
+        for member in roster.members
+    )
+
+
+def _chances(statement: PrivacyStatement) -> tuple[Chances, ...]:
+    """For whole records only: what a smaller scope bounds is no guess about a row."""
+    epsilon, colluding, delta = statement.epsilon, statement.epsilon_if_others_collude, statement.delta
+    if statement.scope != "record" or epsilon is None or colluding is None or delta is None:
+        return ()
+    return tuple(
+        Chances(
+            f"{round(100 * before)} of 100",
+            chance_after(before, epsilon, delta).of_100(),
+            chance_after(before, colluding, delta).of_100(),
+        )
+        for before in _BEFORE
+    )
+
+
+def _measured(sources: Sources, model: Model) -> tuple[Measured, ...]:
+    found = []
+    if sources.evaluation is not None:
+        found.append(read_evaluation(sources.evaluation, model))
+    if sources.test is not None:
+        found.append(measure(model, sources.test))
+    return tuple(found)

@@ -1,0 +1,83 @@
+"""The report as one page of HTML."""
+
+import importlib.metadata
+import platform
+import shlex
+
+from dpcore.accounting.odds import EXCEPTIONS
+from learner.estimators import FROM_RELEASES
+from learner.report.gathering import MOST_PREDICATES, Report
+from learner.report.plots import calibration_plot, epsilon_plot, roc_plot
+from learner.report.registry import registry_entry
+from learner.report.sentences import assumptions, not_protected
+from radofed.common.pages import environment
+from radofed.common.report.sentences import explained
+
+_LIBRARIES = ("numpy", "scipy", "scikit-learn")
+
+
+def render(report: Report) -> str:
+    """The page. Raises ModuleNotFoundError without the extra `report`."""
+    return (
+        environment("learner.report")
+        .get_template("learner.html")
+        .render(
+            report=report,
+            statement=report.statement,
+            plots=[epsilon_plot(curve) for curve in report.curves],
+            measured=[(each, calibration_plot(each.figures), roc_plot(each.figures)) for each in report.measured],
+            sections=_sections(report),
+            explained=explained(answer.asked.words for answer in report.answers),
+            assumptions=assumptions(report),
+            not_protected=not_protected(report),
+            registry=registry_entry(report),
+            exceptions_of=EXCEPTIONS,
+            most_predicates=MOST_PREDICATES,
+            versions=_versions(report),
+            commands=_commands(report),
+        )
+    )
+
+
+def _sections(report: Report) -> list[tuple[str, str]]:
+    """The page's sections after the first: id and title."""
+    about_model = [("coefficients", "The model's coefficients"), ("evaluation", "How good the model is")]
+    return [
+        ("asked", "Who took part, and what was asked"),
+        ("privacy", "What it reveals"),
+        *(about_model if report.model is not None else []),
+        ("not-protected", "What is not protected"),
+        ("assumed", "What is assumed"),
+        ("reproduce", "How to reproduce it"),
+        ("counted", "How it was counted"),
+        ("sign", "Sign-off"),
+    ]
+
+
+def _versions(report: Report) -> list[tuple[str, str]]:
+    """What made this report, by name."""
+    found = [("radofed", report.version), ("Python", platform.python_version())]
+    for name in _LIBRARIES:
+        try:
+            found.append((name, importlib.metadata.version(name)))
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _commands(report: Report) -> list[str]:
+    """The commands that make the model again from what was released; empty if what is needed is not here."""
+    if report.model is None or not report.answers:
+        return []
+    options = " ".join(f"--option {shlex.quote(f'{name}={value}')}" for name, value in report.options.items())
+    start = f"rado learner train{' RELEASE' if _is_from_release(report) else ''} --estimator {report.model.learner}"
+    if _is_from_release(report):
+        return [f"{start} {options} --output again.json".replace("  ", " ")]
+    return [
+        f"{start} {options} --config learner.toml --schema schema.toml --epsilon EPSILON --delta DELTA "
+        f"--journal {shlex.quote(f'{report.subject_file}.journal')} --output again.json".replace("  ", " ")
+    ]
+
+
+def _is_from_release(report: Report) -> bool:
+    return report.model is not None and report.model.learner in FROM_RELEASES

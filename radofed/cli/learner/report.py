@@ -1,0 +1,105 @@
+"""`rado learner report`: a release or a model as a page to sign."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from radofed.cli.arguments import named_option
+from radofed.cli.framework import command
+from radofed.cli.output import Output, Result
+from radofed.cli.report_files import check_files, write_files
+
+if TYPE_CHECKING:
+    from learner.report.gathering import Report
+
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make `report` a command of `app`."""
+    command(app, "report")(report)
+
+
+def report(
+    _output: Output,
+    subject: Annotated[
+        Path, typer.Argument(help="A model that train wrote, or a release's directory.", show_default=False)
+    ],
+    page: Annotated[
+        Path | None, typer.Option("--output", help="Write a page of HTML to this new file. Default: print a summary.")
+    ] = None,
+    registry: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the fields of the registry of differential privacy deployments to this new YAML file."
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", help="The learner's configuration: to find releases, and verify signatures."),
+    ] = None,
+    release: Annotated[
+        list[Path] | None,
+        typer.Option(help="A release that the model was trained on; repeatable, in the order of asking."),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="An option of the estimator, NAME=VALUE, as in the training; repeatable."),
+    ] = None,
+    evaluation: Annotated[
+        Path | None, typer.Option(help="The model's evaluation: what `evaluate --format json` printed.")
+    ] = None,
+    test: Annotated[
+        Path | None, typer.Option(help="Labelled rows of your own, CSV or Parquet, to measure the model on.")
+    ] = None,
+) -> Result:
+    """Report who took part in a release or a model, what was asked, what it reveals and how good the model is.
+
+    The page is for those who sign for its use. It is one file without scripts and loads nothing from elsewhere. Asks
+    nothing and charges nothing.
+    """
+    from learner.config import LearnerConfig
+    from learner.report.gathering import Sources, gather
+    from learner.report.registry import registry_entry
+    from radofed import __version__
+
+    check_files(page, registry)
+    sources = Sources(
+        subject=subject,
+        releases=tuple(release or ()),
+        config=None if config is None else LearnerConfig.load(config),
+        options=dict(named_option(text) for text in option or ()),
+        evaluation=evaluation,
+        test=test,
+    )
+    found = gather(sources, time.time(), __version__)
+    entry = registry_entry(found)
+
+    def page_text() -> str:
+        from learner.report.page import render
+
+        return render(found)
+
+    written = write_files(page, page_text, registry, entry)
+    lines = [*_summary(found), *(f"wrote {path}" for path in written)]
+    return Result({"report": found.to_dict(), "registry": entry, "files": written}, "\n".join(lines))
+
+
+def _summary(found: "Report") -> list[str]:
+    if found.answers:
+        parties = ", ".join(member.name for member in found.parties)
+        lines = [f"{len(found.answers)} answers of {parties}, {found.rows} rows, asked by {', '.join(found.learners)}"]
+    else:
+        lines = [f"who took part is not known: {found.without_releases}"]
+    lines += found.statement.sentences()[:2]
+    if found.coefficients is not None and found.coefficients.without:
+        lines.append(f"coefficients: {found.coefficients.without}")
+    for each in found.measured:
+        low, high = each.figures.error.interval
+        rows = "own rows" if each.own else "the parties' rows"
+        lines.append(
+            f"wrong on {100 * each.figures.error.estimate:.1f} % of {rows} ({100 * low:.1f} to {100 * high:.1f} %)"
+        )
+    return lines

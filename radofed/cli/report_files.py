@@ -1,0 +1,39 @@
+"""The files that `rado party report` and `rado learner report` write."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from radofed.cli.framework import check_directory, check_new
+from radofed.cli.output import json_ready
+
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
+
+
+def check_files(*paths: Path | None) -> None:
+    """Raise ConfigurationError if a file exists or its directory is missing."""
+    for path in paths:
+        if path is not None:
+            check_directory(path)
+            check_new(path)
+
+
+def write_files(
+    page: Path | None, render: Callable[[], str], registry: Path | None, entry: Mapping[str, Any]
+) -> list[Path]:
+    """Write the page and the registry's entry, for those that have a path; the paths. Only their owner may read them.
+
+    render: makes the page. Both are made before the first is written.
+    """
+    from radofed.common.files.writing import create_durably
+
+    written = {}
+    if page is not None:
+        written[page] = render()
+    if registry is not None:
+        import yaml
+
+        written[registry] = yaml.safe_dump(json_ready(entry), sort_keys=False, allow_unicode=True, width=100)
+    for path, text in written.items():
+        create_durably(path, text.encode())
+    return list(written)

@@ -1,0 +1,46 @@
+"""Sentences about protection that several reports say, each with the part of docs/threat-model.md that it repeats."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence, and the part of the threat model that it repeats, such as "P3" or "4.2"."""
+
+    text: str
+    source: str
+
+
+SEVERAL_ROWS = Sentence("A person with several rows: what is counted is one row.", "4.9")
+GROUPS = Sentence("Facts about a group, such as the rate of a disease in a ward: to learn them is the purpose.", "4.13")
+WRONG_RESULTS = Sentence("Wrong results: nothing proves that each party sends what the query asks for.", "4.7")
+NOISE_KEPT = Sentence(
+    "Each party whose noise is counted adds its share as the query says, and keeps it to itself.", "P4"
+)
+GOOD_COMPUTERS = Sentence(
+    "Computers draw good random numbers, keep what they have written, and are not resumed from a snapshot.", "5, 4.3"
+)
+CRYPTOGRAPHY = Sentence(
+    "The encryption, the signatures and the masks cannot be broken (Paillier, Ed25519, X25519, AES-256, SHA-256, TLS).",
+    "5",
+)
+
+_TERMS = (
+    ("rado", "a rado", "a sum over a random choice of rows; a model can be trained on many of them"),
+    ("design", "a design", "the rule by which a query chooses the rows of its sums, and the noise that is added"),
+    ("truncat", "truncation", "leaving out the choices of rows that would reveal too much about one column"),
+    ("moment", "moments", "for each column its mean, and for each two columns the mean of their product"),
+    ("gradient", "the gradient", "one mean over all rows, by which a model is changed to fit the rows better"),
+    ("basis", "a basis", "other axes for the same columns, chosen from earlier answers"),
+    ("loss", "a loss", "a measure of how badly a model fits a row"),
+    ("clip", "clipped", "a row beyond a limit counts as if it were at the limit"),
+    ("gaussian", "Gaussian noise", "noise of the bell-shaped normal distribution, on whole numbers"),
+    ("laplace", "Laplace noise", "noise with a sharper peak than the normal distribution's, on whole numbers"),
+)
+
+
+def explained(texts: Iterable[str]) -> list[tuple[str, str]]:
+    """Terms that occur in these texts, each with its meaning for people who do not work in the field."""
+    every = " ".join(texts).lower()
+    return [(term, meaning) for part, term, meaning in _TERMS if part in every]
