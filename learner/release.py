@@ -319,6 +319,14 @@ class Release:
         )
 
 
+def stated_digest(directory: Path) -> str:
+    """The digest that a release's file states, to find it among others; `Release.load` computes and compares it.
+
+    Raises ReleaseError if there is no such file.
+    """
+    return str(read_json(directory / _JSON, _FIELDS).get("digest"))
+
+
 def possible_attempts(query: Query, signed: int) -> int:
     """How many attempts of a query may have a total.
 

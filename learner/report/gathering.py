@@ -1,6 +1,5 @@
 """What a report on a release or a model says, gathered from the learner's own files. Nothing is asked."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from dpcore.queries.statement import PrivacyStatement
 from learner.config import LearnerConfig
 from learner.journal import query_ids_of
 from learner.model import Model
-from learner.release import Release
+from learner.release import Release, ReleaseError, stated_digest
 from learner.report.coefficients import Coefficients, coefficients
 from learner.report.curves import Curve, curves
 from learner.report.measured import Measured, measure, read_evaluation
@@ -241,17 +240,16 @@ def _found(model: Model, file: Path, directory: Path) -> tuple[Release, ...]:
             if digest_of_releases([release.digest for release in releases]) == model.release_digest:
                 return releases
     for place in sorted(directory.iterdir())[:MOST_RELEASES] if directory.is_dir() else []:
-        if _stated_digest(place) == model.release_digest.hex():
+        if _is(place, model.release_digest):
             return (Release.load(place),)
     return ()
 
 
-def _stated_digest(place: Path) -> str:
-    # Only to find a release: `Release.load` computes its digest.
+def _is(place: Path, digest: bytes) -> bool:
     try:
-        return str(json.loads((place / "release.json").read_bytes()).get("digest"))
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return ""
+        return stated_digest(place) == digest.hex()
+    except ReleaseError:
+        return False
 
 
 def _answer(release: Release) -> Answer:

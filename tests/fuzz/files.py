@@ -22,6 +22,8 @@ from learner.journal import SessionSource
 from learner.keys import load_key
 from learner.model import Model
 from learner.release import Release
+from learner.report.measured import read_evaluation
+from learner.report.plots import calibration_plot, roc_plot
 from learner.state import LearnerState
 from parties.answering.spool import Spools
 from parties.config import PartyConfig
@@ -123,6 +125,24 @@ def read_model(data: bytes) -> None:
 def model_json() -> dict:
     statement = PrivacyStatement("one record", "record", 1.0, 1e-6, 2.0, None, ("a",), ("w",))
     return Model(np.arange(SCHEMA.d) / 7, SCHEMA, "newton", bytes(32), statement)._to_json()
+
+
+def evaluation_json() -> dict:
+    share = {"estimate": 0.25, "on_rows": [0.2, 0.3], "on_distribution": [0.1, 0.4]}
+    part = {"predicted": [0.0, 1.0], "rows": 5.0, "observed": share}
+    point = {"threshold": 0.0, "false_positive_rate": share, "true_positive_rate": share}
+    names = ("error", "true_positive_rate", "false_positive_rate", "precision", "balanced_accuracy", "auc")
+    data = {"rows": 9, "unseen": True, "confidence": 0.95, "usable": 8.5, "calibration": [part], "roc": [point]}
+    model = Model._from_json(model_json())
+    data |= dict.fromkeys(names, share) | {"model_digest": model.digest.hex(), "privacy": model.statement.to_dict()}
+    return {"status": "ok", "data": data}
+
+
+def read_an_evaluation(data: bytes) -> None:
+    found = read_evaluation(written("evaluation", "evaluation.json", data), Model._from_json(model_json()))
+    calibration_plot(found.figures)
+    roc_plot(found.figures)
+    json.dumps(found.to_dict(), allow_nan=False)
 
 
 def read_tls(name: str):
@@ -344,6 +364,8 @@ def targets() -> list[Target]:
                ("learner.release._ARRAY", "radofed.common.files.reading.read_array"), examples=40),
         Target("model", read_model, json_octets([model_json()]), 32 * MEBIBYTE,
                ("learner.model._MODEL", "learner.model.Model.load")),
+        Target("evaluation", read_an_evaluation, json_octets([evaluation_json()]), 4 * MEBIBYTE,
+               ("learner.report.measured._EVALUATION",)),
         Target("paillier-jwk", in_file("paillier-jwk", "key.jwk", load_key), json_octets([jwk]), 1 << 16,
                ("learner.keys._KEY", "dpcore.paillier.secret.SecretKey.from_jwk")),
         Target("signing-key", in_file("signing-key", "signing.key", SigningKey.load), octets_near([pems()["key"]]),

@@ -1,0 +1,64 @@
+"""Epsilon against what was asked: the curves pass through the statement's figures."""
+
+from itertools import pairwise
+
+import pytest
+
+from dpcore.queries.statement import PrivacyStatement
+from learner.model import Model
+from learner.release import Release
+from learner.report.curves import curves
+from learner.report.plots import epsilon_plot
+from tests.learner.report.report_world import ROWS
+
+
+def drawn(reported, *, several: bool):
+    places = reported.answers if several else reported.releases
+    releases = [Release.load(place) for place in places]
+    statement = Model.load(reported.newton).statement if several else releases[0].statement
+    return {curve.id: curve for curve in curves(releases, statement)}, statement
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_the_mark_is_on_the_curve(reported, several):
+    found, statement = drawn(reported, several=several)
+    assert set(found) == {"answers", "colluders"}
+    marked = {name: next(p for p in curve.points if p.at == curve.marked.at) for name, curve in found.items()}
+    assert marked["answers"].at == (3 if several else 1)
+    assert marked["answers"].alone == pytest.approx(statement.epsilon, rel=1e-3)
+    for point in marked.values():
+        assert point.colluding == pytest.approx(statement.epsilon_if_others_collude, rel=1e-3)
+    assert marked["colluders"].at == len(ROWS) - 2
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_more_answers_and_more_colluders_cost_more(reported, several):
+    found, _ = drawn(reported, several=several)
+    for curve in found.values():
+        assert all(a.colluding < b.colluding for a, b in pairwise(curve.points))
+    assert all(a.alone < b.alone for a, b in pairwise(found["answers"].points))
+    assert [point.at for point in found["colluders"].points] == [0, 1, 2]
+    assert not found["colluders"].has_alone
+
+
+def test_what_bounds_nothing_has_no_curve(reported):
+    nothing = PrivacyStatement("one record", "none", None, None, None, None, (), ())
+    assert curves([Release.load(reported.releases[0])], nothing) == ()
+    assert curves([], Model.load(reported.model).statement) == ()
+
+
+def test_a_plot_has_its_lines_and_marks_where_the_figures_are(reported):
+    found, statement = drawn(reported, several=False)
+    plot = epsilon_plot(found["answers"])
+    xs = [float(point.split(",")[0]) for point in plot.alone.split()]
+    ys = [float(point.split(",")[1]) for point in plot.alone.split()]
+    assert (xs[0], xs[-1]) == (plot.frame.left, plot.frame.right)
+    assert (plot.marked_x, plot.alone_y) == (xs[0], ys[0])
+    height = plot.frame.bottom - plot.frame.top
+    top = max(point.colluding for point in found["answers"].points) * 1.05
+    assert (plot.frame.bottom - plot.colluding_y) / height * top == pytest.approx(
+        statement.epsilon_if_others_collude, abs=0.01
+    )
+    assert all(tick.label.isdigit() for tick in plot.x_ticks)
+    alone = epsilon_plot(found["colluders"])
+    assert (alone.alone, alone.alone_y) == ("", None)

@@ -1,0 +1,134 @@
+"""How good a model is: on own rows exactly what is counted there, and from a file only of the same model."""
+
+import copy
+import json
+from fractions import Fraction
+
+import pytest
+
+from dpcore.errors import ConfigurationError, DataError
+from dpcore.evaluation.evaluation import evaluate
+from learner.model import error_rate
+from learner.report.measured import measure, read_evaluation
+from learner.report.plots import calibration_plot, roc_plot
+from radofed.cli.output import json_ready
+from tests.learner.report.report_world import table
+
+
+@pytest.fixture(scope="module")
+def printed(reported):
+    """What `rado learner evaluate --format json` prints."""
+    model = reported.loaded()
+    oracle = reported.federation.within(Fraction(1), Fraction(1, 10**6))
+    found = evaluate(model.theta, oracle, bins=10)
+    data = {"model": "m.json", "model_digest": model.digest, **found.to_dict(), "privacy": oracle.statement().to_dict()}
+    return {"schema_version": 1, "status": "ok", "data": json_ready(data)}
+
+
+def written(tmp_path, content):
+    file = tmp_path / "evaluation.json"
+    file.write_text(content if isinstance(content, str) else json.dumps(content))
+    return file
+
+
+@pytest.fixture
+def own(tmp_path):
+    file = tmp_path / "own.csv"
+    file.write_text(table(500, 8))
+    return file
+
+
+def test_own_rows_are_counted_exactly(reported, own):
+    model = reported.loaded()
+    found = measure(model, own)
+    assert found.own
+    assert found.privacy is None
+    figures = found.figures
+    assert (figures.rows, figures.usable) == (500, 500)
+    assert figures.error.estimate == pytest.approx(error_rate(model, own))
+    assert figures.error.on_rows == pytest.approx([figures.error.estimate] * 2)
+    low, high = figures.error.on_distribution
+    assert low < figures.error.estimate < high
+    assert sum(part.rows for part in figures.calibration) == 500
+    assert figures.auc.estimate > 0.7
+
+
+def test_rows_without_one_that_can_be_used(reported, tmp_path):
+    file = tmp_path / "own.csv"
+    file.write_text("age,smoker,ward,stayed\n")
+    with pytest.raises(DataError):
+        measure(reported.loaded(), file)
+
+
+def test_a_file_is_read_with_what_asking_cost(reported, printed, tmp_path):
+    found = read_evaluation(written(tmp_path, printed), reported.loaded())
+    assert not found.own
+    assert found.privacy.to_dict() == printed["data"]["privacy"]
+    for name in ("error", "auc", "precision"):
+        assert found.figures.model_dump()[name]["estimate"] == printed["data"][name]["estimate"]
+    assert len(found.figures.calibration) == 10
+    assert found.to_dict()["own_rows"] is False
+
+
+def test_a_file_of_another_model_is_refused(reported, printed, tmp_path):
+    from learner.model import Model
+
+    with pytest.raises(ConfigurationError, match="another model was measured"):
+        read_evaluation(written(tmp_path, printed), Model.load(reported.newton))
+
+
+def without(content, *path):
+    changed = copy.deepcopy(content)
+    inner = changed
+    for name in path[:-1]:
+        inner = inner[name]
+    del inner[path[-1]]
+    return changed
+
+
+def changed(content, value, *path):
+    made = copy.deepcopy(content)
+    inner = made
+    for name in path[:-1]:
+        inner = inner[name]
+    inner[path[-1]] = value
+    return made
+
+
+def test_what_is_no_evaluation_is_refused_with_what_to_give(reported, printed, tmp_path):
+    model = reported.loaded()
+    wrong = [
+        "no json",
+        "[]",
+        {"status": "ok"},
+        {"status": "error", "data": {}},
+        without(printed, "data", "auc"),
+        without(printed, "data", "privacy", "epsilon"),
+        changed(printed, "text", "data", "privacy"),
+        changed(printed, 1.5, "data", "error", "estimate"),
+        changed(printed, "0.5", "data", "error", "estimate"),
+        changed(printed, [0.1], "data", "error", "on_rows"),
+        changed(printed, None, "data", "calibration", 0, "rows"),
+        changed(printed, [printed["data"]["roc"][0]] * 300, "data", "roc"),
+    ]
+    for content in wrong:
+        with pytest.raises(ConfigurationError, match="rado learner evaluate MODEL"):
+            read_evaluation(written(tmp_path, content), model)
+    with pytest.raises(ConfigurationError, match="evaluate it again"):
+        read_evaluation(written(tmp_path, without(printed, "data", "model_digest")), model)
+    with pytest.raises(ConfigurationError, match="rado learner evaluate MODEL"):
+        read_evaluation(tmp_path / "missing.json", model)
+
+
+def test_plots_show_the_figures(reported, own):
+    figures = measure(reported.loaded(), own).figures
+    plot = calibration_plot(figures)
+    frame = plot.frame
+    for bar, part in zip(plot.bars, figures.calibration, strict=True):
+        assert frame.bottom - bar.y == pytest.approx(part.observed.estimate * (frame.bottom - frame.top), abs=0.01)
+        assert bar.high <= bar.y <= bar.low
+    curve = roc_plot(figures)
+    assert len(curve.bars) == len(figures.roc)
+    assert curve.line.startswith(f"{frame.left},{frame.bottom} ")
+    assert curve.line.endswith(f" {frame.right},{frame.top}")
+    assert f"{100 * figures.auc.estimate:.1f} %" in curve.words

@@ -1,0 +1,169 @@
+"""The page: well formed, without scripts, with every figure; and honest about what is missing."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dpcore.accounting.odds import chance_after
+from dpcore.queries.statement import PrivacyStatement
+from learner.report.page import render
+from learner.report.registry import registry_entry
+from learner.report.sentences import assumptions, not_protected
+from tests.html_page import Page, check_that_it_can_be_followed, check_that_it_loads_nothing
+from tests.learner.report.report_world import BACKWARDS, HTML, ROWS, table
+
+THREAT_MODEL = Path(__file__).resolve().parents[3] / "docs/threat-model.md"
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    file = tmp_path_factory.mktemp("own") / "own.csv"
+    file.write_text(table(500, 8))
+    return file
+
+
+@pytest.fixture(scope="module")
+def report(reported, own):
+    return reported.report(reported.model, releases=tuple(reported.releases), test=own)
+
+
+@pytest.fixture(scope="module")
+def newton(reported):
+    return reported.report(reported.newton, releases=tuple(reported.answers))
+
+
+def words(report) -> str:
+    return Page(render(report)).words
+
+
+def test_every_page_loads_nothing_and_can_be_followed(reported, report, newton):
+    for each in (report, newton, reported.report(reported.newton), reported.report(reported.answers[1])):
+        text = render(each)
+        check_that_it_loads_nothing(text)
+        check_that_it_can_be_followed(text)
+    assert len(Page(render(report)).named("svg")) == 4
+
+
+def test_text_of_categories_is_text(report):
+    text = render(report)
+    assert HTML not in text
+    assert BACKWARDS not in text
+    assert HTML in Page(text).words
+    assert "left\\u202etfel instead of east" in Page(text).words
+    assert not [character for character in text if not character.isprintable() and character != "\n"]
+
+
+def test_the_answers_come_first(report, newton):
+    start = words(report).split("Answers, in the order")[0]
+    statement = report.statement
+    assert "learner asked. 3 parties answered with 12,000 rows: ada, bo, cy." in start
+    assert "1 query was answered" in start
+    assert "moments with records clipped" in start
+    # A term is explained where it first stands.
+    assert "Moments: for each column its mean" in start
+    for epsilon in (statement.epsilon, statement.epsilon_if_others_collude):
+        assert f"at most {chance_after(0.5, epsilon, statement.delta).of_100()}" in start
+    assert "at most 0.0001 (1 in 10,000)" in start
+    assert f"wrong on {100 * report.measured[0].figures.error.estimate:.1f} %" in start
+    assert "It was not measured for this report." in words(newton)
+    assert "3 queries were answered" in words(newton)
+
+
+def test_every_figure_is_there(report):
+    found = words(report)
+    for answer in report.answers:
+        for name, rows in answer.rows.items():
+            assert f"{name} {rows:,}" in found
+        for text in (answer.query_id, answer.digest, answer.asked.words):
+            assert text in found
+    for member in report.members:
+        assert member.fingerprint in found
+    for sentence in report.statement.sentences():
+        assert sentence in found
+    for row in report.coefficients.rows:
+        assert f"{row.value:.4g}" in found
+        assert f"{row.noise[0]:.4g} to {row.noise[1]:.4g}" in found
+        assert f"{row.both[0]:.4g} to {row.both[1]:.4g}" in found
+    for chance in report.chances:
+        assert (
+            f"{chance.before} {chance.alone} {chance.colluding}" in re.sub(r"\s+", " ", found) or chance.alone in found
+        )
+    figures = report.measured[0].figures
+    for part in (figures.error, figures.auc, figures.precision):
+        assert f"{100 * part.on_distribution[0]:.1f} % to {100 * part.on_distribution[1]:.1f} %" in found
+    for digest in (report.digest, report.schema_digest, report.seed, report.model.release_digest.hex()):
+        assert digest in found
+    assert "rado learner train RELEASE --estimator moments-discriminant --output again.json" in found
+    assert "it gives the same coefficients" in found
+    assert "The signatures were not verified for this report" in found
+
+
+def test_own_rows_are_said_to_be_unprotected(report):
+    assert "These rows are not protected by this report's statement" in words(report)
+
+
+def test_a_model_without_its_releases_says_what_is_missing(reported):
+    report = reported.report(reported.newton)
+    found = words(report)
+    assert "no --release and no --config was given" in found
+    assert "Give them with --release DIRECTORY" in found
+    assert "Intervals are not computed. What the model was trained on is not here" in found
+    assert "No plot of epsilon is drawn: the releases are not here." in found
+    for sentence in report.statement.sentences():
+        assert sentence in found
+    assert "Interval for the noise. Made" not in found
+
+
+def test_a_release_has_no_model(reported):
+    found = words(reported.report(reported.answers[1]))
+    assert "Report on the release newton-1" in found
+    assert "The model's coefficients" not in found
+    assert "How good" not in found
+    assert "the gradient of the logistic loss" in found
+    assert "A loss: a measure of how badly" in found
+
+
+def test_without_a_bound_no_chance_is_claimed(report):
+    nothing = PrivacyStatement("one record", "none", None, None, None, None, (), ("Rows can be read.",))
+    found = words(replace(report, statement=nothing, chances=(), exceptions=None, curves=()))
+    assert "There is no limit: nothing bounds what was released about a row." in found
+    assert "No plot of epsilon is drawn: nothing is bounded." in found
+    assert "Rows can be read." in found
+    assert "Chance of a guess" not in found
+    assert "at most" not in found.split("Who took part, and what was asked")[0]
+
+
+def test_a_bound_for_less_than_a_row_is_no_chance_of_a_row(report):
+    less = replace(report.statement, unit="one record's value of 'age'", scope="marginal")
+    found = words(replace(report, statement=less, chances=()))
+    assert "Only one record's value of 'age' is covered, not a whole row" in found
+    assert "No chance of a guess about a whole row is stated" in found
+
+
+def test_each_claim_is_in_the_threat_model(report):
+    text = THREAT_MODEL.read_text()
+    sources = ", ".join(each.source for each in (*assumptions(report), *not_protected(report))).split(", ")
+    assert len(sources) >= 8
+    for source in sources:
+        heading = rf"^### {source}\." if source.startswith("P") else rf"^###? {re.escape(source)}\.? "
+        assert re.search(heading, text, re.MULTILINE), source
+
+
+def test_the_registry_has_the_figures_and_every_actor(report, newton):
+    fields = registry_entry(report)["deployment"]
+    assert fields["privacy_loss"]["privacy_parameters"] == {
+        "epsilon": report.statement.epsilon_if_others_collude,
+        "delta": report.statement.delta,
+    }
+    assert fields["product"]["data_curators"] == list(ROWS)
+    actors = {actor["name"]: actor for actor in fields["model"]["actors"]}
+    assert set(actors) == {*ROWS, "coordinator", "learner"}
+    assert all(actor["trust"] for actor in actors.values())
+    assert fields["dp_flavor"]["unprotected_quantities"]
+    assert fields["accounting"]["attempts_that_may_have_a_total"] == sum(answer.attempts for answer in report.answers)
+    assert "Corollary 2" in registry_entry(newton)["deployment"]["accounting"]["composition"]
+    nothing = PrivacyStatement("one record", "none", None, None, None, None, (), ())
+    bare = registry_entry(replace(report, statement=nothing, chances=()))["deployment"]
+    assert (bare["dp_flavor"]["name"], bare["dp_flavor"]["output_measure"]) == ("None", None)
