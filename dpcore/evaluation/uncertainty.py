@@ -20,7 +20,7 @@ Neither interval covers what clipping changes: both are about rows clipped as th
 statistics of `draws` errors: the k-th lowest and highest with k = (draws + 1) (1 - confidence) / 2, rounded down.
 
 Intervals hold for one combination each, not for all of them jointly, and approximately. tests/dpcore/evaluation has
-their measured coverage. Where noise hides a direction of the rows the approximation fails: see `lost_directions`.
+their measured coverage. Where noise hides a direction of the rows the approximation fails: see `hidden`.
 """
 
 from collections.abc import Callable
@@ -38,6 +38,8 @@ SHRINKAGE = 0.8
 DRAWS = 999
 CLEAR = 4.0
 """An eigenvalue is clear of the noise if it exceeds the end of the noise's spectrum this many times."""
+MOST_LOST = 0.01
+"""A combination may have this share of its square in directions that are not clear of the noise."""
 _NORMAL_ROWS = 30
 """A class needs this many rows, and more than coordinates, for the sampling to be simulated."""
 
@@ -118,21 +120,24 @@ def noisy(exact: Moments, released: Moments, random: np.random.Generator) -> Mom
     )
 
 
-def lost_directions(moments: Moments, known_null: Matrix | None = None) -> int:
-    """How many directions of the rows are not clear of the noise, so that intervals would promise too much.
+def hidden(moments: Moments, combinations: Matrix, known_null: Matrix) -> NDArray[np.bool_]:
+    """Which combinations (k, d) depend on a direction of the rows that is not clear of the noise: (k,).
 
-    known_null: (n, d), directions in which rows do not vary by the schema; combinations that do not depend on them are
-    not concerned. The spectrum of the noise ends at 2 tau (Wigner's semicircle distribution), tau^2 the mean over rows
-    of the row's sum of noise variances.
+    Their intervals would promise too much. known_null: (n, d), directions in which rows do not vary by the schema, on
+    which no combination may depend. The spectrum of the noise ends at 2 tau (Wigner's semicircle distribution), tau^2
+    the mean over rows of the row's sum of noise variances.
     """
-    d = moments.d
-    tau = float(np.sqrt(np.square(moments.product_noise).sum() / d))
-    basis = np.eye(d)
-    if known_null is not None and len(known_null):
+    tau = float(np.sqrt(np.square(moments.product_noise).sum() / moments.d))
+    basis = np.eye(moments.d)
+    if len(known_null):
         # An orthonormal basis of what is orthogonal to the known directions.
         basis = np.linalg.svd(known_null)[2][np.linalg.matrix_rank(known_null) :].T
-    values = np.linalg.eigvalsh(basis.T @ moments.product_sum @ basis)
-    return int(np.count_nonzero(values <= CLEAR * 2.0 * tau))
+    values, vectors = np.linalg.eigh(basis.T @ moments.product_sum @ basis)
+    lost = basis @ vectors[:, values <= CLEAR * 2.0 * tau]
+    found: NDArray[np.bool_] = np.square(combinations @ lost).sum(axis=1) > MOST_LOST * np.square(combinations).sum(
+        axis=1
+    )
+    return found
 
 
 def _exact(moments: Moments, edge_sum: Vector, products: Matrix) -> Moments:

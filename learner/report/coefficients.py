@@ -5,14 +5,14 @@ is compared with the first. The same holds for the intercept, which is that of r
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import RadofedError
-from dpcore.evaluation.uncertainty import intervals, lost_directions
+from dpcore.evaluation.uncertainty import hidden, intervals
 from dpcore.queries.moments import MomentsQuery
 from dpcore.records.features import BooleanFeature, CategoryFeature, Feature, RealFeature
 from dpcore.records.schema import Schema
@@ -26,13 +26,18 @@ KNOWN = ("moments-discriminant", "linear-regression")
 MOST_COORDINATES = 256
 """Two thousand decompositions of a matrix of this width take about a minute."""
 _SAME = 1e-6
+_NOT_BOTH = (
+    "The choice of the rows is not covered: that needs a constant feature in the schema and, of either label, more "
+    "rows than coordinates, and at least 30."
+)
 
 
 @dataclass(frozen=True)
 class Coefficient:
     """What a column adds to the score. change: of the column, in words. noise, both: intervals, None if not computed.
 
-    noise covers the noise alone, both also the choice of the rows (dpcore.evaluation.uncertainty).
+    noise covers the noise alone, both also the choice of the rows (dpcore.evaluation.uncertainty). is_hidden: there are
+    none because the noise hides what the coefficient depends on.
     """
 
     column: str
@@ -40,6 +45,7 @@ class Coefficient:
     value: float
     noise: tuple[float, float] | None = None
     both: tuple[float, float] | None = None
+    is_hidden: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,30 +82,21 @@ def coefficients(
     if reason:
         return Coefficients(bare, CONFIDENCE, reason)
     moments = releases[0].moments
+    lost = hidden(moments, combinations, known_null(model.schema))
     made = intervals(
-        moments,
-        lambda drawn: _fit(model.learner, options, drawn),
-        combinations,
-        random,
-        confidence=CONFIDENCE,
+        moments, lambda drawn: _fit(model.learner, options, drawn), combinations, random, confidence=CONFIDENCE
     )
-    return Coefficients(
-        tuple(
-            Coefficient(
-                row.column,
-                row.change,
-                row.value,
-                (float(made.noise[place, 0]), float(made.noise[place, 1])),
-                None if made.both is None else (float(made.both[place, 0]), float(made.both[place, 1])),
-            )
-            for place, row in enumerate(bare)
-        ),
-        CONFIDENCE,
-        ""
-        if made.both is not None
-        else "The choice of the rows is not covered: that needs a constant feature in the schema and, of either label, "
-        "more rows than coordinates and at least 30.",
+    rows = tuple(
+        replace(row, is_hidden=True)
+        if lost[place]
+        else replace(row, noise=_ends(made.noise[place]), both=None if made.both is None else _ends(made.both[place]))
+        for place, row in enumerate(bare)
     )
+    return Coefficients(rows, CONFIDENCE, "" if made.both is not None else _NOT_BOTH)
+
+
+def _ends(found: NDArray[np.float64]) -> tuple[float, float]:
+    return float(found[0]), float(found[1])
 
 
 def effects(schema: Schema) -> list[tuple[str, str, NDArray[np.float64]]]:
@@ -169,7 +166,7 @@ def _why_not(model: Model, releases: tuple[Release, ...], options: Mapping[str, 
         )
     if model.schema.d > MOST_COORDINATES:
         return f"The schema has more than {MOST_COORDINATES} coordinates: computing them would take too long."
-    return _not_repeated(model, releases[0], options) or _lost(model, releases[0])
+    return _not_repeated(model, releases[0], options)
 
 
 def _not_repeated(model: Model, release: Release, options: Mapping[str, Any]) -> str:
@@ -181,17 +178,6 @@ def _not_repeated(model: Model, release: Release, options: Mapping[str, Any]) ->
     if np.abs(again - model.theta).max() > _SAME * max(1.0, float(np.abs(model.theta).max())):
         return "The training with these options gives another model: give each --option as in the training."
     return ""
-
-
-def _lost(model: Model, release: Release) -> str:
-    lost = lost_directions(release.moments, known_null(model.schema))
-    if not lost:
-        return ""
-    directions = "one direction" if lost == 1 else f"{lost} directions"
-    return (
-        f"The noise is not small against what the release says about {directions} of the columns. There intervals "
-        "would promise too much. More rows, a larger epsilon or fewer columns would help."
-    )
 
 
 def _fit(estimator: str, options: Mapping[str, Any], moments: Any) -> NDArray[np.float64]:

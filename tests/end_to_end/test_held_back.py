@@ -193,6 +193,34 @@ def test_a_release_about_the_training_part_makes_such_a_model(federation):
         assert content["part"] == fetched["part"] == {"share": "1/5", "part": "training"}
 
 
+def test_a_report_finds_the_model_s_release_verifies_it_and_shows_its_evaluation(federation, tmp_path):
+    config = ("--config", str(federation.learner.config))
+    fetched = rado(
+        "learner", "query", *asking(federation), "--design", "moments", "--epsilon", "20", "--hold-back", "0.2",
+        "--cohort-min", "3",
+    )["data"]  # fmt: skip
+    model, evaluation, page = (tmp_path / name for name in ("model.json", "evaluation.json", "report.html"))
+    rado("learner", "train", fetched["release"], "--estimator", "moments-discriminant", "-o", str(model))
+    evaluation.write_text(json.dumps(rado("learner", "evaluate", str(model), *config, "--epsilon", "8")))
+    test = tmp_path / "test.csv"
+    test.write_text(table(200, 9))
+    options = ("--evaluation", str(evaluation), "--test", str(test), "--output", str(page))
+    found = rado("learner", "report", str(model), *config, *options)["data"]["report"]
+    assert found["signatures_verified"] is True
+    (answer,) = found["answers"]
+    assert (answer["rows"], answer["asked"]["kind"]) == (ROWS, "moments")
+    # Three rows have the third ward, and more than noise can hide the others.
+    hidden = {row["change"]: row["is_hidden"] for row in found["coefficients"]["rows"] if row["column"] == "ward"}
+    assert hidden == {"south instead of north": False, "canaryward instead of north": True}
+    assert found["coefficients"]["without"] == ""
+    assert [each["own_rows"] for each in found["evaluations"]] == [False, True]
+    assert found["evaluations"][0]["unseen"] is True
+    text = page.read_text()
+    assert "were held back from training" in text
+    assert "were verified for this report" in text
+    assert {curve["id"] for curve in found["curves"]} == {"answers", "colluders"}
+
+
 def test_a_model_without_held_back_rows_claims_nothing_about_new_rows(federation, capsys):
     model = federation.root / "bayes.json"
     rado("learner", "train", "--estimator", "naive-bayes", *asking(federation), "--epsilon", "6", "-o", str(model))

@@ -8,7 +8,7 @@ import pytest
 from dpcore.errors import ConfigurationError, ShapeError
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant
 from dpcore.estimators.summation_regression import SummationLinear
-from dpcore.evaluation.uncertainty import intervals, lost_directions, noisy, world_of
+from dpcore.evaluation.uncertainty import hidden, intervals, noisy, world_of
 from dpcore.statistics.moments import Moments
 
 CONFIDENCE = 0.9
@@ -35,11 +35,14 @@ def normal_rows(m, random):
     return np.column_stack([x, np.ones(m)]), labels
 
 
-def mixed_rows(m, random):
-    """A skewed column, a boolean, a category of three and a uniform column, with logistic labels: (m, 7), labels."""
+def mixed_rows(m, random, *, rare=0.1):
+    """A skewed column, a boolean, a category of three and a uniform column, with logistic labels: (m, 7), labels.
+
+    rare: the share of the third value.
+    """
     skewed = 2 * np.minimum(random.exponential(0.2, m), 1) - 1
     boolean = np.where(random.random(m) < 0.2, 1.0, -1.0)
-    category = random.choice(3, m, p=[0.5, 0.4, 0.1])
+    category = random.choice(3, m, p=[0.5, 0.5 - rare, rare])
     uniform = random.uniform(-1, 1, m)
     score = 1 + 1.5 * skewed + 0.5 * boolean + np.array([0, 0.5, -1])[category] + 0.3 * uniform
     labels = np.where(random.random(m) < 1 / (1 + np.exp(-score)), 1, -1)
@@ -92,6 +95,18 @@ def test_intervals_for_half_of_the_noise_do_not():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("noise", [4.0, 20.0])
+def test_a_value_of_four_rows_is_hidden_and_the_others_are_covered(noise):
+    def rows(m, random):
+        return mixed_rows(m, random, rare=0.001)
+
+    found = coverage(rows, MIXED, fit(MomentsDiscriminant), noise=noise, m=4000, times=150)
+    for shares in found:
+        assert np.delete(shares, 3).min() >= 0.82
+    assert found[0][3] < 0.75
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", [MomentsDiscriminant, SummationLinear])
 @pytest.mark.parametrize(
     ("rows", "combinations", "m", "noise"),
@@ -99,7 +114,7 @@ def test_intervals_for_half_of_the_noise_do_not():
 )
 def test_each_coefficient_is_covered(estimator, rows, combinations, m, noise):
     """Also where rows are not normal, and where two coordinates are not determined but their difference is."""
-    found = coverage(rows, combinations, fit(estimator), noise=noise, m=m, times=300, draws=199)
+    found = coverage(rows, combinations, fit(estimator), noise=noise, m=m, times=150, draws=199)
     for shares in found:
         assert shares.min() >= 0.82
         assert shares.max() <= 0.98
@@ -147,13 +162,17 @@ def test_without_a_bias_or_with_a_small_class_the_rows_are_not_simulated():
     assert intervals(moments(x, labels), fit(SummationLinear), np.eye(4), random, draws=39).both is not None
 
 
-def test_directions_that_the_noise_hides_are_counted_without_those_that_are_known_to_be_empty():
+def test_what_the_noise_hides_is_named_and_known_empty_directions_are_not():
     random = np.random.default_rng(1)
-    x, labels = mixed_rows(4000, random)
-    assert lost_directions(moments(x, labels, 4.0)) == 1
-    assert lost_directions(moments(x, labels, 4.0), NULL) == 0
-    assert lost_directions(moments(x, labels, 1e6), NULL) == 6
-    assert lost_directions(moments(x, labels, 0.0), NULL) == 0
+    rows = [moments(*mixed_rows(4000, random, rare=rare), 4.0) for rare in (0.1, 0.0005)]
+    none, third = np.zeros(6, dtype=bool), np.arange(6) == 3
+    assert (hidden(rows[0], MIXED, NULL) == none).all()
+    assert (hidden(rows[1], MIXED, NULL) == third).all()
+    # Without that knowledge each weight of the category would be hidden; their differences are not.
+    assert hidden(rows[0], np.eye(7), np.zeros((0, 7))).tolist() == [False, False, True, True, True, False, True]
+    assert (hidden(rows[0], MIXED, np.zeros((0, 7))) == none).all()
+    assert hidden(moments(*mixed_rows(4000, random), 1e6), MIXED, NULL).all()
+    assert not hidden(moments(*mixed_rows(4000, random), 0.0), MIXED, NULL).any()
 
 
 def test_the_world_has_no_noise_and_is_positive():
