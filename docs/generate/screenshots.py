@@ -84,28 +84,38 @@ def draw_party_check(directory: Path) -> None:
         draw_terminal(command, rado(command, north), "party-check")
 
 
-def draw_report(directory: Path) -> None:
-    """A party's report on a demo at two widths, by Chromium without a window. Without Chromium the pictures stay."""
+def draw_reports(directory: Path) -> None:
+    """The reports of a party and of a learner on a demo at two widths, by Chromium without a window.
+
+    Without Chromium the pictures stay.
+    """
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if browser is None:
-        print("no Chromium: the pictures of the report are not drawn", file=sys.stderr)  # noqa: T201  (a command)
+        print("no Chromium: the pictures of the reports are not drawn", file=sys.stderr)  # noqa: T201  (a command)
         return
     rado("rado demo --keep kept", directory)
-    north = directory / "kept/whole-records/federation/members/north"
-    rado("rado party report --config party.toml --from 2020-01-01 --output report.html", north)
-    for name, size in REPORT_SIZES.items():
-        picture = PICTURES / f"report-{name}.png"
+    kept = directory / "kept/whole-records"
+    members = kept / "federation/members"
+    rado("rado party report --config party.toml --from 2020-01-01 --output report.html", members / "north")
+    draw_page(browser, members / "north/report.html", "report")
+    learner = "rado learner report newton.json --config federation/members/learner/learner.toml"
+    rado(f"{learner} --test data/held-out.csv --output report.html", kept)
+    draw_page(browser, kept / "report.html", "learner-report")
+
+
+def draw_page(browser: str, page: Path, name: str) -> None:
+    """Pictures of the start of a page, at each of REPORT_SIZES."""
+    for width, size in REPORT_SIZES.items():
         options: tuple[str, ...] = (
             "--headless",
             "--disable-gpu",
             "--hide-scrollbars",
             f"--window-size={size}",
-            f"--screenshot={picture}",
+            f"--screenshot={PICTURES / f'{name}-{width}.png'}",
         )
         # Chromium has no sandbox of its own for the user root.
         options += ("--no-sandbox",) if os.geteuid() == 0 else ()
-        page = (north / "report.html").as_uri()
-        subprocess.run([browser, *options, page], check=True, stderr=subprocess.DEVNULL)
+        subprocess.run([browser, *options, page.as_uri()], check=True, stderr=subprocess.DEVNULL)
 
 
 def main() -> None:
@@ -117,7 +127,7 @@ def main() -> None:
         (PICTURES / "plan.png").unlink(missing_ok=True)
         rado(f"{PLAN} --picture {PICTURES / 'plan.png'}", directory)
         draw_party_check(directory)
-        draw_report(directory)
+        draw_reports(directory)
         draw_terminal("rado demo", rado("rado demo", directory, progress=False), "demo")
 
 

@@ -1,4 +1,4 @@
-"""What (epsilon, delta) means for somebody who wonders about one record: chances before and after, in the worst case.
+"""What (epsilon, delta) means for a person who wonders about one record: chances before and after, in the worst case.
 
 Setting. H is a guess about one record, such as "its value is yes". P and Q are the distributions of everything that is
 released, if H is true and if it is not. The observer may know every other record. If not, its belief about them must

@@ -57,6 +57,11 @@ class Coefficients:
     without: str = ""
 
     @property
+    def is_computed(self) -> bool:
+        """Whether intervals were computed, also if the noise hides every coefficient."""
+        return any(row.noise is not None or row.is_hidden for row in self.rows)
+
+    @property
     def has_noise(self) -> bool:
         """Whether there are intervals for the noise."""
         return any(row.noise is not None for row in self.rows)

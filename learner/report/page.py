@@ -27,7 +27,7 @@ def render(report: Report) -> str:
             plots=[epsilon_plot(curve) for curve in report.curves],
             measured=[(each, calibration_plot(each.figures), roc_plot(each.figures)) for each in report.measured],
             sections=_sections(report),
-            explained=explained(answer.asked.words for answer in report.answers),
+            explained=explained((*(answer.asked.words for answer in report.answers), *report.statement.sentences())),
             assumptions=assumptions(report),
             not_protected=not_protected(report),
             registry=registry_entry(report),

@@ -21,7 +21,9 @@ def render(report: Report) -> str:
             record=report.record,
             record_words=RECORD,
             plots=_plots(report),
-            explained=explained(query.read.words for query in report.queries),
+            explained=explained(
+                (*(query.read.words for query in report.queries), *policy_words(report.policy), "epsilon")
+            ),
             policy=list(policy_words(report.policy)),
             assumptions=assumptions(report),
             not_protected=not_protected(report),

@@ -26,7 +26,7 @@ _DESIGNS = {
 
 @dataclass(frozen=True)
 class Consequence:
-    """What somebody could learn of this party's rows. who: who misbehaves, and with whom."""
+    """What a member could learn of this party's rows. who: who misbehaves, and with whom."""
 
     who: str
     learns: str
@@ -39,7 +39,7 @@ def policy_words(policy: Policy) -> Iterator[str]:
     if not policy.learners or not policy.designs:
         yield "Every query is refused: the policy lists no learner or no kind of query."
     names = ", ".join(learner.name for learner in policy.learners)
-    yield f"May ask, with the key that the policy pins: {names or 'nobody'}."
+    yield f"May ask, with the key that the policy pins: {names or 'no one'}."
     kinds = "; ".join(f"{name} ({_DESIGNS[name]})" for name in policy.designs)
     yield f"May be asked: {kinds or 'nothing'}."
     if policy.allow_unprotected:
@@ -120,7 +120,7 @@ def consequences(report: Report) -> list[Consequence]:
     budget = "No budget bounds" if report.unbounded else "The budget bounds"
     return [
         Consequence(
-            "Nobody: all follow the protocol",
+            "No one: all follow the protocol",
             "The coordinator learns who takes part, when, from where, with how many rows, why a party refuses, and "
             "what is asked. It reads no row, no sum and no total. The learner reads the totals over all parties of an "
             "attempt, with noise where the kind of query has it, and the numbers of rows.",
@@ -130,7 +130,7 @@ def consequences(report: Report) -> list[Consequence]:
             "The coordinator alone",
             "Still no row, no sum and no total, except for what the learner's behaviour reveals, such as its next "
             "question. It decides who was in time, and can keep back or spoil a total: this party is then charged "
-            "and nobody gets a result.",
+            "and no one gets a result.",
             "P1, 4.1, 4.13",
         ),
         Consequence(
@@ -210,7 +210,7 @@ def assumptions(report: Report) -> list[Sentence]:
 def not_protected(report: Report) -> list[Sentence]:
     """What no figure of the report covers."""
     unprotected = (
-        f"The policy allows them: {report.unbounded} attempts without a bound were charged until the end of the period."
+        f"The policy allows them. Of them {report.unbounded} were charged until the end of the period, counting attempts."
         if report.policy.allow_unprotected
         else "The policy refuses them."
     )
@@ -235,6 +235,6 @@ def not_protected(report: Report) -> list[Sentence]:
         ),
         Sentence("An older copy of the ledger, if no honest member that saw the lost attempts answers.", "4.3"),
         Sentence("Keys and rows on this party's disk: files are not encrypted by this program.", "4.10"),
-        Sentence("The time that computing takes, for somebody who runs programs on the same computer.", "4.12"),
+        Sentence("The time that computing takes, for a person who runs programs on the same computer.", "4.12"),
         shared.WRONG_RESULTS,
     ]

@@ -89,8 +89,10 @@ def report(
 
 def _summary(found: "Report") -> list[str]:
     if found.answers:
-        parties = ", ".join(member.name for member in found.parties)
-        lines = [f"{len(found.answers)} answers of {parties}, {found.rows} rows, asked by {', '.join(found.learners)}"]
+        count, parties = len(found.answers), ", ".join(member.name for member in found.parties)
+        lines = [
+            f"{count} answer{'s' * (count != 1)} of {parties}, {found.rows} rows, asked by {', '.join(found.learners)}"
+        ]
     else:
         lines = [f"who took part is not known: {found.without_releases}"]
     lines += found.statement.sentences()[:2]

@@ -1,5 +1,6 @@
 """Sentences about protection that several reports say, each with the part of docs/threat-model.md that it repeats."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -27,7 +28,17 @@ CRYPTOGRAPHY = Sentence(
 )
 
 _TERMS = (
-    ("rado", "a rado", "a sum over a random choice of rows; a model can be trained on many of them"),
+    (
+        "epsilon",
+        "epsilon",
+        "the measure of what may be revealed about a row: 0 is nothing, and more is less protection",
+    ),
+    ("delta", "delta", "a small allowance for exceptions to what epsilon promises"),
+    ("collu", "collusion", "members work together against the others, with all that they know"),
+    ("cohort", "a cohort", "the parties that answer together"),
+    ("edge", "an edge vector", "the numbers of one row, with the sign of its label"),
+    ("predicate", "a predicate", "a condition on a row, for which rows are counted"),
+    ("rados?\\b", "a rado", "a sum over a random choice of rows; a model can be trained on many of them"),
     ("design", "a design", "the rule by which a query chooses the rows of its sums, and the noise that is added"),
     ("truncat", "truncation", "leaving out the choices of rows that would reveal too much about one column"),
     ("moment", "moments", "for each column its mean, and for each two columns the mean of their product"),
@@ -43,4 +54,4 @@ _TERMS = (
 def explained(texts: Iterable[str]) -> list[tuple[str, str]]:
     """Terms that occur in these texts, each with its meaning for people who do not work in the field."""
     every = " ".join(texts).lower()
-    return [(term, meaning) for part, term, meaning in _TERMS if part in every]
+    return [(term, meaning) for part, term, meaning in _TERMS if re.search(rf"\b{part}", every)]

@@ -23,7 +23,7 @@ def test_it_writes_a_page_and_a_registry_entry(reported, tmp_path, capsys):
     assert run(report(reported.model, *options)) == 0
     said = capsys.readouterr().out
     assert f"wrote {page}\nwrote {registry}\n" in said
-    assert "1 answers of ada, bo, cy, 12000 rows, asked by learner" in said
+    assert "1 answer of ada, bo, cy, 12000 rows, asked by learner" in said
     assert "% of own rows" in said
     assert page.read_text().startswith("<!DOCTYPE html>")
     assert yaml.safe_load(registry.read_text())["deployment"]["privacy_loss"]["privacy_unit"] == "Record-level"
@@ -42,7 +42,7 @@ def test_json_has_the_report_and_the_entry(reported, capsys):
 
 def test_a_release_and_a_model_whose_release_is_gone(reported, capsys):
     assert run(report(reported.releases[0])) == 0
-    assert "1 answers of ada, bo, cy" in capsys.readouterr().out
+    assert "1 answer of ada, bo, cy" in capsys.readouterr().out
     assert run(report(reported.model)) == 0
     assert "who took part is not known: no --release and no --config" in capsys.readouterr().out
 

@@ -139,6 +139,8 @@ def test_a_bound_for_less_than_a_row_is_no_chance_of_a_row(report):
     less = replace(report.statement, unit="one record's value of 'age'", scope="marginal")
     found = words(replace(report, statement=less, chances=()))
     assert "Only one record's value of 'age' is covered, not a whole row" in found
+    assert "Such sums can reveal rows." in found
+    assert "Such sums can reveal rows." not in words(report)
     assert "No chance of a guess about a whole row is stated" in found
 
 

@@ -101,7 +101,7 @@ def test_every_query_and_member_is_shown(full):
 
 def test_a_period_without_queries_says_so(ada):
     words = Page(render(report_of(ada, since=1.0, until=2.0))).words
-    assert "Nobody: no query was shown to this party in the period." in words
+    assert "No one: no query was shown to this party in the period." in words
     assert "No data: no answer was charged" in words
     assert "there is none to compare with what remains" in words
 
