@@ -210,7 +210,7 @@ def assumptions(report: Report) -> list[Sentence]:
 def not_protected(report: Report) -> list[Sentence]:
     """What no figure of the report covers."""
     unprotected = (
-        f"The policy allows them. Of them {report.unbounded} were charged until the end of the period, counting attempts."
+        f"The policy allows them. Attempts at them that were charged until the end of the period: {report.unbounded}."
         if report.policy.allow_unprotected
         else "The policy refuses them."
     )

@@ -17,6 +17,7 @@ from learner.federation import Federation
 from learner.model import Model
 from learner.release import Release, possible_attempts
 from learner.report.gathering import Report, Sources, gather
+from learner.requests import Request
 from learner.training import model_of_answers
 from radofed import __version__
 from tests.learner.memory import Memory
@@ -96,7 +97,7 @@ class Reported:
         self.root = root
         world = World(learner_key, dict(ROWS))
         memory = Releasing(world, {name: stays(rows, seed) for seed, (name, rows) in enumerate(ROWS.items())})
-        self.world, self.federation = world, Federation(memory, SCHEMA)
+        self.world, self.memory, self.federation = world, memory, Federation(memory, SCHEMA)
         self.model, self.releases = self.trained(MomentsDiscriminant(), "moments-discriminant")
         self.newton, self.answers = self.trained(PrivateNewton(rounds=3), "newton")
 
@@ -112,6 +113,10 @@ class Reported:
         for place, answer in zip(places, oracle.answers, strict=True):
             answer.save(place)
         return path, places
+
+    def asked(self, request: Request) -> Release:
+        """The release of one request."""
+        return self.memory.answer(self.memory.plan(request))
 
     def report(self, subject: Path, **sources) -> Report:
         return gather(Sources(subject, **sources), time.time(), __version__)

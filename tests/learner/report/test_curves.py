@@ -9,7 +9,8 @@ from learner.model import Model
 from learner.release import Release
 from learner.report.curves import curves
 from learner.report.plots import epsilon_plot
-from tests.learner.report.report_world import ROWS
+from learner.requests import RadosRequest
+from tests.learner.report.report_world import ROWS, SCHEMA
 
 
 def drawn(reported, *, several: bool):
@@ -39,6 +40,16 @@ def test_more_answers_and_more_colluders_cost_more(reported, several):
     assert all(a.alone < b.alone for a, b in pairwise(found["answers"].points))
     assert [point.at for point in found["colluders"].points] == [0, 1, 2]
     assert not found["colluders"].has_alone
+
+
+def test_a_bound_for_one_column_has_a_curve_and_does_not_depend_on_colluders(reported):
+    release = reported.asked(RadosRequest(SCHEMA, 20, design="dp-feat", sensitive="smoker"))
+    (curve,) = curves([release], release.statement)
+    assert curve.id == "answers"
+    assert curve.points[0].alone == pytest.approx(release.statement.epsilon, rel=1e-3)
+    plain = reported.asked(RadosRequest(SCHEMA, 20, design="fixed-support"))
+    assert plain.statement.epsilon is None
+    assert curves([plain], plain.statement) == ()
 
 
 def test_what_bounds_nothing_has_no_curve(reported):
