@@ -1,10 +1,10 @@
 """Intervals for what an estimator makes of noisy moments: for the noise alone, and with the sampling of the rows.
 
 Parametric bootstrap (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, section 6.5). A release of moments
-is T = (mu, S) + noise, and the noise's distribution is public: independent normal errors of known size (discrete
-Gaussian ones differ from them by less than the rounding of a double at the sizes that queries use; entries (j, k) and
-(k, j) are one number). With A the positive matrix in place of S_hat (dpcore.estimators.moments_discriminant, step 1),
-the world W = (mu_hat, A) has no noise, and f is the estimator:
+is T = (mu, S) + noise, and the noise's distribution is public: independent errors of known size on every number,
+entries (j, k) and (k, j) being one. They are sums of discrete Gaussian variables, and are taken as normal. With A the
+positive matrix in place of S_hat (dpcore.estimators.moments_discriminant, step 1), the world W = (mu_hat, A) has no
+noise, and f is the estimator:
 
 Noise. Errors f(W + fresh noise) - f(W) have nearly the distribution of f(T) - f(mu, S), as f is smooth. So with q_low
 and q_high their quantiles, f(T) - q_high <= f(mu, S) <= f(T) - q_low: an interval for what the estimator would make of

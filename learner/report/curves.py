@@ -89,7 +89,7 @@ def _answers(
         title="Epsilon after each answer" if several else "Epsilon if the same were asked again",
         axis="answers" if several else "answers like this one",
         note=(
-            "Each further answer to a question that costs the same adds to epsilon, and less than the first one did."
+            "Each further answer to a question that costs the same adds to epsilon."
             if not several
             else "The answers in the order in which they were asked."
         ),

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from dpcore.queries.statement import rounded_up
 from learner.report.curves import Curve, Point
 from learner.report.measured import Figures
 from radofed.common.report.plots import Frame, Tick
@@ -70,8 +71,8 @@ def _ends(curve: Curve) -> str:
 
 
 def _said(point: Point, axis: str) -> str:
-    alone = "" if point.alone is None else f"{point.alone:.4g} against the learner alone, "
-    return f"{alone}{point.colluding:.4g} under collusion ({axis}: {point.at})"
+    alone = "" if point.alone is None else f"{rounded_up(point.alone)} against the learner alone, "
+    return f"{alone}{rounded_up(point.colluding)} under collusion ({axis}: {point.at})"
 
 
 def calibration_plot(figures: Figures) -> SharePlot:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from dpcore.queries.statement import rounded_up
 from learner.report.gathering import Report
 from learner.report.sentences import assumptions, not_protected
 from radofed.common.report import registry as shared
@@ -53,7 +54,7 @@ def registry_entry(report: Report) -> dict[str, Any]:
                     "Nothing is bounded."
                     if statement.epsilon is None
                     else "If as many members collude as the queries assume. Against the learner alone epsilon is "
-                    f"{statement.epsilon:.4g}. Other answers about the same rows are not counted."
+                    f"{rounded_up(statement.epsilon)}. Other answers about the same rows are not counted."
                 ),
                 "scope": statement.scope,
                 "epsilon_against_the_learner_alone": statement.epsilon,

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from dpcore.queries.statement import PrivacyStatement
+from dpcore.queries.statement import PrivacyStatement, rounded_up
 from learner.model import Model
 from learner.release import Release
 from learner.report.curves import curves
@@ -70,6 +70,7 @@ def test_a_plot_has_its_lines_and_marks_where_the_figures_are(reported):
     assert (plot.frame.bottom - plot.colluding_y) / height * top == pytest.approx(
         statement.epsilon_if_others_collude, abs=0.01
     )
+    assert f"Marked: {rounded_up(statement.epsilon)} against the learner alone" in plot.words
     assert all(tick.label.isdigit() for tick in plot.x_ticks)
     alone = epsilon_plot(found["colluders"])
     assert (alone.alone, alone.alone_y) == ("", None)
