@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+from coordinator.config import CoordinatorConfig
 from coordinator.store import Store
 from dpcore.errors import ConfigurationError
 from radofed.common.files.reading import FileKind, read_bytes, with_remedy
+from radofed.common.files.writing import BY_UMASK, write_durably
 from radofed.common.logs import Log
-from wire.envelopes import Envelope
+from wire.envelopes import Envelope, load_public_key
 from wire.errors import Code, WireError
 from wire.roster import Member, Role, Roster, open_roster
 
@@ -88,6 +90,33 @@ class Membership:
             expires=roster.expiry_date,
         )
         return is_newer
+
+
+def install_roster(config: CoordinatorConfig, file: Path) -> Roster:
+    """Put a newer roster in the place that the configuration names. A running coordinator serves it within seconds.
+
+    Raises ConfigurationError, and changes nothing, if the federation key did not sign it, or it is not newer than the
+    one that is there.
+    """
+    key = load_public_key(config.federation_key)
+    envelope, roster = _open(file, key)
+    if roster.federation != config.federation or roster.find(config.name, Role.COORDINATOR) is None:
+        raise ConfigurationError(f"{file}: is not a roster of {config.federation!r} with coordinator {config.name!r}")
+    if config.roster.exists() and (known := _open(config.roster, key)[1]).version >= roster.version:
+        raise ConfigurationError(
+            f"{file}: has version {roster.version}, and version {known.version} is there; give the newest roster"
+        )
+    write_durably(config.roster, envelope.to_bytes(), mode=BY_UMASK)
+    return roster
+
+
+def _open(file: Path, federation_key: bytes) -> tuple[Envelope, Roster]:
+    content = read_bytes(file, _ROSTER)
+    try:
+        envelope = Envelope.from_bytes(content)
+        return envelope, open_roster(envelope, federation_key)
+    except WireError as error:
+        raise _ROSTER.error(file, f"is not a roster of this federation key ({error.public_sentence})") from error
 
 
 def check_sender(named: str, caller: Member) -> None:

@@ -35,6 +35,8 @@ from wire.transport import SERVER_OPTIONS, Gate
 
 DRAIN_S = 10.0
 EXPIRY_CHECKED_EVERY_S = 60.0
+ROSTER_LOOKED_AT_EVERY_S = 5.0
+"""A roster file that was replaced is read within this time, also without SIGHUP."""
 CERTIFICATE_WARNING = dt.timedelta(days=14)
 
 
@@ -119,7 +121,7 @@ class Node:
         self.address = self._bind(server)
         await server.start()
         stack.push_async_callback(self._stop, server, core)
-        for task in (core.run(), seen.run(), _watch_expiry(membership, core.wall_clock)):
+        for task in (core.run(), seen.run(), _watch_expiry(membership, core.wall_clock), self._watch_roster()):
             stack.push_async_callback(_cancel, asyncio.create_task(task))
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
         _write_address(config.address_file, self.address)
@@ -130,6 +132,15 @@ class Node:
             roster=membership.roster.version,
             roster_expires=membership.roster.expiry_date,
         )
+
+    async def _watch_roster(self) -> None:
+        """Read the roster again whenever its file is replaced."""
+        read = _state_of(self._config.roster)
+        while True:
+            await asyncio.sleep(ROSTER_LOOKED_AT_EVERY_S)
+            if (found := _state_of(self._config.roster)) != read:
+                read = found
+                self.reload_roster()
 
     def _check_certificate(self) -> None:
         config = self._config
@@ -184,6 +195,15 @@ class _Health(health.aio.HealthServicer):  # type: ignore[misc] # the library ha
         names = ("", *SERVICES)
         each = [await self.Check(health_pb2.HealthCheckRequest(service=name), context) for name in names]
         return health_pb2.HealthListResponse(statuses=dict(zip(names, each, strict=True)))
+
+
+def _state_of(file: Path) -> tuple[int, int, int] | None:
+    """What changes when a file is replaced; None if there is none."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 async def _watch_expiry(membership: Membership, wall_clock: Callable[[], float]) -> None:

@@ -7,7 +7,8 @@ uses only the public key of the request. `rado provision init` makes everything 
 import datetime as dt
 import ipaddress
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -15,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from dpcore.errors import ConfigurationError
+from radofed.common.files.reading import FileKind, read_bytes, with_remedy
 from wire.roster import NAME, Role, certificate_san
 
 AUTHORITY_DAYS = 3650
@@ -22,6 +24,11 @@ MEMBER_DAYS = 365
 # Members whose clocks are a little behind must not find a fresh certificate "not yet valid".
 BACKDATED = dt.timedelta(minutes=5)
 _COMMON_NAME_LENGTH = 64
+_AUTHORITY_NAME = "radofed "
+LONGEST_FEDERATION = _COMMON_NAME_LENGTH - len(_AUTHORITY_NAME)
+"""The longest name that an authority's certificate holds whole."""
+_CERTIFICATE = FileKind(with_remedy("give the operator's directory, with ca.key and ca.pem"), limit_bytes=1 << 20)
+_KEY = replace(_CERTIFICATE, secret=True, private=True)
 
 
 def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
@@ -77,7 +84,7 @@ class Authority:
         if not NAME.fullmatch(federation):
             raise ConfigurationError(f"{federation!r} is not a federation name; use a-z, 0-9 and '-', a letter first")
         key = ec.generate_private_key(ec.SECP256R1())
-        subject = _subject(f"radofed {federation}")
+        subject = _subject(f"{_AUTHORITY_NAME}{federation}")
         certificate = (
             x509.CertificateBuilder()
             .subject_name(subject)
@@ -92,6 +99,21 @@ class Authority:
             .sign(key, hashes.SHA256())
         )
         return cls(federation, certificate, key)
+
+    @classmethod
+    def load(cls, directory: Path) -> "Authority":
+        """Read the operator's ca.key and ca.pem. Raises ConfigurationError, also if others can read the key."""
+        pem, secret = read_bytes(directory / "ca.pem", _CERTIFICATE), read_bytes(directory / "ca.key", _KEY)
+        try:
+            certificate = x509.load_pem_x509_certificate(pem)
+            key = serialization.load_pem_private_key(secret, password=None)
+            (name,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        except Exception as error:
+            # The message leaves out the cause, which could reveal something about the secret.
+            raise _KEY.error(directory, "has no readable certificate authority") from error
+        if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+            raise ConfigurationError(f"{directory}: ca.key is not the key of ca.pem; use files of one federation")
+        return cls(str(name.value).removeprefix(_AUTHORITY_NAME), certificate, key)
 
     @property
     def certificate_pem(self) -> bytes:

@@ -108,13 +108,13 @@ def provision(
     now = dt.datetime.now(dt.UTC) if now is None else now
     rows = dict(rows_at_least or {})
     host, port = split_address(coordinator_address)
-    _check_host(host)
+    check_host(host)
     if listen is not None:
         split_address(listen)
     _check_names(federation, parties, learners, rows)
     not_after_unix_s = expiry_unix_s(now, roster_days)
     directory = Path(directory).absolute()
-    _check_empty(directory)
+    check_empty(directory)
     roles = [(Role.COORDINATOR, COORDINATOR), *((Role.PARTY, name) for name in parties)]
     roles += [(Role.LEARNER, name) for name in learners]
     keys = {name: SigningKey.generate() for role, name in roles if role is not Role.COORDINATOR}
@@ -136,9 +136,9 @@ def provision(
         maker.federation(draft / "federation")
         for member in members:
             place = draft / "members" / member.name
-            hosts = _hosts(host) if member.role is Role.COORDINATOR else ()
+            hosts = certificate_hosts(host) if member.role is Role.COORDINATOR else ()
             maker.member(place, member, hosts)
-            maker.configuration(place, member, join_address(host, port), listen or _listen(host, port))
+            maker.configuration(place, member, join_address(host, port), listen or default_listen(host, port))
         draft.replace(directory)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
@@ -233,7 +233,7 @@ def join_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _check_host(host: str) -> None:
+def check_host(host: str) -> None:
     """Raise ConfigurationError if a certificate cannot name this host, or members cannot dial it."""
     try:
         address = ipaddress.ip_address(host)
@@ -251,24 +251,30 @@ def _check_host(host: str) -> None:
         raise ConfigurationError(f"{host} is valid on one machine only; give an address without a zone")
 
 
-def _hosts(host: str) -> tuple[str, ...]:
+def certificate_hosts(host: str) -> tuple[str, ...]:
     """The hosts in the coordinator's certificate: the one given; for a local one, every local name."""
     return _LOCAL_HOSTS if host in _LOCAL_HOSTS else (host,)
 
 
-def _listen(host: str, port: int) -> str:
+def default_listen(host: str, port: int) -> str:
+    """Where a coordinator listens that members dial at this host and port: on loopback for a local host."""
     ipv6 = ":" in host
     if host in _LOCAL_HOSTS:
         return join_address("::1" if ipv6 else "127.0.0.1", port)
     return join_address("::" if ipv6 else "0.0.0.0", port)  # noqa: S104 - a service that members dial
 
 
+def check_name(what: str, name: str) -> None:
+    """Raise ConfigurationError if this is no name of a federation or member. what: "federation" or "member"."""
+    if not NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"{name!r} is not a {what} name; use at most 63 of a-z, 0-9 and '-', beginning with a letter"
+        )
+
+
 def _check_names(federation: str, parties: Sequence[str], learners: Sequence[str], rows: Mapping[str, int]) -> None:
     for what, name in [("federation", federation), *(("member", name) for name in (*parties, *learners))]:
-        if not NAME.fullmatch(name):
-            raise ConfigurationError(
-                f"{name!r} is not a {what} name; use at most 63 of a-z, 0-9 and '-', beginning with a letter"
-            )
+        check_name(what, name)
     roles = {COORDINATOR: Role.COORDINATOR}
     for role, name in (*((Role.PARTY, name) for name in parties), *((Role.LEARNER, name) for name in learners)):
         if name in roles:
@@ -285,6 +291,7 @@ def _check_names(federation: str, parties: Sequence[str], learners: Sequence[str
             raise ConfigurationError(f"{name!r} with {count} rows: give a positive number, and a party's name")
 
 
-def _check_empty(directory: Path) -> None:
+def check_empty(directory: Path) -> None:
+    """Raise ConfigurationError unless the directory is absent or empty."""
     if directory.exists() and (not directory.is_dir() or any(os.scandir(directory))):
         raise ConfigurationError(f"{directory}: already exists and is not empty; give another directory")

@@ -15,7 +15,7 @@ from wire.roster import EXPIRY_SKEW_S, Member, Role, Roster, open_roster
 ROSTER_DAYS = 90
 """How long a roster is valid, unless the operator chooses otherwise."""
 MOST_ROSTER_DAYS = 3650
-_FILE = "roster.signed"
+ROSTER_FILE = "roster.signed"
 _ROSTER = FileKind(
     with_remedy("give the newest roster.signed, such as the coordinator's, with --roster"), limit_bytes=4 << 20
 )
@@ -74,7 +74,7 @@ def renew_roster(
     """
     now = dt.datetime.now(dt.UTC) if now is None else now
     key = SigningKey.load(federation / "federation.key")
-    old = _newest(federation / _FILE, newest, key.public_bytes)
+    old = _newest(federation / ROSTER_FILE, newest, key.public_bytes)
     issued = int(now.timestamp())
     if issued < old.issued_at_unix_s - EXPIRY_SKEW_S:
         raise ConfigurationError(
@@ -88,7 +88,7 @@ def renew_roster(
         members=tuple(member for member in old.members if member not in removed),
         not_after_unix_s=expiry_unix_s(now, days),
     )
-    file = federation / _FILE
+    file = federation / ROSTER_FILE
     try:
         write_durably(file, roster.sign(key).to_bytes(), mode=BY_UMASK)
     except OSError as error:
@@ -107,7 +107,7 @@ def expiry_unix_s(now: dt.datetime, days: int) -> int:
 
 def _newest(own: Path, other: Path | None, federation_key: bytes) -> Roster:
     files = [own] if other is None else [own, other]
-    rosters = [_read(file, federation_key) for file in files]
+    rosters = [read_roster(file, federation_key) for file in files]
     newest = max(rosters, key=lambda roster: roster.version)
     if any(roster.version == newest.version and roster != newest for roster in rosters):
         raise ConfigurationError(
@@ -117,7 +117,8 @@ def _newest(own: Path, other: Path | None, federation_key: bytes) -> Roster:
     return newest
 
 
-def _read(file: Path, federation_key: bytes) -> Roster:
+def read_roster(file: Path, federation_key: bytes) -> Roster:
+    """A roster that this key signed. Raises ConfigurationError."""
     content = read_bytes(file, _ROSTER)
     try:
         return open_roster(Envelope.from_bytes(content), federation_key)

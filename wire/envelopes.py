@@ -32,6 +32,8 @@ SIGNATURE_BYTES = 64
 PEM_BYTES = 1 << 20
 """The most bytes of a PEM file. An authority's file may hold a chain of certificates."""
 
+_SPOKEN_DIGITS = 30
+
 # An Ed25519 key has 120. Testing the primes of an RSA key of a megabyte would take hours.
 _KEY_FILE_BYTES = 1 << 14
 _KEY = FileKind(
@@ -44,6 +46,8 @@ class Kind(StrEnum):
     """Message types that may be signed. The value is the message's name in the proto files."""
 
     ROSTER = "Roster"
+    JOIN_REQUEST = "JoinRequest"
+    ADMISSION = "Admission"
     QUERY = "Query"
     PAILLIER_KEY = "PaillierKey"
     CANCEL = "Cancel"
@@ -60,6 +64,8 @@ class Kind(StrEnum):
 
 SIGNER_ROLE: dict[Kind, str] = {
     Kind.ROSTER: "federation",
+    Kind.JOIN_REQUEST: "member",
+    Kind.ADMISSION: "federation",
     Kind.QUERY: "learner",
     Kind.PAILLIER_KEY: "learner",
     Kind.CANCEL: "learner",
@@ -93,6 +99,16 @@ def fingerprint(public_key: bytes) -> str:
     """The key's id in hexadecimal, in groups of four, for people to compare over the telephone."""
     text = key_id(public_key).hex()
     return ":".join(text[i : i + 4] for i in range(0, len(text), 4))
+
+
+def spoken(data: bytes) -> str:
+    """30 digits for people to read to each other, in groups of five: SHA-256 of the data modulo 10^30.
+
+    To find other data with the same digits takes about 10^30 attempts (2^99); who forges a file must find such data,
+    as the other side is what its owner made.
+    """
+    digits = f"{int.from_bytes(sha256(data)) % 10**_SPOKEN_DIGITS:0{_SPOKEN_DIGITS}d}"
+    return " ".join(digits[place : place + 5] for place in range(0, _SPOKEN_DIGITS, 5))
 
 
 def signed_bytes(kind: Kind, payload: bytes) -> bytes:

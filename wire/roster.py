@@ -30,12 +30,12 @@ class Role(Enum):
     LEARNER = "learner"
 
 
-_ROLE_TO_PROTO = {
+ROLE_TO_PROTO = {
     Role.PARTY: roster_pb2.ROLE_PARTY,
     Role.COORDINATOR: roster_pb2.ROLE_COORDINATOR,
     Role.LEARNER: roster_pb2.ROLE_LEARNER,
 }
-_ROLE_FROM_PROTO = {number: role for role, number in _ROLE_TO_PROTO.items()}
+ROLE_FROM_PROTO = {number: role for role, number in ROLE_TO_PROTO.items()}
 
 
 def certificate_san(federation: str, role: Role, name: str) -> str:
@@ -138,7 +138,7 @@ class Roster:
             issued_at_unix_s=self.issued_at_unix_s,
             members=[
                 roster_pb2.Member(
-                    role=_ROLE_TO_PROTO[m.role],
+                    role=ROLE_TO_PROTO[m.role],
                     name=m.name,
                     signing_key=m.signing_key,
                     certificate_san=m.certificate_san,
@@ -153,7 +153,7 @@ class Roster:
     def from_bytes(cls, payload: bytes) -> "Roster":
         """Raises WireError if the payload is not a valid roster."""
         message = parse(roster_pb2.Roster, payload)
-        if any(m.role not in _ROLE_FROM_PROTO for m in message.members):
+        if any(m.role not in ROLE_FROM_PROTO for m in message.members):
             raise WireError(Code.MESSAGE_MALFORMED, "This version does not know a member's role.")
         return cls(
             message.federation,
@@ -161,7 +161,7 @@ class Roster:
             message.issued_at_unix_s,
             tuple(
                 Member(
-                    _ROLE_FROM_PROTO[m.role],
+                    ROLE_FROM_PROTO[m.role],
                     m.name,
                     m.signing_key,
                     m.certificate_san,

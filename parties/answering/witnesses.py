@@ -113,10 +113,22 @@ class LedgerGuard:
             self._take_newest(newest)
         self._report()
 
+    def _learn_of_newcomers(self, challenges: Iterable[Envelope], coordinator: CoordinatorCalls) -> None:
+        """Fetch the roster, once, if it does not list a party that asks: it may have just joined."""
+        for envelope in challenges:
+            try:
+                open_challenge(envelope, self._rosters.current)
+            except WireError as error:
+                if error.code is Code.PEER_UNKNOWN:
+                    self._rosters.refresh(coordinator)
+                    return
+
     def answer(self, challenges: Iterable[Envelope], coordinator: CoordinatorCalls) -> None:
         """Answer other parties' challenges with what this party holds. Logs what does not verify."""
         seen: set[str] = set()
-        for envelope in tuple(challenges)[:MOST_CHALLENGES]:
+        shown = tuple(challenges)[:MOST_CHALLENGES]
+        self._learn_of_newcomers(shown, coordinator)
+        for envelope in shown:
             try:
                 roster = self._rosters.current
                 challenge, _ = open_challenge(envelope, roster)

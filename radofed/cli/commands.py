@@ -16,6 +16,7 @@ from radofed.cli import (
     party_report,
     plan,
     provision,
+    provision_joining,
     schema,
     simulate,
 )
@@ -52,6 +53,7 @@ for commands in (models, export, privacy, history, report):
 ledger_history.add_to(ledger.app)
 party_approval.add_to(party.app)
 party_report.add_to(party.app)
+provision_joining.add_to(provision.app)
 for name, commands in {
     "schema": schema,
     "provision": provision,

@@ -1,7 +1,10 @@
 """`rado coordinator`: run the service that forms cohorts and multiplies ciphertexts."""
 
 import time
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from radofed.cli.arguments import LISTED, Limit
 from radofed.cli.framework import ConfigOption, command, group
@@ -44,6 +47,22 @@ def status(_output: Output, config: ConfigOption, limit: Limit = None) -> Result
     if limit is not None:
         found["queries"] = found["queries"][-limit:] if limit else []
     return Result(found, text, exit_code=0 if found["running"] else EXIT_CONNECTION)
+
+
+@command(app, "roster")
+def roster(
+    _output: Output,
+    file: Annotated[Path, typer.Argument(help="A newer roster.signed of the operator.", show_default=False)],
+    config: ConfigOption,
+) -> Result:
+    """Install a newer roster. A running coordinator serves it within seconds, and expels whom it does not list."""
+    from coordinator.config import CoordinatorConfig
+    from coordinator.membership import install_roster
+
+    loaded = CoordinatorConfig.load(config)
+    installed = install_roster(loaded, file)
+    data = {"roster": loaded.roster, "version": installed.version, "expires": installed.expiry_date}
+    return Result(data, f"{loaded.roster}: version {installed.version}, expires {installed.expiry_date}")
 
 
 def _sentences(found: dict[str, Any], limit: int) -> list[str]:

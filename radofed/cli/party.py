@@ -90,3 +90,25 @@ def check(
     found = [{"name": f.name, "status": f.status, "detail": f.detail, "mend": f.fix} for f in findings]
     data = {"ok": not bad, "findings": found}
     return Result(data, "\n".join(lines), exit_code=EXIT_FAILED if bad else 0)
+
+
+@command(app, "accept")
+def accept(
+    _output: Output,
+    name: Annotated[str, typer.Argument(help="A party or learner of the roster.", metavar="NAME", show_default=False)],
+    config: ConfigOption,
+    fingerprint: Annotated[
+        str, typer.Option(help="The digits that its owner read out over the telephone.", show_default=False)
+    ],
+) -> Result:
+    """Accept another party, or pin a learner, in this party's policy, after its owner read out its fingerprint.
+
+    The fingerprint must be that of the newest roster. A running node reads its policy again on SIGHUP.
+    """
+    quiet_grpc()
+    from parties.accepting import accept, find_member
+    from parties.config import PartyConfig
+
+    loaded = PartyConfig.load(config)
+    found = accept(loaded, find_member(loaded, config.parent, name, fingerprint))
+    return Result({"member": name, "changed": found.changed, "policy": found.policy}, "\n".join(found.sentences()))

@@ -240,7 +240,7 @@ def read_opening(data: bytes) -> None:
 
 
 def read_provisioned_roster(data: bytes) -> None:
-    assert provision_roster._read(written("provision-roster", "roster.signed", data), FEDERATION_KEY).version
+    assert provision_roster.read_roster(written("provision-roster", "roster.signed", data), FEDERATION_KEY).version
 
 
 def read_attempts_signed(data: bytes) -> None:

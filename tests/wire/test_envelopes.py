@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpcore.errors import ConfigurationError
-from rado.v1 import cohort_pb2, query_pb2, roster_pb2
+from rado.v1 import cohort_pb2, join_pb2, query_pb2, roster_pb2
 from wire.envelopes import (
     SIGNER_ROLE,
     Envelope,
@@ -54,7 +54,11 @@ def test_domains_separate_types_and_roles():
 
 
 def test_every_signable_kind_is_a_message():
-    known = {name for module in (query_pb2, cohort_pb2, roster_pb2) for name in module.DESCRIPTOR.message_types_by_name}
+    known = {
+        name
+        for module in (query_pb2, cohort_pb2, join_pb2, roster_pb2)
+        for name in module.DESCRIPTOR.message_types_by_name
+    }
     assert {kind.value for kind in Kind} <= known
 
 

@@ -34,6 +34,11 @@ class Board:
     asked: list[Challenge] = field(default_factory=list)
     sent: list[Envelope] = field(default_factory=list)
     forgets: bool = False
+    rosters_fetched: int = 0
+
+    def fetch_roster(self):
+        self.rosters_fetched += 1
+        return self.world.roster_envelope, time.time()
 
     def ask_witnesses(self, challenge: Envelope) -> None:
         self.asked.append(open_challenge(challenge, self.world.roster)[0])
@@ -428,6 +433,20 @@ def test_it_shows_what_it_holds(ada, board):
     ada.rosters.offer(ada.world.roster_envelope)
     answering.answer((challenge(ada.world),), board)
     assert open_witness(board.sent[-1], ada.world.roster)[0].newest is None
+
+
+def test_a_party_that_has_just_joined_is_answered_at_once(ada, board):
+    answering = guard(ada)
+    ada.world.party_keys["zoe"] = SigningKey.generate()
+    ada.world.version += 1
+    answering.answer((challenge(ada.world, "zoe"),), board)
+    assert open_witness(board.sent[-1], ada.world.roster)[0].subject == "zoe"
+    # Any number of strangers in one answer of the coordinator cost one call.
+    fetched = board.rosters_fetched
+    strangers = [challenge(ada.world, f"stranger{n}", key=SigningKey.generate()) for n in range(5)]
+    answering.answer(strangers, board)
+    assert board.rosters_fetched == fetched + 1
+    assert len(board.sent) == 1
 
 
 def test_old_foreign_and_forged_challenges_are_not_answered(ada, board):

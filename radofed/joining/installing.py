@@ -1,0 +1,201 @@
+"""A member installs the operator's answer beside its own keys."""
+
+import datetime as dt
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpcore.errors import ConfigurationError
+from rado.v1 import join_pb2
+from radofed import templates
+from radofed.common.files.reading import FileKind, read_bytes, with_remedy
+from radofed.common.files.writing import BY_UMASK, write_durably
+from radofed.joining.requests import SIGNING_KEY, SUFFIX, TLS_KEY, JoinRequest, ReceivedRequest
+from radofed.provision import default_listen, split_address
+from radofed.provision_roster import ROSTER_FILE
+from wire.envelopes import (
+    KEY_BYTES,
+    Envelope,
+    Kind,
+    SigningKey,
+    load_public_key,
+    parse,
+    save_public_key,
+    sha256,
+    spoken,
+)
+from wire.errors import WireError
+from wire.identity import TlsFiles
+from wire.roster import Member, Role, Roster, open_roster
+
+# A roster of a thousand members has some 200 KB.
+_FILE = FileKind(with_remedy("ask the operator for the file again"), limit_bytes=8 << 20)
+_FEDERATION_KEY = "federation.pub"
+
+
+@dataclass(frozen=True)
+class Admission:
+    """The operator's answer to a request, verified against the federation key that came with it."""
+
+    federation_key: bytes
+    request_digest: bytes
+    certificate: bytes
+    authority: bytes
+    roster: Roster
+    roster_content: bytes
+    coordinator_address: str
+
+    @property
+    def federation_spoken(self) -> str:
+        """The digits that the operator reads to the member."""
+        return spoken(self.federation_key)
+
+    @classmethod
+    def load(cls, path: Path) -> "Admission":
+        """Read an answer. Raises ConfigurationError if it was changed on its way, or is none."""
+        content = read_bytes(path, _FILE)
+        try:
+            file = parse(join_pb2.AdmissionFile, content)
+            if len(file.federation_key) != KEY_BYTES:
+                raise _FILE.error(path, "has no federation key")
+            payload = Envelope.from_proto(file.admission).open(Kind.ADMISSION, file.federation_key)
+            message = parse(join_pb2.Admission, payload)
+            envelope = Envelope.from_proto(message.roster)
+            roster = open_roster(envelope, file.federation_key)
+        except WireError as error:
+            raise _FILE.error(path, f"is no answer of an operator, or was changed ({error.public_sentence})") from error
+        split_address(message.coordinator_address)
+        return cls(
+            file.federation_key,
+            message.request_digest,
+            message.certificate,
+            message.authority,
+            roster,
+            envelope.to_bytes(),
+            message.coordinator_address,
+        )
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A member that is ready to be configured. new: the files that were made; others were there and are kept."""
+
+    directory: Path
+    role: Role
+    roster: Roster
+    new: tuple[str, ...]
+    others: tuple[Member, ...]
+
+    @property
+    def config(self) -> Path:
+        """The member's configuration file."""
+        return self.directory / f"{self.role.value}.toml"
+
+    def sentences(self) -> list[str]:
+        """For the member: the next steps."""
+        lines = [f"{self.directory}: {', '.join(self.new)}"]
+        if self.role is Role.PARTY:
+            lines.append("compare these digits with their owners, over the telephone, and accept each with")
+            lines.append(f"  rado party accept NAME --config {self.config} --fingerprint DIGITS")
+            lines += [f"  {spoken(other.signing_key)}  {other.role.value} {other.name}" for other in self.others]
+            lines.append(f"then edit {self.directory / 'policy.toml'}: it refuses every query")
+        return [*lines, f"roster version {self.roster.version}, expires {self.roster.expiry_date}"]
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "config": self.config,
+            "files": list(self.new),
+            "roster_version": self.roster.version,
+            "roster_expires": self.roster.expiry_date,
+            "members": [
+                {"role": other.role.value, "name": other.name, "fingerprint": spoken(other.signing_key)}
+                for other in self.others
+            ],
+        }
+
+
+def is_pinned(directory: Path, admission: Admission) -> bool:
+    """Whether this member has compared the federation's key before."""
+    pinned = directory / _FEDERATION_KEY
+    return pinned.exists() and load_public_key(pinned) == admission.federation_key
+
+
+def install(directory: Path, admission: Admission, *, now: dt.datetime | None = None) -> Installed:
+    """Write certificate, public files and, where there are none, configurations beside the member's keys.
+
+    The caller has compared `admission.federation_spoken` with the operator, unless the directory has the same
+    federation key already. Raises ConfigurationError before anything is written, if the answer is to another request.
+    """
+    request = _own_request(directory)
+    if admission.request_digest != sha256(request.to_bytes()):
+        raise ConfigurationError(
+            f"the operator's answer is to another request than {directory / (request.name + SUFFIX)}: give the "
+            "answer to this one, or make a new request"
+        )
+    signing = SigningKey.load(directory / SIGNING_KEY)
+    if signing.public_bytes != request.signing_key or request.member not in admission.roster.members:
+        raise ConfigurationError(
+            f"the roster in the answer does not list {request.name} with the key of {directory / SIGNING_KEY}: send "
+            "the operator the request once more"
+        )
+    pinned = directory / _FEDERATION_KEY
+    if pinned.exists() and not is_pinned(directory, admission):
+        raise ConfigurationError(
+            f"{pinned}: the key of another federation; if the operator changed its key, compare the new fingerprint, "
+            "then delete this file"
+        )
+    _check_tls(directory, request, admission, now or dt.datetime.now(dt.UTC))
+    others = tuple(m for m in admission.roster.members if m.signing_key and m.name != request.name)
+    return Installed(directory, request.role, admission.roster, tuple(_write(directory, request, admission)), others)
+
+
+def _own_request(directory: Path) -> JoinRequest:
+    files = sorted(directory.glob(f"*{SUFFIX}"))
+    if len(files) != 1:
+        raise ConfigurationError(
+            f"{directory}: {len(files)} requests here; give the directory of one `rado provision request`"
+        )
+    return ReceivedRequest.load(files[0]).request
+
+
+def _check_tls(directory: Path, request: JoinRequest, admission: Admission, now: dt.datetime) -> None:
+    """Check certificate, key and authority as a node does at its start."""
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        (place / "ca.pem").write_bytes(admission.authority)
+        (place / "certificate.pem").write_bytes(admission.certificate)
+        TlsFiles(place / "ca.pem", place / "certificate.pem", directory / TLS_KEY).check(
+            request.federation, request.role, request.name, now
+        )
+
+
+def _write(directory: Path, request: JoinRequest, admission: Admission) -> list[str]:
+    """Write the files; returns the names of those that are new or replaced."""
+    write_durably(directory / "ca.pem", admission.authority, mode=BY_UMASK)
+    write_durably(directory / "certificate.pem", admission.certificate, mode=BY_UMASK)
+    written = ["ca.pem", "certificate.pem"]
+    if not (directory / _FEDERATION_KEY).exists():
+        save_public_key(directory / _FEDERATION_KEY, admission.federation_key)
+        written.append(_FEDERATION_KEY)
+    write_durably(directory / ROSTER_FILE, admission.roster_content, mode=BY_UMASK)
+    written.append(ROSTER_FILE)
+    for name, text in _configurations(request, admission).items():
+        if not (directory / name).exists():
+            write_durably(directory / name, text.encode(), mode=BY_UMASK)
+            written.append(name)
+    return written
+
+
+def _configurations(request: JoinRequest, admission: Admission) -> dict[str, str]:
+    """The configuration files of a new member. A party accepts nobody yet."""
+    federation, name, coordinator = request.federation, request.name, admission.coordinator_address
+    match request.role:
+        case Role.COORDINATOR:
+            listen = default_listen(*split_address(coordinator))
+            return {"coordinator.toml": templates.coordinator_toml(federation, name, listen)}
+        case Role.LEARNER:
+            return {"learner.toml": templates.learner_toml(federation, name, coordinator)}
+        case Role.PARTY:
+            policy = templates.policy_toml({}, {}, templates.PolicyChoices())
+            return {"party.toml": templates.party_toml(federation, name, coordinator), "policy.toml": policy}

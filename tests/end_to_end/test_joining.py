@@ -1,0 +1,167 @@
+"""Members make their keys at home, join by requests and admissions, and learn; then one joins, and one is replaced."""
+
+import shutil
+import signal
+import stat
+from pathlib import Path
+
+import pytest
+
+from learner.release import Release
+from tests import forked
+from tests.end_to_end.test_main_job import SCHEMA, table
+from tests.federation import free_port, rado, wait_until
+from tests.forked import Forked
+from wire.envelopes import SigningKey, spoken
+
+PARTIES = ("north", "south", "west")
+
+
+class Home:
+    """An operator and members, each with a directory. Only requests and admissions travel between them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.address = f"localhost:{free_port()}"
+        self.operator = root / "operator"
+        self.digits = rado("provision", "create", str(self.operator), "--federation", "clinics")["data"][
+            "federation_fingerprint"
+        ]
+        self.nodes: dict[str, Forked] = {}
+
+    def request(self, name: str, role: str, *more: str, directory: str = "") -> tuple[Path, str]:
+        """A member makes keys and a request: the file as the operator gets it, and the digits that are read out."""
+        place = str(self.root / (directory or name))
+        who = ("--federation", "clinics", "--role", role, "--name", name)
+        made = rado("provision", "request", place, *who, *more)["data"]
+        sent = self.root / "post" / f"{name}.request"
+        sent.parent.mkdir(exist_ok=True)
+        shutil.copy(made["file"], sent)
+        return sent, made["fingerprint"]
+
+    def sign(self, *requests: tuple[Path, str], command: str = "sign", code: int = 0) -> dict:
+        digits = [f"--fingerprint={file.stem}={found}" for file, found in requests]
+        files = [str(file) for file, _ in requests]
+        return rado("provision", command, str(self.operator), *files, *digits, code=code)
+
+    def install(self, signed: dict, *, code: int = 0, directory: str = "", digits: str = "") -> list[dict]:
+        return [
+            rado(
+                *("provision", "install", each["file"], "--directory", str(self.root / (directory or each["name"]))),
+                *("--fingerprint", digits or self.digits),
+                code=code,
+            )
+            for each in signed["data"]["admissions"]
+        ]
+
+    def config(self, name: str) -> Path:
+        roles = {"party", "coordinator", "learner"}
+        return next(file for file in (self.root / name).glob("*.toml") if file.stem in roles)
+
+    def start(self, name: str, words: str = '"started"') -> None:
+        log, config = self.root / f"{name}.log", self.config(name)
+        log.unlink(missing_ok=True)
+        self.nodes[name] = Forked(forked.rado, (config.stem, "start", "--config", str(config)), log)
+        wait_until(lambda: log.exists() and words in log.read_text(), what=name)
+
+    def prepare(self, name: str, installed: dict, seed: int) -> None:
+        """What a party's people do: rows, schema, the policy's designs, and whom they accept."""
+        place = self.root / name
+        (place / "schema.toml").write_text(SCHEMA)
+        (place / "data.csv").write_text(table(300, seed))
+        policy = place / "policy.toml"
+        policy.write_text(policy.read_text().replace("designs = []", 'designs = ["moments"]'))
+        for other in installed["data"]["members"]:
+            self.accept(name, other["name"], other["fingerprint"])
+
+    def accept(self, party: str, name: str, digits: str, code: int = 0) -> dict:
+        config = str(self.config(party))
+        return rado("party", "accept", name, "--config", config, "--fingerprint", digits, code=code)
+
+    def learn(self, *, cohort: int, answer_within_s: int = 30) -> dict[str, int]:
+        """The university asks everyone; returns the rows of each party in the total that it opened."""
+        schema = self.root / "schema.toml"
+        schema.write_text(SCHEMA)
+        config = ("--config", str(self.config("university")), "--schema", str(schema))
+        asked = (
+            "--design",
+            "moments",
+            "--epsilon",
+            "1",
+            "--cohort-min",
+            str(cohort),
+            "--answer-within-s",
+            str(answer_within_s),
+        )
+        return Release.load(Path(rado("learner", "query", *config, *asked)["data"]["release"])).party_rows
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    found = Home(tmp_path_factory.mktemp("home"))
+    requests = [
+        found.request("hub", "coordinator", "--address", found.address),
+        *(found.request(name, "party", "--rows", "300") for name in PARTIES),
+        found.request("university", "learner"),
+    ]
+    signed = found.sign(*requests)
+    for seed, (each, installed) in enumerate(zip(signed["data"]["admissions"], found.install(signed), strict=True)):
+        if each["role"] == "party":
+            found.prepare(each["name"], installed, seed)
+    rado("learner", "keygen", "--config", str(found.config("university")), "--bits", "2048")
+    found.start("hub", "listening")
+    for name in PARTIES:
+        found.start(name)
+    yield found
+    for node in found.nodes.values():
+        node.kill()
+
+
+def keys_of(place: Path) -> set[bytes]:
+    return {file.read_bytes() for file in place.glob("*.key")}
+
+
+def test_a_federation_learns_and_no_private_key_left_its_home(home):
+    assert home.learn(cohort=3) == dict.fromkeys(PARTIES, 300)
+    homes = [home.root / name for name in (*PARTIES, "hub", "university")]
+    secrets = set().union(*map(keys_of, homes))
+    assert len(secrets) == 2 * len(homes)
+    seen = [*(home.root / "post").iterdir(), *(file for file in home.operator.rglob("*") if file.is_file())]
+    assert len(seen) > 3 * len(homes)
+    for file in seen:
+        assert not any(secret in file.read_bytes() for secret in secrets)
+    modes = {stat.S_IMODE(file.stat().st_mode) for place in (*homes, home.operator) for file in place.glob("*.key")}
+    assert modes == {0o600}
+
+
+def test_one_more_party_joins_and_no_other_member_edits_a_file(home):
+    before = {file: file.read_bytes() for name in PARTIES for file in (home.root / name).glob("*.toml")}
+    signed = home.sign(home.request("east", "party", "--rows", "300"))
+    (installed,) = home.install(signed)
+    home.prepare("east", installed, 9)
+    rado("coordinator", "roster", signed["data"]["roster"], "--config", str(home.config("hub")))
+    wait_until(lambda: '"version": 2' in (home.root / "hub.log").read_text(), what="the new roster")
+    assert {file: file.read_bytes() for file in before} == before
+    # Each officer decides for their own party.
+    digits = spoken(SigningKey.load(home.root / "east/signing.key").public_bytes)
+    for name in PARTIES:
+        assert home.accept(name, "east", "0" * 30, code=4)["error"]["message"].startswith("the roster's key of east")
+        assert home.accept(name, "east", digits)["data"]["changed"]
+        assert not home.accept(name, "east", digits)["data"]["changed"]
+        home.nodes[name].send_signal(signal.SIGHUP)
+        wait_until(lambda name=name: "policy" in (home.root / f"{name}.log").read_text(), what="the policy")
+    home.start("east")
+    assert set(home.learn(cohort=4)) == {*PARTIES, "east"}
+
+
+def test_a_member_that_lost_its_keys_gets_new_ones(home):
+    """Needs the two tests before: four parties take part."""
+    lost = home.request("north", "party", "--rows", "300", directory="new-north")
+    refused = home.sign(lost, code=4)["error"]["message"]
+    assert "rado provision replace-key" in refused
+    signed = home.sign(lost, command="replace-key")
+    home.install(signed, directory="new-north")
+    rado("coordinator", "roster", signed["data"]["roster"], "--config", str(home.config("hub")))
+    # The old keys are out at once, with the process that still holds them.
+    wait_until(lambda: '"version": 3' in (home.root / "hub.log").read_text(), what="the new roster")
+    assert set(home.learn(cohort=3, answer_within_s=3)) == {"south", "west", "east"}
