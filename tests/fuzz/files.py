@@ -4,6 +4,7 @@ import datetime as dt
 import io
 import json
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from learner.release import Release
 from learner.report.measured import read_evaluation
 from learner.report.plots import calibration_plot, roc_plot
 from learner.state import LearnerState
+from parties.accepting import _installed, accept
 from parties.answering.spool import Spools
 from parties.config import PartyConfig
 from parties.policy import Policy
@@ -33,7 +35,7 @@ from parties.secret import load_or_create
 from rado.v1 import roster_pb2
 from radofed import provision_roster, templates
 from radofed.audit import Exported, compare
-from radofed.certificates import Authority, make_request
+from radofed.certificates import Authority, make_request, private_pem
 from radofed.common.cluster import jobs, ray_cluster
 from radofed.common.files.reading import parse_json, read_text
 from radofed.common.files.schemas import load_schema
@@ -44,7 +46,7 @@ from tests.fuzz.mutation import json_octets, messages_near, octets_near, texts_n
 from tests.fuzz.target import Target, scratch, written
 from tests.wire.test_query_kinds import SCHEMA
 from wire.cohort import Cohort
-from wire.envelopes import Kind, SigningKey, load_public_key, sha256
+from wire.envelopes import Kind, SigningKey, key_id, load_public_key, sha256
 from wire.identity import Certificate, TlsFiles
 from wire.roster import Role
 from wire.upload import Chunk
@@ -239,6 +241,39 @@ def read_opening(data: bytes) -> None:
     assert len(secret.public_bytes) == 32
 
 
+@cache
+def authority_files() -> dict[str, bytes]:
+    made = Authority.create(world.FEDERATION, dt.datetime.fromtimestamp(world.NOW, dt.UTC))
+    return {"ca.key": private_pem(made.key), "ca.pem": made.certificate_pem}
+
+
+def read_authority(damaged: str):
+    def read(data: bytes) -> None:
+        for name, content in (authority_files() | {damaged: data}).items():
+            path = written("authority", name, content)
+            path.chmod(0o600)
+        assert Authority.load(path.parent).federation == world.FEDERATION
+
+    return read
+
+
+def read_installed_roster(path: Path) -> None:
+    assert _installed(path, FEDERATION_KEY).version
+
+
+POLICY_TEXT = templates.policy_toml({}, {}, templates.PolicyChoices())
+
+
+def read_policy_to_extend(data: bytes) -> None:
+    """An officer accepts a member in a policy that people have edited."""
+    path = written("policy-to-extend", "policy.toml", data)
+    member = world.MEMBERS["bob"]
+    config = PartyConfig.model_construct(policy=path, name="ann")
+    before = Policy.load(path)
+    assert accept(config, member).changed is (key_id(member.signing_key).hex() not in before.accepted_members)
+    assert key_id(member.signing_key).hex() in Policy.load(path).accepted_members
+
+
 def read_provisioned_roster(data: bytes) -> None:
     assert provision_roster.read_roster(written("provision-roster", "roster.signed", data), FEDERATION_KEY).version
 
@@ -342,6 +377,7 @@ def targets() -> list[Target]:
     arrays = [npy(release().integers), npy(np.zeros((0, 7), np.int64)), npy(np.ones(3)), npy(np.zeros(2, "<i4"))]
     plain = [jobs.pickle.dumps(message) for message in (("ready", None), ("result", (1, b"x")), ("e", np.arange(3)))]
     tls = tls_files()
+    authority = authority_files()
     roster = messages_near([roster_pb2.Roster.FromString(world.ROSTER.to_bytes())])
     payloads = roster.map(lambda payload: b"\0" + payload)
     return [
@@ -397,6 +433,14 @@ def targets() -> list[Target]:
         Target("opening-key", read_opening, octets_near([bytes(32), b"k" * 32]), 32, ("learner.state._SECRET",)),
         Target("provision-roster", read_provisioned_roster, octets_near([signed]), 4 * MEBIBYTE,
                ("radofed.provision_roster._ROSTER",)),
+        Target("installed-roster", in_file("installed-roster", "roster.signed", read_installed_roster),
+               octets_near([signed]), 4 * MEBIBYTE, ("parties.accepting._ROSTER",)),
+        Target("authority-key", read_authority("ca.key"), octets_near([authority["ca.key"]]), MEBIBYTE,
+               ("radofed.certificates._KEY",)),
+        Target("authority-certificate", read_authority("ca.pem"), octets_near([authority["ca.pem"]]), MEBIBYTE,
+               ("radofed.certificates._CERTIFICATE",)),
+        Target("policy-to-extend", read_policy_to_extend, texts_near([POLICY_TEXT]), 256 << 10,
+               ("parties.accepting._POLICY",), examples=20),
         Target("attempts-signed", read_attempts_signed, texts_near(["2\n"]), 8, ("learner.state._NUMBER",)),
         Target("node-status", read_node_status, json_octets([{"party": "ann", "attempts": []}]), MEBIBYTE,
                ("radofed.common.local_status._STATUS",)),

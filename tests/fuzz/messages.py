@@ -10,14 +10,17 @@ from rado.v1 import (
     ciphertext_pb2,
     cohort_pb2,
     envelope_pb2,
+    join_pb2,
     party_service_pb2,
     query_pb2,
     release_pb2,
     roster_pb2,
 )
+from radofed.joining.installing import Admission
+from radofed.joining.requests import ReceivedRequest
 from tests.fuzz import world
 from tests.fuzz.mutation import messages_near, octets_near, texts_near
-from tests.fuzz.target import Target
+from tests.fuzz.target import Target, written
 from tests.wire.test_query_kinds import KINDS, SCHEMA
 from wire.binding import Binding, montgomery_key
 from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, check_receipts, open_statement
@@ -47,6 +50,8 @@ PROTOS = {
     Kind.CHALLENGE: cohort_pb2.Challenge,
     Kind.WITNESS: cohort_pb2.Witness,
     Kind.RETRY: query_pb2.Retry,
+    Kind.JOIN_REQUEST: join_pb2.JoinRequest,
+    Kind.ADMISSION: join_pb2.Admission,
 }
 
 
@@ -99,6 +104,24 @@ def read_retry(payload: bytes) -> None:
     assert Retry.from_bytes(retry.sign(world.KEYS["lea"]).payload) == retry
 
 
+def read_join_request(payload: bytes) -> None:
+    """As the operator reads a member's file, signed by the key that it names if that is a known one."""
+    signed = world.KEYS["ann"].sign(Kind.JOIN_REQUEST, payload).to_bytes()
+    path = written("join-request", "dot.request", signed)
+    request = ReceivedRequest.load(path).request
+    assert request.to_bytes() == payload
+    assert request.member.name
+    assert request.fingerprint
+
+
+def read_admission(payload: bytes) -> None:
+    """As a member reads the operator's file."""
+    signed = world.KEYS["federation"].sign(Kind.ADMISSION, payload).to_proto()
+    file = join_pb2.AdmissionFile(federation_key=world.KEYS["federation"].public_bytes, admission=signed)
+    path = written("admission", "dot.admission", file.SerializeToString())
+    assert Admission.load(path).federation_spoken
+
+
 def signed_by_party(kind: Kind, payload: bytes) -> Envelope:
     """Signed by the party that the payload names, if there is one."""
     try:
@@ -142,6 +165,8 @@ READERS = {
     Kind.CHALLENGE: opened_by(Kind.CHALLENGE, Challenge, open_challenge),
     Kind.WITNESS: opened_by(Kind.WITNESS, Witness, open_witness),
     Kind.RETRY: read_retry,
+    Kind.JOIN_REQUEST: read_join_request,
+    Kind.ADMISSION: read_admission,
 }
 LEA = world.MEMBERS["lea"]
 COVERED = {
@@ -158,6 +183,8 @@ COVERED = {
     Kind.CHALLENGE: ("wire.witness.Challenge.from_bytes",),
     Kind.WITNESS: ("wire.witness.Witness.from_bytes",),
     Kind.RETRY: ("wire.query.Retry.from_bytes",),
+    Kind.JOIN_REQUEST: ("radofed.joining.requests._FILE",),
+    Kind.ADMISSION: ("radofed.joining.installing._FILE",),
 }
 
 

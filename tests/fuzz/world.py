@@ -14,10 +14,13 @@ from dpcore.paillier.secret import SecretKey
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import PlainDesign
 from dpcore.records.held_back import HeldBack, Part
+from rado.v1 import join_pb2
+from radofed.certificates import make_request
+from radofed.joining.requests import JoinRequest
 from tests.wire.test_query_kinds import KINDS, SCHEMA
 from wire.binding import Binding, OpeningSecret
 from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, sign
-from wire.envelopes import Kind, SigningKey
+from wire.envelopes import Kind, SigningKey, sha256
 from wire.errors import Code, WireError
 from wire.features import OWN_FEATURES, Feature, Features
 from wire.ledger_head import LedgerHead
@@ -179,7 +182,32 @@ def statements() -> dict[Kind, list[bytes]]:
         Kind.CHALLENGE: [Challenge(FEDERATION, "ann", octets("challenge"), NOW).to_bytes()],
         Kind.WITNESS: [witness.to_bytes()],
         Kind.RETRY: [retry],
+        Kind.JOIN_REQUEST: [request.to_bytes() for request in join_requests()],
+        Kind.ADMISSION: [admission()],
     }
+
+
+@cache
+def join_requests() -> tuple[JoinRequest, ...]:
+    """Of a party, which signs with ann's key, and of a coordinator."""
+    key = KEYS["ann"].public_bytes
+    party, hub = (make_request(FEDERATION, role, "dot").request_pem for role in (Role.PARTY, Role.COORDINATOR))
+    return (
+        JoinRequest(FEDERATION, Role.PARTY, "dot", key, party, NOW, rows_at_least=5),
+        JoinRequest(FEDERATION, Role.COORDINATOR, "dot", key, hub, NOW, address="dot:7443"),
+    )
+
+
+@cache
+def admission() -> bytes:
+    """The payload of an answer to the party's request."""
+    return join_pb2.Admission(
+        request_digest=sha256(join_requests()[0].to_bytes()),
+        certificate=b"certificate",
+        authority=b"authority",
+        roster=ROSTER_ENVELOPE.to_proto(),
+        coordinator_address="dot:7443",
+    ).SerializeToString()
 
 
 def _signed_payload(which: str) -> bytes:

@@ -1,0 +1,127 @@
+"""Accepting a member changes one entry of the policy, after its fingerprint was compared with the roster's."""
+
+import pytest
+
+from dpcore.errors import ConfigurationError
+from parties import accepting
+from parties.accepting import accept, find_member
+from parties.config import PartyConfig
+from parties.policy import Policy
+from radofed.provision import provision
+from wire.envelopes import key_id, spoken
+
+
+@pytest.fixture
+def made(tmp_path):
+    return provision(
+        tmp_path / "f", federation="clinics", coordinator_address="localhost:1", parties=["north", "south", "west"]
+    )
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    """No coordinator runs here."""
+    monkeypatch.setattr(accepting, "_TRY_S", 0.05)
+
+
+@pytest.fixture
+def north(made):
+    """Its configuration, with a policy that accepts and pins no one."""
+    member = next(m for m in made.members if m.name == "north")
+    config = PartyConfig.load(member.config)
+    text = config.policy.read_text()
+    start, end = text.index("accepted_members = ["), text.index("# The privacy budget")
+    config.policy.write_text(text[:start] + "accepted_members = [\n\n]\n\n" + text[end:].partition("[[learners]]")[0])
+    (member.directory / "roster.signed").write_bytes((made.directory / "federation/roster.signed").read_bytes())
+    return config
+
+
+def member_of(made, name):
+    return next(m for m in made.roster.members if m.name == name)
+
+
+def find(config, name, digits):
+    return find_member(config, config.policy.parent, name, digits)
+
+
+def test_a_party_and_a_learner_are_accepted_and_nothing_else_changes(made, north):
+    before, text = Policy.load(north.policy), north.policy.read_text()
+    south, learner = member_of(made, "south"), member_of(made, "learner")
+    for member in (south, learner):
+        assert accept(north, find(north, member.name, spoken(member.signing_key))).changed
+        assert not accept(north, member).changed
+    after = Policy.load(north.policy)
+    assert after.accepted_members == (key_id(south.signing_key).hex(),)
+    assert [(one.name, one.signing_key) for one in after.learners] == [("learner", key_id(learner.signing_key).hex())]
+    assert after.model_copy(update={"accepted_members": (), "learners": ()}) == before
+    # Comments stay, and the new lines say whose key it is.
+    assert set(text.splitlines()) <= set(north.policy.read_text().splitlines())
+    assert "# south" in north.policy.read_text()
+
+
+def test_spaces_between_digits_mean_nothing(made, north):
+    key = member_of(made, "south").signing_key
+    for digits in (spoken(key).replace(" ", ""), f" {spoken(key)} "):
+        assert find(north, "south", digits).signing_key == key
+
+
+@pytest.mark.parametrize("digits", ["", "1", "0" * 30, "x"])
+def test_other_digits_accept_no_one(made, north, digits):
+    before = north.policy.read_text()
+    with pytest.raises(ConfigurationError, match="compare again"):
+        find(north, "south", digits)
+    with pytest.raises(ConfigurationError, match="compare again"):
+        find(north, "south", spoken(member_of(made, "west").signing_key))
+    assert north.policy.read_text() == before
+
+
+@pytest.mark.parametrize("name", ["north", "coordinator", "zoe", ""])
+def test_members_that_cannot_be_accepted(north, name):
+    with pytest.raises(ConfigurationError, match="it has south, west, learner"):
+        find(north, name, "0")
+
+
+def test_without_a_roster_it_says_where_one_comes_from(north):
+    (north.policy.parent / "roster.signed").unlink()
+    with pytest.raises(ConfigurationError, match="install the operator's answer"):
+        find(north, "south", "0")
+
+
+def test_a_roster_of_another_key_is_refused(north, tmp_path):
+    other = provision(tmp_path / "g", federation="clinics", coordinator_address="localhost:1", parties=["a"])
+    (north.policy.parent / "roster.signed").write_bytes((other.directory / "federation/roster.signed").read_bytes())
+    with pytest.raises(ConfigurationError, match="not a roster of this federation key"):
+        find(north, "a", "0")
+
+
+def test_a_learner_with_a_new_key_is_not_pinned_beside_the_old_one(made, north):
+    accept(north, member_of(made, "learner"))
+    text = north.policy.read_text()
+    north.policy.write_text(text.replace(f"{key_id(member_of(made, 'learner').signing_key).hex()[:4]}", "0000", 1))
+    with pytest.raises(ConfigurationError, match="remove its table"):
+        accept(north, member_of(made, "learner"))
+
+
+def test_a_file_without_the_list_gets_one(made, north):
+    text = north.policy.read_text()
+    north.policy.write_text(text.replace("accepted_members = [\n\n]\n", ""))
+    accept(north, member_of(made, "south"))
+    assert len(Policy.load(north.policy).accepted_members) == 1
+
+
+def test_a_file_that_is_written_otherwise_is_left_alone(made, north):
+    """The list is in a text of several lines here, which only looks like it."""
+    text = north.policy.read_text().replace("accepted_members = [\n\n]\n", "")
+    learner = f'[[learners]]\nname = """\naccepted_members = [\n"""\nsigning_key = "{"0" * 64}"\n'
+    odd = f"{text}\n{learner}"
+    north.policy.write_text(odd)
+    assert Policy.load(north.policy).learners
+    with pytest.raises(ConfigurationError, match="by hand"):
+        accept(north, member_of(made, "south"))
+    assert north.policy.read_text() == odd
+
+
+def test_the_file_keeps_its_mode(made, north):
+    north.policy.chmod(0o640)
+    accept(north, member_of(made, "south"))
+    assert north.policy.stat().st_mode & 0o777 == 0o640

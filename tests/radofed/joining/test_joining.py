@@ -1,0 +1,250 @@
+"""Requests and admissions: what is refused, and that nothing is signed or installed then."""
+
+import datetime as dt
+from dataclasses import replace
+
+import pytest
+
+from dpcore.errors import ConfigurationError
+from rado.v1 import join_pb2
+from radofed.joining.installing import Admission, install, is_pinned
+from radofed.joining.operator import admit, found, kept_requests
+from radofed.joining.requests import JoinRequest, ReceivedRequest, make_join_request
+from radofed.provision_roster import read_roster
+from tests.federation import rado
+from wire.envelopes import Envelope, Kind, SigningKey, load_public_key, spoken
+from wire.identity import Certificate
+from wire.roster import Role
+
+NOW = dt.datetime(2030, 5, 1, 12, tzinfo=dt.UTC)
+ADDRESS = "rado.example.org:7443"
+
+
+class Home:
+    """An operator with a coordinator, north and lab; each member in its directory."""
+
+    def __init__(self, root) -> None:
+        self.root = root
+        self.operator = root / "operator"
+        self.founded = found(self.operator, "clinics", NOW)
+        requests = [self.request("hub"), self.request("north"), self.request("lab")]
+        self.first = admit(self.operator, requests, now=NOW)
+
+    def request(self, name, *, directory="", federation="clinics", **changes) -> ReceivedRequest:
+        role = {"hub": Role.COORDINATOR, "lab": Role.LEARNER}.get(name, Role.PARTY)
+        settings = {"federation": federation, "role": role, "name": name, "now": NOW}
+        settings |= {"address": ADDRESS} if role is Role.COORDINATOR else {}
+        made = make_join_request(self.root / (directory or name), **(settings | changes))
+        return ReceivedRequest.load(made.file)
+
+    def admission(self, name) -> Admission:
+        return Admission.load(self.operator / "admissions" / f"{name}.admission")
+
+    @property
+    def signed(self) -> set:
+        """All that the operator has signed so far."""
+        return {file.read_bytes() for file in self.operator.rglob("*") if file.is_file()}
+
+
+@pytest.fixture
+def home(tmp_path):
+    return Home(tmp_path)
+
+
+def refused(home, *requests, match, **changes):
+    before = home.signed
+    with pytest.raises(ConfigurationError, match=match):
+        admit(home.operator, requests, **({"now": NOW} | changes))
+    assert home.signed == before
+
+
+def test_the_roster_has_what_the_requests_say(home):
+    roster = read_roster(home.operator / "roster.signed", load_public_key(home.operator / "federation.pub"))
+    assert [(m.role.value, m.name) for m in roster.members] == [
+        ("coordinator", "hub"),
+        ("party", "north"),
+        ("learner", "lab"),
+    ]
+    north = SigningKey.load(home.root / "north/signing.key")
+    assert roster.find("north", Role.PARTY).signing_key == north.public_bytes
+    assert roster.version == 1
+    assert home.admission("north").coordinator_address == ADDRESS
+    assert "rado.example.org" in Certificate.load(installed(home, "hub") / "certificate.pem").dns_and_addresses
+
+
+def installed(home, name):
+    install(home.root / name, home.admission(name), now=NOW)
+    return home.root / name
+
+
+@pytest.mark.parametrize("place", [5, 40, 90, -3])
+def test_a_request_that_was_changed_on_its_way_is_refused(home, place):
+    file = home.root / "north/north.request"
+    content = bytearray(file.read_bytes())
+    content[place] ^= 1
+    file.write_bytes(bytes(content))
+    with pytest.raises(ConfigurationError, match="ask the member for the file again"):
+        ReceivedRequest.load(file)
+
+
+def test_a_request_by_another_has_another_fingerprint(home):
+    """Who changes a request on its way must sign it anew, with another key: the digits differ."""
+    sent = ReceivedRequest.load(home.root / "north/north.request").request
+    forged = replace(sent, signing_key=SigningKey.generate().public_bytes)
+    assert forged.fingerprint != sent.fingerprint
+    more = replace(sent, rows_at_least=5)
+    assert more.fingerprint != sent.fingerprint
+    assert sorted(map(len, sent.fingerprint.split())) == [5] * 6
+
+
+def test_requests_that_cannot_be_admitted(home, tmp_path):
+    east = home.request("east")
+    refused(home, match="no request")
+    refused(home, east, east, match="several requests of east")
+    other = home.request("east", directory="other", federation="banks")
+    refused(home, other, match="asks to join 'banks'")
+    again = home.request("north", directory="again")
+    refused(home, again, match="rado provision replace-key")
+    refused(home, home.request("lab", directory="party-lab", role=Role.PARTY), match="the roster has a learner 'lab'")
+    refused(home, east, match="has no member 'east'", replaced=True)
+    refused(home, east, match="leave it out", coordinator="elsewhere:1")
+    refused(home, east, match="clock shows", now=NOW - dt.timedelta(days=1))
+    refused(home, home.request("hub2", role=Role.COORDINATOR, address="b:1"), match="exactly one coordinator")
+    refused(home, east, match="cannot be valid for 0 days", days=0)
+
+
+def test_a_certificate_request_for_another_member_is_not_signed(home):
+    east, west = home.request("east"), home.request("west")
+    stolen = replace(east.request, certificate_request=west.request.certificate_request)
+    refused(home, ReceivedRequest(stolen, east.content), match="request of east: the request is for")
+
+
+def test_a_federation_without_coordinator(tmp_path):
+    found(tmp_path / "operator", "clinics", NOW)
+    made = make_join_request(tmp_path / "a", federation="clinics", role=Role.PARTY, name="a", now=NOW)
+    request = ReceivedRequest.load(made.file)
+    with pytest.raises(ConfigurationError, match="no coordinator is known here"):
+        admit(tmp_path / "operator", [request], now=NOW)
+    with pytest.raises(ConfigurationError, match="exactly one coordinator"):
+        admit(tmp_path / "operator", [request], coordinator=ADDRESS, now=NOW)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "North"},
+        {"federation": "-"},
+        {"address": ADDRESS},
+        {"role": Role.COORDINATOR},
+        {"role": Role.COORDINATOR, "address": "nowhere"},
+        {"role": Role.LEARNER, "rows_at_least": 3},
+        {"rows_at_least": 0},
+    ],
+)
+def test_a_request_that_makes_no_sense_leaves_nothing(tmp_path, changes):
+    settings = {"federation": "clinics", "role": Role.PARTY, "name": "north", "now": NOW}
+    with pytest.raises(ConfigurationError):
+        make_join_request(tmp_path / "north", **(settings | changes))
+    assert not (tmp_path / "north").exists()
+
+
+def test_keys_are_never_overwritten(home):
+    key = (home.root / "north/signing.key").read_bytes()
+    with pytest.raises(ConfigurationError, match="there is a key already"):
+        home.request("north")
+    assert (home.root / "north/signing.key").read_bytes() == key
+
+
+def test_an_answer_is_installed_once_and_again(home):
+    place = installed(home, "north")
+    policy = (place / "policy.toml").read_text()
+    assert "accepted_members = [\n\n]" in policy
+    assert "[[learners]]" not in policy
+    assert is_pinned(place, home.admission("north"))
+    (place / "policy.toml").write_text(f"# mine\n{policy}")
+    before = (place / "certificate.pem").read_bytes()
+    admit(home.operator, kept_requests(home.operator, ["north"]), now=NOW + dt.timedelta(days=200))
+    install(place, home.admission("north"), now=NOW + dt.timedelta(days=200))
+    assert (place / "policy.toml").read_text().startswith("# mine")
+    assert (place / "certificate.pem").read_bytes() != before
+    assert Certificate.load(place / "certificate.pem").not_after == NOW + dt.timedelta(days=565)
+
+
+def test_answers_that_are_not_installed(home, tmp_path):
+    place = home.root / "north"
+    with pytest.raises(ConfigurationError, match="to another request"):
+        install(place, home.admission("lab"), now=NOW)
+    with pytest.raises(ConfigurationError, match="0 requests here"):
+        install(tmp_path, home.admission("north"), now=NOW)
+    with pytest.raises(ConfigurationError, match="expired"):
+        install(place, home.admission("north"), now=NOW + dt.timedelta(days=400))
+    assert not (place / "certificate.pem").exists()
+    installed(home, "north")
+    other = Home(tmp_path / "other")
+    with pytest.raises(ConfigurationError, match="to another request"):
+        install(place, other.admission("north"), now=NOW)
+    forged = replace(home.admission("north"), federation_key=SigningKey.generate().public_bytes)
+    with pytest.raises(ConfigurationError, match="the key of another federation"):
+        install(place, forged, now=NOW)
+
+
+@pytest.mark.parametrize("place", [3, 60, 300, -2])
+def test_an_answer_that_was_changed_on_its_way_is_refused(home, place):
+    file = home.operator / "admissions/north.admission"
+    content = bytearray(file.read_bytes())
+    content[place] ^= 1
+    file.write_bytes(bytes(content))
+    with pytest.raises(ConfigurationError):
+        installed(home, "north")
+    assert not (home.root / "north/certificate.pem").exists()
+
+
+def test_an_answer_signed_anew_shows_other_digits(home):
+    """A forger's federation key comes with the file, so only the digits tell."""
+    file = join_pb2.AdmissionFile.FromString((home.operator / "admissions/north.admission").read_bytes())
+    forger = SigningKey.generate()
+    payload = Envelope.from_proto(file.admission).payload
+    signed = forger.sign(Kind.ADMISSION, payload).to_proto()
+    path = home.root / "forged.admission"
+    path.write_bytes(join_pb2.AdmissionFile(federation_key=forger.public_bytes, admission=signed).SerializeToString())
+    with pytest.raises(ConfigurationError, match="no answer of an operator"):  # the roster has the old signature
+        Admission.load(path)
+    assert spoken(forger.public_bytes) != home.founded.spoken
+
+
+def test_an_exposed_authority_signs_nothing(home):
+    (home.operator / "ca.key").chmod(0o644)
+    with pytest.raises(ConfigurationError, match="chmod 600"):
+        admit(home.operator, [home.request("east")], now=NOW)
+
+
+def test_a_kept_request_is_needed_to_renew(home):
+    with pytest.raises(ConfigurationError, match="no request of south is kept here"):
+        kept_requests(home.operator, ["south"])
+
+
+def test_without_digits_nothing_is_signed_or_installed(home):
+    before = home.signed
+    east = home.request("east")
+    file = str(home.root / "east/east.request")
+    asked = rado("provision", "sign", str(home.operator), file, code=4)["error"]["message"]
+    assert east.request.fingerprint in asked
+    wrong = rado("provision", "sign", str(home.operator), file, "--fingerprint", "east=12345", code=4)
+    assert "compare again" in wrong["error"]["message"]
+    stray = rado("provision", "sign", str(home.operator), file, "--fingerprint", "west=12345", code=4)
+    assert "write NAME=DIGITS" in stray["error"]["message"]
+    assert home.signed == before
+    answer = str(home.operator / "admissions/north.admission")
+    asked = rado("provision", "install", answer, "--directory", str(home.root / "north"), code=4)["error"]["message"]
+    assert home.founded.spoken in asked
+    assert not (home.root / "north/ca.pem").exists()
+
+
+def test_a_request_is_what_was_signed_and_nothing_else(home):
+    sent = ReceivedRequest.load(home.root / "north/north.request")
+    payload = Envelope.from_bytes(sent.content).payload
+    # The same message with an empty field written out parses alike and is not what a member writes.
+    longer = payload + b"\x3a\x00"
+    signed = SigningKey.load(home.root / "north/signing.key").sign(Kind.JOIN_REQUEST, longer)
+    with pytest.raises(ConfigurationError, match="as this version writes"):
+        JoinRequest.read(signed.to_bytes(), home.root / "x")
