@@ -37,8 +37,8 @@ class RenewedRoster:
         lines += [f"{m.role.value} {m.name}: {_fingerprint(m) or 'signs nothing'}" for m in roster.members]
         lines += [f"removed: {m.role.value} {m.name}" for m in self.removed]
         lines.append(
-            f"At the coordinator, run: rado coordinator roster {ROSTER_FILE} --config coordinator.toml. Every node fetches "
-            "it within ten minutes."
+            f"At the coordinator, run: rado coordinator roster {ROSTER_FILE} --config coordinator.toml. Every node "
+            "fetches it within ten minutes."
         )
         return lines
 
