@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 SCOPE = (
     "wire/*.py",
+    "parties/accepting.py",
     "parties/answering/*.py",
     "parties/approval/*.py",
     "parties/history/*.py",
@@ -56,7 +57,9 @@ SCOPE = (
     "dpcore/accounting/filters.py",
     "dpcore/paillier/*.py",
     "dpcore/randomness/sources.py",
+    "radofed/certificates.py",
     "radofed/common/files/*.py",
+    "radofed/joining/*.py",
 )
 
 VERIFYING = ("check", "open", "verify", "validate", "require", "refuse")
