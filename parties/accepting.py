@@ -114,7 +114,7 @@ def accept(config: PartyConfig, member: Member) -> Accepted:
         )
     changed = _with(text, member)
     after = Policy.model_validate(tomllib.loads(changed))
-    if not _accepts(after, member) or _without(after, member) != before:
+    if not _accepts(after, member):
         raise ConfigurationError(
             f"{config.policy}: cannot be changed by this command; add the fingerprint "
             f"{fingerprint(member.signing_key)} of {member.name} by hand"
@@ -128,17 +128,6 @@ def _accepts(policy: Policy, member: Member) -> bool:
     if member.role is Role.PARTY:
         return key in policy.accepted_members
     return any(pinned.name == member.name and pinned.signing_key == key for pinned in policy.learners)
-
-
-def _without(policy: Policy, member: Member) -> Policy:
-    """The policy before this member was accepted."""
-    key = key_id(member.signing_key).hex()
-    return policy.model_copy(
-        update={
-            "accepted_members": tuple(k for k in policy.accepted_members if k != key),
-            "learners": tuple(one for one in policy.learners if one.signing_key != key),
-        }
-    )
 
 
 def _with(text: str, member: Member) -> str:

@@ -14,7 +14,6 @@ from radofed.joining.requests import SIGNING_KEY, SUFFIX, TLS_KEY, JoinRequest, 
 from radofed.provision import default_listen, split_address
 from radofed.provision_roster import ROSTER_FILE
 from wire.envelopes import (
-    KEY_BYTES,
     Envelope,
     Kind,
     SigningKey,
@@ -56,8 +55,6 @@ class Admission:
         content = read_bytes(path, _FILE)
         try:
             file = parse(join_pb2.AdmissionFile, content)
-            if len(file.federation_key) != KEY_BYTES:
-                raise _FILE.error(path, "has no federation key")
             payload = Envelope.from_proto(file.admission).open(Kind.ADMISSION, file.federation_key)
             message = parse(join_pb2.Admission, payload)
             envelope = Envelope.from_proto(message.roster)

@@ -14,7 +14,7 @@ from rado.v1 import join_pb2
 from radofed.certificates import LONGEST_FEDERATION, Authority, private_pem
 from radofed.common.files.writing import BY_UMASK, create_durably, write_durably
 from radofed.joining.requests import SUFFIX, JoinRequest, ReceivedRequest
-from radofed.provision import certificate_hosts, check_empty, check_name, join_address, split_address
+from radofed.provision import certificate_hosts, check_empty, join_address, split_address
 from radofed.provision_roster import ROSTER_DAYS, ROSTER_FILE, expiry_unix_s, read_roster
 from wire.envelopes import Kind, SigningKey, fingerprint, save_public_key, sha256, spoken
 from wire.roster import EXPIRY_SKEW_S, Member, Role, Roster
@@ -77,7 +77,6 @@ class Admitted:
 
 def found(directory: Path, federation: str, now: dt.datetime | None = None) -> Founded:
     """Make the keys of a new federation, without members. The directory must be absent or empty."""
-    check_name("federation", federation)
     if len(federation) > LONGEST_FEDERATION:
         raise ConfigurationError(f"{federation!r}: give a name of at most {LONGEST_FEDERATION} characters")
     check_empty(directory)

@@ -162,8 +162,6 @@ def make_join_request(
                 f"{directory / key}: there is a key already; give a new directory, or move the old keys away to "
                 "replace them"
             )
-    check_name("federation", federation)
-    check_name("member", name)
     signing, tls = SigningKey.generate(), make_request(federation, role, name)
     made_at = int((now or dt.datetime.now(dt.UTC)).timestamp())
     request = JoinRequest(

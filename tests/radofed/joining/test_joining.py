@@ -4,9 +4,15 @@ import datetime as dt
 from dataclasses import replace
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.x509.oid import NameOID
 
 from dpcore.errors import ConfigurationError
 from rado.v1 import join_pb2
+from radofed.certificates import Authority
 from radofed.joining.installing import Admission, install, is_pinned
 from radofed.joining.operator import admit, found, kept_requests
 from radofed.joining.requests import JoinRequest, ReceivedRequest, make_join_request
@@ -210,6 +216,81 @@ def test_an_answer_signed_anew_shows_other_digits(home):
     with pytest.raises(ConfigurationError, match="no answer of an operator"):  # the roster has the old signature
         Admission.load(path)
     assert spoken(forger.public_bytes) != home.founded.spoken
+
+
+@pytest.mark.parametrize("federation", ["Clinics", "", "c" * 57])
+def test_a_federation_that_cannot_be_founded(tmp_path, federation):
+    with pytest.raises(ConfigurationError, match="name"):
+        found(tmp_path / "operator", federation, NOW)
+    assert not (tmp_path / "operator").exists()
+    if len(federation) < 57:
+        with pytest.raises(ConfigurationError, match="not a federation name"):
+            Authority.create(federation, NOW)
+
+
+def test_a_federation_is_not_founded_twice_in_one_place(home):
+    before = home.signed
+    with pytest.raises(ConfigurationError, match="not empty"):
+        found(home.operator, "clinics", NOW)
+    assert home.signed == before
+
+
+@pytest.mark.parametrize("kept", ["signing.key", "tls.key"])
+def test_one_key_that_is_there_is_enough_to_stop(home, tmp_path, kept):
+    place = tmp_path / "half"
+    place.mkdir()
+    (place / kept).write_bytes(b"a key")
+    with pytest.raises(ConfigurationError, match="there is a key already"):
+        home.request("half")
+    assert [file.name for file in place.iterdir()] == [kept]
+
+
+def test_an_answer_is_not_installed_beside_other_keys(home, tmp_path):
+    place = home.root / "north"
+    (place / "signing.key").unlink()
+    SigningKey.generate().save(place / "signing.key")
+    with pytest.raises(ConfigurationError, match="does not list north"):
+        install(place, home.admission("north"), now=NOW)
+    other = home.admission("lab")
+    without = tuple(m for m in other.roster.members if m.name != "lab")
+    with pytest.raises(ConfigurationError, match="does not list lab"):
+        install(home.root / "lab", replace(other, roster=replace(other.roster, members=without)), now=NOW)
+
+
+def test_a_request_of_no_role_or_with_a_short_key(home):
+    sent = home.request("east")
+    message = join_pb2.JoinRequest.FromString(Envelope.from_bytes(sent.content).payload)
+    message.role = 0
+    key = SigningKey.load(home.root / "east/signing.key")
+    signed = key.sign(Kind.JOIN_REQUEST, message.SerializeToString(deterministic=True))
+    with pytest.raises(ConfigurationError, match="does not know"):
+        JoinRequest.read(signed.to_bytes(), home.root / "x")
+    with pytest.raises(ConfigurationError, match="wrong length"):
+        replace(sent.request, signing_key=b"short")
+
+
+@pytest.mark.parametrize("key", [ec.generate_private_key(ec.SECP384R1()), Ed25519PrivateKey.generate()])
+def test_a_tls_key_of_another_kind_is_not_signed(home, key):
+    east = home.request("east")
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "east")])
+    san = x509.SubjectAlternativeName([x509.UniformResourceIdentifier("rado://clinics/party/east")])
+    digest = None if isinstance(key, Ed25519PrivateKey) else hashes.SHA256()
+    made = x509.CertificateSigningRequestBuilder().subject_name(name).add_extension(san, critical=False)
+    pem = made.sign(key, digest).public_bytes(serialization.Encoding.PEM)
+    odd = replace(east.request, certificate_request=pem)
+    refused(home, ReceivedRequest(odd, east.content), match="not on the curve P-256")
+
+
+def test_an_authority_of_two_federations_signs_nothing(home, tmp_path):
+    found(tmp_path / "other", "banks", NOW)
+    (home.operator / "ca.pem").write_bytes((tmp_path / "other/ca.pem").read_bytes())
+    with pytest.raises(ConfigurationError, match=r"ca\.key is not"):
+        admit(home.operator, [home.request("east")], now=NOW)
+    key = Ed25519PrivateKey.generate()
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (home.operator / "ca.key").write_bytes(pem)
+    with pytest.raises(ConfigurationError, match=r"ca\.key is not"):
+        admit(home.operator, [ReceivedRequest.load(home.root / "east/east.request")], now=NOW)
 
 
 def test_an_exposed_authority_signs_nothing(home):
