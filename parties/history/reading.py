@@ -78,6 +78,21 @@ class QueryRead:
         """Encrypted bytes that left."""
         return sum(attempt.bytes_out or 0 for attempt in self.attempts)
 
+    @property
+    def charged(self) -> tuple[AttemptRead, ...]:
+        """The attempts that were charged."""
+        return tuple(attempt for attempt in self.attempts if attempt.is_charged)
+
+    @property
+    def cost(self) -> str:
+        """What the last charged attempt cost in its widest scope, "nothing" without one."""
+        return self.charged[-1].cost[0].partition(";")[0] if self.charged else "nothing"
+
+    @property
+    def cost_with_attempts(self) -> str:
+        """`cost`, with the number of charged attempts if there were several."""
+        return self.cost + (f" ({len(self.charged)} attempts)" if len(self.charged) > 1 else "")
+
     def to_dict(self) -> dict[str, Any]:
         """All fields by name, in JSON types."""
         shown = self.shown
