@@ -19,10 +19,9 @@ from parties.ledger.limits import Event
 from parties.ledger.room import more_like
 from parties.ledger.state import state_of
 from parties.policy import check_query
-from parties.rosters import Rosters
-from radofed.common.logs import Log
+from parties.rosters import known_roster
 from wire.asked import Asked
-from wire.envelopes import Envelope, load_public_key
+from wire.envelopes import Envelope
 from wire.errors import WireError
 from wire.query import OpenedQuery, check_time, open_query
 from wire.roster import Roster
@@ -145,9 +144,7 @@ def _refusal(
 
 
 def _roster(config: PartyConfig) -> Roster:
-    key = load_public_key(config.federation_key)
-    log = Log(f"party.{config.name}")
-    known = Rosters(config.state_directory, federation=config.federation, federation_key=key, log=log).known
+    known = known_roster(config)
     if known is None:
         raise ConfigurationError("this party has not seen a roster yet; start it")
     return known

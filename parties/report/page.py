@@ -1,7 +1,8 @@
 """The report as one page of HTML."""
 
 from dpcore.accounting.odds import EXCEPTIONS
-from parties.report.gathering import MOST_LISTED, Report, ScopeBudget
+from parties.report.budgets import ScopeBudget
+from parties.report.gathering import MOST_LISTED, Report
 from parties.report.plots import Plot, budget_plot
 from parties.report.registry import registry_entry
 from parties.report.sentences import RECORD, assumptions, consequences, not_protected, policy_words
