@@ -38,7 +38,7 @@ def environment(package: str) -> Environment:
     made.filters |= {
         "bound": rounded_up,
         "day": day,
-        "elapsed": duration,
+        "duration": duration,
         "figure": figure,
         "moment": local_time,
         "number": number,
