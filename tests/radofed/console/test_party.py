@@ -252,7 +252,7 @@ def test_a_query_that_ended_is_not_decided_on(desk, decide):
     status, text = decide(query_id)
     assert (status, desk.decisions(query_id)) == (200, [])
     assert "Nothing was decided: <bdi>this query does not wait for a decision" in text
-    assert "not answered: it was cancelled" in text
+    assert "Not answered: it was cancelled" in text
     assert "Approve" not in text
 
 
