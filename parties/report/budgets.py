@@ -3,7 +3,9 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
+from dpcore.accounting.filters import Loss, PrivacyLimit
 from dpcore.errors import ConfigurationError
 from parties.ledger.charges import ScopeKind
 from parties.ledger.limits import Event, Scopes
@@ -11,7 +13,8 @@ from parties.ledger.state import LedgerState, ScopeState
 
 MOST_SCOPES = 12
 """Scopes that are shown: whole records and those with the most spent."""
-_MOST_STEPS = 200
+MOST_STEPS = 200
+"""Steps of a budget over time in a report."""
 
 
 @dataclass(frozen=True)
@@ -62,20 +65,22 @@ def charged_since(events: Sequence[Event], since_unix_s: float) -> list[Event]:
     return sorted(within, key=lambda event: event.recorded_at_unix_s)
 
 
-def budgets(state: LedgerState, events: Sequence[Event], since_unix_s: float) -> tuple[ScopeBudget, ...]:
+def budgets(
+    state: LedgerState, events: Sequence[Event], since_unix_s: float, most_steps: int | None = None
+) -> tuple[ScopeBudget, ...]:
     """The budgets of whole records and of the scopes of which most is spent, widest first; at most MOST_SCOPES.
 
-    state: of these events. A budget has at most _MOST_STEPS steps, the last charge among them.
+    state: of these events. most_steps: of each budget, the last charge among them; default: MOST_STEPS.
     """
     scopes, shown = Scopes((event.charge for event in events), state.limits), _shown(state)
     within = charged_since(events, since_unix_s)
     counts = Counter(event.charge for event in events if event.charged and event.recorded_at_unix_s < since_unix_s)
 
     def spent() -> list[float]:
-        return [scope.limit.spent(scopes.total(counts, scope.scope).loss) for scope in shown]
+        return [_spent(scope.limit, scopes.total(counts, scope.scope).loss) for scope in shown]
 
     before, steps = spent(), []
-    stride = -(-len(within) // _MOST_STEPS) or 1
+    stride = -(-len(within) // (most_steps or MOST_STEPS)) or 1
     for start in range(0, len(within), stride):
         part = within[start : start + stride]
         counts.update(event.charge for event in part)
@@ -93,6 +98,12 @@ def budgets(state: LedgerState, events: Sequence[Event], since_unix_s: float) ->
         )
         for n, scope in enumerate(shown)
     )
+
+
+@lru_cache(maxsize=4096)
+def _spent(limit: PrivacyLimit, loss: Loss) -> float:
+    """Takes a millisecond, and many scopes and steps have the same loss."""
+    return limit.spent(loss)
 
 
 def _shown(state: LedgerState) -> tuple[ScopeState, ...]:

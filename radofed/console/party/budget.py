@@ -14,6 +14,8 @@ from radofed.common.pages import day
 from radofed.console.pages import Answer, File, Shown, Visit
 from radofed.console.party.fields import PeriodFields
 
+MOST_STEPS = 60
+"""Steps of a plot: few, because each takes time that a visitor waits for."""
 _SHORTEST_S = 3600.0
 
 
@@ -31,7 +33,7 @@ def budget(config: PartyConfig, visit: Visit) -> Answer:
     if since is None:
         since = min([*charged, until - _SHORTEST_S], default=0.0) - 1.0
     counted = [event for event in events if event.recorded_at_unix_s < until]
-    over_time = budgets(state_of(limits, counted, now_unix_s=None), counted, since)
+    over_time = budgets(state_of(limits, counted, now_unix_s=None), counted, since, MOST_STEPS)
     state = state_of(limits, events, now_unix_s=now)
     values = {
         "state": state,

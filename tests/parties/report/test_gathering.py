@@ -199,7 +199,7 @@ def test_totals_count_what_is_not_listed(ada, world, monkeypatch):
 
 
 def test_steps_are_few_and_end_with_the_last_charge(ada, world, monkeypatch):
-    monkeypatch.setattr(budgets, "_MOST_STEPS", 2)
+    monkeypatch.setattr(budgets, "MOST_STEPS", 2)
     for _ in range(5):
         answer(ada, statistic(world))
     found = report_of(ada).record
