@@ -14,6 +14,7 @@ from radofed.cli import (
     party,
     party_approval,
     party_report,
+    party_showing,
     plan,
     provision,
     schema,
@@ -52,6 +53,7 @@ for commands in (models, export, privacy, history, report):
 ledger_history.add_to(ledger.app)
 party_approval.add_to(party.app)
 party_report.add_to(party.app)
+party_showing.add_to(party.app)
 for name, commands in {
     "schema": schema,
     "provision": provision,

@@ -16,6 +16,7 @@ from parties.policy import Policy
 from radofed.console.access import CSRF_FIELD
 from radofed.console.party import deciding, history
 from radofed.console.party.views import party_views
+from tests.federation import rado
 from tests.parties.party_world import World
 from tests.parties.report.report_world import BACKWARDS, CONTROL, HTML, ada_at, statistic, wards, without_noise
 from tests.radofed.console.looking import check_page, open_page, press, tabs, visiting
@@ -288,6 +289,7 @@ def test_a_query_that_cannot_be_explained_has_no_form(own_desk):
         assert "has not seen a roster yet" in text
         assert "<form" not in text
         assert "This party has not seen a roster yet" in caller.ask("members")[2]
+    assert rado("party", "members", "--config", str(own_desk.config))["data"]["roster_version"] is None
 
 
 def test_many_predicates_are_on_several_pages(desk, caller, waiting, monkeypatch):
@@ -347,10 +349,19 @@ def test_the_log_is_filtered_by_level(caller):
     assert newest < texts["info"].index("<strong>warning</strong>")
 
 
+def test_the_command_prints_what_the_page_shows(desk):
+    found = rado("party", "logs", "--config", str(desk.config), "--level", "warning")["data"]["lines"]
+    assert [(line["level"], line["event"]) for line in found] == [("error", HTML), ("warning", HTML)]
+    failed = rado("party", "logs", "--config", str(desk.config), "--level", "loud", code=4)
+    assert "give one of debug" in failed["error"]["message"]
+
+
 def test_without_a_log_file_the_page_says_where_to_look(own_desk):
     own_desk.config.write_text(own_desk.config.read_text().replace('log_file = "ada.log"\n', ""))
     with own_desk.called() as (caller, _):
         assert "logs to standard error" in caller.ask("logs")[2]
+    failed = rado("party", "logs", "--config", str(own_desk.config), code=4)
+    assert "logs to standard error" in failed["error"]["message"]
 
 
 def test_a_party_whose_node_does_not_run_is_paused_and_resumed(own_desk, browser):

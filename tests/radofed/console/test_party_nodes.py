@@ -165,6 +165,9 @@ def test_members_with_the_fingerprints_of_the_check(federation, page, access):
     rows = page.get_by_role("row").filter(has_text=own).inner_text()
     assert "accepted by fingerprint" in rows
     assert "280" in rows
+    found = rado("party", "members", *at(federation, "a"))["data"]["members"]
+    assert page.locator("tbody th").all_inner_texts() == [each["name"] for each in found]
+    assert all(each["trust"] in main(page) and each["fingerprint"] in main(page) for each in found)
 
 
 def test_the_checks_are_those_of_the_command(federation, page, access):
@@ -176,10 +179,13 @@ def test_the_checks_are_those_of_the_command(federation, page, access):
     assert names == [each["name"] for each in found["findings"]]
 
 
-def test_the_log_is_that_of_the_node(page, access, approved):
+def test_the_log_is_that_of_the_node(federation, page, access, approved):
     open_page(page, access, "logs")
     assert "started" in main(page)
     assert approved[:12] in main(page)
+    lines = rado("party", "logs", *at(federation, "a"), "--limit", "1000")["data"]["lines"]
+    assert lines[-1]["event"] in main(page)
+    assert any(line["fields"].get("query_id", line["fields"].get("query")) == approved for line in lines)
     page.select_option("#level", "error")
     press(page, "Show")
     assert "started" not in main(page)
