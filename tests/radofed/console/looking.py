@@ -9,12 +9,13 @@ NARROW, WIDE = 400, 1200
 
 
 @contextmanager
-def visiting(browser, access, *, width: int = WIDE):
+def visiting(browser, access, **options):
     """A page of a browser that has opened the console's link. Fails if the browser ran or refused anything else.
 
-    Whatever the page is refused by its content security policy is written to its console, as are errors of scripts.
+    options: of the browser's context. What the content security policy refuses is written to the browser's console, as
+    are errors of scripts.
     """
-    with browser.new_context(viewport={"width": width, "height": 900}) as context:
+    with browser.new_context(viewport={"width": WIDE, "height": 900}, **options) as context:
         page = context.new_page()
         page.set_default_timeout(20_000)
         said: list[str] = []

@@ -89,6 +89,17 @@ def test_the_link_works_once():
         assert first.ask("start")[0] == 200
 
 
+def test_a_page_that_refreshes_itself_does_not_keep_a_session_open():
+    now = [0.0]
+    with serving_rooms(clock=lambda: now[0]) as (_, _, caller):
+        assert caller.enter() == 303
+        now[0] = IDLE_S
+        assert caller.ask("start", HX_Request="true")[0] == 200
+        now[0] = IDLE_S + 1
+        assert caller.ask("start", HX_Request="true")[0] == 403
+        assert caller.ask("start")[0] == 403
+
+
 @pytest.mark.parametrize("token", ["", "x", "é", "token", "0" * 43])
 def test_a_wrong_token_opens_nothing_and_does_not_use_up_the_link(token):
     access = Access(80)

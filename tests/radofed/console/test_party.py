@@ -180,17 +180,18 @@ def test_the_enter_key_in_a_field_decides_nothing(desk, page, access, waiting):
     assert page.locator("form button:visible").count() == 2
 
 
-def test_a_decision_takes_three_clicks(desk, page, access):
+@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
+def test_a_decision_takes_three_clicks(desk, browser, scripts):
     query_id = desk.asked()
-    open_page(page, access, "status")
-    page.get_by_role("link", name="Pending").click()
-    page.get_by_role("link", name=query_id[:12]).click()
-    press(page, "Approve")
-    assert "Approved: 1 of 1 approvals" in page.inner_text("main")
-    assert page.get_by_role("button").count() == 0
-    assert len(desk.decisions(query_id)) == 1
-    open_page(page, access, "pending")
-    assert query_id[:12] not in page.inner_text("main")
+    with desk.serving() as access, visiting(browser, access, java_script_enabled=scripts) as page:
+        page.get_by_role("link", name="Pending").click()
+        page.get_by_role("link", name=query_id[:12]).click()
+        press(page, "Approve")
+        assert "Approved: 1 of 1 approvals" in page.inner_text("main")
+        assert page.get_by_role("button").count() == 0
+        assert len(desk.decisions(query_id)) == 1
+        page.get_by_role("link", name="Pending").click()
+        assert query_id[:12] not in page.inner_text("main")
 
 
 def test_two_people_decide_at_once(desk, browser):

@@ -50,8 +50,13 @@ def approved(federation, learner, page, access):
     open_page(page, access, "status")
     assert "No query waits for a decision" in main(page)
     query_id = ask(learner).hex()
-    # The page notices by itself.
-    page.get_by_role("link", name="1 query waits for a decision").click()
+    # The page notices by itself, and does not take the focus away from what a person is about to press.
+    link = page.get_by_role("link", name="1 query waits for a decision")
+    link.focus()
+    as_of = page.get_by_text("As of").inner_text()
+    page.wait_for_function("before => !document.body.innerText.includes(before)", arg=as_of)
+    assert page.evaluate("document.activeElement.id") == "to-pending"
+    link.click()
     page.get_by_role("link", name=query_id[:12]).click()
     check_page(page)
     explained = rado("party", "explain", query_id, *at(federation, "a"))["data"]
