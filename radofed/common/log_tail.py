@@ -6,7 +6,6 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from dpcore.errors import ConfigurationError
 from radofed.common.printing import moment
@@ -19,12 +18,15 @@ TAIL_BYTES = 256 << 10
 
 @dataclass(frozen=True)
 class LogLine:
-    """One line. level: empty, time: None if this program did not write it; then `event` is the whole line."""
+    """One line. fields: by name, as text.
+
+    If this program did not write it, level is empty, the time None, and event the whole line.
+    """
 
     at_unix_s: float | None
     level: str
     event: str
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return " ".join([self.event, *(f"{name}={value}" for name, value in self.fields.items())])
@@ -71,6 +73,7 @@ def _read(text: str) -> LogLine:
         level, at = line.pop("level"), moment(line.pop("time"), 0.0)
         del line["node"]
         event = str(line.pop("event"))
+        fields = {name: value if isinstance(value, str) else json.dumps(value) for name, value in line.items()}
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError, ConfigurationError):
         return LogLine(None, "", text)
-    return LogLine(at, level, event, line) if level in LEVELS else LogLine(None, "", text)
+    return LogLine(at, level, event, fields) if level in LEVELS else LogLine(None, "", text)
