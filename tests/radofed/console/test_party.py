@@ -317,9 +317,9 @@ def test_history_has_pages_filters_and_a_file(desk, caller, waiting, monkeypatch
         shown += [row["query_id"] for row in rows if f"/queries/{row['query_id']}" in text]
         skip += 2
     assert shown == [row["query_id"] for row in rows]
-    assert "No query." in caller.ask("history?learner=nobody")[2]
+    assert "No query." in caller.ask("history?learner=none")[2]
     assert "No query on this page" in caller.ask("history?skip=999")[2]
-    assert len(caller.ask("history.csv?learner=nobody")[2].splitlines()) == 1
+    assert len(caller.ask("history.csv?learner=none")[2].splitlines()) == 1
     assert len(caller.ask("history.csv?until=2020-01-01")[2].splitlines()) == 1
     assert len(caller.ask("history.csv?since=2999-01-01")[2].splitlines()) == 1
     assert "No query." in caller.ask("history?until=2020-01-01")[2]
