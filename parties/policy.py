@@ -1,5 +1,6 @@
 """A party's policy file, `policy.toml`: what its data officer allows. Everything else is refused."""
 
+import hashlib
 import re
 from collections.abc import Iterable
 from fractions import Fraction
@@ -195,6 +196,11 @@ class Policy(Configuration):
     """Which queries wait for people's decisions."""
     history: HistoryLimits = HistoryLimits()
     """How long this party keeps what it was asked."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all values, in hexadecimal: policies with the same digest allow the same."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
     def requesters(self, learner: str) -> tuple[str, ...]:
         """The people who ask with a learner's key."""

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from parties.answering.coordinator_calls import CoordinatorCalls
+from parties.config import PartyConfig
 from radofed.common.files.reading import FileKind, read_bytes, with_remedy
 from radofed.common.files.writing import BY_UMASK, write_durably
 from radofed.common.logs import Log
-from wire.envelopes import Envelope
+from wire.envelopes import Envelope, load_public_key
 from wire.errors import Code, WireError
 from wire.roster import Roster, open_roster
 
@@ -104,6 +105,12 @@ class Rosters:
         if roster.federation != self._federation:
             raise WireError(Code.FEDERATION_MISMATCH, f"The roster is for {roster.federation!r}.")
         return roster
+
+
+def known_roster(config: PartyConfig) -> Roster | None:
+    """The newest roster that a party's node has stored; None before the first. Raises ConfigurationError."""
+    key, log = load_public_key(config.federation_key), Log(f"party.{config.name}")
+    return Rosters(config.state_directory, federation=config.federation, federation_key=key, log=log).known
 
 
 def _check_newer(roster: Roster, known: Roster) -> None:

@@ -20,6 +20,8 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.text import Text
 
+from docs.generate.console_pictures import draw_consoles
+
 PICTURES = Path(__file__).resolve().parents[1] / "pictures"
 WIDTH = 110
 PLAN = "rado plan --design moments --rows 40000 --parties 4 --coordinates 20 --epsilon 1"
@@ -128,6 +130,8 @@ def main() -> None:
         rado(f"{PLAN} --picture {PICTURES / 'plan.png'}", directory)
         draw_party_check(directory)
         draw_reports(directory)
+        (directory / "console").mkdir()
+        draw_consoles(directory / "console", PICTURES)
         draw_terminal("rado demo", rado("rado demo", directory, progress=False), "demo")
 
 

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 
 from dpcore.errors import ConfigurationError
-from parties.approval.decisions import Decided, Decision, Decisions, Person, Verdict
+from parties.approval.decisions import Decided, Decision, DecisionError, Decisions, Person, Verdict
 from parties.config import PartyConfig
 from parties.history.history import Shown, What
 from parties.history.reading import HistoryReader
@@ -44,13 +44,24 @@ def pending(reader: HistoryReader, now_unix_s: float) -> list[Pending]:
     return found
 
 
-def decide(config: PartyConfig, prefix: str, person: Person, *, approves: bool, reason: str = "") -> Decided:
+def decide(
+    config: PartyConfig,
+    prefix: str,
+    person: Person,
+    *,
+    approves: bool,
+    reason: str = "",
+    policy_seen: str | None = None,
+) -> Decided:
     """Record a person's decision on the query whose id begins with these digits, durably.
 
+    policy_seen: digest of the policy under which the person looked at the query; None to decide under the present one.
     Raises ConfigurationError if there is no such query, DecisionError if the decision does not count.
     """
     now = time.time()
     with HistoryReader(config) as reader:
+        if policy_seen not in {None, reader.policy.digest}:
+            raise DecisionError("the policy changed since this query was shown: look at the query again, then decide")
         shown = reader.find(prefix).shown
         if shown.not_after_unix_s < now:
             raise ConfigurationError(f"query {shown.query_id.hex()[:16]} has expired; nobody decided in time")

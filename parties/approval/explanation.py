@@ -4,6 +4,7 @@ It is computed from the signed query, the policy, the roster, the ledger and the
 acceptance states anyway. No value of a row is read: a decision that depended on one would leak outside every epsilon.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +16,13 @@ from parties.history.costs import ScopeCost, costs
 from parties.history.history import Shown
 from parties.history.reading import HistoryReader
 from parties.ledger.charges import Charge
-from parties.ledger.limits import Event
+from parties.ledger.limits import Event, check_admits
 from parties.ledger.room import more_like
 from parties.ledger.state import state_of
-from parties.policy import check_query
-from parties.rosters import Rosters
-from radofed.common.logs import Log
+from parties.policy import Policy, check_query
+from parties.rosters import known_roster
 from wire.asked import Asked
-from wire.envelopes import Envelope, load_public_key
+from wire.envelopes import Envelope
 from wire.errors import WireError
 from wire.query import OpenedQuery, check_time, open_query
 from wire.roster import Roster
@@ -105,14 +105,15 @@ def explain(config: PartyConfig, reader: HistoryReader, prefix: str, now_unix_s:
     roster, policy = _roster(config), reader.policy
     opened = _opened(shown, shown.envelope, roster)
     charge, recorded = shown.charge, reader.ledger.attempts_of(shown.query_id)
-    events = reader.ledger.events()
+    before = reader.ledger.events()
+    events = [*before]
     if charge is not None and not recorded:
         events.append(Event(charge, charged=True, recorded_at_unix_s=now_unix_s))
     return Explanation(
         query_id=shown.query_id,
         asked=Asked.of(opened.query),
         reasons=tuple(reasons(policy.approval, opened.query, charge or Charge())),
-        refusal="" if recorded else _refusal(opened, roster, reader, config.name, charge, now_unix_s),
+        refusal="" if recorded else _refusal(opened, roster, policy, config.name, charge, before, now_unix_s),
         decided=Decisions(reader.database).decided(shown.query_id, shown.learner, policy),
         rows=shown.rows,
         upload_bytes=opened.ciphertexts * opened.public_key.ciphertext_bytes,
@@ -127,27 +128,26 @@ def explain(config: PartyConfig, reader: HistoryReader, prefix: str, now_unix_s:
 def _refusal(
     opened: OpenedQuery,
     roster: Roster,
-    reader: HistoryReader,
+    policy: Policy,
     own_name: str,
     charge: Charge | None,
+    events: Sequence[Event],
     now_unix_s: float,
 ) -> str:
     """Why this party would refuse the query now, whatever people decide; empty if it would not."""
     if charge is None:
         return "this party refused it before its cost was known; see `rado ledger history`"
     try:
-        check_query(reader.policy, opened, roster, own_name)
+        check_query(policy, opened, roster, own_name)
         check_time(opened.query, now_unix_s)
-        reader.ledger.check_admits(charge, now_unix_s)
+        check_admits(policy.limits.of_ledger, events, charge, now_unix_s=now_unix_s)
     except WireError as error:
         return str(error)
     return ""
 
 
 def _roster(config: PartyConfig) -> Roster:
-    key = load_public_key(config.federation_key)
-    log = Log(f"party.{config.name}")
-    known = Rosters(config.state_directory, federation=config.federation, federation_key=key, log=log).known
+    known = known_roster(config)
     if known is None:
         raise ConfigurationError("this party has not seen a roster yet; start it")
     return known

@@ -1,8 +1,8 @@
 """The history as people read it: what was asked, what was decided and why, what left, what it cost, what remained."""
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from dpcore.errors import ConfigurationError
@@ -19,6 +19,7 @@ from wire.errors import CATALOGUE, Code
 from wire.query import Query
 
 NOT_KEPT = "not kept"
+_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,21 @@ class QueryRead:
         """Encrypted bytes that left."""
         return sum(attempt.bytes_out or 0 for attempt in self.attempts)
 
+    @property
+    def charged(self) -> tuple[AttemptRead, ...]:
+        """The attempts that were charged."""
+        return tuple(attempt for attempt in self.attempts if attempt.is_charged)
+
+    @property
+    def cost(self) -> str:
+        """What the last charged attempt cost in its widest scope, "nothing" without one."""
+        return self.charged[-1].cost[0].partition(";")[0] if self.charged else "nothing"
+
+    @property
+    def cost_with_attempts(self) -> str:
+        """`cost`, with the number of charged attempts if there were several."""
+        return self.cost + (f" ({len(self.charged)} attempts)" if len(self.charged) > 1 else "")
+
     def to_dict(self) -> dict[str, Any]:
         """All fields by name, in JSON types."""
         shown = self.shown
@@ -132,6 +148,16 @@ class HistoryReader:
     def page(self, page: Page) -> list[QueryRead]:
         """The queries of a page, newest first."""
         return self._read(self.history.page(page))
+
+    def every(self, page: Page) -> Iterator[QueryRead]:
+        """The queries that a page selects, newest first, whatever its limit and offset.
+
+        until_unix_s: give a moment that is over, so that no query is added meanwhile.
+        """
+        offset = 0
+        while part := self.page(replace(page, limit=_AT_ONCE, offset=offset)):
+            yield from part
+            offset += len(part)
 
     def find(self, prefix: str) -> QueryRead:
         """The query whose id begins with these digits. Raises ConfigurationError if there is none, or more than one."""

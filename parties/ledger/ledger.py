@@ -11,8 +11,10 @@ of the ledger's chain (parties.ledger.chain), so that a ledger that lacks one is
 
 import sqlite3
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dpcore.accounting.filters import Loss
 from dpcore.errors import RadofedError
@@ -221,7 +223,8 @@ class Ledger:
         """All charges and reservations."""
         with self.database.transaction() as connection:
             # All rows first: an error at one must not leave a statement open, which keeps the file locked.
-            return [_entry(row).event for row in connection.execute(f"{_SELECT} ORDER BY rowid").fetchall()]
+            rows = connection.execute(f"{_SELECT_EVENT} FROM events ORDER BY rowid").fetchall()
+        return [_event(row) for row in rows]
 
     def charged_queries(self) -> list[tuple[bytes, str, float]]:
         """Id, learner and time of the first charge, in Unix seconds, of every query that was charged."""
@@ -281,7 +284,8 @@ class Ledger:
         return Scopes(charges, self.limits).total(charges, scope).loss
 
 
-_SELECT = "SELECT bounds, learner, epoch, state, recorded_at_unix_s, cohort_digest, spool_digest FROM events"
+_SELECT_EVENT = "SELECT bounds, learner, epoch, state, recorded_at_unix_s"
+_SELECT = f"{_SELECT_EVENT}, cohort_digest, spool_digest FROM events"
 _UNBOUND = """SELECT query_id, attempt FROM events
 WHERE state = 'charged' AND (cohort_digest IS NULL OR spool_digest IS NULL)"""
 _UNPAID = """SELECT query_id, attempt FROM attempts
@@ -307,6 +311,10 @@ def _find(connection: sqlite3.Connection, query_id: bytes, attempt: int) -> Reco
 
 
 def _entry(row: tuple[str, str, bytes | None, str, float, bytes | None, bytes | None]) -> RecordedCharge:
-    bounds, learner, epoch, state, recorded_at_unix_s, cohort_digest, spool_digest = row
-    event = Event(read_charge(bounds, learner, epoch), state == "charged", recorded_at_unix_s)
-    return RecordedCharge(event, cohort_digest, spool_digest)
+    *event, cohort_digest, spool_digest = row
+    return RecordedCharge(_event(event), cohort_digest, spool_digest)
+
+
+def _event(row: Sequence[Any]) -> Event:
+    bounds, learner, epoch, state, recorded_at_unix_s = row
+    return Event(read_charge(bounds, learner, epoch), state == "charged", recorded_at_unix_s)

@@ -166,7 +166,7 @@ def check_admits(limits: LedgerLimits, held: Sequence[Event], more: Charge, *, n
         raise UnboundedExceededError(limit=limits.unbounded_events, held=unbounded)
     windows = [
         *(("of each learner", limits.per_learner, _of_learner(held, name)) for name in _learners(held, more)),
-        ("of each day", limits.per_day, Counter(event.charge for event in held if _same_day(event, now_unix_s))),
+        ("of each day", limits.per_day, Counter(event.charge for event in held if same_day(event, now_unix_s))),
     ]
     for scope in scopes.all:
         requested = scopes.bound(more, scope)
@@ -199,6 +199,7 @@ def _of_learner(held: Sequence[Event], learner: str) -> Counter[Charge]:
     return Counter(event.charge for event in held if event.charge.learner in ("", learner))
 
 
-def _same_day(event: Event, now_unix_s: float) -> bool:
+def same_day(event: Event, now_unix_s: float) -> bool:
+    """Whether an event counts against the limit of these 24 hours."""
     # A reservation may be charged at any time. Events with a future time were recorded before a clock was set back.
     return not event.charged or event.recorded_at_unix_s > now_unix_s - DAY_S

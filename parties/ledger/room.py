@@ -1,5 +1,7 @@
 """How many more attempts like one of the ledger's fit within its limits."""
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +13,7 @@ from parties.ledger.limits import (
     LedgerLimits,
     UnboundedExceededError,
     check_admits,
+    same_day,
 )
 
 # More than anybody asks: a charge that still fits this often adds nothing to any sum.
@@ -26,7 +29,12 @@ def more_like(
     leaves it out. Exact: the number is found by bisection with `check_admits`, as sums only grow with further attempts.
     """
     if now_unix_s is None:
-        limits = replace(limits, per_day=None)
+        limits, today = replace(limits, per_day=None), []
+    else:
+        today = [event for event in events if same_day(event, now_unix_s)]
+        events = [event for event in events if not same_day(event, now_unix_s)]
+    # Each of the many steps below counts all events again.
+    events = [*_merged(events), *today]
 
     def fits(count: int) -> bool:
         """Whether the last of `count` attempts is admitted after the others."""
@@ -51,6 +59,16 @@ def more_like(
         middle = (least + most) // 2
         least, most = (middle, most) if fits(middle) else (least, middle)
     return least
+
+
+def _merged(events: Sequence[Event]) -> list[Event]:
+    """One event for each charge, which adds as much to every sum as all of that charge, at a time long past."""
+    counts = Counter(event.charge for event in events)
+    return [
+        # All of one epoch are one release.
+        Event(charge if charge.epoch is not None else _times(charge, count), charged=True, recorded_at_unix_s=-math.inf)
+        for charge, count in counts.items()
+    ]
 
 
 def _times(charge: Charge, count: int) -> Charge:

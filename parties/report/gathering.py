@@ -9,41 +9,24 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dpcore.accounting.odds import chance_after, exceptions, right_guesses
-from dpcore.errors import ConfigurationError
 from parties.config import PartyConfig
 from parties.history.history import Page
 from parties.history.reading import HistoryReader, QueryRead
-from parties.ledger.charges import Charge, ScopeKind
+from parties.ledger.charges import Charge
 from parties.ledger.limits import Event
 from parties.ledger.room import more_like
-from parties.ledger.state import LedgerState, ScopeState, state_of
+from parties.ledger.state import ScopeState, state_of
+from parties.members import MemberRow, members_of
 from parties.policy import Policy
-from parties.rosters import Rosters
-from radofed.common.logs import Log
-from wire.envelopes import fingerprint, load_public_key
-from wire.roster import Member, Role, Roster
+from parties.report.budgets import Period, ScopeBudget, budgets, charged_since
+from parties.rosters import known_roster
+from wire.roster import Role
 
 MOST_LISTED = 1000
 """The newest queries of the period that a report lists one by one; totals count all."""
 MOST_PREDICATES = 20
 """Predicates of a query that a report shows."""
-MOST_SCOPES = 12
-"""Scopes that a report shows: whole records and those with the most spent."""
-_MOST_STEPS = 200
-_PAGE = 500
 _BEFORE = (0.01, 0.1, 0.5)
-
-
-@dataclass(frozen=True)
-class Period:
-    """From the first moment up to, and without, the last; Unix seconds. Raises ConfigurationError if it is empty."""
-
-    since_unix_s: float
-    until_unix_s: float
-
-    def __post_init__(self) -> None:
-        if not self.since_unix_s < self.until_unix_s:
-            raise ConfigurationError("the period is empty: give a --from that is before --to and before now")
 
 
 @dataclass(frozen=True)
@@ -110,36 +93,6 @@ class Chances:
     before: str
     after_spent: str
     after_limit: str | None
-
-
-@dataclass(frozen=True)
-class ScopeBudget:
-    """The budget of one scope, in epsilon at the limit's delta.
-
-    before, spent: at the first and at the last moment of the period. remaining: of one more release that fits after
-    all charges and reservations. steps: (Unix seconds, spent since then). unbounded: events without a bound here.
-    Epsilons are infinite if no limit at this delta would have allowed the total.
-    """
-
-    scope: str
-    limit_epsilon: float
-    limit_delta: float
-    before: float
-    spent: float
-    remaining: float
-    unbounded: int
-    steps: tuple[tuple[float, float], ...]
-
-
-@dataclass(frozen=True)
-class MemberRow:
-    """A member of the roster. trust: what this party's policy says about it. rows_at_least: None if not stated."""
-
-    role: str
-    name: str
-    fingerprint: str
-    trust: str
-    rows_at_least: int | None
 
 
 @dataclass(frozen=True)
@@ -238,20 +191,16 @@ def gather(config: PartyConfig, since_unix_s: float, until_unix_s: float, now_un
     as_of = min(until_unix_s, now_unix_s)
     period = Period(since_unix_s, until_unix_s)
     Period(since_unix_s, as_of)
-    roster = _roster(config)
+    roster = known_roster(config)
     with HistoryReader(config) as reader:
         # A query that is shown meanwhile is outside of the pages, so that none moves.
-        queries = _queries(reader, Page(_PAGE, since_unix_s=since_unix_s, until_unix_s=as_of))
+        queries = list(reader.every(Page(since_unix_s=since_unix_s, until_unix_s=as_of)))
         listed = tuple(_reported(reader, query) for query in queries[:MOST_LISTED])
         events = [event for event in reader.ledger.events() if event.recorded_at_unix_s < as_of]
         policy, head = reader.policy, reader.ledger.head()
     limits = policy.limits.of_ledger
     state = state_of(limits, events, now_unix_s=None)
-    within = sorted(
-        (event for event in events if event.charged and event.recorded_at_unix_s >= since_unix_s),
-        key=lambda event: event.recorded_at_unix_s,
-    )
-    shown = _shown_scopes(state)
+    within, over_time = charged_since(events, since_unix_s), budgets(state, events, since_unix_s)
     last = next((query for query in listed if query.charged), None)
     charge = _last_charge(listed, within)
     record = state.scopes[0]
@@ -273,8 +222,8 @@ def gather(config: PartyConfig, since_unix_s: float, until_unix_s: float, now_un
         last_charged=None if last is None else last.read.words,
         has_last=charge is not None,
         more=None if charge is None else more_like(limits, events, charge),
-        budgets=_budgets(shown, state, events, within, since_unix_s),
-        scopes_left_out=len(state.scopes) - len(shown),
+        budgets=over_time,
+        scopes_left_out=len(state.scopes) - len(over_time),
         unbounded=state.unbounded_charged,
         warning=state.warning,
         chances=() if state.unbounded_charged else _chances(record),
@@ -282,9 +231,7 @@ def gather(config: PartyConfig, since_unix_s: float, until_unix_s: float, now_un
         right_guesses=None if state.unbounded_charged or not _limit_holds(record) else _right_guesses(record),
         roster_version=None if roster is None else roster.version,
         roster_expiry="" if roster is None else roster.expiry_date,
-        members=()
-        if roster is None
-        else tuple(_member(member, policy, config.name, roster) for member in roster.members),
+        members=() if roster is None else members_of(roster, policy, config.name),
         policy=policy,
         honest_parties=tuple(
             sorted({query.honest_parties for query in listed if query.honest_parties and query.charged})
@@ -292,20 +239,6 @@ def gather(config: PartyConfig, since_unix_s: float, until_unix_s: float, now_un
         head_entries=head.entries,
         head_digest=head.digest.hex(),
     )
-
-
-def _roster(config: PartyConfig) -> Roster | None:
-    key = load_public_key(config.federation_key)
-    log = Log(f"party.{config.name}")
-    return Rosters(config.state_directory, federation=config.federation, federation_key=key, log=log).known
-
-
-def _queries(reader: HistoryReader, page: Page) -> list[QueryRead]:
-    """All queries of a period, newest first."""
-    found: list[QueryRead] = []
-    while part := reader.page(replace(page, offset=len(found))):
-        found += part
-    return found
 
 
 def _reported(reader: HistoryReader, query: QueryRead) -> ReportedQuery:
@@ -363,58 +296,6 @@ def _last_charge(listed: Sequence[ReportedQuery], within: Sequence[Event]) -> Ch
     return known if known is not None else (of_queries[-1] if of_queries else None)
 
 
-def _shown_scopes(state: LedgerState) -> tuple[ScopeState, ...]:
-    """Whole records, and the scopes of which most is spent, widest first."""
-    rest = sorted(state.scopes[1:], key=lambda scope: -scope.spent_epsilon)[: MOST_SCOPES - 1]
-    kept = {scope.scope.key for scope in (state.scopes[0], *rest)}
-    return tuple(scope for scope in state.scopes if scope.scope.key in kept)
-
-
-def scope_words(scope: ScopeState) -> str:
-    """A scope for people."""
-    match scope.scope.kind:
-        case ScopeKind.RECORD:
-            return "whole records"
-        case ScopeKind.JOINT:
-            return f"column {scope.scope.name}"
-        case ScopeKind.MARGINAL:
-            return f"feature {scope.scope.name}, its own released values"
-
-
-def _budgets(
-    shown: Sequence[ScopeState],
-    state: LedgerState,
-    events: Sequence[Event],
-    within: Sequence[Event],
-    since_unix_s: float,
-) -> tuple[ScopeBudget, ...]:
-    """The budget of each shown scope over the period; at most _MOST_STEPS steps, the last charge among them."""
-    started = [event for event in events if event.charged and event.recorded_at_unix_s < since_unix_s]
-    stride = -(-len(within) // _MOST_STEPS) or 1
-    ends = sorted({*range(stride, len(within) + 1, stride), len(within)} - {0})
-    before = _spent(state, started)
-    steps = [(within[end - 1].recorded_at_unix_s, _spent(state, [*started, *within[:end]])) for end in ends]
-    return tuple(
-        ScopeBudget(
-            scope=scope_words(scope),
-            limit_epsilon=float(scope.limit.epsilon),
-            limit_delta=float(scope.limit.delta),
-            before=before.get(scope.scope.key, 0.0),
-            spent=scope.spent_epsilon,
-            remaining=scope.remaining_epsilon,
-            unbounded=scope.spent.unbounded,
-            steps=tuple((at, spent.get(scope.scope.key, 0.0)) for at, spent in steps),
-        )
-        for scope in shown
-    )
-
-
-def _spent(state: LedgerState, events: Sequence[Event]) -> dict[tuple[ScopeKind, str], float]:
-    """What is spent in each scope after these events."""
-    found = state_of(state.limits, events, now_unix_s=None)
-    return {scope.scope.key: scope.spent_epsilon for scope in found.scopes}
-
-
 def _limit_holds(record: ScopeState) -> bool:
     """Whether what is spent is within the limit. If not, the limit was lowered after these answers."""
     return record.limit.admits(record.spent.loss)
@@ -434,22 +315,3 @@ def _chances(record: ScopeState) -> tuple[Chances, ...]:
         )
         for before in _BEFORE
     )
-
-
-def _member(member: Member, policy: Policy, own_name: str, roster: Roster) -> MemberRow:
-    digits = fingerprint(member.signing_key) if member.signing_key else ""
-    match member.role:
-        case Role.PARTY if member.name == own_name:
-            trust = "this party"
-        case Role.PARTY:
-            accepted = policy.count_accepted(roster, own_name, [member.name])
-            trust = "accepted by fingerprint" if accepted else "not accepted: does not count, may collude"
-        case Role.LEARNER:
-            pinned = any(
-                learner.name == member.name and learner.signing_key == digits.replace(":", "").lower()
-                for learner in policy.learners
-            )
-            trust = "may ask (key pinned)" if pinned else "may not ask"
-        case Role.COORDINATOR:
-            trust = "not trusted with data: sees ciphertexts"
-    return MemberRow(member.role.value, member.name, digits, trust, member.rows_at_least)

@@ -1,8 +1,15 @@
 """The report as one page of HTML."""
 
+from collections.abc import Sequence
+from functools import cache
+
+from jinja2 import Environment
+from markupsafe import Markup
+
 from dpcore.accounting.odds import EXCEPTIONS
-from parties.report.gathering import MOST_LISTED, Report, ScopeBudget
-from parties.report.plots import Plot, budget_plot
+from parties.report.budgets import Period, ScopeBudget
+from parties.report.gathering import MOST_LISTED, Report
+from parties.report.plots import budget_plot
 from parties.report.registry import registry_entry
 from parties.report.sentences import RECORD, assumptions, consequences, not_protected, policy_words
 from radofed.common.pages import environment
@@ -14,13 +21,13 @@ _MOST_PLOTS = 4
 def render(report: Report) -> str:
     """The page. Raises ModuleNotFoundError without the extra `report`."""
     return (
-        environment("parties.report")
+        _templates()
         .get_template("report.html")
         .render(
             report=report,
             record=report.record,
             record_words=RECORD,
-            plots=_plots(report),
+            figures=budget_figures(report.budgets, report.period, report.as_of_unix_s),
             explained=explained(
                 (*(query.read.words for query in report.queries), *policy_words(report.policy), "epsilon")
             ),
@@ -35,11 +42,23 @@ def render(report: Report) -> str:
     )
 
 
-def _plots(report: Report) -> list[tuple[ScopeBudget, Plot]]:
-    """Whole records, and the scopes of which something was spent in the period; the first few."""
-    moved = [budget for budget in report.budgets[1:] if budget.spent > budget.before]
-    drawn = [
-        (budget, budget_plot(budget, report.period, report.as_of_unix_s))
-        for budget in (report.record, *moved[: _MOST_PLOTS - 1])
+def budget_figures(budgets: Sequence[ScopeBudget], period: Period, as_of_unix_s: float) -> list[Markup]:
+    """Plots over a period, as HTML: of whole records, and of the scopes of which something was spent; the first few.
+
+    budgets: whole records first. A budget with an infinite figure has no plot.
+    """
+    record, *others = budgets
+    moved = [budget for budget in others if budget.spent > budget.before]
+    drawn = [(budget, budget_plot(budget, period, as_of_unix_s)) for budget in (record, *moved[: _MOST_PLOTS - 1])]
+    template = _templates().get_template("budget_plot.html")
+    return [
+        # What the template inserts is escaped.
+        Markup(template.render(budget=budget, plot=plot, number=number))  # noqa: S704
+        for number, (budget, plot) in enumerate(drawn, 1)
+        if plot is not None
     ]
-    return [(budget, plot) for budget, plot in drawn if plot is not None]
+
+
+@cache
+def _templates() -> Environment:
+    return environment("parties.report")

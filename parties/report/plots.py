@@ -4,7 +4,7 @@ import datetime as dt
 import math
 from dataclasses import dataclass
 
-from parties.report.gathering import Period, ScopeBudget
+from parties.report.budgets import Period, ScopeBudget
 from radofed.common.report.plots import Frame, Tick
 
 _SHORT_S = 4 * 86_400

@@ -14,6 +14,7 @@ from radofed.cli import (
     party,
     party_approval,
     party_report,
+    party_showing,
     plan,
     provision,
     provision_joining,
@@ -54,6 +55,7 @@ ledger_history.add_to(ledger.app)
 party_approval.add_to(party.app)
 party_report.add_to(party.app)
 provision_joining.add_to(provision.app)
+party_showing.add_to(party.app)
 for name, commands in {
     "schema": schema,
     "provision": provision,

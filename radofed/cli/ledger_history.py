@@ -1,19 +1,14 @@
 """`rado ledger history`: what a party was asked, and what became of it."""
 
-import csv
-import datetime as dt
-import io
-import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpcore.errors import ConfigurationError
 from radofed.cli.framework import ConfigOption, command
 from radofed.cli.output import Output, Result
 from radofed.cli.tables import wrapped
-from radofed.common.printing import local_time
+from radofed.common.printing import local_time, moment
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -21,10 +16,6 @@ if TYPE_CHECKING:
     from parties.history.reading import QueryRead
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
-
-_CSV = ("time", "query_id", "learner", "kind", "asked", "decision", "cohort", "rows", "bytes_out", "cost")
-# A spreadsheet computes what begins like this; a learner chooses the text of predicates.
-_FORMULA = re.compile(r"^[=+\-@\t\r]")
 
 
 def history(
@@ -45,6 +36,7 @@ def history(
     The node may run. Changes nothing.
     """
     from parties.config import PartyConfig
+    from parties.history.csv_file import csv_of
     from parties.history.history import Page
     from parties.history.reading import HistoryReader
 
@@ -57,18 +49,8 @@ def history(
         queries, count = reader.page(page), reader.history.count(page)
     data = {"queries": [each.to_dict() for each in queries], "count": count}
     if as_csv:
-        return Result(data, _csv(queries).rstrip("\n"))
+        return Result(data, csv_of(queries).rstrip("\n"))
     return Result(data, _table(queries, count))
-
-
-def moment(text: str | None, default: float) -> float:
-    """Unix seconds of a date or time; local time unless it names a zone. Raises ConfigurationError."""
-    if text is None:
-        return default
-    try:
-        return dt.datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError, OSError) as error:
-        raise ConfigurationError(f"{text!r} is no date or time: write 2026-11-01 or 2026-11-01T09:00") from error
 
 
 def _table(queries: Sequence["QueryRead"], count: int) -> "RenderableType":
@@ -77,23 +59,16 @@ def _table(queries: Sequence["QueryRead"], count: int) -> "RenderableType":
     header = ("time", "query", "learner", "asked", "decision", "cost")
     rows = []
     for each in queries:
-        charged = [attempt for attempt in each.attempts if attempt.is_charged]
         row = (
             local_time(each.shown.shown_at_unix_s),
             each.shown.query_id.hex()[:10],
             each.shown.learner or "unknown",
             each.words,
             each.decision,
-            _cost(each) + (f" ({len(charged)} attempts)" if len(charged) > 1 else ""),
+            each.cost_with_attempts,
         )
         rows.append(row)
     return wrapped(header, rows, f"{len(queries)} of {count} queries; `rado ledger history QUERY` shows one in full")
-
-
-def _cost(query: "QueryRead") -> str:
-    """The cost of the last charged attempt in its widest scope."""
-    charged = [attempt for attempt in query.attempts if attempt.is_charged]
-    return charged[-1].cost[0].partition(";")[0] if charged else "nothing"
 
 
 def _in_full(query: "QueryRead") -> list[str]:
@@ -114,29 +89,6 @@ def _in_full(query: "QueryRead") -> list[str]:
             lines.append(f"  left this party: {attempt.bytes_out} encrypted bytes")
         lines += [f"  cost of {line}" for line in attempt.cost]
     return lines
-
-
-def _csv(queries: Sequence["QueryRead"]) -> str:
-    """One line for each query, with times in UTC."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_CSV)
-    for each in queries:
-        cohort = next((attempt.cohort for attempt in reversed(each.attempts) if attempt.cohort), {})
-        row: tuple[Any, ...] = (
-            f"{dt.datetime.fromtimestamp(each.shown.shown_at_unix_s, dt.UTC):%Y-%m-%dT%H:%M:%SZ}",
-            each.shown.query_id.hex(),
-            each.shown.learner,
-            each.shown.kind,
-            each.words,
-            each.decision,
-            " ".join(cohort),
-            "" if each.shown.rows is None else each.shown.rows,
-            each.bytes_out,
-            _cost(each),
-        )
-        writer.writerow(f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell for cell in row)
-    return text.getvalue()
 
 
 def add_to(app: typer.Typer) -> None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from radofed.cli.framework import ConfigOption, command
-from radofed.cli.ledger_history import moment
 from radofed.cli.output import Output, Result
 from radofed.cli.report_files import check_files, write_files
+from radofed.common.printing import moment
 
 if TYPE_CHECKING:
     from parties.report.gathering import Report

@@ -11,7 +11,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dpcore.queries.statement import rounded_up
-from radofed.common.printing import local_time
+from radofed.common.printing import duration, local_time
 
 
 def shown(text: str) -> str:
@@ -38,6 +38,7 @@ def environment(package: str) -> Environment:
     made.filters |= {
         "bound": rounded_up,
         "day": day,
+        "duration": duration,
         "figure": figure,
         "moment": local_time,
         "number": number,

@@ -3,6 +3,8 @@
 import datetime as dt
 from collections.abc import Collection, Sequence
 
+from dpcore.errors import ConfigurationError
+
 _MOST_NAMES = 6
 
 
@@ -23,6 +25,19 @@ def local_time(unix_s: float) -> str:
         return f"{dt.datetime.fromtimestamp(unix_s, dt.UTC).astimezone():%Y-%m-%d %H:%M:%S %Z}"
     except (ValueError, OverflowError, OSError):
         return "no valid time"  # a peer's number
+
+
+def moment(text: str | None, default: float) -> float:
+    """Unix seconds of a date or time; local time unless it names a zone. default: if there is no text.
+
+    Raises ConfigurationError.
+    """
+    if text is None:
+        return default
+    try:
+        return dt.datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError) as error:
+        raise ConfigurationError(f"{text!r} is no date or time: write 2026-11-01 or 2026-11-01T09:00") from error
 
 
 def duration(seconds: float) -> str:

@@ -69,12 +69,13 @@ class Access:
             self._end = self._clock() + IDLE_S
             return self._session
 
-    def knows(self, session: str) -> bool:
-        """Whether this is the session, and it was used within IDLE_S. Prolongs it."""
+    def knows(self, session: str, *, prolongs: bool = True) -> bool:
+        """Whether this is the session, and a person used it within IDLE_S. prolongs: whether a person uses it now."""
         with self._lock:
             if self._session is None or not _equal(session, self._session) or self._clock() > self._end:
                 return False
-            self._end = self._clock() + IDLE_S
+            if prolongs:
+                self._end = self._clock() + IDLE_S
             return True
 
 
@@ -113,7 +114,8 @@ class Guard:
             return _refusal(404, "open the console by the link that the command printed")
         if path == f"{access.root}/enter" and method == "GET":
             return self._entered(connection)
-        if not access.knows(_session(headers)):
+        # A page that is open fetches parts of itself by htmx, also when no person is there.
+        if not access.knows(_session(headers), prolongs="hx-request" not in headers):
             return _refusal(403, "no session: start `rado console` again and open its new link")
         return None
 

@@ -17,7 +17,7 @@ def views_of(config: Path) -> Views:
     # A role imports what another need not have installed.
     match found:
         case ["party"]:
-            from radofed.console.party import party_views  # noqa: PLC0415
+            from radofed.console.party.views import party_views  # noqa: PLC0415
 
             return party_views(config)
         case ["coordinator"]:

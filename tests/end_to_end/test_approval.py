@@ -5,7 +5,7 @@ import io
 import json
 import shutil
 import time
-from contextlib import redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -29,17 +29,28 @@ ALLOWING = PolicyChoices(designs=("statistic", "moments"), epsilon="20", delta="
 PHASES = {"answer_within_s": 60, "prepare_within_s": 60, "upload_within_s": 60}
 
 
-@pytest.fixture(scope="module")
-def federation(tmp_path_factory):
-    root = tmp_path_factory.mktemp("approval")
+@contextmanager
+def asking(root, *, rules: str = "everything = true\n", settings: str = ""):
+    """Four parties, a coordinator and a learner with its key. Party a asks people.
+
+    rules: of a's `[approval]`. settings: further lines of a's configuration.
+    """
     parties = {name: table(rows, seed) for seed, (name, rows) in enumerate(ROWS.items())}
     with ProcessFederation(root, parties=parties, schema=SCHEMA, policy=ALLOWING, rows_at_least=ROWS) as federation:
-        policy = federation.directory("a") / "policy.toml"
-        policy.write_text(policy.read_text() + "\n[approval]\neverything = true\n")
+        with (federation.directory("a") / "policy.toml").open("a") as policy:
+            policy.write(f"\n[approval]\n{rules}")
+        config = federation.member("a").config
+        config.write_text(settings + config.read_text())
         federation.start_all()
         wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")
         wait_until(lambda: all('"started"' in federation.log(name) for name in ROWS), what="the parties")
         rado("learner", "keygen", "--config", str(federation.learner.config), "--bits", "2048")
+        yield federation
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    with asking(tmp_path_factory.mktemp("approval")) as federation:
         yield federation
 
 

@@ -13,10 +13,12 @@ from learner.estimators import BY_QUERIES, FROM_RELEASES, make_estimator
 from parties.config import split_target
 from radofed.cli.arguments import exact, named_option
 from radofed.cli.plan import _party_rows
+from radofed.common.log_tail import TAIL_BYTES, newest
+from radofed.common.printing import local_time, printable
 from radofed.simulation.partitions import Partition
 from radofed.simulation.run import exact as simulated_exact
 from tests.fuzz.mutation import json_octets, texts_near
-from tests.fuzz.target import Target
+from tests.fuzz.target import Target, scratch
 from tests.schemas import STAYS
 from tests.wire.test_query_kinds import SCHEMA
 
@@ -37,6 +39,10 @@ NUMBERS = (
     "1_0.5e1_0",
     "+.5",
     "1e\u0663\u0663\u0663\u0663\u0663\u0663\u0663",
+)
+LOG_LINES = (
+    {"time": "2026-11-23T04:00:00.123+00:00", "level": "info", "node": "party.ada", "event": "started", "rows": 1},
+    {"time": "0001-01-01", "level": "error", "node": "", "event": "x", "trace": "a\nb", "of": [{"x": None}]},
 )
 ESTIMATORS = sorted(BY_QUERIES | FROM_RELEASES)
 
@@ -110,6 +116,16 @@ def read_statement(data: bytes) -> None:
         statement.sentences()
 
 
+def read_log(data: bytes) -> None:
+    """As a command and a page show the end of a node's log."""
+    file = scratch("log") / "node.log"
+    file.write_bytes(data)
+    for line in newest(file, "debug", 100):
+        assert printable(str(line)).isprintable() or "\t" in str(line)
+        if line.at_unix_s is not None:
+            local_time(line.at_unix_s)
+
+
 def targets() -> list[Target]:
     schemas = [SCHEMA, STAYS]
     tomls = [schema.to_toml(["A comment."]) for schema in schemas]
@@ -151,6 +167,13 @@ def targets() -> list[Target]:
             1 << 17,
             (),
             allowed=(ValueError,),  # pydantic makes it a fault of the configuration
+        ),
+        Target(
+            "log",
+            read_log,
+            json_octets(LOG_LINES) | texts_near([json.dumps(line) for line in LOG_LINES], ["\n", "[", "1e999"]),
+            TAIL_BYTES,
+            ("radofed.common.log_tail.newest",),
         ),
         Target("partition", read_partition, texts_near(["iid", "label-skew", "by-column:age"]), 1 << 12, ()),
         Target(

@@ -10,10 +10,11 @@ import pytest
 from dpcore.accounting.odds import chance_after, exceptions, right_guesses
 from dpcore.errors import ConfigurationError
 from dpcore.records.records import Records
+from parties.history import reading
 from parties.history.history import Page
 from parties.ledger.charges import RECORD
-from parties.report import gathering
-from parties.report.gathering import Period
+from parties.report import budgets, gathering
+from parties.report.budgets import Period
 from parties.report.page import render
 from radofed.cli.output import json_ready
 from tests.parties.report.report_world import (
@@ -179,7 +180,7 @@ def test_scopes_with_the_most_spent_are_shown(world, tmp_path, monkeypatch):
     for name, limit in columns.items():
         text += f'\n[limits.columns.{name}]\nepsilon = "{limit["epsilon"]}"\ndelta = "{limit["delta"]}"\n'
     (tmp_path / "policy.toml").write_text(text)
-    monkeypatch.setattr(gathering, "MOST_SCOPES", 3)
+    monkeypatch.setattr(budgets, "MOST_SCOPES", 3)
     report = report_of(ada)
     assert (len(report.budgets), report.scopes_left_out) == (3, 1)
     assert report.record.scope == "whole records"
@@ -187,7 +188,7 @@ def test_scopes_with_the_most_spent_are_shown(world, tmp_path, monkeypatch):
 
 def test_totals_count_what_is_not_listed(ada, world, monkeypatch):
     monkeypatch.setattr(gathering, "MOST_LISTED", 2)
-    monkeypatch.setattr(gathering, "_PAGE", 2)
+    monkeypatch.setattr(reading, "_AT_ONCE", 2)
     for _ in range(4):
         ada.go(world.ask(without_noise(world)))
     answer(ada, statistic(world))
@@ -198,7 +199,7 @@ def test_totals_count_what_is_not_listed(ada, world, monkeypatch):
 
 
 def test_steps_are_few_and_end_with_the_last_charge(ada, world, monkeypatch):
-    monkeypatch.setattr(gathering, "_MOST_STEPS", 2)
+    monkeypatch.setattr(budgets, "MOST_STEPS", 2)
     for _ in range(5):
         answer(ada, statistic(world))
     found = report_of(ada).record

@@ -109,7 +109,7 @@ def test_a_period_without_queries_says_so(ada):
 def test_a_period_that_lasts_says_up_to_when_it_counts(ada):
     from dataclasses import replace
 
-    from parties.report.gathering import Period
+    from parties.report.budgets import Period
 
     report = report_of(ada)
     assert "not over" not in Page(render(report)).words

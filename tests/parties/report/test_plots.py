@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from parties.report.gathering import Period, ScopeBudget
+from parties.report.budgets import Period, ScopeBudget
 from parties.report.plots import budget_plot
 
 PERIOD = Period(1_000_000.0, 11_000_000.0)

@@ -2,7 +2,19 @@
 
 import http.client
 import re
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from urllib.parse import urlencode, urlsplit
+
+import uvicorn
+
+from radofed.console.access import Access
+from radofed.console.app import Console
+from radofed.console.pages import Views
+from radofed.console.serving import settings
+from tests.federation import wait_until
 
 LINK = re.compile(r"http://127\.0\.0\.1:(\d+)/[\w-]+/enter\?token=[\w-]+")
 
@@ -34,3 +46,19 @@ class Caller:
         status, headers, _ = self.ask(f"enter?{self.address.query}")
         self.cookie = headers.get("set-cookie", "").split(";")[0]
         return status
+
+
+@contextmanager
+def serving(views: Views, **options) -> Iterator[Access]:
+    """A console in a thread. options: of its `Access`."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        access = Access(listener.getsockname()[1], **options)
+        server = uvicorn.Server(settings(Console(views, access).application()))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            wait_until(lambda: server.started, what="the console")
+            yield access
+        finally:
+            server.should_exit = True
+            thread.join(10)

@@ -1,19 +1,14 @@
 """Who may use a console: the holder of the link, in one browser, and no page of another origin."""
 
-import socket
-import threading
 from contextlib import contextmanager
 
 import pytest
-import uvicorn
 
 from dpcore.errors import ConfigurationError
 from radofed.console.access import CSRF_FIELD, HEADERS, IDLE_S, TOKEN_LIFE_S, Access
-from radofed.console.app import MOST_FORM_BYTES, Console
+from radofed.console.app import MOST_FORM_BYTES
 from radofed.console.pages import Action, File, Goto, Page, Shown, Views
-from radofed.console.serving import settings
-from tests.federation import wait_until
-from tests.radofed.console.serving import Caller
+from tests.radofed.console.serving import Caller, serving
 
 HTML = "<script>alert(1)</script>"
 
@@ -55,26 +50,16 @@ FAILURE = _Failure()
 
 
 @contextmanager
-def serving(clock=None):
-    """A console of `Rooms` in a thread. Yields its rooms, its access and a client."""
+def serving_rooms(**options):
+    """A console of `Rooms`. Yields its rooms, its access and a client."""
     rooms = Rooms()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        access = Access(listener.getsockname()[1], **({} if clock is None else {"clock": clock}))
-        app = Console(rooms.views(), access).application()
-        server = uvicorn.Server(settings(app))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        try:
-            wait_until(lambda: server.started, what="the console")
-            yield rooms, access, Caller(access.link)
-        finally:
-            server.should_exit = True
-            thread.join(10)
+    with serving(rooms.views(), **options) as access:
+        yield rooms, access, Caller(access.link)
 
 
 @pytest.fixture(scope="module")
 def served():
-    with serving() as (rooms, access, caller):
+    with serving_rooms() as (rooms, access, caller):
         assert caller.enter() == 303
         yield rooms, access, caller
 
@@ -94,7 +79,7 @@ def act(served, **changes):
 
 
 def test_the_link_works_once():
-    with serving() as (_, _, first):
+    with serving_rooms() as (_, _, first):
         assert first.enter() == 303
         assert first.ask("start")[0] == 200
         second = Caller(f"http://{first.host}{first.root}enter?{first.address.query}")
@@ -102,6 +87,17 @@ def test_the_link_works_once():
         assert second.ask("start")[0] == 403
         # The first one stays.
         assert first.ask("start")[0] == 200
+
+
+def test_a_page_that_refreshes_itself_does_not_keep_a_session_open():
+    now = [0.0]
+    with serving_rooms(clock=lambda: now[0]) as (_, _, caller):
+        assert caller.enter() == 303
+        now[0] = IDLE_S
+        assert caller.ask("start", HX_Request="true")[0] == 200
+        now[0] = IDLE_S + 1
+        assert caller.ask("start", HX_Request="true")[0] == 403
+        assert caller.ask("start")[0] == 403
 
 
 @pytest.mark.parametrize("token", ["", "x", "é", "token", "0" * 43])
@@ -128,7 +124,7 @@ def test_an_old_link_and_an_idle_session_open_nothing():
 
 def test_the_cookie_is_limited_to_the_secret_path(served):
     _, access, _ = served
-    with serving() as (_, other, caller):
+    with serving_rooms() as (_, other, caller):
         _, headers, _ = caller.ask(f"enter?{caller.address.query}")
         cookie = headers["set-cookie"].lower()
         assert f"path={other.root.lower()}/" in cookie

@@ -1,0 +1,58 @@
+"""What was spent, what remains, and the report on a period."""
+
+import time
+
+from parties.config import PartyConfig
+from parties.history.reading import HistoryReader
+from parties.ledger.room import room
+from parties.ledger.state import state_of
+from parties.report.budgets import Period, budgets, scope_words
+from parties.report.gathering import gather
+from parties.report.page import budget_figures, render
+from radofed import __version__
+from radofed.common.pages import day
+from radofed.console.pages import Answer, File, Shown, Visit
+from radofed.console.party.fields import PeriodFields
+
+MOST_STEPS = 60
+"""Steps of a plot: few, because each takes time that a visitor waits for."""
+_SHORTEST_S = 3600.0
+
+
+def budget(config: PartyConfig, visit: Visit) -> Answer:
+    """As `rado ledger show`, with the figures of `rado party report` on the budget over time.
+
+    query: since, until of the plot. Default: from the first charge until now.
+    """
+    now, fields = time.time(), PeriodFields.of(visit)
+    until = min(now, fields.until_unix_s or now)
+    with HistoryReader(config) as reader:
+        events, limits = reader.ledger.events(), reader.policy.limits.of_ledger
+    charged = [event.recorded_at_unix_s for event in events if event.charged]
+    since = fields.since_unix_s
+    if since is None:
+        since = min([*charged, until - _SHORTEST_S], default=0.0) - 1.0
+    counted = [event for event in events if event.recorded_at_unix_s < until]
+    over_time = budgets(state_of(limits, counted, now_unix_s=None), counted, since, MOST_STEPS)
+    state = state_of(limits, events, now_unix_s=now)
+    values = {
+        "state": state,
+        "scope_words": scope_words,
+        "budgets": over_time,
+        "left_out": len(state.scopes) - len(over_time),
+        "room": room(limits, events, now),
+        "figures": budget_figures(over_time, Period(since, until), until),
+        "fields": fields,
+        "first_day": day(min(charged, default=now)),
+        "now": now,
+    }
+    return Shown("party/budget.html", "Budget", values)
+
+
+def report(config: PartyConfig, visit: Visit) -> Answer:
+    """As `rado party report --output`. query: since, until."""
+    now, fields = time.time(), PeriodFields.of(visit)
+    since, until = fields.since_unix_s or 0.0, fields.until_unix_s or now
+    page = render(gather(config, since, until, now, __version__))
+    name = f"report-{config.name}-{day(since)}-to-{day(until)}.html"
+    return File(name, page.encode(), "text/html")

@@ -1,0 +1,38 @@
+"""Deciding on a query that waits, by its id: under the policy that the person saw."""
+
+import pytest
+
+from parties.approval.deciding import decide
+from parties.approval.decisions import DecisionError, Decisions, Person, Verdict
+from parties.config import PartyConfig
+from parties.policy import Policy
+from tests.parties.report.report_world import ada_at, statistic
+
+pytestmark = pytest.mark.usefixtures("small_comb")
+ANN = Person("officer", "Ann")
+
+
+@pytest.fixture
+def waiting(world, tmp_path):
+    """The configuration of a party that asks about everything, and the id of a query that waits."""
+    ada = ada_at(world, tmp_path, approval={"everything": True})
+    envelope = world.ask(statistic(world))
+    ada.go(envelope)
+    return PartyConfig.load(tmp_path / "party.toml"), envelope.payload_hash, ada
+
+
+def test_a_decision_counts_under_the_policy_that_was_seen(waiting):
+    config, query_id, _ = waiting
+    seen = Policy.load(config.policy).digest
+    found = decide(config, query_id.hex(), ANN, approves=True, policy_seen=seen)
+    assert found.verdict is Verdict.APPROVED
+
+
+def test_nothing_is_decided_if_the_policy_changed_since(waiting):
+    config, query_id, ada = waiting
+    seen = Policy.load(config.policy).digest
+    config.policy.write_text(config.policy.read_text().replace('epsilon = "3.0"', 'epsilon = "2.0"'))
+    assert Policy.load(config.policy).digest != seen
+    with pytest.raises(DecisionError, match="the policy changed since"):
+        decide(config, query_id.hex(), ANN, approves=True, policy_seen=seen)
+    assert Decisions(ada.history.database).of(query_id) == []

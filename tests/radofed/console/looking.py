@@ -1,0 +1,65 @@
+"""What every page of a console must be: accessible, within its width, small, and without elements of peers."""
+
+from contextlib import contextmanager
+
+from axe_playwright_python.sync_playwright import Axe
+
+MOST_BYTES = 300_000
+NARROW, WIDE = 400, 1200
+
+
+@contextmanager
+def visiting(browser, access, **options):
+    """A page of a browser that has opened the console's link. Fails if the browser ran or refused anything else.
+
+    options: of the browser's context. What the content security policy refuses is written to the browser's console, as
+    are errors of scripts.
+    """
+    with browser.new_context(viewport={"width": WIDE, "height": 900}, **options) as context:
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        said: list[str] = []
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("dialog", lambda dialog: said.append(dialog.message))
+        page.goto(access.link)
+        yield page
+        assert [text for text in said if "Failed to load resource" not in text] == []
+
+
+def open_page(page, access, path: str) -> None:
+    """Go to a path below the console's root."""
+    page.goto(f"{page.url.split(access.root)[0]}{access.root}/{path}")
+
+
+def press(page, name: str) -> None:
+    """Press a button that leads to another page."""
+    with page.expect_navigation():
+        page.get_by_role("button", name=name).click()
+
+
+def check_page(page) -> None:
+    """Fail unless the page that is open is accessible at both widths, and small."""
+    assert len(page.content().encode()) < MOST_BYTES
+    for width in (WIDE, NARROW):
+        page.set_viewport_size({"width": width, "height": 900})
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        # Nothing makes the page itself wider than the window.
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.set_viewport_size({"width": WIDE, "height": 900})
+
+
+def tabs(page, most: int = 60) -> list[str]:
+    """The text or name of each element that the Tab key reaches, in this order."""
+    found: list[str] = []
+    for _ in range(most):
+        page.keyboard.press("Tab")
+        name = page.evaluate(
+            "(() => { const e = document.activeElement; if (e === document.body) return '';"
+            " return e.getAttribute('aria-label') || e.name || e.innerText.trim(); })()"
+        )
+        if not name or (found and name == found[0]):
+            break
+        found.append(name)
+    return found
