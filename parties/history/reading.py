@@ -56,12 +56,16 @@ class AttemptRead:
 
 @dataclass(frozen=True)
 class QueryRead:
-    """One query, and what became of it. decision: in words, with its rule or the people who decided."""
+    """One query, and what became of it.
+
+    decision: in words, with its rule or the people who decided. refused_by: the code of a refusal, None without one.
+    """
 
     shown: Shown
     decision: str
     decisions: Sequence[Decision]
     attempts: tuple[AttemptRead, ...]
+    refused_by: Code | None = None
 
     @property
     def words(self) -> str:
@@ -200,7 +204,10 @@ def _query(
         _attempt(number, [event for event in events if event.attempt == number], charges.get(number))
         for number in numbers
     )
-    return QueryRead(shown, _decision(shown, events, attempts, decisions, now_unix_s), decisions, attempts)
+    decision = _decision(shown, events, attempts, decisions, now_unix_s)
+    refusal = next((event for event in events if event.what is What.REFUSED), None)
+    refused_by = Code(refusal.details["code"]) if refusal is not None and decision.startswith("refused") else None
+    return QueryRead(shown, decision, decisions, attempts, refused_by)
 
 
 def _decision(

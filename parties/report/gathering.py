@@ -20,6 +20,7 @@ from parties.members import MemberRow, members_of
 from parties.policy import Policy
 from parties.report.budgets import Period, ScopeBudget, budgets, charged_since
 from parties.rosters import known_roster
+from wire.errors import CATALOGUE
 from wire.roster import Role
 
 MOST_LISTED = 1000
@@ -56,6 +57,11 @@ class ReportedQuery:
     def cost(self) -> tuple[str, ...]:
         """What the last charged attempt cost, for each scope."""
         return next((attempt.cost for attempt in reversed(self.read.attempts) if attempt.is_charged), ())
+
+    @property
+    def reason(self) -> str:
+        """What the code of a refusal means; empty if it was not refused."""
+        return "" if self.read.refused_by is None else CATALOGUE[self.read.refused_by].sentence
 
     @property
     def cohort(self) -> tuple[str, ...]:

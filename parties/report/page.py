@@ -11,7 +11,7 @@ from parties.report.budgets import Period, ScopeBudget
 from parties.report.gathering import MOST_LISTED, Report
 from parties.report.plots import budget_plot
 from parties.report.registry import registry_entry
-from parties.report.sentences import RECORD, assumptions, consequences, not_protected, policy_words
+from parties.report.sentences import RECORD, assumptions, consequences, honest_parties, not_protected, policy_words
 from radofed.common.pages import environment
 from radofed.common.report.sentences import explained
 
@@ -38,6 +38,7 @@ def render(report: Report) -> str:
             registry=registry_entry(report),
             most_listed=MOST_LISTED,
             exceptions_of=EXCEPTIONS,
+            honest=honest_parties(report),
         )
     )
 

@@ -24,6 +24,10 @@ _DESIGNS = {
 }
 
 
+_UNPROTECTED = ("plain", "dp-feat")
+"""Kinds of query that always leave whole records unprotected."""
+
+
 @dataclass(frozen=True)
 class Consequence:
     """What a member could learn of this party's rows. who: who misbehaves, and with whom."""
@@ -40,7 +44,8 @@ def policy_words(policy: Policy) -> Iterator[str]:
         yield "Every query is refused: the policy lists no learner or no kind of query."
     names = ", ".join(learner.name for learner in policy.learners)
     yield f"May ask, with the key that the policy pins: {names or 'no one'}."
-    kinds = "; ".join(f"{name} ({_DESIGNS[name]})" for name in policy.designs)
+    refused = () if policy.allow_unprotected else tuple(name for name in policy.designs if name in _UNPROTECTED)
+    kinds = "; ".join(f"{name} ({_DESIGNS[name]})" for name in policy.designs if name not in refused)
     yield f"May be asked: {kinds or 'nothing'}."
     if policy.allow_unprotected:
         yield (
@@ -48,8 +53,9 @@ def policy_words(policy: Policy) -> Iterator[str]:
             f"at most {limits.unbounded_queries} attempts over the lifetime of the data."
         )
     else:
-        refused = " (of the kinds above: every dp-feat)" if "dp-feat" in policy.designs else ""
-        yield f"Queries that leave whole records unprotected are refused all the same{refused}."
+        yield "Queries that leave whole records unprotected are refused" + (
+            f"; the policy lists such a kind in vain: {', '.join(refused)}." if refused else "."
+        )
     yield (
         f"This party answers only together with others: at least {policy.members_needed(1)} parties, itself included, "
         f"whose keys it has accepted. It assumes that up to {policy.assumed_colluders} of them work with the learner "
@@ -116,7 +122,7 @@ def _duration(seconds: int) -> str:
 
 def consequences(report: Report) -> list[Consequence]:
     """Who could learn what about this party's rows, from the best case to the worst."""
-    c, h = report.policy.assumed_colluders, _honest(report)
+    c, h = report.policy.assumed_colluders, honest_parties(report)
     budget = "No budget bounds" if report.unbounded else "The budget bounds"
     return [
         Consequence(
@@ -140,16 +146,21 @@ def consequences(report: Report) -> list[Consequence]:
             "P2, 4.8, 4.13",
         ),
         Consequence(
-            f"The coordinator and the learner together, also with up to {c} of the parties that this party accepted, "
-            "and any that it did not accept",
+            "The coordinator together with parties, without the learner",
+            "What the coordinator alone learns, and their own sums.",
+            "P1",
+        ),
+        Consequence(
+            f"The learner together with up to {c} of the parties that this party accepted, and any that it did not "
+            "accept, whether the coordinator works with them or not",
             "Of one attempt: a sum over at least two parties that do not work with them, this party included, or "
             "nothing. Such a sum may say much about one of the two, and sums of several attempts can be compared. "
             f"{budget} what all answers together say about one row.",
             "P3, P4",
         ),
         Consequence(
-            f"The coordinator and the learner together with more than {c} of the accepted parties, "
-            "or a person who has copies of the signing keys of parties",
+            f"The learner together with more than {c} of the accepted parties, or with a person who has copies of the "
+            "signing keys of parties, whether the coordinator works with them or not",
             "This party's own sum in an attempt. The noise in it is then that of the parties that do not work with "
             f"them: the figures hold only while at least {h} parties, this one among them, keep their noise to "
             "themselves.",
@@ -169,7 +180,8 @@ def consequences(report: Report) -> list[Consequence]:
     ]
 
 
-def _honest(report: Report) -> str:
+def honest_parties(report: Report) -> str:
+    """Of how many parties the noise is counted, in words."""
     found = report.honest_parties
     if not found:
         return "as many as a query states"
@@ -188,14 +200,17 @@ def assumptions(report: Report) -> list[Sentence]:
         ),
         Sentence("Fingerprints were compared truthfully, and signing keys were only ever with their owners.", "4.2"),
         Sentence("The ledger is the only one for these rows, and is not replaced by an older copy.", "P5, P7"),
-        Sentence(
-            "A feature's own budget holds only if the questions depend on nothing but that feature's own released "
-            "values. After an attempt without a bound this is required in every scope that it did not bound.",
-            "P5",
-        ),
         shared.GOOD_COMPUTERS,
         shared.CRYPTOGRAPHY,
     ]
+    if len(report.budgets) > 1:
+        found.append(
+            Sentence(
+                "A feature's own budget holds only if the questions depend on nothing but that feature's own released "
+                "values. After an attempt without a bound this is required in every scope that it did not bound.",
+                "P5",
+            )
+        )
     if policy.required_witnesses == 0:
         found.append(
             Sentence(
@@ -229,11 +244,15 @@ def not_protected(report: Report) -> list[Sentence]:
         ),
         Sentence("The same rows under another name, at another party or in another federation: counted apart.", "4.3"),
         Sentence(
-            "This party's sum, against a person who made or copied the members' signing keys and works with the "
-            "learner.",
+            "This party's sum is not protected against a person who made or copied the members' signing keys and works "
+            "with the learner.",
             "4.2",
         ),
-        Sentence("An older copy of the ledger, if no honest member that saw the lost attempts answers.", "4.3"),
+        Sentence(
+            "An older copy of the ledger is noticed only if a member that saw the lost attempts answers truthfully: "
+            "never restore one without `rado ledger acknowledge`.",
+            "4.3",
+        ),
         Sentence("Keys and rows on this party's disk: files are not encrypted by this program.", "4.10"),
         Sentence("The time that computing takes, for a person who runs programs on the same computer.", "4.12"),
         shared.WRONG_RESULTS,

@@ -47,6 +47,10 @@ class Reader:
             (self.where / file).write_text(printed)
         return printed
 
+    def coordinator_listens(self) -> bool:
+        log = self.where / "coordinator.log"
+        return log.exists() and "listening" in log.read_text()
+
     def wait_for_the_party(self) -> None:
         """Wait until the query that was asked last waits for a person, and the other parties have answered."""
 
@@ -85,7 +89,7 @@ def test_from_a_pending_query_to_a_signed_report(reader):
                 exec(compile(python, "tutorial", "exec"), {})
             continue
         if command.startswith("rado learner keygen"):
-            wait_until(lambda: "listening" in (reader.where / "coordinator.log").read_text(), what="the coordinator")
+            wait_until(reader.coordinator_listens, what="the coordinator")
         if "status b02d6e94f5" in command:
             wait_until(lambda c=command: "PERSON_REFUSED" in reader.do(c), what="the refusal")
         printed = reader.do(command)

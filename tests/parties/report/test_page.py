@@ -76,12 +76,12 @@ def test_the_five_answers_come_first_with_the_figures_of_the_ledger(full):
     start = words.split("What was asked, and what was decided")[0]
     state = full.ledger.state().scopes[0]
     assert "lea (5 queries, 4 answered)" in start
-    assert f"{report.bytes_out:,} bytes of encrypted, masked sums. No row left." in start
+    assert f"{report.bytes_out:,} bytes of encrypted, masked sums." in start
     assert f"epsilon {state.spent_epsilon:.4g} of 3 is spent" in start
     assert f"{report.more:,} more queries like the last one" in start
-    assert "With up to 1 of the accepted parties on their side" in start
-    assert f"at most {chance_after(0.5, 3.0, 1e-5).of_100()} after everything" in start
-    assert f"at most {chance_after(0.5, state.spent_epsilon, 1e-5).of_100()} after what was answered" in start
+    assert "the learner and up to 1 of the accepted parties it could compute" in start
+    assert f"within its limit (epsilon 3) it is at most {chance_after(0.5, 3.0, 1e-5).of_100()}" in start
+    assert f"until now its chance is at most {chance_after(0.5, state.spent_epsilon, 1e-5).of_100()}" in start
     assert "at most 0.001 (1 in 1,000)" in start
     assert "can reveal rows" not in start
     assert words.count("The budget bounds what all answers together say about one row.") == 2
