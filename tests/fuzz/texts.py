@@ -11,9 +11,9 @@ from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.schema import Schema, differences
 from learner.estimators import BY_QUERIES, FROM_RELEASES, make_estimator
 from parties.config import split_target
-from radofed.cli.arguments import exact, named_option
 from radofed.cli.plan import _party_rows
 from radofed.common.log_tail import TAIL_BYTES, newest
+from radofed.common.options import exact, named_option
 from radofed.common.printing import local_time, printable
 from radofed.simulation.partitions import Partition
 from radofed.simulation.run import exact as simulated_exact

@@ -27,12 +27,11 @@ from radofed.cli.arguments import (
     Rounded,
     Support,
     Timeout,
-    exact_or_none,
-    training_part,
 )
 from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.learner.sessions import open_session
 from radofed.cli.output import Output, Result
+from radofed.common.options import exact_or_none, training_part
 from radofed.common.printing import columns, duration, local_time
 
 if TYPE_CHECKING:
