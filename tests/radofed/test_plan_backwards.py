@@ -11,8 +11,8 @@ from radofed.demo.patients import schema
 SIZES = ("--rows", "40000", "--parties", "4", "--coordinates", "20")
 WANTED = {
     "moments": (("--design", "moments", *SIZES), "30000"),
-    "gaussian": (("--design", "gaussian", "--rados", "100", *SIZES), "20000"),
-    "joint": (("--joint", "--rados", "100", *SIZES), "15000"),
+    "gaussian": (("--design", "gaussian", "--rados", "100", *SIZES), "60"),
+    "joint": (("--joint", "--rados", "100", *SIZES), "60"),
     "linear-regression": (("--estimator", "linear-regression", *SIZES), "30000"),
 }
 
