@@ -27,11 +27,11 @@ _FIGURES = ("epsilon", "epsilon_per_rado", "norm_bound", "support", "edge_weight
 
 
 def request_of(given: Mapping[str, Any]) -> RadosRequest | MomentsRequest:
-    """The request of a release. given: the parameters of `rado learner query`, as parsed; the schema's file is read.
+    """The request of a release. given: the parameters of `rado learner query`, as parsed.
 
-    Raises ConfigurationError or SchemaError as `release_request` and `load_schema` do.
+    Its schema is a file's path, or a schema. Raises ConfigurationError or SchemaError.
     """
-    schema: Schema = load_schema(given["schema"])
+    schema = given["schema"] if isinstance(given["schema"], Schema) else load_schema(given["schema"])
     options: dict[str, Any] = {
         **{name: given[name] for name in _SAME},
         **{name: exact_or_none(given[name], name.replace("_", "-")) for name in _FIGURES},

@@ -91,3 +91,16 @@ def _refusal(cost: Bare, worth: float | None) -> str:
         f"an answer is not worth {worth:,g} {signal.what} with any epsilon up to {float(MOST):g}: with that one it is "
         f"worth {signal.worth:,.0f} of {signal.draws:,}; want less, or have more {signal.what}"
     )
+
+
+_SHOWN = tuple(Fraction(text) for text in ("0.1", "0.2", "0.5", "1", "2", "5", "10"))
+
+
+def worth_by_epsilon(request: Request, bare_cost: Callable[[Request], Bare]) -> list[tuple[float, float]]:
+    """Of epsilons from 0.1 to 10 that are possible: each with what an answer is worth, as a share of its draws."""
+    found = []
+    for epsilon in _SHOWN:
+        cost = bare_cost(replace(request, epsilon=epsilon))
+        if cost.feasible and cost.signal is not None:
+            found.append((float(epsilon), cost.signal.worth / cost.signal.draws))
+    return found

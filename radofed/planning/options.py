@@ -11,7 +11,7 @@ from dpcore.records.schema import Schema
 from learner.design_options import taken_options
 from radofed.common.files.schemas import load_schema
 from radofed.common.options import exact, exact_or_none, named_option
-from radofed.planning.backwards import MOST, with_smallest_epsilon
+from radofed.planning.backwards import MOST, with_smallest_epsilon, worth_by_epsilon
 from radofed.planning.cost import Cost
 from radofed.planning.planner import bare_cost, plan_cost
 from radofed.planning.request import PlanRequest, split_equally
@@ -54,14 +54,14 @@ class Planned:
 
 
 def request_of(given: Mapping[str, Any]) -> "PlanRequest | AskRequest":
-    """The request of a plan. given: the parameters of `rado plan`, as parsed; files are read.
+    """The request of a plan. given: the parameters of `rado plan`, as parsed. Its schema is a file's path, or a schema.
 
     Without an epsilon, but with a worth or a tolerance, the request has the largest epsilon that `cost_of` tries.
     Raises ConfigurationError or SchemaError if the options contradict each other or make no sense for any plan.
     """
-    schema: Path | None = given["schema"]
-    shared = None if schema is None else load_schema(schema)
-    held = _party_rows(given["rows"], given["parties"], given["party_rows"])
+    schema: Path | Schema | None = given["schema"]
+    shared = load_schema(schema) if isinstance(schema, Path) else schema
+    held = party_rows(given["rows"], given["parties"], given["party_rows"])
     if given["estimator"] is not None and given["statistic"]:
         raise ConfigurationError("give either an --estimator or a --statistic: they are planned separately")
     asks, asked = given["estimator"] is not None, bool(given["statistic"])
@@ -94,6 +94,16 @@ def cost_of(request: "PlanRequest | AskRequest", given: Mapping[str, Any]) -> Pl
         request = with_smallest_epsilon(request, worth, bare_ask_cost) if is_backwards else request
         cost = ask_cost(request)
     return Planned(cost, f"{float(request.epsilon or 0):g}" if is_backwards else None)
+
+
+def worth_curve(request: "PlanRequest | AskRequest") -> list[tuple[float, float]]:
+    """`radofed.planning.backwards.worth_by_epsilon`; empty if the noise does not follow from an epsilon."""
+    if isinstance(request, PlanRequest):
+        is_calibrated = request.epsilon is not None and request.share_sd is None
+        return worth_by_epsilon(request, bare_cost) if is_calibrated else []
+    from radofed.planning.asked_cost import bare_ask_cost
+
+    return worth_by_epsilon(request, bare_ask_cost)
 
 
 def _design(given: Mapping[str, Any], schema: Schema | None, held: tuple[int, ...]) -> PlanRequest:
@@ -152,7 +162,8 @@ def _asking(given: Mapping[str, Any], schema: Schema | None, held: tuple[int, ..
     )
 
 
-def _party_rows(rows: int | None, parties: int | None, party_rows: str | None) -> tuple[int, ...]:
+def party_rows(rows: int | None, parties: int | None, party_rows: str | None) -> tuple[int, ...]:
+    """Each party's rows, from the three options of these names. Raises ConfigurationError."""
     if (rows is None) == (party_rows is None):
         raise ConfigurationError("give either --rows with --parties, or --party-rows M1,M2,...")
     if party_rows is None:

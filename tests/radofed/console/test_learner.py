@@ -1,0 +1,210 @@
+"""The consoles of a learner and of a coordinator in a headless browser, with real nodes behind them."""
+
+import json
+
+import pytest
+
+from radofed.templates import PolicyChoices
+from tests.end_to_end.test_main_job import SCHEMA, table
+from tests.federation import ProcessFederation, rado, wait_until
+from tests.radofed.console.consoles import console, fill, findings, opened
+
+ROWS = {"a": 300, "b": 280, "c": 320}
+ALLOWING = PolicyChoices(designs=("moments",), epsilon="20", delta="1e-4")
+HTML = "<img src=x onerror=alert(1)>"
+WITH_HTML = SCHEMA.replace('"canaryward"]', f'"canaryward", "{HTML}"]')
+ASKED_MS = 30_000
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    """Three parties that run, of which a asks people, and a learner with a key."""
+    root = tmp_path_factory.mktemp("console")
+    parties = {name: table(rows, seed) for seed, (name, rows) in enumerate(ROWS.items())}
+    with ProcessFederation(root, parties=parties, schema=WITH_HTML, policy=ALLOWING, rows_at_least=ROWS) as federation:
+        policy = federation.directory("a") / "policy.toml"
+        policy.write_text(policy.read_text() + "\n[approval]\neverything = true\n")
+        (federation.learner.directory / "schema.toml").write_text(WITH_HTML)
+        federation.start_all()
+        rado("learner", "keygen", "--config", str(federation.learner.config), "--bits", "2048")
+        wait_until(lambda: all('"started"' in federation.log(name) for name in ROWS), what="the parties")
+        yield federation
+
+
+@pytest.fixture(scope="module")
+def learner(federation, browser, tmp_path_factory):
+    """A page of the learner's console, and its root."""
+    log = tmp_path_factory.mktemp("log") / "learner"
+    with console(federation.learner.config, log) as link, opened(browser, link) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def coordinator(federation, browser, tmp_path_factory):
+    """A page of the coordinator's console, and its root."""
+    log = tmp_path_factory.mktemp("log") / "coordinator"
+    with console(federation.member("coordinator").config, log) as link, opened(browser, link) as found:
+        yield found
+
+
+def asked(federation) -> list[dict]:
+    if not (federation.learner.directory / "state").exists():
+        return []
+    return rado("learner", "history", "--config", str(federation.learner.config))["data"]["queries"]
+
+
+def confirmation(federation, learner):
+    """The page that asks whether to ask for moments."""
+    page, root = learner
+    page.goto(f"{root}plan?what=moments")
+    schema = str(federation.learner.directory / "schema.toml")
+    rows = ",".join(map(str, ROWS.values()))
+    fill(page, {"schema": schema, "party_rows": rows, "epsilon": "1", "cohort_min": "3", "answer_within_s": "120"})
+    page.click("button[value=ask]")
+    page.wait_for_url("**/asking/*")
+    return page
+
+
+def ask(federation, learner) -> str:
+    """Ask for moments; returns the query's id."""
+    page = confirmation(federation, learner)
+    page.click("button.main")
+    page.wait_for_url("**/queries/*")
+    return page.url.rsplit("/", 1)[1]
+
+
+def approve(federation, query_id: str) -> None:
+    rado("party", "approve", query_id, "--config", str(federation.member("a").config), "--name", "Ann")
+
+
+def test_from_a_plan_to_a_model(federation, learner, coordinator):
+    page, root = learner
+    before = len(asked(federation))
+    confirmation(federation, learner)
+    text = page.inner_text("main")
+    for words in ("Nothing was sent yet", "moments with records clipped", "epsilon 1.00 under collusion", "a\t300"):
+        assert words in text
+    assert not findings(page)
+    # Looking asks nothing, nor does a form without the console's token.
+    url = page.url
+    assert page.request.get(url).ok
+    origin = {"Origin": root.split("/", 3)[0] + "//" + root.split("/", 3)[2]}
+    assert page.request.post(url, form={"csrf": "x"}, headers=origin).status == 403
+    assert len(asked(federation)) == before
+
+    # A double click asks once.
+    page.dblclick("button.main")
+    page.wait_for_url("**/queries/*")
+    query_id = page.url.rsplit("/", 1)[1]
+    page.goto(url)
+    assert "This was asked" in page.inner_text("main")
+    assert page.locator("main button").count() == 0
+    assert len(asked(federation)) == before + 1
+
+    page.goto(f"{root}queries/{query_id}")
+    page.wait_for_selector("text=waiting for a decision at a", timeout=ASKED_MS)
+    assert "a\twaiting for a decision there" in page.inner_text("main")
+    assert not findings(page)
+    watched, watched_root = coordinator
+    watched.goto(f"{watched_root}status")
+    watched.wait_for_selector(f"tr:has-text('{query_id[:10]}'):has-text('waiting for a decision at a')")
+    assert "answering" in watched.inner_text("main")
+    approve(federation, query_id)
+
+    # Both pages follow by themselves.
+    page.wait_for_selector("text=Open the release", timeout=ASKED_MS)
+    watched.wait_for_selector(f"tr:has-text('{query_id[:10]}'):has-text('complete')", timeout=ASKED_MS)
+    (release,) = (each for each in asked(federation) if each["query_id"] == query_id)
+    page.click("text=Open the release")
+    text = page.inner_text("main")
+    assert f"({release['privacy']['epsilon']:.4f}"[:-2] in text
+    assert all(f"{party}\t{rows}" in text for party, rows in ROWS.items())
+    assert not findings(page)
+
+    page.select_option("#estimator", "mean-variance")
+    page.fill("#option", "nothing=1")
+    page.click("button.main")
+    assert "mean-variance has no option 'nothing'" in page.inner_text("[role=alert]")
+    assert page.input_value("#option") == "nothing=1"
+    page.fill("#option", "")
+    page.click("button.main")
+    page.wait_for_url("**/models/*")
+    assert page.locator("svg rect").count() == 8
+    assert page.locator("img").count() == 0
+    assert HTML in page.inner_text("table")
+    assert not findings(page)
+    with page.expect_download() as download:
+        page.click(f"text={query_id[:16]}-mean-variance-1.json")
+    model = json.loads(download.value.path().read_text())
+    assert (model["format"], model["learner"]) == ("radofed-model", "mean-variance")
+    for path in ("queries", "releases", "models"):
+        page.goto(f"{root}{path}")
+        assert query_id[:10] in page.inner_text("main")
+        assert not findings(page)
+
+
+def test_the_coordinator_s_pages(federation, learner, coordinator):
+    query_id = ask(federation, learner)
+    page, root = coordinator
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.goto(f"{root}status")
+    page.wait_for_selector(f"text={query_id[:10]}")
+    text = page.inner_text("main")
+    found = rado("coordinator", "status", "--config", str(federation.member("coordinator").config))["data"]
+    for words in ("SERVING", found["address"], found["roster"]["expires"], f"{found['spool_limit_bytes']:,} bytes"):
+        assert words in text
+    assert found["free_disk_bytes"] > 0
+    assert page.locator("meter").get_attribute("max") == str(found["spool_limit_bytes"])
+    assert all(f"\n{name}\t" in text for name in (*ROWS, "learner"))
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    assert not findings(page)
+    page.click(f"text={query_id[:10]}")
+    page.wait_for_selector("tr:has-text('pending')")
+    assert query_id in page.inner_text("main")
+    assert not findings(page)
+    rado("learner", "cancel", query_id, "--config", str(federation.learner.config))
+    page.wait_for_selector("text=CANCELLED")
+    assert page.goto(f"{root}queries/{'0' * 64}").status == 400
+
+
+def test_a_query_is_cancelled(federation, learner):
+    page, _ = learner
+    query_id = ask(federation, learner)
+    page.wait_for_selector("text=waiting for a decision at a", timeout=ASKED_MS)
+    page.click("text=Cancel the query")
+    page.click("text=Cancel it")
+    page.wait_for_selector("text=CANCELLED", timeout=ASKED_MS)
+    (found,) = (each for each in asked(federation) if each["query_id"] == query_id)
+    assert found["outcome"].startswith("ended: CANCELLED")
+
+
+def test_the_next_console_follows_what_the_last_one_asked(federation, browser, tmp_path):
+    config = federation.learner.config
+    with console(config, tmp_path / "first") as link, opened(browser, link) as first:
+        query_id = ask(federation, first)
+        first[0].wait_for_selector("text=waiting for a decision at a", timeout=ASKED_MS)
+    # It was killed.
+    with console(config, tmp_path / "second") as link, opened(browser, link) as (page, root):
+        page.goto(f"{root}queries/{query_id}")
+        page.wait_for_selector("text=waiting for a decision at a", timeout=ASKED_MS)
+        approve(federation, query_id)
+        page.wait_for_selector("text=Open the release", timeout=ASKED_MS)
+
+
+def test_a_coordinator_that_does_not_run(federation, learner, coordinator):
+    page, root = learner
+    query_id = ask(federation, learner)
+    page.wait_for_selector("text=waiting for a decision at a", timeout=ASKED_MS)
+    federation.stop("coordinator")
+    watched, watched_root = coordinator
+    watched.goto(f"{watched_root}status")
+    assert "The coordinator does not run" in watched.inner_text("[role=alert]")
+    # What it stored is shown.
+    assert query_id[:10] in watched.inner_text("main")
+    page.goto(f"{root}plan?what=moments")
+    # The form knows the rows that the roster states, and the newest query's schema.
+    assert page.input_value("#party_rows") == ",".join(map(str, ROWS.values()))
+    fill(page, {"epsilon": "1"})
+    page.click("button[value=ask]")
+    assert "no connection to 127.0.0.1" in page.inner_text("[role=alert]")
+    assert asked(federation)[0]["query_id"] == query_id
