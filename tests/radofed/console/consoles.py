@@ -1,9 +1,8 @@
-"""Consoles in processes of their own, and pages of a headless browser that opened their links."""
+"""Consoles in processes of their own, and forms in their pages."""
 
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-
-import pytest
 
 from tests import forked
 from tests.federation import wait_until
@@ -11,24 +10,25 @@ from tests.forked import Forked
 from tests.radofed.console.serving import LINK
 
 
+@dataclass(frozen=True)
+class Opening:
+    """How a browser opens a console, and the path below which its pages are: as of `radofed.console.access.Access`."""
+
+    link: str
+
+    @property
+    def root(self) -> str:
+        return "/" + self.link.split("/")[3]
+
+
 @contextmanager
 def console(config: Path, log: Path):
-    """A console of a node, until the block ends. Yields its link."""
+    """A console of a node in a process, until the block ends. Yields how to open it."""
     process = Forked(forked.rado, ("console", "--config", str(config)), log)
     try:
-        yield wait_until(lambda: log.exists() and LINK.search(log.read_text()), what="the link")[0]
+        yield Opening(wait_until(lambda: log.exists() and LINK.search(log.read_text()), what="the link")[0])
     finally:
         process.kill()
-
-
-@contextmanager
-def opened(browser, link: str, **options):
-    """A page of a browser that opened a link, and its root."""
-    with browser.new_context(**options) as context:
-        page = context.new_page()
-        page.goto(link)
-        root = link[: link.index("enter?")]
-        yield page, root
 
 
 def fill(page, fields: dict[str, str]) -> None:
@@ -37,9 +37,3 @@ def fill(page, fields: dict[str, str]) -> None:
         closed.click()
     for name, text in fields.items():
         page.fill(f"#{name}", text)
-
-
-def findings(page) -> list[str]:
-    """What keeps people from using the page with a keyboard or a screen reader, as axe-core finds it."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    return [each["id"] for each in axe.run(page).response["violations"]]

@@ -7,7 +7,8 @@ import pytest
 from radofed.templates import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA, table
 from tests.federation import ProcessFederation, rado, wait_until
-from tests.radofed.console.consoles import console, fill, findings, opened
+from tests.radofed.console.consoles import console, fill
+from tests.radofed.console.looking import check_page, open_page, visiting
 
 ROWS = {"a": 300, "b": 280, "c": 320}
 ALLOWING = PolicyChoices(designs=("moments",), epsilon="20", delta="1e-4")
@@ -33,18 +34,18 @@ def federation(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def learner(federation, browser, tmp_path_factory):
-    """A page of the learner's console, and its root."""
+    """A page of the learner's console, and how it was opened."""
     log = tmp_path_factory.mktemp("log") / "learner"
-    with console(federation.learner.config, log) as link, opened(browser, link) as found:
-        yield found
+    with console(federation.learner.config, log) as opening, visiting(browser, opening) as page:
+        yield page, opening
 
 
 @pytest.fixture(scope="module")
 def coordinator(federation, browser, tmp_path_factory):
-    """A page of the coordinator's console, and its root."""
+    """A page of the coordinator's console, and how it was opened."""
     log = tmp_path_factory.mktemp("log") / "coordinator"
-    with console(federation.member("coordinator").config, log) as link, opened(browser, link) as found:
-        yield found
+    with console(federation.member("coordinator").config, log) as opening, visiting(browser, opening) as page:
+        yield page, opening
 
 
 def asked(federation) -> list[dict]:
@@ -55,8 +56,8 @@ def asked(federation) -> list[dict]:
 
 def confirmation(federation, learner):
     """The page that asks whether to ask for moments."""
-    page, root = learner
-    page.goto(f"{root}plan?what=moments")
+    page, opening = learner
+    open_page(page, opening, "plan?what=moments")
     schema = str(federation.learner.directory / "schema.toml")
     rows = ",".join(map(str, ROWS.values()))
     fill(page, {"schema": schema, "party_rows": rows, "epsilon": "1", "cohort_min": "3", "answer_within_s": "120"})
@@ -78,17 +79,17 @@ def approve(federation, query_id: str) -> None:
 
 
 def test_from_a_plan_to_a_model(federation, learner, coordinator):
-    page, root = learner
+    page, opening = learner
     before = len(asked(federation))
     confirmation(federation, learner)
     text = page.inner_text("main")
     for words in ("Nothing was sent yet", "moments with records clipped", "epsilon 1.00 under collusion", "a\t300"):
         assert words in text
-    assert not findings(page)
+    check_page(page)
     # Looking asks nothing, nor does a form without the console's token.
     url = page.url
     assert page.request.get(url).ok
-    origin = {"Origin": root.split("/", 3)[0] + "//" + root.split("/", 3)[2]}
+    origin = {"Origin": url.split(opening.root)[0]}
     assert page.request.post(url, form={"csrf": "x"}, headers=origin).status == 403
     assert len(asked(federation)) == before
 
@@ -101,12 +102,12 @@ def test_from_a_plan_to_a_model(federation, learner, coordinator):
     assert page.locator("main button").count() == 0
     assert len(asked(federation)) == before + 1
 
-    page.goto(f"{root}queries/{query_id}")
+    open_page(page, opening, f"queries/{query_id}")
     page.wait_for_selector("text=waiting for a decision at a", timeout=ASKED_MS)
     assert "a\twaiting for a decision there" in page.inner_text("main")
-    assert not findings(page)
-    watched, watched_root = coordinator
-    watched.goto(f"{watched_root}status")
+    check_page(page)
+    watched, watched_opening = coordinator
+    open_page(watched, watched_opening, "status")
     watched.wait_for_selector(f"tr:has-text('{query_id[:10]}'):has-text('waiting for a decision at a')")
     assert "answering" in watched.inner_text("main")
     approve(federation, query_id)
@@ -119,7 +120,7 @@ def test_from_a_plan_to_a_model(federation, learner, coordinator):
     text = page.inner_text("main")
     assert f"({release['privacy']['epsilon']:.4f}"[:-2] in text
     assert all(f"{party}\t{rows}" in text for party, rows in ROWS.items())
-    assert not findings(page)
+    check_page(page)
 
     page.select_option("#estimator", "mean-variance")
     page.fill("#option", "nothing=1")
@@ -132,22 +133,21 @@ def test_from_a_plan_to_a_model(federation, learner, coordinator):
     assert page.locator("svg rect").count() == 8
     assert page.locator("img").count() == 0
     assert HTML in page.inner_text("table")
-    assert not findings(page)
+    check_page(page)
     with page.expect_download() as download:
         page.click(f"text={query_id[:16]}-mean-variance-1.json")
     model = json.loads(download.value.path().read_text())
     assert (model["format"], model["learner"]) == ("radofed-model", "mean-variance")
     for path in ("queries", "releases", "models"):
-        page.goto(f"{root}{path}")
+        open_page(page, opening, f"{path}")
         assert query_id[:10] in page.inner_text("main")
-        assert not findings(page)
+        check_page(page)
 
 
 def test_the_coordinator_s_pages(federation, learner, coordinator):
     query_id = ask(federation, learner)
-    page, root = coordinator
-    page.set_viewport_size({"width": 400, "height": 800})
-    page.goto(f"{root}status")
+    page, opening = coordinator
+    open_page(page, opening, "status")
     page.wait_for_selector(f"text={query_id[:10]}")
     text = page.inner_text("main")
     found = rado("coordinator", "status", "--config", str(federation.member("coordinator").config))["data"]
@@ -156,15 +156,15 @@ def test_the_coordinator_s_pages(federation, learner, coordinator):
     assert found["free_disk_bytes"] > 0
     assert page.locator("meter").get_attribute("max") == str(found["spool_limit_bytes"])
     assert all(f"\n{name}\t" in text for name in (*ROWS, "learner"))
-    assert page.evaluate("document.documentElement.scrollWidth") <= 400
-    assert not findings(page)
+    check_page(page)
     page.click(f"text={query_id[:10]}")
     page.wait_for_selector("tr:has-text('pending')")
     assert query_id in page.inner_text("main")
-    assert not findings(page)
+    check_page(page)
     rado("learner", "cancel", query_id, "--config", str(federation.learner.config))
     page.wait_for_selector("text=CANCELLED")
-    assert page.goto(f"{root}queries/{'0' * 64}").status == 400
+    open_page(page, opening, f"queries/{'0' * 64}")
+    assert "no such query" in page.inner_text("[role=alert]")
 
 
 def test_a_query_is_cancelled(federation, learner):
@@ -180,28 +180,28 @@ def test_a_query_is_cancelled(federation, learner):
 
 def test_the_next_console_follows_what_the_last_one_asked(federation, browser, tmp_path):
     config = federation.learner.config
-    with console(config, tmp_path / "first") as link, opened(browser, link) as first:
-        query_id = ask(federation, first)
-        first[0].wait_for_selector("text=waiting for a decision at a", timeout=ASKED_MS)
+    with console(config, tmp_path / "first") as opening, visiting(browser, opening) as page:
+        query_id = ask(federation, (page, opening))
+        page.wait_for_selector("text=waiting for a decision at a", timeout=ASKED_MS)
     # It was killed.
-    with console(config, tmp_path / "second") as link, opened(browser, link) as (page, root):
-        page.goto(f"{root}queries/{query_id}")
+    with console(config, tmp_path / "second") as opening, visiting(browser, opening) as page:
+        open_page(page, opening, f"queries/{query_id}")
         page.wait_for_selector("text=waiting for a decision at a", timeout=ASKED_MS)
         approve(federation, query_id)
         page.wait_for_selector("text=Open the release", timeout=ASKED_MS)
 
 
 def test_a_coordinator_that_does_not_run(federation, learner, coordinator):
-    page, root = learner
+    page, opening = learner
     query_id = ask(federation, learner)
     page.wait_for_selector("text=waiting for a decision at a", timeout=ASKED_MS)
     federation.stop("coordinator")
-    watched, watched_root = coordinator
-    watched.goto(f"{watched_root}status")
+    watched, watched_opening = coordinator
+    open_page(watched, watched_opening, "status")
     assert "The coordinator does not run" in watched.inner_text("[role=alert]")
     # What it stored is shown.
     assert query_id[:10] in watched.inner_text("main")
-    page.goto(f"{root}plan?what=moments")
+    open_page(page, opening, "plan?what=moments")
     # The form knows the rows that the roster states, and the newest query's schema.
     assert page.input_value("#party_rows") == ",".join(map(str, ROWS.values()))
     fill(page, {"epsilon": "1"})

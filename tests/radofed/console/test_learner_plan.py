@@ -6,7 +6,8 @@ from radofed.provision import provision
 from radofed.templates import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA
 from tests.federation import free_port, rado
-from tests.radofed.console.consoles import console, fill, findings, opened
+from tests.radofed.console.consoles import console, fill
+from tests.radofed.console.looking import check_page, open_page, visiting
 from wire.roster import Role
 
 HTML = "<img src=x onerror=alert(1)>"
@@ -29,18 +30,18 @@ def member(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def learner(member, browser, tmp_path_factory):
-    """A page of the learner's console, and its root."""
-    with console(member.config, tmp_path_factory.mktemp("log") / "log") as link, opened(browser, link) as found:
-        yield found
+    """A page of the learner's console, and how it was opened."""
+    with console(member.config, tmp_path_factory.mktemp("log") / "log") as opening, visiting(browser, opening) as page:
+        yield page, opening
 
 
 @pytest.fixture
 def plan(learner, member):
     """Fills the form that plans, sends it, and returns the page."""
-    page, root = learner
+    page, opening = learner
 
     def planned(what="moments", *, do="plan", **fields: str):
-        page.goto(f"{root}plan?what={what}")
+        open_page(page, opening, f"plan?what={what}")
         fill(page, {"schema": str(member.directory / "schema.toml"), **SIZES, **fields})
         page.click(f"button[value={do}]")
         return page
@@ -55,19 +56,17 @@ def command(member, *arguments: str, code: int = 0) -> dict:
 
 @pytest.mark.parametrize("path", ["queries", "releases", "models"])
 def test_before_the_first_query(learner, path):
-    page, root = learner
-    page.goto(f"{root}{path}")
+    page, opening = learner
+    open_page(page, opening, f"{path}")
     assert "yet" in page.inner_text("main")
-    assert not findings(page)
+    check_page(page)
 
 
 @pytest.mark.parametrize("what", ["moments", "dp-feat", "newton", "statistic"])
 def test_the_form_is_the_command_s_and_can_be_used_by_everyone(learner, what):
-    page, root = learner
-    page.set_viewport_size({"width": 400, "height": 800})
-    page.goto(f"{root}plan?what={what}")
-    assert not findings(page)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    page, opening = learner
+    open_page(page, opening, f"plan?what={what}")
+    check_page(page)
     names = {each.get_attribute("name") for each in page.query_selector_all("input, textarea, select")}
     assert {"schema", "epsilon", "worth", "delta", "party_rows"} <= names
     assert ("statistic" in names) == (what == "statistic")
@@ -109,7 +108,7 @@ def test_a_plan_backwards_fills_the_epsilon_in(plan, member):
     found = command(member, "--design", "moments", "--worth", "6000")
     assert page.input_value("#epsilon") == found["needed_epsilon"]
     assert page.input_value("#worth") == ""
-    assert not findings(page)
+    check_page(page)
     assert f"needs an epsilon of {found['needed_epsilon']} in total" in page.inner_text("section")
     # The form can be sent again as it is.
     page.click("button[value=plan]")
@@ -160,7 +159,7 @@ def test_what_is_not_possible_says_what_would_work(plan, member):
 def test_what_is_missing_to_ask_is_said_and_nothing_is_asked(plan, member):
     page = plan("moments", epsilon="1", do="ask")
     assert "rado learner keygen" in page.inner_text("[role=alert]")
-    assert not findings(page)
+    check_page(page)
     assert page.input_value("#epsilon") == "1"
     rado("learner", "keygen", "--config", str(member.config), "--bits", "2048")
     page = plan("moments", epsilon="1", do="ask")
@@ -180,7 +179,6 @@ def test_what_is_missing_to_ask_is_said_and_nothing_is_asked(plan, member):
     ],
 )
 def test_a_page_of_nothing_is_a_sentence(learner, path, says):
-    page, root = learner
-    answer = page.goto(f"{root}{path}")
-    assert answer.status in {400, 404}
+    page, opening = learner
+    open_page(page, opening, path)
     assert says in page.inner_text("body")
