@@ -50,11 +50,10 @@ class CommandForm:
                 continue
             if field.is_flag:
                 arguments.append(field.flag)
-            else:
-                # With "=", a text that begins with "-" is a value, too.
-                arguments += [
-                    f"{field.flag}={each.strip()}" for each in (text.splitlines() if field.is_list else [text])
-                ]
+                continue
+            lines = text.splitlines() if field.is_list else [text]
+            # With "=", a text that begins with "-" is a value, too.
+            arguments += [f"{field.flag}={line.strip()}" for line in lines if line.strip()]
         try:
             parsed: dict[str, Any] = self._command.make_context(self._words, arguments).params
         except Exception as error:

@@ -48,6 +48,7 @@ class Planning:
         self._file, self._config, self._following = file, config, following
         self._plan, self._query = forms["plan"], forms["query"]
         self._prepared: dict[str, Prepared] = {}
+        self._lock = threading.Lock()
 
     def page(self, visit: Visit) -> Answer:
         """The form. query: what, a design, an estimator or "statistic"."""
@@ -153,9 +154,10 @@ class Planning:
         roster = self._roster()
         assert roster is not None, "a plan has a roster"
         name = secrets.token_urlsafe(16)
-        self._prepared[name] = Prepared(plan, tuple(roster.parties), notes)
-        while len(self._prepared) > MOST_KEPT:
-            self._prepared.pop(next(iter(self._prepared)))
+        with self._lock:
+            self._prepared[name] = Prepared(plan, tuple(roster.parties), notes)
+            while len(self._prepared) > MOST_KEPT:
+                self._prepared.pop(next(iter(self._prepared)))
         return name
 
     def _command(self, fields: PlanFields, values: Mapping[str, str]) -> str:

@@ -8,7 +8,7 @@ from radofed.templates import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA, table
 from tests.federation import ProcessFederation, rado, wait_until
 from tests.radofed.console.consoles import console, fill
-from tests.radofed.console.looking import check_page, open_page, visiting
+from tests.radofed.console.looking import check_page, open_page, press, visiting
 
 ROWS = {"a": 300, "b": 280, "c": 320}
 ALLOWING = PolicyChoices(designs=("moments",), epsilon="20", delta="1e-4")
@@ -208,3 +208,32 @@ def test_a_coordinator_that_does_not_run(federation, learner, coordinator):
     page.click("button[value=ask]")
     assert "no connection to 127.0.0.1" in page.inner_text("[role=alert]")
     assert asked(federation)[0]["query_id"] == query_id
+    federation.start("coordinator")
+
+
+def test_a_query_that_was_not_sent_is_sent_when_a_person_says_so(federation, browser, tmp_path):
+    config = federation.learner.config
+    with console(config, tmp_path / "first") as opening, visiting(browser, opening) as page:
+        confirmation(federation, (page, opening))
+        federation.stop("coordinator")
+        page.click("button.main")
+        page.wait_for_selector("text=trying to reach the coordinator", timeout=ASKED_MS)
+        query_id = page.url.rsplit("/", 1)[1]
+    federation.start("coordinator")
+    # Without scripts, a page is brought up to date by loading it again.
+    with (
+        console(config, tmp_path / "second") as opening,
+        visiting(browser, opening, java_script_enabled=False) as page,
+    ):
+        open_page(page, opening, f"queries/{query_id}")
+        assert "never acknowledged" in page.inner_text("main")
+        press(page, "Send it and follow it")
+
+        def waits() -> bool:
+            page.reload()
+            return "waiting for a decision at a" in page.inner_text("main")
+
+        wait_until(waits, what="the query at a")
+        page.click("text=Cancel the query")
+        press(page, "Cancel it")
+        wait_until(lambda: page.reload() and "CANCELLED" in page.inner_text("main"), what="the end")

@@ -7,7 +7,7 @@ from radofed.templates import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA
 from tests.federation import free_port, rado
 from tests.radofed.console.consoles import console, fill
-from tests.radofed.console.looking import check_page, open_page, visiting
+from tests.radofed.console.looking import check_page, open_page, tabs, visiting
 from wire.roster import Role
 
 HTML = "<img src=x onerror=alert(1)>"
@@ -73,6 +73,8 @@ def test_the_form_is_the_command_s_and_can_be_used_by_everyone(learner, what):
     assert ("sensitive" in names) == (what == "dp-feat")
     assert ("rounds" in names) == (what == "newton")
     assert ("cohort_min" in names) == (what in {"moments", "dp-feat"})
+    # The keyboard reaches everything, the buttons last.
+    assert tabs(page)[-1] == "do"
     # Every field has a label and a hint.
     for field in page.query_selector_all("main form[method=post] input:not([type=hidden]), textarea"):
         name = field.get_attribute("id")
@@ -173,7 +175,7 @@ def test_what_is_missing_to_ask_is_said_and_nothing_is_asked(plan, member):
         ("plan?what=nothing", "choose one of the list"),
         ("asking/xyz", "plan again"),
         ("queries/xyz", "open it from the page of queries"),
-        ("queries/" + "0" * 64, "QUERY_UNKNOWN"),
+        ("queries/" + "0" * 64, "Not done"),
         ("releases/xyz", "open it from the page of releases"),
         ("models/xyz", "open it from the page of models"),
     ],
