@@ -4,13 +4,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-WIDTH, HEIGHT = 440, 240
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 14, 46
+from radofed.common.report.plots import Frame
 
 
 @dataclass(frozen=True)
 class Mark:
-    """Something at a place. words: beside it."""
+    """A point, and its value in words."""
 
     x: float
     y: float
@@ -19,39 +18,25 @@ class Mark:
 
 @dataclass(frozen=True)
 class Curve:
-    """Shares from 0 to 1 against a logarithmic scale. marks: the points. chosen: the place of one value, or None."""
+    """Shares from 0 to 1 against a logarithmic scale. chosen: the place of one value, or None."""
 
+    frame: Frame
     marks: tuple[Mark, ...]
+    line: str
     chosen: float | None
-    width: int = WIDTH
-    height: int = HEIGHT
-    left: int = _LEFT
-    right: int = WIDTH - _RIGHT
-    top: int = _TOP
-    bottom: int = HEIGHT - _BOTTOM
-
-    @property
-    def line(self) -> str:
-        """The points of the line."""
-        return " ".join(f"{mark.x:g},{mark.y:g}" for mark in self.marks)
 
 
 def curve(points: Sequence[tuple[float, float]], chosen: float | None) -> Curve | None:
     """A curve through points (value, share) with positive values; None if there are fewer than two."""
     if len(points) < 2:
         return None
-    values = [value for value, _ in points]
-    low, high = math.log(min(values)), math.log(max(values))
-
-    def x(value: float) -> float:
-        place = min(1.0, max(0.0, (math.log(value) - low) / (high - low)))
-        return round(_LEFT + place * (WIDTH - _LEFT - _RIGHT), 1)
-
-    def y(share: float) -> float:
-        return round(_TOP + (1.0 - share) * (HEIGHT - _TOP - _BOTTOM), 1)
-
-    marks = tuple(Mark(x(value), y(share), f"{value:g}") for value, share in points)
-    return Curve(marks, None if chosen is None else x(chosen))
+    places = [(math.log(value), share) for value, share in points]
+    frame = Frame(places[0][0], places[-1][0], 0.0, 1.0)
+    marks = tuple(
+        Mark(frame.x(place), frame.y(share), f"{value:g}")
+        for (value, _), (place, share) in zip(points, places, strict=True)
+    )
+    return Curve(frame, marks, frame.line(places), None if chosen is None else frame.x(math.log(chosen)))
 
 
 @dataclass(frozen=True)

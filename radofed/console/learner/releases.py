@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,12 @@ from learner.config import LearnerConfig
 from learner.estimators import FROM_RELEASES, class_of, make_estimator
 from learner.model import Model
 from learner.release import Release
+from learner.report.coefficients import effects
+from learner.report.gathering import Sources, gather
+from learner.report.page import render
 from learner.session import RELEASE_NAME_DIGITS
 from learner.training import fitted, model_of
+from radofed import __version__
 from radofed.common.options import named_option
 from radofed.console.learner.queries import AT_ONCE, page_of
 from radofed.console.pages import Answer, File, Goto, Shown, Visit
@@ -28,7 +33,7 @@ class Releases:
     """The pages of releases and models. Models are files in a directory beside that of the releases."""
 
     def __init__(self, file: Path, config: LearnerConfig) -> None:
-        self._file = file
+        self._file, self._config = file, config
         self._releases = config.releases_directory
         self._models = config.releases_directory.with_name("models")
         self._warnings: dict[str, str] = {}
@@ -66,15 +71,13 @@ class Releases:
         name = visit.path["model"]
         path = self._model_file(name)
         model = Model.load(path)
-        exported = model.to_original_units()
         weights = list(zip(model.schema.coordinates, model.theta.tolist(), strict=True))
         largest = sorted(weights, key=lambda each: -abs(each[1]))[:MOST_BARS]
         values = {
             "name": name,
             "file": path,
             "model": model,
-            "exported": exported,
-            "rows": list(_rows(exported)),
+            "rows": [(column, words, float(row @ model.theta)) for column, words, row in effects(model.schema)],
             "bars": bars(largest),
             "hidden": len(weights) - len(largest),
             "sentences": model.statement.sentences(),
@@ -94,6 +97,18 @@ class Releases:
         path = self._model_file(visit.path["model"])
         Model.load(path)
         return File(path.name, path.read_bytes(), "application/json")
+
+    def release_report(self, visit: Visit) -> Answer:
+        """As `rado learner report RELEASE`."""
+        return self._report(self._release_directory(visit.path["release"]))
+
+    def model_report(self, visit: Visit) -> Answer:
+        """As `rado learner report MODEL`."""
+        return self._report(self._model_file(visit.path["model"]))
+
+    def _report(self, subject: Path) -> Answer:
+        page = render(gather(Sources(subject, config=self._config), time.time(), __version__))
+        return File(f"report-{subject.stem}.html", page.encode(), "text/html")
 
     def _shown(self, name: str, entered: dict[str, str], fault: str = "") -> Answer:
         directory = self._release_directory(name)
@@ -151,19 +166,3 @@ def _loaded(kind: Any, path: Path) -> tuple[Any, str]:
         return kind.load(path), ""
     except RadofedError as error:
         return None, str(error)
-
-
-def _rows(exported: dict[str, Any]) -> Iterator[tuple[str, str, float]]:
-    """The coefficients: column or feature, what it adds for, how much."""
-    for feature in exported["features"]:
-        name = feature["name"]
-        if "weight" in feature:
-            yield name, "for each unit", feature["weight"]
-        elif "weights" in feature:
-            yield from ((name, f"if it is {value}", weight) for value, weight in feature["weights"])
-        elif "if_true" in feature:
-            yield from ((name, f"if {word}", feature[f"if_{word}"]) for word in ("true", "false"))
-        else:
-            yield name, f"if at least {feature['threshold']}", feature["if_at_least"]
-            yield name, f"if below {feature['threshold']}", feature["if_below"]
-    yield "(intercept)", "always", exported["intercept"]

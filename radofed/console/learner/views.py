@@ -41,9 +41,11 @@ def learner_views(config: Path, forms: Mapping[str, CommandForm]) -> Views:
             Page("queries/{query}/now", queries.now),
             Page("releases", releases.all),
             Page("releases/{release}", releases.one),
+            Page("releases/{release}/report", releases.release_report),
             Page("models", releases.models),
             Page("models/{model}", releases.model),
             Page("models/{model}/file", releases.download),
+            Page("models/{model}/report", releases.model_report),
         ),
         actions=(
             Action("plan", planning.act),

@@ -138,6 +138,11 @@ def test_from_a_plan_to_a_model(federation, learner, coordinator):
         page.click(f"text={query_id[:16]}-mean-variance-1.json")
     model = json.loads(download.value.path().read_text())
     assert (model["format"], model["learner"]) == ("radofed-model", "mean-variance")
+    with page.expect_download() as download:
+        page.click("text=Make a report")
+    report = download.value.path().read_text()
+    assert query_id[:16] in report
+    assert HTML not in report
     for path in ("queries", "releases", "models"):
         open_page(page, opening, f"{path}")
         assert query_id[:10] in page.inner_text("main")
