@@ -1,5 +1,6 @@
 """Data of `rado coordinator status`: health as a client sees it, and the stored queries, also while it is down."""
 
+import shutil
 import sqlite3
 import time
 from pathlib import Path
@@ -33,7 +34,8 @@ def read(config: CoordinatorConfig) -> dict[str, Any]:
     newest that it has served, with its expiry; None before the first. queries: all open queries and finished ones that
     are not forgotten, with kind, phase, attempt, remaining seconds (as last stored) and every party's state, in the
     order of their submission. members: parties and learners of that roster, each with the time of its last call; None
-    if there is none. Raises ConfigurationError if the certificate's files cannot be read.
+    if there is none. free_disk_bytes: where uploads are stored, None before the first start. Raises ConfigurationError
+    if the certificate's files cannot be read.
     """
     address = _address(config)
     health, cause = _health(config, address)
@@ -46,6 +48,7 @@ def read(config: CoordinatorConfig) -> dict[str, Any]:
         "address": address,
         "spool_bytes": sum(c.size_bytes for key, held in chunks.items() if key[1] != TOTAL for c in held.values()),
         "spool_limit_bytes": config.limits.spool_bytes,
+        "free_disk_bytes": _free_bytes(config.spool_directory),
         "roster": _roster(config),
         "members": _members(config),
         "queries": _queries(config.store_file, chunks),
@@ -77,6 +80,13 @@ def _health(config: CoordinatorConfig, address: str) -> tuple[str, str]:
         except grpc.RpcError as error:
             return "UNREACHABLE", error.details() or error.code().name
     return health_pb2.HealthCheckResponse.ServingStatus.Name(response.status), ""
+
+
+def _free_bytes(directory: Path) -> int | None:
+    try:
+        return shutil.disk_usage(directory).free
+    except OSError:
+        return None
 
 
 def _served(config: CoordinatorConfig) -> Roster | None:

@@ -1,7 +1,9 @@
 """What a learner asked and what became of it, read from its own disk: no coordinator is asked."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from dpcore.errors import ConfigurationError, RadofedError
@@ -12,6 +14,7 @@ from learner.state import LearnerState
 from wire.asked import Asked
 from wire.envelopes import load_public_key
 from wire.query import Query
+from wire.roster import Roster
 
 
 @dataclass(frozen=True)
@@ -64,11 +67,37 @@ class LearnerHistory:
         """The ids of all queries, newest first."""
         return self._state.newest_queries()
 
+    def is_open(self, query_id: bytes) -> bool:
+        """Whether the query was sent, may still get a total, and was not opened here. Raises as `read` does."""
+        if not self._state.is_sent(query_id) or self._state.end(query_id) is not None:
+            return False
+        query = Query.from_bytes(self._state.find(query_id).query.payload)
+        return time.time() <= query.not_after_unix_s and not self._directory(query_id).exists()
+
+    def is_sent(self, query_id: bytes) -> bool:
+        """Whether the coordinator has acknowledged the query."""
+        return self._state.is_sent(query_id)
+
+    @property
+    def newest_query(self) -> Query | None:
+        """The newest query; None before the first."""
+        ids = self.query_ids
+        return Query.from_bytes(self._state.find(ids[0]).query.payload) if ids else None
+
+    @property
+    def roster(self) -> Roster | None:
+        """The newest roster that was seen; None before the first."""
+        envelope = self._state.newest_roster()
+        return None if envelope is None else Roster.from_bytes(envelope.payload)
+
+    def _directory(self, query_id: bytes) -> Path:
+        return self._config.releases_directory / query_id.hex()[:RELEASE_NAME_DIGITS]
+
     def read(self, query_id: bytes) -> AskedRead:
         """One query. Raises WireError(QUERY_UNKNOWN), ConfigurationError if its files are damaged."""
         query = Query.from_bytes(self._state.find(query_id).query.payload)
         asked, attempts = Asked.of(query), possible_attempts(query, self._state.attempts_signed(query_id))
-        directory = self._config.releases_directory / query_id.hex()[:RELEASE_NAME_DIGITS]
+        directory = self._directory(query_id)
         if directory.exists():
             try:
                 release = Release.load(directory)

@@ -156,7 +156,12 @@ def plan_query(
     would work. Nothing is sent.
     """
     created = int(time.time() if now_unix_s is None else now_unix_s)
-    colluders, cohort_min, max_parties = _cohort(request, len(roster.parties))
+    colluders, cohort_min, max_parties = cohort_sizes(
+        len(roster.parties),
+        colluders=request.colluders,
+        cohort_min=request.cohort_min,
+        max_parties=request.max_parties,
+    )
     rows = [member.rows_at_least for member in roster.parties]
     max_rows = request.max_rows or sum(GROWTH * m if m else ROWS_OF_UNSTATED_PARTY for m in rows)
     stated = tuple(m for m in rows if m is not None)
@@ -235,12 +240,14 @@ def _check_size(query: Query) -> None:
     raise PlanError(f"the query has {size_bytes} bytes, more than the limit of {MAX_QUERY_BYTES}; {shorter}")
 
 
-def _cohort(request: Request, parties: int) -> tuple[int, int, int]:
-    """The assumed number of colluders c, cohort_min and max_parties."""
-    colluders = max(0, min(1, parties - 2)) if request.colluders is None else request.colluders
-    max_parties = parties if request.max_parties is None else request.max_parties
+def cohort_sizes(
+    parties: int, *, colluders: int | None, cohort_min: int | None, max_parties: int | None
+) -> tuple[int, int, int]:
+    """The assumed number of colluders c, cohort_min and max_parties; None lets the plan choose. Raises PlanError."""
+    colluders = max(0, min(1, parties - 2)) if colluders is None else colluders
+    max_parties = parties if max_parties is None else max_parties
     usable = min(parties, max_parties)
-    cohort_min = max(colluders + 2, usable - 1) if request.cohort_min is None else request.cohort_min
+    cohort_min = max(colluders + 2, usable - 1) if cohort_min is None else cohort_min
     if cohort_min > usable:
         raise PlanError(
             f"a cohort of at least {cohort_min} parties cannot form: the roster has {parties} and the query takes "

@@ -31,9 +31,13 @@ def draw_consoles(directory: Path, pictures: Path) -> None:
         rado = federation.rado
         rado("party", "approve", approved, "--name", "Ann Lee", "--reason", "study 17", of="north")
         rado("learner", "fetch", approved, of="university")
-        link = federation.console("north")
         pages = {"pending": "pending", "query": f"queries/{waiting}", "budget": "budget", "status": "status"}
-        _draw(browser, link, {f"console-party-{name}": path for name, path in pages.items()}, pictures)
+        paths = {f"console-party-{name}": path for name, path in pages.items()}
+        _draw(browser, federation.console("north"), paths, pictures)
+        _draw(browser, federation.console("coordinator"), {"console-coordinator": "status"}, pictures)
+        pages = {"plan": "plan?what=moments", "query": f"queries/{waiting}"}
+        paths = {f"console-learner-{name}": path for name, path in pages.items()}
+        _draw(browser, federation.console("university"), paths, pictures, {"console-learner-plan": _plan_backwards})
 
 
 class _Federation:
@@ -110,8 +114,23 @@ class _Federation:
                 process.terminate()
 
 
-def _draw(browser: str, link: str, pages: dict[str, str], pictures: Path) -> None:
-    """One picture of each page at each width. pages: paths below the console's root, by the pictures' names."""
+def _plan_backwards(page: Any) -> None:
+    """Ask the page that plans for the epsilon that an accuracy needs; it knows the schema of the newest query."""
+    page.fill("#worth", "15000")
+    page.click("button[value=plan]")
+
+
+def _draw(
+    browser: str,
+    link: str,
+    pages: dict[str, str],
+    pictures: Path,
+    acts: dict[str, Callable[[Any], None]] | None = None,
+) -> None:
+    """One picture of each page at each width.
+
+    pages: paths below the console's root, by the pictures' names. acts: what to do on a page first, by the same names.
+    """
     from playwright.sync_api import sync_playwright  # noqa: PLC0415  (only with Chromium)
 
     # Chromium has no sandbox of its own for the user root.
@@ -120,11 +139,13 @@ def _draw(browser: str, link: str, pages: dict[str, str], pictures: Path) -> Non
         started = playwright.chromium.launch(executable_path=browser, args=[*options])
         page = started.new_page()
         page.goto(link)
-        root = page.url.removesuffix("status")
+        root = page.url[: page.url.rindex("/") + 1]
         for width_name, width in WIDTHS.items():
             page.set_viewport_size({"width": width, "height": _HEIGHT})
             for name, path in pages.items():
                 page.goto(root + path)
+                if acts is not None and name in acts:
+                    acts[name](page)
                 page.screenshot(path=str(pictures / f"{name}-{width_name}.png"), full_page=True)
         started.close()
 

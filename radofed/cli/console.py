@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from radofed.cli.framework import ConfigOption, command
+from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.output import Output, Result
 from radofed.common.logs import quiet_grpc
 
@@ -24,10 +24,16 @@ def console(
     the pages do exists as a command, too.
     """
     quiet_grpc()
+    from radofed.cli import plan
+    from radofed.cli.command_form import CommandForm
+    from radofed.cli.learner import queries
     from radofed.console.roles import views_of
     from radofed.console.serving import serve
 
-    found = views_of(config)
+    plans = group("Plan.")
+    plan.add_to(plans)
+    forms = {"plan": CommandForm(plans, "rado plan"), "query": CommandForm(queries.app, "rado learner query")}
+    found = views_of(config, forms)
     serve(found, port, lambda link: output.note(f"open this link; it works once, within ten minutes:\n{link}"))
     return Result({"role": found.role, "member": found.member, "ended": "stopped"})
 

@@ -1,6 +1,5 @@
 """`rado coordinator`: run the service that forms cohorts and multiplies ciphertexts."""
 
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +9,7 @@ from radofed.cli.arguments import LISTED, Limit
 from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.output import EXIT_CONNECTION, Output, Result
 from radofed.common.logs import quiet_grpc
-from radofed.common.printing import columns, duration, listed, local_time
+from radofed.common.printing import columns, duration, local_time
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -67,27 +66,26 @@ def roster(
 
 def _sentences(found: dict[str, Any], limit: int) -> list[str]:
     """The coordinator, its members, then its newest queries."""
+    from coordinator.words import seen_words
+
     used, most = (f"{found[key]:,}" for key in ("spool_bytes", "spool_limit_bytes"))
-    lines = [f"{found['federation']}: {found['health']} at {found['address']}; {used} of {most} bytes of uploads"]
+    disk = "" if found["free_disk_bytes"] is None else f", {found['free_disk_bytes']:,} bytes of disk are free"
+    lines = [f"{found['federation']}: {found['health']} at {found['address']}; {used} of {most} bytes of uploads{disk}"]
     if found["cause"]:
         lines.append(f"cause: {found['cause']}")
     if (roster := found["roster"]) is not None:
         lines.append(f"roster version {roster['version']}, {roster['members']} members, expires {roster['expires']}")
         lines += [f"warning: {roster['warning']}"] if roster["warning"] else []
     if found["members"]:
-        rows = [(each["name"], each["role"], _seen(each["last_seen_unix_s"])) for each in found["members"]]
+        rows = [(each["name"], each["role"], seen_words(each["last_seen_unix_s"])) for each in found["members"]]
         lines += ["", *columns(("member", "role", "last seen"), rows)]
     return [*lines, "", *_queries(found["queries"], limit)]
 
 
-def _seen(unix_s: int | None) -> str:
-    if unix_s is None:
-        return "never"
-    return f"{local_time(unix_s)}, {duration(max(0.0, time.time() - unix_s))} ago"
-
-
 def _queries(queries: list[dict[str, Any]], limit: int) -> list[str]:
-    newest = sorted(queries, key=lambda query: query["submitted_at_unix_s"], reverse=True)[:limit]
+    from coordinator.words import answer_words, newest_first
+
+    newest = newest_first(queries)[:limit]
     if not newest:
         return [f"{len(queries)} queries" if queries else "no queries"]
     rows = [
@@ -99,31 +97,10 @@ def _queries(queries: list[dict[str, Any]], limit: int) -> list[str]:
             query["phase"],
             f"{query['attempt']} of {query['max_attempts']}",
             duration(query["remaining_s"]) if query["remaining_s"] else "",
-            _parties(query),
+            answer_words(query),
         )
         for query in newest
     ]
     lines = columns(("submitted", "query", "learner", "kind", "phase", "attempt", "left", "parties"), rows)
     hidden = len(queries) - len(newest)
     return [*lines, *([f"{hidden} older queries; --limit shows more"] if hidden else [])]
-
-
-def _parties(query: dict[str, Any]) -> str:
-    """How many answered, who is waited for, and why the query failed."""
-    states = {each["party"]: each["state"] for each in query["parties"]}
-    answered = sum(state not in ("silent", "pending") for state in states.values())
-    parts = [f"{answered} of {len(states)} answered"]
-    if refused := [f"{each['party']} ({each['code']})" for each in query["parties"] if each["code"]]:
-        parts.append(f"refused: {listed(refused)}")
-    awaited = {
-        "answering": (("silent", "waiting for"), ("pending", "waiting for a decision at")),
-        "preparing": (("accepted", "waiting for"),),
-        "uploading": (("uploading", "waiting for"),),
-    }
-    for state, words in awaited.get(query["phase"], ()):
-        if names := [party for party, at in states.items() if at == state]:
-            parts.append(f"{words} {listed(names)}")
-    if query["phase"] != "answering" and (unheard := [p for p, at in states.items() if at in ("silent", "pending")]):
-        words = "not waited for" if query["answering_ended_early"] else "without an answer"
-        parts.append(f"{words}: {listed(unheard)}")
-    return "; ".join([*parts, *([query["code"]] if query["code"] else [])])

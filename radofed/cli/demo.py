@@ -60,7 +60,7 @@ def demo(
         return _written(write_data)
 
     from dpcore.errors import ConfigurationError
-    from radofed.cli.arguments import exact_or_none
+    from radofed.common.options import exact_or_none
     from radofed.demo.options import DemoOptions
     from radofed.demo.report import report
     from radofed.demo.run import run_demo

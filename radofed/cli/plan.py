@@ -1,8 +1,7 @@
 """`rado plan`: the cost of a query, before it is sent."""
 
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -14,18 +13,10 @@ from radofed.cli.arguments import (
     Rados,
     Rounded,
     Support,
-    exact,
-    exact_or_none,
-    named_option,
 )
 from radofed.cli.framework import check_new, command
 from radofed.cli.output import Output, Result
 from radofed.common.failure import EXIT_FAILED
-
-if TYPE_CHECKING:
-    from dpcore.records.schema import Schema
-    from radofed.planning import Cost
-    from radofed.planning.asked_cost import AskedCost
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -44,6 +35,13 @@ _Epsilon = Annotated[
     typer.Option(
         help="Limit of the total epsilon. For noise: it is calibrated to it, if other parties collude. Required for "
         "--estimator and --statistic."
+    ),
+]
+_Worth = Annotated[
+    float | None,
+    typer.Option(
+        help="Instead of --epsilon: find the smallest one, up to 10, with which an answer is as exact as one without "
+        "noise over this many rows; for rados, over this many rados."
     ),
 ]
 _Delta = Annotated[str, typer.Option(help="The delta of every epsilon; 0 allows Laplace noise only, for statistics.")]
@@ -93,20 +91,12 @@ _Statistic = Annotated[
     list[str] | None,
     typer.Option(help="Plan a statistic, a predicate as of `rado learner statistic`; several make one batch."),
 ]
-_Tolerance = Annotated[float | None, typer.Option(help="With --statistic: the largest tolerance allowed.")]
+_Tolerance = Annotated[
+    float | None,
+    typer.Option(help="With --statistic: the largest tolerance allowed. Without --epsilon, the smallest one is found."),
+]
 _Confidence = Annotated[float, typer.Option(help="With --statistic: confidence of all tolerances together.")]
 _NoiseRate = Annotated[float, typer.Option(help="With --statistic: known rate of flipped labels.")]
-
-# The options that only one of the three plans takes, by the parameters of `plan`, with what they are if not given.
-_ONLY: dict[str, dict[str, Any]] = {
-    "a design": {
-        "rados": None, "design": None, "epsilon_per_rado": None, "joint": False, "source": "boolean", "share_sd": None,
-        "norm_bound": None, "support": None, "edge_weight": None, "fraction_bits": None, "split": "local",
-        "sensitive": None, "rounded": None, "picture": None,
-    },
-    "an --estimator": {"option": None, "rounds": None},
-    "a --statistic": {"tolerance": None, "confidence": 0.95, "noise_rate": 0.0},
-}  # fmt: skip
 
 
 def plan(
@@ -125,6 +115,7 @@ def plan(
     rounded: Rounded = None,
     epsilon_per_rado: EpsilonPerRado = None,
     epsilon: _Epsilon = None,
+    worth: _Worth = None,
     delta: _Delta = "1e-6",
     joint: _Joint = False,
     source: _Source = ("boolean"),
@@ -148,106 +139,20 @@ def plan(
     Plans a design, or with --estimator what an estimator asks, or with --statistic a batch of statistics. Prints
     privacy, noise, bytes and seconds; contacts no one. If a query is not possible, the exit code is 1 and the plan says
     what is. A warning says so if the noise exceeds the signal. Epsilons and deltas are exact decimals or fractions.
+    Plans backwards, too: --worth, or --tolerance without --epsilon, finds the epsilon that an accuracy needs.
     """
     given = dict(locals())
-    from dpcore.errors import ConfigurationError
-    from radofed.common.files.schemas import load_schema
-
-    shared = None if schema is None else load_schema(schema)
-    held = _party_rows(rows, parties, party_rows)
-    if estimator is not None and statistic:
-        raise ConfigurationError("give either an --estimator or a --statistic: they are planned separately")
-    planned = "an --estimator" if estimator is not None else "a --statistic" if statistic else "a design"
-    for what, options in _ONLY.items():
-        for name, usual in options.items():
-            if what != planned and given[name] and given[name] != usual:
-                raise ConfigurationError(
-                    f"--{name.replace('_', '-')} is of {what}, and {planned} is planned: leave it out"
-                )
-    return (_planned_design if planned == "a design" else _planned_asking)(given, shared, held)
-
-
-def _planned_design(given: dict[str, Any], schema: "Schema | None", held: tuple[int, ...]) -> Result:
-    from radofed.planning import PlanRequest, plan_cost
+    from radofed.planning.cost import Cost
+    from radofed.planning.options import cost_of, request_of
     from radofed.planning.picture import check_picture, draw_plan
 
-    same = ("rados", "joint", "source", "share_sd", "honest", "fraction_bits", "split", "coordinates", "key_bits")
-    figures = ("epsilon_per_rado", "epsilon", "norm_bound", "support", "edge_weight")
-    fields: dict[str, Any] = {
-        **{name: given[name] for name in same},
-        **{name: exact_or_none(given[name], name.replace("_", "-")) for name in figures},
-        "design": given["design"] or "dp-feat",
-        "party_rows": held,
-        "delta": exact(given["delta"], "delta"),
-        "bias": not given["no_bias"],
-        "sensitive": tuple(given["sensitive"] or ()),
-        "rounded": tuple(given["rounded"] or ()),
-    }
-    # The request checks the words of design, split and source.
-    request = PlanRequest(**fields) if schema is None else PlanRequest.over(schema, **fields)
-    picture: Path | None = given["picture"]
+    request = request_of(given)
     if picture is not None:
         check_new(picture)
         check_picture(picture)
-    cost = plan_cost(request)
+    found = cost_of(request, given)
     if picture is not None:
-        draw_plan(cost, picture)
-    return _result(cost)
-
-
-def _planned_asking(given: dict[str, Any], schema: "Schema | None", held: tuple[int, ...]) -> Result:
-    from dpcore.errors import ConfigurationError
-    from radofed.planning.asked_cost import ask_cost
-    from radofed.planning.asking import AskRequest, made_up_schema
-
-    if schema is None:
-        if given["coordinates"] is None or given["statistic"]:
-            raise ConfigurationError(
-                "what is asked depends on the schema: give --schema, or for an estimator of numbers their --coordinates"
-            )
-        schema = made_up_schema(given["coordinates"], bias=not given["no_bias"])
-    elif given["coordinates"] is not None or given["no_bias"]:
-        raise ConfigurationError("the schema says what the coordinates are: leave --coordinates and --no-bias out")
-    if given["epsilon"] is None:
-        raise ConfigurationError("answers have noise: give the --epsilon of all answers in total")
-    options = dict(named_option(text) for text in given["option"] or ())
-    if given["rounds"] is not None:
-        options["rounds"] = given["rounds"]
-    request = AskRequest(
-        party_rows=held,
-        schema=schema,
-        epsilon=exact(given["epsilon"], "epsilon"),
-        delta=exact(given["delta"], "delta"),
-        estimator=given["estimator"],
-        options=options,
-        predicates=tuple(given["statistic"] or ()),
-        tolerance=given["tolerance"],
-        confidence=given["confidence"],
-        noise_rate=given["noise_rate"],
-        honest=given["honest"],
-        key_bits=given["key_bits"],
-    )
-    return _result(ask_cost(request))
-
-
-def _result(cost: "Cost | AskedCost") -> Result:
-    """What was planned; the exit code is that of a failure if it is not possible."""
-    return Result(cost.to_dict(), "\n".join(cost.sentences()), exit_code=0 if cost.feasible else EXIT_FAILED)
-
-
-def _party_rows(rows: int | None, parties: int | None, party_rows: str | None) -> tuple[int, ...]:
-    from dpcore.errors import ConfigurationError
-    from radofed.planning import split_equally
-
-    if (rows is None) == (party_rows is None):
-        raise ConfigurationError("give either --rows with --parties, or --party-rows M1,M2,...")
-    if party_rows is None:
-        if rows is None or parties is None:
-            raise ConfigurationError("--rows needs --parties, the number of parties that share the rows")
-        return split_equally(rows, parties)
-    if not re.fullmatch(r"[0-9]{1,18}(,[0-9]{1,18})*", party_rows):
-        raise ConfigurationError(f"--party-rows {party_rows!r}: write each party's rows, such as 1200,900,400")
-    stated = tuple(int(text) for text in party_rows.split(","))
-    if parties not in (None, len(stated)):
-        raise ConfigurationError(f"--party-rows has {len(stated)} parties and --parties says {parties}: leave one out")
-    return stated
+        assert isinstance(found.cost, Cost), "--picture is of a design"
+        draw_plan(found.cost, picture)
+    text = "\n".join(found.sentences())
+    return Result(found.to_dict(), text, exit_code=0 if found.cost.feasible else EXIT_FAILED)

@@ -12,10 +12,10 @@ from radofed.cli.arguments import (
     Rounded,
     Support,
     estimator_option,
-    named_option,
 )
 from radofed.cli.framework import check_directory, check_new, command
 from radofed.cli.output import Output, Result
+from radofed.common.options import named_option
 
 DEFAULT_ESTIMATOR = "mean-variance"
 

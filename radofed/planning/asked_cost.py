@@ -169,14 +169,14 @@ def ask_cost(request: AskRequest) -> AskedCost:
 
     Raises ConfigurationError or SchemaError if options, predicates or names do not fit the schema.
     """
-    cost = _bare(request)
+    cost = bare_ask_cost(request)
     if not cost.feasible:
         return replace(cost, suggestion=_suggestion(request) or cost.suggestion)
     if cost.signal is None or not cost.signal.is_lost:
         return cost
 
     def signal_of(changed: AskRequest) -> Signal | None:
-        return _bare(changed).signal
+        return bare_ask_cost(changed).signal
 
     changes = (more_rows(request, MOST_PLANNED_ROWS), larger_epsilon(request))
     helps = [words for each in changes for words in first_that_helps(each, signal_of)]
@@ -187,20 +187,20 @@ def _suggestion(request: AskRequest) -> str | None:
     """Changes that were planned and work; None if none was found."""
     if len(request.party_rows) < _LEAST_PARTIES:
         return None
-    kept = None if request.tolerance is None else _bare(replace(request, tolerance=None)).tolerances
+    kept = None if request.tolerance is None else bare_ask_cost(replace(request, tolerance=None)).tolerances
     tolerance = None if kept is None else rounded_up(kept.tolerance)
 
     def works(changed: AskRequest) -> bool:
         try:
-            return _bare(changed).feasible
+            return bare_ask_cost(changed).feasible
         except ConfigurationError:  # a value that the estimator never takes
             return False
 
     return what_can_be_asked(request, works, tolerance)
 
 
-def _bare(request: AskRequest) -> AskedCost:
-    """The cost without what would help against noise."""
+def bare_ask_cost(request: AskRequest) -> AskedCost:
+    """The cost without advice: what would work, and what would help against noise. Errors as of `ask_cost`."""
     if len(request.party_rows) < _LEAST_PARTIES:
         reason = "no cohort has one party, since its sum would be the party's own"
         return AskedCost(request, feasible=False, reason=reason, suggestion="have at least 2 parties")

@@ -11,10 +11,10 @@ from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.schema import Schema, differences
 from learner.estimators import BY_QUERIES, FROM_RELEASES, make_estimator
 from parties.config import split_target
-from radofed.cli.arguments import exact, named_option
-from radofed.cli.plan import _party_rows
 from radofed.common.log_tail import TAIL_BYTES, newest
+from radofed.common.options import exact, named_option
 from radofed.common.printing import local_time, printable
+from radofed.planning.options import party_rows
 from radofed.simulation.partitions import Partition
 from radofed.simulation.run import exact as simulated_exact
 from tests.fuzz.mutation import json_octets, texts_near
@@ -91,7 +91,7 @@ def read_option(data: bytes) -> None:
 
 
 def read_rows(data: bytes) -> None:
-    rows = _party_rows(None, None, decoded(data))
+    rows = party_rows(None, None, decoded(data))
     assert all(isinstance(count, int) for count in rows)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from learner.estimators import BY_QUERIES, FROM_RELEASES, import_class, make_estimator
-from radofed.cli.arguments import named_option
+from radofed.common.options import named_option
 
 NEEDED = {"point": {"feature": "ward"}, "threshold": {"feature": "age"}}
 EVERY = [

@@ -17,13 +17,11 @@ from radofed.cli.arguments import (
     QuorumWait,
     Timeout,
     estimator_option,
-    exact,
-    named_option,
-    training_part,
 )
 from radofed.cli.framework import check_directory, check_new, command
 from radofed.cli.learner.sessions import open_session
 from radofed.cli.output import Output, Result
+from radofed.common.options import exact, named_option, training_part
 
 if TYPE_CHECKING:
     from dpcore.records.schema import Schema

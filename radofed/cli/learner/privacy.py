@@ -34,7 +34,7 @@ def privacy(
     from dpcore.errors import ConfigurationError
     from learner.composition import composed_privacy, sentences
     from learner.release import Release
-    from radofed.cli.arguments import exact
+    from radofed.common.options import exact
 
     if feature is not None and column is not None:
         raise ConfigurationError("give --feature or --column, not both")

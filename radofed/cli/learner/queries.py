@@ -27,8 +27,6 @@ from radofed.cli.arguments import (
     Rounded,
     Support,
     Timeout,
-    exact_or_none,
-    training_part,
 )
 from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.learner.sessions import open_session
@@ -133,40 +131,12 @@ def query(
 
     Prints the plan first. With --no-wait the command ends when the query is sent.
     """
-    from learner.requests import release_request
+    given = dict(locals())
+    from learner.request_options import request_of
     from learner.session import check_timeout
-    from radofed.common.files.schemas import load_schema
 
     check_timeout(timeout_s)
-    options: dict[str, Any] = {
-        "rados": rados,
-        "sensitive": tuple(sensitive or ()),
-        "rounded": tuple(rounded or ()),
-        "joint": joint,
-        "fraction_bits": fraction_bits,
-        "max_rows": max_rows,
-        "max_parties": max_parties,
-        "cohort_min": cohort_min,
-        "colluders": colluders,
-        "attempts": attempts,
-        "answer_within_s": answer_within_s,
-        "prepare_within_s": prepare_within_s,
-        "upload_within_s": upload_within_s,
-        "expires_after_s": expires_after_s,
-        "quorum_wait_s": quorum_wait,
-        "allow_older_nodes": allow_older_nodes,
-        "held_back": training_part(hold_back),
-    }
-    figures = {
-        "epsilon": epsilon,
-        "epsilon_per_rado": epsilon_per_rado,
-        "norm_bound": norm_bound,
-        "support": support,
-        "edge_weight": edge_weight,
-        "delta": delta,
-    }
-    options |= {name: exact_or_none(text, name.replace("_", "-")) for name, text in figures.items()}
-    request = release_request(load_schema(schema), design, options)
+    request = request_of(given)
     with open_session(config, output) as session:
         plan = session.plan(request)
         for sentence in plan.sentences():

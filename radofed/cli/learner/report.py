@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from radofed.cli.arguments import named_option
 from radofed.cli.framework import command
 from radofed.cli.output import Output, Result
 from radofed.cli.report_files import check_files, write_files
+from radofed.common.options import named_option
 
 if TYPE_CHECKING:
     from learner.report.gathering import Report

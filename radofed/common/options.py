@@ -1,0 +1,52 @@
+"""What people type for options of commands and fields of pages, as values."""
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpcore.records.held_back import HeldBack
+
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
+
+
+def exact(text: str, option: str) -> Fraction:
+    """A decimal or a fraction as an exact number. Raises ConfigurationError if it is neither."""
+    from dpcore.errors import ConfigurationError
+    from dpcore.numbers.rationals import exact_number
+
+    try:
+        return exact_number(text)
+    except OverflowError as error:
+        raise ConfigurationError(f"--{option} {text!r} is too large or too small; write, say, 1e-6 or 1/2") from error
+    except (ValueError, ZeroDivisionError) as error:
+        raise ConfigurationError(f"--{option} {text!r} is not a number; write, say, 1e-6 or 1/2") from error
+
+
+def exact_or_none(text: str | None, option: str) -> Fraction | None:
+    """`exact` of an option that may be left out."""
+    return None if text is None else exact(text, option)
+
+
+def training_part(text: str | None) -> "HeldBack | None":
+    """The rows to train on, if --hold-back is given. Raises ConfigurationError or PlanError."""
+    from dpcore.records.held_back import HeldBack, Part
+
+    return None if text is None else HeldBack(exact(text, "hold-back"), Part.TRAINING)
+
+
+def named_option(text: str) -> tuple[str, Any]:
+    """Split NAME=VALUE. VALUE is read as JSON or as Python's True, False or None; anything else is a text."""
+    import json
+
+    from dpcore.errors import ConfigurationError
+
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ConfigurationError(f"--option {text!r}: write NAME=VALUE")
+    constants = {"True": True, "False": False, "None": None}
+    if value in constants:
+        return name.replace("-", "_"), constants[value]
+    try:
+        return name.replace("-", "_"), json.loads(value)
+    except (ValueError, RecursionError):
+        return name.replace("-", "_"), value

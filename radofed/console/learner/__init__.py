@@ -1,0 +1,1 @@
+"""The console of a learner: plan, ask, follow, and use what was released."""

@@ -1,0 +1,80 @@
+"""The fields of the page that plans: which options a design, an estimator or a batch of statistics takes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from learner.design_options import DESIGNS, OPTIONS, taken_options
+from learner.estimators import BY_QUERIES
+from radofed.console.forms import CommandForm, Field
+
+STATISTIC = "statistic"
+CHOICES: Mapping[str, Sequence[str]] = {
+    "One release": DESIGNS,
+    "What an estimator asks": tuple(BY_QUERIES),
+    "Counts and means": (STATISTIC,),
+}
+USUAL = "moments"
+
+_ROWS = ("rows", "parties", "party_rows")
+_OF_ASKING = ("honest", "key_bits")
+# Not fields: where it runs, what is chosen above the form, and how a command waits and prints.
+_NOT_SHOWN = {"config", "design", "wait", "timeout_s", "retries", "output_format", "debug"}
+# In this order before the others, which are folded away.
+_FIRST = (
+    "schema",
+    *_ROWS,
+    "statistic",
+    "rados",
+    "sensitive",
+    "joint",
+    "epsilon",
+    "worth",
+    "tolerance",
+    "delta",
+    "option",
+    "rounds",
+)
+
+
+@dataclass(frozen=True)
+class PlanFields:
+    """The fields of one choice. first: shown at once. more: folded away."""
+
+    what: str
+    first: tuple[Field, ...]
+    more: tuple[Field, ...]
+
+    @property
+    def is_design(self) -> bool:
+        """Whether it is a release's design, which the console can ask for."""
+        return self.what in DESIGNS
+
+    @property
+    def chosen(self) -> dict[str, str]:
+        """The option of `rado plan` that says what is planned."""
+        if self.what == STATISTIC:
+            return {}
+        return {"design" if self.is_design else "estimator": self.what}
+
+
+def fields_of(what: str, plan: CommandForm, query: CommandForm) -> PlanFields:
+    """The fields for a design, an estimator or statistics. plan, query: the options of the two commands."""
+    of_plan, of_query = ({field.name: field for field in form.fields} for form in (plan, query))
+    if what in DESIGNS:
+        taken = taken_options(what) | taken_options(what, joint=what == "dp-feat")
+        names = {"schema", *_ROWS, *(name for name in of_query if name in taken or name not in OPTIONS)}
+        names |= {"worth"} if "epsilon" in taken else set()
+    else:
+        own = {"statistic", "tolerance", "confidence", "noise_rate"} if what == STATISTIC else {"option", "rounds"}
+        names = {"schema", *_ROWS, *_OF_ASKING, "epsilon", "worth", "delta"} | own
+    known = of_plan | of_query if what in DESIGNS else of_query | of_plan
+    shown = [known[name] for name in known if name in names - _NOT_SHOWN]
+    first = sorted((each for each in shown if each.name in _FIRST), key=lambda each: _FIRST.index(each.name))
+    return PlanFields(what, tuple(first), tuple(each for each in shown if each.name not in _FIRST))
+
+
+def parsed(form: CommandForm, values: Mapping[str, str], **chosen: str) -> dict[str, Any]:
+    """A command's parameters of those fields that are its own."""
+    known = {field.name for field in form.fields}
+    return form.parse({name: text for name, text in values.items() if name in known} | chosen)

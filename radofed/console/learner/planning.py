@@ -1,0 +1,203 @@
+"""The page that plans, forwards and backwards, and the page that confirms what is asked."""
+
+import secrets
+import shlex
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dpcore.errors import ConfigurationError, RadofedError
+from dpcore.records.schema import Schema
+from learner.config import LearnerConfig
+from learner.history import LearnerHistory
+from learner.planning import Plan, cohort_sizes
+from learner.request_options import request_of as query_request
+from radofed.common.files.schemas import load_schema
+from radofed.console.forms import CommandForm
+from radofed.console.learner.fields import CHOICES, STATISTIC, USUAL, PlanFields, fields_of, parsed
+from radofed.console.learner.following import Following
+from radofed.console.pages import Answer, Goto, Shown, Visit
+from radofed.console.plots import curve
+from radofed.planning.options import Planned, cost_of, request_of, worth_curve
+from wire.roster import Member, Roster
+
+_ASSUMED = "Assumed: "
+MOST_KEPT = 32
+"""Plans that wait for a confirmation; the oldest is dropped."""
+
+
+@dataclass
+class Prepared:
+    """A plan that may be asked. parties: of the roster that it was planned with. notes: what a command would note."""
+
+    plan: Plan
+    parties: tuple[Member, ...]
+    notes: list[str]
+    asked: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Planning:
+    """Plans a learner's queries and asks them."""
+
+    def __init__(
+        self, file: Path, config: LearnerConfig, forms: Mapping[str, CommandForm], following: Following
+    ) -> None:
+        self._file, self._config, self._following = file, config, following
+        self._plan, self._query = forms["plan"], forms["query"]
+        self._prepared: dict[str, Prepared] = {}
+        self._lock = threading.Lock()
+
+    def page(self, visit: Visit) -> Answer:
+        """The form. query: what, a design, an estimator or "statistic"."""
+        return self._shown(self._fields(visit.query.get("what", USUAL)), self._usual())
+
+    def act(self, visit: Visit) -> Answer:
+        """As `rado plan`, or on to the confirmation. form: what, the fields, and "do": "plan" or "ask"."""
+        fields = self._fields(visit.form.get("what", USUAL))
+        values = {each.name: visit.form.get(each.name, "") for each in (*fields.first, *fields.more)}
+        try:
+            if visit.form.get("do") == "ask":
+                return Goto(f"asking/{self._prepare(fields, values)}")
+            return self._planned(fields, values)
+        except RadofedError as error:
+            return self._shown(fields, values, fault=str(error))
+
+    def confirmation(self, visit: Visit) -> Answer:
+        """What is asked, of whom, and what it costs."""
+        prepared = self._find(visit)
+        values = {"name": visit.path["plan"], "prepared": prepared, "query": prepared.plan.query_id.hex()}
+        return Shown("learner/asking.html", "Ask this?", values)
+
+    def ask(self, visit: Visit) -> Answer:
+        """As `rado learner query`: sign it, write it to disk, send and follow it. A second time does nothing."""
+        prepared = self._find(visit)
+        with prepared.lock:
+            if not prepared.asked:
+                with self._following.session(prepared.notes) as session:
+                    session.prepare(prepared.plan)
+                prepared.asked = True
+                self._following.start(prepared.plan.query_id)
+        return Goto(f"queries/{prepared.plan.query_id.hex()}")
+
+    def _find(self, visit: Visit) -> Prepared:
+        found = self._prepared.get(visit.path["plan"])
+        if found is None:
+            raise ConfigurationError("this plan is not kept any more, and nothing was asked: plan again")
+        return found
+
+    def _fields(self, what: str) -> PlanFields:
+        if what not in {name for names in CHOICES.values() for name in names}:
+            raise ConfigurationError(f"there is no plan of {what!r}: choose one of the list")
+        return fields_of(what, self._plan, self._query)
+
+    def _history(self) -> LearnerHistory | None:
+        return LearnerHistory(self._config) if self._config.state_directory.is_dir() else None
+
+    def _roster(self) -> Roster | None:
+        history = self._history()
+        return None if history is None else history.roster
+
+    def _usual(self) -> dict[str, str]:
+        """Values that follow from what the learner has seen: the rows that the roster states."""
+        roster = self._roster()
+        rows = [] if roster is None else [member.rows_at_least for member in roster.parties]
+        return {"party_rows": ",".join(map(str, rows))} if rows and None not in rows else {}
+
+    def _schema(self, text: str) -> Schema:
+        """The schema of a file, or without one that of the newest query."""
+        if text:
+            return load_schema(Path(text).expanduser())
+        history = self._history()
+        newest = None if history is None else history.newest_query
+        if newest is None:
+            raise ConfigurationError("give the path of the schema's file: there is no query yet that has one")
+        return newest.schema
+
+    def _planned(self, fields: PlanFields, values: dict[str, str]) -> Answer:
+        given = parsed(self._plan, values, **fields.chosen)
+        if fields.what == STATISTIC and not given["statistic"]:
+            raise ConfigurationError('give at least one predicate, such as x["age"] >= 65')
+        given["schema"] = self._schema(values["schema"])
+        if fields.is_design:
+            # These are options of the query alone; they are read here, too, so that a wrong one is seen at once.
+            asked = self._asked(fields, values)
+            given["honest"] = _honest(asked, request_of(given).party_rows)
+        request = request_of(given)
+        planned = cost_of(request, given)
+        if planned.needed_epsilon is not None:
+            values |= {"epsilon": planned.needed_epsilon, "worth": ""}
+        sentences = planned.sentences()
+        warning = f"Warning: {planned.cost.warning}"
+        found = {
+            "planned": planned,
+            "said": [each for each in sentences if each != warning and not each.startswith(_ASSUMED)],
+            "assumed": [each.removeprefix(_ASSUMED) for each in sentences if each.startswith(_ASSUMED)],
+            "curve": curve(worth_curve(request), _epsilon(planned)) if planned.cost.feasible else None,
+            "command": "" if fields.is_design else self._command(fields, values),
+        }
+        return self._shown(fields, values, **found)
+
+    def _asked(self, fields: PlanFields, values: Mapping[str, str]) -> dict[str, Any]:
+        """The parameters of `rado learner query`."""
+        chosen = {"config": str(self._file), "design": fields.what}
+        # The command needs a file; without one it is the newest query's schema.
+        return parsed(self._query, values, **chosen, schema=values["schema"] or str(self._file))
+
+    def _prepare(self, fields: PlanFields, values: Mapping[str, str]) -> str:
+        given = self._asked(fields, values) | {"schema": self._schema(values["schema"])}
+        notes: list[str] = []
+        with self._following.session(notes) as session:
+            plan = session.plan(query_request(given))
+        roster = self._roster()
+        assert roster is not None, "a plan has a roster"
+        name = secrets.token_urlsafe(16)
+        with self._lock:
+            self._prepared[name] = Prepared(plan, tuple(roster.parties), notes)
+            while len(self._prepared) > MOST_KEPT:
+                self._prepared.pop(next(iter(self._prepared)))
+        return name
+
+    def _command(self, fields: PlanFields, values: Mapping[str, str]) -> str:
+        """The command that asks what the page does not ask."""
+        given = [f"--{name}={values[name]}" for name in ("schema", "epsilon", "delta") if values[name]]
+        shared = ["--config", str(self._file), *given]
+        if fields.what == STATISTIC:
+            return shlex.join(["rado", "learner", "statistic", *values["statistic"].splitlines(), *shared])
+        options = [f"--option={text}" for text in values["option"].splitlines()]
+        rounds = [f"--rounds={values['rounds']}"] if values["rounds"] else []
+        asks = ["rado", "learner", "train", "--estimator", fields.what, *shared, *options, *rounds]
+        return shlex.join([*asks, "--output", "model.json"])
+
+    def _shown(self, fields: PlanFields, values: Mapping[str, str], **found: Any) -> Answer:
+        history = self._history()
+        newest = None if history is None else history.newest_query
+        shared = {
+            "choices": CHOICES,
+            "fields": fields,
+            "entered": values,
+            "more_given": any(values.get(each.name, each.default) != each.default for each in fields.more),
+            "schema_hint": "The path of the schema that the parties share."
+            + ("" if newest is None else f" Empty: that of the newest query, {newest.schema.name!r}."),
+            "fault": "",
+            "planned": None,
+            "curve": None,
+            "command": "",
+        }
+        return Shown("learner/plan.html", "Plan", shared | found)
+
+
+def _honest(given: Mapping[str, Any], party_rows: tuple[int, ...]) -> int | None:
+    """The parties whose noise counts, as the query will have it; None for the usual number, also of a pool."""
+    named = {name: given[name] for name in ("colluders", "cohort_min", "max_parties")}
+    if set(named.values()) == {None}:
+        return None
+    colluders, cohort_min, _ = cohort_sizes(len(party_rows), **named)
+    return cohort_min - colluders
+
+
+def _epsilon(planned: Planned) -> float | None:
+    epsilon = planned.cost.request.epsilon
+    return None if epsilon is None else float(epsilon)

@@ -1,0 +1,168 @@
+"""Releases, training on them, and models."""
+
+import re
+import shlex
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dpcore.errors import ConfigurationError, RadofedError
+from learner.config import LearnerConfig
+from learner.estimators import FROM_RELEASES, class_of, make_estimator
+from learner.model import Model
+from learner.release import Release
+from learner.report.coefficients import effects
+from learner.report.gathering import Sources, gather
+from learner.report.page import render
+from learner.session import RELEASE_NAME_DIGITS
+from learner.training import fitted, model_of
+from radofed import __version__
+from radofed.common.options import named_option
+from radofed.console.learner.queries import AT_ONCE, page_of
+from radofed.console.pages import Answer, File, Goto, Shown, Visit
+from radofed.console.plots import bars
+
+MOST_BARS = 60
+_RELEASE = re.compile(rf"[0-9a-f]{{{RELEASE_NAME_DIGITS}}}")
+_MODEL = re.compile(r"[a-z0-9][a-z0-9-]{0,80}")
+_METHODS = {"rados": "fit_release", "moments": "fit_moments"}
+
+
+class Releases:
+    """The pages of releases and models. Models are files in a directory beside that of the releases."""
+
+    def __init__(self, file: Path, config: LearnerConfig) -> None:
+        self._file, self._config = file, config
+        self._releases = config.releases_directory
+        self._models = config.releases_directory.with_name("models")
+        self._warnings: dict[str, str] = {}
+
+    def all(self, visit: Visit) -> Answer:
+        """The releases, newest first."""
+        found = _newest(path for path in self._releases.glob("*") if _RELEASE.fullmatch(path.name) and path.is_dir())
+        skip, newer, older = page_of(visit, len(found))
+        releases = [(path.name, *_loaded(Release, path)) for path in found[skip : skip + AT_ONCE]]
+        values = {"releases": releases, "count": len(found), "newer": newer, "older": older}
+        return Shown("learner/releases.html", "Releases", values)
+
+    def one(self, visit: Visit) -> Answer:
+        """What a release holds, its privacy statement, and the form to train on it."""
+        return self._shown(visit.path["release"], {})
+
+    def train(self, visit: Visit) -> Answer:
+        """As `rado learner train RELEASE`. form: estimator, option (one a line)."""
+        name, form = visit.path["release"], visit.form
+        try:
+            return Goto(f"models/{self._trained(name, form.get('estimator', ''), form.get('option', ''))}")
+        except RadofedError as error:
+            return self._shown(name, dict(form), str(error))
+
+    def models(self, visit: Visit) -> Answer:
+        """The models that were trained here, newest first."""
+        found = _newest(path for path in self._models.glob("*.json") if _MODEL.fullmatch(path.stem))
+        skip, newer, older = page_of(visit, len(found))
+        models = [(path.stem, *_loaded(Model, path)) for path in found[skip : skip + AT_ONCE]]
+        values = {"models": models, "count": len(found), "newer": newer, "older": older, "directory": self._models}
+        return Shown("learner/models.html", "Models", values)
+
+    def model(self, visit: Visit) -> Answer:
+        """The coefficients of a model in the units of the columns, and what it was trained on."""
+        name = visit.path["model"]
+        path = self._model_file(name)
+        model = Model.load(path)
+        weights = list(zip(model.schema.coordinates, model.theta.tolist(), strict=True))
+        largest = sorted(weights, key=lambda each: -abs(each[1]))[:MOST_BARS]
+        values = {
+            "name": name,
+            "file": path,
+            "model": model,
+            "rows": [(column, words, float(row @ model.theta)) for column, words, row in effects(model.schema)],
+            "bars": bars(largest),
+            "hidden": len(weights) - len(largest),
+            "sentences": model.statement.sentences(),
+            "warning": self._warnings.get(name, ""),
+            "commands": "\n".join(
+                shlex.join(["rado", "learner", *words])
+                for words in (
+                    ["predict", str(path), "new.csv", "--output", "scores.csv"],
+                    ["evaluate", str(path), "--config", str(self._file), "--epsilon", "1"],
+                )
+            ),
+        }
+        return Shown("learner/model.html", "Model", values)
+
+    def download(self, visit: Visit) -> Answer:
+        """The model's file."""
+        path = self._model_file(visit.path["model"])
+        Model.load(path)
+        return File(path.name, path.read_bytes(), "application/json")
+
+    def release_report(self, visit: Visit) -> Answer:
+        """As `rado learner report RELEASE`."""
+        return self._report(self._release_directory(visit.path["release"]))
+
+    def model_report(self, visit: Visit) -> Answer:
+        """As `rado learner report MODEL`."""
+        return self._report(self._model_file(visit.path["model"]))
+
+    def _report(self, subject: Path) -> Answer:
+        page = render(gather(Sources(subject, config=self._config), time.time(), __version__))
+        return File(f"report-{subject.stem}.html", page.encode(), "text/html")
+
+    def _shown(self, name: str, entered: dict[str, str], fault: str = "") -> Answer:
+        directory = self._release_directory(name)
+        release = Release.load(directory)
+        learned_as = release.query.kind.learned_as
+        method = None if learned_as is None else _METHODS[learned_as]
+        values = {
+            "name": name,
+            "directory": directory,
+            "release": release,
+            "sentences": release.statement.sentences(),
+            "estimators": [] if method is None else [each for each in FROM_RELEASES if hasattr(class_of(each), method)],
+            "entered": entered,
+            "fault": fault,
+        }
+        return Shown("learner/release.html", f"Release {name}", values)
+
+    def _trained(self, name: str, estimator_name: str, option_lines: str) -> str:
+        """Train and save a model, and return its name."""
+        if estimator_name not in FROM_RELEASES:
+            raise ConfigurationError("choose an estimator that learns from a release")
+        options = dict(named_option(line.strip()) for line in option_lines.splitlines() if line.strip())
+        # Check the options before a release is loaded, which may be slow.
+        make_estimator(estimator_name, **{key: value for key, value in options.items() if key != "synthetic_rados"})
+        release = Release.load(self._release_directory(name))
+        estimator = fitted(release, estimator_name, **options)
+        model = model_of(estimator, release, estimator_name)
+        self._models.mkdir(parents=True, exist_ok=True)
+        stem, number = f"{name}-{estimator_name}", 1
+        while (file := self._models / f"{stem}-{number}.json").exists():
+            number += 1
+        model.save(file)
+        self._warnings[file.stem] = getattr(estimator, "warning_", None) or ""
+        return file.stem
+
+    def _release_directory(self, name: str) -> Path:
+        if not _RELEASE.fullmatch(name):
+            raise ConfigurationError("there is no such release: open it from the page of releases")
+        return self._releases / name
+
+    def _model_file(self, name: str) -> Path:
+        path = self._models / f"{name}.json"
+        if not _MODEL.fullmatch(name) or not path.is_file():
+            raise ConfigurationError("there is no such model: open it from the page of models")
+        return path
+
+
+def _newest(paths: Iterator[Path]) -> list[Path]:
+    return sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)
+
+
+def _loaded(kind: Any, path: Path) -> tuple[Any, str]:
+    """A file's content, or why it cannot be read."""
+    try:
+        return kind.load(path), ""
+    except RadofedError as error:
+        return None, str(error)

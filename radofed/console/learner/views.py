@@ -1,0 +1,58 @@
+"""All pages and actions of a learner's console."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from learner.config import LearnerConfig
+from radofed.common.logs import quiet_grpc
+from radofed.console.forms import CommandForm
+from radofed.console.learner.following import Following
+from radofed.console.learner.planning import Planning
+from radofed.console.learner.queries import Queries
+from radofed.console.learner.releases import Releases
+from radofed.console.pages import Action, Page, Views
+
+
+def learner_views(config: Path, forms: Mapping[str, CommandForm]) -> Views:
+    """The views of the learner with this configuration file. It follows the queries that are open.
+
+    forms: the options of `rado plan` and `rado learner query`, by the names "plan" and "query". Raises
+    ConfigurationError.
+    """
+    quiet_grpc()
+    loaded = LearnerConfig.load(config)
+    following = Following(loaded)
+    planning, queries, releases = (
+        Planning(config, loaded, forms, following),
+        Queries(loaded, following),
+        Releases(config, loaded),
+    )
+    following.resume()
+    return Views(
+        role="learner",
+        member=loaded.name,
+        federation=loaded.federation,
+        navigation=(("plan", "Plan"), ("queries", "Queries"), ("releases", "Releases"), ("models", "Models")),
+        pages=(
+            Page("plan", planning.page),
+            Page("asking/{plan}", planning.confirmation),
+            Page("queries", queries.history),
+            Page("queries/{query}", queries.query),
+            Page("queries/{query}/now", queries.now),
+            Page("releases", releases.all),
+            Page("releases/{release}", releases.one),
+            Page("releases/{release}/report", releases.release_report),
+            Page("models", releases.models),
+            Page("models/{model}", releases.model),
+            Page("models/{model}/file", releases.download),
+            Page("models/{model}/report", releases.model_report),
+        ),
+        actions=(
+            Action("plan", planning.act),
+            Action("asking/{plan}", planning.ask),
+            Action("queries/{query}/follow", queries.follow),
+            Action("queries/{query}/cancel", queries.cancel),
+            Action("queries/{query}/retry", queries.retry),
+            Action("releases/{release}", releases.train),
+        ),
+    )

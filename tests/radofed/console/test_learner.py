@@ -1,0 +1,244 @@
+"""The consoles of a learner and of a coordinator in a headless browser, with real nodes behind them."""
+
+import json
+
+import pytest
+
+from radofed.templates import PolicyChoices
+from tests.end_to_end.test_main_job import SCHEMA, table
+from tests.federation import ProcessFederation, rado, wait_until
+from tests.radofed.console.consoles import console, fill
+from tests.radofed.console.looking import check_page, open_page, press, visiting
+
+ROWS = {"a": 300, "b": 280, "c": 320}
+ALLOWING = PolicyChoices(designs=("moments",), epsilon="20", delta="1e-4")
+HTML = "<img src=x onerror=alert(1)>"
+WITH_HTML = SCHEMA.replace('"canaryward"]', f'"canaryward", "{HTML}"]')
+ASKED_MS = 30_000
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    """Three parties that run, of which a asks people, and a learner with a key."""
+    root = tmp_path_factory.mktemp("console")
+    parties = {name: table(rows, seed) for seed, (name, rows) in enumerate(ROWS.items())}
+    with ProcessFederation(root, parties=parties, schema=WITH_HTML, policy=ALLOWING, rows_at_least=ROWS) as federation:
+        policy = federation.directory("a") / "policy.toml"
+        policy.write_text(policy.read_text() + "\n[approval]\neverything = true\n")
+        (federation.learner.directory / "schema.toml").write_text(WITH_HTML)
+        federation.start_all()
+        rado("learner", "keygen", "--config", str(federation.learner.config), "--bits", "2048")
+        wait_until(lambda: all('"started"' in federation.log(name) for name in ROWS), what="the parties")
+        yield federation
+
+
+@pytest.fixture(scope="module")
+def learner(federation, browser, tmp_path_factory):
+    """A page of the learner's console, and how it was opened."""
+    log = tmp_path_factory.mktemp("log") / "learner"
+    with console(federation.learner.config, log) as opening, visiting(browser, opening) as page:
+        yield page, opening
+
+
+@pytest.fixture(scope="module")
+def coordinator(federation, browser, tmp_path_factory):
+    """A page of the coordinator's console, and how it was opened."""
+    log = tmp_path_factory.mktemp("log") / "coordinator"
+    with console(federation.member("coordinator").config, log) as opening, visiting(browser, opening) as page:
+        yield page, opening
+
+
+def asked(federation) -> list[dict]:
+    if not (federation.learner.directory / "state").exists():
+        return []
+    return rado("learner", "history", "--config", str(federation.learner.config))["data"]["queries"]
+
+
+def confirmation(federation, learner):
+    """The page that asks whether to ask for moments."""
+    page, opening = learner
+    open_page(page, opening, "plan?what=moments")
+    schema = str(federation.learner.directory / "schema.toml")
+    rows = ",".join(map(str, ROWS.values()))
+    fill(page, {"schema": schema, "party_rows": rows, "epsilon": "1", "cohort_min": "3", "answer_within_s": "120"})
+    page.click("button[value=ask]")
+    page.wait_for_url("**/asking/*")
+    return page
+
+
+def ask(federation, learner) -> str:
+    """Ask for moments; returns the query's id."""
+    page = confirmation(federation, learner)
+    page.click("button.main")
+    page.wait_for_url("**/queries/*")
+    return page.url.rsplit("/", 1)[1]
+
+
+def approve(federation, query_id: str) -> None:
+    rado("party", "approve", query_id, "--config", str(federation.member("a").config), "--name", "Ann")
+
+
+def test_from_a_plan_to_a_model(federation, learner, coordinator):
+    page, opening = learner
+    before = len(asked(federation))
+    confirmation(federation, learner)
+    text = page.inner_text("main")
+    for words in ("Nothing was sent yet", "moments with records clipped", "epsilon 1.00 under collusion", "a\t300"):
+        assert words in text
+    check_page(page)
+    # Looking asks nothing, nor does a form without the console's token.
+    url = page.url
+    assert page.request.get(url).ok
+    origin = {"Origin": url.split(opening.root)[0]}
+    assert page.request.post(url, form={"csrf": "x"}, headers=origin).status == 403
+    assert len(asked(federation)) == before
+
+    # A double click asks once.
+    page.dblclick("button.main")
+    page.wait_for_url("**/queries/*")
+    query_id = page.url.rsplit("/", 1)[1]
+    page.goto(url)
+    assert "This was asked" in page.inner_text("main")
+    assert page.locator("main button").count() == 0
+    assert len(asked(federation)) == before + 1
+
+    open_page(page, opening, f"queries/{query_id}")
+    page.wait_for_selector("text=waiting for a decision at a", timeout=ASKED_MS)
+    assert "a\twaiting for a decision there" in page.inner_text("main")
+    check_page(page)
+    watched, watched_opening = coordinator
+    open_page(watched, watched_opening, "status")
+    watched.wait_for_selector(f"tr:has-text('{query_id[:10]}'):has-text('waiting for a decision at a')")
+    assert "answering" in watched.inner_text("main")
+    approve(federation, query_id)
+
+    # Both pages follow by themselves.
+    page.wait_for_selector("text=Open the release", timeout=ASKED_MS)
+    watched.wait_for_selector(f"tr:has-text('{query_id[:10]}'):has-text('complete')", timeout=ASKED_MS)
+    (release,) = (each for each in asked(federation) if each["query_id"] == query_id)
+    page.click("text=Open the release")
+    text = page.inner_text("main")
+    assert f"({release['privacy']['epsilon']:.4f}"[:-2] in text
+    assert all(f"{party}\t{rows}" in text for party, rows in ROWS.items())
+    check_page(page)
+
+    page.select_option("#estimator", "mean-variance")
+    page.fill("#option", "nothing=1")
+    page.click("button.main")
+    assert "mean-variance has no option 'nothing'" in page.inner_text("[role=alert]")
+    assert page.input_value("#option") == "nothing=1"
+    page.fill("#option", "")
+    page.click("button.main")
+    page.wait_for_url("**/models/*")
+    assert page.locator("svg rect").count() == 8
+    assert page.locator("img").count() == 0
+    assert HTML in page.inner_text("table")
+    check_page(page)
+    with page.expect_download() as download:
+        page.click(f"text={query_id[:16]}-mean-variance-1.json")
+    model = json.loads(download.value.path().read_text())
+    assert (model["format"], model["learner"]) == ("radofed-model", "mean-variance")
+    with page.expect_download() as download:
+        page.click("text=Make a report")
+    report = download.value.path().read_text()
+    assert query_id[:16] in report
+    assert HTML not in report
+    for path in ("queries", "releases", "models"):
+        open_page(page, opening, f"{path}")
+        assert query_id[:10] in page.inner_text("main")
+        check_page(page)
+
+
+def test_the_coordinator_s_pages(federation, learner, coordinator):
+    query_id = ask(federation, learner)
+    page, opening = coordinator
+    open_page(page, opening, "status")
+    page.wait_for_selector(f"text={query_id[:10]}")
+    text = page.inner_text("main")
+    found = rado("coordinator", "status", "--config", str(federation.member("coordinator").config))["data"]
+    for words in ("SERVING", found["address"], found["roster"]["expires"], f"{found['spool_limit_bytes']:,} bytes"):
+        assert words in text
+    assert found["free_disk_bytes"] > 0
+    assert page.locator("meter").get_attribute("max") == str(found["spool_limit_bytes"])
+    assert all(f"\n{name}\t" in text for name in (*ROWS, "learner"))
+    check_page(page)
+    page.click(f"text={query_id[:10]}")
+    page.wait_for_selector("tr:has-text('pending')")
+    assert query_id in page.inner_text("main")
+    check_page(page)
+    rado("learner", "cancel", query_id, "--config", str(federation.learner.config))
+    page.wait_for_selector("text=CANCELLED")
+    open_page(page, opening, f"queries/{'0' * 64}")
+    assert "no such query" in page.inner_text("[role=alert]")
+
+
+def test_a_query_is_cancelled(federation, learner):
+    page, _ = learner
+    query_id = ask(federation, learner)
+    page.wait_for_selector("text=waiting for a decision at a", timeout=ASKED_MS)
+    page.click("text=Cancel the query")
+    page.click("text=Cancel it")
+    page.wait_for_selector("text=CANCELLED", timeout=ASKED_MS)
+    (found,) = (each for each in asked(federation) if each["query_id"] == query_id)
+    assert found["outcome"].startswith("ended: CANCELLED")
+
+
+def test_the_next_console_follows_what_the_last_one_asked(federation, browser, tmp_path):
+    config = federation.learner.config
+    with console(config, tmp_path / "first") as opening, visiting(browser, opening) as page:
+        query_id = ask(federation, (page, opening))
+        page.wait_for_selector("text=waiting for a decision at a", timeout=ASKED_MS)
+    # It was killed.
+    with console(config, tmp_path / "second") as opening, visiting(browser, opening) as page:
+        open_page(page, opening, f"queries/{query_id}")
+        page.wait_for_selector("text=waiting for a decision at a", timeout=ASKED_MS)
+        approve(federation, query_id)
+        page.wait_for_selector("text=Open the release", timeout=ASKED_MS)
+
+
+def test_a_coordinator_that_does_not_run(federation, learner, coordinator):
+    page, opening = learner
+    query_id = ask(federation, learner)
+    page.wait_for_selector("text=waiting for a decision at a", timeout=ASKED_MS)
+    federation.stop("coordinator")
+    watched, watched_opening = coordinator
+    open_page(watched, watched_opening, "status")
+    assert "The coordinator does not run" in watched.inner_text("[role=alert]")
+    # What it stored is shown.
+    assert query_id[:10] in watched.inner_text("main")
+    open_page(page, opening, "plan?what=moments")
+    # The form knows the rows that the roster states, and the newest query's schema.
+    assert page.input_value("#party_rows") == ",".join(map(str, ROWS.values()))
+    fill(page, {"epsilon": "1"})
+    page.click("button[value=ask]")
+    assert "no connection to 127.0.0.1" in page.inner_text("[role=alert]")
+    assert asked(federation)[0]["query_id"] == query_id
+    federation.start("coordinator")
+
+
+def test_a_query_that_was_not_sent_is_sent_when_a_person_says_so(federation, browser, tmp_path):
+    config = federation.learner.config
+    with console(config, tmp_path / "first") as opening, visiting(browser, opening) as page:
+        confirmation(federation, (page, opening))
+        federation.stop("coordinator")
+        page.click("button.main")
+        page.wait_for_selector("text=trying to reach the coordinator", timeout=ASKED_MS)
+        query_id = page.url.rsplit("/", 1)[1]
+    federation.start("coordinator")
+    # Without scripts, a page is brought up to date by loading it again.
+    with (
+        console(config, tmp_path / "second") as opening,
+        visiting(browser, opening, java_script_enabled=False) as page,
+    ):
+        open_page(page, opening, f"queries/{query_id}")
+        assert "never acknowledged" in page.inner_text("main")
+        press(page, "Send it and follow it")
+
+        def waits() -> bool:
+            page.reload()
+            return "waiting for a decision at a" in page.inner_text("main")
+
+        wait_until(waits, what="the query at a")
+        page.click("text=Cancel the query")
+        press(page, "Cancel it")
+        wait_until(lambda: page.reload() and "CANCELLED" in page.inner_text("main"), what="the end")

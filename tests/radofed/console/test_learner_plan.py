@@ -1,0 +1,186 @@
+"""The learner's console without any node: plans forwards and backwards, and what it says is missing."""
+
+import pytest
+
+from radofed.provision import provision
+from radofed.templates import PolicyChoices
+from tests.end_to_end.test_main_job import SCHEMA
+from tests.federation import free_port, rado
+from tests.radofed.console.consoles import console, fill
+from tests.radofed.console.looking import check_page, open_page, tabs, visiting
+from wire.roster import Role
+
+HTML = "<img src=x onerror=alert(1)>"
+SIZES = {"party_rows": "3000,2800,3200"}
+
+
+@pytest.fixture(scope="module")
+def member(tmp_path_factory):
+    made = provision(
+        tmp_path_factory.mktemp("console") / "federation",
+        federation="clinics",
+        coordinator_address=f"127.0.0.1:{free_port()}",
+        parties=["a", "b"],
+        policy=PolicyChoices(),
+    )
+    (found,) = made.of(Role.LEARNER)
+    (found.directory / "schema.toml").write_text(SCHEMA)
+    return found
+
+
+@pytest.fixture(scope="module")
+def learner(member, browser, tmp_path_factory):
+    """A page of the learner's console, and how it was opened."""
+    with console(member.config, tmp_path_factory.mktemp("log") / "log") as opening, visiting(browser, opening) as page:
+        yield page, opening
+
+
+@pytest.fixture
+def plan(learner, member):
+    """Fills the form that plans, sends it, and returns the page."""
+    page, opening = learner
+
+    def planned(what="moments", *, do="plan", **fields: str):
+        open_page(page, opening, f"plan?what={what}")
+        fill(page, {"schema": str(member.directory / "schema.toml"), **SIZES, **fields})
+        page.click(f"button[value={do}]")
+        return page
+
+    return planned
+
+
+def command(member, *arguments: str, code: int = 0) -> dict:
+    schema = str(member.directory / "schema.toml")
+    return rado("plan", "--schema", schema, "--party-rows", SIZES["party_rows"], *arguments, code=code)["data"]
+
+
+@pytest.mark.parametrize("path", ["queries", "releases", "models"])
+def test_before_the_first_query(learner, path):
+    page, opening = learner
+    open_page(page, opening, f"{path}")
+    assert "yet" in page.inner_text("main")
+    check_page(page)
+
+
+@pytest.mark.parametrize("what", ["moments", "dp-feat", "newton", "statistic"])
+def test_the_form_is_the_command_s_and_can_be_used_by_everyone(learner, what):
+    page, opening = learner
+    open_page(page, opening, f"plan?what={what}")
+    check_page(page)
+    names = {each.get_attribute("name") for each in page.query_selector_all("input, textarea, select")}
+    assert {"schema", "epsilon", "worth", "delta", "party_rows"} <= names
+    assert ("statistic" in names) == (what == "statistic")
+    assert ("sensitive" in names) == (what == "dp-feat")
+    assert ("rounds" in names) == (what == "newton")
+    assert ("cohort_min" in names) == (what in {"moments", "dp-feat"})
+    # The keyboard reaches everything, the buttons last.
+    assert tabs(page)[-1] == "do"
+    # Every field has a label and a hint.
+    for field in page.query_selector_all("main form[method=post] input:not([type=hidden]), textarea"):
+        name = field.get_attribute("id")
+        assert page.text_content(f"label[for={name}]").strip()
+        assert page.text_content(f"#{name}-hint").strip()
+
+
+@pytest.mark.parametrize(
+    ("what", "fields", "arguments"),
+    [
+        ("moments", {"epsilon": "1"}, ("--design", "moments", "--epsilon", "1")),
+        ("moments", {"epsilon": "1", "colluders": "0", "cohort_min": "3"},
+         ("--design", "moments", "--epsilon", "1", "--honest", "3")),
+        ("dp-feat", {"rados": "9", "sensitive": "smoker"}, ("--rados", "9", "--sensitive", "smoker")),
+        ("linear-regression", {"epsilon": "1"}, ("--estimator", "linear-regression", "--epsilon", "1")),
+        ("statistic", {"epsilon": "1/2", "statistic": 'x["age"] >= 65\ny == 1'},
+         ("--statistic", 'x["age"] >= 65', "--statistic", "y == 1", "--epsilon", "1/2")),
+    ],
+)  # fmt: skip
+def test_a_plan_is_that_of_the_command(plan, member, what, fields, arguments):
+    page = plan(what, **fields)
+    found = command(member, *arguments)
+    assert found["feasible"]
+    text = page.inner_text("section")
+    assert f"{found['epsilon']:.2f}"[:-1] in text
+    for sentence in found["assumptions"]:
+        assert sentence in page.text_content("section")
+    assert page.locator("section svg").count() == (what != "dp-feat")
+
+
+def test_a_plan_backwards_fills_the_epsilon_in(plan, member):
+    page = plan("moments", worth="6000")
+    found = command(member, "--design", "moments", "--worth", "6000")
+    assert page.input_value("#epsilon") == found["needed_epsilon"]
+    assert page.input_value("#worth") == ""
+    check_page(page)
+    assert f"needs an epsilon of {found['needed_epsilon']} in total" in page.inner_text("section")
+    # The form can be sent again as it is.
+    page.click("button[value=plan]")
+    assert f"{found['epsilon_if_others_collude']:.3f}"[:-1] in page.inner_text("section")
+
+
+def test_noise_that_exceeds_the_signal_is_an_alarm(plan, member):
+    page = plan("moments", epsilon="0.001")
+    assert command(member, "--design", "moments", "--epsilon", "0.001")["warning"] in page.inner_text("[role=alert]")
+
+
+@pytest.mark.parametrize(
+    ("what", "fields", "says"),
+    [
+        ("moments", {"epsilon": "abc"}, "--epsilon 'abc' is not a number; write, say, 1e-6 or 1/2"),
+        ("moments", {"epsilon": HTML}, f"--epsilon '{HTML}' is not a number"),
+        ("moments", {"epsilon": ""}, "moments adds noise: give the epsilon"),
+        ("moments", {"epsilon": "1", "worth": "9"}, "leave --epsilon and --share-sd out"),
+        ("moments", {"epsilon": "1", "cohort_min": "few"}, "Invalid value for '--cohort-min'"),
+        ("moments", {"epsilon": "1", "schema": "/nowhere.toml"}, "/nowhere.toml"),
+        ("moments", {"epsilon": "1", "schema": ""}, "give the path of the schema's file"),
+        ("moments", {"epsilon": "1", "party_rows": "9,x"}, "write each party's rows, such as 1200,900,400"),
+        ("moments", {"epsilon": "1", "colluders": "9"}, "a cohort of at least 11 parties cannot form"),
+        ("dp-feat", {"sensitive": HTML, "rados": "9"}, HTML),
+        ("newton", {"epsilon": "1", "option": "nothing=1"}, "newton has no option 'nothing'"),
+        ("statistic", {"epsilon": "1"}, "give at least one predicate"),
+        ("statistic", {"epsilon": "1", "statistic": f'x["{HTML}"] >= 1'}, HTML),
+        ("statistic", {"tolerance": "0.00001", "statistic": "y == 1"}, "not possible with any epsilon up to 10"),
+    ],
+)
+def test_wrong_input_gives_the_command_s_sentence_and_keeps_the_fields(plan, what, fields, says):
+    page = plan(what, **fields)
+    assert says in page.inner_text("[role=alert]")
+    for name, text in fields.items():
+        assert page.input_value(f"#{name}") == text
+    assert page.locator("img").count() == 0
+
+
+def test_what_is_not_possible_says_what_would_work(plan, member):
+    asked = {"rados": "900", "epsilon": "0.01", "sensitive": "smoker"}
+    page = plan("dp-feat", **asked)
+    given = [part for name, text in asked.items() for part in (f"--{name}", text)]
+    found = command(member, *given, code=1)
+    assert "not possible" in page.inner_text("[role=alert]")
+    assert found["suggestion"] in page.inner_text("section")
+
+
+def test_what_is_missing_to_ask_is_said_and_nothing_is_asked(plan, member):
+    page = plan("moments", epsilon="1", do="ask")
+    assert "rado learner keygen" in page.inner_text("[role=alert]")
+    check_page(page)
+    assert page.input_value("#epsilon") == "1"
+    rado("learner", "keygen", "--config", str(member.config), "--bits", "2048")
+    page = plan("moments", epsilon="1", do="ask")
+    assert "no connection to 127.0.0.1" in page.inner_text("[role=alert]")
+    assert rado("learner", "history", "--config", str(member.config))["data"]["count"] == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("plan?what=nothing", "choose one of the list"),
+        ("asking/xyz", "plan again"),
+        ("queries/xyz", "open it from the page of queries"),
+        ("queries/" + "0" * 64, "Not done"),
+        ("releases/xyz", "open it from the page of releases"),
+        ("models/xyz", "open it from the page of models"),
+    ],
+)
+def test_a_page_of_nothing_is_a_sentence(learner, path, says):
+    page, opening = learner
+    open_page(page, opening, path)
+    assert says in page.inner_text("body")
