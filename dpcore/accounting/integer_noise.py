@@ -38,6 +38,7 @@ slack is added even so.
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 from dpcore.accounting.gaussian import ShiftDistribution, WeakNoiseError, shift_distribution, subsampled_mu
 from dpcore.accounting.sensitivity import root_up
@@ -120,6 +121,8 @@ def log_ratio(share_sigma: float, shares: int, rounding_variance: float) -> floa
     return total * (1 + 1e-9)
 
 
+# A plan and its alternatives need the same share many times.
+@lru_cache(maxsize=256)
 def smallest_share(
     squared_sensitivity: Fraction | int,
     shares: int,

@@ -12,6 +12,7 @@ Every bound here is an upper bound.
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,11 +124,7 @@ class LaplaceShares:
         chernoff = self._beyond(parties, log_odds)
         if parties == self.shares or log_odds > _LARGEST_ODDS:
             return float(chernoff)
-        tail, low, high = _Tail(1 / self.scale, Fraction(parties, self.shares)), -1, chernoff
-        while high - low > max(1, high >> 9):
-            middle = (low + high) // 2
-            low, high = (low, middle) if tail.beyond(middle) <= math.exp(-log_odds) else (middle, high)
-        return float(high)
+        return float(_exceeded(1 / self.scale, Fraction(parties, self.shares), log_odds, chernoff))
 
     def _beyond(self, parties: int, log_odds: float) -> int:
         """An integer b with P(|total| > b) <= 2 exp(-log_odds), for the total of `parties` shares.
@@ -180,6 +177,17 @@ class _Tail:
 
         tail: NDArray[np.float64] = betaincc(self._kappa, np.maximum(k, 0) + 1.0, self._failure)
         return np.where(k < 0, 1.0, tail)
+
+
+# The answers to one plan's queries have the same noise, and each _Tail takes a tenth of a second.
+@lru_cache(maxsize=256)
+def _exceeded(inverse: Fraction, kappa: Fraction, log_odds: float, high: int) -> int:
+    """An integer that |X - Y| of `_Tail` exceeds with probability <= 2 exp(-log_odds). high: one by another bound."""
+    tail, low = _Tail(inverse, kappa), -1
+    while high - low > max(1, high >> 9):
+        middle = (low + high) // 2
+        low, high = (low, middle) if tail.beyond(middle) <= math.exp(-log_odds) else (middle, high)
+    return high
 
 
 NoiseShares = GaussianShares | LaplaceShares

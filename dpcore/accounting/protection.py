@@ -255,8 +255,8 @@ class NoiseProtection(Protection):
         for size in set(party_rows):
             self.check_inclusion(size, delta)
         rows = self.most_exposed(party_rows)
-        alone = self.distribution(rows, shares=len(party_rows)).epsilon(delta)
-        others = self.distribution(rows, shares=min(self.honest_parties, len(party_rows))).epsilon(delta)
+        alone = _noise_epsilon(self, rows, len(party_rows), delta)
+        others = _noise_epsilon(self, rows, min(self.honest_parties, len(party_rows)), delta)
         return ReleaseCost(
             scope=self.scope,
             epsilon=alone.upper,
@@ -271,8 +271,7 @@ class NoiseProtection(Protection):
 
     def loss(self, rows: int, delta: Fraction) -> Loss:
         """See `Protection`."""
-        self.check_inclusion(rows, delta)
-        return loss_of(self.distribution(rows, shares=self.honest_parties), delta)
+        return _noise_loss(self, rows, delta)
 
     def distribution_for(
         self, party_rows: Sequence[int], rows: int, delta: Fraction | float, *, colluding: bool
@@ -281,6 +280,18 @@ class NoiseProtection(Protection):
         self.check_inclusion(rows, delta)
         members = len(party_rows)
         return self.distribution(rows, shares=min(self.honest_parties, members) if colluding else members)
+
+
+# A plan, its alternatives, a party's decision and a release's statement need the same figures.
+@lru_cache(maxsize=256)
+def _noise_epsilon(protection: NoiseProtection, rows: int, shares: int, delta: Fraction | float) -> Bracket:
+    return protection.distribution(rows, shares=shares).epsilon(delta)
+
+
+@lru_cache(maxsize=64)
+def _noise_loss(protection: NoiseProtection, rows: int, delta: Fraction) -> Loss:
+    protection.check_inclusion(rows, delta)
+    return loss_of(protection.distribution(rows, shares=protection.honest_parties), delta)
 
 
 def loss_of(distribution: NoiseDistribution, delta: Fraction) -> Loss:

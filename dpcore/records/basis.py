@@ -30,7 +30,7 @@ class Basis:
         d = len(self.entries)
         if not 1 <= d <= MOST_COORDINATES or any(len(row) != d for row in self.entries):
             raise PlanError(f"a basis is a square matrix of 1 to {MOST_COORDINATES} rows: give d rows of d entries")
-        if max(abs(entry) for row in self.entries for entry in row) > LARGEST_ENTRY:
+        if max(max(row) for row in self.entries) > LARGEST_ENTRY or min(map(min, self.entries)) < -LARGEST_ENTRY:
             raise PlanError(f"an entry of the basis is beyond {LARGEST_ENTRY >> BASIS_BITS}: scale it down")
 
     @classmethod
@@ -41,7 +41,7 @@ class Basis:
         scaled = np.rint(np.ldexp(matrix, BASIS_BITS))
         if float(np.abs(scaled).max(initial=0.0)) > LARGEST_ENTRY:
             raise PlanError(f"an entry of the basis is beyond {LARGEST_ENTRY >> BASIS_BITS}: scale it down")
-        return cls(tuple(tuple(int(entry) for entry in row) for row in scaled))
+        return cls(tuple(map(tuple, scaled.astype(np.int64).tolist())))
 
     @property
     def d(self) -> int:

@@ -59,7 +59,7 @@ CASES = [
     "--estimator newton --rows 16000 --parties 1 --schema patients.toml --epsilon 1",
     f"--estimator newton {BOTH} --epsilon 1000",
     f"--estimator newton {BOTH} --epsilon 1 --delta 1e-200",
-    "--estimator newton --rows 16000 --parties 4 --coordinates 800 --epsilon 1",
+    "--estimator newton --rows 16000 --parties 4 --coordinates 700 --epsilon 1",
     "--estimator conjunction --rows 200 --parties 4 --schema patients.toml --epsilon 1",
     "--estimator point --option feature=diagnosis --rows 200 --parties 4 --schema patients.toml --epsilon 1",
     f"--estimator threshold --option feature=age --option cuts=8192 {BOTH} --epsilon 1",
