@@ -21,13 +21,19 @@ nothing is charged by it.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
-from dpcore.accounting.composition import Bracket, InfiniteEpsilonError, delta_bracket, epsilon_bracket
+from dpcore.accounting.composition import (
+    LARGEST_EPSILON,
+    Bracket,
+    InfiniteEpsilonError,
+    delta_bracket,
+    epsilon_bracket,
+)
 from dpcore.accounting.dp_feat_exact_split import known_rest_distribution
 from dpcore.accounting.truncation import truncation
 from dpcore.errors import PlanError
@@ -171,23 +177,44 @@ def largest_rados(
 ) -> int:
     """The largest n up to `most` whose stated epsilon against the learner alone is at most `epsilon`; 0 if none.
 
-    Bisection: epsilon grows with n, since dropping a rado is post-processing. Raises PlanError if an
-    argument is out of range or the truncation is empty.
+    Epsilon grows with n, since dropping a rado is post-processing, and nearly as mu^2/2 + mu sqrt(2 log 1/delta) with
+    mu^2 in proportion to n (a Gaussian's composed loss). By that rule each count gives the next guess, so that a few
+    compositions are enough. The answer does not depend on the rule: it is an n that fits, while n + 1 does not. Raises
+    PlanError if an argument is out of range or the truncation is empty.
     """
     if not epsilon > 0:
         raise PlanError(f"epsilon is {epsilon}: make it positive")
     distribution, budget = pooled_distribution(_parties(party_rows, epsilon_per_rado)), _delta(delta)
-    below, above = 0, 1
-    most = min(most, MOST_RADOS)
-    while above <= most and _affordable(distribution, above, epsilon, budget):
-        below, above = above, 2 * above
-    above = min(above, most + 1)
-    while above - below > 1:
-        middle = (below + above) // 2
-        if _affordable(distribution, middle, epsilon, budget):
-            below = middle
+    tail = math.sqrt(-2 * math.log(budget))
+
+    def mu(cost: float) -> float:
+        # sqrt(tail^2 + 2 cost) - tail, without cancellation.
+        return 2 * cost / (math.sqrt(tail * tail + 2 * cost) + tail)
+
+    wanted = mu(min(float(epsilon), LARGEST_EPSILON))
+    below, above = 0, min(most, MOST_RADOS) + 1
+    # One rado's loss is near 2 (m/2 - k) / (m/2), of variance 4/m.
+    guess = wanted * wanted * sum(party_rows) / 4
+    # If the rule misleads, bisection finishes the search.
+    for step in (1, 1, 1, 2, 4, 8, 16, 32):
+        if above - below <= 1:
+            break
+        at = max(below + 1, min(above - 1, int(min(guess, above))))
+        cost = _learners_own(distribution, at, budget)
+        # An infinite epsilon gives no guess, so halve the range.
+        likely = at * (wanted / mu(cost)) ** 2 if 0 < cost < math.inf else (below + at) / 2
+        if cost <= epsilon:
+            below, guess = at, max(likely, at + step)
         else:
-            above = middle
+            above, guess = at, min(likely, at - step)
+    return last_that_fits(below, above, lambda n: _learners_own(distribution, n, budget) <= epsilon)
+
+
+def last_that_fits(below: int, above: int, fits: Callable[[int], bool]) -> int:
+    """The last n that fits, given that `below` does and `above` does not."""
+    while above - below > 1:
+        n = (below + above) // 2
+        below, above = (n, above) if fits(n) else (below, n)
     return below
 
 
@@ -229,11 +256,12 @@ def dp_feat_range(rows: int, *, delta: Fraction, epsilon: Fraction, most_rados: 
     return DpFeatRange(rows, delta, one, largest, needed)
 
 
-def _affordable(distribution: CountDistribution, n: int, epsilon: Fraction | float, delta: float) -> bool:
+def _learners_own(distribution: CountDistribution, n: int, delta: float) -> float:
+    """Epsilon of n rados, its upper end; inf if none is finite."""
     try:
-        return epsilon_bracket(distribution, n, delta).upper <= epsilon
+        return epsilon_bracket(distribution, n, delta).upper
     except PlanError:
-        return False
+        return math.inf
 
 
 def _parties(party_rows: Sequence[int], epsilon_per_rado: Fraction | None) -> list[tuple[int, int]]:
