@@ -15,11 +15,12 @@ from dpcore.numbers.processors import processors
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SystemRandom
 from learner.keys import LearnerKey
+from radofed.cli.entry_point import OPENBLAS_WAIT
 from tests.ray_nodes import RayNodes
 
 # Hypothesis fails an example that takes longer than 0.2 s by default, and so would a first call that compiles.
 # `make test` tries the same examples each time, so that a failure is that of a change; `make test-all` tries new ones.
-settings.register_profile("quick", deadline=None, max_examples=50, derandomize=True)
+settings.register_profile("quick", deadline=None, max_examples=30, derandomize=True)
 settings.register_profile("thorough", deadline=None, max_examples=200)
 # A mutant is killed by the first example that fails; it need not be the simplest one.
 settings.register_profile(
@@ -27,6 +28,9 @@ settings.register_profile(
 )
 settings.load_profile("quick")
 
+
+# Workers of a cluster, and scripts that tests run, wait as little as nodes do.
+os.environ.setdefault(*OPENBLAS_WAIT)
 
 # Tests write some 100 MB and force most of it to disk. pytest reads this variable; `make test-all` sets it to a disk.
 _MEMORY, _ROOM_BYTES = Path("/dev/shm"), 4 << 30

@@ -22,7 +22,7 @@ from radofed.common.failure import EXIT_FAILED, EXIT_USAGE, Failure
 _COLLECT_AFTER_OBJECTS = 50_000
 # OpenBLAS's threads wait actively for 2^N cycles, by default 2^26, after their start and after every task: 26 ms of a
 # processor that other nodes need. At 2^14 products of small and of large matrices take as long as before.
-_OPENBLAS_WAIT = ("OPENBLAS_THREAD_TIMEOUT", "14")
+OPENBLAS_WAIT = ("OPENBLAS_THREAD_TIMEOUT", "14")
 
 PACKAGES = ("dpcore", "wire", "parties", "coordinator", "learner", "radofed", "rado")
 
@@ -48,7 +48,7 @@ def check_distribution() -> None:
 def main() -> None:
     """Run the command line and exit with its code (docs/operating.md, 5)."""
     gc.set_threshold(_COLLECT_AFTER_OBJECTS)
-    os.environ.setdefault(*_OPENBLAS_WAIT)  # before NumPy is loaded
+    os.environ.setdefault(*OPENBLAS_WAIT)  # before NumPy is loaded
     for stream in (sys.stdout, sys.stderr):
         # A character that the terminal cannot show must not fail the command.
         if isinstance(stream, io.TextIOWrapper):

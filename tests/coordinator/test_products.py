@@ -1,7 +1,7 @@
 """The coordinator's computations: every ciphertext of a chunk is checked, and products encrypt sums."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.totals import check_chunk
@@ -21,7 +21,6 @@ tables = st.integers(1, 5).flatmap(
 )
 
 
-@settings(max_examples=50, deadline=None)
 @given(tables)
 def test_a_product_encrypts_the_sum_over_all_members(plaintexts):
     key = TEST_KEY.public_key

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
@@ -179,7 +179,6 @@ def test_a_weight_per_unit_beyond_the_doubles_is_refused():
         to_original_units(model([10.0], schema=schema))
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     lower=st.floats(-1e6, 1e6),
     width=st.floats(1e-2, 1e6),

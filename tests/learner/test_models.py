@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.accounting.protection import Setting
@@ -102,7 +102,6 @@ def test_unknown_estimators_and_options(release):
         train(release, "radoboost", n_rounds=0)
 
 
-@settings(max_examples=50, deadline=None)
 @given(theta=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=3, max_size=3))
 def test_a_model_reads_back_to_the_last_bit(tmp_path_factory, theta):
     path = tmp_path_factory.mktemp("model") / "model.json"

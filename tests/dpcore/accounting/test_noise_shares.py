@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, smallest_scale
@@ -114,7 +114,6 @@ def test_laplace_totals_are_as_private_as_stated(scale, shares, shift):
         assert largest_log_ratio(laplace_total(scale, (shares - 1) / shares, 120), shift) > 1.001 * stated
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.integers(1, 10**12), st.fractions(min_value=Fraction(1, 10**6), max_value=150, max_denominator=10**15))
 def test_the_smallest_scale_suffices_and_no_smaller_one_does(l1, epsilon):
     if Fraction(l1) / epsilon > 1 << 40:

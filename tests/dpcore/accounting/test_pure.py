@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.accounting.concentrated import of_epsilon
@@ -28,7 +28,6 @@ def discrete_laplace(bound: Fraction) -> tuple[np.ndarray, np.ndarray]:
     return mass, np.exp(-np.abs(x - 1) * float(bound)) * math.tanh(bound / 2)
 
 
-@settings(max_examples=50, deadline=None)
 @given(BOUNDS, st.floats(0, 1.2))
 def test_delta_is_that_of_randomized_response(bound, share):
     epsilon = share * float(bound)
@@ -40,7 +39,6 @@ def test_delta_is_that_of_randomized_response(bound, share):
     assert (found.upper == 0) == (epsilon >= bound)
 
 
-@settings(max_examples=50, deadline=None)
 @given(BOUNDS, st.floats(0, 1.2))
 def test_another_pure_release_needs_no_more(bound, share):
     first, second = discrete_laplace(bound)
@@ -55,7 +53,6 @@ def test_epsilon_is_the_bound_rounded_up():
         assert PureLoss(bound).epsilon(Fraction(1, 10**9)).upper == upper
 
 
-@settings(max_examples=50, deadline=None)
 @given(BOUNDS, st.floats(1e-9, 0.99))
 def test_epsilons_lower_end_is_the_least_that_delta_allows(bound, delta):
     distribution = PureLoss(bound)
@@ -68,7 +65,6 @@ def test_epsilons_lower_end_is_the_least_that_delta_allows(bound, delta):
         assert distribution.delta(0.0).lower <= delta * (1 + 1e-9) + 1e-12
 
 
-@settings(max_examples=50, deadline=None)
 @given(BOUNDS)
 def test_the_concentrated_bound_holds_at_every_order_and_is_reached(bound):
     rho = float(PureLoss(bound).concentrated.rho)

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -44,7 +44,6 @@ def ordinary_rows():
     return np.random.default_rng(2).normal(loc=3.0, scale=10.0, size=(60, 7))
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     rows=ROWS,
     kappa=st.sampled_from([1.0, 1.5, 4.0]),
@@ -64,7 +63,6 @@ def test_lemma_4_and_equation_17_hold_at_every_round(rows, kappa, clip, update, 
         assert abs(state.log_loss - log_loss(state.theta, rows)) < 1e-8
 
 
-@settings(max_examples=40, deadline=None)
 @given(rows=ROWS, floor=st.sampled_from([0.1, 0.5]), update=st.sampled_from(["linear", "exponential"]))
 def test_with_a_floor_the_loss_stays_within_the_product_bound(rows, floor, update):
     for _before, state in rounds_of(rows, rules(floor=floor, update=update)):

@@ -2,7 +2,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import ConfigurationError, ShapeError
@@ -230,7 +230,6 @@ def test_an_impossible_truncation_is_refused():
         restored(np.eye(3), 4, RadoDistribution(central=CentralCount(3, -0.1)))
 
 
-@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 1000), n=st.integers(3, 60), d=st.integers(1, 6), folds=st.integers(2, 3))
 def test_spreads_are_those_of_the_definition(seed, n, d, folds):
     """Of all rados, about another point, without a part, and mapped; far from 0, where squares would cancel."""

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
@@ -113,7 +113,6 @@ def test_the_noise_on_cells_has_the_distribution_that_estimates_state(shares, co
     assert noise.copies == pytest.approx(copies)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.integers(0, 60), st.integers(1, 60), st.sampled_from([0.01, 0.05, 0.3]))
 def test_without_noise_the_interval_is_clopper_and_pearsons(a, b, failure):
     found = interval_on_distribution(Count(a, 1), Count(b, 1), SILENT, failure, a + b)

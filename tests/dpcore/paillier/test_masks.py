@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import TotalError
@@ -39,7 +39,6 @@ def masks(names, shape, value_bits, *, attempt=1, digest=DIGEST, keys=None):
 
 
 @given(st.integers(2, 6), st.integers(2, 62), st.integers(1, 5), st.integers(1, 9))
-@settings(max_examples=40, deadline=None)
 def test_the_whole_cohort_s_masks_cancel(count, value_bits, ciphertexts, slots):
     made = masks([f"party-{i}" for i in range(count)], (ciphertexts, slots), value_bits)
     total = sum(made.values()) & np.uint64((1 << value_bits) - 1)

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import gmpy2
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import PlanError
@@ -21,7 +21,6 @@ PUBLIC = TEST_KEY.public_key
 BASE = 3**300 % PUBLIC.n_squared
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.data(), st.integers(1, 7), st.integers(1, 5), st.integers(1, 300))
 def test_the_comb_is_a_power(data, teeth, tables, exponent_bits):
     comb = Comb(BASE, PUBLIC.n, exponent_bits, teeth=teeth, tables=tables)

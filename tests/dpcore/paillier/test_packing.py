@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from gmpy2 import mpz
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import PlanError, ShapeError, SlotOverflowError, TotalError
@@ -52,7 +52,6 @@ def cohorts(draw):
     return encoding, values, rows, [np.array(mask, dtype=np.uint64) for mask in [*drawn, last]]
 
 
-@settings(max_examples=40, deadline=None)
 @given(cohorts())
 def test_encrypted_totals_are_the_sums_of_the_integers(cohort):
     encoding, values, rows, masks = cohort
@@ -72,7 +71,6 @@ def test_encrypted_totals_are_the_sums_of_the_integers(cohort):
     assert opened.tolist() == values.sum(axis=0).tolist()
 
 
-@settings(max_examples=40, deadline=None)
 @given(cohorts(), st.binary(max_size=8))
 def test_a_masks_addends_turn_bare_plaintexts_into_masked_ones(cohort, seed):
     encoding, values, rows, _ = cohort

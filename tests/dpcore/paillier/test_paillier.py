@@ -8,7 +8,7 @@ from pathlib import Path
 
 import gmpy2
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import CiphertextError, ConfigurationError, ShapeError
@@ -79,7 +79,6 @@ class TestEncryption:
         assert TEST_KEY.decrypt_many(ciphertexts, threads=1) == plaintexts
         assert TEST_KEY.decrypt_many([]) == []
 
-    @settings(max_examples=60, deadline=None)
     @given(st.integers(0, 2), st.integers(0, N_SQUARED - 1), st.integers(-(N**2), N**2))
     def test_the_short_way_to_multiply_by_one_plus_n_m(self, edge, factor, m):
         factor = [factor, N_SQUARED - 1, factor % N][edge]

@@ -63,7 +63,6 @@ def test_values_are_those_of_the_definitions_rounded_down(batch: list[Predicate]
 
 
 @given(batches, fraction_bits, st.integers(1, 99), st.randoms(use_true_random=False))
-@settings(max_examples=40, deadline=None)
 def test_sums_of_parts_in_any_order_add_up(batch: list[Predicate], f: int, cut: int, random):
     order = list(range(100))
     random.shuffle(order)
@@ -101,7 +100,6 @@ def test_a_row_that_is_not_usable_gives_0_to_every_predicate():
 
 
 @given(trees(boolean_atoms), trees(boolean_atoms), predicates, predicates, fraction_bits)
-@settings(max_examples=40, deadline=None)
 def test_laws_of_logic(a: Predicate, b: Predicate, u: Predicate, v: Predicate, f: int):
     def each(predicate: Predicate) -> np.ndarray:
         return values([predicate], SCHEMA, RECORDS, f)[:, 0]
@@ -117,7 +115,6 @@ def test_laws_of_logic(a: Predicate, b: Predicate, u: Predicate, v: Predicate, f
 
 
 @given(predicates, fraction_bits)
-@settings(max_examples=40, deadline=None)
 def test_swapping_the_label_is_swapping_the_records_labels(predicate: Predicate, f: int):
     labels = np.where(RECORDS.usable, -RECORDS.labels, RECORDS.labels).astype(np.int8)
     swapped = Records(RECORDS.features, labels, RECORDS.usable)

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dpcore.predicates import frontend
@@ -51,7 +51,6 @@ strange = trees(
 
 
 @given(strange)
-@settings(max_examples=60, deadline=None)
 def test_every_text_reads_back(predicate: Predicate):
     text = to_text(predicate)
     assert parse(text) == predicate
@@ -59,7 +58,6 @@ def test_every_text_reads_back(predicate: Predicate):
 
 
 @given(predicates)
-@settings(max_examples=60, deadline=None)
 def test_every_text_is_python_that_means_the_same(predicate: Predicate):
     text = to_text(predicate)
     if any(not form.weights for form in forms_of(predicate)):

@@ -33,7 +33,6 @@ def test_the_usual_number_of_rados_takes_nine():
         least_fraction_bits(0)
 
 
-@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 999), bits=st.integers(1, 12), shape=st.sampled_from([0.1, 0.5, 1.0, 5.0]))
 def test_products_move_by_no_more_than_the_bound(seed, bits, shape):
     """The second step of the docstring, for signed and one-sided features, with and without the bias."""

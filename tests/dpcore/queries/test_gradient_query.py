@@ -108,7 +108,6 @@ def test_unusable_rows_add_zero() -> None:
     assert np.array_equal(kind.sums(only, BITS), kind.sums(whole, BITS))
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     clip=st.fractions(Fraction(1, 100), 4, max_denominator=1000),

@@ -47,7 +47,6 @@ def test_bounds_of_exp_bracket_it_closely(gamma, precision):
     assert high - low <= 2
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     st.fractions(min_value=-2000, max_value=40, max_denominator=10**9),
     st.fractions(min_value=0, max_value=1, max_denominator=1000),

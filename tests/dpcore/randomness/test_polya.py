@@ -6,7 +6,7 @@ from fractions import Fraction
 import gmpy2
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import PlanError
@@ -52,7 +52,6 @@ def test_bounds_of_log_weights_bracket_them_closely(shares):
         assert high - low <= Fraction(1, 2**100)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.integers(65, 1 << 47), st.integers(1, 1 << 16))
 def test_log_weights_far_out_follow_the_ratio_of_neighbours(k, shares):
     here, there = (polya._log_weight(k + step, shares, 150) for step in (0, 1))

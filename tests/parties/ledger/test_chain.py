@@ -7,7 +7,7 @@ import struct
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.accounting.filters import Loss
@@ -77,7 +77,6 @@ operations = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
 @given(operations)
 def test_the_chain_is_the_list_of_reservations_and_charges(tmp_path_factory, steps):
     path = tmp_path_factory.mktemp("chain") / "ledger.sqlite"
@@ -445,7 +444,6 @@ def made_up(name: bytes, common: int) -> sqlite3.Connection:
 
 
 @given(st.integers(1, 300), st.integers(0, 300))
-@settings(max_examples=60, deadline=None)
 def test_a_trail_shows_a_common_entry_close_to_the_last_one(entries, common):
     """It is common, and at most half as far again from the head as the last common one."""
     common = min(common, entries)

@@ -11,7 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.accounting.filters import Loss
@@ -289,7 +289,6 @@ operations = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
 @given(operations)
 def test_any_list_of_operations_keeps_to_the_limit(tmp_path_factory, steps):
     """Against a model that is a dictionary."""

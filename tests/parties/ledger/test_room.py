@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.accounting.filters import Loss, PrivacyLimit
@@ -63,7 +63,6 @@ charges = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.builds(event, charges, charged=st.booleans(), at=st.sampled_from([0.0, NOW])), max_size=5),
     charges,

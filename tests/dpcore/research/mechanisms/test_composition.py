@@ -5,7 +5,7 @@ import math
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import PlanError
@@ -32,7 +32,6 @@ def hockey_stick(epsilon: Fraction, delta: Fraction, mechanisms: int, total: flo
     return found
 
 
-@settings(max_examples=50, deadline=None)
 @given(EPSILONS, DELTAS, st.integers(1, 5), st.floats(0, 1.1))
 def test_optimal_delta_is_that_of_all_outcomes(epsilon, delta, mechanisms, share):
     total = share * mechanisms * float(epsilon)
@@ -41,7 +40,6 @@ def test_optimal_delta_is_that_of_all_outcomes(epsilon, delta, mechanisms, share
     assert found == pytest.approx(exact, rel=1e-9, abs=1e-13)
 
 
-@settings(max_examples=50, deadline=None)
 @given(EPSILONS, DELTAS, st.integers(1, 40))
 def test_optimal_delta_is_the_theorems_where_it_states_one(epsilon, delta, mechanisms):
     """Theorem 3.3, as printed: delta_i at (k - 2i) epsilon, i = 0, ..., floor(k/2)."""
@@ -59,7 +57,6 @@ def test_optimal_delta_is_the_theorems_where_it_states_one(epsilon, delta, mecha
         )
 
 
-@settings(max_examples=50, deadline=None)
 @given(EPSILONS, DELTAS, st.integers(1, 60), st.fractions(min_value=Fraction(1, 10**8), max_value=Fraction(1, 2)))
 def test_optimal_epsilon_inverts_optimal_delta(epsilon, delta, mechanisms, spare):
     total_delta = 1 - (1 - delta) ** mechanisms * (1 - spare)
@@ -69,7 +66,6 @@ def test_optimal_epsilon_inverts_optimal_delta(epsilon, delta, mechanisms, spare
         assert optimal_delta(epsilon, delta, mechanisms, total * (1 - 1e-6)) > total_delta
 
 
-@settings(max_examples=50, deadline=None)
 @given(EPSILONS, DELTAS, st.integers(1, 200), st.fractions(min_value=Fraction(1, 10**8), max_value=Fraction(1, 2)))
 def test_optimal_is_no_worse_than_strong_and_basic(epsilon, delta, mechanisms, slack):
     bound, total_delta = strong(epsilon, delta, mechanisms, slack)

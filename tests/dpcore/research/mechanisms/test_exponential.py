@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import DataError, PlanError
@@ -29,7 +29,6 @@ def by_order(chances: list[float]) -> np.ndarray:
     return found / math.factorial(len(chances))
 
 
-@settings(max_examples=40, deadline=None)
 @given(SCORES, st.fractions(min_value=Fraction(1, 10), max_value=5, max_denominator=10))
 def test_probabilities_are_those_of_the_definitions(scores, epsilon):
     weights = [math.exp(float(epsilon * (score - max(scores)) / 4)) for score in scores]
@@ -42,7 +41,6 @@ def test_probabilities_are_those_of_the_definitions(scores, epsilon):
     assert flipped @ values >= found @ values - 1e-9
 
 
-@settings(max_examples=40, deadline=None)
 @given(SCORES, st.data())
 def test_no_output_is_more_likely_than_stated(scores, data):
     epsilon, sensitivity = Fraction(3, 2), Fraction(2)

@@ -23,7 +23,6 @@ def discrete_laplace(scale: float, x: np.ndarray) -> np.ndarray:
     return math.tanh(1 / (2 * scale)) * np.exp(-np.abs(x) / scale)
 
 
-@settings(max_examples=50, deadline=None)
 @given(EPSILONS, st.integers(1, 10**6))
 def test_laplace_privacy_is_exact(epsilon, sensitivity):
     """log P(x)/P(x') over a window: epsilon, reached; broken by 0.7 of the scale."""

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import DataError, PlanError
@@ -17,7 +17,6 @@ from dpcore.research.mechanisms.randomized_response import RandomizedResponse
 EPSILONS = st.fractions(min_value=Fraction(1, 100), max_value=20, max_denominator=100)
 
 
-@settings(max_examples=50, deadline=None)
 @given(EPSILONS, st.integers(2, 50))
 def test_an_answers_probabilities_differ_by_e_to_the_epsilon(epsilon, values):
     mechanism = RandomizedResponse(epsilon, values)
