@@ -13,7 +13,7 @@ from dpcore.predicates.expressions import PredicateError
 from dpcore.predicates.notation import parse
 from parties.ledger.limits import LedgerLimits
 from radofed.common.configuration import Configuration
-from wire.envelopes import fingerprint
+from wire.envelopes import key_id
 from wire.errors import Code, WireError
 from wire.query import OpenedQuery, Query
 from wire.roster import Role, Roster
@@ -216,7 +216,7 @@ class Policy(Configuration):
         accepted = set(self.accepted_members)
         members = (roster.find(name, Role.PARTY) for name in set(names))
         return sum(
-            member is not None and (member.name == own_name or _key_id(fingerprint(member.signing_key)) in accepted)
+            member is not None and (member.name == own_name or key_id(member.signing_key).hex() in accepted)
             for member in members
         )
 

@@ -2,12 +2,14 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("dpcore", "wire", "parties", "coordinator", "learner", "radofed")
 
 
+@cache
 def modules(root: Path = ROOT, packages: tuple[str, ...] = PACKAGES) -> dict[str, ast.Module]:
     """Every file's tree by its module's dotted name; a package's name is that of its __init__.py."""
     found = {}
@@ -61,14 +63,15 @@ def _shortest(graph: dict[str, set[str]], start: str) -> list[str] | None:
 
 
 def _executed(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes below, except the body of `if TYPE_CHECKING:`."""
+    """All statements below, except the body of `if TYPE_CHECKING:`; an expression contains none."""
     yield node
     if isinstance(node, ast.If) and _is_type_checking(node.test):
         children = node.orelse
     else:
         children = list(ast.iter_child_nodes(node))
     for child in children:
-        yield from _executed(child)
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield from _executed(child)
 
 
 def _is_type_checking(test: ast.expr) -> bool:
