@@ -14,7 +14,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,8 +49,6 @@ class Concentrated:
             raise PlanError(f"rho {self.rho} with failure {self.failure}: give rho >= 0 and a failure from 0 to 1")
 
 
-# A ledger and a plan convert the same few figures many times.
-@lru_cache(maxsize=256)
 def concentrated_epsilon(rho: Fraction | float, delta: Fraction | float) -> float:
     """An epsilon at which every rho-zCDP release is (epsilon, delta)-differentially private, rounded up.
 
@@ -95,7 +92,6 @@ def concentrated_delta(rho: Fraction | float, epsilon: float) -> float:
     return min(1.0, math.exp(min(0.0, _least(log_delta))) * (1 + _ROUNDING))
 
 
-@lru_cache(maxsize=256)
 def concentrated_rho(epsilon: Fraction | float, delta: Fraction | float) -> float:
     """The largest rho whose `concentrated_epsilon` at `delta` is at most `epsilon`, rounded down; 0 if there is none.
 

@@ -31,7 +31,7 @@ All numbers are exact rationals.
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Self
 
 from dpcore.accounting.concentrated import Concentrated, concentrated_epsilon, concentrated_rho, of_epsilon
@@ -40,6 +40,9 @@ from dpcore.errors import PlanError
 BASIC_SHARE = Fraction(1, 2)
 FAILURE_SHARE = Fraction(1, 4)
 CONVERSION_SHARE = Fraction(1, 4)
+
+# A ledger converts the same few sums many times.
+_epsilon, _rho = lru_cache(maxsize=256)(concentrated_epsilon), lru_cache(maxsize=256)(concentrated_rho)
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ class Loss:
                     f"the bound fails with probability {float(bound.failure):.3g} and delta is {float(delta):.3g}: "
                     "choose a larger delta, or fewer rados"
                 )
-            epsilon = concentrated_epsilon(bound.rho, delta - bound.failure)
+            epsilon = _epsilon(bound.rho, delta - bound.failure)
         # A double is a rational, so the conversion is exact.
         return cls(Fraction(epsilon), delta, bound.rho, bound.failure)
 
@@ -126,7 +129,7 @@ class PrivacyLimit:
         """r: the largest sum of rho that the concentrated filter admits; 0 if delta is 0."""
         if self.delta == 0:
             return Fraction(0)
-        return Fraction(concentrated_rho(self.epsilon, CONVERSION_SHARE * self.delta))
+        return Fraction(_rho(self.epsilon, CONVERSION_SHARE * self.delta))
 
     def admits(self, total: Loss) -> bool:
         """Whether a total loss is within the limit."""
@@ -140,7 +143,7 @@ class PrivacyLimit:
         if total.delta <= BASIC_SHARE * self.delta:
             epsilon = float(total.epsilon)
         if self.delta > 0 and total.failure <= FAILURE_SHARE * self.delta:
-            epsilon = min(epsilon, concentrated_epsilon(total.rho, CONVERSION_SHARE * self.delta))
+            epsilon = min(epsilon, _epsilon(total.rho, CONVERSION_SHARE * self.delta))
         return epsilon
 
     def remaining(self, total: Loss, delta: Fraction) -> float:
@@ -153,7 +156,7 @@ class PrivacyLimit:
             epsilon = max(0.0, float(self.epsilon - total.epsilon))
         rho = self.largest_rho - total.rho
         if delta > 0 and rho > 0 and total.failure <= FAILURE_SHARE * self.delta:
-            epsilon = max(epsilon, concentrated_epsilon(rho, delta))
+            epsilon = max(epsilon, _epsilon(rho, delta))
         return epsilon
 
     def left(self, total: Loss) -> float:
@@ -161,7 +164,7 @@ class PrivacyLimit:
         epsilon = max(0.0, float(self.epsilon - total.epsilon)) if total.delta < BASIC_SHARE * self.delta else 0.0
         rho = self.largest_rho - total.rho
         if rho > 0 and total.failure < FAILURE_SHARE * self.delta:
-            epsilon = max(epsilon, concentrated_epsilon(rho, CONVERSION_SHARE * self.delta))
+            epsilon = max(epsilon, _epsilon(rho, CONVERSION_SHARE * self.delta))
         return epsilon
 
     def __str__(self) -> str:

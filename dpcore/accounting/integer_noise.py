@@ -38,7 +38,6 @@ slack is added even so.
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 
 from dpcore.accounting.gaussian import ShiftDistribution, WeakNoiseError, shift_distribution, subsampled_mu
 from dpcore.accounting.sensitivity import root_up
@@ -121,8 +120,6 @@ def log_ratio(share_sigma: float, shares: int, rounding_variance: float) -> floa
     return total * (1 + 1e-9)
 
 
-# A plan and its alternatives need the same share many times.
-@lru_cache(maxsize=256)
 def smallest_share(
     squared_sensitivity: Fraction | int,
     shares: int,

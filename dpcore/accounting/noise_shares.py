@@ -124,7 +124,7 @@ class LaplaceShares:
         chernoff = self._beyond(parties, log_odds)
         if parties == self.shares or log_odds > _LARGEST_ODDS:
             return float(chernoff)
-        return float(_exceeded(1 / self.scale, Fraction(parties, self.shares), log_odds, chernoff))
+        return float(_exceeded_once(1 / self.scale, Fraction(parties, self.shares), log_odds, chernoff))
 
     def _beyond(self, parties: int, log_odds: float) -> int:
         """An integer b with P(|total| > b) <= 2 exp(-log_odds), for the total of `parties` shares.
@@ -179,8 +179,6 @@ class _Tail:
         return np.where(k < 0, 1.0, tail)
 
 
-# The answers to one plan's queries have the same noise, and each _Tail takes a tenth of a second.
-@lru_cache(maxsize=256)
 def _exceeded(inverse: Fraction, kappa: Fraction, log_odds: float, high: int) -> int:
     """An integer that |X - Y| of `_Tail` exceeds with probability <= 2 exp(-log_odds). high: one by another bound."""
     tail, low = _Tail(inverse, kappa), -1
@@ -189,6 +187,9 @@ def _exceeded(inverse: Fraction, kappa: Fraction, log_odds: float, high: int) ->
         low, high = (low, middle) if tail.beyond(middle) <= math.exp(-log_odds) else (middle, high)
     return high
 
+
+# The answers to one plan's queries have the same noise, and each _Tail takes a tenth of a second.
+_exceeded_once = lru_cache(maxsize=256)(_exceeded)
 
 NoiseShares = GaussianShares | LaplaceShares
 

@@ -255,8 +255,8 @@ class NoiseProtection(Protection):
         for size in set(party_rows):
             self.check_inclusion(size, delta)
         rows = self.most_exposed(party_rows)
-        alone = _noise_epsilon(self, rows, len(party_rows), delta)
-        others = _noise_epsilon(self, rows, min(self.honest_parties, len(party_rows)), delta)
+        alone = _epsilon(self, rows, len(party_rows), delta)
+        others = _epsilon(self, rows, min(self.honest_parties, len(party_rows)), delta)
         return ReleaseCost(
             scope=self.scope,
             epsilon=alone.upper,
@@ -271,7 +271,8 @@ class NoiseProtection(Protection):
 
     def loss(self, rows: int, delta: Fraction) -> Loss:
         """See `Protection`."""
-        return _noise_loss(self, rows, delta)
+        self.check_inclusion(rows, delta)
+        return _loss(self, rows, delta)
 
     def distribution_for(
         self, party_rows: Sequence[int], rows: int, delta: Fraction | float, *, colluding: bool
@@ -282,16 +283,17 @@ class NoiseProtection(Protection):
         return self.distribution(rows, shares=min(self.honest_parties, members) if colluding else members)
 
 
-# A plan, its alternatives, a party's decision and a release's statement need the same figures.
-@lru_cache(maxsize=256)
-def _noise_epsilon(protection: NoiseProtection, rows: int, shares: int, delta: Fraction | float) -> Bracket:
+def _epsilon_of(protection: NoiseProtection, rows: int, shares: int, delta: Fraction | float) -> Bracket:
     return protection.distribution(rows, shares=shares).epsilon(delta)
 
 
-@lru_cache(maxsize=64)
-def _noise_loss(protection: NoiseProtection, rows: int, delta: Fraction) -> Loss:
-    protection.check_inclusion(rows, delta)
+def _loss_of(protection: NoiseProtection, rows: int, delta: Fraction) -> Loss:
     return loss_of(protection.distribution(rows, shares=protection.honest_parties), delta)
+
+
+# A plan, its alternatives, a party's decision and a release's statement need the same figures.
+_epsilon, _loss = lru_cache(maxsize=256)(_epsilon_of), lru_cache(maxsize=64)(_loss_of)
+_smallest_share = lru_cache(maxsize=256)(smallest_share)
 
 
 def loss_of(distribution: NoiseDistribution, delta: Fraction) -> Loss:
@@ -361,7 +363,7 @@ class GaussianProtection(NoiseProtection):
         """
         inclusion = max(map(self.inclusion_of, party_rows), default=self.inclusion)
         squared, shares = Fraction(self.squared) / part, self.shares(self.honest_parties)
-        return smallest_share(squared, shares, self.values, epsilon, delta, self.rados, inclusion)
+        return _smallest_share(squared, shares, self.values, epsilon, delta, self.rados, inclusion)
 
 
 @dataclass(frozen=True)
