@@ -128,10 +128,11 @@ def operations_of(options: Options, count: int = OPERATIONS_A_RUN) -> list[Opera
 
 
 class Bench:
-    """Keys, clock and hooks that all runs of a process share."""
+    """Keys, clock and hooks that all runs of a process share. begun: the operations that the last run came to."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.patch, self.clock, self.machines = patch, Clock(), Machines()
+        self.begun = 0
         self.machines.install(patch)
         for module in (learner.session, learner.planning):
             patch.setattr(module, "time", self.clock)
@@ -163,6 +164,7 @@ class Bench:
             )
             self.patch.setattr(parties.answering.lifecycle, "integer_vector", one_hot(federation))
             for number, operation in enumerate(operations):
+                self.begun = number + 1
                 faults.apply(federation, operation)
                 # What leaves a party is checked at once; this reads all ledgers whole.
                 if number % LEDGERS_EVERY == 0:
@@ -198,14 +200,16 @@ class Bench:
                 return found if found.promise == violation.promise else None
             return None
 
-        kept, size, found = list(operations), len(operations) // 2, violation
+        # Those after the violation were not reached.
+        kept, found = list(operations[: self.begun]), violation
+        size = len(kept) // 2
         while size:
             at = 0
             while at < len(kept):
                 candidate = kept[:at] + kept[at + size :]
                 again = fails(candidate)
                 if again is not None:
-                    kept, found = candidate, again
+                    kept, found = candidate[: self.begun], again
                 else:
                     at += size
             size //= 2
