@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +10,7 @@ import pytest
 from dpcore.records.schema import Schema
 from parties.data.dataset import load
 from radofed.templates import PolicyChoices
-from tests.federation import ProcessFederation, wait_until
+from tests.federation import ProcessFederation, rado, wait_until
 
 SCHEMA = """
 schema_version = 1
@@ -63,15 +61,6 @@ def table(rows: int, seed: int) -> str:
         ward = random.choice(["north", "south"])
         lines.append(f"{age:.3f},{dose:.4f},{'yes' if smoker else 'no'},{ward},{'yes' if ill else 'no'}")
     return "\n".join([*lines, f"{CANARY[0]},{CANARY[1]},yes,{CANARY[2]},yes"]) + "\n"
-
-
-def rado(*arguments: str) -> dict:
-    """Run `rado ... --format json` in a process of its own, as people do, and return its object."""
-    result = subprocess.run(
-        [sys.executable, "-m", "radofed", *arguments, "--format", "json"], capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    return json.loads(result.stdout)
 
 
 @pytest.fixture(scope="module")

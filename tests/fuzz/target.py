@@ -31,7 +31,7 @@ class Target:
     limit_bytes: int
     covers: tuple[str, ...]
     allowed: tuple[type[Exception], ...] = (RadofedError,)
-    examples: int = 30
+    examples: int = 20
 
     def check(self, data: bytes) -> bool:
         """Read an input of at most the limit. Returns whether it was accepted. Raises what must not come out."""
