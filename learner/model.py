@@ -16,7 +16,7 @@ from dpcore.numbers.rationals import exact_number
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.schema import Schema
 from learner import export
-from radofed.common.files.reading import FileKind, read_json, with_remedy
+from radofed.common.files.reading import FileKind, read_bytes, read_json, with_remedy
 from radofed.common.files.writing import write_durably
 from radofed.common.tables.tables import as_source, encoded_blocks, open_table, read_observations
 
@@ -194,3 +194,9 @@ def error_rate(model: Model, path: Any) -> float:
 def _digest(content: dict[str, Any]) -> str:
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(_DOMAIN + text.encode()).hexdigest()
+
+
+def content_of(path: Path) -> bytes:
+    """A model's file, to pass it on. Raises what Model.load raises."""
+    Model.load(path)
+    return read_bytes(path, _MODEL)

@@ -1,11 +1,11 @@
 """An officer accepts another party or a learner: its key's fingerprint goes into the policy, after it was compared."""
 
 import re
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError
+from dpcore.records.toml_text import parse_toml
 from parties.client import CoordinatorClient
 from parties.config import PartyConfig
 from parties.policy import Policy
@@ -113,7 +113,7 @@ def accept(config: PartyConfig, member: Member) -> Accepted:
             f"{config.policy}: pins another key of learner {member.name}; if it has a new one, remove its table"
         )
     changed = _with(text, member)
-    after = Policy.model_validate(tomllib.loads(changed))
+    after = Policy.model_validate(parse_toml(changed))
     if not _accepts(after, member):
         raise ConfigurationError(
             f"{config.policy}: cannot be changed by this command; add the fingerprint "

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError
+from radofed.common.files.reading import FileKind, parse_json, with_remedy
 from radofed.common.printing import moment
 
 LEVELS = ("debug", "info", "warning", "error")
 """From the lowest on."""
 TAIL_BYTES = 256 << 10
 """This much of the file's end is read."""
+_LINE = FileKind(with_remedy("see log_file in the configuration"), limit_bytes=TAIL_BYTES)
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ def newest(path: Path, level: str, most: int, *, most_shown_bytes: int = TAIL_BY
     found: list[LogLine] = []
     size = 0
     for text in reversed(_end_of(path)):
-        line = _read(text)
+        line = _read(text, path)
         if LEVELS.index(line.level or "error") < LEVELS.index(level):
             continue
         size += len(text)
@@ -67,9 +69,9 @@ def _end_of(path: Path) -> list[str]:
     return [line for line in (lines[1:] if start else lines) if line.strip()]
 
 
-def _read(text: str) -> LogLine:
+def _read(text: str, path: Path) -> LogLine:
     try:
-        line = json.loads(text)
+        line = parse_json(text, path, _LINE)
         level, at = line.pop("level"), moment(line.pop("time"), 0.0)
         del line["node"]
         event = str(line.pop("event"))

@@ -173,7 +173,7 @@ def targets() -> list[Target]:
             read_log,
             json_octets(LOG_LINES) | texts_near([json.dumps(line) for line in LOG_LINES], ["\n", "[", "1e999"]),
             TAIL_BYTES,
-            ("radofed.common.log_tail.newest",),
+            ("radofed.common.log_tail._LINE",),
         ),
         Target("partition", read_partition, texts_near(["iid", "label-skew", "by-column:age"]), 1 << 12, ()),
         Target(

@@ -10,7 +10,7 @@ from typing import Any
 from dpcore.errors import ConfigurationError, RadofedError
 from learner.config import LearnerConfig
 from learner.estimators import FROM_RELEASES, class_of, make_estimator
-from learner.model import Model
+from learner.model import Model, content_of
 from learner.release import Release
 from learner.report.coefficients import effects
 from learner.report.gathering import Sources, gather
@@ -95,8 +95,7 @@ class Releases:
     def download(self, visit: Visit) -> Answer:
         """The model's file."""
         path = self._model_file(visit.path["model"])
-        Model.load(path)
-        return File(path.name, path.read_bytes(), "application/json")
+        return File(path.name, content_of(path), "application/json")
 
     def release_report(self, visit: Visit) -> Answer:
         """As `rado learner report RELEASE`."""
