@@ -57,6 +57,12 @@ _LONG = (
     "test_faults.py",
     "test_simulation.py",
     "test_demo.py",
+    "test_learner.py",
+    "test_learner_plan.py",
+    "test_party.py",
+    "test_party_nodes.py",
+    "test_looking.py",
+    "test_serving.py",
     "test_cluster_totals.py",
     "test_main_job.py",
     "test_every_design.py",
@@ -120,13 +126,15 @@ def pytest_xdist_auto_num_workers():
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """The tests of a file stay together, as do those of the files named after the Ray cluster, which they share."""
+    """The tests of a file stay together, as do those of the files that share a Ray cluster or a browser."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid):
             file = super()._split_scope(nodeid)
-            return "Ray cluster" if "cluster" in file.rpartition("/")[2] else file
+            if "cluster" in file.rpartition("/")[2]:
+                return "Ray cluster"
+            return "browser" if "/console/" in file else file
 
     return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
