@@ -7,7 +7,7 @@ import typer
 from radofed.cli.framework import ConfigOption, command
 from radofed.cli.output import Output, Result
 from radofed.cli.tables import wrapped
-from radofed.common.log_tail import LEVELS, newest
+from radofed.common.logs import LEVELS
 from radofed.common.printing import local_time
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
@@ -55,6 +55,7 @@ def logs(
     """
     from dpcore.errors import ConfigurationError
     from parties.config import PartyConfig
+    from radofed.common.log_tail import newest
 
     file = PartyConfig.load(config).log_file
     if level not in LEVELS:

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from dpcore.errors import ConfigurationError
 from radofed.common.files.reading import FileKind, parse_json, with_remedy
+from radofed.common.logs import LEVELS
 from radofed.common.printing import moment
 
-LEVELS = ("debug", "info", "warning", "error")
-"""From the lowest on."""
 TAIL_BYTES = 256 << 10
 """This much of the file's end is read."""
 _LINE = FileKind(with_remedy("see log_file in the configuration"), limit_bytes=TAIL_BYTES)

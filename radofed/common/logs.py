@@ -17,6 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
+LEVELS = ("debug", "info", "warning", "error")
+"""From the lowest on."""
 REFUSALS_LOGGED = 10
 """The most refusals with the same event, peer and code that are logged within REFUSALS_WINDOW_S seconds."""
 REFUSALS_WINDOW_S = 60.0

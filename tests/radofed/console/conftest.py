@@ -9,8 +9,9 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 OFFLINE = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
+    """For one file: while Playwright runs, no other event loop can run in this thread."""
     if CHROMIUM is None:
         pytest.skip("no Chromium: install Debian's package chromium")
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
