@@ -280,7 +280,7 @@ CATALOGUE: dict[Code, Entry] = {
     ),
     Code.PERSON_REFUSED: Entry(
         _S.PERMISSION_DENIED,
-        "A person at the party refused the query, or nobody approved it.",
+        "A person at the party refused the query, or no one approved it.",
         "Ask the party's data officer before asking it again.",
         6,
     ),

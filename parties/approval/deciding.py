@@ -64,7 +64,7 @@ def decide(
             raise DecisionError("the policy changed since this query was shown: look at the query again, then decide")
         shown = reader.find(prefix).shown
         if shown.not_after_unix_s < now:
-            raise ConfigurationError(f"query {shown.query_id.hex()[:16]} has expired; nobody decided in time")
+            raise ConfigurationError(f"query {shown.query_id.hex()[:16]} has expired; no one decided in time")
         decision = Decision(person, approves, reason, now)
         still_waits = reader.history.waits(shown.query_id)
         return Decisions(reader.database).decide(

@@ -53,12 +53,12 @@ class Explanation:
 
     def lines(self) -> list[str]:
         """For people, one fact a line."""
-        whom = ", ".join(self.others) or "nobody else"
+        whom = ", ".join(self.others) or "no one else"
         rows = "an unknown number of" if self.rows is None else str(self.rows)
         lines = [f"query {self.query_id.hex()}", *self.asked.lines()]
         lines.append(
             f"would leave this party in each attempt: {self.numbers} numbers, each a sum over its {rows} rows, "
-            f"encrypted and masked in {self.upload_bytes} bytes; nobody can open this party's part alone"
+            f"encrypted and masked in {self.upload_bytes} bytes; no one can open this party's part alone"
         )
         lines.append(f"asked too: {whom}")
         lines += [f"cost of an attempt, {cost}" for cost in self.costs]

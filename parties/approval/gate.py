@@ -63,11 +63,11 @@ class Gate:
         return news
 
     def gone(self, query_id: bytes, attempt: int) -> None:
-        """Note that a query is over, if it waited: nobody decided in time, so it counts as refused."""
+        """Note that a query is over, if it waited: no one decided in time, so it counts as refused."""
         self._waiting.pop(query_id, None)
         if self._history.waits(query_id):
             self._history.happened(
-                query_id, attempt, What.ENDED, self._clock(), reason="nobody decided before the answers were due"
+                query_id, attempt, What.ENDED, self._clock(), reason="no one decided before the answers were due"
             )
 
     def end_absent(self, still_open: set[bytes]) -> None:

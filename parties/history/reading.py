@@ -228,7 +228,7 @@ def _decision(
         return f"not answered: {ended.details['reason']}"
     if (waits := whats.get(What.WAITS)) is not None:
         if shown.not_after_unix_s < now_unix_s:
-            return "not answered: nobody decided before it expired"
+            return "not answered: no one decided before it expired"
         return f"waits for a decision: {'; '.join(waits.details['reasons'])}{by_whom}"
     return "not answered"
 

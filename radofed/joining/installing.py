@@ -185,7 +185,7 @@ def _write(directory: Path, request: JoinRequest, admission: Admission) -> list[
 
 
 def _configurations(request: JoinRequest, admission: Admission) -> dict[str, str]:
-    """The configuration files of a new member. A party accepts nobody yet."""
+    """The configuration files of a new member. A party accepts no one yet."""
     federation, name, coordinator = request.federation, request.name, admission.coordinator_address
     match request.role:
         case Role.COORDINATOR:

@@ -280,7 +280,7 @@ def test_a_query_that_expired_is_not_decided_on(copied, monkeypatch):
     rado("party", "approve", query_id.hex(), "--config", str(config), code=4)
     monkeypatch.setattr("parties.history.reading.time", SimpleNamespace(time=lambda: late))
     found = rado("ledger", "history", query_id.hex(), "--config", str(config))["data"]
-    assert found["decision"] == "not answered: nobody decided before it expired"
+    assert found["decision"] == "not answered: no one decided before it expired"
     assert found["people"] == []
 
 

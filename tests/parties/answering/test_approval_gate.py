@@ -106,7 +106,7 @@ def test_undecided_when_the_answers_are_due_is_refused(asking, phase):
     assert asking.history.waiting(0.0) == []
     events = asking.history.events([envelope.payload_hash])[envelope.payload_hash]
     (event,) = [each for each in events if each.what is What.ENDED]
-    assert "nobody decided" in event.details["reason"]
+    assert "no one decided" in event.details["reason"]
 
 
 def test_a_query_that_waited_and_is_gone_waits_no_longer(asking):
