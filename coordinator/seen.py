@@ -10,6 +10,8 @@ from wire.errors import WireError
 from wire.roster import Member
 
 SAVED_EVERY_S = 15.0
+NEW_SAVED_EVERY_S = 1.0
+"""A member that was not seen since the start does not stay "never" for longer."""
 
 
 class LastSeen:
@@ -21,6 +23,7 @@ class LastSeen:
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
         self._store, self._clock = store, clock
         self._at: dict[str, int] = {}
+        self._saved: set[str] = set()
 
     def note(self, member: Member) -> None:
         """A member makes a call, or a call of it has just ended."""
@@ -32,11 +35,16 @@ class LastSeen:
         if noted:
             try:
                 self._store.remember_seen(noted)
+                self._saved |= noted.keys()
             except (WireError, sqlite3.Error):
                 self._at = {**noted, **self._at}
 
     async def run(self) -> None:
         """Save until cancelled."""
+        waited_s = 0.0
         while True:
-            await asyncio.sleep(SAVED_EVERY_S)
-            await asyncio.to_thread(self.save)
+            await asyncio.sleep(NEW_SAVED_EVERY_S)
+            waited_s += NEW_SAVED_EVERY_S
+            if waited_s >= SAVED_EVERY_S or not self._at.keys() <= self._saved:
+                await asyncio.to_thread(self.save)
+                waited_s = 0.0
