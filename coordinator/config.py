@@ -48,7 +48,7 @@ class CoordinatorConfig(Configuration):
     federation_key: ConfigPath
     """Public key of the federation, PEM. The coordinator serves only rosters that this key signed."""
     roster: ConfigPath
-    """The signed roster. Replace the file and send SIGHUP to serve a newer one."""
+    """The signed roster. `rado coordinator roster FILE` installs a newer one, also while the coordinator runs."""
     state_directory: ConfigPath
     """Directory for the database, uploads and totals. Only one coordinator may use it at a time."""
     tls: TlsConfiguration

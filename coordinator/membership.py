@@ -10,7 +10,7 @@ from radofed.common.files.writing import BY_UMASK, write_durably
 from radofed.common.logs import Log
 from wire.envelopes import Envelope, load_public_key
 from wire.errors import Code, WireError
-from wire.roster import Member, Role, Roster, open_roster
+from wire.roster import Member, Role, Roster, open_roster, read_roster
 
 # One message has room for this many acceptances and receipts in addition to the longest query.
 MOST_PARTIES = 1000
@@ -99,24 +99,15 @@ def install_roster(config: CoordinatorConfig, file: Path) -> Roster:
     one that is there.
     """
     key = load_public_key(config.federation_key)
-    envelope, roster = _open(file, key)
+    envelope, roster = read_roster(file, key, _ROSTER)
     if roster.federation != config.federation or roster.find(config.name, Role.COORDINATOR) is None:
         raise ConfigurationError(f"{file}: is not a roster of {config.federation!r} with coordinator {config.name!r}")
-    if config.roster.exists() and (known := _open(config.roster, key)[1]).version >= roster.version:
+    if config.roster.exists() and (known := read_roster(config.roster, key, _ROSTER)[1]).version >= roster.version:
         raise ConfigurationError(
             f"{file}: has version {roster.version}, and version {known.version} is there; give the newest roster"
         )
     write_durably(config.roster, envelope.to_bytes(), mode=BY_UMASK)
     return roster
-
-
-def _open(file: Path, federation_key: bytes) -> tuple[Envelope, Roster]:
-    content = read_bytes(file, _ROSTER)
-    try:
-        envelope = Envelope.from_bytes(content)
-        return envelope, open_roster(envelope, federation_key)
-    except WireError as error:
-        raise _ROSTER.error(file, f"is not a roster of this federation key ({error.public_sentence})") from error
 
 
 def check_sender(named: str, caller: Member) -> None:

@@ -10,12 +10,12 @@ from parties.client import CoordinatorClient
 from parties.config import PartyConfig
 from parties.policy import Policy
 from parties.rosters import Rosters
-from radofed.common.files.reading import FileKind, read_bytes, read_text, with_remedy
+from radofed.common.files.reading import FileKind, read_text, with_remedy
 from radofed.common.files.writing import write_durably
 from radofed.common.logs import Log
-from wire.envelopes import Envelope, fingerprint, key_id, load_public_key, spoken
+from wire.envelopes import fingerprint, key_id, load_public_key, same_digits, spoken
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
-from wire.roster import Member, Role, Roster, open_roster
+from wire.roster import Member, Role, Roster, read_roster
 
 _POLICY = FileKind(with_remedy("correct the file"), limit_bytes=256 << 10)
 _ROSTER = FileKind(with_remedy("install the operator's answer again"), limit_bytes=4 << 20)
@@ -49,7 +49,9 @@ def find_member(config: PartyConfig, directory: Path, name: str, digits: str) ->
     key = load_public_key(config.federation_key)
     log = Log(f"party.{config.name}")
     seen = Rosters(config.state_directory, federation=config.federation, federation_key=key, log=log)
-    found = [roster for roster in (seen.known, _installed(directory / "roster.signed", key)) if roster is not None]
+    found = [] if seen.known is None else [seen.known]
+    if (installed := directory / "roster.signed").exists():
+        found.append(read_roster(installed, key, _ROSTER)[1])
     newest = max(found, key=lambda roster: roster.version, default=None)
     if newest is None or not _is_confirmed(_member(newest, config, name), digits):
         newest = _served(config, seen) or newest
@@ -65,16 +67,6 @@ def find_member(config: PartyConfig, directory: Path, name: str, digits: str) ->
             "with its owner; if they differ, accept nothing and ask the operator who signed this roster"
         )
     return member
-
-
-def _installed(file: Path, federation_key: bytes) -> Roster | None:
-    if not file.exists():
-        return None
-    content = read_bytes(file, _ROSTER)
-    try:
-        return open_roster(Envelope.from_bytes(content), federation_key)
-    except WireError as error:
-        raise _ROSTER.error(file, f"is not a roster of this federation key ({error.public_sentence})") from error
 
 
 def _served(config: PartyConfig, seen: Rosters) -> Roster | None:
@@ -96,7 +88,7 @@ def _member(roster: Roster, config: PartyConfig, name: str) -> Member | None:
 
 
 def _is_confirmed(member: Member | None, digits: str) -> bool:
-    return member is not None and "".join(digits.split()) == "".join(spoken(member.signing_key).split())
+    return member is not None and same_digits(digits, spoken(member.signing_key))
 
 
 def accept(config: PartyConfig, member: Member) -> Accepted:

@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError
-from radofed.common.files.reading import FileKind, read_bytes, with_remedy
+from radofed.common.files.reading import FileKind, with_remedy
 from radofed.common.files.writing import BY_UMASK, write_durably
-from wire.envelopes import Envelope, SigningKey, fingerprint
-from wire.errors import WireError
-from wire.roster import EXPIRY_SKEW_S, Member, Role, Roster, open_roster
+from wire.envelopes import SigningKey, fingerprint
+from wire.roster import EXPIRY_SKEW_S, Member, Role, Roster, read_roster
 
 ROSTER_DAYS = 90
 """How long a roster is valid, unless the operator chooses otherwise."""
@@ -75,16 +74,12 @@ def renew_roster(
     now = dt.datetime.now(dt.UTC) if now is None else now
     key = SigningKey.load(federation / "federation.key")
     old = _newest(federation / ROSTER_FILE, newest, key.public_bytes)
-    issued = int(now.timestamp())
-    if issued < old.issued_at_unix_s - EXPIRY_SKEW_S:
-        raise ConfigurationError(
-            f"this machine's clock shows {now:%Y-%m-%d %H:%M} UTC, before version {old.version} was issued; set it"
-        )
+    check_clock(now, old)
     removed = _removed(old, without)
     roster = replace(
         old,
         version=old.version + 1,
-        issued_at_unix_s=issued,
+        issued_at_unix_s=int(now.timestamp()),
         members=tuple(member for member in old.members if member not in removed),
         not_after_unix_s=expiry_unix_s(now, days),
     )
@@ -107,7 +102,7 @@ def expiry_unix_s(now: dt.datetime, days: int) -> int:
 
 def _newest(own: Path, other: Path | None, federation_key: bytes) -> Roster:
     files = [own] if other is None else [own, other]
-    rosters = [read_roster(file, federation_key) for file in files]
+    rosters = [signed_roster(file, federation_key) for file in files]
     newest = max(rosters, key=lambda roster: roster.version)
     if any(roster.version == newest.version and roster != newest for roster in rosters):
         raise ConfigurationError(
@@ -117,13 +112,17 @@ def _newest(own: Path, other: Path | None, federation_key: bytes) -> Roster:
     return newest
 
 
-def read_roster(file: Path, federation_key: bytes) -> Roster:
+def signed_roster(file: Path, federation_key: bytes) -> Roster:
     """A roster that this key signed. Raises ConfigurationError."""
-    content = read_bytes(file, _ROSTER)
-    try:
-        return open_roster(Envelope.from_bytes(content), federation_key)
-    except WireError as error:
-        raise _ROSTER.error(file, f"is not a roster of this federation key ({error.public_sentence})") from error
+    return read_roster(file, federation_key, _ROSTER)[1]
+
+
+def check_clock(now: dt.datetime, newest: Roster) -> None:
+    """Raise ConfigurationError if the clock shows a time before the newest roster was issued."""
+    if int(now.timestamp()) < newest.issued_at_unix_s - EXPIRY_SKEW_S:
+        raise ConfigurationError(
+            f"this machine's clock shows {now:%Y-%m-%d %H:%M} UTC, before version {newest.version} was issued; set it"
+        )
 
 
 def _removed(roster: Roster, names: Collection[str]) -> tuple[Member, ...]:

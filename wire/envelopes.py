@@ -111,6 +111,11 @@ def spoken(data: bytes) -> str:
     return " ".join(digits[place : place + 5] for place in range(0, _SPOKEN_DIGITS, 5))
 
 
+def same_digits(given: str, expected: str) -> bool:
+    """Whether a person gave these spoken digits, with whatever spaces."""
+    return "".join(given.split()) == "".join(expected.split())
+
+
 def signed_bytes(kind: Kind, payload: bytes) -> bytes:
     """The bytes that the signature covers."""
     return b"\0".join((VERSION, kind.value.encode(), SIGNER_ROLE[kind].encode(), payload))

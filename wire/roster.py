@@ -5,8 +5,10 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
+from pathlib import Path
 
 from rado.v1 import roster_pb2
+from radofed.common.files.reading import FileKind, read_bytes
 from wire.envelopes import KEY_BYTES, Envelope, Kind, SigningKey, key_id, parse
 from wire.errors import Code, WireError
 
@@ -186,6 +188,16 @@ def open_roster(envelope: Envelope, federation_key: bytes, *, at_least_version: 
     if roster.version < at_least_version:
         raise WireError(Code.ROSTER_STALE, f"Version {roster.version} came after version {at_least_version}.")
     return roster
+
+
+def read_roster(file: Path, federation_key: bytes, kind: FileKind) -> tuple[Envelope, Roster]:
+    """The roster in a file, with its envelope. Raises the kind's error if the federation key did not sign it."""
+    content = read_bytes(file, kind)
+    try:
+        envelope = Envelope.from_bytes(content)
+        return envelope, open_roster(envelope, federation_key)
+    except WireError as error:
+        raise kind.error(file, f"is not a roster of this federation key ({error.public_sentence})") from error
 
 
 # A learner opens its roster at every step of a query. An error is not kept.

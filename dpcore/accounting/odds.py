@@ -17,7 +17,7 @@ not depend on this record: what all records have in common, it may learn (facts 
    by at most e^epsilon without exception (let k grow). After Kasiviswanathan and Smith, "On the 'semantics' of
    differential privacy" (Journal of Privacy and Confidentiality 6, 2014), whose constants are larger.
 
-3. Right guesses. If H and its opposite are equally likely before, whoever names one of them after an outcome is right
+3. Right guesses. If H and its opposite are equally likely before, a guess of one of them after an outcome is right
    with a probability of at most (e^epsilon + delta) / (e^epsilon + 1). Proof: let S be the outcomes at which H is
    named, and T the others. P(S) <= e^epsilon Q(S) + delta and Q(T) <= e^epsilon P(T) + delta. With P(T) = 1 - P(S) and
    Q(S) = 1 - Q(T) their sum gives (1 + e^epsilon)(P(S) + Q(T)) <= 2 e^epsilon + 2 delta, and (P(S) + Q(T)) / 2 is the

@@ -172,6 +172,7 @@ def _by_name(given: Sequence[str], received: "Sequence[ReceivedRequest]") -> dic
 def _compare(whose: str, reader: str, expected: str, given: str | None) -> None:
     """Raise ConfigurationError unless the other side read out the same digits. A terminal is asked for them."""
     from dpcore.errors import ConfigurationError
+    from wire.envelopes import same_digits
 
     if given is None and sys.stdin.isatty():
         given = str(typer.prompt(f"Digits that {reader} reads out", err=True))
@@ -180,7 +181,7 @@ def _compare(whose: str, reader: str, expected: str, given: str | None) -> None:
             f"the fingerprint of {whose} is {expected}: compare it with {reader}, over the telephone, and give "
             "the digits that are read out with --fingerprint"
         )
-    if "".join(given.split()) != "".join(expected.split()):
+    if not same_digits(given, expected):
         raise ConfigurationError(
             f"the fingerprint of {whose} is {expected}, not {given}: compare again; if they differ, the file was "
             "changed on its way, so ask for it over another channel"

@@ -1,13 +1,21 @@
 """The files that `rado party report` and `rado learner report` write."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from radofed.cli.framework import check_directory, check_new
-from radofed.cli.output import json_ready
+from radofed.cli.output import Result, json_ready
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
+
+
+class Findings(Protocol):
+    """What a report says."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        ...
 
 
 def check_files(*paths: Path | None) -> None:
@@ -18,9 +26,22 @@ def check_files(*paths: Path | None) -> None:
             check_new(path)
 
 
-def write_files(
-    page: Path | None, render: Callable[[], str], registry: Path | None, entry: Mapping[str, Any]
-) -> list[Path]:
+def result_of(
+    found: Findings,
+    entry: Mapping[str, Any],
+    render: Callable[[], str],
+    summary: Sequence[str],
+    *,
+    page: Path | None,
+    registry: Path | None,
+) -> Result:
+    """The result of a command that reports, after its files were written. summary: one line for each finding."""
+    written = _write(page, render, registry, entry)
+    lines = [*summary, *(f"wrote {path}" for path in written)]
+    return Result({"report": found.to_dict(), "registry": entry, "files": written}, "\n".join(lines))
+
+
+def _write(page: Path | None, render: Callable[[], str], registry: Path | None, entry: Mapping[str, Any]) -> list[Path]:
     """Write the page and the registry's entry, for those that have a path; the paths. Only their owner may read them.
 
     render: makes the page. Both are made before the first is written.

@@ -87,7 +87,7 @@ class Console:
         return self._templates.get_template(shown.template).render(shared | dict(shown.values))
 
     def _goto(self, path: str) -> Response:
-        # 303: a form that was sent is not sent again when the next page is loaded anew.
+        # 303: a form that was sent is not sent again when the next page is loaded again.
         return RedirectResponse(f"{self._access.root}/{path}", status_code=303)
 
     async def _file(self, name: str, _: Request) -> Response:

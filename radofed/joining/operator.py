@@ -15,9 +15,9 @@ from radofed.certificates import LONGEST_FEDERATION, Authority, private_pem
 from radofed.common.files.writing import BY_UMASK, create_durably, write_durably
 from radofed.joining.requests import SUFFIX, JoinRequest, ReceivedRequest
 from radofed.provision import certificate_hosts, check_empty, join_address, split_address
-from radofed.provision_roster import ROSTER_DAYS, ROSTER_FILE, expiry_unix_s, read_roster
+from radofed.provision_roster import ROSTER_DAYS, ROSTER_FILE, check_clock, expiry_unix_s, signed_roster
 from wire.envelopes import Kind, SigningKey, fingerprint, save_public_key, sha256, spoken
-from wire.roster import EXPIRY_SKEW_S, Member, Role, Roster
+from wire.roster import Member, Role, Roster
 
 ADMISSION_SUFFIX = ".admission"
 REQUESTS, ADMISSIONS = "requests", "admissions"
@@ -107,21 +107,22 @@ def admit(
     """
     now, requests = now or dt.datetime.now(dt.UTC), [each.request for each in received]
     key, authority = SigningKey.load(directory / "federation.key"), Authority.load(directory)
-    old = read_roster(directory / ROSTER_FILE, key.public_bytes) if (directory / ROSTER_FILE).exists() else None
+    old = signed_roster(directory / ROSTER_FILE, key.public_bytes) if (directory / ROSTER_FILE).exists() else None
     if old is not None:
         authority = replace(authority, federation=old.federation)
     _check_requests(requests, authority.federation)
 
-    if old is not None and int(now.timestamp()) < old.issued_at_unix_s - EXPIRY_SKEW_S:
-        raise ConfigurationError(
-            f"this machine's clock shows {now:%Y-%m-%d %H:%M} UTC, before the newest roster; set it"
-        )
+    if old is not None:
+        check_clock(now, old)
     for request in requests:
         _check_key(request, old, replaced=replaced)
     address = _coordinator_address(directory, requests, coordinator)
     certificates = [_certificate(authority, request, now) for request in requests]
     roster = _next_roster(authority.federation, old, requests, expiry_unix_s(now, days), int(now.timestamp()))
     signed = roster.sign(key)
+    # First of all: a version that was sent to a member must not be signed a second time, with other members.
+    file = directory / ROSTER_FILE
+    write_durably(file, signed.to_bytes(), mode=BY_UMASK)
     files = []
     for each, certificate in zip(received, certificates, strict=True):
         admission = join_pb2.Admission(
@@ -132,8 +133,6 @@ def admit(
             coordinator_address=address,
         )
         files.append((each.request, _write(directory, each, key, admission)))
-    file = directory / ROSTER_FILE
-    write_durably(file, signed.to_bytes(), mode=BY_UMASK)
     return Admitted(roster, file, tuple(files), spoken(key.public_bytes))
 
 

@@ -134,34 +134,39 @@ def test_a_federation_learns_and_no_private_key_left_its_home(home):
     assert modes == {0o600}
 
 
-def test_one_more_party_joins_and_no_other_member_edits_a_file(home):
+@pytest.fixture(scope="module")
+def four(home):
+    """The federation after one more party has joined, while the others ran."""
     before = {file: file.read_bytes() for name in PARTIES for file in (home.root / name).glob("*.toml")}
     signed = home.sign(home.request("east", "party", "--rows", "300"))
     (installed,) = home.install(signed)
     home.prepare("east", installed, 9)
     rado("coordinator", "roster", signed["data"]["roster"], "--config", str(home.config("hub")))
     wait_until(lambda: '"version": 2' in (home.root / "hub.log").read_text(), what="the new roster")
-    assert {file: file.read_bytes() for file in before} == before
-    # Each officer decides for their own party.
+    assert {file: file.read_bytes() for file in before} == before, "a file of another member was changed"
     digits = spoken(SigningKey.load(home.root / "east/signing.key").public_bytes)
+    # Each officer decides for their own party.
     for name in PARTIES:
         assert home.accept(name, "east", "0" * 30, code=4)["error"]["message"].startswith("the roster's key of east")
         assert home.accept(name, "east", digits)["data"]["changed"]
         assert not home.accept(name, "east", digits)["data"]["changed"]
         home.nodes[name].send_signal(signal.SIGHUP)
-        wait_until(lambda name=name: "policy" in (home.root / f"{name}.log").read_text(), what="the policy")
+        wait_until(lambda name=name: "policy reloaded" in (home.root / f"{name}.log").read_text(), what="the policy")
     home.start("east")
-    assert set(home.learn(cohort=4)) == {*PARTIES, "east"}
+    return home
 
 
-def test_a_member_that_lost_its_keys_gets_new_ones(home):
-    """Needs the two tests before: four parties take part."""
-    lost = home.request("north", "party", "--rows", "300", directory="new-north")
-    refused = home.sign(lost, code=4)["error"]["message"]
+def test_one_more_party_joins_and_no_other_member_edits_a_file(four):
+    assert set(four.learn(cohort=4)) == {*PARTIES, "east"}
+
+
+def test_a_member_that_lost_its_keys_gets_new_ones(four):
+    lost = four.request("north", "party", "--rows", "300", directory="new-north")
+    refused = four.sign(lost, code=4)["error"]["message"]
     assert "rado provision replace-key" in refused
-    signed = home.sign(lost, command="replace-key")
-    home.install(signed, directory="new-north")
-    rado("coordinator", "roster", signed["data"]["roster"], "--config", str(home.config("hub")))
+    signed = four.sign(lost, command="replace-key")
+    four.install(signed, directory="new-north")
+    rado("coordinator", "roster", signed["data"]["roster"], "--config", str(four.config("hub")))
     # The old keys are out at once, with the process that still holds them.
-    wait_until(lambda: '"version": 3' in (home.root / "hub.log").read_text(), what="the new roster")
-    assert set(home.learn(cohort=3, answer_within_s=3)) == {"south", "west", "east"}
+    wait_until(lambda: '"version": 3' in (four.root / "hub.log").read_text(), what="the new roster")
+    assert set(four.learn(cohort=3, answer_within_s=3)) == {"south", "west", "east"}

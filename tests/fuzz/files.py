@@ -26,7 +26,7 @@ from learner.release import Release
 from learner.report.measured import read_evaluation
 from learner.report.plots import calibration_plot, roc_plot
 from learner.state import LearnerState
-from parties.accepting import _installed, accept
+from parties.accepting import _ROSTER, accept
 from parties.answering.spool import Spools
 from parties.config import PartyConfig
 from parties.policy import Policy
@@ -48,7 +48,7 @@ from tests.wire.test_query_kinds import SCHEMA
 from wire.cohort import Cohort
 from wire.envelopes import Kind, SigningKey, key_id, load_public_key, sha256
 from wire.identity import Certificate, TlsFiles
-from wire.roster import Role
+from wire.roster import Role, read_roster
 from wire.upload import Chunk
 
 QUERY = b"q" * 32
@@ -258,7 +258,7 @@ def read_authority(damaged: str):
 
 
 def read_installed_roster(path: Path) -> None:
-    assert _installed(path, FEDERATION_KEY).version
+    assert read_roster(path, FEDERATION_KEY, _ROSTER)[1].version
 
 
 POLICY_TEXT = templates.policy_toml({}, {}, templates.PolicyChoices())
@@ -275,7 +275,7 @@ def read_policy_to_extend(data: bytes) -> None:
 
 
 def read_provisioned_roster(data: bytes) -> None:
-    assert provision_roster.read_roster(written("provision-roster", "roster.signed", data), FEDERATION_KEY).version
+    assert provision_roster.signed_roster(written("provision-roster", "roster.signed", data), FEDERATION_KEY).version
 
 
 def read_attempts_signed(data: bytes) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from radofed.cli.framework import command
 from radofed.cli.output import Output, Result
-from radofed.cli.report_files import check_files, write_files
+from radofed.cli.report_files import check_files, result_of
 from radofed.common.options import named_option
 
 if TYPE_CHECKING:
@@ -82,9 +82,7 @@ def report(
 
         return render(found)
 
-    written = write_files(page, page_text, registry, entry)
-    lines = [*_summary(found), *(f"wrote {path}" for path in written)]
-    return Result({"report": found.to_dict(), "registry": entry, "files": written}, "\n".join(lines))
+    return result_of(found, entry, page_text, _summary(found), page=page, registry=registry)
 
 
 def _summary(found: "Report") -> list[str]:

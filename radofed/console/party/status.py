@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def status(config: PartyConfig, _: Visit) -> Answer:
-    """The whole page. Its upper part is fetched anew every few seconds (`status_now`)."""
+    """The whole page. Its upper part is fetched again every few seconds (`status_now`)."""
     return Shown("party/status.html", "Status", _values(config))
 
 

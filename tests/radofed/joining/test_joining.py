@@ -16,7 +16,7 @@ from radofed.certificates import Authority
 from radofed.joining.installing import Admission, install, is_pinned
 from radofed.joining.operator import admit, found, kept_requests
 from radofed.joining.requests import JoinRequest, ReceivedRequest, make_join_request
-from radofed.provision_roster import read_roster
+from radofed.provision_roster import signed_roster
 from tests.federation import rado
 from wire.envelopes import Envelope, Kind, SigningKey, load_public_key, spoken
 from wire.identity import Certificate
@@ -65,7 +65,7 @@ def refused(home, *requests, match, **changes):
 
 
 def test_the_roster_has_what_the_requests_say(home):
-    roster = read_roster(home.operator / "roster.signed", load_public_key(home.operator / "federation.pub"))
+    roster = signed_roster(home.operator / "roster.signed", load_public_key(home.operator / "federation.pub"))
     assert [(m.role.value, m.name) for m in roster.members] == [
         ("coordinator", "hub"),
         ("party", "north"),
@@ -94,7 +94,7 @@ def test_a_request_that_was_changed_on_its_way_is_refused(home, place):
 
 
 def test_a_request_by_another_has_another_fingerprint(home):
-    """Who changes a request on its way must sign it anew, with another key: the digits differ."""
+    """Who changes a request on its way must sign it again, with another key: the digits differ."""
     sent = ReceivedRequest.load(home.root / "north/north.request").request
     forged = replace(sent, signing_key=SigningKey.generate().public_bytes)
     assert forged.fingerprint != sent.fingerprint
@@ -291,6 +291,15 @@ def test_an_authority_of_two_federations_signs_nothing(home, tmp_path):
     (home.operator / "ca.key").write_bytes(pem)
     with pytest.raises(ConfigurationError, match=r"ca\.key is not"):
         admit(home.operator, [ReceivedRequest.load(home.root / "east/east.request")], now=NOW)
+
+
+def test_a_version_that_may_have_been_sent_is_not_signed_again(home):
+    (home.operator / "admissions/east.admission").mkdir()
+    with pytest.raises(OSError):
+        admit(home.operator, [home.request("east")], now=NOW)
+    (home.operator / "admissions/east.admission").rmdir()
+    again = admit(home.operator, [ReceivedRequest.load(home.root / "east/east.request")], now=NOW)
+    assert again.roster.version == home.first.roster.version + 2
 
 
 def test_an_exposed_authority_signs_nothing(home):
