@@ -20,7 +20,7 @@ from tests.ray_nodes import RayNodes
 
 # Hypothesis fails an example that takes longer than 0.2 s by default, and so would a first call that compiles.
 # `make test` tries the same examples each time, so that a failure is that of a change; `make test-all` tries new ones.
-settings.register_profile("quick", deadline=None, max_examples=30, derandomize=True)
+settings.register_profile("quick", deadline=None, max_examples=20, derandomize=True)
 settings.register_profile("thorough", deadline=None, max_examples=200)
 # A mutant is killed by the first example that fails; it need not be the simplest one.
 settings.register_profile(
