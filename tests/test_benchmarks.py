@@ -282,6 +282,7 @@ def few_processes(monkeypatch):
     return small
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_processes_computes_everything_in_each(few_processes):
     report = processes.run()
     json.dumps(report.as_json({}, "2000-01-01"), allow_nan=False)

@@ -155,6 +155,7 @@ def test_noise_that_does_not_fit_or_bounds_nothing_is_refused_with_what_works(ca
     assert "between 0.333 and 0.667" in small["suggestion"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", ["0.000000001", "0.1", "3", "149"])
 def test_calibrated_noise_is_never_refused_for_a_last_digit(capsys, epsilon):
     found = data(capsys, "--design", "gaussian", *FOUR, "--rados", "777", "--epsilon", epsilon)

@@ -162,6 +162,7 @@ def test_no_alarm_where_a_federation_learns(capsys):
     assert "noise_over_sampling" not in found
 
 
+@pytest.mark.slow
 def test_the_alarm_is_that_of_measured_errors(tmp_path):
     """Where there is an alarm, newton errs as the larger class does; where there is none, it learns."""
     file = tmp_path / "patients.csv"

@@ -168,6 +168,7 @@ def test_at_a_fraction_of_the_rows_it_fails_where_the_distribution_is_hard(distr
     assert stats.binom.cdf(succeeded, trials, 1 - FAILURE) < 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("eta", [0.0, 0.3])
 def test_the_target_is_found_without_privacy_noise(eta):
     rows = rows_needed(D, ERROR, FAILURE, noise_rate=eta)

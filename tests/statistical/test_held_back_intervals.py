@@ -3,6 +3,7 @@
 from fractions import Fraction
 
 import numpy as np
+import pytest
 from scipy import stats
 
 from dpcore.evaluation.evaluation import evaluate
@@ -25,6 +26,7 @@ def positive(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-SLOPE * x[:, 0]))
 
 
+@pytest.mark.slow
 def test_an_interval_for_new_rows_holds_on_rows_that_are_held_back_and_on_no_others():
     """Without noise, and with so many coordinates that the learner follows its rows."""
     generator = np.random.default_rng(9)

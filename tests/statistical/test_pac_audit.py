@@ -129,6 +129,7 @@ def test_an_audit_catches_a_learner_without_noise():
     assert Audit(careless, *POINT, is_five).least_epsilon(EPSILON, seed=3, runs=500) > EPSILON
 
 
+@pytest.mark.slow
 def test_an_audit_of_the_papers_run():
     """It costs about epsilon / 2; what tells most is an answer that one row asks for and the other forbids."""
     audit = Audit(one_run, ((1, 0),), ((1, 1),), lambda answer: answer in {0, 2})

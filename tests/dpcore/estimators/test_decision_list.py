@@ -106,6 +106,7 @@ def test_a_refusal_keeps_the_rules_so_far_and_the_first_is_passed_on():
         DecisionList().fit_queries(divided(SCHEMA, x, labels, answers=0))
 
 
+@pytest.mark.slow
 def test_chance_alone_makes_no_rule_and_noise_costs_accuracy():
     x, _, _, _ = rows_of(3000, 7)
     coins = np.where(np.random.default_rng(1).uniform(size=3000) < 0.5, 1, -1)

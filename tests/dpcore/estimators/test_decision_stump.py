@@ -65,6 +65,7 @@ def test_cuts_are_short_fractions_that_divide_the_range(lower, upper):
     assert list(bounds) == sorted(set(bounds))
 
 
+@pytest.mark.slow
 def test_noise_costs_accuracy():
     errors = {epsilon: [] for epsilon in (None, 10, 0.02)}
     for epsilon, found in errors.items():

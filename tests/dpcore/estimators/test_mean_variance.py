@@ -40,6 +40,7 @@ def test_all_rados_without_a_bias_give_the_direction_of_least_squares():
     assert cosine(MeanVariance(ridge=1.0, penalty=1e-6).fit_release(sample).theta_, wanted) < 1 - 1e-4
 
 
+@pytest.mark.slow
 def test_from_many_rados_it_predicts_like_logistic_regression():
     rows, labels, edges = make_table(600, 6, 2)
     rados = draw_plain_rados(edges, 20_000, np.random.RandomState(0))
@@ -93,6 +94,7 @@ def test_classes_of_unequal_spread_move_the_threshold():
     assert abs(error - np.mean(logistic.predict(rows[:, :-1]) != labels)) < 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "distribution",
     [

@@ -73,6 +73,7 @@ def test_a_feature_costs_two_however_many_cells_it_has():
     assert (sensitivity.l1, sensitivity.l2_squared) == (12, 12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delta", [0, Fraction(1, 10**6)])
 def test_it_errs_little_more_than_bayes_and_more_with_more_noise(delta):
     fresh, truth, odds = rows_of(20_000, 99)

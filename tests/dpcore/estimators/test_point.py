@@ -117,6 +117,7 @@ def test_noise_above_the_least_is_counted():
     assert oracle.releases
 
 
+@pytest.mark.slow
 def test_the_guarantee_holds_with_the_stated_probability(monkeypatch):
     """For a hard distribution: a target of probability alpha, and the rest of one other value."""
     alpha, beta, runs = 0.1, 0.2, 20

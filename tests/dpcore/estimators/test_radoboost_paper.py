@@ -15,9 +15,9 @@ from benchmarks.paper_tables import PROGRAM
 @pytest.mark.parametrize(
     "name",
     [
-        "banknote",
-        "ionosphere",
         "fertility",
+        pytest.param("banknote", marks=pytest.mark.slow),
+        pytest.param("ionosphere", marks=pytest.mark.slow),
         pytest.param("abalone", marks=pytest.mark.slow),
         pytest.param("wine_white", marks=pytest.mark.slow),
     ],

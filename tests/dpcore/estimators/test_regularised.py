@@ -166,6 +166,7 @@ def test_the_norms_are_what_their_names_say():
         assert kind(strength=0.999 * unit).fit_release(sample).theta_.any()
 
 
+@pytest.mark.slow
 def test_the_strength_is_chosen_from_the_rados_and_helps():
     """Few rados of many coordinates: the ridge chosen beats none on the records."""
     excess = []

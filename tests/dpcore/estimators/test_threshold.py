@@ -96,6 +96,7 @@ def test_either_direction_needs_slightly_more_rows():
     assert rows["above"] < rows["either"] < 2 * rows["above"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direction", ["above", "either"])
 def test_the_guarantee_holds_with_the_stated_probability(direction, monkeypatch):
     alpha, beta, runs, cuts = 0.2, 0.2, 12, 16

@@ -151,7 +151,13 @@ def noisy(generator, deviation, cells, laplace):
     return float(np.rint(draw).sum())
 
 
-REGIMES = [(0.2, 500, 30.0, 1, 1), (0.02, 2000, 6.0, 2, 2), (0.5, 200, 2.0, 1, 6), (0.9, 3000, 80.0, 3, 2)]
+REGIMES = [
+    (0.5, 200, 2.0, 1, 6),
+    *(
+        pytest.param(*regime, marks=pytest.mark.slow)
+        for regime in [(0.2, 500, 30.0, 1, 1), (0.02, 2000, 6.0, 2, 2), (0.9, 3000, 80.0, 3, 2)]
+    ),
+]
 
 
 @pytest.mark.parametrize("known", [False, True])

@@ -83,12 +83,14 @@ def coverage(rows, combinations, learn, *, noise, m=3000, times=50, draws=99, st
     return np.mean(hits[::2], axis=0), np.mean(hits[1::2], axis=0)
 
 
+@pytest.mark.slow
 def test_intervals_cover_what_they_say():
     for_noise, for_both = coverage(normal_rows, np.eye(4), fit(MomentsDiscriminant), noise=4.0)
     assert 0.84 <= for_noise.mean() <= 0.96
     assert 0.84 <= for_both.mean() <= 0.96
 
 
+@pytest.mark.slow
 def test_intervals_for_half_of_the_noise_do_not():
     for_noise, _ = coverage(normal_rows, np.eye(4), fit(MomentsDiscriminant), noise=4.0, stated=0.5)
     assert for_noise.mean() < 0.75

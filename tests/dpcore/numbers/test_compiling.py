@@ -172,6 +172,7 @@ def test_a_given_directory_is_used(source, tmp_path, monkeypatch):
     assert hits(load(source)) == 2
 
 
+@pytest.mark.slow
 def test_processes_that_compile_at_once_agree(source):
     script = f"import sys; sys.path.insert(0, {str(source.parent)!r}); from tiny import change; print(change(2))"
     processes = [subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) for _ in range(2)]

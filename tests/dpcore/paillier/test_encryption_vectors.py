@@ -151,6 +151,7 @@ def test_bad_inputs_are_refused(case):
     assert refused.value.index == case["index"]
 
 
+@pytest.mark.slow
 def test_the_generator_still_makes_these_files():
     spec = importlib.util.spec_from_file_location("make_encryption_vectors", VECTORS / "make_encryption_vectors.py")
     generator = importlib.util.module_from_spec(spec)

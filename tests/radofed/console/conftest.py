@@ -12,9 +12,9 @@ OPTIONS = ["--disable-background-networking", "--disable-component-update", "--d
            "--disable-gpu"]  # fmt: skip
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser():
-    """For this folder only: while Playwright runs, no other event loop can run in this thread."""
+    """For one file: while Playwright runs, no other event loop can run in this thread."""
     if CHROMIUM is None:
         pytest.skip("no Chromium: install Debian's package chromium-headless-shell")
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

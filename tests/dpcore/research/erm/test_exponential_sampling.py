@@ -77,6 +77,7 @@ def test_linear_losses_need_the_factor_two():
     assert 0.999 * 2 < ratio <= 2 * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_the_walk_agrees_with_the_density_in_one_dimension():
     cuts = np.linspace(-RADIUS, RADIUS, 6)
     drawn = [PLAN.walk(EDGES, 40, SeededRandom(seed)).theta[0] for seed in range(600)]
@@ -101,6 +102,7 @@ def test_the_rate_is_the_papers():
     assert plan.rate == pytest.approx(0.5 / (2 * 3 * 5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [1, 3])
 def test_the_excess_is_within_its_bound(d):
     """Of the exact distribution in one dimension, of the walk in three."""

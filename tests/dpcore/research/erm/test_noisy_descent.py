@@ -101,6 +101,7 @@ def test_no_integer_gradient_is_longer_than_accounted_for():
         ).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [LOGISTIC, HINGE])
 @pytest.mark.parametrize("output", ["last", "average"])
 def test_the_excess_is_within_the_theorems_bound_and_shrinks_with_the_noise(loss, output, monkeypatch):

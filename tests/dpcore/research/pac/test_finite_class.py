@@ -72,6 +72,7 @@ def failures(rows, trials, epsilon, seed, *, agnostic=False):
     return failed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(5)])
 def test_wrong_concepts_are_chosen_at_most_with_beta(epsilon):
     rows = finite_class_guarantee(SIZE, ALPHA, BETA, epsilon).rows
@@ -79,6 +80,7 @@ def test_wrong_concepts_are_chosen_at_most_with_beta(epsilon):
     assert failed_more_than(failures(rows // 2, 400, epsilon, 2), 400, BETA)
 
 
+@pytest.mark.slow
 def test_agnostic_learning():
     guarantee = finite_class_guarantee(SIZE, ALPHA / 2, BETA, Fraction(1), agnostic=True)
     assert guarantee.agnostic

@@ -74,6 +74,7 @@ COINS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coins", COINS.values(), ids=COINS)
 @pytest.mark.parametrize(("d", "n"), [(1, 1), (1, 3), (2, 2), (2, 3), (3, 2)])
 def test_no_pair_of_neighbouring_tables_exceeds_epsilon(d, n, coins):
@@ -173,6 +174,7 @@ def trial(n, coins, generator, random):
     return answer is None or bool((answer != truth).any())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [HALF, Fraction(4)])
 def test_failures_stay_within_beta(epsilon):
     coins, guarantee = parity_guarantee(D, ALPHA, BETA, epsilon)
