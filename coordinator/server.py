@@ -17,7 +17,7 @@ from grpc_reflection.v1alpha import reflection
 from coordinator.config import CoordinatorConfig
 from coordinator.core import Core
 from coordinator.intake import Intake
-from coordinator.membership import Membership
+from coordinator.membership import WARNED_EVERY_S, Membership
 from coordinator.seen import LastSeen
 from coordinator.service import SERVICES, LearnerService, MemberService, PartyService, register
 from coordinator.spool import UploadSpool
@@ -30,6 +30,7 @@ from dpcore.numbers.processors import one_blas_thread
 from radofed.common.files.writing import BY_UMASK, write_durably
 from radofed.common.logs import Log, start_logging
 from wire.envelopes import load_public_key
+from wire.identity import Certificate
 from wire.roster import Role
 from wire.transport import SERVER_OPTIONS, Gate
 
@@ -37,7 +38,6 @@ DRAIN_S = 10.0
 EXPIRY_CHECKED_EVERY_S = 60.0
 ROSTER_LOOKED_AT_EVERY_S = 5.0
 """A roster file that was replaced is read within this time, also without SIGHUP."""
-CERTIFICATE_WARNING = dt.timedelta(days=14)
 
 
 def serve(config: CoordinatorConfig) -> None:
@@ -93,7 +93,8 @@ class Node:
         config = self._config
         # A node has its own compute threads, next to other nodes of this machine.
         stack.enter_context(one_blas_thread())
-        self._check_certificate()
+        now = dt.datetime.now(dt.UTC)
+        certificate = config.tls.files.check(config.federation, Role.COORDINATOR, config.name, now)
         config.state_directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         stack.enter_context(_locked(config.lock_file))
         config.address_file.unlink(missing_ok=True)
@@ -121,7 +122,8 @@ class Node:
         self.address = self._bind(server)
         await server.start()
         stack.push_async_callback(self._stop, server, core)
-        for task in (core.run(), seen.run(), _watch_expiry(membership, core.wall_clock), self._watch_roster()):
+        expiry = _watch_expiry(membership, certificate, core.wall_clock, self._log)
+        for task in (core.run(), seen.run(), expiry, self._watch_roster()):
             stack.push_async_callback(_cancel, asyncio.create_task(task))
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
         _write_address(config.address_file, self.address)
@@ -141,13 +143,6 @@ class Node:
             if (found := _state_of(self._config.roster)) != read:
                 read = found
                 self.reload_roster()
-
-    def _check_certificate(self) -> None:
-        config = self._config
-        now = dt.datetime.now(dt.UTC)
-        certificate = config.tls.files.check(config.federation, Role.COORDINATOR, config.name, now)
-        if certificate.not_after - now < CERTIFICATE_WARNING:
-            self._log.warning("the certificate expires soon", not_after=certificate.not_after.isoformat())
 
     def _build(self, core: Core, membership: Membership, seen: LastSeen) -> grpc.aio.Server:
         self._gate = Gate(lambda: membership.roster, self._log, seen.note)
@@ -206,10 +201,18 @@ def _state_of(file: Path) -> tuple[int, int, int] | None:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-async def _watch_expiry(membership: Membership, wall_clock: Callable[[], float]) -> None:
-    """Warn at start, and then as long as the roster expires soon."""
+async def _watch_expiry(
+    membership: Membership, certificate: Certificate, wall_clock: Callable[[], float], log: Log
+) -> None:
+    """Warn at start, and then daily as long as the roster or this coordinator's certificate expires soon."""
+    warned_at = float("-inf")
     while True:
-        membership.warn(wall_clock())
+        now = wall_clock()
+        membership.warn(now)
+        sentence = certificate.expiry_warning(dt.datetime.fromtimestamp(now, dt.UTC))
+        if sentence and now - warned_at >= WARNED_EVERY_S:
+            warned_at = now
+            log.warning("certificate expiry", reason=sentence)
         await asyncio.sleep(EXPIRY_CHECKED_EVERY_S)
 
 

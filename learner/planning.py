@@ -37,8 +37,8 @@ class Plan:
     """A query that can be sent, and its cost. A plan is one query, however often it is sent.
 
     cost: the exact privacy cost at the parties' stated sizes; None if the design has no bound or a party states none.
-    opening: the secret of the query's binding, None if it has none. roster_warning: a sentence if the roster expires
-    soon.
+    opening: the secret of the query's binding, None if it has none. expiry_warnings: sentences if the roster or the
+    learner's certificate expires soon.
     """
 
     query: Query
@@ -47,7 +47,7 @@ class Plan:
     party_rows: tuple[int, ...] | None
     cost: ReleaseCost | None
     opening: OpeningSecret | None = None
-    roster_warning: str = ""
+    expiry_warnings: tuple[str, ...] = ()
 
     @cached_property
     def query_id(self) -> bytes:
@@ -83,7 +83,7 @@ class Plan:
             f"Parties have {query.answer_within_s} s to answer, {query.prepare_within_s} s to get ready and "
             f"{query.upload_within_s} s to upload; at most {query.max_attempts} attempts, and each attempt is charged."
         )
-        warnings = [f"Warning: {self.roster_warning}."] if self.roster_warning else []
+        warnings = [f"Warning: {sentence}." for sentence in self.expiry_warnings]
         costs = [*self._privacy_words(), times, *self._quorum_words(), *self._retry_words()]
         return [what, *part, size, cohort, *costs, *warnings]
 

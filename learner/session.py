@@ -36,6 +36,7 @@ from learner.state import AskedQuery, LearnerState
 from wire.envelopes import Envelope, Kind, SigningKey, load_public_key
 from wire.errors import Code, TimedOutError, WireError
 from wire.features import USUAL_FEATURES, Feature, Stated, check_cohort_able, open_features, usable_features
+from wire.identity import Certificate
 from wire.query import CLOCK_SKEW_S, OpenedQuery, Query, Retry, open_query, setting_of
 from wire.roster import Role, Roster, open_roster
 from wire.status import Phase, QueryStatus, Total
@@ -69,8 +70,10 @@ class Session:
         """
         self.config = config
         self._display = progress if not isinstance(progress, bool) else usual_display() if progress else None
+        self._certificate: Certificate | None = None
         if coordinator is None:
             config.tls.files.check(config.federation, Role.LEARNER, config.name, dt.datetime.now(dt.UTC))
+            self._certificate = Certificate.load(config.tls.files.certificate)
         self._federation_key = load_public_key(config.federation_key)
         self._signing_key = SigningKey.load(config.signing_key)
         self._state = LearnerState(config.state_directory, self._federation_key)
@@ -138,7 +141,10 @@ class Session:
         if missing := ({*USUAL_FEATURES, *plan.query.features}) - coordinator:
             raise WireError(Code.FEATURE_MISSING, f"The coordinator lacks: {', '.join(sorted(missing))}.")
         check_cohort_able(plan.query.features, plan.query.cohort_min, stated)
-        return replace(plan, roster_warning=roster.expiry_warning(time.time()))
+        now = dt.datetime.now(dt.UTC)
+        certificate_warning = "" if self._certificate is None else self._certificate.expiry_warning(now)
+        warnings = tuple(filter(None, (roster.expiry_warning(now.timestamp()), certificate_warning)))
+        return replace(plan, expiry_warnings=warnings)
 
     def _stated_features(self, roster: Roster) -> tuple[Stated, frozenset[str]]:
         """What each party of the roster states of its node, verified; None for a party that states nothing.

@@ -34,7 +34,6 @@ from wire.roster import Role, Roster, open_roster
 
 FURTHEST_CLOCK_S = 60.0
 RECENT_REFUSALS_S = 7 * 86_400.0
-CERTIFICATE_WARNING_DAYS = 30
 PATIENCE_S = 5.0
 _BY_PLACE = (
     "their place in the table: if it is sorted, or rows are added before others, rows that were trained on may be held "
@@ -242,8 +241,7 @@ class _Run:
         now = dt.datetime.fromtimestamp(self.time(), dt.UTC)
         certificate = self.config.tls.files.check(self.config.federation, Role.PARTY, self.config.name, now)
         days = (certificate.not_after - now).days
-        fix = "Ask the operator for a new certificate soon." if days < CERTIFICATE_WARNING_DAYS else ""
-        self.add("certificate", f"{certificate.san}, expires in {days} days", fix)
+        self.add("certificate", f"{certificate.san}, expires in {days} days", certificate.expiry_warning(now))
 
     def _ledger(self) -> None:
         config, limits = self.config, self.policy.limits.of_ledger

@@ -155,7 +155,7 @@ class PartyNode:
         # A node has its own compute threads, next to other nodes of this machine.
         opened.enter_context(one_blas_thread())
         # Checked here: over the connection, an expired or foreign certificate looks like an unreachable coordinator.
-        config.tls.files.check(config.federation, Role.PARTY, config.name, dt.datetime.now(dt.UTC))
+        self._certificate = config.tls.files.check(config.federation, Role.PARTY, config.name, dt.datetime.now(dt.UTC))
         opened.enter_context(lock_party(config))
         self._stop, self._was_paused = threading.Event(), False
         self._drain_until = float("inf")
@@ -403,12 +403,18 @@ class PartyNode:
             self._log.error("not in the roster", party=self._config.name, version=known.version)
 
     def _warn_of_expiry(self) -> None:
-        """Log, at most once a day, that the known roster expires soon, has expired or never expires."""
+        """Log, at most once a day, what expires soon or has expired, and that the known roster never expires."""
         known, now = self._rosters.known, time.time()
-        sentence = "" if known is None else known.expiry_warning(now)
-        if sentence and now - self._warned_of_expiry_at >= WARNED_EVERY_S:
-            self._warned_of_expiry_at = now
-            self._log.warning("roster expiry", reason=sentence)
+        sentences = {
+            "roster expiry": "" if known is None else known.expiry_warning(now),
+            "certificate expiry": self._certificate.expiry_warning(dt.datetime.fromtimestamp(now, dt.UTC)),
+        }
+        if not any(sentences.values()) or now - self._warned_of_expiry_at < WARNED_EVERY_S:
+            return
+        self._warned_of_expiry_at = now
+        for event, sentence in sentences.items():
+            if sentence:
+                self._log.warning(event, reason=sentence)
 
     def _state_features(self) -> None:
         """Send what this node can do. A coordinator of version 0.1 does not take it, and nothing depends on it here."""

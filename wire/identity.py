@@ -14,7 +14,7 @@ from dpcore.errors import ConfigurationError
 from radofed.common.configuration import ConfigPath, Configuration
 from radofed.common.files.reading import FileKind, read_bytes, with_remedy
 from wire.envelopes import PEM_BYTES
-from wire.roster import Role, certificate_san
+from wire.roster import EXPIRY_WARNING_DAYS, Role, certificate_san
 
 SAN_FORM = re.compile(r"rado://(?P<federation>[a-z][a-z0-9-]{0,62})/(?P<role>[a-z]+)/(?P<name>[a-z][a-z0-9-]{0,62})")
 
@@ -64,6 +64,19 @@ class Certificate:
             raise ConfigurationError(
                 f"the certificate expired on {self.not_after:%Y-%m-%d %H:%M} UTC; ask the operator for a new one"
             )
+
+    @property
+    def renew_from(self) -> dt.datetime:
+        """When two thirds of its life are over: the last third is for people who must still act."""
+        return self.not_before + (self.not_after - self.not_before) * 2 / 3
+
+    def expiry_warning(self, now: dt.datetime) -> str:
+        """One sentence for operators, empty if it is valid for EXPIRY_WARNING_DAYS or longer."""
+        left = self.not_after - now
+        if left >= dt.timedelta(days=EXPIRY_WARNING_DAYS):
+            return ""
+        when = "has expired" if left < dt.timedelta() else f"expires in {left.days} days, on {self.not_after:%Y-%m-%d}"
+        return f"the certificate {when}; ask the operator to renew it with `rado provision renew`"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from wire.errors import Code, WireError
 NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 EXPIRY_SKEW_S = 300
 """How long after its expiry a roster is still used: clocks differ a little."""
-EXPIRY_WARNING_DAYS = 14
+EXPIRY_WARNING_DAYS = 30
 """Every node warns when its roster expires in fewer days than this."""
 _DAY_S = 86_400
 _LATEST_UNIX_S = 253_402_300_799  # the last second of the year 9999, the last that Python can print

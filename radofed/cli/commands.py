@@ -6,6 +6,7 @@ import typer
 
 from radofed.cli import (
     audit,
+    certificate,
     console,
     coordinator,
     demo,
@@ -62,6 +63,7 @@ for name, commands in {
     "party": party,
     "ledger": ledger,
     "audit": audit,
+    "certificate": certificate,
     "coordinator": coordinator,
     "learner": queries,
 }.items():

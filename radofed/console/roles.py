@@ -3,13 +3,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from dpcore.errors import ConfigurationError
-from radofed.common.configuration import read_keys
 from radofed.console.forms import CommandForm
 from radofed.console.pages import Views
-
-# A key that only this role's configuration has.
-_ROLES = {"policy": "party", "roster": "coordinator", "paillier_key": "learner"}
+from radofed.node_config import role_of
+from wire.roster import Role
 
 
 def views_of(config: Path, forms: Mapping[str, CommandForm]) -> Views:
@@ -17,20 +14,17 @@ def views_of(config: Path, forms: Mapping[str, CommandForm]) -> Views:
 
     Raises ConfigurationError if the file is no node's configuration.
     """
-    keys = read_keys(config)
-    found = [role for key, role in _ROLES.items() if key in keys]
     # A role imports what another need not have installed.
-    match found:
-        case ["party"]:
+    match role_of(config):
+        case Role.PARTY:
             from radofed.console.party.views import party_views  # noqa: PLC0415
 
             return party_views(config)
-        case ["coordinator"]:
+        case Role.COORDINATOR:
             from radofed.console.coordinator import coordinator_views  # noqa: PLC0415
 
             return coordinator_views(config)
-        case ["learner"]:
+        case Role.LEARNER:
             from radofed.console.learner.views import learner_views  # noqa: PLC0415
 
             return learner_views(config, forms)
-    raise ConfigurationError(f"{config}: no party.toml, coordinator.toml or learner.toml; give a node's configuration")

@@ -124,7 +124,7 @@ def test_a_coordinator_starts_with_an_expired_roster_and_says_so(world, start_no
 
 
 @pytest.mark.parametrize(
-    ("days", "warning"), [(20, ""), (13.5, "expires in 13 days"), (0.5, "expires in 0 days"), (None, "never expires")]
+    ("days", "warning"), [(31, ""), (29.5, "expires in 29 days"), (0.5, "expires in 0 days"), (None, "never expires")]
 )
 def test_the_status_and_the_log_tell_when_the_roster_expires(world, start_node, caplog, days, warning):
     if days is None:

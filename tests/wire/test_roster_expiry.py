@@ -70,10 +70,10 @@ def test_an_expiry_before_the_issue_or_beyond_any_date_is_refused(ends):
     refused(Code.MESSAGE_MALFORMED, lambda: replace(ROSTER, not_after_unix_s=ends))
 
 
-def test_the_warning_begins_fourteen_days_before_the_end():
+def test_the_warning_begins_thirty_days_before_the_end():
     begins = ENDS - EXPIRY_WARNING_DAYS * DAY_S
     assert ROSTER.expiry_warning(begins) == ""
-    assert "expires in 13 days, on 2030-06-15 17:46 UTC; ask" in ROSTER.expiry_warning(begins + 1)
+    assert "expires in 29 days, on 2030-06-15 17:46 UTC; ask" in ROSTER.expiry_warning(begins + 1)
     assert "expires in 0 days" in ROSTER.expiry_warning(ENDS)
     assert "expired on" in ROSTER.expiry_warning(ENDS + 1)
 
