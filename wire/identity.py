@@ -35,7 +35,11 @@ class Certificate:
     @classmethod
     def load(cls, path: Path) -> "Certificate":
         """Raises ConfigurationError if the file is not a certificate with exactly one rado:// name."""
-        pem = read_bytes(path, _PEM)
+        return cls.of_pem(read_bytes(path, _PEM), path)
+
+    @classmethod
+    def of_pem(cls, pem: bytes, path: Path) -> "Certificate":
+        """Like `load`, with the content of the file."""
         try:
             certificate = x509.load_pem_x509_certificate(pem)
             names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

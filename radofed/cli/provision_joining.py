@@ -1,4 +1,4 @@
-"""`rado provision create | request | sign | install | renew | replace-key`: join with keys made at home."""
+"""`rado provision create | request | sign | install | renew | replace-key | remove | roster`: keys made at home."""
 
 import sys
 from collections.abc import Sequence
@@ -109,6 +109,27 @@ def renew(
     return Result(admitted.to_dict(), "\n".join(admitted.sentences()))
 
 
+def remove(
+    _output: Output,
+    operator: Operator,
+    names: Annotated[list[str], typer.Argument(help="Parties or learners.", metavar="NAME...", show_default=False)],
+    roster_days: Days = 90,
+) -> Result:
+    """Sign the next version of the roster without these members."""
+    from radofed.provision_roster import renew_roster
+
+    renewed = renew_roster(operator, days=roster_days, without=names)
+    return Result(renewed.to_dict(), "\n".join(renewed.sentences()))
+
+
+def roster(_output: Output, operator: Operator) -> Result:
+    """List the members of the newest roster, until when their certificates are valid, and what to renew."""
+    from radofed.joining.listing import listing
+
+    found = listing(operator)
+    return Result(found.to_dict(), "\n".join(found.sentences()))
+
+
 def install(
     _output: Output,
     admission: Annotated[Path, typer.Argument(help="The operator's answer.", show_default=False)],
@@ -190,6 +211,6 @@ def _compare(whose: str, reader: str, expected: str, given: str | None) -> None:
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands to a group."""
-    for function in (create, request, sign, install, renew):
+    for function in (create, request, sign, install, renew, remove, roster):
         command(app, function.__name__)(function)
     command(app, "replace-key")(replace_key)
