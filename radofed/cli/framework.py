@@ -29,11 +29,12 @@ class Format(StrEnum):
 
     TEXT = "text"
     JSON = "json"
+    YAML = "yaml"
 
 
 _SHARED = {
     "output_format": (
-        Annotated[Format, typer.Option("--format", help="Print text, or one JSON object.")],
+        Annotated[Format, typer.Option("--format", help="Print text, or one object as JSON, or as YAML.")],
         Format.TEXT,
     ),
     "debug": (Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")], False),
@@ -57,7 +58,8 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[..., Result]], Ca
     def register(function: Callable[..., Result]) -> Callable[..., Result]:
         def invoke(**options: Any) -> int:
             shared = {key: options.pop(key) for key in _SHARED}
-            output = Output(as_json=shared["output_format"] is Format.JSON, debug=shared["debug"])
+            chosen = shared["output_format"]
+            output = Output(as_json=chosen is Format.JSON, as_yaml=chosen is Format.YAML, debug=shared["debug"])
             try:
                 return output.finish(function(output, **options))
             except KeyboardInterrupt as error:

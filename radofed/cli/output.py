@@ -1,4 +1,4 @@
-"""What the `rado` command prints: one JSON object, or text; errors and exit codes.
+"""What the `rado` command prints: one JSON object, the same as YAML, or text; errors and exit codes.
 
 In JSON mode standard output gets exactly one object,
 
@@ -14,8 +14,9 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
 from radofed.common.failure import Failure
@@ -41,17 +42,24 @@ class Result:
 
 
 class Output:
-    """Prints the result, notes and errors of one command."""
+    """Prints the result, notes and errors of one command. as_json: whether programs read it, as JSON or YAML."""
 
-    def __init__(self, *, as_json: bool, debug: bool) -> None:
-        self.as_json = as_json
+    def __init__(self, *, as_json: bool, debug: bool, as_yaml: bool = False) -> None:
+        """Raises ImportError for YAML where it is not installed."""
+        self.as_json = as_json or as_yaml
         self.debug = debug
+        self._dumped: Callable[[Any], str] = _yaml() if as_yaml else json.dumps
 
     @classmethod
     def of_arguments(cls, arguments: list[str]) -> "Output":
         """Read --format and --debug without the parser: a usage error is printed in the chosen format, too."""
-        joined = "\n".join(arguments)
-        return cls(as_json=bool(re.search(r"^--format[=\n]json$", joined, re.MULTILINE)), debug="--debug" in arguments)
+        found = re.search(r"^--format[=\n](json|yaml)$", "\n".join(arguments), re.MULTILINE)
+        chosen, debug = found[1] if found else "text", "--debug" in arguments
+        try:
+            return cls(as_json=chosen == "json", as_yaml=chosen == "yaml", debug=debug)
+        except ImportError:
+            # The command says so: this is for the errors of its options.
+            return cls(as_json=False, debug=debug)
 
     def note(self, sentence: str) -> None:
         """Print a sentence on standard error."""
@@ -94,7 +102,13 @@ class Output:
         return failure.exit_code
 
     def _print_json(self, content: Mapping[str, Any]) -> None:
-        print(json.dumps({"schema_version": OUTPUT_VERSION, **content}), flush=True)  # noqa: T201  (as above)
+        print(self._dumped({"schema_version": OUTPUT_VERSION, **content}), flush=True)  # noqa: T201  (as above)
+
+
+def _yaml() -> Callable[[Any], str]:
+    import yaml  # noqa: PLC0415  (an extra)
+
+    return partial(yaml.safe_dump, sort_keys=False, allow_unicode=True, width=100)
 
 
 def json_ready(value: Any) -> Any:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 from rich.console import Group
 
 from dpcore.errors import ConfigurationError, DataError, PlanError, SlotOverflowError
@@ -275,6 +276,26 @@ class TestOutput:
         captured = capsys.readouterr()
         assert json.loads(captured.out) == {"schema_version": 1, "status": "ok", "data": {"a": 1}}
         assert captured.err == "words\n"
+
+    @pytest.mark.parametrize(
+        "arguments", [("plan", "--rows", "300", "--parties", "3", "--rados", "3"), ("party", "check", "-c", "x")]
+    )
+    def test_yaml_is_the_same_object(self, capsys, arguments):
+        """Also of an error, and with what a learner wrote."""
+        found = []
+        for name, read in (("json", json.loads), ("yaml", yaml.safe_load)):
+            run([*arguments, "--format", name])
+            found.append(read(capsys.readouterr().out))
+        assert found[0] == found[1]
+        assert found[0]["schema_version"] == 1
+
+    def test_yaml_that_is_not_installed_runs_nothing(self, capsys, monkeypatch, tmp_path):
+        monkeypatch.setitem(sys.modules, "yaml", None)
+        made = tmp_path / "f"
+        command = ["provision", "create", str(made), "--federation", "clinics", "--format", "yaml"]
+        assert run(command) == 4
+        assert "radofed[report]" in capsys.readouterr().err
+        assert not made.exists()
 
     def test_everything_becomes_json(self, tmp_path):
         found = json_ready({"b": b"\x01\xff", "p": tmp_path, "f": float("inf"), "n": float("nan"), "t": (1, 2.5, None)})
