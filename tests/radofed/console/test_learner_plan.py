@@ -125,18 +125,30 @@ def test_noise_that_exceeds_the_signal_is_an_alarm(plan, member):
 @pytest.mark.parametrize(
     ("what", "fields", "says"),
     [
-        ("moments", {"epsilon": "abc"}, "--epsilon 'abc' is not a number; write, say, 1e-6 or 1/2"),
+        pytest.param(
+            "moments",
+            {"epsilon": "abc"},
+            "--epsilon 'abc' is not a number; write, say, 1e-6 or 1/2",
+            marks=pytest.mark.slow,
+        ),
         ("moments", {"epsilon": HTML}, f"--epsilon '{HTML}' is not a number"),
-        ("moments", {"epsilon": ""}, "moments adds noise: give the epsilon"),
+        pytest.param("moments", {"epsilon": ""}, "moments adds noise: give the epsilon", marks=pytest.mark.slow),
         ("moments", {"epsilon": "1", "worth": "9"}, "leave --epsilon and --share-sd out"),
         ("moments", {"epsilon": "1", "cohort_min": "few"}, "Invalid value for '--cohort-min'"),
-        ("moments", {"epsilon": "1", "schema": "/nowhere.toml"}, "/nowhere.toml"),
+        pytest.param("moments", {"epsilon": "1", "schema": "/nowhere.toml"}, "/nowhere.toml", marks=pytest.mark.slow),
         ("moments", {"epsilon": "1", "schema": ""}, "give the path of the schema's file"),
         ("moments", {"epsilon": "1", "party_rows": "9,x"}, "write each party's rows, such as 1200,900,400"),
-        ("moments", {"epsilon": "1", "colluders": "9"}, "a cohort of at least 11 parties cannot form"),
+        pytest.param(
+            "moments",
+            {"epsilon": "1", "colluders": "9"},
+            "a cohort of at least 11 parties cannot form",
+            marks=pytest.mark.slow,
+        ),
         ("dp-feat", {"sensitive": HTML, "rados": "9"}, HTML),
-        ("newton", {"epsilon": "1", "option": "nothing=1"}, "newton has no option 'nothing'"),
-        ("statistic", {"epsilon": "1"}, "give at least one predicate"),
+        pytest.param(
+            "newton", {"epsilon": "1", "option": "nothing=1"}, "newton has no option 'nothing'", marks=pytest.mark.slow
+        ),
+        pytest.param("statistic", {"epsilon": "1"}, "give at least one predicate", marks=pytest.mark.slow),
         ("statistic", {"epsilon": "1", "statistic": f'x["{HTML}"] >= 1'}, HTML),
         ("statistic", {"tolerance": "0.00001", "statistic": "y == 1"}, "not possible with any epsilon up to 10"),
     ],
