@@ -95,9 +95,14 @@ def test_from_pending_to_history(federation, learner):
     shown = waiting(federation, query_id)
     assert (shown["learner"], shown["kind"]) == ("learner", "moments")
     assert shown["reasons"] == ["every query needs approval"]
+
     # The others have answered meanwhile, and the learner knows who is waited for.
-    states = {party.party: party.state.word for party in learner.status(query_id).parties}
-    assert states.pop("a") == "pending"
+    def known() -> dict[str, str]:
+        return {party.party: party.state.word for party in learner.status(query_id).parties}
+
+    wait_until(lambda: known()["a"] == "pending", what="the coordinator to know that a party waits")
+    states = known()
+    del states["a"]
     # No row is read to explain it.
     rows = federation.directory("a") / "data.csv"
     rows.rename(rows.with_suffix(".away"))
