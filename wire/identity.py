@@ -74,6 +74,10 @@ class Certificate:
         """When two thirds of its life are over: the last third is for people who must still act."""
         return self.not_before + (self.not_after - self.not_before) * 2 / 3
 
+    def needs_renewal(self, now: dt.datetime) -> bool:
+        """Whether two thirds of its life are over."""
+        return now >= self.renew_from
+
     def expiry_warning(self, now: dt.datetime) -> str:
         """One sentence for operators, empty if it is valid for EXPIRY_WARNING_DAYS or longer."""
         left = self.not_after - now

@@ -48,7 +48,7 @@ class Output:
         """Raises ImportError for YAML where it is not installed."""
         self.as_json = as_json or as_yaml
         self.debug = debug
-        self._dumped: Callable[[Any], str] = _yaml() if as_yaml else json.dumps
+        self._dumped: Callable[[Any], str] = yaml_writer() if as_yaml else json.dumps
 
     @classmethod
     def of_arguments(cls, arguments: list[str]) -> "Output":
@@ -105,7 +105,8 @@ class Output:
         print(self._dumped({"schema_version": OUTPUT_VERSION, **content}), flush=True)  # noqa: T201  (as above)
 
 
-def _yaml() -> Callable[[Any], str]:
+def yaml_writer() -> Callable[[Any], str]:
+    """Writes what `json_ready` returned as YAML. Raises ImportError where YAML is not installed."""
     import yaml  # noqa: PLC0415  (an extra)
 
     return partial(yaml.safe_dump, sort_keys=False, allow_unicode=True, width=100)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from radofed.cli.framework import check_directory, check_new
-from radofed.cli.output import Result, json_ready
+from radofed.cli.output import Result, json_ready, yaml_writer
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -52,9 +52,7 @@ def _write(page: Path | None, render: Callable[[], str], registry: Path | None, 
     if page is not None:
         written[page] = render()
     if registry is not None:
-        import yaml
-
-        written[registry] = yaml.safe_dump(json_ready(entry), sort_keys=False, allow_unicode=True, width=100)
+        written[registry] = yaml_writer()(json_ready(entry))
     for path, text in written.items():
         create_durably(path, text.encode())
     return list(written)

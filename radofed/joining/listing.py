@@ -44,7 +44,7 @@ class Listing:
         return [
             member.name
             for member in self.roster.members
-            if member.name in self.certificates and self.now >= self.certificates[member.name].renew_from
+            if member.name in self.certificates and self.certificates[member.name].needs_renewal(self.now)
         ]
 
     def to_dict(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ class Renewal:
     @property
     def is_due(self) -> bool:
         """Whether two thirds of the certificate's life are over."""
-        return self.now >= self.certificate.renew_from
+        return self.certificate.needs_renewal(self.now)
 
     def sentence(self) -> str:
         """For the administrator of the node."""
