@@ -248,11 +248,12 @@ class Spools:
 
 
 def _size(directory: Path, pattern: str) -> int:
+    """Bytes of its files of these names. Another thread may be removing a file, or the directory during the scan."""
     total = 0
-    for file in directory.glob(pattern):
-        # Another thread may be removing it.
-        with suppress(FileNotFoundError):
-            total += file.stat().st_size
+    with suppress(FileNotFoundError):
+        for file in directory.glob(pattern):
+            with suppress(FileNotFoundError):
+                total += file.stat().st_size
     return total
 
 

@@ -139,6 +139,21 @@ def test_what_is_being_written_counts_too(spools):
     write(spools, attempt=2, needed=2000)
 
 
+def test_one_that_another_thread_removes_does_not_stop_the_next(spools, monkeypatch):
+    """As where one query ends while another is answered."""
+    write(spools, attempt=1, needed=9000)
+    scandir = os.scandir
+
+    def too_late(path):
+        monkeypatch.setattr(os, "scandir", scandir)
+        spools.remove(QUERY, 1)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", too_late)
+    assert write(spools, attempt=2, needed=9000).hashes
+    assert os.scandir is scandir
+
+
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 @pytest.mark.parametrize("at", range(6))
 def test_a_full_disk_leaves_nothing(spools, monkeypatch, number, at):
