@@ -120,8 +120,8 @@ def pytest_collection_finish():
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """One more than there are processors: some tests wait for nodes, and each process imports what it tests."""
-    return processors() + 1
+    """Two more than there are processors: some tests wait for nodes, and each process imports what it tests."""
+    return processors() + 2
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -94,8 +94,8 @@ def events(caplog):
     "loss",
     [
         pytest.param("none", marks=pytest.mark.slow),
-        "remove_busy_node",
-        pytest.param("kill_busy_worker", marks=pytest.mark.slow),
+        pytest.param("remove_busy_node", marks=pytest.mark.slow),
+        "kill_busy_worker",
     ],
 )
 def test_the_total_has_the_same_bytes_after_any_loss(

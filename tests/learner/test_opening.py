@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import ConfigurationError, TotalError
@@ -68,7 +68,6 @@ def test_the_total_is_the_sum(opening):
     assert done == [(i, opening.opened.chunks) for i in range(1, opening.opened.chunks + 1)]
 
 
-@settings(max_examples=15, deadline=None)
 @given(data=st.data(), parties=st.integers(2, 5))
 def test_any_sums_come_back_exactly(learner_key, data, parties):
     world = World(learner_key, {f"p{i}": None for i in range(parties)})

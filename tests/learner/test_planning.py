@@ -4,7 +4,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.accounting.dp_feat import account
@@ -74,7 +74,6 @@ def test_slots_are_planned_for_growth(learner_key):
     assert World(learner_key, {"a": 10, "b": None}).plan(PLAIN).query.max_rows == 4 * 10 + 1_000_000
 
 
-@settings(max_examples=30, deadline=None)
 @given(max_rows=st.integers(1, 1 << 26), fraction_bits=st.integers(0, 30), parties=st.integers(2, 40))
 def test_the_encoding_holds_what_it_was_planned_for(learner_key, max_rows, fraction_bits, parties):
     request = replace(PLAIN, max_rows=max_rows, fraction_bits=fraction_bits)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -82,7 +82,6 @@ def change_json(directory, change, *, forge=False):
     path.write_text(json.dumps(content))
 
 
-@settings(max_examples=25, deadline=None)
 @given(integers=arrays.arrays(np.int64, (4, 3), elements=st.integers(-(1 << 62), 1 << 62)))
 def test_what_is_saved_reads_back(release, integers):
     release = replace(release, integers=integers)

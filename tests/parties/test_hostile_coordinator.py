@@ -18,7 +18,7 @@ from wire.envelopes import Envelope
 from wire.identity import TlsFiles
 from wire.status import PartyState, Phase, Work
 
-RUN_S = 6.0
+RUN_S = 3.0
 RESPONSE_BYTES = 1 << 20
 # The pauses allow POLLS_AT_ONCE and one every POLL_EVERY_S after that, however busy the machine is.
 MOST_POLLS = POLLS_AT_ONCE + RUN_S / POLL_EVERY_S + 2

@@ -155,7 +155,7 @@ def test_below_the_stated_rows_it_says_no(distribution, eta, budget):
     [
         pytest.param(hardest, 0.0, None, 0.4, marks=pytest.mark.slow),
         (hardest, 0.0, APPROXIMATE, 0.5),
-        (scattered, 0.3, None, 0.1),
+        pytest.param(scattered, 0.3, None, 0.1, marks=pytest.mark.slow),
         pytest.param(scattered, 0.3, APPROXIMATE, 0.1, marks=pytest.mark.slow),
     ],
 )

@@ -80,7 +80,7 @@ def test_discrete_gaussian_has_its_distribution(sigma):
         assert fit(sample, sigma, rounded_normal) < REJECT
 
 
-@pytest.mark.parametrize("sigma", [1 << 30, LARGEST_SIGMA])
+@pytest.mark.parametrize("sigma", [pytest.param(1 << 30, marks=pytest.mark.slow), LARGEST_SIGMA])
 def test_large_noise_has_its_distribution(sigma):
     sample = discrete_gaussian(sigma, 200_000, SeededRandom(31))
     for factor, distribution in ((1.0, True), (0.7, False), (0.97, False), (1.03, False), (1.3, False)):

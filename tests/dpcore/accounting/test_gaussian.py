@@ -6,7 +6,7 @@ from fractions import Fraction
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.accounting import composition, gaussian, integer_noise
@@ -188,7 +188,6 @@ class TestCoins:
         assert subsampled_rados(10.0, 0.5, Fraction(1, 10), DELTA) == 0
         assert subsampled_rados(1e-9, 0.5, 1, DELTA) == gaussian.MOST_RELEASES
 
-    @settings(max_examples=30, deadline=None)
     @given(
         st.floats(1e-4, 2),
         st.integers(1, 10_000),

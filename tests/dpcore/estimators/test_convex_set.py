@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -15,7 +15,6 @@ points = arrays(np.float64, 3, elements=st.floats(-1e6, 1e6))
 
 
 @pytest.mark.parametrize("convex", SETS)
-@settings(max_examples=40)
 @given(points, points)
 def test_projections_are_inside_idempotent_and_non_expansive(convex, a, b):
     p, q = convex.project(a), convex.project(b)
@@ -27,7 +26,6 @@ def test_projections_are_inside_idempotent_and_non_expansive(convex, a, b):
 
 
 @pytest.mark.parametrize("convex", SETS)
-@settings(max_examples=40)
 @given(points, points)
 def test_no_point_of_the_set_is_nearer_than_the_projection(convex, a, other):
     """The angle at the projection between the point outside and any point inside is at least a right one."""
@@ -37,7 +35,6 @@ def test_no_point_of_the_set_is_nearer_than_the_projection(convex, a, other):
 
 
 @pytest.mark.parametrize("convex", SETS)
-@settings(max_examples=40)
 @given(points, points)
 def test_no_two_points_are_further_apart_than_the_diameter(convex, a, b):
     assert np.linalg.norm(convex.project(a) - convex.project(b)) <= convex.diameter(3) * (1 + 1e-12)

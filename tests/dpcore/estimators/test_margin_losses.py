@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import ConfigurationError
@@ -13,7 +13,6 @@ margins = st.floats(-800, 800)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@settings(max_examples=40)
 @given(margins, margins, st.floats(0, 1))
 def test_a_loss_is_convex_and_lipschitz(loss, a, b, share):
     between, at_a, at_b = loss.value(np.array([share * a + (1 - share) * b, a, b]))
@@ -22,7 +21,6 @@ def test_a_loss_is_convex_and_lipschitz(loss, a, b, share):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@settings(max_examples=40)
 @given(margins)
 def test_weights_are_in_the_unit_interval_and_fall(loss, z):
     weight, later = loss.weight(np.array([z, z + 1.0]))

@@ -174,7 +174,7 @@ def test_many_threads_that_enter_and_leave_at_once_agree():
 
     def work():
         start.wait(60)
-        for _ in range(50):
+        for _ in range(12):
             with one_blas_thread():
                 seen.append(blas_threads())
 
@@ -183,7 +183,7 @@ def test_many_threads_that_enter_and_leave_at_once_agree():
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert seen == [{1}] * 400
+    assert seen == [{1}] * 96
     assert blas_threads() == {THREADS}
 
 

@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.paillier.masks import CohortAttempt, MaskKeyError
@@ -68,7 +68,6 @@ def test_the_coefficient_differs_in_query_attempt_and_seed():
     assert all(1 << 100 < number < PRIME for number in drawn)
 
 
-@settings(deadline=None, max_examples=20)
 @given(st.integers(2, 6))
 def test_the_masks_of_the_whole_cohort_cancel_and_those_of_a_part_do_not(count):
     keys = {f"party-{i}": X25519PrivateKey.generate() for i in range(count)}

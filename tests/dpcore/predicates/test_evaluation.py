@@ -52,7 +52,6 @@ batches = st.lists(predicates, min_size=1, max_size=6, unique=True)
 
 
 @given(batches, fraction_bits)
-@settings(max_examples=80, deadline=None)
 def test_values_are_those_of_the_definitions_rounded_down(batch: list[Predicate], f: int):
     found = values(batch, SCHEMA, RECORDS, f)
     expected = [[floor_units(value(predicate, row), f) for predicate in batch] for row in ROWS]

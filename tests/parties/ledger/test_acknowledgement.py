@@ -4,7 +4,7 @@ import shutil
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.accounting.filters import Loss
@@ -73,7 +73,6 @@ def parts(loss: Loss) -> tuple[Fraction, ...]:
 runs = st.lists(st.tuples(st.sampled_from(KINDS), st.booleans()), max_size=4)
 
 
-@settings(max_examples=30, deadline=None)
 @given(common=runs, here=runs, there=runs)
 def test_no_charge_of_either_copy_is_lost(tmp_path_factory, common, here, there):
     """A ledger and its copy that both went on: after the acknowledgement nothing of either is missing."""

@@ -4,7 +4,7 @@ import itertools
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.accounting.concentrated import Concentrated
@@ -289,7 +289,6 @@ def test_a_release_of_an_unknown_learner_counts_for_each_learner_separately(make
         made.spend(charge((RECORD, loss("3")), learner="", epoch=b"table"))
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(charges, max_size=12))
 def test_any_run_of_charges_keeps_to_every_limit(tmp_path_factory, run):
     """Against the plain sums over what was admitted."""

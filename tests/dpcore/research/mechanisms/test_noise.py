@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
@@ -69,7 +69,6 @@ def balle_wang(mu: float, epsilon: float) -> float:
     return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
 
 
-@settings(max_examples=15, deadline=None)
 @given(EPSILONS, st.integers(3, 9), st.integers(10**4, 10**10))
 def test_gaussian_noise_is_the_least_that_suffices(epsilon, digits, square):
     delta = Fraction(1, 10**digits)

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
@@ -88,7 +88,6 @@ def test_agnostic_learning():
     assert failed_more_than(failures(guarantee.rows // 5, 150, Fraction(1), 4, agnostic=True), 150, BETA)
 
 
-@settings(max_examples=20, deadline=None)
 @given(st.integers(1, 10**9), st.sampled_from([Fraction(1, 10), Fraction(1), Fraction(10)]), st.booleans())
 def test_more_of_anything_never_needs_more_rows(size, epsilon, agnostic):
     def rows(concepts=size, alpha=0.1, beta=0.05, epsilon=epsilon):

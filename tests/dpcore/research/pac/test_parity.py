@@ -8,7 +8,7 @@ from functools import cache
 import gmpy2
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -105,7 +105,6 @@ def test_the_papers_run_costs_half_its_epsilon_if_a_row_is_replaced():
     assert not ParityCoins(Fraction(1, 8), HALF, 1).within(Fraction(1, 8))
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.fractions(Fraction(1, 1000), 20, max_denominator=10**6), st.floats(1e-9, 0.9))
 def test_planned_coins_spend_epsilon_and_no_more(epsilon, failure):
     coins = parity_coins(epsilon, failure)
