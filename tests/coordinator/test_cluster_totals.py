@@ -181,6 +181,7 @@ def test_an_invalid_product_is_not_stored(world, settings, monkeypatch, caplog, 
     assert "returned no valid product" in reason
 
 
+@pytest.mark.slow
 @needs_ray
 def test_a_plausible_wrong_product_is_stored_as_the_coordinator_cannot_notice(world, settings, monkeypatch, caplog):
     """The learner's tag refuses it: tests/hostile/test_wrong_products.py."""

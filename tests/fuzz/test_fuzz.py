@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.fuzz.handlers import METHODS, MODULES
 from tests.fuzz.table import all_targets
-from tests.fuzz.target import CORPUS
+from tests.fuzz.target import CORPUS, QUICK_EXAMPLES
 from tests.structure.sources import modules
 from wire.envelopes import Kind
 
@@ -21,7 +21,7 @@ def fuzz_of(name: str):
     target = TARGETS[name]
 
     @settings(
-        max_examples=target.examples,
+        max_examples=target.examples * settings().max_examples // QUICK_EXAMPLES,
         deadline=None,
         database=None,
         # A failure is small already: its input is kept as it is.

@@ -338,9 +338,9 @@ def test_cohorts_of_any_size_have_honest_parties():
 @pytest.mark.parametrize(
     ("arguments", "panels"),
     [
-        (["--rados", "60", "--epsilon-per-rado", "1/2"], 2),
+        pytest.param(["--rados", "60", "--epsilon-per-rado", "1/2"], 2, marks=pytest.mark.slow),
         (["--design", "gaussian", "--rados", "60", "--epsilon", "1", "--coordinates", "3"], 2),
-        (["--design", "moments", "--epsilon", "1", "--coordinates", "3"], 1),
+        pytest.param(["--design", "moments", "--epsilon", "1", "--coordinates", "3"], 1, marks=pytest.mark.slow),
         (["--design", "plain", "--rados", "60"], 1),
     ],
 )

@@ -51,7 +51,10 @@ def test_a_simulation_repeats_and_another_seed_is_another(table):
     "options",
     [
         {"design": "plain", "rados": 60},
-        {"design": "dp-feat", "sensitive": "member", "rados": 40, "epsilon_per_rado": 3, "delta": 0.01},
+        pytest.param(
+            {"design": "dp-feat", "sensitive": "member", "rados": 40, "epsilon_per_rado": 3, "delta": 0.01},
+            marks=pytest.mark.slow,
+        ),
         {
             "design": "dp-feat",
             "sensitive": "member",
@@ -60,8 +63,13 @@ def test_a_simulation_repeats_and_another_seed_is_another(table):
             "delta": 0.01,
             "split": "exact",
         },
-        {"design": "dp-feat", "sensitive": ["member", "x0"], "rounded": "x0", "rados": 30},
-        {"design": "dp-feat", "sensitive": "member", "joint": True, "epsilon": 5, "rados": 30},
+        pytest.param(
+            {"design": "dp-feat", "sensitive": ["member", "x0"], "rounded": "x0", "rados": 30}, marks=pytest.mark.slow
+        ),
+        pytest.param(
+            {"design": "dp-feat", "sensitive": "member", "joint": True, "epsilon": 5, "rados": 30},
+            marks=pytest.mark.slow,
+        ),
         {"design": "fixed-support", "epsilon": 20, "rados": 30, "split": "exact"},
         {"design": "gaussian", "epsilon": 5, "rados": 30},
     ],

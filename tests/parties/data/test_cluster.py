@@ -108,6 +108,7 @@ def test_a_worker_of_the_cluster_has_one_blas_thread(sums, records, monkeypatch,
     assert not [record for record in caplog.records if "cluster failed" in record.getMessage()]
 
 
+@pytest.mark.slow
 @needs_ray
 def test_work_that_is_not_wanted_any_more_stops(sums, records, monkeypatch):
     _, sent = on_workers(monkeypatch, slowly)

@@ -62,7 +62,9 @@ def test_before_the_first_query(learner, path):
     check_page(page)
 
 
-@pytest.mark.parametrize("what", ["moments", "dp-feat", "newton", "statistic"])
+@pytest.mark.parametrize(
+    "what", ["dp-feat", "statistic", *(pytest.param(what, marks=pytest.mark.slow) for what in ("moments", "newton"))]
+)
 def test_the_form_is_the_command_s_and_can_be_used_by_everyone(learner, what):
     page, opening = learner
     open_page(page, opening, f"plan?what={what}")
@@ -86,10 +88,11 @@ def test_the_form_is_the_command_s_and_can_be_used_by_everyone(learner, what):
     ("what", "fields", "arguments"),
     [
         ("moments", {"epsilon": "1"}, ("--design", "moments", "--epsilon", "1")),
-        ("moments", {"epsilon": "1", "colluders": "0", "cohort_min": "3"},
-         ("--design", "moments", "--epsilon", "1", "--honest", "3")),
+        pytest.param("moments", {"epsilon": "1", "colluders": "0", "cohort_min": "3"},
+                     ("--design", "moments", "--epsilon", "1", "--honest", "3"), marks=pytest.mark.slow),
         ("dp-feat", {"rados": "9", "sensitive": "smoker"}, ("--rados", "9", "--sensitive", "smoker")),
-        ("linear-regression", {"epsilon": "1"}, ("--estimator", "linear-regression", "--epsilon", "1")),
+        pytest.param("linear-regression", {"epsilon": "1"}, ("--estimator", "linear-regression", "--epsilon", "1"),
+                     marks=pytest.mark.slow),
         ("statistic", {"epsilon": "1/2", "statistic": 'x["age"] >= 65\ny == 1'},
          ("--statistic", 'x["age"] >= 65', "--statistic", "y == 1", "--epsilon", "1/2")),
     ],
@@ -133,10 +136,14 @@ def test_noise_that_exceeds_the_signal_is_an_alarm(plan, member):
         ),
         ("moments", {"epsilon": HTML}, f"--epsilon '{HTML}' is not a number"),
         pytest.param("moments", {"epsilon": ""}, "moments adds noise: give the epsilon", marks=pytest.mark.slow),
-        ("moments", {"epsilon": "1", "worth": "9"}, "leave --epsilon and --share-sd out"),
+        pytest.param(
+            "moments", {"epsilon": "1", "worth": "9"}, "leave --epsilon and --share-sd out", marks=pytest.mark.slow
+        ),
         ("moments", {"epsilon": "1", "cohort_min": "few"}, "Invalid value for '--cohort-min'"),
         pytest.param("moments", {"epsilon": "1", "schema": "/nowhere.toml"}, "/nowhere.toml", marks=pytest.mark.slow),
-        ("moments", {"epsilon": "1", "schema": ""}, "give the path of the schema's file"),
+        pytest.param(
+            "moments", {"epsilon": "1", "schema": ""}, "give the path of the schema's file", marks=pytest.mark.slow
+        ),
         ("moments", {"epsilon": "1", "party_rows": "9,x"}, "write each party's rows, such as 1200,900,400"),
         pytest.param(
             "moments",
