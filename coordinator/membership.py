@@ -7,14 +7,13 @@ from coordinator.store import Store
 from dpcore.errors import ConfigurationError
 from radofed.common.files.reading import FileKind, read_bytes, with_remedy
 from radofed.common.files.writing import BY_UMASK, write_durably
-from radofed.common.logs import Log
+from radofed.common.logs import Daily, Log
 from wire.envelopes import Envelope, load_public_key
 from wire.errors import Code, WireError
 from wire.roster import Member, Role, Roster, open_roster, read_roster
 
 # One message has room for this many acceptances and receipts in addition to the longest query.
 MOST_PARTIES = 1000
-WARNED_EVERY_S = 86_400.0
 _ROSTER = FileKind(with_remedy("use the roster.signed that the operator made"), limit_bytes=4 << 20)
 
 
@@ -36,7 +35,7 @@ class Membership:
         self._store = store
         self._log = log
         self.envelope, self.roster = self._read()
-        self._warned_at: float | None = None
+        self._warnings = Daily()
 
     def _read(self) -> tuple[Envelope, Roster]:
         known = self._store.roster()
@@ -67,9 +66,8 @@ class Membership:
     def warn(self, now_unix_s: float) -> None:
         """Log, at most once a day for one roster, that the roster expires soon, has expired or never expires."""
         sentence = self.roster.expiry_warning(now_unix_s)
-        if not sentence or (self._warned_at is not None and now_unix_s - self._warned_at < WARNED_EVERY_S):
+        if not sentence or not self._warnings.is_due(now_unix_s):
             return
-        self._warned_at = now_unix_s
         level = self._log.error if self.roster.is_expired(now_unix_s) else self._log.warning
         level("roster expiry", reason=sentence, version=self.roster.version)
 
@@ -81,7 +79,7 @@ class Membership:
             self._log.error("roster refused", file=str(self._file), error=str(error), version=self.roster.version)
             return False
         is_newer = roster.version > self.roster.version
-        self.envelope, self.roster, self._warned_at = envelope, roster, None
+        self.envelope, self.roster, self._warnings = envelope, roster, Daily()
         self._log.info(
             "roster read",
             version=roster.version,

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import datetime as dt
 import fcntl
 import os
 import signal
@@ -17,7 +16,7 @@ from grpc_reflection.v1alpha import reflection
 from coordinator.config import CoordinatorConfig
 from coordinator.core import Core
 from coordinator.intake import Intake
-from coordinator.membership import WARNED_EVERY_S, Membership
+from coordinator.membership import Membership
 from coordinator.seen import LastSeen
 from coordinator.service import SERVICES, LearnerService, MemberService, PartyService, register
 from coordinator.spool import UploadSpool
@@ -27,17 +26,18 @@ from coordinator.views import Views
 from coordinator.witnesses import WitnessExchange
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.processors import one_blas_thread
+from radofed.common.files.reading import state_of
 from radofed.common.files.writing import BY_UMASK, write_durably
 from radofed.common.logs import Log, start_logging
 from wire.envelopes import load_public_key
-from wire.identity import Certificate
+from wire.own_certificate import OwnCertificate
 from wire.roster import Role
 from wire.transport import SERVER_OPTIONS, Gate
 
 DRAIN_S = 10.0
 EXPIRY_CHECKED_EVERY_S = 60.0
-ROSTER_LOOKED_AT_EVERY_S = 5.0
-"""A roster file that was replaced is read within this time, also without SIGHUP."""
+FILES_LOOKED_AT_EVERY_S = 5.0
+"""A roster or certificate that was replaced is read within this time, also without SIGHUP."""
 
 
 def serve(config: CoordinatorConfig) -> None:
@@ -93,8 +93,7 @@ class Node:
         config = self._config
         # A node has its own compute threads, next to other nodes of this machine.
         stack.enter_context(one_blas_thread())
-        now = dt.datetime.now(dt.UTC)
-        certificate = config.tls.files.check(config.federation, Role.COORDINATOR, config.name, now)
+        own = OwnCertificate(config.tls.files, config.federation, Role.COORDINATOR, config.name, self._log)
         config.state_directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         stack.enter_context(_locked(config.lock_file))
         config.address_file.unlink(missing_ok=True)
@@ -119,11 +118,11 @@ class Node:
         seen = LastSeen(store)
         stack.callback(seen.save)
         server = self._build(core, membership, seen)
-        self.address = self._bind(server)
+        self.address = self._bind(server, own)
         await server.start()
         stack.push_async_callback(self._stop, server, core)
-        expiry = _watch_expiry(membership, certificate, core.wall_clock, self._log)
-        for task in (core.run(), seen.run(), expiry, self._watch_roster()):
+        expiry = _watch_expiry(membership, own, core.wall_clock)
+        for task in (core.run(), seen.run(), expiry, self._watch_files(own)):
             stack.push_async_callback(_cancel, asyncio.create_task(task))
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
         _write_address(config.address_file, self.address)
@@ -135,12 +134,13 @@ class Node:
             roster_expires=membership.roster.expiry_date,
         )
 
-    async def _watch_roster(self) -> None:
-        """Read the roster again whenever its file is replaced."""
-        read = _state_of(self._config.roster)
+    async def _watch_files(self, own: OwnCertificate) -> None:
+        """Read the roster and the certificate again whenever their files are replaced."""
+        read = state_of(self._config.roster)
         while True:
-            await asyncio.sleep(ROSTER_LOOKED_AT_EVERY_S)
-            if (found := _state_of(self._config.roster)) != read:
+            await asyncio.sleep(FILES_LOOKED_AT_EVERY_S)
+            own.look()
+            if (found := state_of(self._config.roster)) != read:
                 read = found
                 self.reload_roster()
 
@@ -160,10 +160,10 @@ class Node:
         reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
         return server
 
-    def _bind(self, server: grpc.aio.Server) -> str:
+    def _bind(self, server: grpc.aio.Server, own: OwnCertificate) -> str:
         host, port = self._config.host_and_port
         try:
-            bound = server.add_secure_port(f"{host}:{port}", self._config.tls.files.server_credentials())
+            bound = server.add_secure_port(f"{host}:{port}", own.server_credentials())
         except RuntimeError as error:
             raise ConfigurationError(
                 f"cannot listen on {self._config.listen}: check that the port is free and the host is this machine's"
@@ -192,27 +192,12 @@ class _Health(health.aio.HealthServicer):  # type: ignore[misc] # the library ha
         return health_pb2.HealthListResponse(statuses=dict(zip(names, each, strict=True)))
 
 
-def _state_of(file: Path) -> tuple[int, int, int] | None:
-    """What changes when a file is replaced; None if there is none."""
-    try:
-        found = file.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
-
-
-async def _watch_expiry(
-    membership: Membership, certificate: Certificate, wall_clock: Callable[[], float], log: Log
-) -> None:
+async def _watch_expiry(membership: Membership, own: OwnCertificate, wall_clock: Callable[[], float]) -> None:
     """Warn at start, and then daily as long as the roster or this coordinator's certificate expires soon."""
-    warned_at = float("-inf")
     while True:
         now = wall_clock()
         membership.warn(now)
-        sentence = certificate.expiry_warning(dt.datetime.fromtimestamp(now, dt.UTC))
-        if sentence and now - warned_at >= WARNED_EVERY_S:
-            warned_at = now
-            log.warning("certificate expiry", reason=sentence)
+        own.warn(now)
         await asyncio.sleep(EXPIRY_CHECKED_EVERY_S)
 
 

@@ -1,5 +1,6 @@
 """gRPC client of a party. The only file of this package that uses the wire messages."""
 
+import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -17,6 +18,7 @@ from wire.transport import LONG_POLL_GRACE_S, Caller, open_channel
 from wire.upload import Chunk
 
 GIVE_UP_AFTER_S = 60.0
+LONGEST_CALL_S = 120.0
 
 Response = TypeVar("Response")
 
@@ -40,16 +42,34 @@ class CoordinatorClient:
         Raises ConfigurationError if a file cannot be read.
         """
         self._caller = Caller(target, give_up_after_s=give_up_after_s, stopping=stopping)
-        self._channel = open_channel(target, tls)
+        self._tls = tls
+        self._former: list[grpc.Channel] = []
+        self._open()
+
+    def _open(self) -> None:
+        self._channel = open_channel(self._caller.target, self._tls)
         # The generated stub types cover both gRPC interfaces and match neither exactly.
         channel: Any = self._channel
         self._members: Any = member_service_pb2_grpc.MemberServiceStub(channel)
         self._party: Any = party_service_pb2_grpc.PartyServiceStub(channel)
         self._health: Any = health_pb2_grpc.HealthStub(channel)
 
+    def reconnect(self) -> None:
+        """Read the files again, and use a new connection for all further calls. A running call ends on the former one.
+
+        Raises ConfigurationError, and keeps the connection, if a file cannot be read.
+        """
+        former = self._channel
+        self._open()
+        self._former.append(former)
+        closing = threading.Timer(LONGEST_CALL_S, former.close)
+        closing.daemon = True
+        closing.start()
+
     def close(self) -> None:
         """Close the connection. A running call fails immediately."""
-        self._channel.close()
+        for channel in (self._channel, *self._former):
+            channel.close()
 
     def __enter__(self) -> Self:
         return self
@@ -119,7 +139,7 @@ class CoordinatorClient:
     def upload_chunk(self, query_id: bytes, attempt: int, chunk: Chunk) -> None:
         """See parties.answering.coordinator_calls.CoordinatorCalls."""
         request = party_service_pb2.UploadChunkRequest(query_id=query_id, attempt=attempt, chunk=chunk.to_proto())
-        self._call(self._party.UploadChunk, request, timeout_s=120.0)
+        self._call(self._party.UploadChunk, request, timeout_s=LONGEST_CALL_S)
 
     def receipt(self, receipt: Envelope) -> None:
         """See parties.answering.coordinator_calls.CoordinatorCalls."""

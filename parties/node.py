@@ -5,7 +5,6 @@ computation blocks neither polling nor answers. Their progress is on disk, and a
 The node reads keys, schema and data once, at start; it also reads the policy on SIGHUP.
 """
 
-import datetime as dt
 import os
 import signal
 import threading
@@ -47,10 +46,11 @@ from parties.rosters import Rosters
 from parties.secret import load_or_create
 from radofed.common.files.schemas import load_schema
 from radofed.common.local_status import StatusServer
-from radofed.common.logs import Log, start_logging
+from radofed.common.logs import Daily, Log, start_logging
 from wire.envelopes import SigningKey, load_public_key
 from wire.errors import WireError
 from wire.features import OWN_FEATURES, Features
+from wire.own_certificate import OwnCertificate
 from wire.roster import Role
 from wire.transport import LONG_POLL_S
 
@@ -62,7 +62,6 @@ SELDOM_S = 2
 # Short: the caller retries after a pause that ends when the node stops.
 CALL_PATIENCE_S = 3.0
 ROSTER_EVERY_S = 600.0
-WARNED_EVERY_S = 86_400.0
 
 
 def run(config: PartyConfig) -> None:
@@ -120,7 +119,7 @@ class PartyNode:
         self._cursor = 0
         # Queries seen in the current sweep from cursor 0, or None.
         self._sweep: set[bytes] | None = set()
-        self._warned_of_expiry_at = self._forgotten_at = float("-inf")
+        self._forgotten_at = float("-inf")
         self._answered = False
         self._started_unix_s, self._contact_unix_s = time.time(), None
         self._poller = threading.Thread(target=self._poll, name="poll")
@@ -155,7 +154,8 @@ class PartyNode:
         # A node has its own compute threads, next to other nodes of this machine.
         opened.enter_context(one_blas_thread())
         # Checked here: over the connection, an expired or foreign certificate looks like an unreachable coordinator.
-        self._certificate = config.tls.files.check(config.federation, Role.PARTY, config.name, dt.datetime.now(dt.UTC))
+        self._own = OwnCertificate(config.tls.files, config.federation, Role.PARTY, config.name, self._log)
+        self._connected_version, self._roster_warnings = self._own.version, Daily()
         opened.enter_context(lock_party(config))
         self._stop, self._was_paused = threading.Event(), False
         self._drain_until = float("inf")
@@ -343,6 +343,7 @@ class PartyNode:
         while not self._stop.is_set():
             begun, busy_s = time.monotonic(), time.thread_time()
             try:
+                self._follow_certificate()
                 if begun - asked_roster_at > ROSTER_EVERY_S:
                     self._refresh_roster()
                     self._state_features()
@@ -405,16 +406,18 @@ class PartyNode:
     def _warn_of_expiry(self) -> None:
         """Log, at most once a day, what expires soon or has expired, and that the known roster never expires."""
         known, now = self._rosters.known, time.time()
-        sentences = {
-            "roster expiry": "" if known is None else known.expiry_warning(now),
-            "certificate expiry": self._certificate.expiry_warning(dt.datetime.fromtimestamp(now, dt.UTC)),
-        }
-        if not any(sentences.values()) or now - self._warned_of_expiry_at < WARNED_EVERY_S:
-            return
-        self._warned_of_expiry_at = now
-        for event, sentence in sentences.items():
-            if sentence:
-                self._log.warning(event, reason=sentence)
+        self._own.warn(now)
+        sentence = "" if known is None else known.expiry_warning(now)
+        if sentence and self._roster_warnings.is_due(now):
+            self._log.warning("roster expiry", reason=sentence)
+
+    def _follow_certificate(self) -> None:
+        """Connect again if the certificate's files were replaced: calls that run end on the former connections."""
+        self._own.look()
+        if self._connected_version != self._own.version:
+            for client in (self._poll_client, self._client_for_queries):
+                client.reconnect()
+            self._connected_version = self._own.version
 
     def _state_features(self) -> None:
         """Send what this node can do. A coordinator of version 0.1 does not take it, and nothing depends on it here."""

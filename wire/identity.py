@@ -143,11 +143,6 @@ class TlsFiles:
         ca, certificate, key = self.read()
         return grpc.ssl_channel_credentials(ca, key, certificate)
 
-    def server_credentials(self) -> grpc.ServerCredentials:
-        """Credentials for the coordinator, which refuses clients without a certificate of the same authority."""
-        ca, certificate, key = self.read()
-        return grpc.ssl_server_credentials([(key, certificate)], root_certificates=ca, require_client_auth=True)
-
     def read(self) -> tuple[bytes, bytes, bytes]:
         """The content of the three files. Raises ConfigurationError if one cannot be read."""
         return read_bytes(self.ca, _PEM), read_bytes(self.certificate, _PEM), read_bytes(self.key, _KEY)

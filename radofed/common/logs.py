@@ -139,6 +139,23 @@ class Log:
         self._logger.error(event, extra={"fields": fields}, exc_info=True)  # noqa: LOG014 - called in handlers
 
 
+_DAY_S = 86_400.0
+
+
+class Daily:
+    """Says when a warning that still holds is to be repeated: after a day."""
+
+    def __init__(self) -> None:
+        self._said_at_unix_s = float("-inf")
+
+    def is_due(self, now_unix_s: float) -> bool:
+        """Whether a day has passed since this last returned True; True at first."""
+        if now_unix_s - self._said_at_unix_s < _DAY_S:
+            return False
+        self._said_at_unix_s = now_unix_s
+        return True
+
+
 @dataclass
 class _Share:
     """What one event has used of its bytes in the current window, and how many lines were left out of it."""

@@ -1,6 +1,7 @@
-"""A federation of eleven months: every role says that its certificate ends, and goes on working."""
+"""A federation of eleven months: every role says that its certificate ends, and takes a new one without a restart."""
 
 import datetime as dt
+import time
 
 import pytest
 
@@ -9,30 +10,53 @@ from learner.config import LearnerConfig
 from learner.session import Session
 from parties.config import PartyConfig
 from parties.node import PartyNode
+from radofed.certificates import Authority, make_request
+from radofed.common.files.writing import write_durably
 from radofed.provision import provision
 from tests.coordinator.world import RunningNode
 from tests.end_to_end.test_main_job import SCHEMA, table
 from tests.federation import free_port, rado, wait_until
 from tests.learner.test_session import REQUEST
 from wire.roster import Role
+from wire.transport import LONG_POLL_S
 
 AGE = dt.timedelta(days=340)
 
 
-@pytest.fixture
-def made(tmp_path):
+YEAR = dt.timedelta(days=365)
+
+
+def federation(directory, age: dt.timedelta):
     made = provision(
-        tmp_path / "federation",
+        directory,
         federation="clinics",
         coordinator_address=f"127.0.0.1:{free_port()}",
         parties=["ada", "bob"],
         roster_days=400,
-        now=dt.datetime.now(dt.UTC) - AGE,
+        now=dt.datetime.now(dt.UTC) - age,
     )
     for party in made.of(Role.PARTY):
         (party.directory / "schema.toml").write_text(SCHEMA)
         (party.directory / "data.csv").write_text(table(300, 1))
     return made
+
+
+@pytest.fixture
+def made(tmp_path):
+    return federation(tmp_path / "federation", AGE)
+
+
+def renew(made, member) -> None:
+    """A new key and certificate in their places, as a member installs what the operator signed: one by one."""
+    place = member.directory
+    request = make_request("clinics", member.role, member.name)
+    hosts = ["127.0.0.1"] if member.role is Role.COORDINATOR else []
+    authority = Authority.load(made.directory / "federation")
+    certificate = authority.sign_request(
+        request.request_pem, member.role, member.name, dt.datetime.now(dt.UTC), hosts=hosts
+    )
+    write_durably(place / "tls.key", request.key_pem)
+    write_durably(place / "certificate.pem", certificate)
 
 
 def warnings(caplog) -> list[str]:
@@ -63,3 +87,36 @@ def test_every_role_says_that_its_certificate_ends_and_goes_on(made, caplog):
     assert (certificate["status"], certificate["mend"]) == ("advice", sentence)
     found = rado("certificate", "needs-renewal", "--config", str(learner.config), code=1)["data"]
     assert found["is_due"]
+
+
+@pytest.mark.parametrize("left_s", [None, pytest.param(15, marks=pytest.mark.slow)])
+def test_a_renewed_certificate_is_used_without_a_restart(made, tmp_path, caplog, left_s):
+    """Beyond the end of the former one, too (slow): a party connects again, and a learner to the coordinator."""
+    if left_s is not None:
+        made = federation(tmp_path / "old", YEAR - dt.timedelta(seconds=left_s))
+    ends = time.monotonic() + (left_s or 0)
+    caplog.set_level("INFO")
+    (coordinator,), (learner,) = made.of(Role.COORDINATOR), made.of(Role.LEARNER)
+    rado("learner", "keygen", "--config", str(learner.config), "--bits", "2048")
+    running = RunningNode(CoordinatorConfig.load(coordinator.config))
+    ada = made.of(Role.PARTY)[0]
+
+    def read() -> int:
+        return [record.getMessage() for record in caplog.records].count("certificate read")
+
+    try:
+        with PartyNode(PartyConfig.load(ada.config)) as node:
+            wait_until(lambda: node.status()["last_contact_unix_s"], what="the party's contact")
+            for member in (coordinator, ada, learner):
+                renew(made, member)
+            # A poll ends within the longest wait of a long poll.
+            wait_until(lambda: read() == 2, timeout_s=LONG_POLL_S + 15, what="both nodes")
+            time.sleep(max(0.0, ends + 1 - time.monotonic()))
+            with Session(LearnerConfig.load(learner.config)) as session:
+                assert not [line for line in session.plan(REQUEST).sentences() if "expires" in line]
+            running.close()
+            restarted = time.time()
+            running = RunningNode(CoordinatorConfig.load(coordinator.config))
+            wait_until(lambda: node.status()["last_contact_unix_s"] > restarted, what="the next contact")
+    finally:
+        running.close()

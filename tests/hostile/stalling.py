@@ -19,6 +19,7 @@ from rado.v1 import (
     party_service_pb2,
     party_service_pb2_grpc,
 )
+from tests.certificates import server_credentials
 from tests.federation import ProcessFederation
 from wire.envelopes import Envelope
 from wire.features import OWN_FEATURES
@@ -77,7 +78,7 @@ class Holding(MemberService, PartyService, LearnerService):
         party_service_pb2_grpc.add_PartyServiceServicer_to_server(self, self._server)
         learner_service_pb2_grpc.add_LearnerServiceServicer_to_server(self, self._server)
         files = TlsFiles(home / "ca.pem", home / "certificate.pem", home / "tls.key")
-        self._server.add_secure_port(federation.address, files.server_credentials())
+        self._server.add_secure_port(federation.address, server_credentials(files))
         self._server.start()
 
     def __enter__(self) -> Self:

@@ -8,6 +8,7 @@ from rado.v1 import learner_service_pb2 as messages
 from rado.v1 import member_service_pb2
 from rado.v1.learner_service_pb2_grpc import LearnerServiceServicer, add_LearnerServiceServicer_to_server
 from rado.v1.member_service_pb2_grpc import MemberServiceServicer, add_MemberServiceServicer_to_server
+from tests.certificates import server_credentials
 from wire.envelopes import Envelope
 from wire.errors import CODE_METADATA_KEY, Code, WireError
 from wire.features import OWN_FEATURES
@@ -38,7 +39,7 @@ class CoordinatorStub(LearnerServiceServicer, MemberServiceServicer):
         self._server = grpc.server(ThreadPoolExecutor(4))
         add_LearnerServiceServicer_to_server(self, self._server)
         add_MemberServiceServicer_to_server(self, self._server)
-        port = self._server.add_secure_port("127.0.0.1:0", tls.server_credentials())
+        port = self._server.add_secure_port("127.0.0.1:0", server_credentials(tls))
         self._server.start()
         return f"127.0.0.1:{port}"
 

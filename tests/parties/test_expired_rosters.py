@@ -1,11 +1,10 @@
 """What a party says of a roster that expires soon, has expired or never expires; and that its node starts with it."""
 
-import time
-
 import pytest
 
 from parties.config import PartyConfig
 from parties.node import PartyNode
+from radofed.common.logs import Daily
 from radofed.provision_roster import renew_roster
 from tests.federation import wait_until
 from tests.parties.check_world import run
@@ -66,11 +65,11 @@ def test_a_node_warns_once_a_day_and_takes_the_renewed_roster(offline, caplog):
         assert "expires in 6 days" in said()[0]
         node._warn_of_expiry()
         assert len(said()) == 1
-        node._warned_of_expiry_at = time.time() - DAY_S - 1
+        node._roster_warnings._said_at_unix_s -= DAY_S + 1
         node._warn_of_expiry()
         assert len(said()) == 2
         renew_roster(directory)
         assert node._rosters.offer(Envelope.from_bytes((directory / "roster.signed").read_bytes()))
-        node._warned_of_expiry_at = float("-inf")
+        node._roster_warnings = Daily()
         node._warn_of_expiry()
         assert len(said()) == 2

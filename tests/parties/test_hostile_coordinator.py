@@ -14,6 +14,7 @@ from parties.node import PartyNode
 from parties.polling import LONGEST_UNREADABLE_PAUSE_S, POLL_EVERY_S, POLLS_AT_ONCE, PollingPace
 from rado.v1 import member_service_pb2, member_service_pb2_grpc, party_service_pb2, party_service_pb2_grpc
 from radofed.common.logs import BoundedLines
+from tests.certificates import server_credentials
 from wire.envelopes import Envelope
 from wire.identity import TlsFiles
 from wire.status import PartyState, Phase, Work
@@ -113,7 +114,7 @@ def test_a_coordinator_that_never_lets_a_party_wait_wears_it_out_neither_by_poll
     party_service_pb2_grpc.add_PartyServiceServicer_to_server(hostile, server)
     member_service_pb2_grpc.add_MemberServiceServicer_to_server(hostile, server)
     files = TlsFiles(home / "ca.pem", home / "certificate.pem", home / "tls.key")
-    assert server.add_secure_port(offline.address, files.server_credentials())
+    assert server.add_secure_port(offline.address, server_credentials(files))
     server.start()
     try:
         with PartyNode(PartyConfig.load(offline.member("ada").config)):

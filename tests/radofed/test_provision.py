@@ -16,6 +16,7 @@ from radofed.certificates import Authority, make_request
 from radofed.common.files.writing import create_durably
 from radofed.provision import provision, split_address
 from radofed.templates import PolicyChoices
+from tests.certificates import server_credentials
 from wire.envelopes import Envelope, SigningKey, fingerprint, load_public_key
 from wire.identity import TlsFiles
 from wire.roster import Role, open_roster
@@ -179,7 +180,7 @@ def test_ipv6_is_dialled_under_the_name_in_the_certificate(tmp_path):
     assert dialled == "[::1]:7443"
     server = grpc.server(ThreadPoolExecutor(1))
     try:
-        port = server.add_secure_port("[::1]:0", tls_of(coordinator).server_credentials())
+        port = server.add_secure_port("[::1]:0", server_credentials(tls_of(coordinator)))
     except RuntimeError:
         pytest.skip("this machine has no IPv6")
     server.start()

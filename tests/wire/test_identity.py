@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from dpcore.errors import ConfigurationError
 from radofed.certificates import Authority, make_request
 from radofed.common.files.writing import create_durably
+from tests.certificates import server_credentials
 from wire.errors import CODE_METADATA_KEY, Code, ConnectionLostError, TimedOutError, WireError
 from wire.identity import Certificate, TlsFiles
 from wire.roster import Role
@@ -101,7 +102,7 @@ def server(files):
     served = grpc.server(ThreadPoolExecutor(4))
     served.add_generic_rpc_handlers((echo,))
     tls = files.issue(Role.COORDINATOR, "coordinator")
-    port = served.add_secure_port("127.0.0.1:0", tls.server_credentials())
+    port = served.add_secure_port("127.0.0.1:0", server_credentials(tls))
     served.start()
     yield echo, f"127.0.0.1:{port}"
     served.stop(0)
@@ -132,7 +133,7 @@ def test_a_party_cannot_pose_as_the_coordinator(files):
     """A party's certificate is not valid for a server, on any host."""
     served = grpc.server(ThreadPoolExecutor(1))
     served.add_generic_rpc_handlers((Echo(),))
-    port = served.add_secure_port("127.0.0.1:0", files.issue(Role.PARTY, "mallory").server_credentials())
+    port = served.add_secure_port("127.0.0.1:0", server_credentials(files.issue(Role.PARTY, "mallory")))
     served.start()
     target = f"127.0.0.1:{port}"
     with open_channel(target, files.issue(Role.PARTY, "a")) as channel, pytest.raises(ConnectionLostError):

@@ -110,6 +110,15 @@ def _check(path: Path, kind: FileKind, found: os.stat_result) -> None:
         _refuse_size(path, kind, found.st_size)
 
 
+def state_of(path: Path) -> tuple[int, int, int] | None:
+    """What changes when a file is replaced: inode, time of change in nanoseconds, bytes; None if there is no file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
 def check_private(path: Path) -> None:
     """Raise ExposedKeyError if other users can read or change this file; OSError if there is none.
 
