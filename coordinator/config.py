@@ -83,6 +83,11 @@ class CoordinatorConfig(Configuration):
         return self.state_directory / "spool"
 
     @property
+    def admissions_directory(self) -> Path:
+        """Directory of operators' answers that members fetch."""
+        return self.state_directory / "admissions"
+
+    @property
     def host_and_port(self) -> tuple[str, int]:
         """`listen` split into host and port. Raises ConfigurationError."""
         host, colon, port = self.listen.rpartition(":")

@@ -108,6 +108,11 @@ def install_roster(config: CoordinatorConfig, file: Path) -> Roster:
     return roster
 
 
+def read_own_roster(config: CoordinatorConfig) -> Roster:
+    """The roster in the place that the configuration names. Raises ConfigurationError, also for another's signature."""
+    return read_roster(config.roster, load_public_key(config.federation_key), _ROSTER)[1]
+
+
 def check_sender(named: str, caller: Member) -> None:
     """Raise WireError(SENDER_MISMATCH) unless the member named in a message is the certificate's."""
     if named != caller.name:

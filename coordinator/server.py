@@ -13,6 +13,7 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from coordinator.admissions import Admissions
 from coordinator.config import CoordinatorConfig
 from coordinator.core import Core
 from coordinator.intake import Intake
@@ -150,9 +151,10 @@ class Node:
         intake = Intake(core, lambda: membership.roster, self._log)
         witnesses = WitnessExchange(self._store, lambda: membership.roster, core.clock)
         views = Views(core, witnesses)
+        admissions = Admissions(self._config.admissions_directory, self._log)
         register(
             server,
-            MemberService(membership, witnesses, core.wall_clock),
+            MemberService(membership, witnesses, admissions, core.wall_clock),
             PartyService(intake, views, witnesses),
             LearnerService(intake, views),
         )

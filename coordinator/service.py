@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import grpc.aio
 
+from coordinator.admissions import Admissions
 from coordinator.intake import Intake
 from coordinator.membership import Membership
 from coordinator.views import Views
@@ -48,9 +49,16 @@ RESPONSE_BYTES = MAX_MESSAGE_BYTES - 16 * 1024
 class MemberService(member_service_pb2_grpc.MemberServiceServicer):
     """Calls of every member."""
 
-    def __init__(self, membership: Membership, witnesses: WitnessExchange, wall_clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        membership: Membership,
+        witnesses: WitnessExchange,
+        admissions: Admissions,
+        wall_clock: Callable[[], float],
+    ) -> None:
         self._membership = membership
         self._witnesses = witnesses
+        self._admissions = admissions
         self._wall_clock = wall_clock
 
     async def FetchRoster(
@@ -69,6 +77,13 @@ class MemberService(member_service_pb2_grpc.MemberServiceServicer):
         return member_service_pb2.FetchFeaturesResponse(
             parties=[envelope.to_proto() for envelope in stated], coordinator=OWN_FEATURES
         )
+
+    async def FetchAdmission(
+        self, request: member_service_pb2.FetchAdmissionRequest, context: Context
+    ) -> member_service_pb2.FetchAdmissionResponse:
+        """The caller's own admission. No member gets another one's."""
+        found = await asyncio.to_thread(self._admissions.of, current_caller().name)
+        return member_service_pb2.FetchAdmissionResponse(admission=found)
 
 
 class PartyService(party_service_pb2_grpc.PartyServiceServicer):

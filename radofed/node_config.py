@@ -1,7 +1,7 @@
 """Which role a configuration file is of, and the file read as that role's."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from dpcore.errors import ConfigurationError
 from radofed.common.configuration import read_keys
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from coordinator.config import CoordinatorConfig
     from learner.config import LearnerConfig
     from parties.config import PartyConfig
+
+NodeConfig: TypeAlias = "PartyConfig | CoordinatorConfig | LearnerConfig"
 
 # A key that only this role's configuration has.
 _ROLES = {"policy": Role.PARTY, "roster": Role.COORDINATOR, "paillier_key": Role.LEARNER}
@@ -29,7 +31,7 @@ def role_of(config: Path) -> Role:
     return found[0]
 
 
-def load_node_config(config: Path) -> "PartyConfig | CoordinatorConfig | LearnerConfig":
+def load_node_config(config: Path) -> NodeConfig:
     """Read a node's configuration. Raises ConfigurationError if it is none."""
     match role_of(config):
         case Role.PARTY:

@@ -74,6 +74,7 @@ ALLOWED_ROLES: dict[str, frozenset[Role]] = {
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": _EVERYONE,
     "/rado.v1.MemberService/FetchRoster": _EVERYONE,
     "/rado.v1.MemberService/FetchFeatures": _EVERYONE,
+    "/rado.v1.MemberService/FetchAdmission": _EVERYONE,
     "/rado.v1.PartyService/SubmitFeatures": _PARTIES,
     "/rado.v1.PartyService/AskWitnesses": _PARTIES,
     "/rado.v1.PartyService/SubmitWitness": _PARTIES,

@@ -64,6 +64,22 @@ def roster(
     return Result(data, f"{loaded.roster}: version {installed.version}, expires {installed.expiry_date}")
 
 
+@command(app, "admissions")
+def admissions(
+    _output: Output,
+    files: Annotated[list[Path], typer.Argument(help="Admissions that the operator signed.", show_default=False)],
+    config: ConfigOption,
+) -> Result:
+    """Leave renewed certificates for members to fetch with `rado certificate renew`. They hold no secret.
+
+    Each must be signed by the federation's key, and for a member of the roster. Nothing is left if one is not.
+    """
+    from radofed.joining.delivery import leave
+
+    names = leave(config, files)
+    return Result({"members": names}, f"left for {', '.join(names)}: `rado certificate renew` fetches it")
+
+
 def _sentences(found: dict[str, Any], limit: int) -> list[str]:
     """The coordinator, its members, then its newest queries."""
     from coordinator.words import seen_words

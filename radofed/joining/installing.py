@@ -24,12 +24,17 @@ from wire.envelopes import (
     spoken,
 )
 from wire.errors import WireError
-from wire.identity import TlsFiles
+from wire.identity import Certificate, TlsFiles
 from wire.roster import Member, Role, Roster, open_roster
 
 # A roster of a thousand members has some 200 KB.
 _FILE = FileKind(with_remedy("ask the operator for the file again"), limit_bytes=8 << 20)
 _FEDERATION_KEY = "federation.pub"
+
+
+def read_file(path: Path) -> bytes:
+    """The content of an answer, for `Admission.of_bytes`. Raises ConfigurationError."""
+    return read_bytes(path, _FILE)
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,11 @@ class Admission:
     @classmethod
     def load(cls, path: Path) -> "Admission":
         """Read an answer. Raises ConfigurationError if it was changed on its way, or is none."""
-        content = read_bytes(path, _FILE)
+        return cls.of_bytes(read_file(path), path)
+
+    @classmethod
+    def of_bytes(cls, content: bytes, path: Path) -> "Admission":
+        """Like `load`, with the content of a file, or what a coordinator sent for it."""
         try:
             file = parse(join_pb2.AdmissionFile, content)
             payload = Envelope.from_proto(file.admission).open(Kind.ADMISSION, file.federation_key)
@@ -142,7 +151,16 @@ def install(directory: Path, admission: Admission, *, now: dt.datetime | None = 
             f"{pinned}: the key of another federation; if the operator changed its key, compare the new fingerprint, "
             "then delete this file"
         )
-    _check_tls(directory, request, admission, now or dt.datetime.now(dt.UTC))
+    now = now or dt.datetime.now(dt.UTC)
+    check_certificate(
+        admission.certificate,
+        admission.authority,
+        directory / TLS_KEY,
+        request.federation,
+        request.role,
+        request.name,
+        now,
+    )
     others = tuple(m for m in admission.roster.members if m.signing_key and m.name != request.name)
     return Installed(directory, request.role, admission.roster, tuple(_write(directory, request, admission)), others)
 
@@ -156,15 +174,15 @@ def _own_request(directory: Path) -> JoinRequest:
     return ReceivedRequest.load(files[0]).request
 
 
-def _check_tls(directory: Path, request: JoinRequest, admission: Admission, now: dt.datetime) -> None:
-    """Check certificate, key and authority as a node does at its start."""
-    with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
-        (place / "ca.pem").write_bytes(admission.authority)
-        (place / "certificate.pem").write_bytes(admission.certificate)
-        TlsFiles(place / "ca.pem", place / "certificate.pem", directory / TLS_KEY).check(
-            request.federation, request.role, request.name, now
-        )
+def check_certificate(
+    certificate: bytes, authority: bytes, key: Path, federation: str, role: Role, name: str, now: dt.datetime
+) -> Certificate:
+    """Check a PEM certificate with its key and its authority as a node does at its start. Raises ConfigurationError."""
+    with tempfile.TemporaryDirectory() as place:
+        files = TlsFiles(Path(place) / "ca.pem", Path(place) / "certificate.pem", key)
+        files.ca.write_bytes(authority)
+        files.certificate.write_bytes(certificate)
+        return files.check(federation, role, name, now)
 
 
 def _write(directory: Path, request: JoinRequest, admission: Admission) -> list[str]:

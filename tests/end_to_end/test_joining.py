@@ -3,6 +3,7 @@
 import shutil
 import signal
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.end_to_end.test_main_job import SCHEMA, table
 from tests.federation import free_port, rado, wait_until
 from tests.forked import Forked
 from wire.envelopes import SigningKey, spoken
+from wire.identity import Certificate
 
 PARTIES = ("north", "south", "west")
 
@@ -160,6 +162,43 @@ def test_one_more_party_joins_and_no_other_member_edits_a_file(four):
     assert set(four.learn(cohort=4)) == {*PARTIES, "east"}
 
 
+def certificate_of(home: Home, name: str) -> Certificate:
+    return Certificate.load(home.root / name / "certificate.pem")
+
+
+def renewed(home: Home, name: str, *more: str, code: int = 0) -> dict:
+    return rado("certificate", "renew", "--config", str(home.config(name)), *more, code=code)
+
+
+def test_certificates_are_renewed_by_what_the_operator_left_at_the_coordinator(four):
+    """The operator and the coordinator's administrator act once; a timer at each member does the rest."""
+    names = ("south", "hub", "university")
+    before = {name: certificate_of(four, name) for name in names}
+    for name in names:
+        assert not renewed(four, name)["data"]["is_due"]
+        # None was left yet.
+        assert not renewed(four, name, "--before-due")["data"]["is_new"]
+    time.sleep(1)
+    signed = rado("provision", "renew", str(four.operator), *names)["data"]
+    rado("coordinator", "roster", signed["roster"], "--config", str(four.config("hub")))
+    files = [each["file"] for each in signed["admissions"]]
+    left = rado("coordinator", "admissions", *files, "--config", str(four.config("hub")))["data"]
+    assert left == {"members": sorted(names, key=names.index)}
+    # Nothing is due, so that the timer changes nothing.
+    assert not renewed(four, "south")["data"]["is_new"]
+    for name in names:
+        found = renewed(four, name, "--before-due")["data"]
+        assert (found["is_new"], found["is_due"]) == (True, False)
+        assert certificate_of(four, name).not_after > before[name].not_after
+        assert certificate_of(four, name).public_key_der == before[name].public_key_der
+        # A second time there is nothing newer.
+        assert not renewed(four, name, "--before-due")["data"]["is_new"]
+    # A party looks at its next poll: tests/end_to_end/test_expiring_certificates.py.
+    wait_until(lambda: "certificate read" in (four.root / "hub.log").read_text(), what="the coordinator")
+    # Another member gets nothing of it.
+    assert not renewed(four, "west", "--before-due")["data"]["is_new"]
+
+
 def test_a_member_that_lost_its_keys_gets_new_ones(four):
     lost = four.request("north", "party", "--rows", "300", directory="new-north")
     refused = four.sign(lost, code=4)["error"]["message"]
@@ -168,5 +207,5 @@ def test_a_member_that_lost_its_keys_gets_new_ones(four):
     four.install(signed, directory="new-north")
     rado("coordinator", "roster", signed["data"]["roster"], "--config", str(four.config("hub")))
     # The old keys are out at once, with the process that still holds them.
-    wait_until(lambda: '"version": 3' in (four.root / "hub.log").read_text(), what="the new roster")
+    wait_until(lambda: '"version": 4' in (four.root / "hub.log").read_text(), what="the new roster")
     assert set(four.learn(cohort=3, answer_within_s=3)) == {"south", "west", "east"}

@@ -7,6 +7,7 @@ from functools import cache
 
 from google.protobuf.message import DecodeError
 
+from coordinator.admissions import Admissions
 from coordinator.config import CoordinatorLimits
 from coordinator.core import Core
 from coordinator.intake import Intake
@@ -50,8 +51,9 @@ class Hub:
         witnesses = WitnessExchange(self.store, lambda: world.ROSTER, self.core.clock)
         intake, views = Intake(self.core, lambda: world.ROSTER, log), Views(self.core, witnesses)
         membership = type("Served", (), {"envelope": world.ROSTER_ENVELOPE})()
+        admissions = Admissions(directory / "admissions", log)
         self.services = {
-            "MemberService": MemberService(membership, witnesses, self.core.wall_clock),
+            "MemberService": MemberService(membership, witnesses, admissions, self.core.wall_clock),
             "PartyService": PartyService(intake, views, witnesses),
             "LearnerService": LearnerService(intake, views),
         }
@@ -86,6 +88,7 @@ def signed(kind: Kind, payload: bytes | None = None, party: str = "ann") -> Enve
 METHODS: dict[str, Kind | None] = {
     "MemberService.FetchRoster": None,
     "MemberService.FetchFeatures": None,
+    "MemberService.FetchAdmission": None,
     "PartyService.FetchWork": None,
     "PartyService.SubmitFeatures": Kind.FEATURES,
     "PartyService.AskWitnesses": Kind.CHALLENGE,

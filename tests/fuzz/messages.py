@@ -3,6 +3,7 @@
 import grpc
 from google.protobuf.message import DecodeError
 
+from coordinator.admissions import Admissions
 from dpcore.errors import RadofedError
 from dpcore.predicates.checking import check
 from learner.opening import open_total
@@ -16,6 +17,7 @@ from rado.v1 import (
     release_pb2,
     roster_pb2,
 )
+from radofed.common.logs import Log
 from radofed.joining.installing import Admission
 from radofed.joining.requests import ReceivedRequest
 from tests.fuzz import world
@@ -115,11 +117,13 @@ def read_join_request(payload: bytes) -> None:
 
 
 def read_admission(payload: bytes) -> None:
-    """As a member reads the operator's file."""
+    """As a member reads the operator's file, also when it was left at the coordinator."""
     signed = world.KEYS["federation"].sign(Kind.ADMISSION, payload).to_proto()
     file = join_pb2.AdmissionFile(federation_key=world.KEYS["federation"].public_bytes, admission=signed)
     path = written("admission", "dot.admission", file.SerializeToString())
-    assert Admission.load(path).federation_spoken
+    content = Admissions(path.parent, Log("fuzz")).of("dot")
+    assert content == path.read_bytes()
+    assert Admission.of_bytes(content, path) == Admission.load(path)
 
 
 def signed_by_party(kind: Kind, payload: bytes) -> Envelope:
@@ -184,7 +188,7 @@ COVERED = {
     Kind.WITNESS: ("wire.witness.Witness.from_bytes",),
     Kind.RETRY: ("wire.query.Retry.from_bytes",),
     Kind.JOIN_REQUEST: ("radofed.joining.requests._FILE",),
-    Kind.ADMISSION: ("radofed.joining.installing._FILE",),
+    Kind.ADMISSION: ("radofed.joining.installing._FILE", "coordinator.admissions._FILE"),
 }
 
 

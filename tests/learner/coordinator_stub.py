@@ -61,6 +61,9 @@ class CoordinatorStub(LearnerServiceServicer, MemberServiceServicer):
         stated = [envelope.to_proto() for envelope in self.features]
         return member_service_pb2.FetchFeaturesResponse(parties=stated, coordinator=self.own_features)
 
+    def FetchAdmission(self, request, context):  # noqa: N802
+        return member_service_pb2.FetchAdmissionResponse()
+
     def SubmitQuery(self, request, context):  # noqa: N802
         self._guard("SubmitQuery", context)
         envelope = Envelope.from_proto(request.query)

@@ -93,3 +93,35 @@ class FetchFeaturesResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["coordinator", b"coordinator", "parties", b"parties"]) -> None: ...
 
 Global___FetchFeaturesResponse: typing_extensions.TypeAlias = FetchFeaturesResponse
+
+@typing.final
+class FetchAdmissionRequest(google.protobuf.message.Message):
+    """FetchAdmissionRequest asks for the caller's own."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___FetchAdmissionRequest: typing_extensions.TypeAlias = FetchAdmissionRequest
+
+@typing.final
+class FetchAdmissionResponse(google.protobuf.message.Message):
+    """FetchAdmissionResponse carries it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ADMISSION_FIELD_NUMBER: builtins.int
+    admission: builtins.bytes
+    """A serialised AdmissionFile, as the operator left it at the coordinator; empty if there is none. The caller verifies
+    it by the federation's key, which it knows.
+    """
+    def __init__(
+        self,
+        *,
+        admission: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["admission", b"admission"]) -> None: ...
+
+Global___FetchAdmissionResponse: typing_extensions.TypeAlias = FetchAdmissionResponse

@@ -45,6 +45,11 @@ class MemberServiceStub(object):
                 request_serializer=rado_dot_v1_dot_member__service__pb2.FetchFeaturesRequest.SerializeToString,
                 response_deserializer=rado_dot_v1_dot_member__service__pb2.FetchFeaturesResponse.FromString,
                 _registered_method=True)
+        self.FetchAdmission = channel.unary_unary(
+                '/rado.v1.MemberService/FetchAdmission',
+                request_serializer=rado_dot_v1_dot_member__service__pb2.FetchAdmissionRequest.SerializeToString,
+                response_deserializer=rado_dot_v1_dot_member__service__pb2.FetchAdmissionResponse.FromString,
+                _registered_method=True)
 
 
 class MemberServiceServicer(object):
@@ -65,6 +70,13 @@ class MemberServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FetchAdmission(self, request, context):
+        """FetchAdmission returns the operator's newest answer to the caller, with a renewed certificate.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_MemberServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -77,6 +89,11 @@ def add_MemberServiceServicer_to_server(servicer, server):
                     servicer.FetchFeatures,
                     request_deserializer=rado_dot_v1_dot_member__service__pb2.FetchFeaturesRequest.FromString,
                     response_serializer=rado_dot_v1_dot_member__service__pb2.FetchFeaturesResponse.SerializeToString,
+            ),
+            'FetchAdmission': grpc.unary_unary_rpc_method_handler(
+                    servicer.FetchAdmission,
+                    request_deserializer=rado_dot_v1_dot_member__service__pb2.FetchAdmissionRequest.FromString,
+                    response_serializer=rado_dot_v1_dot_member__service__pb2.FetchAdmissionResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -134,6 +151,33 @@ class MemberService(object):
             '/rado.v1.MemberService/FetchFeatures',
             rado_dot_v1_dot_member__service__pb2.FetchFeaturesRequest.SerializeToString,
             rado_dot_v1_dot_member__service__pb2.FetchFeaturesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FetchAdmission(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rado.v1.MemberService/FetchAdmission',
+            rado_dot_v1_dot_member__service__pb2.FetchAdmissionRequest.SerializeToString,
+            rado_dot_v1_dot_member__service__pb2.FetchAdmissionResponse.FromString,
             options,
             channel_credentials,
             insecure,

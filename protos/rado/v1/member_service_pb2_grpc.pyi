@@ -57,7 +57,23 @@ _MemberServiceFetchFeaturesType = typing_extensions.TypeVar(
     ],
 )
 
-class MemberServiceStub(typing.Generic[_MemberServiceFetchRosterType, _MemberServiceFetchFeaturesType]):
+_MemberServiceFetchAdmissionType = typing_extensions.TypeVar(
+    '_MemberServiceFetchAdmissionType',
+    grpc.UnaryUnaryMultiCallable[
+        rado.v1.member_service_pb2.FetchAdmissionRequest,
+        rado.v1.member_service_pb2.FetchAdmissionResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        rado.v1.member_service_pb2.FetchAdmissionRequest,
+        rado.v1.member_service_pb2.FetchAdmissionResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        rado.v1.member_service_pb2.FetchAdmissionRequest,
+        rado.v1.member_service_pb2.FetchAdmissionResponse,
+    ],
+)
+
+class MemberServiceStub(typing.Generic[_MemberServiceFetchRosterType, _MemberServiceFetchFeaturesType, _MemberServiceFetchAdmissionType]):
     """MemberService is for every member. Served by the coordinator."""
 
     @typing.overload
@@ -69,6 +85,10 @@ class MemberServiceStub(typing.Generic[_MemberServiceFetchRosterType, _MemberSer
         grpc.UnaryUnaryMultiCallable[
             rado.v1.member_service_pb2.FetchFeaturesRequest,
             rado.v1.member_service_pb2.FetchFeaturesResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            rado.v1.member_service_pb2.FetchAdmissionRequest,
+            rado.v1.member_service_pb2.FetchAdmissionResponse,
         ],
     ], channel: grpc.Channel) -> None: ...
 
@@ -82,6 +102,10 @@ class MemberServiceStub(typing.Generic[_MemberServiceFetchRosterType, _MemberSer
             rado.v1.member_service_pb2.FetchFeaturesRequest,
             rado.v1.member_service_pb2.FetchFeaturesResponse,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            rado.v1.member_service_pb2.FetchAdmissionRequest,
+            rado.v1.member_service_pb2.FetchAdmissionResponse,
+        ],
     ], channel: grpc.aio.Channel) -> None: ...
 
     FetchRoster: _MemberServiceFetchRosterType
@@ -89,6 +113,9 @@ class MemberServiceStub(typing.Generic[_MemberServiceFetchRosterType, _MemberSer
 
     FetchFeatures: _MemberServiceFetchFeaturesType
     """FetchFeatures returns what every party stated of its node."""
+
+    FetchAdmission: _MemberServiceFetchAdmissionType
+    """FetchAdmission returns the operator's newest answer to the caller, with a renewed certificate."""
 
 MemberServiceAsyncStub: typing_extensions.TypeAlias = MemberServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
@@ -98,6 +125,10 @@ MemberServiceAsyncStub: typing_extensions.TypeAlias = MemberServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         rado.v1.member_service_pb2.FetchFeaturesRequest,
         rado.v1.member_service_pb2.FetchFeaturesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        rado.v1.member_service_pb2.FetchAdmissionRequest,
+        rado.v1.member_service_pb2.FetchAdmissionResponse,
     ],
 ]
 
@@ -119,5 +150,13 @@ class MemberServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[rado.v1.member_service_pb2.FetchFeaturesResponse, collections.abc.Awaitable[rado.v1.member_service_pb2.FetchFeaturesResponse]]:
         """FetchFeatures returns what every party stated of its node."""
+
+    @abc.abstractmethod
+    def FetchAdmission(
+        self,
+        request: rado.v1.member_service_pb2.FetchAdmissionRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[rado.v1.member_service_pb2.FetchAdmissionResponse, collections.abc.Awaitable[rado.v1.member_service_pb2.FetchAdmissionResponse]]:
+        """FetchAdmission returns the operator's newest answer to the caller, with a renewed certificate."""
 
 def add_MemberServiceServicer_to_server(servicer: MemberServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
