@@ -12,6 +12,7 @@ import json
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,11 +22,12 @@ from dpcore.errors import ConfigurationError
 from dpcore.paillier.public import DEFAULT_BITS, MINIMUM_BITS, InvalidKeyError, PublicKey
 from dpcore.paillier.secret import SecretKey, phe_is_installed
 from dpcore.randomness.sources import RandomSource, SystemRandom
-from radofed.common.files.reading import FileKind, read_json, with_remedy
-from radofed.common.files.writing import create_durably
+from radofed.common.files.reading import FileKind, read_bytes, read_json, with_remedy
+from radofed.common.files.writing import create_durably, sync_directory
 from radofed.common.logs import Log
 from wire.envelopes import Envelope, SigningKey
 from wire.query import PaillierKey
+from wire.roster import EXPIRY_WARNING_DAYS
 
 VALIDITY_S = 365 * 24 * 3600
 _NOT_BEFORE = "not_before_unix_s"
@@ -57,6 +59,14 @@ class LearnerKey:
     def not_after_unix_s(self) -> int:
         """The latest time at which a query under this key may end, Unix seconds. Totals can be opened at any time."""
         return self.not_before_unix_s + VALIDITY_S
+
+    def expiry_warning(self, now_unix_s: float) -> str:
+        """One sentence for the learner, empty if new queries may use the key for EXPIRY_WARNING_DAYS or longer."""
+        left_s = self.not_after_unix_s - now_unix_s
+        if left_s >= EXPIRY_WARNING_DAYS * 86_400:
+            return ""
+        ends = dt.datetime.fromtimestamp(self.not_after_unix_s, dt.UTC)
+        return f"the Paillier key is for queries until {ends:%Y-%m-%d}; make the next with `rado learner rotate-key`"
 
     def certify(self, learner: str, signing_key: SigningKey) -> Envelope:
         """The public key, signed for a year from its creation; the same bytes every time."""
@@ -99,6 +109,41 @@ def create_key(
         raise ConfigurationError(
             f"{path}: the key cannot be written ({error.strerror}); free space or choose another place"
         ) from error
+    return key
+
+
+def rotate_key(path: Path, bits: int = DEFAULT_BITS, *, now_unix_s: float | None = None) -> LearnerKey:
+    """Put a new key in the place of the one at `path`, which stays beside it: `load_key_of` finds it for its totals.
+
+    At any crash `path` holds one of the two, and the former one is kept. Raises what `load_key` and `create_key` raise.
+    """
+    former = load_key(path)
+    unfinished = path.with_name(f".{path.name}.new")
+    # Left by a crash: nothing was encrypted under it yet.
+    unfinished.unlink(missing_ok=True)
+    new = create_key(unfinished, bits, now_unix_s=now_unix_s)
+    with suppress(FileExistsError):
+        create_durably(retired_file(path, former.public_key), read_bytes(path, _KEY))
+    unfinished.replace(path)
+    sync_directory(path.parent)
+    return new
+
+
+def retired_file(path: Path, public_key: PublicKey) -> Path:
+    """Where `rotate_key` keeps a former key of the file `path`."""
+    return path.with_name(f"{path.stem}-{public_key.fingerprint()[:16]}{path.suffix}")
+
+
+def load_key_of(path: Path, public_key: PublicKey) -> LearnerKey:
+    """The key of a query: the one at `path`, or a former one. Raises ConfigurationError if neither is."""
+    key, retired = load_key(path), retired_file(path, public_key)
+    if key.public_key != public_key and retired.exists():
+        key = load_key(retired)
+    if key.public_key != public_key:
+        raise ConfigurationError(
+            f"the query is under the Paillier key {public_key.fingerprint()}, which is neither in {path} nor in "
+            f"{retired}: restore the file of the key that the query was sent with"
+        )
     return key
 
 

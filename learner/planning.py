@@ -173,8 +173,8 @@ def plan_query(
     encoding = fewest_ciphertexts(kind, limits, bits, key.public_key.bits)
     if expires > key.not_after_unix_s:
         raise ConfigurationError(
-            "the Paillier key expires before the query; make a new key with `rado learner keygen`, and keep the old "
-            "one for its totals"
+            "the Paillier key expires before the query; make the next with `rado learner rotate-key`, which keeps the "
+            "present one for its totals"
         )
     draw = SystemRandom() if random is None else random
     nonce = draw.bytes(NONCE_BYTES)

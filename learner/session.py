@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from dpcore.errors import ConfigurationError, PlanError, RadofedError
+from dpcore.paillier.public import PublicKey
 from dpcore.progress import Progress
 from dpcore.queries.statement import (
     PrivacyStatement,
@@ -25,7 +26,7 @@ from dpcore.queries.statement import (
 from learner.client import GIVE_UP_AFTER_S, Coordinator, StatusPolls
 from learner.composition import Unanswered
 from learner.config import LearnerConfig
-from learner.keys import LearnerKey, load_key
+from learner.keys import LearnerKey, load_key, load_key_of
 from learner.opening import OpenedTotal, check_cohort, check_fresh, open_total
 from learner.planning import Plan, plan_query
 from learner.progress import Display, advice, shown_on, usual_display
@@ -101,6 +102,12 @@ class Session:
             self._key = load_key(self.config.paillier_key)
         return self._key
 
+    def _key_of(self, public_key: PublicKey) -> LearnerKey:
+        """The key that a query was sent with: it may have been rotated since. Raises ConfigurationError."""
+        if self.key.public_key == public_key:
+            return self.key
+        return load_key_of(self.config.paillier_key, public_key)
+
     def fetch_roster(self) -> Roster:
         """The newest roster, verified with the pinned federation key, and stored.
 
@@ -142,9 +149,12 @@ class Session:
             raise WireError(Code.FEATURE_MISSING, f"The coordinator lacks: {', '.join(sorted(missing))}.")
         check_cohort_able(plan.query.features, plan.query.cohort_min, stated)
         now = dt.datetime.now(dt.UTC)
-        certificate_warning = "" if self._certificate is None else self._certificate.expiry_warning(now)
-        warnings = tuple(filter(None, (roster.expiry_warning(now.timestamp()), certificate_warning)))
-        return replace(plan, expiry_warnings=warnings)
+        warnings = (
+            roster.expiry_warning(now.timestamp()),
+            "" if self._certificate is None else self._certificate.expiry_warning(now),
+            self.key.expiry_warning(now.timestamp()),
+        )
+        return replace(plan, expiry_warnings=tuple(filter(None, warnings)))
 
     def _stated_features(self, roster: Roster) -> tuple[Stated, frozenset[str]]:
         """What each party of the roster states of its node, verified; None for a party that states nothing.
@@ -355,7 +365,7 @@ class Session:
             self._chunks(opened),
             opened,
             open_roster(roster, self._federation_key),
-            self.key.secret,
+            self._key_of(opened.public_key).secret,
             progress,
             opening=self._state.opening(query_id),
         )

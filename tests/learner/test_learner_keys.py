@@ -1,11 +1,12 @@
 import json
 import stat
+from pathlib import Path
 
 import pytest
 
 from dpcore.errors import ConfigurationError
 from dpcore.randomness.sources import SeededRandom
-from learner.keys import VALIDITY_S, create_key, load_key
+from learner.keys import VALIDITY_S, create_key, load_key, load_key_of, retired_file, rotate_key
 from radofed.common.files.writing import create_durably
 from wire.envelopes import Kind, SigningKey
 from wire.query import PaillierKey
@@ -47,6 +48,55 @@ def test_a_key_is_never_overwritten(made):
     with pytest.raises(ConfigurationError, match="never overwritten"):
         create_key(path, 2048)
     assert path.read_bytes() == before
+
+
+def test_a_rotated_key_stays_beside_the_new_one(made, tmp_path):
+    path, first = tmp_path / "paillier.jwk", made[1]
+    create_durably(path, made[0].read_bytes())
+    second = rotate_key(path, 2048, now_unix_s=NOW + 5)
+    assert load_key(path) == second != first
+    third = rotate_key(path, 2048)
+    for key in (first, second, third):
+        assert load_key_of(path, key.public_key) == key
+    assert len(list(tmp_path.iterdir())) == 3
+    assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()} == {0o600}
+    retired_file(path, first.public_key).unlink()
+    with pytest.raises(ConfigurationError, match="restore the file of the key"):
+        load_key_of(path, first.public_key)
+
+
+@pytest.mark.parametrize("at", ["create", "retire", "replace"])
+def test_a_rotation_that_ends_early_loses_no_key_and_can_be_repeated(made, tmp_path, monkeypatch, at):
+    path, first = tmp_path / "paillier.jwk", made[1]
+    create_durably(path, made[0].read_bytes())
+
+    def ended(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        if at == "replace":
+            patched.setattr(Path, "replace", ended)
+        else:
+            calls = iter([create_durably, ended] if at == "retire" else [ended])
+
+            def create(*given):
+                return next(calls)(*given)
+
+            patched.setattr("learner.keys.create_durably", create)
+        rotate_key(path, 2048)
+    assert load_key(path) == first
+    assert load_key(rotate_key(path, 2048) and path) != first
+    assert load_key_of(path, first.public_key) == first
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_the_learner_is_warned_thirty_days_before_its_key_ends(made):
+    key = made[1]
+    begins = key.not_after_unix_s - 30 * 86_400
+    assert key.expiry_warning(begins) == ""
+    assert key.expiry_warning(begins + 1) == (
+        "the Paillier key is for queries until 2028-01-15; make the next with `rado learner rotate-key`"
+    )
 
 
 @pytest.mark.parametrize("bits", [1024, 2046, 2049])

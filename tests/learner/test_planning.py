@@ -228,7 +228,7 @@ def test_a_second_feature_of_the_sensitive_column_is_refused(world):
 
 def test_a_key_that_expires_before_the_query_is_refused(learner_key, world):
     old = LearnerKey(learner_key.secret, int(time.time()) - VALIDITY_S)
-    with pytest.raises(ConfigurationError, match="make a new key"):
+    with pytest.raises(ConfigurationError, match="rado learner rotate-key"):
         World(old, dict(world.rows)).plan()
 
 

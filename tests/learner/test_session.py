@@ -10,6 +10,7 @@ from dpcore.paillier.secret import SecretKey
 from dpcore.queries.statement import statement_for
 from learner.client import ANSWERS_AT_ONCE, ANSWERS_PER_PARTY, WATCH_EVERY_S, StatusPolls
 from learner.config import LearnerConfig
+from learner.keys import retired_file, rotate_key
 from learner.release import Release, ReleaseError
 from learner.state import AskedQuery, LearnerState
 from rado.v1 import query_pb2
@@ -45,6 +46,22 @@ def test_from_a_plan_to_a_release(setting, session, small_chunks):
     release.verify(setting.world.federation_key.public_bytes)
     directory = setting.config.releases_directory / release.query_id.hex()[:16]
     assert Release.load(directory).digest == release.digest
+
+
+def test_a_key_that_was_rotated_opens_what_was_asked_under_it(setting, session, learner_key):
+    file = setting.config.paillier_key
+    query_id = session.ask(session.plan(REQUEST))
+    new = rotate_key(file, 2048)
+    with setting.session() as later:
+        assert later.key == new
+        assert np.array_equal(later.fetch(query_id).integers.reshape(-1), setting.expected)
+        assert later.plan(REQUEST).public_key == new.public_key != learner_key.public_key
+    retired_file(file, learner_key.public_key).unlink()
+    second = session.ask(session.plan(REQUEST))
+    with setting.session() as later, pytest.raises(ConfigurationError, match=f"{learner_key.public_key.fingerprint()}"):
+        later.fetch(second)
+    # The session that asked still has it.
+    assert session.fetch(second).query_id == second
 
 
 class AnswersAtOnce:

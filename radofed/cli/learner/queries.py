@@ -34,6 +34,7 @@ from radofed.cli.output import Output, Result
 from radofed.common.printing import columns, duration, local_time
 
 if TYPE_CHECKING:
+    from learner.keys import LearnerKey
     from learner.planning import Plan
     from learner.release import Release
     from learner.session import Session
@@ -46,11 +47,14 @@ app = group("Send queries, fetch releases, train models and use them.")
 _QueryId = Annotated[str, typer.Argument(help="The query's id, or its first digits.", show_default=False)]
 
 
+_Bits = Annotated[int, typer.Option(help="Size of the Paillier modulus, in bits, 2048 to 4096.")]
+
+
 @command(app, "keygen")
 def keygen(
     output: Output,
     config: ConfigOption,
-    bits: Annotated[int, typer.Option(help="Size of the Paillier modulus, in bits, 2048 to 4096.")] = 3072,
+    bits: _Bits = 3072,
 ) -> Result:
     """Make the Paillier key that decrypts this learner's totals.
 
@@ -61,10 +65,28 @@ def keygen(
 
     loaded = LearnerConfig.load(config)
     output.note(f"making a key of {bits} bits ...")
-    key = create_key(loaded.paillier_key, bits)
+    return _made(loaded.paillier_key, create_key(loaded.paillier_key, bits))
+
+
+@command(app, "rotate-key")
+def rotate_key(output: Output, config: ConfigOption, bits: _Bits = 3072) -> Result:
+    """Put a new Paillier key in the place of the present one, for new queries.
+
+    The signing key, which parties know, certifies it: no one else has to act. The former key stays in a file beside it,
+    for totals of queries under it; delete that file once no such query is open.
+    """
+    from learner.config import LearnerConfig
+    from learner.keys import rotate_key as rotate
+
+    loaded = LearnerConfig.load(config)
+    output.note(f"making a key of {bits} bits ...")
+    return _made(loaded.paillier_key, rotate(loaded.paillier_key, bits))
+
+
+def _made(file: Path, key: "LearnerKey") -> Result:
     fingerprint = key.public_key.fingerprint()
-    data = {"file": loaded.paillier_key, "bits": key.public_key.bits, "fingerprint": fingerprint}
-    return Result(data, f"{loaded.paillier_key}: a key of {key.public_key.bits} bits, fingerprint {fingerprint}")
+    data = {"file": file, "bits": key.public_key.bits, "fingerprint": fingerprint}
+    return Result(data, f"{file}: a key of {key.public_key.bits} bits, fingerprint {fingerprint}")
 
 
 # The options of `query`.
