@@ -17,6 +17,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from dpcore.errors import ConfigurationError
 from radofed.common.files.reading import FileKind, read_bytes, with_remedy
+from wire.identity import tls_key_hash
 from wire.roster import NAME, Role, certificate_san
 
 AUTHORITY_DAYS = 3650
@@ -181,6 +182,14 @@ class Authority:
         if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
             raise ConfigurationError("the request's key is not on the curve P-256; make a new request")
         return key
+
+
+def request_key_hash(request_pem: bytes) -> bytes:
+    """What the roster lists of a request's TLS key. Raises ConfigurationError if it is no request."""
+    try:
+        return tls_key_hash(x509.load_pem_x509_csr(request_pem).public_key())
+    except ValueError as error:
+        raise ConfigurationError(f"not a certificate request of a member ({error}); make a new one") from error
 
 
 def _subject(common_name: str) -> x509.Name:

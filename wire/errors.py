@@ -93,7 +93,7 @@ CATALOGUE: dict[Code, Entry] = {
     Code.PEER_UNKNOWN: Entry(
         _S.UNAUTHENTICATED,
         "The certificate does not belong to a member of the roster.",
-        "Ask the operator whether the newest roster lists this certificate's name and the coordinator has that roster.",
+        "Ask the operator whether the newest roster lists this certificate's name and key and the coordinator has it.",
         2,
     ),
     Code.ROLE_FORBIDDEN: Entry(

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import serialization
 from dpcore.errors import ConfigurationError
 from radofed.common.configuration import ConfigPath, Configuration
 from radofed.common.files.reading import FileKind, read_bytes, with_remedy
-from wire.envelopes import PEM_BYTES
+from wire.envelopes import PEM_BYTES, sha256
 from wire.roster import EXPIRY_WARNING_DAYS, Role, certificate_san
 
 SAN_FORM = re.compile(r"rado://(?P<federation>[a-z][a-z0-9-]{0,62})/(?P<role>[a-z]+)/(?P<name>[a-z][a-z0-9-]{0,62})")
@@ -162,6 +162,11 @@ class TlsConfiguration(Configuration):
     def files(self) -> TlsFiles:
         """The files, for the transport."""
         return TlsFiles(self.ca, self.certificate, self.key)
+
+
+def tls_key_hash(key: Any) -> bytes:
+    """SHA-256 of a public key's DER SubjectPublicKeyInfo, by which a roster knows a member's TLS key."""
+    return sha256(_public_der(key))
 
 
 def _public_der(key: Any) -> bytes:

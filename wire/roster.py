@@ -47,19 +47,25 @@ def certificate_san(federation: str, role: Role, name: str) -> str:
 
 @dataclass(frozen=True)
 class Member:
-    """One organisation's node. `signing_key` is empty for a coordinator, which signs nothing."""
+    """One organisation's node. `signing_key` is empty for a coordinator, which signs nothing.
+
+    tls_key_hash: SHA-256 of its TLS key's SubjectPublicKeyInfo; empty if any certificate of its name is admitted.
+    """
 
     role: Role
     name: str
     signing_key: bytes
     certificate_san: str
     rows_at_least: int | None = None
+    tls_key_hash: bytes = b""
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
             raise WireError(Code.MESSAGE_MALFORMED, f"{self.name!r} is not a member's name (a-z, 0-9 and '-').")
         if len(self.signing_key) != (0 if self.role is Role.COORDINATOR else KEY_BYTES):
             raise WireError(Code.MESSAGE_MALFORMED, f"{self.name}'s signing key has the wrong length.")
+        if len(self.tls_key_hash) not in {0, KEY_BYTES}:
+            raise WireError(Code.MESSAGE_MALFORMED, f"The hash of {self.name}'s TLS key has the wrong length.")
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,7 @@ class Roster:
             ("names", [m.name for m in self.members]),
             ("signing keys", [m.signing_key for m in self.members if m.signing_key]),
             ("certificate names", [m.certificate_san for m in self.members]),
+            ("TLS keys", [m.tls_key_hash for m in self.members if m.tls_key_hash]),
         ):
             if len(set(values)) != len(values):
                 raise WireError(Code.MESSAGE_MALFORMED, f"Two members of the roster share {what}.")
@@ -145,6 +152,7 @@ class Roster:
                     signing_key=m.signing_key,
                     certificate_san=m.certificate_san,
                     rows_at_least=m.rows_at_least,
+                    tls_key_hash=m.tls_key_hash,
                 )
                 for m in self.members
             ],
@@ -168,6 +176,7 @@ class Roster:
                     m.signing_key,
                     m.certificate_san,
                     m.rows_at_least if m.HasField("rows_at_least") else None,
+                    m.tls_key_hash,
                 )
                 for m in message.members
             ),

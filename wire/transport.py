@@ -7,16 +7,18 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
+from cryptography import x509
 from google.protobuf.message import DecodeError
 
 from dpcore.errors import RadofedError
 from radofed.common.logs import Log
 from wire.errors import CATALOGUE, CODE_METADATA_KEY, Code, ConnectionLostError, TimedOutError, WireError
-from wire.identity import TlsFiles
+from wire.identity import TlsFiles, tls_key_hash
 from wire.roster import Member, Role, Roster
 
 MAX_MESSAGE_BYTES = 1024 * 1024
@@ -187,6 +189,18 @@ def peer_san(context: grpc.ServicerContext | grpc.aio.ServicerContext[Any, Any])
     return next((name.decode() for name in names if name.startswith(b"rado://")), None)
 
 
+def peer_tls_key_hash(context: grpc.ServicerContext | grpc.aio.ServicerContext[Any, Any]) -> bytes:
+    """What a roster lists of a member's TLS key, for the key of this connection; empty without a certificate."""
+    pems: Iterable[Any] = context.auth_context().get("x509_pem_cert", ())
+    return next((_hash_of_key(pem) for pem in pems), b"")
+
+
+@lru_cache(maxsize=4096)
+def _hash_of_key(pem: bytes) -> bytes:
+    """Of a certificate that TLS has verified against the authority, so that there are few."""
+    return tls_key_hash(x509.load_pem_x509_certificate(pem).public_key())
+
+
 _UNREADABLE = object()
 """Stands for a message that does not parse. gRPC would log a trace for each, before the caller is authenticated."""
 
@@ -204,9 +218,9 @@ def _leniently(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 class _Call:
     """A call that is being served. It ends early if its member leaves the roster."""
 
-    def __init__(self, method: str, context: Any, san: str, member: Member) -> None:
-        """san: the rado:// name in the member's certificate."""
-        self.method, self.context, self.san, self.member = method, context, san, member
+    def __init__(self, method: str, context: Any, san: str, key_hash: bytes, member: Member) -> None:
+        """san: the rado:// name in the member's certificate. key_hash: of its TLS key."""
+        self.method, self.context, self.san, self.key_hash, self.member = method, context, san, key_hash, member
         self.expelled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def until_expelled(self, work: Awaitable[Any], *, timeout_s: float | None = None) -> Any:
@@ -226,6 +240,11 @@ class _Call:
             return task.result()
         finally:
             task.cancel()
+
+
+def may_connect(member: Member, key_hash: bytes) -> bool:
+    """Whether a roster admits a member with this TLS key: a key that was replaced is out at once."""
+    return member.tls_key_hash in {b"", key_hash}
 
 
 class Gate(grpc.aio.ServerInterceptor):
@@ -249,20 +268,23 @@ class Gate(grpc.aio.ServerInterceptor):
         """End the calls of all callers that are no longer in the roster. Call this when the roster has changed."""
         roster = self._roster()
         for call in self._calls:
-            if roster.find_certificate(call.san) is None and not call.expelled.done():
+            listed = roster.find_certificate(call.san)
+            stays = listed is not None and may_connect(listed, call.key_hash)
+            if not stays and not call.expelled.done():
                 self._log.refused("call ended", peer=call.san, code=Code.PEER_UNKNOWN, method=call.method)
                 call.expelled.set_result(None)
 
     def _admit(self, method: str, context: Any) -> _Call:
         san = peer_san(context)
         member = None if san is None else self._roster().find_certificate(san)
-        if san is None or member is None:
+        key_hash = peer_tls_key_hash(context)
+        if san is None or member is None or not may_connect(member, key_hash):
             self._log.refused("call refused", peer=san or "no name", code=Code.PEER_UNKNOWN, method=method)
             raise WireError(Code.PEER_UNKNOWN)
         if member.role not in ALLOWED_ROLES.get(method, frozenset()):
             self._log.refused("call refused", peer=member.name, code=Code.ROLE_FORBIDDEN, method=method)
             raise WireError(Code.ROLE_FORBIDDEN)
-        return _Call(method, context, san, member)
+        return _Call(method, context, san, key_hash, member)
 
     def _refusal(self, call: _Call, code: Code, detail: str) -> WireError:
         self._log.refused("call refused", peer=call.member.name, code=code, method=call.method)

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError
@@ -140,7 +140,9 @@ def install(directory: Path, admission: Admission, *, now: dt.datetime | None = 
             "answer to this one, or make a new request"
         )
     signing = SigningKey.load(directory / SIGNING_KEY)
-    if signing.public_bytes != request.signing_key or request.member not in admission.roster.members:
+    # A roster that was signed before it listed TLS keys has the member without one.
+    listed = {request.member, replace(request.member, tls_key_hash=b"")} & {*admission.roster.members}
+    if signing.public_bytes != request.signing_key or not listed:
         raise ConfigurationError(
             f"the roster in the answer does not list {request.name} with the key of {directory / SIGNING_KEY}: send "
             "the operator the request once more"

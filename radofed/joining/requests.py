@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dpcore.errors import ConfigurationError
 from rado.v1 import join_pb2
-from radofed.certificates import make_request
+from radofed.certificates import make_request, request_key_hash
 from radofed.common.files.reading import FileKind, read_bytes, with_remedy
 from radofed.common.files.writing import BY_UMASK, create_durably, write_durably
 from radofed.provision import check_host, check_name, split_address
@@ -49,7 +49,12 @@ class JoinRequest:
         """The roster's entry for this member."""
         key = b"" if self.role is Role.COORDINATOR else self.signing_key
         return Member(
-            self.role, self.name, key, certificate_san(self.federation, self.role, self.name), self.rows_at_least
+            self.role,
+            self.name,
+            key,
+            certificate_san(self.federation, self.role, self.name),
+            self.rows_at_least,
+            request_key_hash(self.certificate_request),
         )
 
     @property

@@ -1,19 +1,22 @@
 """Rosters at a live coordinator: a removed member can do nothing more at once, and an expired roster begins nothing."""
 
 import dataclasses
+import threading
 import time
 
 import pytest
+from cryptography.x509 import load_pem_x509_certificate
 
 from coordinator import status
 from rado.v1 import learner_service_pb2
 from tests.coordinator.test_server import served_version, wait_until
-from tests.coordinator.world import PARTIES, Clients, refused
+from tests.coordinator.world import PARTIES, Client, Clients, refused
 from wire.cohort import Acceptance, sign
 from wire.envelopes import SigningKey
-from wire.errors import Code
+from wire.errors import Code, WireError
+from wire.identity import tls_key_hash
 from wire.query import Retry
-from wire.roster import EXPIRY_SKEW_S
+from wire.roster import EXPIRY_SKEW_S, Role
 from wire.status import PartyState, Phase
 
 DAY_S = 86_400
@@ -237,3 +240,45 @@ def test_a_member_that_was_removed_while_the_coordinator_was_down_is_expelled_at
     clients = Clients(world, node.address)
     assert clients["lea"].watch(opened.query_id)[0].phase is Phase.LOST
     clients.close()
+
+
+def list_tls_keys(world, version: int, **files) -> None:
+    """Sign a roster that lists the TLS keys of these members' files into the coordinator's file."""
+    hashes = {name: tls_key_hash(load_pem_x509_certificate(tls.certificate.read_bytes()).public_key())
+              for name, tls in files.items()}  # fmt: skip
+    members = tuple(
+        dataclasses.replace(member, tls_key_hash=hashes.get(member.name, b"")) for member in world.roster.members
+    )
+    roster = dataclasses.replace(world.roster, version=version, members=members)
+    world.config.roster.write_bytes(roster.sign(world.federation_key).to_bytes())
+
+
+def test_a_tls_key_that_was_replaced_is_out_at_once(world, node, clients):
+    """Its certificate is valid for a year, and of the federation's authority; a call that waits ends, too."""
+    new = world.certified(Role.PARTY, "ann")
+    list_tls_keys(world, 2, ann=world.tls("ann"), bob=world.tls("bob"))
+    reload(world, node, clients, 2)
+    stranger = Client(world, "ann", node.address, tls=new)
+    refused(Code.PEER_UNKNOWN, stranger.work)
+    clients["ann"].work()
+    ended = []
+
+    def wait() -> None:
+        try:
+            clients["ann"].work(0, 20)
+        except WireError as error:
+            ended.append(error.code)
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    wait_until(lambda: len(node.node._gate._calls) == 1)
+    list_tls_keys(world, 3, ann=new, bob=world.tls("bob"))
+    reload(world, node, clients, 3)
+    waiting.join(60)
+    assert ended == [Code.PEER_UNKNOWN]
+    refused(Code.PEER_UNKNOWN, clients["ann"].work)
+    stranger.work()
+    clients["bob"].work()
+    # Of other members the roster lists no TLS key.
+    clients["dan"].work()
+    stranger.channel.close()

@@ -205,7 +205,11 @@ def test_a_member_that_lost_its_keys_gets_new_ones(four):
     assert "rado provision replace-key" in refused
     signed = four.sign(lost, command="replace-key")
     four.install(signed, directory="new-north")
+    assert not renewed(four, "north", "--before-due")["data"]["is_new"]
     rado("coordinator", "roster", signed["data"]["roster"], "--config", str(four.config("hub")))
     # The old keys are out at once, with the process that still holds them.
     wait_until(lambda: '"version": 4' in (four.root / "hub.log").read_text(), what="the new roster")
     assert set(four.learn(cohort=3, answer_within_s=3)) == {"south", "west", "east"}
+    # So is its TLS key, though its certificate is valid for a year.
+    assert renewed(four, "north", "--before-due", code=2)["error"]["code"] == "PEER_UNKNOWN"
+    assert not renewed(four, "new-north", "--before-due")["data"]["is_new"]

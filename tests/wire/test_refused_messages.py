@@ -221,16 +221,28 @@ ROSTER = Roster(FEDERATION, 3, 1_700_000_000, (HUB, ADA))
         {"members": (HUB, ADA, replace(ADA, signing_key=ID, certificate_san="rado://x"))},
         {"members": (HUB, ADA, replace(ADA, name="bo", certificate_san="rado://x"))},
         {"members": (HUB, ADA, replace(ADA, name="bo", signing_key=ID))},
+        {"members": (replace(HUB, tls_key_hash=ID), replace(ADA, tls_key_hash=ID))},
         {"members": (ADA,)},
         {"members": (HUB, replace(HUB, name="hub-2", certificate_san="rado://x"))},
     ],
-    ids=["name", "version", "names twice", "keys twice", "certificates twice", "no coordinator", "two coordinators"],
+    ids=[
+        "name",
+        "version",
+        "names twice",
+        "keys twice",
+        "certificates twice",
+        "TLS keys twice",
+        "no coordinator",
+        "two coordinators",
+    ],
 )
 def test_a_roster_that_contradicts_itself_is_refused(change):
     refused(lambda: replace(ROSTER, **change))
 
 
-@pytest.mark.parametrize("change", [{"name": "Ada"}, {"signing_key": KEY[:-1]}, {"signing_key": b""}], ids=str)
+@pytest.mark.parametrize(
+    "change", [{"name": "Ada"}, {"signing_key": KEY[:-1]}, {"signing_key": b""}, {"tls_key_hash": ID[:-1]}], ids=str
+)
 def test_a_member_without_a_proper_name_or_key_is_refused(change):
     refused(lambda: replace(ADA, **change))
 

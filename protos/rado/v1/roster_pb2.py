@@ -24,19 +24,19 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14rado/v1/roster.proto\x12\x07rado.v1\"\x8f\x01\n\x06Member\x12\x1b\n\x04role\x18\x01 \x01(\x0e\x32\r.rado.v1.Role\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x0bsigning_key\x18\x03 \x01(\x0c\x12\x17\n\x0f\x63\x65rtificate_san\x18\x04 \x01(\t\x12\x1a\n\rrows_at_least\x18\x05 \x01(\x04H\x00\x88\x01\x01\x42\x10\n\x0e_rows_at_least\"\x83\x01\n\x06Roster\x12\x12\n\nfederation\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x18\n\x10issued_at_unix_s\x18\x03 \x01(\x03\x12 \n\x07members\x18\x04 \x03(\x0b\x32\x0f.rado.v1.Member\x12\x18\n\x10not_after_unix_s\x18\x05 \x01(\x03\"j\n\x08\x46\x65\x61tures\x12\x12\n\nfederation\x18\x01 \x01(\t\x12\r\n\x05party\x18\x02 \x01(\t\x12\x10\n\x08\x66\x65\x61tures\x18\x03 \x03(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\x18\n\x10signed_at_unix_s\x18\x05 \x01(\x03*T\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0e\n\nROLE_PARTY\x10\x01\x12\x14\n\x10ROLE_COORDINATOR\x10\x02\x12\x10\n\x0cROLE_LEARNER\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14rado/v1/roster.proto\x12\x07rado.v1\"\xa5\x01\n\x06Member\x12\x1b\n\x04role\x18\x01 \x01(\x0e\x32\r.rado.v1.Role\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x0bsigning_key\x18\x03 \x01(\x0c\x12\x17\n\x0f\x63\x65rtificate_san\x18\x04 \x01(\t\x12\x1a\n\rrows_at_least\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x14\n\x0ctls_key_hash\x18\x06 \x01(\x0c\x42\x10\n\x0e_rows_at_least\"\x83\x01\n\x06Roster\x12\x12\n\nfederation\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x18\n\x10issued_at_unix_s\x18\x03 \x01(\x03\x12 \n\x07members\x18\x04 \x03(\x0b\x32\x0f.rado.v1.Member\x12\x18\n\x10not_after_unix_s\x18\x05 \x01(\x03\"j\n\x08\x46\x65\x61tures\x12\x12\n\nfederation\x18\x01 \x01(\t\x12\r\n\x05party\x18\x02 \x01(\t\x12\x10\n\x08\x66\x65\x61tures\x18\x03 \x03(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\x18\n\x10signed_at_unix_s\x18\x05 \x01(\x03*T\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0e\n\nROLE_PARTY\x10\x01\x12\x14\n\x10ROLE_COORDINATOR\x10\x02\x12\x10\n\x0cROLE_LEARNER\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'rado.v1.roster_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ROLE']._serialized_start=421
-  _globals['_ROLE']._serialized_end=505
+  _globals['_ROLE']._serialized_start=443
+  _globals['_ROLE']._serialized_end=527
   _globals['_MEMBER']._serialized_start=34
-  _globals['_MEMBER']._serialized_end=177
-  _globals['_ROSTER']._serialized_start=180
-  _globals['_ROSTER']._serialized_end=311
-  _globals['_FEATURES']._serialized_start=313
-  _globals['_FEATURES']._serialized_end=419
+  _globals['_MEMBER']._serialized_end=199
+  _globals['_ROSTER']._serialized_start=202
+  _globals['_ROSTER']._serialized_end=333
+  _globals['_FEATURES']._serialized_start=335
+  _globals['_FEATURES']._serialized_end=441
 # @@protoc_insertion_point(module_scope)

@@ -58,6 +58,7 @@ class Member(google.protobuf.message.Message):
     SIGNING_KEY_FIELD_NUMBER: builtins.int
     CERTIFICATE_SAN_FIELD_NUMBER: builtins.int
     ROWS_AT_LEAST_FIELD_NUMBER: builtins.int
+    TLS_KEY_HASH_FIELD_NUMBER: builtins.int
     role: Global___Role.ValueType
     """What the member is."""
     name: builtins.str
@@ -68,6 +69,10 @@ class Member(google.protobuf.message.Message):
     """The URI subject alternative name of the member's TLS certificate: "rado://FEDERATION/ROLE/NAME"."""
     rows_at_least: builtins.int
     """What the member says of its size, for planning; absent where it says nothing."""
+    tls_key_hash: builtins.bytes
+    """SHA-256 of the DER SubjectPublicKeyInfo of the member's TLS key, 32 bytes: a coordinator admits no other key under
+    this member's name. Empty in rosters that were made before this field existed.
+    """
     def __init__(
         self,
         *,
@@ -76,9 +81,10 @@ class Member(google.protobuf.message.Message):
         signing_key: builtins.bytes = ...,
         certificate_san: builtins.str = ...,
         rows_at_least: builtins.int | None = ...,
+        tls_key_hash: builtins.bytes = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_rows_at_least", b"_rows_at_least", "rows_at_least", b"rows_at_least"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_rows_at_least", b"_rows_at_least", "certificate_san", b"certificate_san", "name", b"name", "role", b"role", "rows_at_least", b"rows_at_least", "signing_key", b"signing_key"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_rows_at_least", b"_rows_at_least", "certificate_san", b"certificate_san", "name", b"name", "role", b"role", "rows_at_least", b"rows_at_least", "signing_key", b"signing_key", "tls_key_hash", b"tls_key_hash"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_rows_at_least", b"_rows_at_least"]) -> typing.Literal["rows_at_least"] | None: ...
 
 Global___Member: typing_extensions.TypeAlias = Member
