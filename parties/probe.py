@@ -83,7 +83,8 @@ def probe(target: str, tls: TlsFiles, *, timeout_s: float) -> Served:
     # Checked first: OpenSSL would read any kind of file in their place.
     tls.read()
     try:
-        context.load_cert_chain(tls.certificate, tls.key)
+        # OpenSSL would ask the terminal for a passphrase that is not given.
+        context.load_cert_chain(tls.certificate, tls.key, password=tls.passphrase() or b"")
     except (OSError, ValueError) as error:
         sentence = f"{tls.certificate} or {tls.key}: not usable ({error}); use the pair that the operator issued"
         raise ConfigurationError(sentence) from error

@@ -18,6 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from dpcore.errors import ConfigurationError
 from radofed.common.files.reading import FileKind, read_bytes, with_remedy
 from wire.identity import tls_key_hash
+from wire.private_keys import load_private_key
 from wire.roster import NAME, Role, certificate_san
 
 AUTHORITY_DAYS = 3650
@@ -104,10 +105,9 @@ class Authority:
     @classmethod
     def load(cls, directory: Path) -> "Authority":
         """Read the operator's ca.key and ca.pem. Raises ConfigurationError, also if others can read the key."""
-        pem, secret = read_bytes(directory / "ca.pem", _CERTIFICATE), read_bytes(directory / "ca.key", _KEY)
+        pem, key = read_bytes(directory / "ca.pem", _CERTIFICATE), load_private_key(directory / "ca.key", _KEY)
         try:
             certificate = x509.load_pem_x509_certificate(pem)
-            key = serialization.load_pem_private_key(secret, password=None)
             (name,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         except Exception as error:
             # The message leaves out the cause, which could reveal something about the secret.

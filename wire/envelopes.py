@@ -23,6 +23,7 @@ from rado.v1 import envelope_pb2
 from radofed.common.files.reading import FileKind, read_bytes, with_remedy
 from radofed.common.files.writing import create_durably
 from wire.errors import Code, WireError
+from wire.private_keys import load_private_key
 
 M = TypeVar("M", bound=Message)
 
@@ -190,13 +191,8 @@ class SigningKey:
 
     @classmethod
     def load(cls, path: Path) -> "SigningKey":
-        """Read an unencrypted PKCS #8 PEM file. Raises ConfigurationError, also if other users can read the file."""
-        pem = read_bytes(path, _KEY)
-        try:
-            key = serialization.load_pem_private_key(pem, password=None)
-        except Exception as error:
-            # The message leaves out the cause, which could reveal something about the secret.
-            raise _KEY.error(path, "is not a readable signing key") from error
+        """Read a PKCS #8 PEM file. Raises ConfigurationError, also if other users can read the file."""
+        key = load_private_key(path, _KEY)
         if not isinstance(key, Ed25519PrivateKey):
             raise ConfigurationError(f"{path}: not an Ed25519 key; make one with `rado provision`")
         return cls(key)

@@ -14,6 +14,7 @@ from dpcore.errors import ConfigurationError
 from radofed.common.configuration import ConfigPath, Configuration
 from radofed.common.files.reading import FileKind, read_bytes, with_remedy
 from wire.envelopes import PEM_BYTES, sha256
+from wire.private_keys import load_private_key, passphrase_for, private_key_pem
 from wire.roster import EXPIRY_WARNING_DAYS, Role, certificate_san
 
 SAN_FORM = re.compile(r"rado://(?P<federation>[a-z][a-z0-9-]{0,62})/(?P<role>[a-z]+)/(?P<name>[a-z][a-z0-9-]{0,62})")
@@ -131,12 +132,11 @@ class TlsFiles:
             raise _PEM.error(self.ca, f"is not a readable certificate ({error})") from error
 
     def _public_key_der(self) -> bytes:
-        pem = read_bytes(self.key, _KEY)
-        try:
-            return _public_der(serialization.load_pem_private_key(pem, password=None).public_key())
-        except Exception as error:
-            # The message leaves out the cause, which could reveal something about the secret.
-            raise _KEY.error(self.key, "is not a readable unencrypted key") from error
+        return _public_der(load_private_key(self.key, _KEY).public_key())
+
+    def passphrase(self) -> bytes | None:
+        """The passphrase of the key's file; None if it has none. Raises ConfigurationError."""
+        return passphrase_for(self.key, read_bytes(self.key, _KEY))
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
         """Credentials for a client. Raises ConfigurationError if a file cannot be read."""
@@ -144,8 +144,8 @@ class TlsFiles:
         return grpc.ssl_channel_credentials(ca, key, certificate)
 
     def read(self) -> tuple[bytes, bytes, bytes]:
-        """The content of the three files. Raises ConfigurationError if one cannot be read."""
-        return read_bytes(self.ca, _PEM), read_bytes(self.certificate, _PEM), read_bytes(self.key, _KEY)
+        """The content of the three files, the key without its passphrase. Raises ConfigurationError."""
+        return read_bytes(self.ca, _PEM), read_bytes(self.certificate, _PEM), private_key_pem(self.key, _KEY)
 
 
 class TlsConfiguration(Configuration):

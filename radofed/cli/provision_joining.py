@@ -209,8 +209,23 @@ def _compare(whose: str, reader: str, expected: str, given: str | None) -> None:
         )
 
 
+def passphrase(
+    _output: Output,
+    directory: Annotated[Path, typer.Argument(help="Of a member, or of the operator.", show_default=False)],
+) -> Result:
+    """Encrypt the private keys of a directory with the passphrase in the file that RADO_PASSPHRASE_FILE names.
+
+    Signing keys, TLS keys and the operator's two keys. Every command and node that reads them needs the variable then.
+    The Paillier key and state/secret have no passphrase: keep them on an encrypted disk.
+    """
+    from radofed.joining.passphrases import set_passphrases
+
+    names = set_passphrases(directory)
+    return Result({"encrypted": names}, f"{directory}: {', '.join(names) or 'nothing to do'}")
+
+
 def add_to(app: typer.Typer) -> None:
     """Add these commands to a group."""
-    for function in (create, request, sign, install, renew, remove, roster):
+    for function in (create, request, sign, install, renew, remove, roster, passphrase):
         command(app, function.__name__)(function)
     command(app, "replace-key")(replace_key)

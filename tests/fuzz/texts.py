@@ -1,7 +1,9 @@
 """Targets: texts that a person writes, or that a file or a message quotes."""
 
 import json
+import os
 from fractions import Fraction
+from unittest.mock import patch
 
 from dpcore.errors import SchemaError
 from dpcore.numbers.rationals import exact_number
@@ -14,13 +16,17 @@ from parties.config import split_target
 from radofed.common.log_tail import TAIL_BYTES, newest
 from radofed.common.options import exact, named_option
 from radofed.common.printing import local_time, printable
+from radofed.joining.passphrases import set_passphrases
 from radofed.planning.options import party_rows
 from radofed.simulation.partitions import Partition
 from radofed.simulation.run import exact as simulated_exact
+from tests.fuzz import world
 from tests.fuzz.mutation import json_octets, texts_near
-from tests.fuzz.target import Target, scratch
+from tests.fuzz.target import Target, scratch, written
 from tests.schemas import STAYS
 from tests.wire.test_query_kinds import SCHEMA
+from wire.envelopes import SigningKey
+from wire.private_keys import ENVIRONMENT
 
 PREDICATES = (
     '(x["age"] >= 65.5) & (y == 1)',
@@ -50,6 +56,19 @@ ESTIMATORS = sorted(BY_QUERIES | FROM_RELEASES)
 def decoded(data: bytes) -> str:
     """As the command line and files give a text: undecodable bytes as lone surrogates."""
     return data.decode(errors="surrogateescape")
+
+
+def read_passphrase(data: bytes) -> None:
+    """The file of a passphrase, and that of a key that is to have one."""
+    key = scratch("passphrase") / "signing.key"
+    key.unlink(missing_ok=True)
+    world.KEYS["ann"].save(key)
+    with patch.dict(os.environ, {ENVIRONMENT: str(written("passphrase", "secret", data))}):
+        assert set_passphrases(key.parent) == [key.name]
+        assert SigningKey.load(key).public_bytes == world.KEYS["ann"].public_bytes
+    with patch.dict(os.environ, {ENVIRONMENT: str(written("passphrase", "secret", b"x"))}):
+        key.write_bytes(data)
+        set_passphrases(key.parent)
 
 
 def read_predicate(data: bytes) -> None:
@@ -174,6 +193,14 @@ def targets() -> list[Target]:
             json_octets(LOG_LINES) | texts_near([json.dumps(line) for line in LOG_LINES], ["\n", "[", "1e999"]),
             TAIL_BYTES,
             ("radofed.common.log_tail._LINE",),
+        ),
+        Target(
+            "passphrase",
+            read_passphrase,
+            texts_near(["word", "two words\n"]),
+            1024,
+            ("wire.private_keys._PASSPHRASE", "radofed.joining.passphrases._KEY"),
+            examples=6,
         ),
         Target("partition", read_partition, texts_near(["iid", "label-skew", "by-column:age"]), 1 << 12, ()),
         Target(
