@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dpcore.errors import ConfigurationError
 from parties.config import PartyConfig
+from radofed.common.files.faults import in_words
 
 
 @contextmanager
@@ -30,7 +31,7 @@ def _lock(path: Path, what: str) -> int:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be written ({error.strerror})") from error
+        raise ConfigurationError(f"{path}: cannot be written ({in_words(error)})") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -5,6 +5,7 @@ import sys
 from dataclasses import dataclass
 
 from dpcore.errors import RadofedError
+from radofed.common.files.faults import in_words
 
 EXIT_FAILED = 1
 EXIT_USAGE = 4
@@ -43,7 +44,7 @@ class Failure:
             return cls("EXTRA_MISSING", sentence, EXIT_USAGE)
         if isinstance(error, OSError):
             place = f"{error.filename}: " if error.filename else ""
-            return cls("FILE", f"{place}{error.strerror or error}", EXIT_FAILED)
+            return cls("FILE", f"{place}{in_words(error)}", EXIT_FAILED)
         sentence = f"this is a bug in radofed ({type(error).__name__}: {error}); run again with --debug and report it"
         return cls("BUG", sentence, EXIT_BUG)
 

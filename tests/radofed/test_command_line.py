@@ -1,5 +1,6 @@
 """The `rado` command as people and programs meet it: options, one JSON object, exit codes."""
 
+import errno
 import json
 import os
 import subprocess
@@ -121,6 +122,18 @@ class TestExitCodes:
         failure = Failure.of(error)
         assert (failure.code, failure.exit_code) == (code, exit_code)
         assert failure.message
+
+    @pytest.mark.parametrize(
+        ("number", "says"),
+        [
+            (errno.EROFS, "/x: Read-only file system; mount it for writing"),
+            (errno.ENOSPC, "/x: No space left on device; free space there"),
+            (errno.EACCES, "/x: Permission denied; correct its owner and mode"),
+            (errno.EISDIR, "/x: Is a directory"),
+        ],
+    )
+    def test_a_fault_of_a_file_says_what_to_do(self, number, says):
+        assert Failure.of(OSError(number, os.strerror(number), "/x")).message.startswith(says)
 
     def test_an_absent_extra_is_named(self):
         assert "radofed[learner]" in Failure.of(ModuleNotFoundError(name="sklearn")).message
