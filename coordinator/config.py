@@ -8,6 +8,7 @@ from pydantic import Field
 from dpcore.errors import ConfigurationError
 from radofed.common.cluster.jobs import ClusterSettings
 from radofed.common.configuration import ConfigPath, Configuration
+from radofed.common.watching.settings import WatchSettings
 from wire.identity import TlsConfiguration
 
 
@@ -57,6 +58,8 @@ class CoordinatorConfig(Configuration):
     """Limits on the work that the coordinator accepts."""
     cluster: CoordinatorCluster | None = None
     """A Ray cluster that adds large totals. Default: this machine adds all of them and does not import Ray."""
+    watch: WatchSettings | None = None
+    """Metrics and health. Default: none are served."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest level that is logged."""
     log_file: ConfigPath | None = None

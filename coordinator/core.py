@@ -34,12 +34,13 @@ from coordinator.events import (
     Ticked,
 )
 from coordinator.live import LiveQuery, most_upload_bytes, restore
-from coordinator.rounds import Rules, begin, step
+from coordinator.rounds import Round, Rules, begin, step
 from coordinator.spool import SpoolDamagedError, SpoolUnreadableError, UploadSpool
 from coordinator.store import Statement, Store, StoredQuery
 from coordinator.totals import Adding, ClusterSum
 from dpcore.errors import ConfigurationError, RadofedError
 from radofed.common.logs import Log
+from radofed.common.watching.metrics import LOST, Counts
 from wire.envelopes import key_id
 from wire.errors import Code, WireError
 from wire.query import CLOCK_SKEW_S, OpenedQuery
@@ -50,6 +51,9 @@ TICK_S = 0.25
 # Largest waiting time that a crash may add to a phase.
 SAVE_TIMES_EVERY_S = 5.0
 ADD_AGAIN_AFTER_S = 5.0
+# Names of counts.
+SUBMITTED = "queries submitted"
+FINISHED = {Phase.COMPLETE: "queries complete", Phase.FAILED: "queries failed"}
 
 T = TypeVar("T")
 
@@ -78,6 +82,7 @@ class Core:
         self.work_changed = asyncio.Condition()
         self.status_changed = asyncio.Condition()
         self.draining = False
+        self.counts = Counts()
         self._store = store
         self._limits = limits
         self._log = log
@@ -196,6 +201,7 @@ class Core:
             live = LiveQuery(opened, round_, int(now_unix_s), revisions)
             self._live[live.query_id] = live
             self._revision = revisions.revision
+            self.counts.add(SUBMITTED)
             self._log.info(
                 "query submitted",
                 query=live.query_id,
@@ -271,6 +277,7 @@ class Core:
             live = before.moved(following, revisions, finished_at, statement)
             self._live[query_id] = live
             self._revision = revisions.revision
+            self.counts.add(LOST, int(_loses(before.round, following)))
             self._log_event(live, event)
             for action in actions:
                 self._act(live, action)
@@ -314,8 +321,10 @@ class Core:
                 if attempt != live.round.attempt or live.round.phase is Phase.LOST:
                     self._log.warning("attempt lost", query=live.query_id, attempt=attempt)
             case Finished(""):
+                self.counts.add(FINISHED[Phase.COMPLETE])
                 self._log.info("complete", **about)
             case Finished(code):
+                self.counts.add(FINISHED[Phase.FAILED])
                 self._log.warning("failed", **about, code=code, detail=live.round.detail)
                 self._background(asyncio.to_thread(self.spool.drop_query, live.query_id))
 
@@ -455,6 +464,12 @@ def _unlisted(live: LiveQuery, roster: Roster) -> frozenset[str]:
         return member is not None and (acceptance is None or acceptance.key_id == key_id(member.signing_key))
 
     return frozenset(name for name in live.round.rules.parties if not is_listed(name))
+
+
+def _loses(before: Round, following: Round) -> bool:
+    """Whether an attempt ends, after its cohort was fixed, without a total: its members charged, or may have."""
+    is_over = following.phase in (Phase.LOST, Phase.FAILED) or following.attempt != before.attempt
+    return is_over and before.phase in (Phase.UPLOADING, Phase.ADDING)
 
 
 def _attempt_of_use(live: LiveQuery) -> int | None:

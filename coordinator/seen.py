@@ -23,11 +23,16 @@ class LastSeen:
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
         self._store, self._clock = store, clock
         self._at: dict[str, int] = {}
+        self._last: dict[str, int] = {}
         self._saved: set[str] = set()
 
     def note(self, member: Member) -> None:
         """A member makes a call, or a call of it has just ended."""
-        self._at[member.name] = int(self._clock())
+        self._at[member.name] = self._last[member.name] = int(self._clock())
+
+    def since(self, unix_s: float) -> frozenset[str]:
+        """Names of the members that made a call at this time or later, since the start. Call it from the event loop."""
+        return frozenset(name for name, at_unix_s in self._last.items() if at_unix_s >= unix_s)
 
     def save(self) -> None:
         """Store what was noted since the last time. A disk that fails loses nothing that matters."""

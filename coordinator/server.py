@@ -24,12 +24,14 @@ from coordinator.spool import UploadSpool
 from coordinator.store import Store
 from coordinator.totals import ClusterSum
 from coordinator.views import Views
+from coordinator.watching import CoordinatorWatch
 from coordinator.witnesses import WitnessExchange
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.processors import one_blas_thread
 from radofed.common.files.reading import state_of
 from radofed.common.files.writing import BY_UMASK, write_durably
 from radofed.common.logs import Log, start_logging
+from radofed.common.watching.server import WatchServer
 from wire.envelopes import load_public_key
 from wire.own_certificate import OwnCertificate
 from wire.roster import Role
@@ -118,6 +120,8 @@ class Node:
         stack.push_async_callback(core.drain)
         seen = LastSeen(store)
         stack.callback(seen.save)
+        watch = CoordinatorWatch(config, own, core, membership, seen)
+        await self._serve_metrics(watch, stack)
         server = self._build(core, membership, seen)
         self.address = self._bind(server, own)
         await server.start()
@@ -126,6 +130,7 @@ class Node:
         for task in (core.run(), seen.run(), expiry, self._watch_files(own)):
             stack.push_async_callback(_cancel, asyncio.create_task(task))
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        watch.is_serving = True
         _write_address(config.address_file, self.address)
         stack.callback(config.address_file.unlink, missing_ok=True)
         self._log.info(
@@ -145,8 +150,16 @@ class Node:
                 read = found
                 self.reload_roster()
 
+    async def _serve_metrics(self, watch: CoordinatorWatch, stack: contextlib.AsyncExitStack) -> None:
+        if (settings := self._config.watch) is None:
+            return
+        server = WatchServer(settings, reasons=watch.reasons, samples=watch.samples, log=self._log)
+        server.__enter__()
+        # In a thread: it waits for a loop that may be waiting for this one.
+        stack.push_async_callback(asyncio.to_thread, server.__exit__)
+
     def _build(self, core: Core, membership: Membership, seen: LastSeen) -> grpc.aio.Server:
-        self._gate = Gate(lambda: membership.roster, self._log, seen.note)
+        self._gate = Gate(lambda: membership.roster, self._log, seen.note, core.counts)
         server = grpc.aio.server(interceptors=(self._gate,), options=SERVER_OPTIONS)
         intake = Intake(core, lambda: membership.roster, self._log)
         witnesses = WitnessExchange(self._store, lambda: membership.roster, core.clock)

@@ -10,6 +10,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from parties.answering.coordinator_calls import WorkBatch
 from rado.v1 import member_service_pb2, member_service_pb2_grpc, party_service_pb2, party_service_pb2_grpc
+from radofed.common.watching.metrics import RECEIVED, SENT, Counts
 from wire.envelopes import Envelope
 from wire.errors import ConnectionLostError, WireError
 from wire.identity import TlsFiles
@@ -36,13 +37,16 @@ class CoordinatorClient:
         *,
         give_up_after_s: float = GIVE_UP_AFTER_S,
         stopping: Callable[[], bool] = lambda: False,
+        counts: Counts | None = None,
     ) -> None:
         """Connects at first use. target: "host:port". stopping: no call is repeated once it returns True.
+
+        counts: of the bytes of all messages.
 
         Raises ConfigurationError if a file cannot be read.
         """
         self._caller = Caller(target, give_up_after_s=give_up_after_s, stopping=stopping)
-        self._tls = tls
+        self._tls, self._counts = tls, counts or Counts()
         self._former: list[grpc.Channel] = []
         self._open()
 
@@ -152,7 +156,10 @@ class CoordinatorClient:
 
     def _call(self, method: Callable[..., Any], request: Any, **options: float) -> Any:
         try:
-            return self._caller(method, request, **options)
+            self._counts.add(SENT, request.ByteSize())
+            response = self._caller(method, request, **options)
+            self._counts.add(RECEIVED, response.ByteSize())
+            return response
         except ValueError as error:
             # gRPC raises this on a channel that another thread closed.
             raise ConnectionLostError(self._caller.target, "the connection was closed") from error

@@ -1,17 +1,16 @@
 """A party node's configuration file, `party.toml`."""
 
-import re
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from radofed.common.addresses import split_target
 from radofed.common.cluster.jobs import ClusterSettings
 from radofed.common.configuration import ConfigPath, Configuration
+from radofed.common.watching.settings import WatchSettings
 from wire.identity import TlsConfiguration
 from wire.roster import NAME
-
-_TARGET = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s\[\]:/]+):(?P<port>\d{1,5})")
 
 
 def _member_name(name: str) -> str:
@@ -23,14 +22,6 @@ def _member_name(name: str) -> str:
 def _target(target: str) -> str:
     split_target(target)
     return target
-
-
-def split_target(target: str) -> tuple[str, int]:
-    """Host, without the brackets of an IPv6 address, and port. Raises ValueError if it is not "host:port"."""
-    match = _TARGET.fullmatch(target)
-    if match is None or not 0 < int(match["port"]) < 1 << 16:
-        raise ValueError('use "host:port", an IPv6 address in brackets, a port from 1 to 65535')
-    return match["host"].strip("[]"), int(match["port"])
 
 
 class PartyCluster(ClusterSettings):
@@ -80,6 +71,8 @@ class PartyConfig(Configuration):
     """Certificate and key of the connection to the coordinator."""
     cluster: PartyCluster | None = None
     """A Ray cluster that sums large tables. Default: this machine sums them and does not import Ray."""
+    watch: WatchSettings | None = None
+    """Metrics and health. Default: none are served."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest level that is logged."""
     log_file: ConfigPath | None = None

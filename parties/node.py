@@ -33,20 +33,18 @@ from parties.client import CoordinatorClient
 from parties.config import PartyConfig
 from parties.data.cluster import ClusterRowSums
 from parties.data.dataset import Dataset, load
-from parties.database import LedgerOwner
-from parties.history.database import FILE as HISTORY_FILE
-from parties.history.database import HistoryDatabase
-from parties.history.history import History
-from parties.ledger.ledger import Ledger
 from parties.ledger.limits import DAY_S
 from parties.locks import lock_party
+from parties.opening import open_history, open_ledger
 from parties.policy import Policy
 from parties.polling import PollingPace
 from parties.rosters import Rosters
 from parties.secret import load_or_create
+from parties.watching import Loaded, PartyWatch
 from radofed.common.files.schemas import load_schema
 from radofed.common.local_status import StatusServer
 from radofed.common.logs import Daily, Log, start_logging
+from radofed.common.watching.server import WatchServer
 from wire.envelopes import SigningKey, load_public_key
 from wire.errors import WireError
 from wire.features import OWN_FEATURES, Features
@@ -112,6 +110,7 @@ class PartyNode:
         self._log = Log(f"party.{config.name}")
         self._config = config
         self._pace = PollingPace()
+        self._started_unix_s, self._contact_unix_s = time.time(), None
         with ExitStack() as opened:
             self._open(opened, random_source or SystemRandom())
             self._opened = opened.pop_all()
@@ -121,7 +120,6 @@ class PartyNode:
         self._sweep: set[bytes] | None = set()
         self._forgotten_at = float("-inf")
         self._answered = False
-        self._started_unix_s, self._contact_unix_s = time.time(), None
         self._poller = threading.Thread(target=self._poll, name="poll")
 
     def _may_finish(self) -> bool:
@@ -159,23 +157,24 @@ class PartyNode:
         opened.enter_context(lock_party(config))
         self._stop, self._was_paused = threading.Event(), False
         self._drain_until = float("inf")
-        # Polling has its own connection, which closes when the node stops; uploads finish on the other.
-        self._poll_client = opened.enter_context(self._client(give_up_after_s=0.0))
-        self._client_for_queries = opened.enter_context(self._client(give_up_after_s=CALL_PATIENCE_S))
-        policy = Policy.load(config.policy)
+        signing_key = SigningKey.load(config.signing_key)
+        self._signing_key = signing_key
         self._rosters = Rosters(
             config.state_directory,
             federation=config.federation,
             federation_key=load_public_key(config.federation_key),
             log=self._log,
         )
+        self._watch = self._watched(opened)
+        # Polling has its own connection, which closes when the node stops; uploads finish on the other.
+        self._poll_client = opened.enter_context(self._client(give_up_after_s=0.0))
+        self._client_for_queries = opened.enter_context(self._client(give_up_after_s=CALL_PATIENCE_S))
+        policy = Policy.load(config.policy)
         row_sums: RowSums = sum_on_threads if config.cluster is None else ClusterRowSums(config.cluster, self._log)
-        signing_key = SigningKey.load(config.signing_key)
-        self._signing_key = signing_key
         seed = load_or_create(config.state_directory / "secret", random_source)
         dataset = self._load(RowKey(seed, config.federation, config.name, config.source))
         secret = PartySecret(seed, dataset.schema.digest)
-        self._ledger = self._open_ledger(policy)
+        self._ledger = open_ledger(config, policy, self._log, has_run=self._rosters.known is not None)
         opened.callback(self._ledger.database.close)
         attempts, spools = Attempts(self._ledger), Spools(config.state_directory / "spool", config.spool_bytes)
         self._guard = LedgerGuard(
@@ -190,7 +189,8 @@ class PartyNode:
         )
         tidy(spools, attempts)
         self._attempts, self._rows = attempts, dataset.records.rows
-        self._history = self._open_history(opened)
+        self._history = open_history(config, self._ledger, self._log, self._watch.note)
+        opened.callback(self._history.database.close)
         self._pauses = Pauses(self._history.database)
         obfuscators = Obfuscators(random_source, config.spare_obfuscators)
         opened.callback(obfuscators.close)
@@ -215,26 +215,23 @@ class PartyNode:
             obfuscators=obfuscators,
             may_answer=lambda: self._may_answer,
             on_charged=self._pace.charged,
+            on_lost=self._watch.note_lost,
         )
+        self._watch.loaded = Loaded(self._ledger, spools, self._guard, self._pauses, self._history)
 
-    def _open_ledger(self, policy: Policy) -> Ledger:
-        config = self._config
-        owner = LedgerOwner(config.federation, config.name, config.source)
-        ledger = Ledger.open(config.ledger_file, owner, policy.limits.of_ledger)
-        if ledger.database.created and self._rosters.known is not None:
-            # This party has run before: an operator who lost a ledger must notice now, not later.
-            self._log.warning("new ledger created", ledger=config.ledger_file, source=config.source)
-        return ledger
-
-    def _open_history(self, opened: ExitStack) -> History:
-        config = self._config
-        file = config.state_directory / HISTORY_FILE
-        database = HistoryDatabase(file, federation=config.federation, party=config.name)
-        opened.callback(database.close)
-        history = History(database)
-        if added := history.complete(self._ledger.charged_queries()):
-            self._log.info("history completed", queries=added)
-        return history
+    def _watched(self, opened: ExitStack) -> PartyWatch:
+        """What machines that watch this node read, from before it loads its data."""
+        watch = PartyWatch(
+            self._config,
+            self._own,
+            self._signing_key.public_bytes,
+            self._rosters,
+            is_stopping=self._stop.is_set,
+            contact_unix_s=lambda: self._contact_unix_s,
+        )
+        if (settings := self._config.watch) is not None:
+            opened.enter_context(WatchServer(settings, reasons=watch.reasons, samples=watch.samples, log=self._log))
+        return watch
 
     def read_policy(self) -> None:
         """Reload the policy file and apply it. If the file is invalid, the current policy stays. Never raises."""
@@ -275,6 +272,7 @@ class PartyNode:
             "waiting_for_people": len(self._history.waiting(time.time())),
             "rows": self._rows,
             "roster_version": None if roster is None else roster.version,
+            "not_ready": [reason.value for reason in self._watch.reasons()],
             "attempts": [
                 {"query_id": held.query_id.hex(), "attempt": held.attempt, "state": held.state.value}
                 for held in self._attempts.unfinished()
@@ -316,6 +314,7 @@ class PartyNode:
             self._config.tls.files,
             give_up_after_s=give_up_after_s,
             stopping=self._stop.is_set,
+            counts=self._watch.counts,
         )
 
     def _load(self, row_key: RowKey) -> Dataset:

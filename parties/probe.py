@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cryptography import x509
 
 from dpcore.errors import ConfigurationError
-from parties.config import split_target
+from radofed.common.addresses import split_target
 from wire.errors import ConnectionLostError
 from wire.identity import TlsFiles
 from wire.roster import Role

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 
 from dpcore.errors import RadofedError
 from radofed.common.logs import Log
+from radofed.common.watching.metrics import RECEIVED, SENT, Counts
 from wire.errors import CATALOGUE, CODE_METADATA_KEY, Code, ConnectionLostError, TimedOutError, WireError
 from wire.identity import TlsFiles, tls_key_hash
 from wire.roster import Member, Role, Roster
@@ -205,14 +206,24 @@ _UNREADABLE = object()
 """Stands for a message that does not parse. gRPC would log a trace for each, before the caller is authenticated."""
 
 
-def _leniently(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+def _leniently(deserialize: Callable[[bytes], Any], counts: Counts) -> Callable[[bytes], Any]:
     def read(data: bytes) -> Any:
+        counts.add(RECEIVED, len(data))
         try:
             return deserialize(data)
         except DecodeError:
             return _UNREADABLE
 
     return read
+
+
+def _counted(serialize: Callable[[Any], bytes], counts: Counts) -> Callable[[Any], bytes]:
+    def write(message: Any) -> bytes:
+        data = serialize(message)
+        counts.add(SENT, len(data))
+        return data
+
+    return write
 
 
 class _Call:
@@ -255,12 +266,17 @@ class Gate(grpc.aio.ServerInterceptor):
     """
 
     def __init__(
-        self, roster: Callable[[], Roster], log: Log, on_seen: Callable[[Member], None] = lambda _: None
+        self,
+        roster: Callable[[], Roster],
+        log: Log,
+        on_seen: Callable[[Member], None] = lambda _: None,
+        counts: Counts | None = None,
     ) -> None:
-        """on_seen: called at the beginning and at the end of a member's call."""
+        """on_seen: called at the beginning and at the end of a member's call. counts: of the bytes of all messages."""
         self._roster = roster
         self._log = log
         self._on_seen = on_seen
+        self._counts = counts or Counts()
         self._calls: set[_Call] = set()
         self._incomplete: Counter[str] = Counter()
 
@@ -367,8 +383,8 @@ class Gate(grpc.aio.ServerInterceptor):
             return None
         method = handler_call_details.method
         parts = {
-            "request_deserializer": _leniently(handler.request_deserializer),
-            "response_serializer": handler.response_serializer,
+            "request_deserializer": _leniently(handler.request_deserializer, self._counts),
+            "response_serializer": _counted(handler.response_serializer, self._counts),
         }
         if handler.unary_unary is not None:
             return grpc.stream_unary_rpc_method_handler(self._unary(method, handler.unary_unary), **parts)

@@ -40,6 +40,11 @@ class AttemptState(StrEnum):
         """Whether the attempt is in a final state."""
         return self in (AttemptState.BURNT, AttemptState.ENDED)
 
+    @property
+    def is_charged(self) -> bool:
+        """Whether the attempt is charged and under way."""
+        return self in (AttemptState.CHARGED, AttemptState.UPLOADED)
+
 
 _S = AttemptState
 _NEXT: dict[AttemptState, frozenset[AttemptState]] = {
@@ -196,7 +201,7 @@ class Attempts:
         """
         with self._database.transaction() as connection:
             present = self._present(held)
-            charged = present.state in (_S.CHARGED, _S.UPLOADED)
+            charged = present.state.is_charged
             if present.state.is_over or (charged and present.spool_digest != spool_digest):
                 raise LedgerConflictError(held.query_id, held.attempt, "is over or was spooled with other bytes")
             self._ledger.charge(

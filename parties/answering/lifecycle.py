@@ -62,10 +62,11 @@ class QueryLifecycle:
         clock: Callable[[], float] = time.time,
         may_answer: Callable[[], bool] = lambda: True,
         on_charged: Callable[[], None] = lambda: None,
+        on_lost: Callable[[], None] = lambda: None,
     ) -> None:
         """clock: Unix seconds. may_answer: whether the ledger may be used (parties.answering.witnesses).
 
-        on_charged: called after each charge.
+        on_charged, on_lost: called after each charge, and after each charged attempt that ended without a total.
 
         Raises SeededRandomRefusedError for any source except the system's.
         """
@@ -73,7 +74,7 @@ class QueryLifecycle:
         self._party = party
         self._attempts, self._spools, self._rosters, self._history = attempts, spools, rosters, history
         self._coordinator, self._random, self._log, self._clock = coordinator, random, log, clock
-        self._may_answer = may_answer
+        self._may_answer, self._on_lost = may_answer, on_lost
         self._obfuscators = obfuscators or Obfuscators(random, spare=0)
         self._uploads = Uploads(attempts, spools, rosters, history, coordinator, log, clock, on_charged)
         self.gate = Gate(history, clock)
@@ -103,7 +104,9 @@ class QueryLifecycle:
             return False
         for held in known:
             if held.attempt < work.attempt or work.phase.ends_attempt:
-                self._end(held, f"the attempt ended ({work.phase.name.lower()} at attempt {work.attempt})")
+                is_lost = held.attempt < work.attempt or work.phase is not Phase.COMPLETE
+                reason = f"the attempt ended ({work.phase.name.lower()} at attempt {work.attempt})"
+                self._end(held, reason, is_lost=is_lost and held.state.is_charged)
         if work.phase.ends_attempt or work.phase is Phase.ADDING:
             self.gate.gone(work.query_id, work.attempt)
             return False
@@ -386,17 +389,20 @@ class QueryLifecycle:
 
     def _lose(self, held: Attempt, error: SpoolLostError) -> None:
         present = self._attempts.find(held.query_id, held.attempt) or held
-        charged = present.state in (AttemptState.CHARGED, AttemptState.UPLOADED)
+        charged = present.state.is_charged
         self._log.error("spool lost", query=held.query_id, attempt=held.attempt, charged=charged, reason=str(error))
         if charged:
             self._attempts.burn(held)
             self._note(held.query_id, held.attempt, What.ENDED, reason="the spool was lost after the charge")
+            self._on_lost()
             self._drop(held)
         else:
             self._end(held, "the spool was lost")
 
-    def _end(self, held: Attempt, reason: str) -> None:
+    def _end(self, held: Attempt, reason: str, *, is_lost: bool = False) -> None:
         if self._attempts.end(held):
+            if is_lost:
+                self._on_lost()
             self._note(held.query_id, held.attempt, What.ENDED, reason=reason)
             self._log.info("attempt over", query=held.query_id, attempt=held.attempt, reason=reason)
         # Also if it was over before: a contribution may have been spooled while another thread ended the attempt.

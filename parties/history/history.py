@@ -6,7 +6,7 @@ was charged.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -119,6 +119,7 @@ _FLAGS = {
     What.WAITS: "is_waiting = 1",
     **dict.fromkeys((What.REFUSED, What.ACCEPTED, What.ENDED), "is_waiting = 0"),
 }
+_NOTED = "SELECT 1 FROM events WHERE query_id = ? AND attempt = ? AND what = ?"
 _SHOWN = """SELECT query_id, shown_at_unix_s, learner, kind, contents, not_after_unix_s, rows, bounds, epoch, words,
 envelope FROM queries"""
 _WITHOUT_ENVELOPE = _SHOWN.replace("envelope FROM", "NULL FROM")
@@ -127,8 +128,9 @@ _WITHOUT_ENVELOPE = _SHOWN.replace("envelope FROM", "NULL FROM")
 class History:
     """The history of one party."""
 
-    def __init__(self, database: HistoryDatabase) -> None:
-        self.database = database
+    def __init__(self, database: HistoryDatabase, on_noted: Callable[[What], None] = lambda _: None) -> None:
+        """on_noted: called for each event of an attempt, the first time."""
+        self.database, self._on_noted = database, on_noted
         self._since_forgotten = 0
 
     def shown(self, opened: OpenedQuery, *, rows: int, charge: Charge | None, now_unix_s: float) -> None:
@@ -152,12 +154,16 @@ class History:
     def happened(self, query_id: bytes, attempt: int, what: What, now_unix_s: float, **details: Any) -> None:
         """Note an event, durably. The newest of the same kind in an attempt replaces the others."""
         with self.database.transaction() as connection:
+            key = (query_id, attempt, what.value)
+            is_first = connection.execute(_NOTED, key).fetchone() is None
             connection.execute(
                 "INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?)",
-                (query_id, attempt, what.value, now_unix_s, json.dumps(details)),
+                (*key, now_unix_s, json.dumps(details)),
             )
             if what in _FLAGS:
                 connection.execute(f"UPDATE queries SET {_FLAGS[what]} WHERE query_id = ?", (query_id,))  # noqa: S608
+        if is_first:
+            self._on_noted(what)
 
     def complete(self, charged: Iterable[tuple[bytes, str, float]]) -> int:
         """Add what only the ledger knows: queries that were charged before there was a history. Returns their number.

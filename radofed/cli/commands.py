@@ -10,6 +10,7 @@ from radofed.cli import (
     console,
     coordinator,
     demo,
+    health,
     ledger,
     ledger_history,
     party,
@@ -48,7 +49,7 @@ def _shared(
     pass
 
 
-for commands in (demo, plan, simulate, console):
+for commands in (demo, plan, simulate, console, health):
     commands.add_to(app)
 for commands in (models, export, privacy, history, report):
     commands.add_to(queries.app)

@@ -51,6 +51,7 @@ def _status_words(found: dict[str, Any]) -> list[str]:
         f"running since {local_time(found['started_at_unix_s'])}, {found['rows']} rows",
         f"coordinator {found['coordinator']}: {heard}; roster version {found['roster_version'] or 'none'}",
         f"ledger: {answers}",
+        f"not ready: {', '.join(found['not_ready'])}" if found["not_ready"] else "ready",
     ]
     if (pause := found["paused"]) is not None:
         lines.append(f"paused by {pause['by']} since {local_time(pause['since_unix_s'])}")

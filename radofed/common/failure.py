@@ -16,6 +16,7 @@ _EXTRAS = {
     "phe": "learner",
     "sklearn": "learner",
     "ray": "ray",
+    "prometheus_client": "metrics",
     "jinja2": "report",
     "yaml": "report",
     "starlette": "console",

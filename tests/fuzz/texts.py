@@ -12,7 +12,7 @@ from dpcore.predicates.notation import parse, to_text
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.schema import Schema, differences
 from learner.estimators import BY_QUERIES, FROM_RELEASES, make_estimator
-from parties.config import split_target
+from radofed.common.addresses import split_target
 from radofed.common.log_tail import TAIL_BYTES, newest
 from radofed.common.options import exact, named_option
 from radofed.common.printing import local_time, printable

@@ -15,9 +15,10 @@ import pytest
 from dpcore.errors import ConfigurationError, DataError
 from dpcore.randomness.sources import SeededRandom, SeededRandomRefusedError
 from parties.answering.jobs import ADVANCING_THREADS, Jobs
-from parties.config import PartyConfig, split_target
+from parties.config import PartyConfig
 from parties.node import PartyNode
 from parties.policy import Policy
+from radofed.common.addresses import split_target
 from radofed.common.logs import Log
 from radofed.templates import PolicyChoices
 from tests.federation import ProcessFederation, rado, wait_until

@@ -1,0 +1,170 @@
+"""What a running party says to the machine's monitoring: whether it is ready, and its metrics."""
+
+import datetime as dt
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from parties.answering.spool import Spools
+from parties.answering.witnesses import LedgerGuard
+from parties.approval.pause import Pauses
+from parties.config import PartyConfig
+from parties.history.history import History, What
+from parties.ledger.ledger import Ledger
+from parties.ledger.state import ScopeState
+from parties.rosters import Rosters
+from radofed.common.watching.metrics import (
+    CERTIFICATE_EXPIRY,
+    LOST,
+    ROSTER_EXPIRY,
+    SHARED,
+    Counts,
+    Kind,
+    Metric,
+    Sample,
+    build_sample,
+    traffic_samples,
+)
+from radofed.common.watching.readiness import Reason
+from radofed.common.watching.spool import Room
+from wire.own_certificate import OwnCertificate
+from wire.roster import Role
+from wire.transport import LONG_POLL_GRACE_S, LONG_POLL_S
+from wire.upload import CHUNK_BYTES
+
+UNREACHABLE_AFTER_S: Final = 2.0 * (LONG_POLL_S + LONG_POLL_GRACE_S)
+"""A party polls all the time: a coordinator that let two polls pass without an answer is out of reach."""
+
+_LOG = "its own log and `rado ledger history`"
+ATTEMPTS = Metric(
+    "rado_attempts_total", Kind.COUNTER,
+    "Attempts at queries that took a step at this party since its start, by step.", _LOG, ("step",),
+)  # fmt: skip
+ATTEMPTS_LOST = Metric(
+    "rado_attempts_lost_total", Kind.COUNTER,
+    "Attempts since the start that this party charged and that ended without a total, as far as it saw.", _LOG,
+)  # fmt: skip
+REMAINING = Metric(
+    "rado_ledger_remaining_ratio", Kind.GAUGE,
+    "The least epsilon that remains of a lifetime limit, as a share of it, over all scopes of a kind.",
+    "`rado ledger show`", ("scope",),
+)  # fmt: skip
+CONTACT_AGE = Metric(
+    "rado_coordinator_contact_age_seconds", Kind.GAUGE,
+    "Seconds since the coordinator last answered, or since the start if it never did.", "`rado party status`",
+)  # fmt: skip
+WAITING = Metric(
+    "rado_decisions_waiting", Kind.GAUGE,
+    "Queries that wait for a person's decision at this party.", "`rado party pending`",
+)  # fmt: skip
+METRICS = (*SHARED, ATTEMPTS, ATTEMPTS_LOST, REMAINING, CONTACT_AGE, WAITING)
+"""All metrics of a party."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a node has once its data are loaded."""
+
+    ledger: Ledger
+    spools: Spools
+    guard: LedgerGuard
+    pauses: Pauses
+    history: History
+
+
+class PartyWatch:
+    """Reads the state of a node. Any thread may call it.
+
+    is_stopping: whether the node stops. contact_unix_s: when the coordinator last answered, None if it never did.
+    clock: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        config: PartyConfig,
+        own: OwnCertificate,
+        signing_key: bytes,
+        rosters: Rosters,
+        *,
+        is_stopping: Callable[[], bool],
+        contact_unix_s: Callable[[], float | None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.loaded: Loaded | None = None
+        """Set it when the node has its data."""
+        self.counts = Counts()
+        self._config, self._own, self._signing_key = config, own, signing_key
+        self._rosters, self._is_stopping, self._contact_unix_s = rosters, is_stopping, contact_unix_s
+        self._clock, self._begun_unix_s = clock, clock()
+
+    def note(self, what: What) -> None:
+        """Count a step of an attempt."""
+        self.counts.add(what.value)
+
+    def note_lost(self) -> None:
+        """Count an attempt that was charged and lost."""
+        self.counts.add(LOST)
+
+    def reasons(self) -> list[Reason]:
+        """Why the party would not answer a query now, empty if it would. Raises what reading its state raises."""
+        if self._is_stopping():
+            return [Reason.DRAINING]
+        if self.loaded is None:
+            return [Reason.DATA_NOT_LOADED]
+        return [*self._reasons_of_membership(), *self._reasons_of_state(self.loaded)]
+
+    def _reasons_of_membership(self) -> Iterator[Reason]:
+        now, contact = self._clock(), self._contact_unix_s()
+        if dt.datetime.fromtimestamp(now, dt.UTC) > self._own.certificate.not_after:
+            yield Reason.CERTIFICATE_EXPIRED
+        roster = self._rosters.known
+        if roster is None:
+            yield Reason.NO_ROSTER
+        elif roster.is_expired(now):
+            yield Reason.ROSTER_EXPIRED
+        else:
+            member = roster.find(self._config.name, Role.PARTY)
+            if member is None or member.signing_key != self._signing_key:
+                yield Reason.NOT_IN_ROSTER
+        if contact is None or now - contact > UNREACHABLE_AFTER_S:
+            yield Reason.COORDINATOR_UNREACHABLE
+
+    def _reasons_of_state(self, loaded: Loaded) -> Iterator[Reason]:
+        if loaded.guard.is_set_back:
+            yield Reason.LEDGER_SET_BACK
+        elif not loaded.guard.may_answer:
+            yield Reason.WAITING_FOR_WITNESSES
+        if loaded.pauses.present() is not None:
+            yield Reason.PAUSED
+        if self._room(loaded).lacks(CHUNK_BYTES):
+            yield Reason.SPOOL_FULL
+
+    def _room(self, loaded: Loaded) -> Room:
+        return Room.of(loaded.spools.directory, loaded.spools.used_bytes(), self._config.spool_bytes)
+
+    def samples(self) -> Iterator[Sample]:
+        """All metrics but readiness. While the node loads or stops, only what needs no database."""
+        roster, counts = self._rosters.known, self.counts
+        yield build_sample(Role.PARTY.value)
+        yield Sample(CERTIFICATE_EXPIRY, self._own.certificate.not_after.timestamp())
+        if roster is not None:
+            yield Sample(ROSTER_EXPIRY, roster.not_after_unix_s or float("inf"))
+        yield from traffic_samples(counts)
+        yield from (Sample(ATTEMPTS, counts.get(what.value), {"step": what.name.lower()}) for what in What)
+        yield Sample(ATTEMPTS_LOST, counts.get(LOST))
+        yield Sample(CONTACT_AGE, max(0.0, self._clock() - (self._contact_unix_s() or self._begun_unix_s)))
+        if self.loaded is not None and not self._is_stopping():
+            yield from self._room(self.loaded).samples()
+            yield Sample(WAITING, len(self.loaded.history.waiting(self._clock())))
+            yield from _remaining(self.loaded.ledger.state().scopes)
+
+
+def _remaining(states: tuple[ScopeState, ...]) -> Iterator[Sample]:
+    """The least share for each kind of scope: the number of columns neither bounds nor names the series."""
+    least: dict[str, float] = {}
+    for state in states:
+        limit, kind = float(state.limit.epsilon), state.scope.kind.value
+        share = min(1.0, state.remaining_epsilon / limit) if limit else 0.0
+        least[kind] = min(share, least.get(kind, 1.0))
+    yield from (Sample(REMAINING, share, {"scope": kind}) for kind, share in least.items())

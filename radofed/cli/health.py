@@ -1,0 +1,35 @@
+"""`rado health`: whether a running node is ready, for probes that run a command."""
+
+import typer
+
+from radofed.cli.framework import ConfigOption, command
+from radofed.cli.output import Output, Result
+from radofed.common.failure import EXIT_FAILED
+
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
+
+
+def health(_output: Output, config: ConfigOption) -> Result:
+    """Ask a running party or coordinator whether it is ready. Its file needs a section [watch].
+
+    Exit code 0: ready; 1: it runs and is not ready, and the reasons are printed; 2: no node answers; 4: the
+    configuration is wrong or has no section [watch].
+    """
+    from dpcore.errors import ConfigurationError
+    from radofed.common.watching.probe import ask_ready
+    from radofed.node_config import load_node_config
+
+    loaded = load_node_config(config)
+    settings = getattr(loaded, "watch", None)
+    if settings is None:
+        raise ConfigurationError(
+            f'{config}: has no section [watch], so no health is served; add it with `listen = "127.0.0.1:9464"`'
+        )
+    found = ask_ready(settings)
+    reasons = [f"{reason['code']}: {reason['sentence']}" for reason in found["reasons"]]
+    return Result(found, "\n".join(reasons) or "ready", exit_code=0 if found["ready"] else EXIT_FAILED)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    command(app, "health")(health)
