@@ -120,8 +120,8 @@ class Node:
         stack.push_async_callback(core.drain)
         seen = LastSeen(store)
         stack.callback(seen.save)
-        watch = CoordinatorWatch(config, own, core, membership, seen)
-        await self._serve_metrics(watch, stack)
+        self._watch = CoordinatorWatch(config, own, core, membership, seen)
+        self._serve_metrics(self._watch, stack)
         server = self._build(core, membership, seen)
         self.address = self._bind(server, own)
         await server.start()
@@ -130,7 +130,7 @@ class Node:
         for task in (core.run(), seen.run(), expiry, self._watch_files(own)):
             stack.push_async_callback(_cancel, asyncio.create_task(task))
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
-        watch.is_serving = True
+        self._watch.is_serving = True
         _write_address(config.address_file, self.address)
         stack.callback(config.address_file.unlink, missing_ok=True)
         self._log.info(
@@ -150,7 +150,7 @@ class Node:
                 read = found
                 self.reload_roster()
 
-    async def _serve_metrics(self, watch: CoordinatorWatch, stack: contextlib.AsyncExitStack) -> None:
+    def _serve_metrics(self, watch: CoordinatorWatch, stack: contextlib.AsyncExitStack) -> None:
         if (settings := self._config.watch) is None:
             return
         server = WatchServer(settings, reasons=watch.reasons, samples=watch.samples, log=self._log)

@@ -14,6 +14,12 @@ certificate = "certificate.pem"   # this member's certificate; valid for a year
 key = "tls.key"                   # its private key; mode 0600, stays in this directory
 """
 
+_WATCH = """
+# Optional: metrics and health for programs of this machine; see docs/operating.md. Needs the extra "metrics".
+# [watch]
+# listen = "127.0.0.1:9464"         # or: socket = "state/watch.sock"
+"""
+
 
 def coordinator_toml(federation: str, name: str, listen: str) -> str:
     """coordinator.toml of the coordinator called `name`."""
@@ -37,7 +43,7 @@ spool_bytes = 50_000_000_000      # disk space for uploads, over all open querie
 query_life_s = 7_776_000          # longest time until a query expires: 90 days
 keep_finished_s = 86_400          # a finished query's total can be fetched for this long: 1 day
 finished_per_learner = 200        # finished queries kept for each learner; the oldest are dropped first
-
+{_WATCH}
 # Optional: the coordinator's own Ray cluster, which adds large totals; see docs/operating.md.
 # Without it this machine adds them.
 # [cluster]
@@ -71,7 +77,7 @@ spool_bytes = 10_000_000_000          # disk space for contributions
 spare_obfuscators = 1000              # random factors made ahead after 30 idle seconds; in memory, 1 KB each
 log_level = "info"
 # log_file = "party.log"              # default: standard error
-{_TLS}
+{_TLS}{_WATCH}
 # Optional: the party's own Ray cluster, which sums its rows; see docs/operating.md. Every node of it can read them.
 # Without it this machine sums them.
 # [cluster]

@@ -5,6 +5,7 @@ from pathlib import Path
 from docs.generate.commands import commands_page
 from docs.generate.configuration import configuration_page
 from docs.generate.errors import error_pages
+from docs.generate.metrics import metrics_page
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "docs/reference"
@@ -15,5 +16,6 @@ def generated_pages() -> dict[Path, str]:
     return {
         REFERENCE / "commands.md": commands_page(),
         REFERENCE / "configuration.md": configuration_page(),
+        REFERENCE / "metrics.md": metrics_page(),
         **error_pages(ROOT),
     }

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -20,6 +21,8 @@ TIMEOUT_S = 5.0
 """A caller that sends or takes nothing for this long is cut off."""
 LONGEST_CALL_S = 10.0
 """A call that is not over by then is cut off, also if its caller sends a byte now and then."""
+LOOKS_EVERY_S = 0.5
+"""How often a server without callers looks whether it shall end, or a call takes too long."""
 MOST_CALLERS = 8
 """Callers that are served at one time, each in a thread. Further ones are cut off."""
 
@@ -102,7 +105,8 @@ class LocalServer(ThreadingMixIn, TCPServer, ABC):
         """The response to GET. host: the header of this name, empty without one. Threads call this."""
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self.serve_forever, name="local http", daemon=True).start()
+        serve = partial(self.serve_forever, poll_interval=LOOKS_EVERY_S)
+        threading.Thread(target=serve, name="local http", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -130,7 +134,7 @@ class LocalServer(ThreadingMixIn, TCPServer, ABC):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Cut off calls that take too long. The base class calls this at least twice a second."""
+        """Cut off calls that take too long. The base class calls this every LOOKS_EVERY_S."""
         super().service_actions()
         before = time.monotonic() - LONGEST_CALL_S
         with self._callers_lock:

@@ -18,6 +18,7 @@ from radofed.cli.entry_point import run
 from radofed.templates import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA, table
 from tests.federation import ProcessFederation, rado, wait_until
+from tests.radofed.watching.scraping import scrape
 from wire.envelopes import load_public_key
 
 ROWS = {"a": 900, "b": 1300, "c": 700}
@@ -31,6 +32,9 @@ def federation(tmp_path_factory):
     parties = {name: table(rows, seed) for seed, (name, rows) in enumerate(ROWS.items())}
     with ProcessFederation(root, parties=parties, schema=SCHEMA, policy=ALLOWING, rows_at_least=ROWS) as federation:
         (root / "schema.toml").write_text(SCHEMA)
+        for name in ("a", "coordinator"):
+            with federation.member(name).config.open("a") as config:
+                config.write('\n[watch]\nsocket = "watch.sock"\n')
         federation.start_all()
         wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")
         # A party makes its ledger before it says so.
@@ -88,13 +92,48 @@ def test_statistics(federation, rows, delta):
     assert spent(federation) > before
 
 
+class Metrics:
+    """What a query changes in the metrics of a party and of the coordinator."""
+
+    def __init__(self, federation):
+        self._places = {name: federation.directory(name) / "watch.sock" for name in ("a", "coordinator")}
+        self._before = wait_until(self._settled, what="the end of earlier queries")
+
+    def _settled(self):
+        """A scrape of both, None while a query is under way at one of them."""
+        found = {name: scrape(place) for name, place in self._places.items()}
+        party, coordinator = found.values()
+        accepted, ended = (party("rado_attempts_total", step=step) for step in ("accepted", "ended"))
+        finished = coordinator("rado_queries_finished_total", outcome="complete")
+        return found if accepted == ended == finished == coordinator("rado_queries_submitted_total") else None
+
+    def check_one_statistic(self):
+        before = self._before["a"]("rado_attempts_total", step="ended")
+        wait_until(lambda: scrape(self._places["a"])("rado_attempts_total", step="ended") > before, what="the end")
+        now = wait_until(self._settled, what="the end at both")
+
+        def grown(node, name, **labels):
+            return now[node](name, **labels) - self._before[node](name, **labels)
+
+        for step in ("accepted", "cohort", "charged", "uploaded", "ended"):
+            assert grown("a", "rado_attempts_total", step=step) == 1
+        assert grown("a", "rado_ledger_remaining_ratio", scope="record") < 0
+        assert grown("coordinator", "rado_queries_submitted_total") == 1
+        # Three parties upload; this is one of them.
+        assert grown("coordinator", "rado_received_bytes_total") > grown("a", "rado_sent_bytes_total") > 1000
+        assert grown("coordinator", "rado_sent_bytes_total") > grown("a", "rado_received_bytes_total") > 1000
+        assert grown("a", "rado_attempts_lost_total") == grown("coordinator", "rado_attempts_lost_total") == 0
+
+
 def test_a_statistic_is_one_saved_release(federation):
+    metrics = Metrics(federation)
     with Session(LearnerConfig.load(federation.learner.config)) as session:
         schema = Schema.from_toml(SCHEMA)
         asked = Federation(SessionSource(session), schema)
         found = asked.statistic([ILL, '~x["smoker"]'], epsilon=Fraction(4), confidence=0.9)
         (release,) = asked.answers
         where = session.release_directory(release.query_id)
+    metrics.check_one_statistic()
     assert found.confidence == 0.9
     loaded = Release.load(where)
     loaded.verify(load_public_key(federation.learner.directory / "federation.pub"))

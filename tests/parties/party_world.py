@@ -229,7 +229,7 @@ class Ada:
     def __post_init__(self):
         self.hub = Hub(self.world)
         self.offset_s = 0.0
-        self.reported_charges = 0
+        self.reported_charges = self.reported_losses = 0
         self.restart()
 
     def restart(self) -> None:
@@ -261,10 +261,14 @@ class Ada:
             log=log,
             clock=lambda: time.time() + self.offset_s,
             on_charged=self._charged,
+            on_lost=self._lost,
         )
 
     def _charged(self) -> None:
         self.reported_charges += 1
+
+    def _lost(self) -> None:
+        self.reported_losses += 1
 
     def work(self, envelope: Envelope, **changes) -> Work:
         plain = Work(envelope, 1, Phase.ANSWERING, PartyState.SILENT, None, frozenset())

@@ -22,8 +22,8 @@ class Kind(StrEnum):
 class Metric:
     """A metric. name: as it is exported, with its unit, and `_total` for a counter or `_info`.
 
-    known: how the node's operator knows this without the metric, so that it reveals nothing more. labels: each has few
-    values, which neither a learner nor another member chooses.
+    known: from what the node's administrator knows this without the metric: it reveals nothing more. labels: each has
+    few values, which neither a learner nor another member chooses.
     """
 
     name: str
@@ -66,13 +66,14 @@ class Counts:
 SENT, RECEIVED = "bytes sent", "bytes received"
 LOST = "attempts lost"
 
+_STATE = "its own log, files and disk"
 _OWN_FILES = "its own configuration and installation"
 BUILD = Metric(
     "rado_build_info", Kind.INFO, "Version of radofed and the node's role. Always 1.", _OWN_FILES, ("version", "role")
 )
-READY = Metric("rado_ready", Kind.GAUGE, "1 if the node does its work, otherwise 0.", "`/readyz`")
+READY = Metric("rado_ready", Kind.GAUGE, "1 if the node does its work, otherwise 0.", _STATE)
 NOT_READY = Metric(
-    "rado_not_ready", Kind.GAUGE, "1 for each reason for which the node is not ready, otherwise 0.", "`/readyz`",
+    "rado_not_ready", Kind.GAUGE, "1 for each reason for which the node is not ready, otherwise 0.", _STATE,
     ("reason",),
 )  # fmt: skip
 CERTIFICATE_EXPIRY = Metric(

@@ -122,6 +122,7 @@ def test_a_lost_or_changed_spool_is_never_sent(ada, charged, damage):
     assert ada.state(envelope) is (S.BURNT if charged else S.ENDED)
     assert (spent(ada) > 0) is charged
     assert reserved(ada) == 0
+    assert ada.reported_losses == int(charged)
     ada.upload(envelope, cohort)
     assert not ada.hub.chunks
 
