@@ -44,7 +44,7 @@ wheel-test: $(READY)  ## the end-to-end tests against the built wheel, in a dire
 	$(BIN)/python -m hatchling build -t wheel -d build/wheel
 	$(PYTHON) -m venv build/wheel/venv
 	build/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-		"$$(ls build/wheel/*.whl)[learner,report]" hypothesis pytest pytest-timeout pytest-xdist
+		"$$(ls build/wheel/*.whl)[learner,report,metrics]" hypothesis pytest pytest-timeout pytest-xdist
 	cp -R tests pyproject.toml build/wheel/away
 	cp docs/how-to/use-python.md build/wheel/away/docs/how-to
 	cd build/wheel/away && ../venv/bin/python -m pytest $(PARALLEL) tests/end_to_end

@@ -26,8 +26,8 @@ def health(_output: Output, config: ConfigOption) -> Result:
             f'{config}: has no section [watch], so no health is served; add it with `listen = "127.0.0.1:9464"`'
         )
     found = ask_ready(settings)
-    reasons = [f"{reason['code']}: {reason['sentence']}" for reason in found["reasons"]]
-    return Result(found, "\n".join(reasons) or "ready", exit_code=0 if found["ready"] else EXIT_FAILED)
+    reasons = [f"{code}: {sentence}" for code, sentence in found.reasons]
+    return Result(found.to_dict(), "\n".join(reasons) or "ready", exit_code=EXIT_FAILED if reasons else 0)
 
 
 def add_to(app: typer.Typer) -> None:

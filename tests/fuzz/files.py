@@ -41,6 +41,9 @@ from radofed.common.files.reading import parse_json, read_text
 from radofed.common.files.schemas import load_schema
 from radofed.common.local_status import _STATUS
 from radofed.common.logs import Log
+from radofed.common.watching.probe import LIMIT_BYTES as PROBE_LIMIT_BYTES
+from radofed.common.watching.probe import Health
+from radofed.common.watching.readiness import Reason, readiness_to_dict
 from tests.fuzz import world
 from tests.fuzz.mutation import json_octets, messages_near, octets_near, texts_near
 from tests.fuzz.target import Target, scratch, written
@@ -291,6 +294,11 @@ def read_node_status(data: bytes) -> None:
     assert isinstance(parse_json(text, scratch("node-status") / "node.sock", _STATUS), dict)
 
 
+def read_health(data: bytes) -> None:
+    health = Health.of_answer(data, "127.0.0.1:9464")
+    assert Health.of_answer(json.dumps(health.to_dict()).encode(), "again") == health
+
+
 def read_query_end(data: bytes) -> None:
     root = scratch("query-end")
     place = root / "queries" / QUERY.hex()
@@ -444,6 +452,8 @@ def targets() -> list[Target]:
         Target("attempts-signed", read_attempts_signed, texts_near(["2\n"]), 8, ("learner.state._NUMBER",)),
         Target("node-status", read_node_status, json_octets([{"party": "ann", "attempts": []}]), MEBIBYTE,
                ("radofed.common.local_status._STATUS",)),
+        Target("node-health", read_health, json_octets([readiness_to_dict([]), readiness_to_dict([Reason.PAUSED])]),
+               PROBE_LIMIT_BYTES, ("radofed.common.watching.probe._ANSWER",)),
         Target("query-end", read_query_end, json_octets([{"code": "CANCELLED", "detail": "", "at_unix_s": 1}]), 1 << 16,
                ("learner.state._END",)),
         Target("exported-history", read_exported_history, json_octets([exported_history()]), MEBIBYTE,

@@ -249,7 +249,17 @@ class Odd(local_http.LocalServer):
 
 @pytest.mark.parametrize(
     "content",
-    [b"alive", b"[]", b"{}", b'{"ready": 1, "reasons": []}', b'{"ready": false, "reasons": []}', b'{"ready": true}'],
+    [
+        b"alive",
+        b"[]",
+        b"{}",
+        b'{"ready": 1, "reasons": []}',
+        b'{"ready": false, "reasons": []}',
+        b'{"ready": true}',
+        b'{"ready": false, "reasons": ["PAUSED"]}',
+        b'{"ready": false, "reasons": [{"code": "PAUSED"}]}',
+        b'{"ready": true, "reasons": [{"code": "PAUSED", "sentence": "it is"}]}',
+    ],
 )
 def test_an_answer_that_is_no_node_s_is_no_health(content):
     settings = WatchSettings(listen=f"127.0.0.1:{free_port()}")
