@@ -3,6 +3,9 @@
 import asyncio
 import datetime as dt
 
+import pytest
+
+from coordinator import watching
 from coordinator.membership import Membership
 from coordinator.seen import LastSeen
 from coordinator.watching import SEEN_WITHIN_S, CoordinatorWatch
@@ -93,6 +96,16 @@ async def test_members_that_made_a_call_are_counted_by_role(bench):
     assert (await watched.scrape())("rado_members_seen", role="party") == 1
     bench.wall += SEEN_WITHIN_S + 1
     assert (await watched.scrape())("rado_members_seen", role="party") == 0
+
+
+@on_bench
+async def test_an_event_loop_that_does_not_answer_is_an_error_and_not_a_hanging_probe(bench):
+    watched = Watched(bench)
+    # This call blocks the event loop that it waits for.
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(TimeoutError):
+        patch.setattr(watching, "ANSWER_WITHIN_S", 0.01)
+        watched.watch.reasons()
+    assert Reason.STATE_UNREADABLE not in await watched.reasons()
 
 
 @on_bench

@@ -9,13 +9,13 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from http import HTTPStatus
+from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from dpcore.errors import ConfigurationError
 from radofed.common.addresses import split_target
-from radofed.common.local_http import NOT_FOUND, Answer, LocalServer
+from radofed.common.local_http import NOT_FOUND, Answer, LocalServer, fetch
 from radofed.common.logs import Log
 from radofed.common.watching.metrics import Sample, ready_samples
 from radofed.common.watching.readiness import Reason, readiness_to_dict
@@ -66,10 +66,7 @@ class WatchServer(LocalServer):
         self._reasons, self._page = _Kept(self._safe_reasons), _Kept(self._metrics)
         self._is_loopback = settings.listen is not None
         if settings.socket is not None:
-            with suppress(FileNotFoundError):
-                # Left by a node that was killed; a file of another kind is not removed.
-                if settings.socket.is_socket():
-                    settings.socket.unlink()
+            _remove_left(settings.socket)
         try:
             super().__init__(settings.place)
         except OSError as error:
@@ -110,6 +107,18 @@ class WatchServer(LocalServer):
             reasons, samples = (*reasons, Reason.STATE_UNREADABLE), []
         page = self._exposition.exposition([*samples, *ready_samples(reasons)])
         return Answer(page, self._exposition.CONTENT_TYPE)
+
+
+def _remove_left(path: Path) -> None:
+    """Remove the socket of a node that was killed, and no other file. Raises ConfigurationError if a node answers."""
+    if not path.is_socket():
+        return
+    try:
+        fetch(path, ALIVE, limit_bytes=1)
+    except OSError:
+        path.unlink(missing_ok=True)
+    else:
+        raise ConfigurationError(f"another node serves metrics on {path}; give each node a socket of its own")
 
 
 def _names_loopback(host: str) -> bool:

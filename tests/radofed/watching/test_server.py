@@ -163,6 +163,13 @@ def test_a_unix_socket_is_its_user_s_alone_and_what_a_killed_node_left_is_replac
     assert ready(path) == (200, [])
 
 
+def test_a_socket_at_which_a_node_answers_stays_its_own(start, tmp_path):
+    path = start(WatchSettings(socket=tmp_path / "watch.sock"))
+    with pytest.raises(ConfigurationError, match="another node serves metrics"):
+        start(WatchSettings(socket=path))
+    assert ready(path) == (200, [])
+
+
 def test_a_place_that_is_taken_is_an_error_and_no_file_is_removed(start, tmp_path):
     _, port = start()
     with pytest.raises(ConfigurationError, match=f"cannot serve metrics on 127.0.0.1:{port}"):
