@@ -1,6 +1,8 @@
 """What a party says to the machine's monitoring: reasons why it is not ready, and counts of what happened."""
 
+import datetime as dt
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +12,7 @@ from parties.config import PartyConfig
 from parties.history.database import HistoryDatabase
 from parties.history.history import History, What
 from parties.node import PartyNode
+from radofed.common.watching.metrics import CERTIFICATE_EXPIRY
 from radofed.common.watching.readiness import Reason
 from radofed.common.watching.settings import WatchSettings
 from tests.federation import free_port
@@ -70,6 +73,11 @@ def test_each_state_has_its_reason(config, offline):
         watch._clock = lambda: node._own.certificate.not_after.timestamp() + 1
         assert Reason.CERTIFICATE_EXPIRED in watch.reasons()
         watch._clock = time.time
+        # A renewed certificate is in use without a restart.
+        renewed = node._own.certificate.not_after + dt.timedelta(days=300)
+        node._own.certificate = replace(node._own.certificate, not_after=renewed)
+        expiries = [sample.value for sample in watch.samples() if sample.metric is CERTIFICATE_EXPIRY]
+        assert expiries == [renewed.timestamp()]
         node._guard.is_set_back = True
         assert watch.reasons() == [Reason.LEDGER_SET_BACK]
         node._guard.is_set_back = False
