@@ -269,7 +269,7 @@ class PartyNode:
             "last_contact_unix_s": self._contact_unix_s,
             "ledger_confirmed": self._guard.may_answer,
             "paused": None if pause is None else {"since_unix_s": pause.since_unix_s, "by": pause.by},
-            "waiting_for_people": len(self._history.waiting(time.time())),
+            "waiting_for_people": self._history.count_waiting(time.time()),
             "rows": self._rows,
             "roster_version": None if roster is None else roster.version,
             "not_ready": [reason.value for reason in self._watch.reasons()],

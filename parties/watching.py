@@ -156,7 +156,7 @@ class PartyWatch:
         yield Sample(CONTACT_AGE, max(0.0, self._clock() - (self._contact_unix_s() or self._begun_unix_s)))
         if self.loaded is not None and not self._is_stopping():
             yield from self._room(self.loaded).samples()
-            yield Sample(WAITING, len(self.loaded.history.waiting(self._clock())))
+            yield Sample(WAITING, self.loaded.history.count_waiting(self._clock()))
             yield from _remaining(self.loaded.ledger.state().scopes)
 
 

@@ -122,6 +122,8 @@ _FLAGS = {
 _NOTED = "SELECT 1 FROM events WHERE query_id = ? AND attempt = ? AND what = ?"
 _SHOWN = """SELECT query_id, shown_at_unix_s, learner, kind, contents, not_after_unix_s, rows, bounds, epoch, words,
 envelope FROM queries"""
+_WAITING = "WHERE is_waiting = 1 AND not_after_unix_s >= ?"
+_COUNTED = "SELECT count(*) FROM queries"
 _WITHOUT_ENVELOPE = _SHOWN.replace("envelope FROM", "NULL FROM")
 
 
@@ -292,10 +294,14 @@ class History:
         That a person has decided since does not matter here (parties.history.approvals).
         """
         with self.database.reading() as connection:
-            rows = connection.execute(
-                f"{_SHOWN} WHERE is_waiting = 1 AND not_after_unix_s >= ? ORDER BY shown_at_unix_s", (now_unix_s,)
-            ).fetchall()
+            rows = connection.execute(f"{_SHOWN} {_WAITING} ORDER BY shown_at_unix_s", (now_unix_s,)).fetchall()
         return self._shown(rows)
+
+    def count_waiting(self, now_unix_s: float) -> int:
+        """How many `waiting` would return, without reading them."""
+        with self.database.reading() as connection:
+            found: tuple[int] = connection.execute(f"{_COUNTED} {_WAITING}", (now_unix_s,)).fetchone()
+        return found[0]
 
 
 def _shown(row: tuple[Any, ...]) -> Shown:

@@ -39,6 +39,9 @@ def test_nothing_exists_for_a_query_that_waits(asking):
     assert asking.attempts.of_query(envelope.payload_hash) == []
     assert not list((asking.directory / "spool").glob("*"))
     (waiting,) = asking.history.waiting(0.0)
+    # Once it has expired, no person needs to decide.
+    times = (0.0, waiting.not_after_unix_s, waiting.not_after_unix_s + 1)
+    assert [asking.history.count_waiting(time) for time in times] == [1, 1, 0]
     assert waiting.query_id == envelope.payload_hash
     assert len(asking.hub.pendings) == 1
     # Looked at again, it is told once.
