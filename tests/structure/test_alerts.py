@@ -1,5 +1,6 @@
 """Every alert has a metric that nodes export, a page that says what to do, and a test that fires it."""
 
+import json
 import re
 
 import pytest
@@ -66,3 +67,15 @@ def test_metrics_of_both_roles_are_the_same_or_mean_each_role_s_own():
     for metric in COORDINATOR_METRICS:
         if (other := by_name.get(metric.name)) is not None:
             assert (other.kind, other.labels) == (metric.kind, metric.labels)
+
+
+def test_the_dashboard_shows_metrics_that_are_exported():
+    panels = json.loads((ROOT / "deploy/grafana/radofed.json").read_text())["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels) > 0
+    for panel in panels:
+        for target in panel["targets"]:
+            read = metrics_of(target["expr"])
+            assert read
+            assert read <= METRICS.keys()
+            labels = {name for metric in read for name in METRICS[metric].labels}
+            assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= labels | {"instance"}
