@@ -1,6 +1,7 @@
 """What a party says to the machine's monitoring: reasons why it is not ready, and counts of what happened."""
 
 import datetime as dt
+import sys
 import time
 from dataclasses import replace
 
@@ -12,6 +13,8 @@ from parties.config import PartyConfig
 from parties.history.database import HistoryDatabase
 from parties.history.history import History, What
 from parties.node import PartyNode
+from radofed.common.failure import Failure
+from radofed.common.watching import exposition
 from radofed.common.watching.metrics import CERTIFICATE_EXPIRY
 from radofed.common.watching.readiness import Reason
 from radofed.common.watching.settings import WatchSettings
@@ -46,6 +49,21 @@ def test_while_it_loads_its_data_it_says_so(config, monkeypatch):
         assert metrics("rado_certificate_expiry_timestamp_seconds") == node._own.certificate.not_after.timestamp()
         assert "rado_ledger_remaining_ratio" not in metrics.names
     assert not scrape(settings.place).up
+
+
+def test_without_the_library_a_node_that_is_watched_does_not_start(config, monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    # As in a process that has not imported it yet.
+    monkeypatch.delitem(sys.modules, exposition.__name__)
+    monkeypatch.delattr(exposition.__name__)
+    watched = config.model_copy(update={"watch": WatchSettings(listen=f"127.0.0.1:{free_port()}")})
+    with pytest.raises(ModuleNotFoundError) as caught:
+        PartyNode(watched)
+    failure = Failure.of(caught.value)
+    assert (failure.code, failure.exit_code) == ("EXTRA_MISSING", 4)
+    assert "pip install 'radofed[metrics]'" in failure.message
+    with PartyNode(config):
+        pass
 
 
 def test_each_state_has_its_reason(config, offline):

@@ -1,6 +1,5 @@
 """Metrics and health for callers of this machine: who may read, what is answered, and what a hostile caller can do."""
 
-import builtins
 import http.client
 import json
 import socket
@@ -12,7 +11,6 @@ from dpcore.errors import ConfigurationError
 from radofed.cli.entry_point import run
 from radofed.common import local_http
 from radofed.common.configuration import Configuration
-from radofed.common.failure import Failure
 from radofed.common.local_http import MOST_CALLERS, fetch
 from radofed.common.local_status import NotRunningError
 from radofed.common.logs import Log
@@ -213,24 +211,6 @@ def _ends(caller):
         except ConnectionError:
             pass
         return True
-
-
-def test_without_the_library_a_node_says_how_to_install_it(monkeypatch, node):
-    real = builtins.__import__
-
-    def missing(name, *rest):
-        if name.startswith("prometheus_client"):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        return real(name, *rest)
-
-    monkeypatch.delitem(__import__("sys").modules, "radofed.common.watching.exposition", raising=False)
-    monkeypatch.delattr("radofed.common.watching.exposition", raising=False)
-    monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(ModuleNotFoundError) as caught:
-        WatchServer(WatchSettings(listen="127.0.0.1:9464"), reasons=node.reasons, samples=node.samples, log=Log("test"))
-    failure = Failure.of(caught.value)
-    assert (failure.code, failure.exit_code) == ("EXTRA_MISSING", 4)
-    assert "pip install 'radofed[metrics]'" in failure.message
 
 
 def test_a_sample_has_its_metric_s_labels():
