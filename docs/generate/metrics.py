@@ -18,7 +18,8 @@ A party or a coordinator whose configuration file has a section `[watch]` serves
 
 A metric tells the node's administrator nothing new: the last column names where the same can be read. No metric has
 the id of a query, a member's name, a column or a text that a member chose as a label. `rado_attempts_total` and the
-remaining ratio change when a query is answered. So who reads a party's metrics sees when it answers, as in its log.
+remaining ratio change when a query is answered. So a person who reads a
+party's metrics sees when it answers, as in its log.
 """
 REASONS = """## Reasons
 
