@@ -181,7 +181,7 @@ class _Run:
         self.add("schema-against", f"the same as {other}")
 
     def _data(self) -> None:
-        report = check_data(self.schema, self.config.data, id_column=self.config.id_column)
+        report = check_data(self.schema, self.config.table, id_column=self.config.id_column)
         self.rows = report.rows
         by = f"the column {self.config.id_column!r}" if self.config.id_column else _BY_PLACE
         words = f"{report.sentences()[0]}; rows to hold back from training are chosen by {by}"

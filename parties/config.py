@@ -1,13 +1,23 @@
 """A party node's configuration file, `party.toml`."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from radofed.common.addresses import split_target
 from radofed.common.cluster.jobs import ClusterSettings
 from radofed.common.configuration import ConfigPath, Configuration
+from radofed.common.tables.databases.source import DatabaseSource, is_address
 from radofed.common.watching.settings import WatchSettings
 from wire.identity import TlsConfiguration
 from wire.roster import NAME
@@ -24,6 +34,12 @@ def _target(target: str) -> str:
     return target
 
 
+def _not_an_address(data: Any) -> Any:
+    if isinstance(data, str) and is_address(data):
+        raise ValueError("is the address of a database; name it as source, with a query")
+    return data
+
+
 class PartyCluster(ClusterSettings):
     """The party's cluster, which sums large tables."""
 
@@ -33,6 +49,9 @@ class PartyCluster(ClusterSettings):
 
 class PartyConfig(Configuration):
     """Contents of `party.toml`. Paths are relative to the file. The file names key files and contains no keys."""
+
+    # An address that is refused may contain a password.
+    model_config = ConfigDict(hide_input_in_errors=True)
 
     federation: Annotated[str, AfterValidator(_member_name)]
     """Name of the federation, as in the roster."""
@@ -52,12 +71,22 @@ class PartyConfig(Configuration):
     """The policy file. The node reads it at start and on SIGHUP."""
     schema_file: ConfigPath = Field(alias="schema")
     """The schema that all parties share, TOML."""
-    data: ConfigPath
+    data: Annotated[ConfigPath | None, BeforeValidator(_not_an_address)] = None
     """The table: `.csv` or `.tsv` (also with `.gz`), `.parquet` or `.pq`. The node reads it once, at start. Replace it
-    whole (write a new file in the same directory, then rename): a file that changes while it is read is refused."""
+    whole (write a new file in the same directory, then rename): a file that changes while it is read is refused. Give
+    either `data` or `source`."""
+    database: str | None = Field(default=None, alias="source")
+    """A database with the table: `"postgresql://user@host/database"`, `"sqlite:path"` or `"duckdb:path"`, without a
+    password. The node reads it once, at start, in a read-only transaction. A PostgreSQL server on another machine must
+    have a certificate that can be verified, unless the address says otherwise by `sslmode`."""
+    query: str | None = Field(default=None, min_length=1)
+    """With `source`: a query that gives the rows. Only the schema's columns and `id_column` are taken from it."""
+    password_file: ConfigPath | None = None
+    """With a PostgreSQL `source`: file with the password, in the format of `.pgpass`, mode 0600. Default: PGPASSWORD,
+    PGPASSFILE or `~/.pgpass`, as in PostgreSQL's own programs."""
     data_source: str | None = Field(default=None, min_length=1)
-    """Name of the data in the ledger. Default: the data file's name. Keep the old name when the same rows move to
-    another file."""
+    """Name of the data in the ledger. Default: the data file's name, or the database's. Keep the old name when the same
+    rows move to another file or database."""
     id_column: str | None = Field(default=None, min_length=1)
     """Column that identifies the rows, such as a patient's number; no column of the schema. It decides, with a key that
     only this party has, which rows are held back from training: a row stays on its side when others are added, removed
@@ -77,6 +106,37 @@ class PartyConfig(Configuration):
     """Lowest level that is logged."""
     log_file: ConfigPath | None = None
     """File for the log. Default: standard error."""
+    _database: DatabaseSource | None = PrivateAttr(default=None)
+
+    @field_validator("database")
+    @classmethod
+    def _address(cls, address: str | None) -> str | None:
+        if address is not None:
+            DatabaseSource.of(address, "")
+        return address
+
+    @model_validator(mode="after")
+    def _one_table(self, info: ValidationInfo) -> Self:
+        if (self.data is None) == (self.database is None):
+            raise ValueError("name the table either by data, a file, or by source, a database")
+        if self.data is not None:
+            if self.query is not None or self.password_file is not None:
+                raise ValueError("query and password_file are for a database; leave them out, or name it by source")
+        elif self.database is not None:
+            if self.query is None:
+                raise ValueError('source needs a query; add one, such as query = "SELECT * FROM patients"')
+            directory = (info.context or {}).get("directory")
+            self._database = DatabaseSource.of(
+                self.database, self.query, password_file=self.password_file, directory=directory
+            )
+        return self
+
+    @property
+    def table(self) -> Path | DatabaseSource:
+        """What the rows are read from."""
+        found = self._database if self.data is None else self.data
+        assert found is not None, "one of them is given"
+        return found
 
     @property
     def ledger_file(self) -> Path:
@@ -86,4 +146,4 @@ class PartyConfig(Configuration):
     @property
     def source(self) -> str:
         """Name of the data source whose budget the ledger tracks."""
-        return self.data.name if self.data_source is None else self.data_source
+        return self.table.name if self.data_source is None else self.data_source

@@ -321,7 +321,7 @@ class PartyNode:
         config = self._config
         schema = load_schema(config.schema_file)
         try:
-            dataset = load(config.data, schema, row_key=row_key, id_column=config.id_column)
+            dataset = load(config.table, schema, row_key=row_key, id_column=config.id_column)
         except DataError as error:
             self._log.error("data refused", reason=str(error))
             raise

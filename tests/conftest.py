@@ -4,6 +4,7 @@ import gc
 import os
 import shutil
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SystemRandom
 from learner.keys import LearnerKey
 from radofed.cli.entry_point import OPENBLAS_WAIT
+from tests.postgresql import PostgreSqlServer
 from tests.ray_nodes import RayNodes
 
 # Hypothesis fails an example that takes longer than 0.2 s by default, and so would a first call that compiles.
@@ -166,3 +168,14 @@ def nodes(ray_clusters, tmp_path_factory):
         ray_clusters.append(RayNodes(tmp_path_factory.mktemp("ray"), nodes=3))
     ray_clusters[-1].fill()
     return ray_clusters[-1]
+
+
+@pytest.fixture(scope="session")
+def postgresql():
+    """A PostgreSQL server. Its directory is short-lived and belongs to the server's user."""
+    with tempfile.TemporaryDirectory(prefix="rado-pg-", ignore_cleanup_errors=True) as directory:
+        server = PostgreSqlServer(Path(directory))
+        try:
+            yield server
+        finally:
+            server.end()

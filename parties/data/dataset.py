@@ -4,7 +4,6 @@ The reports are for the party only. Of their contents, only the number of rows g
 """
 
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ from dpcore.records.encoding import StoredRows, Tally
 from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
-from radofed.common.tables.tables import RowsRead, Table, TableSource, column_texts, open_table, stored_blocks
+from radofed.common.tables.tables import RowsRead, TableSource, identified_blocks, open_table
 
 # Large enough that freed memory goes back to the system immediately.
 _SLAB_BYTES = 64 << 20
@@ -101,11 +100,14 @@ def load(
     counted = _Counted(table.path, schema)
     try:
         joined = _Joined(schema.d, table.rows)
-        for rows in stored_blocks(table, schema, progress):
+        by_id: list[NDArray[np.uint64]] = []
+        for rows, ids in identified_blocks(table, schema, None if row_key is None else id_column, progress):
             counted.add(rows)
             joined.add(rows)
+            if row_key is not None and id_column is not None:
+                by_id.append(row_key.of_ids(ids))
         records = joined.records()
-        numbers = None if row_key is None else RowNumbers(row_key, _numbers(table, id_column, row_key))
+        numbers = None if row_key is None else RowNumbers(row_key, np.concatenate(by_id) if by_id else None)
     except MemoryError:
         raise DataError(
             "has more rows than fit into memory; use a machine with more memory, or fewer rows", file=table.path
@@ -122,13 +124,6 @@ def _check_id_column(schema: Schema, id_column: str | None) -> None:
         )
 
 
-def _numbers(table: Table, id_column: str | None, key: RowKey) -> NDArray[np.uint64] | None:
-    """The rows' numbers by their ids, in a second pass over the table; None without a column of ids."""
-    if id_column is None:
-        return None
-    return key.of_ids(chain.from_iterable(column_texts(table, id_column)))
-
-
 def check(
     schema: Schema, source: TableSource, progress: RowsRead | None = None, *, id_column: str | None = None
 ) -> LoadReport:
@@ -136,11 +131,8 @@ def check(
     _check_id_column(schema, id_column)
     table = open_table(source)
     counted = _Counted(table.path, schema)
-    for rows in stored_blocks(table, schema, progress):
+    for rows, _ in identified_blocks(table, schema, id_column, progress):
         counted.add(rows)
-    if id_column is not None:
-        for _ in column_texts(table, id_column):
-            pass
     return counted.report()
 
 

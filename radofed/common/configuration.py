@@ -62,7 +62,7 @@ def _describe(model: type[BaseModel], fault: Any) -> str:
         case "missing":
             return f"{key!r} is missing; add it"
         case _:
-            return f"{key!r}: {fault['msg']}"
+            return f"{key!r}: {fault['msg']}" if key else str(fault["msg"])
 
 
 def _keys_at(model: type[BaseModel], location: tuple[Any, ...]) -> list[str]:

@@ -13,7 +13,6 @@ from dpcore.records.records import Records
 from dpcore.records.schema import BooleanFeature, Feature, RealFeature, Schema
 from parties.data.dataset import load
 from parties.data.schema_draft import infer
-from radofed.common.tables.arrow_table import ArrowTable
 from radofed.common.tables.tables import TableSource, open_table, read_blocks
 
 NOT_PRIVATE = (
@@ -69,7 +68,7 @@ def inferred_schema(
 
     It is the draft of `rado schema infer`. Raises DataError or ConfigurationError.
     """
-    name = "table" if isinstance(source, ArrowTable) else Path(source).name.split(".")[0]
+    name = Path(source).name.split(".")[0] if isinstance(source, str | Path) else "table"
     draft, notes = infer(source, label, positive, name=name, left_out=left_out)
     # Leave out the draft's first note and those about missing cells: they ask the reader to correct the draft.
     kept = [note for note in notes[1:] if " missing cells: " not in note]

@@ -1,7 +1,8 @@
 """Tables from files, streamed in blocks of rows on threads. Parties and the learner use it.
 
-A file is a CsvTable or a ParquetTable, a table in memory an ArrowTable. They give batches of Arrow columns. Columns
-become cells, which a schema interprets. Every error names the file and the place in it, and quotes no cell.
+A file is a CsvTable or a ParquetTable, a table in memory an ArrowTable, a query in a database a DatabaseTable. They
+give batches of Arrow columns. Columns become cells, which a schema interprets. Every error names the source and the
+place in it, and quotes no cell.
 """
 
 from collections import Counter, deque
@@ -36,6 +37,8 @@ from dpcore.records.schema import Schema
 from radofed.common.files.reading import FileKind, open_file
 from radofed.common.tables.arrow_table import ArrowTable
 from radofed.common.tables.csv_table import CsvTable
+from radofed.common.tables.database_table import DatabaseTable
+from radofed.common.tables.databases.source import DatabaseSource
 from radofed.common.tables.parquet_table import ParquetTable, is_text
 
 RowsRead = Callable[[int], None]
@@ -43,8 +46,8 @@ RowsRead = Callable[[int], None]
 
 FileState = tuple[int, int, int] | None
 """Changes when a file is replaced or written to: inode, bytes, modification time; None if the file does not exist."""
-TableSource = str | Path | ArrowTable
-"""What a table is read from: a file's path, or a table in memory."""
+TableSource = str | Path | ArrowTable | DatabaseSource
+"""What a table is read from: a file's path, a table in memory, or a query in a database."""
 Result = TypeVar("Result")
 
 # Blocks that are read ahead, for each thread.
@@ -99,17 +102,28 @@ def as_source(data: Any) -> TableSource:
 
 
 def open_table(source: TableSource) -> Table:
-    """Open a table: a file by its extension (.csv, .tsv, both also .gz, .parquet, .pq), or an ArrowTable.
+    """Open a table: a file by its extension (.csv, .tsv, both also .gz, .parquet, .pq), an ArrowTable, or a database's.
 
     Cells of a .csv are separated by commas, semicolons, tabs or vertical bars, as its header shows. Raises DataError if
     the file is absent, a directory, unreadable, of another kind, empty, or repeats a header.
     """
-    table: Table = source if isinstance(source, ArrowTable) else _opened(source)
+    table: Table
+    if isinstance(source, ArrowTable):
+        table = source
+    else:
+        table = _database(source) if isinstance(source, DatabaseSource) else _opened(source)
     for header, count in Counter(table.columns).items():
         if header and count > 1:
             first, second = [place for place, other in enumerate(table.columns, start=1) if other == header][:2]
             raise table.error(f"columns {first} and {second} have the same header; rename one")
     return table
+
+
+def _database(source: DatabaseSource) -> DatabaseTable:
+    if (file := source.file) is not None:
+        with open_file(file, _TABLE):
+            pass
+    return DatabaseTable(source)
 
 
 def _opened(path: str | Path) -> Table:
@@ -211,7 +225,8 @@ def _ahead(
 def no_such_column(table: Table, column: str) -> DataError:
     """The error about a column that a table lacks. It quotes one of the table's headers only if it is nearly equal."""
     near = close_match(column, table.columns)
-    hint = "check that the file has a header line" if near is None else f"did you mean {near!r}?"
+    check = "check the query" if isinstance(table, DatabaseTable) else "check that the file has a header line"
+    hint = check if near is None else f"did you mean {near!r}?"
     return table.error(f"there is no such column; {hint}", column=column)
 
 
@@ -240,28 +255,35 @@ def encoded_blocks(
 
 def stored_blocks(table: Table, schema: Schema, progress: RowsRead | None = None) -> Iterator[StoredRows]:
     """The rows of a table with their labels as a party stores them, block by block. Raises as encoded_blocks does."""
+    for rows, _ in identified_blocks(table, schema, None, progress):
+        yield rows
 
-    def stored(block: TableBlock) -> StoredRows:
-        return encode_stored(schema, block.cells, block.rows)
 
-    yield from _each_block(table, sources(schema, label=True), stored, progress)
+def identified_blocks(
+    table: Table, schema: Schema, id_column: str | None, progress: RowsRead | None = None
+) -> Iterator[tuple[StoredRows, list[str]]]:
+    """stored_blocks with the ids of each block's rows: no ids without `id_column`, which is no column of the schema.
+
+    One pass reads both, so that they are of one snapshot. Raises as encoded_blocks does, and for a missing id.
+    """
+    wanted = sources(schema, label=True)
+    ids = None if id_column is None else WantedColumn(id_column, "texts")
+
+    def identified(block: TableBlock) -> tuple[StoredRows, list[str]]:
+        stored = encode_stored(schema, block.cells, block.rows)
+        return stored, [] if ids is None else _present(block.cells[ids], ids.column)
+
+    yield from _each_block(table, wanted if ids is None else [*wanted, ids], identified, progress)
     _check_unchanged(table)
 
 
-def column_texts(table: Table, column: str) -> Iterator[list[str]]:
-    """The texts of a column, block by block. Raises as encoded_blocks does, and for a missing cell."""
-
-    def read(block: TableBlock) -> list[str]:
-        found = block.cells[wanted]
-        assert isinstance(found, Texts), "the column is wanted as texts"
-        missing = np.flatnonzero(found.codes < 0)
-        if missing.size:
-            raise CellError(int(missing[0]), column, "is empty; give every row an id, or leave id_column out")
-        return [found.texts[code] for code in found.codes]
-
-    wanted = WantedColumn(column, "texts")
-    yield from _each_block(table, [wanted], read, None)
-    _check_unchanged(table)
+def _present(found: Cells, column: str) -> list[str]:
+    """The texts of a column of ids."""
+    assert isinstance(found, Texts), "the column is wanted as texts"
+    missing = np.flatnonzero(found.codes < 0)
+    if missing.size:
+        raise CellError(int(missing[0]), column, "is empty; give every row an id, or leave id_column out")
+    return [found.texts[code] for code in found.codes]
 
 
 def read_observations(source: TableSource, schema: Schema) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

@@ -1,0 +1,97 @@
+"""PostgreSQL, through ADBC. Rows arrive by COPY in binary, as they are read."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from dpcore.errors import ConfigurationError
+from radofed.common.files.reading import check_private
+from radofed.common.tables.databases.sessions import LOST, WRITES, AdbcSession, first_line
+from radofed.common.tables.databases.source import DatabaseSource
+
+_BATCH_BYTES = 2 << 20
+# SQLSTATE is in the message of errors that Arrow passes on. PostgreSQL 15 documentation, appendix A.
+_STATE = re.compile(r"SQLSTATE: ([0-9A-Z]{5})")
+_MESSAGE = re.compile(r"(?:ERROR|FATAL):\s+(.*)")
+# Classes whose messages quote the query or names, and never a value of a row.
+_QUOTED = ("0A", "28", "3D", "3F", "42")
+_LOST_STATES = ("08", "57P")
+_AS_THEY_ARE = frozenset(
+    {"bool", "int2", "int4", "int8", "float4", "float8", "text", "varchar", "bpchar", "name", "bytea"}
+)
+# Casting "money" needs a step in between; its own binary form counts the smallest units of a currency.
+_VIA_NUMERIC = frozenset({"money"})
+
+# One snapshot for the session; the order of the rows of an unchanged table does not depend on other scans or workers.
+_SETTINGS = (
+    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+    "SET LOCAL synchronize_seqscans = off",
+    "SET LOCAL max_parallel_workers_per_gather = 0",
+    "SET LOCAL TimeZone = 'UTC'",
+    "SET LOCAL DateStyle = 'ISO'",
+    "SET LOCAL lc_monetary = 'C'",
+)
+
+
+class PostgreSql:
+    """A Database. See PostgreSQL 15 documentation, 13.2.2: all statements of a transaction see one snapshot."""
+
+    failures: tuple[type[Exception], ...]
+
+    def __init__(self, source: DatabaseSource) -> None:
+        """Raises ConfigurationError if the driver is not installed."""
+        self._source = source
+        try:
+            from adbc_driver_manager import Error  # noqa: PLC0415  (an extra)
+            from adbc_driver_postgresql import dbapi  # noqa: PLC0415
+        except ModuleNotFoundError as missing:
+            raise ConfigurationError(f"{missing.name} is not installed: install radofed[postgresql]") from missing
+        self._connect = dbapi.connect
+        self.failures = (Error, OSError, pa.ArrowException)
+
+    @contextmanager
+    def session(self) -> Iterator[AdbcSession]:
+        """See Database. Raises ConfigurationError for a password file that other users can read."""
+        if (file := self._source.password_file) is not None:
+            try:
+                check_private(file)
+            except OSError as error:
+                sentence = f"{file}: cannot be read ({error.strerror}); give a password_file in the format of .pgpass"
+                raise ConfigurationError(sentence) from error
+        connection = self._connect(self._source.connection(), autocommit=True)
+        try:
+            session = AdbcSession(connection, {"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
+            for statement in _SETTINGS:
+                session.execute(statement)
+            yield session
+        finally:
+            connection.close()
+
+    def expression(self, column: str, kind: pa.Field, *, is_number: bool) -> str:
+        """See Database."""
+        name = (kind.metadata or {}).get(b"POSTGRESQL:type", b"").decode()
+        if name in _VIA_NUMERIC:
+            column, name = f"{column}::numeric", "numeric"
+        if name == "numeric":
+            return f"{column}::float8" if is_number else f"{column}::text"
+        is_native = name in _AS_THEY_ARE or pa.types.is_temporal(kind.type) or pa.types.is_nested(kind.type)
+        return column if is_native else f"{column}::text"
+
+    def cause(self, error: Exception) -> str:
+        """See Database."""
+        text = str(error)
+        state = getattr(error, "sqlstate", None) or (found[1] if (found := _STATE.search(text)) else "")
+        if "Failed to connect" in text:
+            return (
+                f"cannot connect ({first_line(text.rpartition('failed: ')[2])}); check the source, that the server "
+                "runs and admits this user, and the password in PGPASSWORD, PGPASSFILE or password_file"
+            )
+        if state == "25006":
+            return WRITES
+        if state.startswith(_LOST_STATES) or (not state and "server closed" in text):
+            return LOST
+        if state.startswith(_QUOTED) and (message := _MESSAGE.search(text)):
+            return f"the database refuses the query ({first_line(message[1])}); correct the query, or the user's rights"
+        return f"the query failed (SQLSTATE {state or 'unknown'}; the server's log says more); correct query or table"

@@ -1,0 +1,80 @@
+"""What a database is for a table: a read-only session, the SQL of a column, and the cause of a failure in words."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+BATCH_ROWS = 1 << 14
+
+WRITES = "the query writes, and the session is read-only; give a query that only reads"
+LOST = "the connection was lost while rows were read; check the database, then read it again"
+
+
+class Session(Protocol):
+    """An open read-only session."""
+
+    def schema(self, query: str) -> pa.Schema:
+        """The columns of a query that returns no row."""
+        ...
+
+    def batches(self, query: str) -> Iterator[pa.RecordBatch]:
+        """The rows of a query, a batch in memory at a time."""
+        ...
+
+
+class Database(Protocol):
+    """A kind of database. failures: exceptions that its driver raises."""
+
+    failures: tuple[type[Exception], ...]
+
+    def session(self) -> AbstractContextManager[Session]:
+        """A read-only session, in which one query sees one snapshot.
+
+        Raises ConfigurationError if the driver is not installed, DataError if the file cannot be opened.
+        """
+        ...
+
+    def expression(self, column: str, kind: pa.Field, *, is_number: bool) -> str:
+        """The SQL of a column as numbers or texts. column: quoted. kind: its type in the database."""
+        ...
+
+    def cause(self, error: Exception) -> str:
+        """The cause of a failure, and its remedy. Quotes no cell and no password."""
+        ...
+
+
+class AdbcSession:
+    """A Session of a DB-API connection of ADBC."""
+
+    def __init__(self, connection: Any, options: dict[str, str]) -> None:
+        self._connection, self._options = connection, options
+
+    def execute(self, statement: str) -> None:
+        """Execute a statement that returns no rows."""
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement)
+
+    def schema(self, query: str) -> pa.Schema:
+        """See Session."""
+        with self._connection.cursor() as cursor:
+            cursor.execute(query)
+            return cursor.fetch_record_batch().schema
+
+    def batches(self, query: str) -> Iterator[pa.RecordBatch]:
+        """See Session."""
+        with self._connection.cursor(adbc_stmt_kwargs=self._options) as cursor:
+            cursor.execute(query)
+            # fetch_record_batch's reader drops the SQLSTATE of what fails after the first rows; this one, which the
+            # cursor's own methods read with, keeps it.
+            from adbc_driver_manager._reader import AdbcRecordBatchReader  # noqa: PLC0415  (an extra)
+
+            stream = cursor.fetch_arrow()
+            with AdbcRecordBatchReader._import_from_c(stream.address) as reader:  # noqa: SLF001
+                yield from reader
+
+
+def first_line(text: str) -> str:
+    """The first line of a driver's message."""
+    return text.strip().partition("\n")[0].strip()
