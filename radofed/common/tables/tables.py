@@ -39,12 +39,13 @@ from radofed.common.tables.arrow_table import ArrowTable
 from radofed.common.tables.csv_table import CsvTable
 from radofed.common.tables.database_table import DatabaseTable
 from radofed.common.tables.databases.source import DatabaseSource
+from radofed.common.tables.parquet_directory import PARQUET, DirectoryState, ParquetDirectory
 from radofed.common.tables.parquet_table import ParquetTable, is_text
 
 RowsRead = Callable[[int], None]
 """Progress callback: the number of rows read so far."""
 
-FileState = tuple[int, int, int] | None
+FileState = tuple[int, int, int] | DirectoryState | None
 """Changes when a file is replaced or written to: inode, bytes, modification time; None if the file does not exist."""
 TableSource = str | Path | ArrowTable | DatabaseSource
 """What a table is read from: a file's path, a table in memory, or a query in a database."""
@@ -54,7 +55,6 @@ Result = TypeVar("Result")
 _BLOCKS_AHEAD = 2
 # None: the header says.
 _DELIMITERS = {".csv": None, ".tsv": "\t"}
-_PARQUET = (".parquet", ".pq")
 _TABLE = FileKind(
     lambda path, cause: DataError(f"{cause.lower()}; give one file, check its path and permissions", file=str(path))
 )
@@ -70,11 +70,15 @@ class TableBlock:
 
 
 class Table(Protocol):
-    """A file whose header has been read, or a table in memory. state: the file's state before it was opened."""
+    """A table whose columns' names have been read."""
 
     path: str
     columns: tuple[str, ...]
-    state: FileState
+
+    @property
+    def state(self) -> FileState:
+        """The file's state before it was opened."""
+        ...
 
     @property
     def rows(self) -> int | None:
@@ -102,10 +106,10 @@ def as_source(data: Any) -> TableSource:
 
 
 def open_table(source: TableSource) -> Table:
-    """Open a table: a file by its extension (.csv, .tsv, both also .gz, .parquet, .pq), an ArrowTable, or a database's.
+    """Open a file by its extension (.csv, .tsv, both also .gz, .parquet, .pq), a directory, or what is no file.
 
-    Cells of a .csv are separated by commas, semicolons, tabs or vertical bars, as its header shows. Raises DataError if
-    the file is absent, a directory, unreadable, of another kind, empty, or repeats a header.
+    A directory is one of Parquet files. Cells of a .csv are separated by commas, semicolons, tabs or vertical bars, as
+    its header shows. Raises DataError if the file is absent, unreadable, of another kind, empty, or repeats a header.
     """
     table: Table
     if isinstance(source, ArrowTable):
@@ -128,13 +132,15 @@ def _database(source: DatabaseSource) -> DatabaseTable:
 
 def _opened(path: str | Path) -> Table:
     file = Path(path)
+    if file.is_dir():
+        return ParquetDirectory(file)
     name = file.name.lower()
     with open_file(file, _TABLE) as stream:
         is_empty = not stream.read(1)
     if is_empty:
         raise DataError("the file is empty; write a header line and rows", file=str(path))
     state, extension = _state(path), Path(name.removesuffix(".gz")).suffix
-    if name.endswith(_PARQUET):
+    if name.endswith(PARQUET):
         return ParquetTable(str(path), state)
     if extension in _DELIMITERS:
         return CsvTable(str(path), _DELIMITERS[extension], state)
@@ -295,7 +301,7 @@ def read_observations(source: TableSource, schema: Schema) -> tuple[NDArray[np.f
     return np.concatenate([block.x for block in blocks]), np.concatenate([block.usable for block in blocks])
 
 
-def _state(path: str | Path) -> FileState:
+def _state(path: str | Path) -> tuple[int, int, int] | None:
     try:
         found = Path(path).stat()
     except OSError:
@@ -304,7 +310,11 @@ def _state(path: str | Path) -> FileState:
 
 
 def _check_unchanged(table: Table) -> None:
-    if not isinstance(table, ArrowTable) and _state(table.path) != table.state:
+    if isinstance(table, ParquetDirectory):
+        found: FileState = table.state_now()
+    else:
+        found = None if isinstance(table, ArrowTable | DatabaseTable) else _state(table.path)
+    if found != table.state:
         # The header was read before the rows: the rows may come from two versions of the file.
         raise table.error("changed while it was being read; wait until it is written, then read it again")
 
