@@ -35,6 +35,10 @@ from wire.roster import Role, Roster, open_roster
 FURTHEST_CLOCK_S = 60.0
 RECENT_REFUSALS_S = 7 * 86_400.0
 PATIENCE_S = 5.0
+_NO_ORDER = (
+    "a query need not give its rows in the same order every time, and then others are held back: name an id_column, or "
+    "end the query with ORDER BY and a unique column"
+)
 _BY_PLACE = (
     "their place in the table: if it is sorted, or rows are added before others, rows that were trained on may be held "
     "back later (id_column in the configuration avoids this)"
@@ -185,7 +189,11 @@ class _Run:
         self.rows = report.rows
         by = f"the column {self.config.id_column!r}" if self.config.id_column else _BY_PLACE
         words = f"{report.sentences()[0]}; rows to hold back from training are chosen by {by}"
-        self.add("data", words, " ".join(f"{warning}." for warning in report.warnings))
+        warnings = list(report.warnings)
+        is_ordered = self.config.id_column is not None or "order by" in (self.config.query or "order by").casefold()
+        if not is_ordered:
+            warnings.append(_NO_ORDER)
+        self.add("data", words, " ".join(f"{warning}." for warning in warnings))
 
     def _dp_feat(self) -> None:
         if "dp-feat" not in self.policy.designs:

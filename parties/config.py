@@ -72,9 +72,9 @@ class PartyConfig(Configuration):
     schema_file: ConfigPath = Field(alias="schema")
     """The schema that all parties share, TOML."""
     data: Annotated[ConfigPath | None, BeforeValidator(_not_an_address)] = None
-    """The table: `.csv` or `.tsv` (also with `.gz`), `.parquet` or `.pq`. The node reads it once, at start. Replace it
-    whole (write a new file in the same directory, then rename): a file that changes while it is read is refused. Give
-    either `data` or `source`."""
+    """The table: `.csv` or `.tsv` (also with `.gz`), `.parquet` or `.pq`, or a directory of Parquet files. The node
+    reads it once, at start. Replace it whole (write a new file in the same directory, then rename): a file that changes
+    while it is read is refused. Give either `data` or `source`."""
     database: str | None = Field(default=None, alias="source")
     """A database with the table: `"postgresql://user@host/database"`, `"sqlite:path"` or `"duckdb:path"`, without a
     password. The node reads it once, at start, in a read-only transaction. A PostgreSQL server on another machine must

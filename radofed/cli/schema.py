@@ -1,27 +1,35 @@
 """`rado schema`: draft and check the file by which all parties encode their rows."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpcore.errors import ConfigurationError
 from radofed.cli.framework import check_new, command, group
 from radofed.cli.output import Output, Result
+
+if TYPE_CHECKING:
+    from radofed.common.tables.databases.source import DatabaseSource
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 app = group("Draft and check schemas: how columns become coordinates.")
 
-_Table = Annotated[Path, typer.Argument(help="A CSV or Parquet file.", show_default=False)]
-
 
 @command(app, "infer")
 def infer(
     output: Output,
-    file: _Table,
+    file: Annotated[
+        Path | None, typer.Argument(help="A CSV or Parquet file, or a directory of Parquet files.", show_default=False)
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="A party.toml, instead of a file: read the table that it names, such as a database's."),
+    ] = None,
     label: Annotated[str | None, typer.Option(help="The label's column. Default: the last one.")] = None,
     positive: Annotated[list[str] | None, typer.Option(help="A positive value of the label; repeatable.")] = None,
-    name: Annotated[str | None, typer.Option(help="The schema's name. Default: the file's.")] = None,
+    name: Annotated[str | None, typer.Option(help="The schema's name. Default: the file's or database's.")] = None,
     to: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the schema to this new file. Default: print it.")
     ] = None,
@@ -35,7 +43,8 @@ def infer(
 
     if to is not None:
         check_new(to)
-    schema, notes = draft(file, label, positive, name=name or file.name.split(".")[0])
+    table, left_out = _table(file, config)
+    schema, notes = draft(table, label, positive, name=name or table.name.split(".")[0], left_out=left_out)
     text = schema.to_toml(notes)
     data = {"schema": text, "digest": schema.digest, "d": schema.d, "notes": notes, "file": to}
     if to is None:
@@ -44,6 +53,18 @@ def infer(
     for note in notes:
         output.note(note)
     return Result(data, f"{to}: {schema.d} coordinates; read it, correct it, and give every party the same file")
+
+
+def _table(file: Path | None, config: Path | None) -> tuple["Path | DatabaseSource", str | None]:
+    """The table to draft from, and its column of ids if it is known."""
+    if file is not None and config is None:
+        return file, None
+    if config is None or file is not None:
+        raise ConfigurationError("name either a file, or a party's configuration by --config")
+    from parties.config import PartyConfig
+
+    loaded = PartyConfig.load(config)
+    return loaded.table, loaded.id_column
 
 
 @command(app, "check")

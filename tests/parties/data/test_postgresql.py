@@ -59,6 +59,7 @@ def test_a_server_gives_the_records_and_ids_of_a_file(tmp_path, source):
         ("'well'::mood", "well", "well"),
         ("'w'::char(3)", "w  ", "w  "),
         ("'{}'::json", "{}", "{}"),
+        ("'1 day'::interval", "1 day", "1 day"),
         ("'10.0.0.1'::inet", "10.0.0.1/32", "10.0.0.1/32"),
         ("'6ba7b810-9dad-11d1-80b4-00c04fd430c8'::uuid", *["6ba7b810-9dad-11d1-80b4-00c04fd430c8"] * 2),
     ],
@@ -71,7 +72,7 @@ def test_each_type_comes_as_a_number_or_a_text(source, value, number, text):
         assert batch.column(0).to_pylist() == [expected]
 
 
-@pytest.mark.parametrize("value", ["ARRAY[1]", "'a'::bytea", "'1 day'::interval"])
+@pytest.mark.parametrize("value", ["ARRAY[1]", "'a'::bytea"])
 def test_a_type_that_is_no_number_is_refused(source, value):
     with pytest.raises(DataError, match=r"column 'age': the column is of type .*; convert it"):
         load(source(f"SELECT id, {value} AS age, dose, ill FROM patients"), CLINIC)

@@ -31,7 +31,6 @@ _SETTINGS = (
     "SET LOCAL max_parallel_workers_per_gather = 0",
     "SET LOCAL TimeZone = 'UTC'",
     "SET LOCAL DateStyle = 'ISO'",
-    "SET LOCAL lc_monetary = 'C'",
 )
 
 
@@ -76,7 +75,8 @@ class PostgreSql:
             column, name = f"{column}::numeric", "numeric"
         if name == "numeric":
             return f"{column}::float8" if is_number else f"{column}::text"
-        is_native = name in _AS_THEY_ARE or pa.types.is_temporal(kind.type) or pa.types.is_nested(kind.type)
+        is_time = pa.types.is_temporal(kind.type) and not pa.types.is_interval(kind.type)
+        is_native = name in _AS_THEY_ARE or is_time or pa.types.is_nested(kind.type)
         return column if is_native else f"{column}::text"
 
     def cause(self, error: Exception) -> str:
