@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from benchmarks import (
     accounting,
     data_path,
+    data_sources,
     dp_feat_error,
     encryption,
     federated_run,
@@ -38,6 +39,7 @@ BENCHMARKS = {
     "encryption": encryption,
     "rado_kernel": rado_kernel,
     "data_path": data_path,
+    "data_sources": data_sources,
     "federated_run": federated_run,
     "scaling": scaling,
     "processes": processes,
@@ -58,6 +60,7 @@ QUICK = (
     "encryption",
     "rado_kernel",
     "data_path",
+    "data_sources",
     "federated_run",
     "scaling",
     "processes",

@@ -48,7 +48,7 @@ OURS, THEIRS = "load", "pyarrow, all at once, and MinMaxScaler"
 FILES = ("data.parquet", "data.csv")
 
 
-def _write(directory: Path, rows: int) -> None:
+def write(directory: Path, rows: int) -> None:
     """The same table as Parquet and as CSV: reals of six decimals, counts, and a label."""
     random = np.random.default_rng(1)
     parquet = csv = None
@@ -92,7 +92,7 @@ def _theirs(path: Path) -> NDArray[np.float64]:
 WAYS: dict[str, Callable[[Path], NDArray[np.float64]]] = {OURS: _ours, THEIRS: _theirs}
 
 
-def _peak_bytes() -> int:
+def peak_bytes() -> int:
     """The peak memory of this process, from Linux's /proc."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return 1024 * int(status.partition("VmHWM:")[2].split()[0])
@@ -109,16 +109,16 @@ def _measured(way: str, path: Path) -> dict[str, object]:
 
 def _work(way: str, path: Path) -> None:
     """The work of the measuring process: prints its result as JSON on standard output."""
-    before, start = _peak_bytes(), time.perf_counter()
+    before, start = peak_bytes(), time.perf_counter()
     sums = WAYS[way](path)
     seconds = time.perf_counter() - start
-    print(json.dumps({"seconds": seconds, "bytes": _peak_bytes() - before, "sums": sums.tolist()}))
+    print(json.dumps({"seconds": seconds, "bytes": peak_bytes() - before, "sums": sums.tolist()}))
 
 
 def run(*, everything: bool = False) -> Report:  # noqa: ARG001 - every benchmark takes it; this one has one size
     with tempfile.TemporaryDirectory() as made:
         directory = Path(made)
-        _write(directory, ROWS)
+        write(directory, ROWS)
         return _report(directory)
 
 
