@@ -11,7 +11,7 @@ from tests.postgresql import PASSWORD, needs_postgresql
 
 pytestmark = needs_postgresql
 QUERY = "SELECT * FROM patients ORDER BY id;"
-MANY = 300_000
+MANY = 150_000
 OTHERS = "FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
 
 
