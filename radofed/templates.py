@@ -69,7 +69,8 @@ federation_key = "federation.pub"     # pinned: only rosters signed by this key 
 signing_key = "signing.key"           # signs this party's messages; mode 0600, stays in this directory
 policy = "policy.toml"                # what this party agrees to
 schema = "schema.toml"                # the same file at every party; draft one with `rado schema infer`
-data = "data.csv"                     # this party's rows, CSV or Parquet; read at start; they stay here
+data = "data.csv"                     # this party's rows, CSV or Parquet; read at start; they stay here. Or a database:
+                                      # source and query, see docs/how-to/read-from-a-database.md
 state_directory = "state"             # spools and attempts; kept over restarts
 # data_source = "data.csv"            # the ledger's name for these rows; keep it when they move to another file
 # ledger = "state/ledger.sqlite"      # the privacy ledger of the data source; back it up, never restore an old copy

@@ -50,13 +50,14 @@ class FileKind:
 
 
 class ExposedKeyError(ConfigurationError):
-    """A private key that other users of the machine can read or change. mode: of its file."""
+    """A private key that other users of the machine can read or change. mode: of its file. fix: a command."""
 
     def __init__(self, path: Path, mode: int, is_own: bool) -> None:
         self.path, self.mode = path, mode
         fix = f"chmod 600 {shlex.quote(str(path))}"
         if not is_own:
             fix = f"chmod 440 {shlex.quote(str(path))} (as the file's owner, or set this mode where it is mounted)"
+        self.fix = fix
         super().__init__(
             f"{path}: other users can read or change this private key (mode {mode:04o}); if others had access, replace "
             f"the key; otherwise run: {fix}"

@@ -191,7 +191,7 @@ def test_a_password_file_that_others_can_read_is_refused(server, tmp_path):
     file = tmp_path / "passwords"
     file.write_text(f"*:*:*:ada:{PASSWORD}\n")
     file.chmod(0o640)
-    with pytest.raises(ConfigurationError, match="chmod 600") as caught:
+    with pytest.raises(ConfigurationError, match=r"can read or change the password .* chmod 600") as caught:
         check(CLINIC, DatabaseSource.of(server.address("ada"), QUERY, password_file=file))
     assert PASSWORD not in str(caught.value)
     with pytest.raises(ConfigurationError, match="give a password_file"):

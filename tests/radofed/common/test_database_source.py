@@ -83,6 +83,7 @@ TLS = '[tls]\nca = "ca.pem"\ncertificate = "c.pem"\nkey = "k.pem"\n'
         ('source = "sqlite:d.db"\nquery = "SELECT 1"\npassword_file = "p"', "sqlite has no passwords"),
         ('data = "postgresql://host/db"', "name it as source, with a query"),
         ('source = "sqlite:"\nquery = "SELECT 1"', 'use "sqlite:path"'),
+        ('source = "sqlite:~no-such-user/d.db"\nquery = "SELECT 1"', "home directory is not known"),
         ('source = "d.db"\nquery = "SELECT 1"', "is not the address of a database"),
     ],
 )

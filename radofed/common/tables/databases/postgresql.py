@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from dpcore.errors import ConfigurationError
-from radofed.common.files.reading import check_private
+from radofed.common.files.reading import ExposedKeyError, check_private
 from radofed.common.tables.databases.sessions import LOST, WRITES, AdbcSession, first_line
 from radofed.common.tables.databases.source import DatabaseSource
 
@@ -56,6 +56,9 @@ class PostgreSql:
         if (file := self._source.password_file) is not None:
             try:
                 check_private(file)
+            except ExposedKeyError as error:
+                sentence = f"{file}: other users can read or change the password (mode {error.mode:04o}); change it if "
+                raise ConfigurationError(f"{sentence}others had access, and run: {error.fix}") from None
             except OSError as error:
                 sentence = f"{file}: cannot be read ({error.strerror}); give a password_file in the format of .pgpass"
                 raise ConfigurationError(sentence) from error

@@ -58,7 +58,10 @@ class DatabaseSource:
         path = address[found.end() :]
         if not path or path.startswith("//"):
             raise ValueError(f'use "{kind}:path", with a path to a file that exists')
-        return cls(kind, str(Path(directory or "") / Path(path).expanduser()), query)
+        try:
+            return cls(kind, str(Path(directory or "") / Path(path).expanduser()), query)
+        except RuntimeError as error:
+            raise ValueError("the user's home directory is not known; write the whole path") from error
 
     @property
     def name(self) -> str:
