@@ -94,7 +94,7 @@ def test_a_column_of_the_schema_is_no_id(csv_file, column):
         check(STRICT, path, id_column=column)
 
 
-def test_a_file_that_changes_between_the_two_passes_is_refused(csv_file):
+def test_a_file_that_changes_while_its_ids_are_read_is_refused(csv_file):
     path = csv_file(text(ROWS))
 
     class Slow(RowKey):
