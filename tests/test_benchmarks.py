@@ -294,6 +294,7 @@ def test_the_benchmark_of_processes_computes_everything_in_each(few_processes):
     assert len(figure.axes[0].lines) == len(names) + 1
 
 
+@pytest.mark.slow
 def test_processes_that_compute_something_else_end_the_run(few_processes):
     with processes.started(few_processes, 1) as one:
         one.prepare("moments")
@@ -364,6 +365,7 @@ def test_made_rows_can_be_learned():
     assert made.error(-least_squares) > 70
 
 
+@pytest.mark.slow
 def test_the_encryption_benchmark_reports_and_draws(monkeypatch):
     def unavailable(mine, theirs):
         raise UnavailableError("no network")

@@ -61,6 +61,7 @@ def test_a_party_that_does_not_wait_for_people_is_found(monkeypatch):
     assert find("approved before it leaves")
 
 
+@pytest.mark.slow
 def test_a_failing_run_is_shrunk_and_says_how_to_repeat_it(monkeypatch):
     monkeypatch.setattr(parties.answering.decisions, "check_retry", lambda *_: None)
     with bench() as own, pytest.raises(FailedRunError) as caught:
