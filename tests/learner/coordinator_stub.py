@@ -62,6 +62,7 @@ class CoordinatorStub(LearnerServiceServicer, MemberServiceServicer):
         return member_service_pb2.FetchFeaturesResponse(parties=stated, coordinator=self.own_features)
 
     def FetchAdmission(self, request, context):  # noqa: N802
+        self._guard("FetchAdmission", context)
         return member_service_pb2.FetchAdmissionResponse()
 
     def SubmitQuery(self, request, context):  # noqa: N802
