@@ -22,7 +22,7 @@ from tests.ray_nodes import RayNodes
 
 # Hypothesis fails an example that takes longer than 0.2 s by default, and so would a first call that compiles.
 # `make test` tries the same examples each time, so that a failure is that of a change; `make test-all` tries new ones.
-settings.register_profile("quick", deadline=None, max_examples=20, derandomize=True)
+settings.register_profile("quick", deadline=None, max_examples=10, derandomize=True)
 settings.register_profile("thorough", deadline=None, max_examples=200)
 # A mutant is killed by the first example that fails; it need not be the simplest one.
 settings.register_profile(
@@ -163,9 +163,9 @@ def ray_clusters():
 
 @pytest.fixture
 def nodes(ray_clusters, tmp_path_factory):
-    """A Ray cluster of three nodes. All tests share one; where a test ends it, or a node, it is started again."""
+    """A Ray cluster of two nodes. All tests share one; where a test ends it, or a node, it is started again."""
     if not ray_clusters or ray_clusters[-1].has_ended:
-        ray_clusters.append(RayNodes(tmp_path_factory.mktemp("ray"), nodes=3))
+        ray_clusters.append(RayNodes(tmp_path_factory.mktemp("ray"), nodes=2))
     ray_clusters[-1].fill()
     return ray_clusters[-1]
 

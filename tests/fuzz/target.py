@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dpcore.errors import RadofedError
 
-QUICK_EXAMPLES = 20
+QUICK_EXAMPLES = 10
 """What tests/conftest.py sets."""
 CORPUS = Path(__file__).parent / "corpus"
 
