@@ -2,7 +2,7 @@
 
 Threads: one polls; some advance queries (verify, answer, upload); one computes contributions, so that a long
 computation blocks neither polling nor answers. Their progress is on disk, and a restarted node continues from there.
-The node reads keys, schema and data once, at start; it also reads the policy on SIGHUP.
+The node reads keys once, at start. It reads the policy again on SIGHUP, schema and data on SIGUSR1.
 """
 
 import os
@@ -10,14 +10,13 @@ import signal
 import threading
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any, Self
 
-from dpcore.errors import DataError, RadofedError
+from dpcore.errors import RadofedError
 from dpcore.numbers.processors import one_blas_thread
 from dpcore.randomness.sources import RandomSource, SystemRandom
-from dpcore.records.computation import PartySecret
-from dpcore.records.held_back import RowKey
 from dpcore.records.row_sums import RowSums, sum_on_threads
 from parties.answering.attempts import Attempts
 from parties.answering.coordinator_calls import WorkBatch
@@ -32,16 +31,16 @@ from parties.approval.pause import Pauses
 from parties.client import CoordinatorClient
 from parties.config import PartyConfig
 from parties.data.cluster import ClusterRowSums
-from parties.data.dataset import Dataset, load
+from parties.data.held_data import HeldData
 from parties.ledger.limits import DAY_S
 from parties.locks import lock_party
 from parties.opening import open_history, open_ledger
 from parties.policy import Policy
 from parties.polling import PollingPace
+from parties.reloading import DATA_SIGNAL, POLICY_SIGNAL, DataReloads, PolicyReloads
 from parties.rosters import Rosters
 from parties.secret import load_or_create
 from parties.watching import Loaded, PartyWatch
-from radofed.common.files.schemas import load_schema
 from radofed.common.local_status import StatusServer
 from radofed.common.logs import Daily, Log, start_logging
 from radofed.common.watching.server import WatchServer
@@ -63,7 +62,9 @@ ROSTER_EVERY_S = 600.0
 
 
 def run(config: PartyConfig) -> None:
-    """Run a party until SIGTERM or SIGINT, then stop at the next safe point. SIGHUP reloads the policy.
+    """Run a party until SIGTERM or SIGINT, then stop at the next safe point.
+
+    SIGHUP reloads the policy, SIGUSR1 the schema and the data.
 
     Raises what PartyNode raises, before anything is sent. Once the node runs, only a signal ends it.
     """
@@ -77,15 +78,17 @@ def run(config: PartyConfig) -> None:
     def noted(_number: int, _frame: object) -> None:
         pass
 
-    # While the node loads its data, SIGTERM and SIGINT end the process immediately; SIGHUP must not.
-    before = {signal.SIGHUP: signal.signal(signal.SIGHUP, noted)}
+    # While the node loads its data, SIGTERM and SIGINT end the process immediately; the others must not.
+    before = {number: signal.signal(number, noted) for number in (POLICY_SIGNAL, DATA_SIGNAL)}
     try:
         node = PartyNode(config)
         before |= {number: signal.signal(number, noted) for number in (signal.SIGTERM, signal.SIGINT)}
         with node:
             while (number := os.read(signals, 1)[0]) not in (signal.SIGTERM, signal.SIGINT):
-                if number == signal.SIGHUP:
-                    node.read_policy()
+                if number == POLICY_SIGNAL:
+                    node.policy.ask()
+                elif number == DATA_SIGNAL:
+                    node.data.ask()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -97,6 +100,8 @@ def run(config: PartyConfig) -> None:
 class PartyNode:
     """A running party; a context manager. Construction raises every error of its files."""
 
+    data: DataReloads
+    policy: PolicyReloads
     _lifecycle: QueryLifecycle
     _pauses: Pauses
     _was_paused: bool
@@ -172,8 +177,7 @@ class PartyNode:
         policy = Policy.load(config.policy)
         row_sums: RowSums = sum_on_threads if config.cluster is None else ClusterRowSums(config.cluster, self._log)
         seed = load_or_create(config.state_directory / "secret", random_source)
-        dataset = self._load(RowKey(seed, config.federation, config.name, config.source))
-        secret = PartySecret(seed, dataset.schema.digest)
+        held = HeldData.load(config, seed, self._log)
         self._ledger = open_ledger(config, policy, self._log, has_run=self._rosters.known is not None)
         opened.callback(self._ledger.database.close)
         attempts, spools = Attempts(self._ledger), Spools(config.state_directory / "spool", config.spool_bytes)
@@ -188,7 +192,7 @@ class PartyNode:
             log=self._log,
         )
         tidy(spools, attempts)
-        self._attempts, self._rows = attempts, dataset.records.rows
+        self._attempts = attempts
         self._history = open_history(config, self._ledger, self._log, self._watch.note)
         opened.callback(self._history.database.close)
         self._pauses = Pauses(self._history.database)
@@ -199,11 +203,12 @@ class PartyNode:
                 config.name,
                 signing_key,
                 policy,
-                dataset.schema,
-                dataset.records,
-                secret,
+                held.dataset.schema,
+                held.dataset.records,
+                held.secret,
                 row_sums,
-                dataset.numbers,
+                held.dataset.numbers,
+                held.digest,
             ),
             attempts=attempts,
             spools=spools,
@@ -216,6 +221,10 @@ class PartyNode:
             may_answer=lambda: self._may_answer,
             on_charged=self._pace.charged,
             on_lost=self._watch.note_lost,
+        )
+        self.policy = PolicyReloads(lambda: Policy.load(config.policy), self._follow_policy, self._log)
+        self.data = DataReloads(
+            lambda progress: HeldData.load(config, seed, self._log, progress), self._follow_data, self._log, held
         )
         self._watch.loaded = Loaded(self._ledger, spools, self._guard, self._pauses, self._history)
 
@@ -233,28 +242,24 @@ class PartyNode:
             opened.enter_context(WatchServer(settings, reasons=watch.reasons, samples=watch.samples, log=self._log))
         return watch
 
-    def read_policy(self) -> None:
-        """Reload the policy file and apply it. If the file is invalid, the current policy stays. Never raises."""
-        try:
-            policy = Policy.load(self._config.policy)
-            limits = policy.limits.of_ledger
-            said = {
-                "designs": list(policy.designs),
-                "learners": [learner.name for learner in policy.learners],
-                "limits": str(limits),
-            }
-        except RadofedError as error:
-            self._log.error(
-                "policy refused", reason=f"{error}; the current policy stays; send SIGHUP again once it is corrected"
+    def _follow_data(self, held: HeldData) -> None:
+        """Answer later queries from these data."""
+        dataset = held.dataset
+        self._lifecycle.follow_data(
+            replace(
+                self._lifecycle.party,
+                schema=dataset.schema,
+                records=dataset.records,
+                secret=held.secret,
+                numbers=dataset.numbers,
+                data_digest=held.digest,
             )
-            return
-        except Exception as error:  # noqa: BLE001 - a policy must not end the node that reads it
-            self._log.exception("policy refused", error=type(error).__name__, reason="the current policy stays")
-            return
-        self._ledger.limits = limits
+        )
+
+    def _follow_policy(self, policy: Policy) -> None:
+        self._ledger.limits = policy.limits.of_ledger
         self._lifecycle.follow(policy)
         self._guard.follow(policy)
-        self._log.info("policy reloaded", **said)
 
     def status(self) -> dict[str, Any]:
         """This node's state, in JSON types."""
@@ -270,7 +275,9 @@ class PartyNode:
             "ledger_confirmed": self._guard.may_answer,
             "paused": None if pause is None else {"since_unix_s": pause.since_unix_s, "by": pause.by},
             "waiting_for_people": self._history.count_waiting(time.time()),
-            "rows": self._rows,
+            "rows": self._lifecycle.party.records.rows,
+            "data": self.data.status(),
+            "policy": self.policy.reloads.status(),
             "roster_version": None if roster is None else roster.version,
             "not_ready": [reason.value for reason in self._watch.reasons()],
             "attempts": [
@@ -284,6 +291,7 @@ class PartyNode:
             self._opened.enter_context(StatusServer(self._config.state_directory, self.status))
         except OSError as error:
             self._log.warning("status not served", reason=str(error))
+        self._opened.enter_context(self.data)
         self._log.info("started", federation=self._config.federation, coordinator=self._config.coordinator)
         self._warn_of_expiry()
         for sentence in self._ledger.state().sentences():
@@ -316,26 +324,6 @@ class PartyNode:
             stopping=self._stop.is_set,
             counts=self._watch.counts,
         )
-
-    def _load(self, row_key: RowKey) -> Dataset:
-        config = self._config
-        schema = load_schema(config.schema_file)
-        try:
-            dataset = load(config.table, schema, row_key=row_key, id_column=config.id_column)
-        except DataError as error:
-            self._log.error("data refused", reason=str(error))
-            raise
-        report = dataset.report
-        self._log.info(
-            "data loaded",
-            rows=report.rows,
-            zero_vectors=report.zero_vectors,
-            positive=report.positive,
-            negative=report.negative,
-        )
-        for warning in report.warnings:
-            self._log.warning("data", warning=warning)
-        return dataset
 
     def _poll(self) -> None:
         waits, asked_roster_at, started = pauses(), float("-inf"), time.monotonic()

@@ -14,6 +14,7 @@ from dpcore.records.records import Records
 from dpcore.records.row_sums import RowPart, RowSums, sum_on_threads
 
 SECRET_BYTES = 32
+_DATA = b"rado.v1/data-digest\0"
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,13 @@ class PartySecret:
     def key(self, domain: bytes, message: bytes) -> bytes:
         """The 32-byte key for one purpose under this schema. domain: unique to the purpose, ends in a zero byte."""
         return hmac.digest(self.secret, domain + self.schema_digest + message, "sha256")
+
+    def data_digest(self, digest: bytes) -> str:
+        """What identifies the party's data to its people: 64 hexadecimal digits, which confirm no guess of the rows.
+
+        digest: of the rows. Equal rows have equal digits at one party, and others at another party.
+        """
+        return self.key(_DATA, digest).hex()
 
 
 @dataclass(frozen=True)

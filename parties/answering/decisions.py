@@ -18,7 +18,10 @@ from wire.roster import Roster
 
 @dataclass(frozen=True)
 class Party:
-    """A party as its own node knows it: name and key, policy, rows, how to sum and to number them, secret."""
+    """A party as its own node knows it: name and key, policy, rows, how to sum and to number them, secret.
+
+    data_digest: of the rows, by PartySecret.data_digest; empty where rows never change.
+    """
 
     name: str
     signing_key: SigningKey
@@ -28,6 +31,7 @@ class Party:
     secret: PartySecret
     row_sums: RowSums = sum_on_threads
     numbers: RowNumbers | None = None
+    data_digest: str = ""
 
 
 def decide(opened: OpenedQuery, attempt: int, party: Party, roster: Roster, retry: Envelope | None = None) -> Charge:
@@ -67,13 +71,15 @@ def check_schema(query: Query, schema: Schema) -> None:
         raise WireError(Code.SCHEMA_MISMATCH, f"These differ: {fields}.")
 
 
-def check_unchanged(query: Query, rows: int, reserved: Charge | None, party: Party) -> None:
+def check_unchanged(query: Query, rows: int, reserved: Charge | None, party: Party, data_digest: str) -> None:
     """Refuse to compute what was not reserved: data, schema or secret may have changed while the party was down.
 
-    rows, reserved: of the acceptance. A noised table other than the reserved one would be an uncounted release.
-    Raises WireError(SCHEMA_MISMATCH or UNAVAILABLE).
+    rows, reserved, data_digest: of the acceptance. A noised table other than the reserved one would be an uncounted
+    release. Raises WireError(SCHEMA_MISMATCH or UNAVAILABLE).
     """
     check_schema(query, party.schema)
+    if data_digest != party.data_digest:
+        raise WireError(Code.UNAVAILABLE, "The data changed after this party accepted the query.")
     if rows != party.records.rows:
         raise WireError(Code.UNAVAILABLE, "The number of rows changed after this party accepted the query.")
     if reserved != charge_for(query, rows, epoch_of(query, party)):

@@ -3,6 +3,7 @@
 Every step may be repeated or interrupted at any point: progress is in the ledger's file and in the spool.
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -71,7 +72,7 @@ class QueryLifecycle:
         Raises SeededRandomRefusedError for any source except the system's.
         """
         require_system(random)
-        self._party = party
+        self._party, self._changing = party, threading.Lock()
         self._attempts, self._spools, self._rosters, self._history = attempts, spools, rosters, history
         self._coordinator, self._random, self._log, self._clock = coordinator, random, log, clock
         self._may_answer, self._on_lost = may_answer, on_lost
@@ -82,6 +83,8 @@ class QueryLifecycle:
         self._announced: set[tuple[bytes, int]] = set()
         # In memory, because the disk may be what failed.
         self._given_up: set[tuple[bytes, int]] = set()
+        # Data that are loaded again are for later queries: a contribution is computed from the rows of its acceptance.
+        self._accepted_with: dict[tuple[bytes, int], Party] = {}
 
     @property
     def policy(self) -> Policy:
@@ -90,7 +93,18 @@ class QueryLifecycle:
 
     def follow(self, policy: Policy) -> None:
         """Apply another policy to all later answers, charges and uploads."""
-        self._party = replace(self._party, policy=policy)
+        with self._changing:
+            self._party = replace(self._party, policy=policy)
+
+    @property
+    def party(self) -> Party:
+        """The party as it answers now."""
+        return self._party
+
+    def follow_data(self, party: Party) -> None:
+        """Answer later queries from another party's schema, rows, numbers and secret. Accepted ones keep their rows."""
+        with self._changing:
+            self._party = replace(party, policy=self._party.policy)
 
     def advance(self, work: Work, wanted: Callable[[], bool] = lambda: True) -> bool:
         """Advance a query as far as possible without computing. Returns whether to compute a contribution next.
@@ -190,7 +204,7 @@ class QueryLifecycle:
         party = self._party
         opened = self._open(work)
         roster = self._rosters.current
-        charge = self._decide(work, opened, roster)
+        charge = self._decide(work, opened, roster, party)
         if not self.gate.lets_through(opened, work.attempt, charge, party.policy):
             # A query that would be refused afterwards need not be decided on.
             self._attempts.check_admits(charge, self._clock())
@@ -210,6 +224,7 @@ class QueryLifecycle:
             now_unix_s=self._clock(),
             sums_key=SumsKey(party.name, party.signing_key) if heads else None,
         )
+        self._accepted_with[held.query_id, held.attempt] = party
         self._obfuscators.expect(opened.public_key, opened.ciphertexts)
         self._log.info(
             "accepted",
@@ -218,7 +233,7 @@ class QueryLifecycle:
             learner=opened.query.learner,
             cost=str(charge),
         )
-        self._note(held.query_id, held.attempt, What.ACCEPTED, rows=held.rows)
+        self._note(held.query_id, held.attempt, What.ACCEPTED, rows=held.rows, data=party.data_digest)
         return held
 
     def _say_pending(self, work: Work, opened: OpenedQuery) -> None:
@@ -228,14 +243,14 @@ class QueryLifecycle:
         pending = sign(Pending(work.query_id, work.attempt, self._party.name), self._party.signing_key)
         self._tell(work, lambda: self._coordinator.pending(pending))
 
-    def _decide(self, work: Work, opened: OpenedQuery, roster: Roster) -> Charge:
+    def _decide(self, work: Work, opened: OpenedQuery, roster: Roster, party: Party) -> Charge:
         """The cost of an attempt, if the policy allows it. What is accepted is in the history before that.
 
         Raises what `decide` raises, and HistoryBusyError.
         """
-        rows = self._party.records.rows
+        rows = party.records.rows
         try:
-            charge = decide(opened, work.attempt, self._party, roster, work.retry)
+            charge = decide(opened, work.attempt, party, roster, work.retry)
         except WireError:
             try:
                 self._history.shown(opened, rows=rows, charge=None, now_unix_s=self._clock())
@@ -315,6 +330,13 @@ class QueryLifecycle:
             return False
         return True
 
+    def _accepted_by(self, held: Attempt) -> tuple[Party, str]:
+        """The party with the rows of an acceptance, and their digest; after a restart, the present one."""
+        party = self._accepted_with.get((held.query_id, held.attempt))
+        if party is not None:
+            return party, party.data_digest
+        return self._party, self._history.data_digest(held.query_id, held.attempt)
+
     def _compute(self, work: Work, held: Attempt, wanted: Callable[[], bool]) -> None:
         def progress(_done: int, _total: int) -> None:
             if not wanted():
@@ -322,8 +344,8 @@ class QueryLifecycle:
 
         begun = time.monotonic()
         opened = open_query(work.query, self._rosters.current, now_unix_s=self._clock())
-        party = self._party
-        check_unchanged(opened.query, held.rows, self._attempts.cost(held), party)
+        party, data_digest = self._accepted_by(held)
+        check_unchanged(opened.query, held.rows, self._attempts.cost(held), party, data_digest)
         if opened.query.binding is not None:
             # Masking needs it, but then the other members wait for this party.
             opened.query.binding.sealed_for(party.name)
@@ -341,6 +363,7 @@ class QueryLifecycle:
         self._obfuscators.rest(opened.public_key)
         check_time(opened.query, self._clock())
         self._attempts.ready(held, spool.digest)
+        self._accepted_with.pop((held.query_id, held.attempt), None)
         self._log.info(
             "spooled",
             query=held.query_id,
@@ -415,4 +438,5 @@ class QueryLifecycle:
         self._delivered.discard(key)
         self._announced.discard(key)
         self._given_up.discard(key)
+        self._accepted_with.pop(key, None)
         self._uploads.forget(held)

@@ -3,7 +3,9 @@
 The reports are for the party only. Of their contents, only the number of rows goes on the wire.
 """
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,7 @@ from radofed.common.tables.tables import RowsRead, TableSource, identified_block
 
 # Large enough that freed memory goes back to the system immediately.
 _SLAB_BYTES = 64 << 20
+_DIGEST = b"rado.v1/data\0"
 # More than any memory holds, but still a valid size to allocate. A damaged file may claim any number.
 _MOST_ROWS = 1 << 40
 
@@ -26,7 +29,8 @@ class LoadReport:
     """Result of loading: numbers of rows and, for each feature, the numbers of cells that a policy changed.
 
     zero_vectors: rows that became zero vectors. positive, negative: usable rows of each class. tallies: one per
-    feature, in the schema's order, then the label's.
+    feature, in the schema's order, then the label's. digest: SHA-256 over all rows as encoded, in their order, and
+    over their ids. It confirms a guess of all rows: `PartySecret.data_digest` makes of it what people may read.
     """
 
     file: str
@@ -35,6 +39,7 @@ class LoadReport:
     positive: int
     negative: int
     tallies: tuple[Tally, ...]
+    digest: bytes = field(repr=False)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -102,7 +107,7 @@ def load(
         joined = _Joined(schema.d, table.rows)
         by_id: list[NDArray[np.uint64]] = []
         for rows, ids in identified_blocks(table, schema, None if row_key is None else id_column, progress):
-            counted.add(rows)
+            counted.add(rows, ids)
             joined.add(rows)
             if row_key is not None and id_column is not None:
                 by_id.append(row_key.of_ids(ids))
@@ -131,8 +136,8 @@ def check(
     _check_id_column(schema, id_column)
     table = open_table(source)
     counted = _Counted(table.path, schema)
-    for rows, _ in identified_blocks(table, schema, id_column, progress):
-        counted.add(rows)
+    for rows, ids in identified_blocks(table, schema, id_column, progress):
+        counted.add(rows, ids)
     return counted.report()
 
 
@@ -197,13 +202,25 @@ class _Counted:
         self._file = file
         self._rows = self._usable = self._positive = 0
         self._tallies = tuple(Tally(name) for name in (*(f.name for f in schema.features), schema.label.column))
+        self._schema = schema
+        # One for each array, so that the digest does not depend on the blocks in which a source gives its rows.
+        self._hashes = tuple(hashlib.sha256() for _ in range(4))
 
-    def add(self, rows: StoredRows) -> None:
+    def add(self, rows: StoredRows, ids: Sequence[str]) -> None:
         self._rows += len(rows.usable)
         self._usable += int(np.count_nonzero(rows.usable))
         self._positive += int(np.count_nonzero(rows.usable & (rows.labels == 1)))
         self._tallies = tuple(mine + more for mine, more in zip(self._tallies, rows.tallies, strict=True))
+        of_features, of_labels, of_usable, of_ids = self._hashes
+        of_features.update(np.ascontiguousarray(rows.features, dtype="<i4").data)
+        of_labels.update(np.ascontiguousarray(rows.labels).data)
+        of_usable.update(np.ascontiguousarray(rows.usable).data)
+        for text in ids:
+            encoded = text.encode()
+            of_ids.update(len(encoded).to_bytes(8, "big") + encoded)
 
     def report(self) -> LoadReport:
         dropped, negative = self._rows - self._usable, self._usable - self._positive
-        return LoadReport(self._file, self._rows, dropped, self._positive, negative, self._tallies)
+        parts = (self._schema.digest, *(each.digest() for each in self._hashes))
+        digest = hashlib.sha256(_DIGEST + b"".join(parts)).digest()
+        return LoadReport(self._file, self._rows, dropped, self._positive, negative, self._tallies, digest)

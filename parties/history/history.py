@@ -119,6 +119,7 @@ _FLAGS = {
     What.WAITS: "is_waiting = 1",
     **dict.fromkeys((What.REFUSED, What.ACCEPTED, What.ENDED), "is_waiting = 0"),
 }
+_DETAILS_OF = "SELECT details FROM events WHERE query_id = ? AND attempt = ? AND what = ?"
 _NOTED = "SELECT 1 FROM events WHERE query_id = ? AND attempt = ? AND what = ?"
 _SHOWN = """SELECT query_id, shown_at_unix_s, learner, kind, contents, not_after_unix_s, rows, bounds, epoch, words,
 envelope FROM queries"""
@@ -166,6 +167,14 @@ class History:
                 connection.execute(f"UPDATE queries SET {_FLAGS[what]} WHERE query_id = ?", (query_id,))  # noqa: S608
         if is_first:
             self._on_noted(what)
+
+    def data_digest(self, query_id: bytes, attempt: int) -> str:
+        """The digest of the rows with which this party accepted an attempt; empty if that was not noted."""
+        key = (query_id, attempt, What.ACCEPTED.value)
+        with self.database.reading() as connection:
+            row = connection.execute(_DETAILS_OF, key).fetchone()
+        with self.readable():
+            return "" if row is None else str(self._details(row[0]).get("data", ""))
 
     def complete(self, charged: Iterable[tuple[bytes, str, float]]) -> int:
         """Add what only the ledger knows: queries that were charged before there was a history. Returns their number.

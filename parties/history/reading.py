@@ -28,7 +28,8 @@ class AttemptRead:
 
     cohort: rows of each member, None if there was no cohort. bytes_out: encrypted bytes that left, or may have left:
     they were charged for before. cost: in each scope, None if nothing was charged; without `remaining` if that was not
-    noted. A charge of the ledger is always among them.
+    noted. A charge of the ledger is always among them. data_digest: of the rows with which it was accepted, None if
+    that was not noted.
     """
 
     attempt: int
@@ -39,6 +40,7 @@ class AttemptRead:
     is_charged: bool
     cost: tuple[str, ...]
     scopes: tuple[Mapping[str, Any], ...]
+    data_digest: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """All fields by name, in JSON types."""
@@ -51,6 +53,7 @@ class AttemptRead:
             "charged": self.is_charged,
             "cost": list(self.cost),
             "scopes": [dict(scope) for scope in self.scopes],
+            "data_digest": self.data_digest,
         }
 
 
@@ -258,6 +261,7 @@ def _attempt(number: int, events: Sequence[Happened], recorded: RecordedCharge |
         is_charged=is_charged,
         cost=cost,
         scopes=tuple(scopes),
+        data_digest=whats[What.ACCEPTED].details.get("data") or None if What.ACCEPTED in whats else None,
     )
 
 

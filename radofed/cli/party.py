@@ -15,6 +15,8 @@ from radofed.common.printing import local_time
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 app = group("Run and check a party.")
+DIGITS = 16
+"""Digits of a digest that people read."""
 
 
 @command(app, "start")
@@ -48,17 +50,48 @@ def _status_words(found: dict[str, Any]) -> list[str]:
     answers = "confirmed" if found["ledger_confirmed"] else "not confirmed yet, so no query is answered"
     lines = [
         f"party {found['party']} of {found['federation']}, radofed {found['version']}, process {found['pid']}",
-        f"running since {local_time(found['started_at_unix_s'])}, {found['rows']} rows",
+        f"running since {local_time(found['started_at_unix_s'])}",
+        _data_words(found),
         f"coordinator {found['coordinator']}: {heard}; roster version {found['roster_version'] or 'none'}",
         f"ledger: {answers}",
         f"not ready: {', '.join(found['not_ready'])}" if found["not_ready"] else "ready",
     ]
     if (pause := found["paused"]) is not None:
         lines.append(f"paused by {pause['by']} since {local_time(pause['since_unix_s'])}")
+    refused = {what: found[what]["refused"] for what in ("policy", "data")}
+    lines += [f"{what} not reloaded: {why}" for what, why in refused.items() if why]
     if found["waiting_for_people"]:
         lines.append(f"queries that wait for a decision: {found['waiting_for_people']}; see `rado party pending`")
     under_way = [f"query {a['query_id'][:16]}, attempt {a['attempt']}: {a['state']}" for a in found["attempts"]]
     return [*lines, *(under_way or ["no attempt under way"])]
+
+
+@command(app, "reload")
+def reload(
+    _output: Output,
+    config: ConfigOption,
+    within_s: Annotated[float, typer.Option(help="Wait for at most this many seconds.", min=0.0)] = 600.0,
+) -> Result:
+    """Make the running node read its policy, its schema and its data again.
+
+    Until the new rows are loaded whole it answers from the old ones. Queries that it accepted before keep the old rows.
+    What cannot be read changes nothing; the exit code is then 1. SIGHUP reloads the policy alone, SIGUSR1 the schema
+    and the data.
+    """
+    from parties.config import PartyConfig
+    from parties.reloading import reload_node
+
+    found = reload_node(PartyConfig.load(config).state_directory, within_s)
+    refused = {what: found[what]["refused"] for what in ("policy", "data")}
+    lines = [f"{what} not reloaded: {why}" if why else f"{what} reloaded" for what, why in refused.items()]
+    exit_code = EXIT_FAILED if any(refused.values()) else 0
+    data = {"policy": found["policy"], "data": found["data"]}
+    return Result(data, "\n".join([*lines, _data_words(found)]), exit_code=exit_code)
+
+
+def _data_words(found: dict[str, Any]) -> str:
+    data = found["data"]
+    return f"{data['rows']} rows, loaded {local_time(data['loaded_at_unix_s'])}, digest {data['digest'][:DIGITS]}"
 
 
 @command(app, "check")

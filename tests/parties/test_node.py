@@ -178,18 +178,18 @@ def test_a_policy_that_was_read_again_governs_queries_and_ledger(federation):
     with PartyNode(config(federation)) as node:
         replace_in(policy, 'epsilon = "10"', 'epsilon = "2"')
         replace_in(policy, "unbounded_queries = 0", "unbounded_queries = 7")
-        node.read_policy()
+        node.policy.ask()
         limits = node._ledger.limits
         assert (limits.lifetime.epsilon, limits.unbounded_events) == (2, 7)
         assert node._lifecycle._party.policy == Policy.load(policy)
         policy.write_text("designs = [")
-        node.read_policy()
+        node.policy.ask()
         assert node._ledger.limits == limits
         assert node._lifecycle._party.policy.designs == ("plain", "dp-feat")
 
 
-def test_data_are_read_once(federation):
-    """What changes on disk while the node runs is not seen before the next start."""
+def test_data_are_read_when_a_person_asks(federation):
+    """What changes on disk while the node runs is not seen before a reload or the next start."""
     with PartyNode(config(federation)) as node:
         (federation.directory("ada") / "data.csv").write_text("age,smoker,stayed\n30,yes,no\n")
         assert node._lifecycle._party.records.rows == 3

@@ -151,6 +151,7 @@ def test_a_contribution_that_fails_is_remembered_with_its_reason(ada, changes, c
     envelope = ada.world.ask()
     work = ada.work(envelope)
     assert ada.lifecycle.advance(work)
+    ada.restart()
     ada.lifecycle._party = replace(ada.lifecycle._party, **changes)
     ada.lifecycle.compute(work)
     assert ada.state(envelope) is AttemptState.ENDED

@@ -1,5 +1,7 @@
-"""The party computes only what it reserved, even if its disk changed while it was down."""
+"""The party computes only what it reserved, from the rows of its acceptance, even if its data changed meanwhile."""
 
+import gc
+import weakref
 from dataclasses import replace
 from fractions import Fraction
 
@@ -11,9 +13,11 @@ from dpcore.rados.designs import FixedSupportDesign
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import PartySecret
 from dpcore.records.records import Records
+from parties.answering import lifecycle
 from parties.answering.attempts import AttemptState
 from parties.ledger.charges import RECORD
 from tests.parties.party_world import SCHEMA, Ada, make_records
+from wire.status import Phase
 
 pytestmark = pytest.mark.usefixtures("small_comb")
 TABLE = RadosQuery(20, FixedSupportDesign(Fraction(1, 2), Clip(Fraction(2), bias=True), 400_000))
@@ -63,15 +67,82 @@ def test_another_noised_table_than_the_one_reserved_is_not_computed(ada, changed
 def test_a_schema_that_changed_is_not_computed_for(ada, kind):
     work = accepted(ada, **({} if kind is None else {"kind": kind}))
     assert SAME_SIZE.d == SCHEMA.d
+    ada.restart()
     hold(ada, schema=SAME_SIZE)
     ada.lifecycle.compute(work)
     assert ada.state(work.query) is AttemptState.ENDED
     assert ada.spools.used_bytes() == 0
 
 
-def test_rows_that_changed_do_not_stop_what_is_not_repeatable(ada):
-    """Fresh noise and fresh signatures cost the same over other values in as many rows."""
-    work = accepted(ada)
-    hold(ada, records=make_records(seed=5))
+@pytest.mark.parametrize("kind", [TABLE, None])
+@pytest.mark.parametrize("same", [True, False])
+def test_a_restart_computes_from_the_rows_of_the_acceptance_or_ends_uncharged(ada, kind, same):
+    hold(ada, data_digest="first")
+    work = accepted(ada, **({} if kind is None else {"kind": kind}))
+    ada.restart()
+    hold(ada, data_digest="first" if same else "second")
     ada.lifecycle.compute(work)
-    assert ada.state(work.query) is AttemptState.READY
+    assert ada.state(work.query) is (AttemptState.READY if same else AttemptState.ENDED)
+    assert (ada.spools.used_bytes() > 0) is same
+    if not same:
+        (kept,) = ada.history.refusals()
+        assert kept.detail == "After it was accepted: The data changed after this party accepted the query."
+
+
+def test_rows_of_an_acceptance_that_were_not_noted_are_unknown(ada):
+    """The process may end between the acceptance and its note. It then computes nothing, and charges nothing."""
+    hold(ada, data_digest="first")
+    work = accepted(ada)
+    ada.restart()
+    with ada.history.database.transaction() as connection:
+        connection.execute("DELETE FROM events")
+    hold(ada, data_digest="first")
+    ada.lifecycle.compute(work)
+    assert ada.state(work.query) is AttemptState.ENDED
+
+
+def test_data_that_are_loaded_again_are_for_later_queries(ada, monkeypatch):
+    """Also with another number of rows. An accepted query is computed from the rows of its acceptance."""
+    used = []
+    monkeypatch.setattr(lifecycle, "integer_vector", _noting(lifecycle.integer_vector, used))
+    before, after = ada.lifecycle.party, replace(ada.lifecycle.party, records=make_records(31), data_digest="second")
+    work = accepted(ada)
+    ada.lifecycle.follow_data(after)
+    later = accepted(ada)
+    for each in (work, later):
+        ada.lifecycle.compute(each)
+        assert ada.state(each.query) is AttemptState.READY
+    assert used == [before.records, after.records]
+    assert [ada.attempts.find(each.query.payload_hash, 1).rows for each in (work, later)] == [40, 31]
+    digests = [ada.history.data_digest(each.query.payload_hash, 1) for each in (work, later)]
+    assert digests == ["", "second"]
+
+
+def test_former_rows_are_held_no_longer_than_an_attempt_needs_them(ada):
+    hold(ada, records=make_records(seed=5))
+    computed, over = accepted(ada), accepted(ada)
+    former = weakref.ref(ada.lifecycle.party.records)
+    ada.lifecycle.follow_data(replace(ada.lifecycle.party, records=make_records(31)))
+    ada.lifecycle.compute(computed)
+    gc.collect()
+    assert former() is not None
+    ada.lifecycle.advance(replace(over, phase=Phase.FAILED))
+    gc.collect()
+    assert former() is None
+
+
+def test_a_policy_that_is_read_while_data_are_loaded_stays(ada):
+    loaded = replace(ada.lifecycle.party, records=make_records(31))
+    policy = ada.world.policy(designs=["dp-feat"])
+    ada.lifecycle.follow(policy)
+    ada.lifecycle.follow_data(loaded)
+    assert ada.lifecycle.policy is policy
+    assert ada.lifecycle.party.records.rows == 31
+
+
+def _noting(real, used):
+    def noting(opened, records, computation):
+        used.append(records)
+        return real(opened, records, computation)
+
+    return noting

@@ -1,0 +1,52 @@
+"""The data that a party's node holds."""
+
+import time
+from dataclasses import dataclass
+from typing import Self
+
+from dpcore.errors import DataError
+from dpcore.records.computation import PartySecret
+from dpcore.records.held_back import RowKey
+from parties.config import PartyConfig
+from parties.data.dataset import Dataset, load
+from radofed.common.files.schemas import load_schema
+from radofed.common.logs import Log
+from radofed.common.tables.tables import RowsRead
+
+
+@dataclass(frozen=True)
+class HeldData:
+    """Rows, and what belongs to them. digest: `PartySecret.data_digest` of the rows. loaded_unix_s: when."""
+
+    dataset: Dataset
+    secret: PartySecret
+    digest: str
+    loaded_unix_s: float
+
+    @classmethod
+    def load(cls, config: PartyConfig, seed: bytes, node_log: Log, progress: RowsRead | None = None) -> Self:
+        """Read the schema and the table that the configuration names. Logs counts, never a cell.
+
+        seed: the party's secret. progress: as in parties.data.dataset.load. Raises SchemaError, DataError or
+        ConfigurationError.
+        """
+        schema = load_schema(config.schema_file)
+        row_key = RowKey(seed, config.federation, config.name, config.source)
+        try:
+            dataset = load(config.table, schema, progress, row_key=row_key, id_column=config.id_column)
+        except DataError as error:
+            node_log.error("data refused", reason=str(error))
+            raise
+        report, secret = dataset.report, PartySecret(seed, schema.digest)
+        held = cls(dataset, secret, secret.data_digest(report.digest), time.time())
+        node_log.info(
+            "data loaded",
+            rows=report.rows,
+            zero_vectors=report.zero_vectors,
+            positive=report.positive,
+            negative=report.negative,
+            digest=held.digest,
+        )
+        for warning in report.warnings:
+            node_log.warning("data", warning=warning)
+        return held

@@ -1,0 +1,170 @@
+"""`rado party reload`: a running node reads its policy and its data again, and says what became of it."""
+
+import signal
+import threading
+from dataclasses import replace
+
+import pytest
+
+from dpcore.errors import DataError
+from dpcore.records.held_back import RowKey
+from parties.config import PartyConfig
+from parties.data.dataset import load
+from parties.data.held_data import HeldData
+from parties.reloading import DataReloads
+from radofed.common.logs import Log
+from tests.federation import ProcessFederation, rado, wait_until
+from tests.schemas import STAYS
+
+SCHEMA = STAYS.to_toml()
+ROWS = "age,smoker,stayed\n50,yes,yes\n20,no,no\n30,yes,no\n"
+OTHER_ROWS = "age,smoker,stayed\n50,yes,yes\n20,no,no\n"
+SECRET = b"test secret".ljust(32)
+HELD_BACK_KEY = RowKey(SECRET, "test", "ada", "data")
+
+
+@pytest.fixture
+def federation(tmp_path):
+    with ProcessFederation(tmp_path, parties=dict.fromkeys(("ada", "bo"), ROWS), schema=SCHEMA) as made:
+        yield made
+
+
+def config(federation, name="ada") -> str:
+    return str(federation.member(name).config)
+
+
+def test_a_running_node_reads_both_again_and_keeps_what_it_has_if_it_cannot(federation):
+    data, policy = (federation.directory("ada") / name for name in ("data.csv", "policy.toml"))
+    assert "start it" in rado("party", "reload", "--config", config(federation), code=2)["error"]["message"]
+    federation.start("ada")
+    wait_until(lambda: '"started"' in federation.log("ada"), what="the node")
+    first = rado("party", "status", "--config", config(federation))["data"]["data"]
+    assert (first["rows"], first["reloads_asked"], len(first["digest"])) == (3, 0, 64)
+
+    data.write_text(OTHER_ROWS)
+    found = rado("party", "reload", "--config", config(federation))["data"]
+    second = found["data"]
+    assert (second["rows"], second["reloads"], second["refused"]) == (2, 1, "")
+    assert second["digest"] != first["digest"]
+    assert second["loaded_at_unix_s"] > first["loaded_at_unix_s"]
+    assert (found["policy"]["reloads"], found["policy"]["refused"]) == (1, "")
+    assert rado("party", "status", "--config", config(federation))["data"]["rows"] == 2
+
+    data.write_text(OTHER_ROWS + "61.803398,perhaps,no\n")
+    policy.write_text(policy.read_text() + "\nunknown = 1\n")
+    found = rado("party", "reload", "--config", config(federation), code=1)["data"]
+    assert "line 4, column 'smoker'" in found["data"]["refused"]
+    assert "unknown" in found["policy"]["refused"]
+    assert {**found["data"], "refused": "", "reloads": 1, "reloads_asked": 1} == second
+    assert "61.803398" not in federation.log("ada") + str(found)
+    # The data alone, by a signal.
+    data.write_text(ROWS)
+    federation.processes["ada"].send_signal(signal.SIGUSR1)
+    wait_until(lambda: federation.log("ada").count('"data reloaded"') == 2, what="the reload")
+    present = rado("party", "status", "--config", config(federation))["data"]
+    assert present["data"]["digest"] == first["digest"]
+    assert (present["data"]["refused"], "unknown" in present["policy"]["refused"]) == ("", True)
+    assert federation.stop("ada") == 0
+
+
+def test_equal_rows_of_two_parties_have_digests_that_differ(federation):
+    """A digest that people pass on confirms no guess of the rows: it is made with the party's secret."""
+    ada, bo = (PartyConfig.load(federation.member(name).config) for name in ("ada", "bo"))
+    digests = [HeldData.load(ada, SECRET, Log("test")).digest, HeldData.load(bo, SECRET, Log("test")).digest]
+    assert len(set(digests)) == 1
+    assert HeldData.load(bo, b"another".ljust(32), Log("test")).digest not in digests
+
+
+def digest_of(path, rows, **options) -> bytes:
+    path.write_text(rows)
+    return load(path, STAYS, **options).report.digest
+
+
+def test_a_digest_is_of_values_order_and_ids(tmp_path):
+    rows = ["50,yes,yes,a1", "20,no,no,a2", "30,yes,no,a3"]
+
+    def of(lines, **options):
+        return digest_of(tmp_path / "data.csv", "\n".join(["age,smoker,stayed,id", *lines, ""]), **options)
+
+    first = of(rows)
+    assert of(rows) == first
+    changed = [["51,yes,yes,a1", *rows[1:]], ["50,no,yes,a1", *rows[1:]], ["50,yes,no,a1", *rows[1:]]]
+    others = {of(lines) for lines in [*changed, rows[::-1], rows[:2]]}
+    assert len(others | {first}) == 6
+    # Columns outside the schema do not count, ids do where they decide which rows are held back.
+    renamed = [rows[0].replace("a1", "b1"), *rows[1:]]
+    assert of(renamed) == first
+    key = {"row_key": HELD_BACK_KEY, "id_column": "id"}
+    assert of(rows, **key) != of(renamed, **key)
+
+
+def test_a_digest_does_not_depend_on_the_blocks_that_a_source_gives(tmp_path, monkeypatch):
+    rows = "age,smoker,stayed\n" + "".join(f"{n % 90},{'yes' if n % 3 else 'no'},no\n" for n in range(700))
+    first = digest_of(tmp_path / "data.csv", rows)
+    monkeypatch.setattr("radofed.common.tables.csv_table._BLOCK_BYTES", 512)
+    assert digest_of(tmp_path / "data.csv", rows) == first
+
+
+@pytest.fixture
+def held(federation):
+    return HeldData.load(PartyConfig.load(federation.member("ada").config), SECRET, Log("test"))
+
+
+def test_requests_while_data_are_loaded_are_one_more_load(held):
+    begun, go_on, taken = threading.Event(), threading.Event(), []
+
+    def load_slowly(_progress):
+        begun.set()
+        assert go_on.wait(20)
+        return replace(held, digest=f"digest {len(taken)}")
+
+    with DataReloads(load_slowly, taken.append, Log("test"), held) as reloads:
+        reloads.ask()
+        assert begun.wait(20)
+        reloads.ask()
+        reloads.ask()
+        assert reloads.status()["reloads"] == 0
+        go_on.set()
+        wait_until(lambda: reloads.status()["reloads"] == 3, what="the loads")
+        assert [each.digest for each in taken] == ["digest 0", "digest 1"]
+
+
+def test_equal_data_are_not_taken(held):
+    taken = []
+    with DataReloads(lambda _: replace(held), taken.append, Log("test"), held) as reloads:
+        reloads.ask()
+        wait_until(lambda: reloads.status()["reloads"] == 1, what="the load")
+    assert taken == []
+    assert reloads.status()["refused"] == ""
+
+
+def test_a_load_that_fails_unexpectedly_changes_nothing_and_the_next_may_succeed(held):
+    results = [ZeroDivisionError("61.803398"), DataError("no rows"), replace(held, digest="new")]
+
+    def load_next(_progress):
+        result = results.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    taken = []
+    with DataReloads(load_next, taken.append, Log("test"), held) as reloads:
+        for number, refused in enumerate(["ZeroDivisionError; see the log of the node", "no rows", ""], start=1):
+            reloads.ask()
+            wait_until(lambda number=number: reloads.status()["reloads"] == number, what="the load")
+            assert reloads.status()["refused"] == refused
+    assert [each.digest for each in taken] == ["new"]
+
+
+def test_a_node_that_stops_ends_a_load(held):
+    begun = threading.Event()
+
+    def load_for_ever(progress):
+        begun.set()
+        while True:
+            progress(1)
+
+    with DataReloads(load_for_ever, lambda _: None, Log("test"), held) as reloads:
+        reloads.ask()
+        assert begun.wait(20)
+    assert not reloads._thread.is_alive()
