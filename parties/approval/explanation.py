@@ -105,7 +105,7 @@ def explain(config: PartyConfig, reader: HistoryReader, prefix: str, now_unix_s:
     roster, policy = _roster(config), reader.policy
     opened = _opened(shown, shown.envelope, roster)
     charge, recorded = shown.charge, reader.ledger.attempts_of(shown.query_id)
-    before = reader.ledger.events()
+    before = reader.ledger.merged_events(now_unix_s)
     events = [*before]
     if charge is not None and not recorded:
         events.append(Event(charge, charged=True, recorded_at_unix_s=now_unix_s))

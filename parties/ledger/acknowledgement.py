@@ -65,7 +65,7 @@ def plan(ledger: Ledger, claims: Sequence[Claim], *, witnessed: bool) -> Plan:
         own = chain.head(connection).entries + sum(not event.charged for event in ledger.events())
         number = max(own, newest) + (1 if witnessed else UNWITNESSED_STEP)
         if whole:
-            return Plan(True, number, _whole_limits(ledger.limits, ledger.events()))
+            return Plan(True, number, _whole_limits(ledger.limits, ledger.merged_events()))
         missing = [
             claim.account.sums.less(_up_to(connection, claim.entries, claim.account.trail))
             for claim in claims

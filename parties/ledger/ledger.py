@@ -9,8 +9,8 @@ All numbers are exact rationals. Charges and reservations both count against the
 of the ledger's chain (parties.ledger.chain), so that a ledger that lacks one is noticed.
 """
 
+import math
 import sqlite3
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from parties.ledger import chain
 from parties.ledger.chain import EntryKind, Head
 from parties.ledger.charges import RECORD, Charge, Scope
 from parties.ledger.format import bounds_text, read_charge
-from parties.ledger.limits import Event, LedgerLimits, Scopes, check_admits
+from parties.ledger.limits import DAY_S, Event, LedgerLimits, Scopes, check_admits, counted
 from parties.ledger.state import LedgerState, state_of
 from parties.ledger.sums import SumsKey
 from wire.ledger_head import LedgerHead
@@ -49,6 +49,23 @@ class RecordedCharge:
     event: Event
     cohort_digest: bytes | None
     spool_digest: bytes | None
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Equal steps of a period: from the first moment up to, and without, the last; Unix seconds. At most `most`.
+
+    Their length is a power of two, so that the first ones stay the same as the last moment moves on.
+    """
+
+    since_unix_s: float
+    until_unix_s: float
+    most: int
+
+    @property
+    def length_s(self) -> float:
+        """The length of a step, in seconds."""
+        return 2.0 ** math.ceil(math.log2(max(self.until_unix_s - self.since_unix_s, 1.0) / self.most))
 
 
 class Ledger:
@@ -89,7 +106,7 @@ class Ledger:
                 if held.event.charged or held.event.charge != charge:
                     raise LedgerConflictError(query_id, attempt, "is already in the ledger with a different charge")
                 return
-            check_admits(self.limits, self.events(), charge, now_unix_s=now_unix_s)
+            check_admits(self.limits, self.merged_events(now_unix_s), charge, now_unix_s=now_unix_s)
             connection.execute(
                 "INSERT INTO events VALUES (?, ?, ?, ?, ?, 'reserved', ?, NULL, NULL, ?)",
                 (
@@ -106,7 +123,7 @@ class Ledger:
 
     def check_admits(self, charge: Charge, now_unix_s: float) -> None:
         """Raise BudgetExceededError or UnboundedExceededError if `reserve` would. Changes nothing."""
-        check_admits(self.limits, self.events(), charge, now_unix_s=now_unix_s)
+        check_admits(self.limits, self.merged_events(now_unix_s), charge, now_unix_s=now_unix_s)
 
     def charge(
         self, query_id: bytes, attempt: int, *, cohort_digest: bytes, spool_digest: bytes, now_unix_s: float
@@ -127,7 +144,7 @@ class Ledger:
                         query_id, attempt, "is bound to another cohort or other bytes; no further byte may leave"
                     )
                 return
-            charged = [event for event in self.events() if event.charged]
+            charged = [event for event in self.merged_events(now_unix_s) if event.charged]
             check_admits(self.limits, charged, held.event.charge, now_unix_s=now_unix_s)
             self._make_charged(query_id, attempt, cohort_digest, spool_digest, now_unix_s)
 
@@ -226,6 +243,43 @@ class Ledger:
             rows = connection.execute(f"{_SELECT_EVENT} FROM events ORDER BY rowid").fetchall()
         return [_event(row) for row in rows]
 
+    def merged_events(self, now_unix_s: float = 0.0, steps: Steps | None = None) -> list[Event]:
+        """`events`, those with the same charge and state as one. There are far fewer: many queries cost the same.
+
+        now_unix_s: events of the 24 hours before it are not merged with others. steps: nor are those of two steps. All
+        within the 24 hours, or a step, have the time of the newest of them.
+        """
+        first, end, step_s = 0.0, 0.0, math.inf
+        if steps is not None:
+            first, end, step_s = steps.since_unix_s, steps.until_unix_s, steps.length_s
+        with self.database.transaction() as connection:
+            rows = connection.execute(_MERGED, (now_unix_s - DAY_S, end, first, first, step_s)).fetchall()
+        newest: dict[tuple[int, ...], float] = {}
+        for _, _, _, _, at_unix_s, _, *part in rows:
+            newest[tuple(part)] = max(at_unix_s, newest.get(tuple(part), at_unix_s))
+        return [
+            Event(read_charge(bounds, learner, epoch), state == "charged", newest[tuple(part)], count)
+            for bounds, learner, epoch, state, _, count, *part in rows
+        ]
+
+    def last_charge(self) -> Charge | None:
+        """The newest charge of a query; None if none was charged."""
+        with self.database.transaction() as connection:
+            # A charge without a learner is an acknowledgement, and no query.
+            row = connection.execute(
+                "SELECT bounds, learner, epoch FROM events WHERE state = 'charged' AND learner <> '' "
+                "ORDER BY recorded_at_unix_s DESC, rowid DESC LIMIT 1"
+            ).fetchone()
+        return None if row is None else read_charge(*row)
+
+    def first_charge_unix_s(self) -> float | None:
+        """The time of the first charge; None without one."""
+        with self.database.transaction() as connection:
+            (found,) = connection.execute(
+                "SELECT min(recorded_at_unix_s) FROM events WHERE state = 'charged'"
+            ).fetchone()
+        return None if found is None else float(found)
+
     def charged_queries(self) -> list[tuple[bytes, str, float]]:
         """Id, learner and time of the first charge, in Unix seconds, of every query that was charged."""
         with self.database.transaction() as connection:
@@ -245,7 +299,7 @@ class Ledger:
 
     def state(self, now_unix_s: float | None = None) -> LedgerState:
         """What is spent, reserved and left in each scope; also for the last day if `now_unix_s` is given."""
-        return state_of(self.limits, self.events(), now_unix_s=now_unix_s)
+        return state_of(self.limits, self.merged_events(now_unix_s or 0.0), now_unix_s=now_unix_s)
 
     def spent(self, scope: Scope) -> Loss:
         """The sum of all charges that have a bound for a scope."""
@@ -257,7 +311,7 @@ class Ledger:
 
     def unbounded(self, *, charged: bool = True) -> int:
         """Number of charged (or else reserved) events without a bound for whole records."""
-        charges = Counter(event.charge for event in self.events() if event.charged is charged)
+        charges = counted(event for event in self.merged_events() if event.charged is charged)
         return Scopes(charges, self.limits).total(charges, RECORD).unbounded
 
     def verify(self) -> list[str]:
@@ -280,11 +334,15 @@ class Ledger:
         return faults
 
     def _total(self, scope: Scope, *, charged: bool) -> Loss:
-        charges = Counter(event.charge for event in self.events() if event.charged is charged)
+        charges = counted(event for event in self.merged_events() if event.charged is charged)
         return Scopes(charges, self.limits).total(charges, scope).loss
 
 
 _SELECT_EVENT = "SELECT bounds, learner, epoch, state, recorded_at_unix_s"
+_MERGED = """SELECT bounds, learner, epoch, state, max(recorded_at_unix_s), count(*),
+    recorded_at_unix_s > ?, recorded_at_unix_s < ?,
+    CASE WHEN recorded_at_unix_s < ? THEN -1 ELSE CAST((recorded_at_unix_s - ?) / ? AS INTEGER) END
+FROM events GROUP BY 1, 2, 3, 4, 7, 8, 9"""
 _SELECT = f"{_SELECT_EVENT}, cohort_digest, spool_digest FROM events"
 _UNBOUND = """SELECT query_id, attempt FROM events
 WHERE state = 'charged' AND (cohort_digest IS NULL OR spool_digest IS NULL)"""

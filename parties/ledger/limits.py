@@ -47,11 +47,23 @@ class UnboundedExceededError(WireError):
 
 @dataclass(frozen=True)
 class Event:
-    """A charge that is reserved or spent. recorded_at_unix_s: time of the reservation or charge."""
+    """A charge that is reserved or spent. recorded_at_unix_s: time of the reservation or charge.
+
+    count: how many alike there are, none of them newer.
+    """
 
     charge: Charge
     charged: bool
     recorded_at_unix_s: float
+    count: int = 1
+
+
+def counted(events: Iterable[Event]) -> Counter[Charge]:
+    """Each charge with the number of its events."""
+    counts: Counter[Charge] = Counter()
+    for event in events:
+        counts[event.charge] += event.count
+    return counts
 
 
 @dataclass(frozen=True)
@@ -159,14 +171,14 @@ def check_admits(limits: LedgerLimits, held: Sequence[Event], more: Charge, *, n
 
     Raises BudgetExceededError, UnboundedExceededError.
     """
-    lifetime = Counter(event.charge for event in held)
+    lifetime = counted(held)
     scopes = Scopes([*lifetime, more], limits)
     unbounded = scopes.total(lifetime, RECORD).unbounded
     if unbounded < scopes.total(_with(lifetime, more), RECORD).unbounded > limits.unbounded_events:
         raise UnboundedExceededError(limit=limits.unbounded_events, held=unbounded)
     windows = [
         *(("of each learner", limits.per_learner, _of_learner(held, name)) for name in _learners(held, more)),
-        ("of each day", limits.per_day, Counter(event.charge for event in held if same_day(event, now_unix_s))),
+        ("of each day", limits.per_day, counted(event for event in held if same_day(event, now_unix_s))),
     ]
     for scope in scopes.all:
         requested = scopes.bound(more, scope)
@@ -196,7 +208,7 @@ def _learners(held: Sequence[Event], more: Charge) -> list[str]:
 
 def _of_learner(held: Sequence[Event], learner: str) -> Counter[Charge]:
     """The charges of a learner. An event with an unknown learner counts for every learner."""
-    return Counter(event.charge for event in held if event.charge.learner in ("", learner))
+    return counted(event for event in held if event.charge.learner in ("", learner))
 
 
 def same_day(event: Event, now_unix_s: float) -> bool:

@@ -1,18 +1,20 @@
 """How many more attempts like one of the ledger's fit within its limits."""
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
-from parties.ledger.charges import Charge
+from dpcore.accounting.filters import Loss
+from parties.ledger.charges import Charge, Scope
 from parties.ledger.limits import (
     BudgetExceededError,
     Event,
     LedgerLimits,
     UnboundedExceededError,
     check_admits,
+    counted,
     same_day,
 )
 
@@ -38,7 +40,7 @@ def more_like(
 
     def fits(count: int) -> bool:
         """Whether the last of `count` attempts is admitted after the others."""
-        others = [Event(_times(charge, count - 1), charged=False, recorded_at_unix_s=0.0)] if count > 1 else []
+        others = [Event(charge, charged=False, recorded_at_unix_s=0.0, count=count - 1)] if count > 1 else []
         try:
             check_admits(limits, [*events, *others], charge, now_unix_s=now_unix_s or 0.0)
         except (BudgetExceededError, UnboundedExceededError):
@@ -62,13 +64,28 @@ def more_like(
 
 
 def _merged(events: Sequence[Event]) -> list[Event]:
-    """One event for each charge, which adds as much to every sum as all of that charge, at a time long past."""
-    counts = Counter(event.charge for event in events)
-    return [
-        # All of one epoch are one release.
-        Event(charge if charge.epoch is not None else _times(charge, count), charged=True, recorded_at_unix_s=-math.inf)
-        for charge, count in counts.items()
-    ]
+    """One event for all of a learner that bound the same scopes, at a time long past: it adds as much to every sum.
+
+    Which bound of a charge counts in a scope depends on the scopes that it bounds, and not on their values.
+    """
+    alike: dict[tuple[str, tuple[Scope, ...]], list[Charge]] = {}
+    merged = []
+    for charge, count in counted(events).items():
+        if charge.epoch is not None:
+            # All of one epoch are one release.
+            merged.append(charge)
+        else:
+            scopes = tuple(scope for scope, _ in charge.bounds)
+            alike.setdefault((charge.learner, scopes), []).append(_times(charge, count))
+    for (learner, scopes), charges in alike.items():
+        losses = (reduce(Loss.__add__, parts) for parts in zip(*(_losses(each) for each in charges), strict=True))
+        bounds = tuple(zip(scopes, losses, strict=True))
+        merged.append(Charge(bounds, learner, events=sum(each.events for each in charges)))
+    return [Event(charge, charged=True, recorded_at_unix_s=-math.inf) for charge in merged]
+
+
+def _losses(charge: Charge) -> tuple[Loss, ...]:
+    return tuple(loss for _, loss in charge.bounds)
 
 
 def _times(charge: Charge, count: int) -> Charge:
@@ -105,12 +122,9 @@ class Room:
         }
 
 
-def room(limits: LedgerLimits, events: Sequence[Event], now_unix_s: float) -> Room | None:
+def room(limits: LedgerLimits, events: Sequence[Event], last: Charge | None, now_unix_s: float) -> Room | None:
     """The room for attempts like the last that was charged; None if none was."""
-    # A charge without a learner is an acknowledgement, and no query.
-    charged = [event for event in events if event.charged and event.charge.learner]
-    if not charged:
+    if last is None:
         return None
-    last = max(enumerate(charged), key=lambda each: (each[1].recorded_at_unix_s, each[0]))[1].charge
     day = None if limits.per_day is None else more_like(limits, events, last, now_unix_s=now_unix_s)
     return Room(last, more_like(limits, events, last), day)

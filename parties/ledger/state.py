@@ -1,14 +1,13 @@
 """State of a ledger, for people and programs."""
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dpcore.accounting.filters import PrivacyLimit
 from parties.ledger.charges import RECORD, Scope
-from parties.ledger.limits import DAY_S, Event, LedgerLimits, Scopes, ScopeTotal
+from parties.ledger.limits import DAY_S, Event, LedgerLimits, Scopes, ScopeTotal, counted
 
 
 @dataclass(frozen=True)
@@ -136,8 +135,7 @@ def state_of(limits: LedgerLimits, events: Sequence[Event], *, now_unix_s: float
 
     def states(limit_of: Callable[[Scope], PrivacyLimit], of: Iterable[Event]) -> tuple[ScopeState, ...]:
         chosen = list(of)
-        spent = Counter(event.charge for event in chosen if event.charged)
-        held = Counter(event.charge for event in chosen)
+        spent, held = counted(event for event in chosen if event.charged), counted(chosen)
         return tuple(
             ScopeState(scope, limit_of(scope), scopes.total(spent, scope), scopes.total(held, scope))
             for scope in scopes.all
@@ -152,8 +150,7 @@ def state_of(limits: LedgerLimits, events: Sequence[Event], *, now_unix_s: float
     day: tuple[ScopeState, ...] = ()
     if (per_day := limits.per_day) is not None and now_unix_s is not None:
         day = states(lambda _: per_day, (e for e in events if e.recorded_at_unix_s > now_unix_s - DAY_S))
-    held = Counter(event.charge for event in events)
-    charged = Counter(event.charge for event in events if event.charged)
+    held, charged = counted(events), counted(event for event in events if event.charged)
     return LedgerState(
         limits=limits,
         scopes=states(limits.of, events),

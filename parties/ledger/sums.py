@@ -14,7 +14,6 @@ import math
 import os
 import struct
 import zlib
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -28,7 +27,7 @@ from dpcore.accounting.filters import NO_LOSS, Loss, PrivacyLimit
 from dpcore.errors import PlanError
 from parties.ledger.chain import TRAIL_BYTES
 from parties.ledger.charges import RECORD, Charge, Scope, ScopeKind
-from parties.ledger.limits import Event, LedgerLimits, Scopes
+from parties.ledger.limits import Event, LedgerLimits, Scopes, counted
 from wire.envelopes import SigningKey
 from wire.ledger_head import MAX_SEALED_BYTES, LedgerHead
 
@@ -52,7 +51,7 @@ class Sums:
     @classmethod
     def of(cls, events: Iterable[Event]) -> "Sums":
         """The sums of events, charged or reserved."""
-        return cls.of_charges(Counter(event.charge for event in events))
+        return cls.of_charges(counted(events))
 
     @classmethod
     def of_charges(cls, charges: Mapping[Charge, int]) -> "Sums":

@@ -1,6 +1,5 @@
 """The budget of each scope over a period, from the ledger's events alone."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -8,7 +7,7 @@ from functools import lru_cache
 from dpcore.accounting.filters import Loss, PrivacyLimit
 from dpcore.errors import ConfigurationError
 from parties.ledger.charges import ScopeKind
-from parties.ledger.limits import Event, Scopes
+from parties.ledger.limits import Event, Scopes, counted
 from parties.ledger.state import LedgerState, ScopeState
 
 MOST_SCOPES = 12
@@ -74,17 +73,22 @@ def budgets(
     """
     scopes, shown = Scopes((event.charge for event in events), state.limits), _shown(state)
     within = charged_since(events, since_unix_s)
-    counts = Counter(event.charge for event in events if event.charged and event.recorded_at_unix_s < since_unix_s)
+    counts = counted(event for event in events if event.charged and event.recorded_at_unix_s < since_unix_s)
 
     def spent() -> list[float]:
         return [_spent(scope.limit, scopes.total(counts, scope.scope).loss) for scope in shown]
 
     before, steps = spent(), []
     stride = -(-len(within) // (most_steps or MOST_STEPS)) or 1
-    for start in range(0, len(within), stride):
-        part = within[start : start + stride]
-        counts.update(event.charge for event in part)
-        steps.append((part[-1].recorded_at_unix_s, spent()))
+    start = 0
+    while start < len(within):
+        end = min(start + stride, len(within))
+        # What has the same time is in the same step.
+        while end < len(within) and within[end].recorded_at_unix_s == within[end - 1].recorded_at_unix_s:
+            end += 1
+        counts += counted(within[start:end])
+        steps.append((within[end - 1].recorded_at_unix_s, spent()))
+        start = end
     return tuple(
         ScopeBudget(
             scope=scope_words(scope),

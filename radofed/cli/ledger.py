@@ -44,7 +44,7 @@ def show(_output: Output, config: ConfigOption, policy: PolicyOption = None) -> 
     ledger = _open(config, policy)
     try:
         state = ledger.state(now_unix_s)
-        left = room(ledger.limits, ledger.events(), now_unix_s)
+        left = room(ledger.limits, ledger.merged_events(now_unix_s), ledger.last_charge(), now_unix_s)
     finally:
         ledger.database.close()
     data = {**state.to_dict(), "more_like_the_last": None if left is None else left.to_dict()}

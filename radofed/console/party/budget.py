@@ -4,6 +4,7 @@ import time
 
 from parties.config import PartyConfig
 from parties.history.reading import HistoryReader
+from parties.ledger.ledger import Steps
 from parties.ledger.room import room
 from parties.ledger.state import state_of
 from parties.report.budgets import Period, budgets, scope_words
@@ -14,7 +15,7 @@ from radofed.common.pages import day
 from radofed.console.pages import Answer, File, Shown, Visit
 from radofed.console.party.fields import PeriodFields
 
-MOST_STEPS = 60
+MOST_STEPS = 40
 """Steps of a plot: few, because each takes time that a visitor waits for."""
 _SHORTEST_S = 3600.0
 
@@ -27,11 +28,12 @@ def budget(config: PartyConfig, visit: Visit) -> Answer:
     now, fields = time.time(), PeriodFields.of(visit)
     until = min(now, fields.until_unix_s or now)
     with HistoryReader(config) as reader:
-        events, limits = reader.ledger.events(), reader.policy.limits.of_ledger
-    charged = [event.recorded_at_unix_s for event in events if event.charged]
-    since = fields.since_unix_s
-    if since is None:
-        since = min([*charged, until - _SHORTEST_S], default=0.0) - 1.0
+        limits, first_unix_s = reader.policy.limits.of_ledger, reader.ledger.first_charge_unix_s()
+        since = fields.since_unix_s
+        if since is None:
+            since = min(first_unix_s or until, until - _SHORTEST_S) - 1.0
+        events = reader.ledger.merged_events(now, Steps(since, until, MOST_STEPS))
+        last = reader.ledger.last_charge()
     counted = [event for event in events if event.recorded_at_unix_s < until]
     over_time = budgets(state_of(limits, counted, now_unix_s=None), counted, since, MOST_STEPS)
     state = state_of(limits, events, now_unix_s=now)
@@ -40,10 +42,10 @@ def budget(config: PartyConfig, visit: Visit) -> Answer:
         "scope_words": scope_words,
         "budgets": over_time,
         "left_out": len(state.scopes) - len(over_time),
-        "room": room(limits, events, now),
+        "room": room(limits, events, last, now),
         "figures": budget_figures(over_time, Period(since, until), until),
         "fields": fields,
-        "first_day": day(min(charged, default=now)),
+        "first_day": day(first_unix_s or now),
         "now": now,
     }
     return Shown("party/budget.html", "Budget", values)

@@ -105,14 +105,16 @@ def test_the_same_table_again_is_no_further_release():
     table = record(3, epoch=b"table")
     assert more_like(limits(10), [event(table)], table) is None
     assert more_like(limits(2), [], table) == 0
-    assert str(room(limits(10), [event(table)], NOW)).startswith("Room for any number more like the last, of lea")
+    assert str(room(limits(10), [event(table)], table, NOW)).startswith(
+        "Room for any number more like the last, of lea"
+    )
 
 
 def test_a_charge_that_costs_nothing_fits_without_end():
     assert more_like(limits(0), [], record(0)) is None
 
 
-def test_the_last_is_the_newest_charge_of_a_query():
+def test_room_is_for_the_last_charge_over_the_lifetime_and_in_these_24_hours():
     acknowledged = Charge(record(1).bounds)
     events = [
         event(record(2), at=5.0),
@@ -121,7 +123,7 @@ def test_the_last_is_the_newest_charge_of_a_query():
         event(record(Fraction(1, 2)), at=7.0),
         event(acknowledged, at=11.0),
     ]
-    found = room(limits(20, per_day=PrivacyLimit(Fraction(9), Fraction(0))), events, 10.0)
+    found = room(limits(20, per_day=PrivacyLimit(Fraction(9), Fraction(0))), events, record(1, "max"), 10.0)
     assert found == Room(record(1, "max"), 12, 1)
     assert str(found) == (
         "Room for about 12 more like the last, of max (epsilon 1 at delta 0 for record); 1 of them in these 24 hours."
@@ -136,4 +138,4 @@ def test_the_last_is_the_newest_charge_of_a_query():
 
 @pytest.mark.parametrize("events", [[], [event(record(1), charged=False)]], ids=["nothing", "a reservation"])
 def test_before_the_first_charge_there_is_nothing_to_compare_with(events):
-    assert room(limits(10), events, NOW) is None
+    assert room(limits(10), events, None, NOW) is None
