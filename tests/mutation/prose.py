@@ -2,7 +2,8 @@
 
 mutmut changes every string. A text with a space in it is prose, such as an error's message, unless it begins with a
 word of SQL. Bytes are no prose: they are labels of hashes and of signatures. Neither prose is changed, nor an argument
-that is prose dropped or replaced by None. SQL is not written in capitals or small letters: it would mean the same.
+that is prose dropped or replaced by None. SQL is not written in capitals or small letters: it would mean the same. Messages
+are serialized with `deterministic=True`, which matters for maps, and no message has one: it stays.
 """
 
 import libcst as cst
@@ -30,6 +31,10 @@ def is_prose(node: cst.CSTNode) -> bool:
     return False
 
 
+def _is_order_of_maps(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.Arg) and node.keyword is not None and node.keyword.value == "deterministic"
+
+
 def _changes_nothing_else(before: cst.CSTNode, after: cst.CSTNode) -> bool:
     """Whether a mutation drops or replaces prose or the type of a cast, or changes the case of SQL."""
     match before, after:
@@ -37,7 +42,10 @@ def _changes_nothing_else(before: cst.CSTNode, after: cst.CSTNode) -> bool:
             kept = {id(argument) for argument in after.args}
             changed = [(at, argument) for at, argument in enumerate(before.args) if id(argument) not in kept]
             is_cast = isinstance(before.func, cst.Name) and before.func.value == "cast"
-            return any(is_prose(argument.value) or (is_cast and at == 0) for at, argument in changed)
+            return any(
+                is_prose(argument.value) or _is_order_of_maps(argument) or (is_cast and at == 0)
+                for at, argument in changed
+            )
         case cst.SimpleString(), cst.SimpleString():
             words = before.value.strip("\"'").split()
             return len(words) > 1 and words[0] in _SQL and before.value.lower() == after.value.lower()
@@ -49,7 +57,7 @@ def _changes_nothing_else(before: cst.CSTNode, after: cst.CSTNode) -> bool:
 class _WithoutProse(file_mutation.MutationVisitor):
     def _skip_node_and_children(self, node: cst.CSTNode) -> bool:
         is_type = isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "TypeVar"
-        return is_prose(node) or is_type or super()._skip_node_and_children(node)
+        return is_prose(node) or is_type or _is_order_of_maps(node) or super()._skip_node_and_children(node)
 
     def _create_mutations(self, node: cst.CSTNode) -> None:
         first = len(self.mutations)

@@ -43,3 +43,10 @@ def test_every_survivor_has_a_reason_and_a_line_in_its_file():
 def test_a_survivor_is_read_as_it_is_written():
     survivor = Survivor("parties/policy.py", "Policy.members_needed", "return max(c: 1)", "return min(c: 1) => 2")
     assert Survivor.of(str(survivor)) == survivor
+
+
+def test_messages_have_no_maps():
+    """Their order is the one thing that `deterministic=True` decides, which is not mutated."""
+    protos = [path.read_text(encoding="utf-8") for path in (ROOT / "protos").rglob("*.proto")]
+    assert protos
+    assert not any("map<" in text for text in protos)

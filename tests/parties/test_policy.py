@@ -271,3 +271,30 @@ def test_a_query_has_no_more_predicates_than_the_policy_allows(world):
     with pytest.raises(WireError) as caught:
         check(world, world.policy(designs=["statistic"], limits={"predicates_per_query": 1}), query)
     assert caught.value.code is Code.POLICY_LIMITS
+
+
+@pytest.mark.parametrize(
+    ("colluders", "honest", "smallest", "needed"), [(0, 1, 1, 2), (0, 3, 1, 3), (2, 1, 1, 4), (1, 1, 9, 9)]
+)
+def test_a_cohort_has_as_many_members_as_the_largest_rule_asks(world, colluders, honest, smallest, needed):
+    policy = world.policy(assumed_colluders=colluders, smallest_cohort=smallest)
+    assert policy.members_needed(honest) == needed
+
+
+def test_a_limit_that_is_exceeded_is_named(world):
+    with pytest.raises(WireError, match="rados is 20 and the limit is 19"):
+        check(world, world.policy(limits={"epsilon": "1000", "delta": "1e-3", "rados_per_query": 19}))
+
+
+def test_requesters_are_those_of_the_learner(world):
+    policy = world.policy(
+        learners=[{"name": name, "signing_key": "ab" * 32, "requesters": [f"{name}-1", f"{name}-2"]} for name in "ab"]
+    )
+    assert policy.requesters("b") == ("b-1", "b-2")
+    assert policy.requesters("c") == ()
+
+
+def test_a_predicate_that_is_not_understood_is_quoted_with_its_fault(tmp_path):
+    with pytest.raises(ConfigurationError) as caught:
+        load(tmp_path, '[approval]\nadmitted_predicates = ["x >"]\n')
+    assert "x >" in str(caught.value)

@@ -2,16 +2,17 @@
 
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from parties.answering.attempts import AttemptState
-from parties.rosters import Rosters
+from parties.rosters import Rosters, known_roster
 from radofed.common.logs import Log
-from tests.parties.party_world import reserved, spent
+from tests.parties.party_world import FEDERATION, reserved, spent
 from wire.cohort import Acceptance, Cohort, Refusal, open_statement, sign
-from wire.envelopes import SigningKey
+from wire.envelopes import SigningKey, save_public_key
 from wire.errors import Code, ConnectionLostError, WireError
 from wire.roster import EXPIRY_SKEW_S
 
@@ -193,3 +194,19 @@ def test_a_roster_of_another_federation_is_rejected(world, tmp_path):
     others = rosters(tmp_path, world, "others")
     assert not others.offer(world.roster_envelope)
     assert others.known is None
+
+
+def test_a_command_reads_the_roster_that_the_node_stored(ada, tmp_path, caplog):
+    directory = tmp_path / "other"
+    directory.mkdir()
+    rosters = Rosters(
+        directory, federation=FEDERATION, federation_key=ada.world.federation_key.public_bytes, log=Log("party.ada")
+    )
+    with caplog.at_level("INFO"):
+        assert rosters.offer(ada.world.roster_envelope)
+    (record,) = [record for record in caplog.records if record.message == "roster accepted"]
+    assert (record.fields["version"], record.fields["members"]) == (1, len(ada.world.roster.members))
+    key = tmp_path / "federation.pub"
+    save_public_key(key, ada.world.federation_key.public_bytes)
+    config = SimpleNamespace(federation=FEDERATION, name="ada", state_directory=directory, federation_key=key)
+    assert known_roster(config) == ada.world.roster

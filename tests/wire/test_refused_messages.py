@@ -14,12 +14,14 @@ from wire.binding import Binding, OpeningSecret, montgomery_key
 from wire.cohort import Acceptance, Cohort, Pending, Ready, Receipt, Refusal, open_statement, sign
 from wire.envelopes import Envelope, Kind, SigningKey, key_id
 from wire.errors import Code, WireError
-from wire.features import MAX_FEATURES, USUAL_FEATURES, Feature, Features, open_features
-from wire.ledger_head import MAX_SEALED_BYTES, LedgerHead
+from wire.features import MAX_FEATURES, USUAL_FEATURES, Feature, Features, check_features, open_features
+from wire.ledger_head import MAX_ENTRIES, MAX_SEALED_BYTES, LedgerHead
 from wire.query import (
     MAX_PHASE_S,
     MAX_QUERY_BYTES,
+    Cancel,
     PaillierKey,
+    Query,
     Retry,
     _parsed,
     check_features_known,
@@ -430,3 +432,40 @@ def test_a_retry_that_the_learner_did_not_sign_is_refused(world, opened):
 def test_a_retry_of_a_learner_that_left_the_roster_is_refused(world, opened):
     left = replace(world.roster, members=tuple(m for m in world.roster.members if m.role is not Role.LEARNER))
     refused(lambda: open_retry(retry(opened).sign(world.learner_key), opened, left), Code.PEER_UNKNOWN)
+
+
+# The largest and least values that are not refused.
+
+
+def test_what_has_a_limit_may_reach_it(world, bound, monkeypatch):
+    names = [f"feature-{number:02}" for number in range(MAX_FEATURES)]
+    assert check_features(names) == tuple(names)
+    refused(lambda: check_features([*names, "feature-99"]))
+    assert LedgerHead(MAX_ENTRIES, KEY, bytes(MAX_SEALED_BYTES)).entries == MAX_ENTRIES
+    shortest = {f"{phase}_within_s": 1 for phase in ("answer", "prepare", "upload")}
+    least = replace(bound, cohort_min=1, honest_parties=1, max_rows=1, **shortest)
+    assert Query.from_bytes(least.to_bytes()) == least
+    monkeypatch.setattr("wire.query.MAX_VALUES", bound.length)
+    assert replace(bound).length == bound.length
+    payload = bound.to_bytes()
+    monkeypatch.setattr("wire.query.MAX_QUERY_BYTES", len(payload))
+    assert _parsed(payload) is not None
+
+
+def test_a_cancellation_travels(world, opened):
+    cancel = Cancel(opened.query_id, "learner")
+    envelope = cancel.sign(world.learner_key)
+    assert Cancel.from_bytes(envelope.open(Kind.CANCEL, world.learner_key.public_bytes)) == cancel
+
+
+def test_messages_have_the_bytes_that_their_fields_say(world, bound):
+    """Signatures are over bytes: the same message always has the same ones."""
+    for message in (*[each for each in STATEMENTS.values() if not isinstance(each, Cohort)], world.roster, bound):
+        assert type(message).from_bytes(message.to_bytes()) == message
+        assert type(message).from_bytes(message.to_bytes()).to_bytes() == message.to_bytes()
+
+
+def test_a_roster_s_faults_are_named(world):
+    twice = (world.roster.members[0], world.roster.members[0])
+    with pytest.raises(WireError, match="names"):
+        replace(world.roster, members=twice)

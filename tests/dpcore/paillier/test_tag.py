@@ -193,3 +193,12 @@ def test_a_member_is_not_its_own_peer():
     key = X25519PrivateKey.generate()
     with pytest.raises(ValueError, match="own peers"):
         tag_mask("a", key, {"a": key.public_key().public_bytes_raw()}, ATTEMPT)
+
+
+def test_a_plaintext_of_as_many_primes_as_members_is_refused():
+    """Each tag is below the prime, so their sum is below that."""
+    nothing, pads = np.zeros(3, dtype=np.int64), (7, PRIME - 7)
+    for plaintext in (0, PRIME):
+        check_tag(plaintext, nothing, TestWhatACoordinatorTries.alpha, pads)
+    with pytest.raises(TagError):
+        check_tag(2 * PRIME, nothing, TestWhatACoordinatorTries.alpha, pads)

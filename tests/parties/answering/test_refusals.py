@@ -14,13 +14,14 @@ from dpcore.queries.rados import RadosQuery
 from dpcore.rados.schema_designs import dp_feat_design
 from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, Schema
 from parties.answering.attempts import AttemptState
+from parties.answering.decisions import check_schema
 from parties.answering.failures import StoppedError
 from parties.history.database import HistoryBusyError
 from parties.history.history import KEPT_REFUSALS
 from radofed.common.logs import REFUSALS_LOGGED
 from tests.parties.party_world import SCHEMA, Ada, limits, make_records, ready, reserved
 from wire.envelopes import SigningKey
-from wire.errors import Code
+from wire.errors import Code, WireError
 
 pytestmark = pytest.mark.usefixtures("small_comb")
 OTHER_SCHEMA = Schema(name="other", label=SCHEMA.label, features=SCHEMA.features)
@@ -203,3 +204,27 @@ def test_a_learner_that_sends_queries_endlessly_does_not_fill_the_log(ada, caplo
     assert len(said) == REFUSALS_LOGGED
     assert said[0]["code"] is Code.POLICY_LIMITS
     assert "max_attempts is 4" in said[0]["reason"]
+
+
+def test_a_query_may_be_as_large_as_it_says(ada):
+    """By one row or attempt more it is refused."""
+    rows = ada.records.rows
+    for most, state in ((rows, AttemptState.READY), (rows - 1, None)):
+        envelope = ada.world.ask(ada.world.query(max_rows=most))
+        ada.go(envelope)
+        assert ada.state(envelope) is state
+    envelope = ada.world.ask(ada.world.query(max_attempts=2))
+    for attempt, state in ((2, AttemptState.READY), (3, None)):
+        ada.go(envelope, attempt=attempt)
+        assert ada.state(envelope, attempt) is state
+    # The two other members have 50 rows each.
+    for most, state in ((rows + 100, AttemptState.UPLOADED), (rows + 99, AttemptState.ENDED)):
+        envelope, cohort = ready(ada, ada.world.query(max_rows=most))
+        ada.upload(envelope, cohort)
+        assert ada.state(envelope) is state
+
+
+def test_all_fields_of_a_schema_that_differ_are_named(ada):
+    other = replace(OTHER_SCHEMA, label=replace(SCHEMA.label, column="left"))
+    with pytest.raises(WireError, match="These differ: name, label"):
+        check_schema(ada.world.query(schema=other), SCHEMA)

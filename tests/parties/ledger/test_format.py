@@ -144,6 +144,9 @@ def test_a_charge_is_read_back_as_it_was():
     exact = Loss(Fraction(1, 3), Fraction(1, 10**6), Fraction(0.1), Fraction(1, 7))
     charge = Charge(((joint('a "b"'), exact), (marginal("é", "ü"), exact)), "lea", b"\0\1")
     assert read_charge(bounds_text(charge), "lea", b"\0\1") == charge
+    for events in (1, 2, 3):
+        unbounded = Charge((), "lea", events=events)
+        assert read_charge(bounds_text(unbounded), "lea", None) == unbounded
 
 
 @pytest.mark.parametrize(
