@@ -2,8 +2,8 @@
 
 mutmut changes every string. A text with a space in it is prose, such as an error's message, unless it begins with a
 word of SQL. Bytes are no prose: they are labels of hashes and of signatures. Neither prose is changed, nor an argument
-that is prose dropped or replaced by None. SQL is not written in capitals or small letters: it would mean the same. Messages
-are serialized with `deterministic=True`, which matters for maps, and no message has one: it stays.
+that is prose dropped or replaced by None. SQL is not written in capitals or small letters: it would mean the same.
+Messages are serialized with `deterministic=True`, which matters for maps, and no message has one: it stays.
 """
 
 import libcst as cst
