@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.federation import wait_until
+
 PASSWORD = "pass word/of:ada@clinic"
 
 
@@ -68,6 +70,19 @@ class PostgreSqlServer:
         with self.connection() as cursor:
             cursor.execute(query)
             return cursor.fetchone()[0]
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file of the server's own directory, which its user alone may read."""
+        path, owner = self._data / name, self._data.stat()
+        path.touch(mode=0o600)
+        path.write_bytes(content)
+        os.chown(path, owner.st_uid, owner.st_gid)
+
+    def configure(self, statement: str) -> None:
+        """Change the server's configuration, and wait until new connections follow it."""
+        before = self.value("SELECT pg_conf_load_time()")
+        self.execute(statement, "SELECT pg_reload_conf()")
+        wait_until(lambda: self.value("SELECT pg_conf_load_time()") > before, what="the configuration")
 
     def end(self) -> None:
         self._run("pg_ctl", "-D", self._data, "-m", "immediate", "stop")

@@ -13,6 +13,15 @@ from radofed.common.tables.databases.source import DatabaseSource
 
 _BATCH_BYTES = 2 << 20
 # SQLSTATE is in the message of errors that Arrow passes on. PostgreSQL 15 documentation, appendix A.
+_IS_TLS = re.compile(r"SSL|certificate")
+_UNVERIFIED = (
+    "the server must show a certificate for the name in the source: name the authority that signed it by sslrootcert "
+    "in the source, or ask the server's administrator"
+)
+_UNREACHED = (
+    "check the source, that the server runs and admits this user, and the password in PGPASSWORD, PGPASSFILE or "
+    "password_file"
+)
 _STATE = re.compile(r"SQLSTATE: ([0-9A-Z]{5})")
 _MESSAGE = re.compile(r"(?:ERROR|FATAL):\s+(.*)")
 # Classes whose messages quote the query or names, and never a value of a row.
@@ -87,10 +96,8 @@ class PostgreSql:
         text = str(error)
         state = getattr(error, "sqlstate", None) or (found[1] if (found := _STATE.search(text)) else "")
         if "Failed to connect" in text:
-            return (
-                f"cannot connect ({first_line(text.rpartition('failed: ')[2])}); check the source, that the server "
-                "runs and admits this user, and the password in PGPASSWORD, PGPASSFILE or password_file"
-            )
+            reason = first_line(text.rpartition("failed: ")[2])
+            return f"cannot connect ({reason}); {_UNVERIFIED if _IS_TLS.search(reason) else _UNREACHED}"
         if state == "25006":
             return WRITES
         if state.startswith(_LOST_STATES) or (not state and "server closed" in text):
