@@ -78,7 +78,7 @@ def test_a_server_shows_a_certificate_of_the_authority_for_its_name(postgresql, 
     authority, show = served
     show(NAME)
     assert rows(postgresql, sslrootcert=authority.file) == 1
-    with pytest.raises(DataError, match="certificate verify failed.*sslrootcert"):
+    with pytest.raises(DataError, match=r"certificate verify failed.*sslrootcert"):
         rows(postgresql, sslrootcert=Authority(tmp_path / "other.pem").file)
     show("another.example")
     with pytest.raises(DataError, match=r'"another\.example" does not match host name "localhost"'):
