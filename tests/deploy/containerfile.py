@@ -11,10 +11,11 @@ FILE = DEPLOY / "container" / "Containerfile"
 
 @dataclass
 class Stage:
-    """A stage: what it begins with, and its instructions in order, each with its text on one line."""
+    """A stage: what it begins with, its arguments, and its other instructions in order, each text on one line."""
 
     base: str
     instructions: list[tuple[str, str]] = field(default_factory=list)
+    arguments: set[str] = field(default_factory=set)
 
     def all(self, word: str) -> list[str]:
         """The texts of all instructions with this word."""
@@ -50,6 +51,8 @@ def read() -> tuple[dict[str, str], dict[str, Stage]]:
         elif word == "ARG":
             name, _, default = rest.partition("=")
             assert arguments.setdefault(name, default) == default
+            if stages:
+                list(stages.values())[-1].arguments.add(name)
         else:
             list(stages.values())[-1].instructions.append((word, rest))
     return arguments, stages

@@ -1,5 +1,6 @@
 """The Containerfile: linted, in agreement with the program, and its steps run in an environment of their own."""
 
+import copy
 import json
 import os
 import re
@@ -75,6 +76,14 @@ def test_every_compiled_module_is_compiled_ahead(file):
     assert COMPILED == sorted(named.split(", ")) != []
 
 
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_declares_the_arguments_that_it_uses(stage):
+    """Not every program that builds images hands them on to a stage that begins with another one."""
+    found = STAGES[stage]
+    used = {name for _, text in found.instructions for name in re.findall(r"\$\{(\w+)\}", text)}
+    assert used - {"PATH"} == found.arguments
+
+
 def test_no_registry_is_named():
     for file in (path for path in DEPLOY.rglob("*") if path.is_file()):
         assert not re.search(r"\b(docker\.io|quay\.io|ghcr\.io|gcr\.io|pypi\.org|registry\.)", file.read_text()), file
@@ -91,7 +100,10 @@ class Root:
         self.environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(directory)}
         self.environment |= {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_"))}
         self.where = directory
-        for word, text in STAGES["build"].instructions:
+        self.follow_stage("build")
+
+    def follow_stage(self, stage: str) -> None:
+        for word, text in STAGES[stage].instructions:
             self.follow(word, self.placed(text))
 
     def placed(self, text: str) -> str:
@@ -161,6 +173,17 @@ def test_a_start_compiles_nothing_and_writes_nothing(root):
     assert hits >= len(COMPILED)
     assert misses == 0
     assert sorted(root.opt.rglob("*")) == before
+
+
+@pytest.mark.slow
+def test_a_learner_s_environment_is_a_party_s_and_more(root, tmp_path):
+    made = copy.copy(root)
+    made.directory = tmp_path
+    shutil.copytree(root.directory, tmp_path, dirs_exist_ok=True, symlinks=True)
+    made.where = tmp_path / "source"
+    made.follow_stage("build-learner")
+    found = made.run(str(made.opt / "bin/python"), "-I", "-B", "-c", "import learner.session, sklearn, phe", cwd="/")
+    assert found.returncode == 0, found.stderr
 
 
 class Installed(ProcessFederation):
