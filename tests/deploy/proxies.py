@@ -17,7 +17,7 @@ SAMPLES = ROOT / "deploy" / "proxy"
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"
 NGINX, HAPROXY = (shutil.which(name, path=_PATH) for name in ("nginx", "haproxy"))
 STREAM = Path("/etc/nginx/modules-enabled/50-mod-stream.conf")
-COMMANDS = {"nginx.conf": [NGINX, "-g", "daemon off;", "-c"], "haproxy.cfg": [HAPROXY, "-f"]}
+COMMANDS = {"nginx.conf": [NGINX, "-e", "stderr", "-g", "daemon off;", "-c"], "haproxy.cfg": [HAPROXY, "-f"]}
 
 needs_nginx = pytest.mark.skipif(NGINX is None or not STREAM.exists(), reason="nginx with its module stream is missing")
 needs_haproxy = pytest.mark.skipif(HAPROXY is None, reason="HAProxy is not installed")
@@ -43,12 +43,16 @@ def sample(name: str, *, port: int, target: str) -> str:
 
 def opens_tls(port: int, target: str, certificate: Path, key: Path) -> str:
     """nginx as it must not be: it ends TLS and asks the coordinator in its own name."""
+    # Else only root could start it.
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    folders = "\n".join(f"    {kind}_temp_path /tmp/nginx-{port}-{kind};" for kind in kinds)
     return f"""\
 error_log stderr;
 pid /tmp/nginx-{port}.pid;
 events {{ }}
 http {{
     access_log off;
+{folders}
     server {{
         listen 127.0.0.1:{port} ssl http2;
         ssl_certificate {certificate};
@@ -79,6 +83,8 @@ def running(name: str, text: str, directory: Path, port: int):
     finally:
         process.terminate()
         process.wait(20)
+        for left in Path("/tmp").glob(f"nginx-{port}-*"):
+            left.rmdir()
 
 
 def _answers(port: int) -> bool:

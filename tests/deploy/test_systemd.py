@@ -51,8 +51,9 @@ def test_a_node_has_its_paths_and_time_to_stop(name):
     # Twice a node's own time: its last calls, then its files.
     assert int(found["TimeoutStopSec"]) >= 2 * NODES[name]
     assert int(found["RestartPreventExitStatus"]) == ConfigurationError.exit_code
-    bound = found.get("SocketBindAllow", "")
-    assert re.findall(r"tcp:(\d+)", bound) == ([str(PORT)] * 2 if role == "coordinator" else [])
+    watched = re.findall(r'^# listen = "127.0.0.1:(\d+)"', (DEPLOY / f"samples/{role}.toml").read_text(), re.MULTILINE)
+    bound = [f"ipv{version}:tcp:{port}" for port in (*watched, PORT) for version in (4, 6)]
+    assert found["SocketBindAllow"].split() == (bound if role == "coordinator" else bound[:2])
 
 
 def test_both_nodes_are_hardened_alike():
