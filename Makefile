@@ -66,7 +66,7 @@ mutants: $(READY)  ## mutation testing of what protects; results are kept in mut
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[mutation]'
 	PYTHONPATH=.:protos nice -n 15 $(BIN)/python -m tests.mutation $(MODULES)
 
-lint: $(READY)  ## ruff, mypy --strict, import contracts and circles, buf lint and breaking, bindings up to date
+lint: $(READY)  ## ruff, mypy --strict, import contracts and circles, buf lint and breaking, bindings, samples of deploy/
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -74,7 +74,7 @@ lint: $(READY)  ## ruff, mypy --strict, import contracts and circles, buf lint a
 	$(BIN)/lint-imports
 	cd protos && ../$(BIN)/buf lint
 	cd protos && ../$(BIN)/buf breaking --against rado/v1/released.binpb
-	$(BIN)/python -m pytest -q tests/protocol/test_bindings.py tests/structure
+	$(BIN)/python -m pytest -q tests/protocol/test_bindings.py tests/structure tests/deploy
 
 docs: $(DOCS_READY)  ## the documentation site in build/docs; it is built and read without the network
 	$(BIN)/python -m docs.generate

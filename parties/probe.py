@@ -9,7 +9,7 @@ from cryptography import x509
 
 from dpcore.errors import ConfigurationError
 from radofed.common.addresses import split_target
-from wire.errors import ConnectionLostError
+from wire.errors import PROXY_OPENS_TLS, ConnectionLostError
 from wire.identity import TlsFiles
 from wire.roster import Role
 
@@ -48,7 +48,7 @@ class Served:
         if not self.issued:
             raise ConfigurationError(
                 f"{self.target} served a certificate issued by {issuer!r}, not by this federation's authority: "
-                "a proxy on the way opens TLS; have it pass this address through, or correct `ca`"
+                f"{PROXY_OPENS_TLS}, or correct `ca`"
             )
         if not self.san.startswith(f"rado://{federation}/{Role.COORDINATOR.value}/"):
             raise ConfigurationError(

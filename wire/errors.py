@@ -356,6 +356,9 @@ def exit_code_of(error: RadofedError) -> int:
     return CATALOGUE[error.code].exit_code if isinstance(error, WireError) else error.exit_code
 
 
+PROXY_OPENS_TLS = "a proxy on the way opens TLS; have it pass this address through"
+
+
 class ConnectionLostError(RadofedError):
     """The peer could not be reached or authenticated within the given time."""
 

@@ -18,7 +18,15 @@ from google.protobuf.message import DecodeError
 from dpcore.errors import RadofedError
 from radofed.common.logs import Log
 from radofed.common.watching.metrics import RECEIVED, SENT, Counts
-from wire.errors import CATALOGUE, CODE_METADATA_KEY, Code, ConnectionLostError, TimedOutError, WireError
+from wire.errors import (
+    CATALOGUE,
+    CODE_METADATA_KEY,
+    PROXY_OPENS_TLS,
+    Code,
+    ConnectionLostError,
+    TimedOutError,
+    WireError,
+)
 from wire.identity import TlsFiles, tls_key_hash
 from wire.roster import Member, Role, Roster
 
@@ -164,7 +172,16 @@ def translate(failure: grpc.RpcError, target: str) -> tuple[RadofedError, bool]:
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
             return WireError(Code.MESSAGE_TOO_LARGE, details), False
         case status:
-            return ConnectionLostError(target, details or status.name), status is grpc.StatusCode.UNAVAILABLE
+            return ConnectionLostError(target, _cause(details) or status.name), status is grpc.StatusCode.UNAVAILABLE
+
+
+def _cause(details: str) -> str:
+    """What gRPC says of a lost connection, and what to do where a proxy answered in the coordinator's place."""
+    # The first: a certificate that another authority issued. The second: an answer of HTTP that is none of gRPC.
+    is_foreign = "CERTIFICATE_VERIFY_FAILED" in details and "expired" not in details
+    if is_foreign or "Received http2 header with status" in details:
+        return f"{details}; if the address is right, {PROXY_OPENS_TLS}"
+    return details
 
 
 def _detail(details: str, code: Code) -> str:
