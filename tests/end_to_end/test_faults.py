@@ -253,6 +253,26 @@ def test_a_party_lost_before_it_is_ready_charges_no_one(federation):
         check_release(federation, learner.fetch(query_id), members)
 
 
+def test_a_party_whose_contribution_fails_is_not_waited_for_and_charges_nothing(federation, charged):
+    """Its spool is too small. The others have an hour to get ready, and do not need it."""
+    running(federation, "abc").close()
+    config = federation.member("d").config
+    sound = config.read_text()
+    config.write_text(f"spool_bytes = 100\n{sound}")
+    try:
+        with running(federation, "abcd") as learner:
+            query_id = learner.ask(learner.plan(request(prepare_within_s=3600)))
+            status = learner.watch(query_id, timeout_s=60)
+            gave_up = {p.party: (p.state, p.code) for p in status.parties}["d"]
+            assert gave_up == (PartyState.REFUSED, Code.UNAVAILABLE)
+            check_release(federation, learner.fetch(query_id), "abc")
+            assert charged() == [1, 1, 1, 0]
+    finally:
+        federation.kill("d")
+        config.write_text(sound)
+    assert '"gave up"' in federation.log("d")
+
+
 def stalled_upload(
     federation: ProcessFederation, line: Line, parties: str, after_bytes: int, **changes
 ) -> tuple[Session, bytes]:
