@@ -258,10 +258,10 @@ def test_a_party_whose_contribution_fails_is_not_waited_for_and_charges_nothing(
     running(federation, "abc").close()
     config = federation.member("d").config
     sound = config.read_text()
-    config.write_text(f"spool_bytes = 100\n{sound}")
+    config.write_text(sound.replace("spool_bytes = 10_000_000_000", "spool_bytes = 1_048_576"))
     try:
         with running(federation, "abcd") as learner:
-            query_id = learner.ask(learner.plan(request(prepare_within_s=3600)))
+            query_id = learner.ask(learner.plan(request(prepare_within_s=3600, **UNBOUNDED)))
             status = learner.watch(query_id, timeout_s=60)
             gave_up = {p.party: (p.state, p.code) for p in status.parties}["d"]
             assert gave_up == (PartyState.REFUSED, Code.UNAVAILABLE)
