@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from coordinator.config import CoordinatorLimits
+from coordinator.drain import Drain, under_way
 from coordinator.events import (
     Action,
     Added,
@@ -82,6 +83,8 @@ class Core:
         self.work_changed = asyncio.Condition()
         self.status_changed = asyncio.Condition()
         self.draining = False
+        """Whether the process ends."""
+        self.drain = Drain()
         self.counts = Counts()
         self._store = store
         self._limits = limits
@@ -183,6 +186,7 @@ class Core:
                 return
             if self.draining:
                 raise WireError(Code.DRAINING)
+            self.drain.check()
             if await self._in_store(partial(self._store.was_forgotten, opened.query_id)):
                 raise WireError(Code.QUERY_CLOSED)
             self._check_limits(opened, rules)
@@ -388,6 +392,8 @@ class Core:
             await asyncio.sleep(TICK_S)
             try:
                 await self.tick()
+                if self.drain.completes(self.queries):
+                    self._log.info("drain complete", queries=len(self._live))
                 if self.clock() - saved_at >= SAVE_TIMES_EVERY_S:
                     saved_at = self.clock()
                     await self.carry(self._save_times())
@@ -441,12 +447,27 @@ class Core:
             later[live.learner] += 1
         return found
 
+    async def begin_drain(self) -> bool:
+        """Take no new query and no retry. What is taken before the return is under way. False if it was so before."""
+        async with self._lock:
+            changed = self.drain.begin(self.wall_clock())
+        if changed:
+            self._log.warning("drain begun", under_way=len(under_way(self.queries)))
+        return changed
+
+    async def end_drain(self) -> bool:
+        """Take queries again. Returns False if the coordinator was not drained."""
+        changed = self.drain.end()
+        if changed:
+            self._log.info("drain ended")
+        return changed
+
     async def begin_draining(self) -> None:
-        """Accept no new query, and end all long polls."""
+        """Accept no new query, and end all long polls: the process ends."""
         self.draining = True
         await self._tell(work=True)
 
-    async def drain(self) -> None:
+    async def close(self) -> None:
         """Complete all changes and store the remaining times. Do not use the core afterwards."""
         await self.begin_draining()
         while self._carried:

@@ -6,8 +6,8 @@
     UPLOADING --time--> LOST, or FAILED after the last attempt
     LOST --the learner's signed retry--> ANSWERING of the next attempt
 
-A party that accepted may still refuse, until it gave its receipt. Before the cohort is fixed it then counts as refusing;
-afterwards the attempt ends as if its time had passed.
+A party that accepted may still refuse, until it has given its receipt. Before the cohort is fixed it then counts as
+refusing; afterwards the attempt ends as if its time had passed.
 
 A query may limit how long its first two phases wait for further parties once there are enough for a cohort. A party
 that is left out by this was not late.

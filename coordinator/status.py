@@ -15,6 +15,7 @@ from coordinator.spool import TOTAL, scan
 from coordinator.store import read_queries, read_roster, read_seen
 from dpcore.errors import ConfigurationError, RadofedError
 from radofed.common.files.reading import FileKind, read_text, with_remedy
+from radofed.common.local_status import NotRunningError, read_status
 from wire.envelopes import Envelope
 from wire.identity import Certificate
 from wire.query import Query
@@ -34,8 +35,8 @@ def read(config: CoordinatorConfig) -> dict[str, Any]:
     newest that it has served, with its expiry; None before the first. queries: all open queries and finished ones that
     are not forgotten, with kind, phase, attempt, remaining seconds (as last stored) and every party's state, in the
     order of their submission. members: parties and learners of that roster, each with the time of its last call; None
-    if there is none. free_disk_bytes: where uploads are stored, None before the first start. Raises ConfigurationError
-    if the certificate's files cannot be read.
+    if there is none. free_disk_bytes: where uploads are stored, None before the first start. drained_since_unix_s: None
+    unless it runs and is drained. Raises ConfigurationError if the certificate's files cannot be read.
     """
     address = _address(config)
     health, cause = _health(config, address)
@@ -45,6 +46,7 @@ def read(config: CoordinatorConfig) -> dict[str, Any]:
         "running": health != "UNREACHABLE",
         "health": health,
         "cause": cause,
+        "drained_since_unix_s": _drained_since(config),
         "address": address,
         "spool_bytes": sum(c.size_bytes for key, held in chunks.items() if key[1] != TOTAL for c in held.values()),
         "spool_limit_bytes": config.limits.spool_bytes,
@@ -80,6 +82,14 @@ def _health(config: CoordinatorConfig, address: str) -> tuple[str, str]:
         except grpc.RpcError as error:
             return "UNREACHABLE", error.details() or error.code().name
     return health_pb2.HealthCheckResponse.ServingStatus.Name(response.status), ""
+
+
+def _drained_since(config: CoordinatorConfig) -> float | None:
+    try:
+        since: float | None = read_status(config.state_directory)["drained_since_unix_s"]
+    except NotRunningError:
+        return None
+    return since
 
 
 def _free_bytes(directory: Path) -> int | None:

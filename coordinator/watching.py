@@ -3,8 +3,8 @@
 import asyncio
 import datetime as dt
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Final, TypeVar
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Final, TypeVar
 
 from coordinator.config import CoordinatorConfig
 from coordinator.core import FINISHED, SUBMITTED, Core
@@ -86,18 +86,22 @@ class CoordinatorWatch:
 
     def reasons(self) -> list[Reason]:
         """Why the coordinator would not take a query now, empty if it would. Raises what reading its state raises."""
-        return self._in_loop(lambda: list(self._reasons()))
+        return self._read(lambda: list(self._reasons()))
 
     def samples(self) -> list[Sample]:
         """All metrics but readiness."""
-        return self._in_loop(lambda: list(self._samples()))
+        return self._read(lambda: list(self._samples()))
 
-    def _in_loop(self, read: Callable[[], T]) -> T:
+    def _read(self, read: Callable[[], T]) -> T:
         """Read where nothing changes meanwhile. Raises TimeoutError if the event loop does not get to it."""
 
         async def call() -> T:
             return read()
 
+        return self.in_loop(call)
+
+    def in_loop(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine in the node's event loop, from another thread. Raises TimeoutError if it takes too long."""
         return asyncio.run_coroutine_threadsafe(call(), self._loop).result(ANSWER_WITHIN_S)
 
     def _reasons(self) -> Iterator[Reason]:
@@ -108,6 +112,8 @@ class CoordinatorWatch:
         if not self.is_serving:
             yield Reason.STARTING
             return
+        if self._core.drain.is_on:
+            yield Reason.NO_NEW_QUERIES
         if dt.datetime.fromtimestamp(now, dt.UTC) > self._own.certificate.not_after:
             yield Reason.CERTIFICATE_EXPIRED
         if self._membership.roster.is_expired(now):

@@ -316,7 +316,13 @@ CATALOGUE: dict[Code, Entry] = {
         6,
     ),
     Code.CANCELLED: Entry(_S.CANCELLED, "The learner cancelled the query.", "Send a new query.", 6),
-    Code.DRAINING: Entry(_S.UNAVAILABLE, "The node is shutting down.", "Try again in a moment.", 2, retry=True),
+    Code.DRAINING: Entry(
+        _S.UNAVAILABLE,
+        "The node takes no new work now.",
+        "Try again later; `rado learner send` sends a query that was not taken.",
+        2,
+        retry=True,
+    ),
     Code.INTERNAL: Entry(
         _S.INTERNAL, "The node failed.", "See the node's own log, and report the failure if it looks like a bug.", 5
     ),

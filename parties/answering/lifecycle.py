@@ -102,13 +102,7 @@ class QueryLifecycle:
         known = self._attempts.of_query(work.query_id)
         if any(held.attempt > work.attempt for held in known):
             return False
-        for held in known:
-            if held.attempt < work.attempt or work.phase.ends_attempt:
-                is_lost = held.attempt < work.attempt or work.phase is not Phase.COMPLETE
-                reason = f"the attempt ended ({work.phase.name.lower()} at attempt {work.attempt})"
-                self._end(held, reason, is_lost=is_lost and held.state.is_charged)
-                self._delivered.discard((held.query_id, held.attempt))
-                self._withdrawals.forget(held.query_id, held.attempt)
+        self._end_former(work, known)
         if work.phase.ends_attempt or work.phase is Phase.ADDING:
             self.gate.gone(work.query_id, work.attempt)
             return False
@@ -116,8 +110,20 @@ class QueryLifecycle:
         if present is None and work.phase is not Phase.ANSWERING:
             self.gate.gone(work.query_id, work.attempt)
         present = present or self._answer(work)
-        if present is None:
-            return False
+        return present is not None and self._continue(work, present, wanted)
+
+    def _end_former(self, work: Work, known: Iterable[Attempt]) -> None:
+        """End what ended at the coordinator."""
+        for held in known:
+            if held.attempt < work.attempt or work.phase.ends_attempt:
+                is_lost = held.attempt < work.attempt or work.phase is not Phase.COMPLETE
+                reason = f"the attempt ended ({work.phase.name.lower()} at attempt {work.attempt})"
+                self._end(held, reason, is_lost=is_lost and held.state.is_charged)
+                self._delivered.discard((held.query_id, held.attempt))
+                self._withdrawals.forget(held.query_id, held.attempt)
+
+    def _continue(self, work: Work, present: Attempt, wanted: Callable[[], bool]) -> bool:
+        """Advance the present attempt, as `advance` does."""
         if present.state.is_over or self._withdrawals.has(work.query_id, work.attempt):
             self._refuse_after_all(work, present)
             return False
@@ -133,8 +139,8 @@ class QueryLifecycle:
     def compute(self, work: Work, wanted: Callable[[], bool] = lambda: True) -> None:
         """Compute, encrypt and spool the contribution of an accepted attempt.
 
-        wanted: called repeatedly; raises StoppedError once it returns False. Any other failure ends the attempt: nothing
-        was sent, nothing is charged, and the next `advance` refuses it at the coordinator.
+        wanted: called repeatedly; raises StoppedError once it returns False. Any other failure ends the attempt:
+        nothing was sent, nothing is charged, and the next `advance` refuses it at the coordinator.
         """
         self._check_may_answer()
         held = self._attempts.find(work.query_id, work.attempt)

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from radofed.cli import coordinator_drain
 from radofed.cli.arguments import LISTED, Limit
 from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.output import EXIT_CONNECTION, Output, Result
@@ -14,6 +15,7 @@ from radofed.common.printing import columns, duration, local_time
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
 app = group("Run the coordinator and show its state.")
+coordinator_drain.add_to(app)
 
 
 @command(app, "start")
@@ -89,6 +91,8 @@ def _sentences(found: dict[str, Any], limit: int) -> list[str]:
     lines = [f"{found['federation']}: {found['health']} at {found['address']}; {used} of {most} bytes of uploads{disk}"]
     if found["cause"]:
         lines.append(f"cause: {found['cause']}")
+    if (since := found["drained_since_unix_s"]) is not None:
+        lines.append(f"drained since {local_time(since)}: no new query is taken; `rado coordinator undrain` ends that")
     if (roster := found["roster"]) is not None:
         lines.append(f"roster version {roster['version']}, {roster['members']} members, expires {roster['expires']}")
         lines += [f"warning: {roster['warning']}"] if roster["warning"] else []

@@ -123,7 +123,7 @@ def on_bench(test):
         async def play():
             bench = await Bench(world).start()
             await test(bench)
-            await bench.core.drain()
+            await bench.core.close()
             bench.store.close()
 
         asyncio.run(asyncio.wait_for(play(), 60))

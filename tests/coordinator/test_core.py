@@ -280,7 +280,7 @@ def test_a_full_spool_refuses_the_chunk_and_takes_it_later(world):
         await bench.contribute(opened, "dan")
         await bench.settled()
         await bench.check_total(opened, PARTIES)
-        await bench.core.drain()
+        await bench.core.close()
 
     asyncio.run(play())
 
@@ -448,7 +448,7 @@ def test_the_limits_are_those_of_the_configuration(world):
         await refusal(Code.QUERIES_TOO_MANY, bench.ask())
         await bench.crash()
         await refusal(Code.QUERIES_TOO_MANY, bench.ask())
-        await bench.core.drain()
+        await bench.core.close()
 
     asyncio.run(play())
 
@@ -457,7 +457,7 @@ def test_an_unknown_query_is_unknown(world):
     async def play():
         bench = await Bench(world).start()
         refused(Code.QUERY_UNKNOWN, bench.core.find, b"\0" * 32)
-        await bench.core.drain()
+        await bench.core.close()
 
     asyncio.run(play())
 
