@@ -19,6 +19,7 @@ from coordinator.core import Core
 from coordinator.intake import Intake
 from coordinator.local_control import LocalControl
 from coordinator.membership import Membership
+from coordinator.quotas import unknown_learners
 from coordinator.seen import LastSeen
 from coordinator.service import SERVICES, LearnerService, MemberService, PartyService, register
 from coordinator.spool import UploadSpool
@@ -135,6 +136,8 @@ class Node:
         self._watch.is_serving = True
         _write_address(config.address_file, self.address)
         stack.callback(config.address_file.unlink, missing_ok=True)
+        if names := unknown_learners(config, membership.roster):
+            self._log.warning("limits of unknown learners", learners=names)
         self._log.info(
             "listening",
             address=self.address,

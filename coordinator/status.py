@@ -10,9 +10,10 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from coordinator.config import CoordinatorConfig
+from coordinator.quotas import quotas, unknown_learners
 from coordinator.rounds import Round
 from coordinator.spool import TOTAL, scan
-from coordinator.store import read_queries, read_roster, read_seen
+from coordinator.store import Asked, read_asked, read_queries, read_roster, read_seen
 from dpcore.errors import ConfigurationError, RadofedError
 from radofed.common.files.reading import FileKind, read_text, with_remedy
 from radofed.common.local_status import NotRunningError, read_status
@@ -36,11 +37,15 @@ def read(config: CoordinatorConfig) -> dict[str, Any]:
     are not forgotten, with kind, phase, attempt, remaining seconds (as last stored) and every party's state, in the
     order of their submission. members: parties and learners of that roster, each with the time of its last call; None
     if there is none. free_disk_bytes: where uploads are stored, None before the first start. drained_since_unix_s: None
-    unless it runs and is drained. Raises ConfigurationError if the certificate's files cannot be read.
+    unless it runs and is drained. quotas: what each learner has open and asked within 24 hours, with its limits; None
+    stands for no limit. unknown_learners: whom `[limits.learners]` names and the roster does not list.
+
+    Raises ConfigurationError if the certificate's files cannot be read.
     """
     address = _address(config)
     health, cause = _health(config, address)
     chunks = scan(config.spool_directory)
+    served, queries = _served(config), _queries(config.store_file, chunks)
     return {
         "federation": config.federation,
         "running": health != "UNREACHABLE",
@@ -53,7 +58,9 @@ def read(config: CoordinatorConfig) -> dict[str, Any]:
         "free_disk_bytes": _free_bytes(config.spool_directory),
         "roster": _roster(config),
         "members": _members(config),
-        "queries": _queries(config.store_file, chunks),
+        "quotas": quotas(config, served, queries, _asked(config.store_file)),
+        "unknown_learners": unknown_learners(config, served),
+        "queries": queries,
     }
 
 
@@ -122,6 +129,13 @@ def _members(config: CoordinatorConfig) -> list[dict[str, Any]]:
         for member in roster.members
         if member.role is not Role.COORDINATOR
     ]
+
+
+def _asked(store_file: Path) -> list[Asked]:
+    try:
+        return read_asked(store_file) if store_file.exists() else []
+    except sqlite3.Error:
+        return []
 
 
 def _roster(config: CoordinatorConfig) -> dict[str, Any] | None:

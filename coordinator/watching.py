@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 from coordinator.config import CoordinatorConfig
 from coordinator.core import FINISHED, SUBMITTED, Core
+from coordinator.limits import REFUSED
 from coordinator.membership import Membership
 from coordinator.seen import LastSeen
 from radofed.common.watching.metrics import (
@@ -47,13 +48,18 @@ ATTEMPTS_LOST = Metric(
     "Attempts since the start whose cohort was fixed and that ended without a total: its members may have charged.",
     "its own log",
 )  # fmt: skip
+REFUSED_QUERIES = Metric(
+    "rado_queries_refused_total", Kind.COUNTER,
+    "Queries that the coordinator refused since the start because of a limit, by its key in `[limits]`.",
+    "its own log", ("limit",),
+)  # fmt: skip
 MEMBERS = Metric("rado_members", Kind.GAUGE, "Parties and learners of the roster.", "the roster", ("role",))
 MEMBERS_SEEN = Metric(
     "rado_members_seen", Kind.GAUGE,
     f"Members that made a call within {SEEN_WITHIN_S:.0f} seconds. Parties always do; learners only when they ask.",
     _STATUS, ("role",),
 )  # fmt: skip
-METRICS = (*SHARED, QUERIES, SUBMITTED_QUERIES, FINISHED_QUERIES, ATTEMPTS_LOST, MEMBERS, MEMBERS_SEEN)
+METRICS = (*SHARED, QUERIES, SUBMITTED_QUERIES, FINISHED_QUERIES, REFUSED_QUERIES, ATTEMPTS_LOST, MEMBERS, MEMBERS_SEEN)
 """All metrics of a coordinator."""
 
 T = TypeVar("T")
@@ -136,6 +142,8 @@ class CoordinatorWatch:
         yield Sample(SUBMITTED_QUERIES, counts.get(SUBMITTED))
         for phase, name in FINISHED.items():
             yield Sample(FINISHED_QUERIES, counts.get(name), {"outcome": phase.word})
+        for limit, name in REFUSED.items():
+            yield Sample(REFUSED_QUERIES, counts.get(name), {"limit": limit})
         yield Sample(ATTEMPTS_LOST, counts.get(LOST))
         seen = self._seen.since(self._core.wall_clock() - SEEN_WITHIN_S)
         for role in (Role.PARTY, Role.LEARNER):

@@ -10,7 +10,7 @@ from radofed.cli.arguments import LISTED, Limit
 from radofed.cli.framework import ConfigOption, command, group
 from radofed.cli.output import EXIT_CONNECTION, Output, Result
 from radofed.common.logs import quiet_grpc
-from radofed.common.printing import columns, duration, local_time
+from radofed.common.printing import columns, duration, listed, local_time
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -83,8 +83,8 @@ def admissions(
 
 
 def _sentences(found: dict[str, Any], limit: int) -> list[str]:
-    """The coordinator, its members, then its newest queries."""
-    from coordinator.words import seen_words
+    """The coordinator, its members, their limits, then its newest queries."""
+    from coordinator.words import quota_words, seen_words
 
     used, most = (f"{found[key]:,}" for key in ("spool_bytes", "spool_limit_bytes"))
     disk = "" if found["free_disk_bytes"] is None else f", {found['free_disk_bytes']:,} bytes of disk are free"
@@ -99,6 +99,11 @@ def _sentences(found: dict[str, Any], limit: int) -> list[str]:
     if found["members"]:
         rows = [(each["name"], each["role"], seen_words(each["last_seen_unix_s"])) for each in found["members"]]
         lines += ["", *columns(("member", "role", "last seen"), rows)]
+    if found["quotas"]:
+        quotas = [(each["learner"], *quota_words(each)) for each in found["quotas"]]
+        lines += ["", *columns(("learner", "open", "asked in 24 h", "bytes of uploads in 24 h"), quotas)]
+    if names := found["unknown_learners"]:
+        lines.append(f"warning: [limits.learners] names {listed(names)}, and the roster has no such learner")
     return [*lines, "", *_queries(found["queries"], limit)]
 
 
