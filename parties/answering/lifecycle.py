@@ -125,7 +125,7 @@ class QueryLifecycle:
     def _continue(self, work: Work, present: Attempt, wanted: Callable[[], bool]) -> bool:
         """Advance the present attempt, as `advance` does."""
         if present.state.is_over or self._withdrawals.has(work.query_id, work.attempt):
-            self._refuse_after_all(work, present)
+            self._give_up(work, present)
             return False
         if not self._deliver(work, present):
             return False
@@ -279,7 +279,7 @@ class QueryLifecycle:
         if is_free:
             self._end(held, reason)
 
-    def _refuse_after_all(self, work: Work, held: Attempt) -> None:
+    def _give_up(self, work: Work, held: Attempt) -> None:
         """Refuse an accepted attempt that is over at this party, once. Nothing more of it leaves."""
         if not held.state.is_over:  # the disk failed when it was given up
             self._end(held, "the party gave it up")
@@ -395,7 +395,7 @@ class QueryLifecycle:
             self._log.error("cohort refused", query=held.query_id, attempt=held.attempt, **named(error))
             self._withdraw(work, held, error, "the cohort was refused")
             if not held.state.is_charged:
-                self._refuse_after_all(work, self._attempts.find(held.query_id, held.attempt) or held)
+                self._give_up(work, self._attempts.find(held.query_id, held.attempt) or held)
         except SpoolLostError as error:
             self._lose(work, held, error)
         else:
@@ -426,7 +426,7 @@ class QueryLifecycle:
             self._drop(held)
         else:
             self._end(held, "the spool was lost")
-        self._refuse_after_all(work, self._attempts.find(held.query_id, held.attempt) or held)
+        self._give_up(work, self._attempts.find(held.query_id, held.attempt) or held)
 
     def _end(self, held: Attempt, reason: str, *, is_lost: bool = False) -> None:
         if self._attempts.end(held):
