@@ -56,6 +56,20 @@ async def test_what_was_asked_counts_after_a_restart_also_once_it_is_forgotten(b
     await bench.ask()
 
 
+@on_bench
+async def test_a_limit_that_was_lowered_has_room_once_enough_are_a_day_old(bench):
+    for _ in range(3):
+        await bench.cancel(await bench.ask())
+        await bench.turn(60)
+    bench.config = bench.world.with_limits(queries_per_day_per_learner=2)
+    await bench.crash()
+    error = await refusal(Code.QUERIES_TOO_MANY, bench.ask())
+    assert "asked 3 in the last 24 hours" in error.detail
+    assert "There is room at 2023-11-15 22:15 UTC." in error.detail
+    await bench.turn(DAY_S - 120)
+    await bench.ask()
+
+
 @run_on(upload_bytes_per_day_per_learner=3 * SMALL)
 async def test_a_learner_causes_so_many_bytes_of_uploads_within_a_day(bench):
     await bench.ask()
