@@ -302,23 +302,23 @@ def test_a_party_that_never_returns_ends_the_attempt_and_the_next_is_charged_aga
 
 
 def test_a_drained_coordinator_completes_what_runs_and_takes_what_it_refused_later(federation, charged, line):
-    learner, query_id = stalled_upload(federation, line, "abc", 1 << 15, rados=200, answer_within_s=8)
+    learner, query_id = stalled_upload(federation, line, "abcd", 1 << 15, rados=200)
     coordinator = ("--config", str(federation.member("coordinator").config))
     with learner, Session(LearnerConfig.load(federation.learner.config), give_up_after_s=1) as other:
         (shown,) = rado("coordinator", "drain", "--within", "0.5", *coordinator, code=3)["data"]["under_way"]
         assert (shown["query_id"], shown["phase"]) == (query_id.hex(), "uploading")
         with pytest.raises(WireError, match="`rado learner send` sends a query that was not taken") as caught:
-            other.ask(other.plan(request(rados=30, answer_within_s=8)))
+            other.ask(other.plan(request(rados=30)))
         assert caught.value.code is Code.DRAINING
         (unsent,) = other.unsent()
         line.release()
         assert rado("coordinator", "drain", "--within", "60", *coordinator)["data"]["complete"]
-        check_release(federation, learner.fetch(query_id), "abc")
-        assert charged() == [1, 1, 1, 0]
+        check_release(federation, learner.fetch(query_id), "abcd")
+        assert charged() == [1, 1, 1, 1]
         assert rado("coordinator", "undrain", *coordinator)["data"]["changed"]
         other.send(unsent)
         other.watch(unsent, timeout_s=60)
-        check_release(federation, other.fetch(unsent), "abc")
+        check_release(federation, other.fetch(unsent), "abcd")
 
 
 def test_a_party_and_a_coordinator_ended_in_the_middle_of_an_upload_go_on(federation, charged, line):
