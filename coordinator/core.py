@@ -297,6 +297,7 @@ class Core:
                     await self.move(live.query_id, Expelled(parties))
 
     async def _tell(self, *, work: bool) -> None:
+        self._note_drain()
         async with self.status_changed:
             self.status_changed.notify_all()
         if work:
@@ -387,8 +388,6 @@ class Core:
             await asyncio.sleep(TICK_S)
             try:
                 await self.tick()
-                if self.drain.completes(self.queries):
-                    self._log.info("drain complete", queries=len(self._live))
                 if self.clock() - saved_at >= SAVE_TIMES_EVERY_S:
                     saved_at = self.clock()
                     await self.carry(self._save_times())
@@ -448,7 +447,12 @@ class Core:
             changed = self.drain.begin(self.wall_clock())
         if changed:
             self._log.warning("drain begun", under_way=len(under_way(self.queries)))
+            self._note_drain()
         return changed
+
+    def _note_drain(self) -> None:
+        if self.drain.completes(self.queries):
+            self._log.info("drain complete", queries=len(self._live))
 
     async def end_drain(self) -> bool:
         """Take queries again. Returns False if the coordinator was not drained."""

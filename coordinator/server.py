@@ -19,12 +19,12 @@ from coordinator.core import Core
 from coordinator.intake import Intake
 from coordinator.local_control import LocalControl
 from coordinator.membership import Membership
-from coordinator.quotas import unknown_learners
 from coordinator.seen import LastSeen
 from coordinator.service import SERVICES, LearnerService, MemberService, PartyService, register
 from coordinator.spool import UploadSpool
 from coordinator.store import Store
 from coordinator.totals import ClusterSum
+from coordinator.usage import unknown_learners
 from coordinator.views import Views
 from coordinator.watching import CoordinatorWatch
 from coordinator.witnesses import WitnessExchange

@@ -10,10 +10,10 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from coordinator.config import CoordinatorConfig
-from coordinator.quotas import quotas, unknown_learners
 from coordinator.rounds import Round
 from coordinator.spool import TOTAL, scan
 from coordinator.store import Asked, read_asked, read_queries, read_roster, read_seen
+from coordinator.usage import unknown_learners, usage
 from dpcore.errors import ConfigurationError, RadofedError
 from radofed.common.files.reading import FileKind, read_text, with_remedy
 from radofed.common.local_status import NotRunningError, read_status
@@ -58,7 +58,7 @@ def read(config: CoordinatorConfig) -> dict[str, Any]:
         "free_disk_bytes": _free_bytes(config.spool_directory),
         "roster": _roster(config),
         "members": _members(config),
-        "quotas": quotas(config, served, queries, _asked(config.store_file)),
+        "quotas": usage(config, served, queries, _asked(config.store_file)),
         "unknown_learners": unknown_learners(config, served),
         "queries": queries,
     }

@@ -10,7 +10,8 @@ import time
 
 import pytest
 
-from coordinator.draining import DrainEndedError, drain, undrain
+from coordinator.drain import under_way
+from coordinator.drain_command import DrainEndedError, drain, undrain
 from radofed.cli.entry_point import run
 from radofed.common.local_http import fetch
 from radofed.common.local_status import FILE, NotRunningError, read_status
@@ -55,13 +56,12 @@ async def test_a_drained_core_takes_no_query_and_completes_what_runs(bench):
     # What it knows already may be sent again.
     await bench.intake.query(opened.envelope, bench.world.member("lea"))
     assert await watched.reasons() == [Reason.NO_NEW_QUERIES]
-    assert not bench.core.drain.completes(bench.core.queries)
     await bench.to_uploading(opened)
     await bench.contribute(opened, *PARTIES)
+    assert under_way(bench.core.queries)
     await bench.settled()
     await bench.check_total(opened, PARTIES)
-    assert bench.core.drain.completes(bench.core.queries)
-    assert not bench.core.drain.completes(bench.core.queries), "logged once"
+    assert not under_way(bench.core.queries)
     assert await bench.core.end_drain()
     assert not await bench.core.end_drain()
     assert await watched.reasons() == []
@@ -75,7 +75,7 @@ async def test_a_lost_attempt_is_not_waited_for_and_its_retry_waits_for_the_end_
     await bench.core.begin_drain()
     await bench.turn(60)
     assert bench.phase(opened) is Phase.LOST
-    assert bench.core.drain.completes(bench.core.queries)
+    assert not under_way(bench.core.queries)
     lea = bench.world.member("lea")
     retry = Retry(opened.query_id, "lea", 2).sign(bench.world.keys["lea"])
     await refusal(Code.DRAINING, bench.intake.retry(retry, lea))
@@ -145,17 +145,16 @@ def test_a_restart_ends_a_drain_and_the_waiting_command_says_so(world, start):
     process.clients["lea"].submit(world.query())
     failed = []
 
-    def wait():
+    def wait(begun):
         try:
-            drain(state, 60)
+            drain(state, 60, on_wait=lambda _: begun.set())
         except (DrainEndedError, NotRunningError) as error:
             failed.append(error)
 
     def waiting():
-        thread = threading.Thread(target=wait)
+        thread = threading.Thread(target=wait, args=[begun := threading.Event()])
         thread.start()
-        while read_status(state)["drained_since_unix_s"] is None:
-            time.sleep(0.05)
+        assert begun.wait(30)
         return thread
 
     thread = waiting()

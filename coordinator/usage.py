@@ -12,7 +12,7 @@ from wire.roster import Role, Roster
 _ENDED = frozenset({"complete", "failed"})
 
 
-def quotas(
+def usage(
     config: CoordinatorConfig, roster: Roster | None, queries: Sequence[dict[str, Any]], asked: Iterable[Asked]
 ) -> list[dict[str, Any]]:
     """One entry for each learner of the roster. queries: as `coordinator.status` has them."""
